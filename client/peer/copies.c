@@ -37,16 +37,16 @@ void gb_copies_remove(struct gb_copies *copies, const char *name)
     free(copy);
 }
 
-bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version,
-                   const char *origin, uint64_t revision)
+bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version, const char *origin,
+                   uint64_t revision)
 {
     struct gb_copy *copy = malloc(sizeof(*copy) + strlen(name) + 1);
 
     gb_copies_remove(copies, name);
     if (!copy)
         return false;
-    *copy = (struct gb_copy){.next = copies->buckets[bucket(name)], .version = version,
-                             .revision = revision};
+    *copy = (struct gb_copy){
+        .next = copies->buckets[bucket(name)], .version = version, .revision = revision};
     snprintf(copy->origin, sizeof(copy->origin), "%s", origin);
     strcpy(copy->name, name);
     copies->buckets[bucket(name)] = copy;

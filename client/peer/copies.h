@@ -21,8 +21,8 @@ struct gb_copies {
 };
 
 /* One of the same name goes. False: out of memory. */
-bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version,
-                   const char *origin, uint64_t revision);
+bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version, const char *origin,
+                   uint64_t revision);
 const struct gb_copy *gb_copies_find(const struct gb_copies *copies, const char *name);
 void gb_copies_remove(struct gb_copies *copies, const char *name);
 void gb_copies_end(struct gb_copies *copies);

@@ -25,7 +25,7 @@
 
 #include "proto/errors.h"
 
-#define GB_UNAVAILABLE (-32011) /* as `decline` has it: cannot be told now, maybe later */
+#define GB_UNAVAILABLE (-32011) /* GPUBUF_E_UNAVAILABLE: cannot be told now, maybe later */
 
 enum { GB_NODE_BYTES = 64, GB_HOST_BYTES = 256, GB_PLACES_MOST = 16 };
 
@@ -81,15 +81,17 @@ struct gb_directory_events {
 
 struct gb_directory;
 
+/* Members may be NULL, but for find, knows and close. */
 struct gb_directory_methods {
-    void (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
+    /* False: out of memory, and `callback` is not called. */
+    bool (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
                  void *user);
     void (*publish)(struct gb_directory *directory, const struct gb_published *object,
                     gb_published_cb callback, void *user);
     /* Nothing happens if the name has another revision by now. Nobody waits for it. */
     void (*withdraw)(struct gb_directory *directory, const char *name, uint64_t revision);
     /* This machine's daemon has a copy of that revision as `version`, or has it no more (version
-       0). For what it is worth: may do nothing. */
+       0). */
     void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
                    uint64_t version);
     void (*list)(struct gb_directory *directory, const char *prefix, gb_listed_cb callback,

@@ -1,0 +1,208 @@
+#include "client/peer/directory_static.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/json.h"
+
+struct fixed {
+    struct gb_directory directory;
+    struct gb_remotes *remotes;
+    struct gb_peer peers[GB_PEERS_MOST];
+    size_t count;
+};
+
+/* A name that is asked for. */
+struct finding {
+    gb_found_cb callback;
+    void *user;
+    unsigned left; /* answers to come */
+    struct gb_place places[GB_PEERS_MOST];
+    size_t count;
+    struct gb_error unknown; /* of a machine that could not be asked; code 0: all could */
+};
+
+struct asking {
+    struct finding *finding;
+    const struct gb_peer *peer;
+};
+
+struct answer {
+    struct gb_string origin;
+    uint64_t revision, version, bytes;
+};
+
+/* ---- the end ---- */
+
+/* Leaves those of the newest revision; false: they are of two origins. */
+static bool choose(struct finding *finding, struct gb_error *error)
+{
+    struct gb_place *places = finding->places;
+    size_t kept = 0;
+    uint64_t newest = 0;
+
+    for (size_t i = 0; i < finding->count; i++) {
+        if (strcmp(places[i].origin, places[0].origin) != 0) {
+            (void)gb_fail(error, GPUBUF_E_EXISTS,
+                          "the name is ambiguous: %s and %s have different objects of it",
+                          places[0].origin, places[i].origin);
+            return false;
+        }
+        newest = places[i].revision > newest ? places[i].revision : newest;
+    }
+    for (size_t i = 0; i < finding->count; i++)
+        if (places[i].revision == newest)
+            places[kept++] = places[i];
+    finding->count = kept;
+    return true;
+}
+
+static void finish(struct finding *finding)
+{
+    struct gb_error error;
+
+    if (finding->count > 0 && choose(finding, &error)) {
+        finding->callback(finding->user, 0, finding->places, finding->count, NULL);
+    } else {
+        if (finding->count == 0 && finding->unknown.code)
+            (void)gb_fail(&error, GB_UNAVAILABLE, "%s", finding->unknown.message);
+        else if (finding->count == 0)
+            (void)gb_fail(&error, GPUBUF_E_NOT_FOUND, "no machine has it");
+        finding->callback(finding->user, error.code, NULL, 0, &error);
+    }
+    free(finding);
+}
+
+/* ---- answers ---- */
+
+static int read_answer(const char *text, size_t length, struct gb_pool *pool, struct answer *answer,
+                       struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct answer, origin, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_NODE_BYTES - 1),
+        GB_FIELD(struct answer, revision, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+        GB_FIELD(struct answer, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+        GB_FIELD(struct answer, bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path path = {.key = "answer"};
+    struct gb_json value;
+
+    int r = gb_json_check(text, length, pool, &value, error);
+    if (r == 0)
+        r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+                         &path, pool, answer, NULL, error);
+    return r;
+}
+
+static void add_place(struct finding *finding, const struct gb_peer *peer,
+                      const struct answer *answer)
+{
+    struct gb_place *place = &finding->places[finding->count++];
+
+    *place = (struct gb_place){.port = peer->port,
+                               .revision = answer->revision,
+                               .version = answer->version,
+                               .bytes = answer->bytes};
+    strcpy(place->node, peer->node);
+    strcpy(place->host, peer->host);
+    snprintf(place->origin, sizeof(place->origin), "%s", answer->origin.text);
+}
+
+static void on_answer(void *user, int status, const char *result, size_t length,
+                      const struct gb_error *error)
+{
+    struct asking asking = *(struct asking *)user;
+    struct finding *finding = asking.finding;
+    struct gb_pool pool = {0};
+    struct answer answer = {0};
+    struct gb_error why;
+
+    free(user);
+    if (status == 0) {
+        status = read_answer(result, length, &pool, &answer, &why);
+        error = &why;
+    }
+    if (status == 0)
+        add_place(finding, asking.peer, &answer);
+    else if (status != GPUBUF_E_NOT_FOUND)
+        finding->unknown = *error;
+    gb_pool_end(&pool);
+    if (--finding->left == 0)
+        finish(finding);
+}
+
+/* ---- asking ---- */
+
+static bool ask(struct fixed *fixed, struct finding *finding, const struct gb_peer *peer,
+                const struct gb_writer *text)
+{
+    struct gb_remote *remote = gb_remotes_get(fixed->remotes, peer->node, peer->host, peer->port);
+    struct asking *asking = remote ? malloc(sizeof(*asking)) : NULL;
+
+    if (!asking)
+        return false;
+    *asking = (struct asking){finding, peer};
+    if (gb_remote_ask(remote, text->data, text->length, on_answer, asking))
+        return true;
+    free(asking);
+    return false;
+}
+
+static bool find(struct gb_directory *directory, const char *name, gb_found_cb callback, void *user)
+{
+    struct fixed *fixed = (struct fixed *)directory;
+    struct finding *finding = calloc(1, sizeof(*finding));
+    struct gb_writer writer;
+
+    if (!finding)
+        return false;
+    finding->callback = callback;
+    finding->user = user;
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"method\":\"find\",\"name\":");
+    gb_write_cstring(&writer, name);
+    gb_write_char(&writer, '}');
+    for (size_t i = 0; i < fixed->count && !writer.failed; i++)
+        finding->left += ask(fixed, finding, &fixed->peers[i], &writer);
+    gb_writer_end(&writer);
+    if (finding->left > 0)
+        return true;
+    free(finding);
+    return false;
+}
+
+static bool knows(struct gb_directory *directory, const char *node)
+{
+    struct fixed *fixed = (struct fixed *)directory;
+
+    for (size_t i = 0; i < fixed->count; i++)
+        if (strcmp(fixed->peers[i].node, node) == 0)
+            return true;
+    return false;
+}
+
+static void close_directory(struct gb_directory *directory)
+{
+    free(directory);
+}
+
+struct gb_directory *gb_directory_static(struct gb_remotes *remotes, const struct gb_peer *peers,
+                                         size_t count, const char *self)
+{
+    static const struct gb_directory_methods methods = {
+        .find = find,
+        .knows = knows,
+        .close = close_directory,
+    };
+    struct fixed *fixed = calloc(1, sizeof(*fixed));
+
+    if (!fixed)
+        return NULL;
+    fixed->directory.methods = &methods;
+    fixed->remotes = remotes;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(peers[i].node, self) != 0)
+            fixed->peers[fixed->count++] = peers[i];
+    return &fixed->directory;
+}

@@ -1,0 +1,582 @@
+#include "client/peer/fetch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/say.h"
+#include "client/peer/granted.h"
+#include "client/peer/transfer.h"
+
+enum {
+    ACTIVE_MOST = 32, /* fetches at a time; others wait their turn */
+    WAITING_MOST = 4096,
+    FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
+    ROUNDS_MOST = 8,  /* so often the directory is asked */
+};
+
+struct fetch {
+    struct gb_transfer transfer; /* first: it is the fetch, too */
+    struct fetch *next;
+    struct gb_fetches *fetches;
+    uint64_t request; /* 0: nobody waits */
+    bool active, ending, created, sealing, summing;
+    unsigned pending; /* calls under way, but for chunks: it stays until they are answered */
+    unsigned opens;   /* of them, at places */
+    unsigned rounds;
+    char failed[FAILED_MOST][GB_NODE_BYTES]; /* machines that are asked no more */
+    unsigned failed_count;
+    uint64_t revision;
+    char origin[GB_NODE_BYTES];
+    struct gb_pool pool; /* of what was granted */
+    char *text;          /* the first answer */
+    struct gb_granted granted;
+    struct gpubuf_object *object;
+    struct gb_content content;
+    struct gb_error error; /* the last */
+    char name[];
+};
+
+struct gb_fetches {
+    struct gb_fetch_options options;
+    struct fetch *first;
+    unsigned active, count;
+};
+
+/* An open at a place. */
+struct opening {
+    struct fetch *fetch;
+    struct gb_remote *remote;
+};
+
+static void go_on(struct fetch *fetch);
+static void start_next(struct gb_fetches *fetches);
+
+/* ---- the end of a fetch ---- */
+
+static void free_fetch(struct fetch *fetch)
+{
+    struct gb_fetches *fetches = fetch->fetches;
+    struct fetch **place = &fetches->first;
+
+    while (*place != fetch)
+        place = &(*place)->next;
+    *place = fetch->next;
+    fetches->count--;
+    if (fetch->active)
+        fetches->active--;
+    gb_transfer_end(&fetch->transfer);
+    gb_content_end(&fetch->content);
+    gpubuf_release(fetch->object);
+    gb_pool_end(&fetch->pool);
+    free(fetch->text);
+    free(fetch);
+}
+
+/* Ends it as soon as nothing is under way. True: it is no more. */
+static bool end(struct fetch *fetch)
+{
+    struct gb_fetches *fetches = fetch->fetches;
+
+    fetch->ending = true;
+    fetch->transfer.stopped = true;
+    if (fetch->pending > 0 || fetch->transfer.in_flight > 0)
+        return false;
+    free_fetch(fetch);
+    start_next(fetches);
+    return true;
+}
+
+static void give_up(struct fetch *fetch, const struct gb_error *error)
+{
+    const struct gb_fetch_options *options = &fetch->fetches->options;
+    char message[640];
+    int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GB_UNAVAILABLE;
+
+    snprintf(message, sizeof(message), "%s: %s", fetch->name, error->message);
+    if (!fetch->ending) {
+        gb_say("cannot fetch %s", message);
+        if (fetch->request)
+            options->decline(options->user, fetch->request, status, message);
+        fetch->request = 0;
+    }
+    (void)end(fetch);
+}
+
+static void give_up_library(struct fetch *fetch, int status)
+{
+    const char *sentence = gpubuf_errmsg(fetch->fetches->options.client);
+    struct gb_error error;
+
+    (void)gb_fail(&error, status, "a copy could not be made here: %s",
+                  sentence[0] ? sentence : gpubuf_strerror(status));
+    error.code = GB_UNAVAILABLE;
+    give_up(fetch, &error);
+}
+
+/* An answer to a call that is under way: false, if the fetch has ended. */
+static bool answered(struct fetch *fetch)
+{
+    fetch->pending--;
+    if (!fetch->ending)
+        return true;
+    (void)end(fetch);
+    return false;
+}
+
+static bool has_failed(const struct fetch *fetch, const char *node)
+{
+    for (unsigned i = 0; i < fetch->failed_count; i++)
+        if (strcmp(fetch->failed[i], node) == 0)
+            return true;
+    return false;
+}
+
+static void leave_machine(struct fetch *fetch, const char *node, const struct gb_error *error)
+{
+    fetch->error = *error;
+    if (!has_failed(fetch, node) && fetch->failed_count < FAILED_MOST)
+        snprintf(fetch->failed[fetch->failed_count++], GB_NODE_BYTES, "%s", node);
+}
+
+/* ---- the seal ---- */
+
+static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                      void *arg)
+{
+    struct fetch *fetch = arg;
+    struct gb_fetches *fetches = fetch->fetches;
+    struct gb_directory *directory = fetches->options.directory;
+
+    (void)client;
+    if (status == 0) {
+        uint64_t version = gpubuf_object_version(object);
+        gb_say("fetched %s, revision %" PRIu64 " of %s, %" PRIu64 " bytes", fetch->name,
+               fetch->revision, fetch->origin, fetch->content.bytes);
+        if (gb_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
+                          fetch->revision) &&
+            directory->methods->copied)
+            directory->methods->copied(directory, fetch->name, fetch->revision, version);
+        gpubuf_release(object);
+    }
+    if (!answered(fetch))
+        return;
+    if (status == 0 || status == GPUBUF_E_EXISTS) /* somebody here has made it meanwhile */
+        (void)end(fetch);
+    else
+        give_up_library(fetch, status);
+}
+
+static void seal(struct fetch *fetch)
+{
+    fetch->sealing = true;
+    fetch->pending++;
+    int r = gpubuf_seal_async(fetch->object, NULL, on_sealed, fetch, NULL);
+    if (r < 0) {
+        fetch->pending--;
+        give_up_library(fetch, r);
+    }
+}
+
+/* ---- the sum of the whole ---- */
+
+struct summing {
+    struct fetch *fetch;
+    struct gb_sender *sender;
+};
+
+static void on_sum(void *user, int status, const char *result, size_t length,
+                   const struct gb_error *error)
+{
+    struct summing summing = *(struct summing *)user;
+    struct fetch *fetch = summing.fetch;
+    struct gb_pool pool = {0};
+    struct gb_error why;
+    uint64_t sum = 0;
+
+    free(user);
+    fetch->summing = false;
+    if (!answered(fetch))
+        return;
+    if (status == 0) {
+        status = gb_granted_sum(result, length, &pool, &sum, &why);
+        error = &why;
+        gb_pool_end(&pool);
+    }
+    if (status < 0) {
+        summing.sender->failed = true;
+        fetch->transfer.error = *error;
+        go_on(fetch);
+    } else if (sum != gb_transfer_sum(&fetch->transfer)) {
+        (void)gb_fail(&why, GB_UNAVAILABLE, "what came has another checksum than %s has",
+                      gb_remote_text(summing.sender->remote));
+        give_up(fetch, &why);
+    } else {
+        seal(fetch);
+    }
+}
+
+static void ask_sum(struct fetch *fetch, struct gb_sender *sender)
+{
+    struct summing *summing = malloc(sizeof(*summing));
+    struct gb_error error;
+    char text[64];
+    int length =
+        snprintf(text, sizeof(text), "{\"method\":\"sum\",\"lease\":%" PRIu64 "}", sender->lease);
+
+    if (summing)
+        *summing = (struct summing){fetch, sender};
+    if (summing && gb_remote_ask(sender->remote, text, (size_t)length, on_sum, summing)) {
+        fetch->summing = true;
+        fetch->pending++;
+        return;
+    }
+    free(summing);
+    (void)gb_fail(&error, GB_UNAVAILABLE, "memory is out");
+    give_up(fetch, &error);
+}
+
+/* ---- the bytes ---- */
+
+static void find(struct fetch *fetch);
+
+/* Does what is to be done next, after anything has happened. */
+static void go_on(struct fetch *fetch)
+{
+    struct gb_transfer *transfer = &fetch->transfer;
+
+    if (fetch->ending) {
+        (void)end(fetch);
+        return;
+    }
+    if (!fetch->created || fetch->sealing || fetch->summing)
+        return;
+    gb_transfer_pump(transfer);
+    for (unsigned i = 0; i < transfer->count; i++)
+        if (transfer->senders[i].failed)
+            leave_machine(fetch, gb_remote_node(transfer->senders[i].remote), &transfer->error);
+    struct gb_sender *sender = gb_transfer_sender(transfer);
+    if (transfer->left == 0 && transfer->chunks == 0)
+        seal(fetch);
+    else if (transfer->left == 0 && sender)
+        ask_sum(fetch, sender);
+    else if (!sender && transfer->in_flight == 0 && fetch->opens == 0 && fetch->pending == 0)
+        find(fetch); /* whoever else has it */
+}
+
+static void on_moved(struct gb_transfer *transfer)
+{
+    go_on((struct fetch *)transfer);
+}
+
+static void on_created(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                       void *arg)
+{
+    struct fetch *fetch = arg;
+    struct gb_error error;
+
+    (void)client;
+    fetch->object = object;
+    if (!answered(fetch))
+        return;
+    if (status == GPUBUF_E_EXISTS) {
+        (void)end(fetch);
+        return;
+    }
+    if (status < 0) {
+        give_up_library(fetch, status);
+        return;
+    }
+    status = gb_content_for(&fetch->content, object, &fetch->granted.layout, &error);
+    if (status == 0 && fetch->content.bytes != fetch->granted.content)
+        status = gb_fail(&error, GB_UNAVAILABLE, "its layout has another length here");
+    fetch->transfer.content = &fetch->content;
+    if (status < 0) {
+        give_up(fetch, &error);
+        return;
+    }
+    fetch->created = true;
+    go_on(fetch);
+}
+
+static void create(struct fetch *fetch)
+{
+    const struct gb_fetch_options *options = &fetch->fetches->options;
+    const struct gb_granted *granted = &fetch->granted;
+    bool on_gpu = strcmp(granted->device.text, "gpu") == 0 && options->gpu;
+    struct gpubuf_layout_spec spec;
+    char mark[GB_NODE_BYTES + 64];
+    struct gpubuf_create_options create = {
+        .size = sizeof(create),
+        .device = on_gpu ? options->gpu : "host",
+        .mode = (unsigned)granted->mode,
+        .ttl_ms = options->copy_ms,
+        .evict = GPUBUF_EVICT_DROP,
+        .wait_ms = options->wait_ms,
+        .label = granted->label.text ? granted->label.text : mark,
+    };
+
+    snprintf(mark, sizeof(mark), "copy of %s, revision %" PRIu64, fetch->origin, fetch->revision);
+    int r = gb_content_spec(&granted->layout, &fetch->pool, &spec) ? 0 : GPUBUF_E_NO_MEMORY;
+    fetch->pending++;
+    if (r == 0)
+        r = gpubuf_create_async(options->client, fetch->name, &spec, &create, on_created, fetch,
+                                NULL);
+    if (r < 0) {
+        fetch->pending--;
+        give_up_library(fetch, r);
+    }
+}
+
+/* ---- opening at places ---- */
+
+/* The first answer says what the object is. */
+static int take_first(struct fetch *fetch, const char *text, size_t length, struct gb_error *error)
+{
+    uint64_t largest = fetch->fetches->options.largest;
+
+    free(fetch->text);
+    gb_pool_reset(&fetch->pool);
+    fetch->text = malloc(length + 1);
+    if (!fetch->text)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    memcpy(fetch->text, text, length + 1);
+    int r = gb_granted_read(fetch->text, length, &fetch->pool, &fetch->granted, error);
+    if (r == 0 && largest && fetch->granted.content > largest)
+        r = gb_fail(error, GPUBUF_E_LIMIT,
+                    "it has %" PRIu64 " bytes, and copies may have %" PRIu64 " (largest)",
+                    fetch->granted.content, largest);
+    if (r == 0) {
+        fetch->content.bytes = fetch->granted.content; /* how many chunks there are */
+        r = gb_transfer_init(&fetch->transfer, &fetch->content, on_moved, error);
+        fetch->content.bytes = 0;
+    }
+    return r;
+}
+
+/* A further one has to be of the same object. */
+static int take_other(struct fetch *fetch, const char *text, size_t length, uint64_t *lease,
+                      struct gb_error *error)
+{
+    const struct gb_granted *first = &fetch->granted;
+    struct gb_granted other;
+    struct gb_pool pool = {0};
+
+    int r = gb_granted_read(text, length, &pool, &other, error);
+    if (r == 0 && (other.content != first->content ||
+                   gb_json_length(other.described) != gb_json_length(first->described) ||
+                   memcmp(other.described.text, first->described.text,
+                          gb_json_length(first->described)) != 0))
+        r = gb_fail(error, GPUBUF_E_PROTOCOL, "it has another object of that name");
+    *lease = r == 0 ? other.lease : 0;
+    gb_pool_end(&pool);
+    return r;
+}
+
+static void on_opened(void *user, int status, const char *result, size_t length,
+                      const struct gb_error *error)
+{
+    struct opening opening = *(struct opening *)user;
+    struct fetch *fetch = opening.fetch;
+    bool first = !fetch->transfer.states;
+    struct gb_error why, named;
+    uint64_t lease = 0;
+
+    free(user);
+    fetch->opens--;
+    if (!answered(fetch))
+        return;
+    if (status == 0) {
+        status = first ? take_first(fetch, result, length, &why)
+                       : take_other(fetch, result, length, &lease, &why);
+        (void)gb_fail(&named, status, "%s: %s", gb_remote_text(opening.remote),
+                      status < 0 ? why.message : "");
+        error = &named;
+        if (first)
+            lease = fetch->granted.lease;
+    }
+    if (status < 0) {
+        if (status == GPUBUF_E_STALE)
+            fetch->error = *error; /* the directory is asked again */
+        else
+            leave_machine(fetch, gb_remote_node(opening.remote), error);
+        if (fetch->opens == 0 && !fetch->transfer.states)
+            find(fetch);
+        else
+            go_on(fetch);
+        return;
+    }
+    gb_transfer_add(&fetch->transfer, opening.remote, lease);
+    if (first)
+        create(fetch);
+    else
+        go_on(fetch);
+}
+
+static bool open_at(struct fetch *fetch, const struct gb_place *place)
+{
+    struct gb_remote *remote =
+        gb_remotes_get(fetch->fetches->options.remotes, place->node, place->host, place->port);
+    struct opening *opening = remote ? malloc(sizeof(*opening)) : NULL;
+    struct gb_writer writer;
+    bool asked = false;
+
+    if (!opening)
+        return false;
+    *opening = (struct opening){fetch, remote};
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"method\":\"open\",\"name\":");
+    gb_write_cstring(&writer, fetch->name);
+    gb_write_format(&writer, ",\"version\":%" PRIu64 "}", place->version);
+    if (!writer.failed)
+        asked = gb_remote_ask(remote, writer.data, writer.length, on_opened, opening);
+    gb_writer_end(&writer);
+    if (!asked)
+        free(opening);
+    return asked;
+}
+
+/* ---- finding ---- */
+
+static void on_found(void *user, int status, const struct gb_place *places, size_t count,
+                     const struct gb_error *error)
+{
+    struct fetch *fetch = user;
+    struct gb_error why;
+
+    if (!answered(fetch))
+        return;
+    if (status < 0) {
+        /* That a machine went says more than that nobody has it now. */
+        give_up(fetch, status == GPUBUF_E_NOT_FOUND && fetch->error.code ? &fetch->error : error);
+        return;
+    }
+    bool same =
+        fetch->revision == places[0].revision && strcmp(fetch->origin, places[0].origin) == 0;
+    if (fetch->transfer.states && !same) {
+        give_up(fetch, &fetch->error);
+        return;
+    }
+    fetch->revision = places[0].revision;
+    snprintf(fetch->origin, sizeof(fetch->origin), "%s", places[0].origin);
+    for (size_t i = 0; i < count && fetch->opens < GB_SOURCES_MOST; i++) {
+        if (has_failed(fetch, places[i].node) || !open_at(fetch, &places[i]))
+            continue;
+        fetch->opens++;
+        fetch->pending++;
+    }
+    if (fetch->opens > 0)
+        return;
+    (void)gb_fail(&why, GB_UNAVAILABLE, "memory is out");
+    give_up(fetch, fetch->error.code ? &fetch->error : &why);
+}
+
+static void find(struct fetch *fetch)
+{
+    struct gb_directory *directory = fetch->fetches->options.directory;
+    struct gb_error error;
+
+    if (fetch->rounds++ == ROUNDS_MOST) {
+        give_up(fetch, &fetch->error);
+        return;
+    }
+    fetch->pending++;
+    if (directory->methods->find(directory, fetch->name, on_found, fetch))
+        return;
+    fetch->pending--;
+    (void)gb_fail(&error, GB_UNAVAILABLE, "memory is out");
+    give_up(fetch, &error);
+}
+
+/* ---- which are fetched ---- */
+
+static void start_next(struct gb_fetches *fetches)
+{
+    struct fetch *fetch = fetches->first;
+
+    while (fetch && fetches->active < ACTIVE_MOST) {
+        struct fetch *next = fetch->next;
+        if (!fetch->active) {
+            fetch->active = true;
+            fetches->active++;
+            find(fetch);
+        }
+        fetch = next;
+    }
+}
+
+void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request)
+{
+    struct fetch **place = &fetches->first, *fetch;
+
+    for (; *place; place = &(*place)->next) {
+        if (!(*place)->ending && strcmp((*place)->name, name) == 0) {
+            (*place)->request = request;
+            return;
+        }
+    }
+    fetch = fetches->count < WAITING_MOST ? calloc(1, sizeof(*fetch) + strlen(name) + 1) : NULL;
+    if (!fetch) {
+        if (request)
+            fetches->options.decline(fetches->options.user, request, GB_UNAVAILABLE,
+                                     "too many names are being fetched");
+        return;
+    }
+    fetch->fetches = fetches;
+    fetch->request = request;
+    strcpy(fetch->name, name);
+    *place = fetch;
+    fetches->count++;
+    start_next(fetches);
+}
+
+void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request)
+{
+    struct fetch *fetch = fetches->first;
+
+    while (fetch) {
+        struct fetch *next = fetch->next;
+        if (fetch->request != 0 && (request == 0 || fetch->request == request)) {
+            fetch->request = 0;
+            (void)end(fetch);
+            next = request == 0 ? fetches->first : NULL;
+        }
+        fetch = next;
+    }
+}
+
+void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision)
+{
+    const struct gb_copy *copy = gb_copies_find(fetches->options.copies, name);
+    struct gb_writer writer;
+
+    if (!copy || copy->revision == revision)
+        return;
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"name\":");
+    gb_write_cstring(&writer, name);
+    gb_write_format(&writer, ",\"version\":%" PRIu64 "}", copy->version);
+    gb_write_char(&writer, '\0');
+    if (!writer.failed)
+        (void)gpubuf_call_async(fetches->options.client, "delete", writer.data, NULL, NULL, NULL);
+    gb_writer_end(&writer);
+}
+
+struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options)
+{
+    struct gb_fetches *fetches = calloc(1, sizeof(*fetches));
+
+    if (fetches)
+        fetches->options = *options;
+    return fetches;
+}
+
+void gb_fetches_free(struct gb_fetches *fetches)
+{
+    if (!fetches)
+        return;
+    while (fetches->first)
+        free_fetch(fetches->first);
+    free(fetches);
+}

@@ -1,0 +1,48 @@
+/*
+ * Names that are wanted here and are elsewhere: each is fetched once, however many wait. A fetch finds
+ * the places (directory.h), opens the object at a few of them, makes an object of the same layout in
+ * this machine's daemon, and fills it with chunks from all of them, several in flight (transfer.h).
+ * When the sum of the whole is that of a source the object is sealed. Until then nobody sees it. A
+ * source that fails is left; when none is left the directory is asked again, and at last the name is
+ * declined with a sentence that names the machine.
+ *
+ * Nothing that another machine tells is believed: a layout is read as the daemon reads one, and its
+ * size compared with what was told, before memory is asked for.
+ *
+ * On the loop's thread.
+ */
+#ifndef GB_FETCH_H
+#define GB_FETCH_H
+
+#include "client/peer/copies.h"
+#include "client/peer/remote.h"
+
+struct gb_fetches;
+
+struct gb_fetch_options {
+    struct gpubuf_client *client;
+    struct gb_remotes *remotes;
+    struct gb_directory *directory;
+    struct gb_copies *copies;
+    const char *gpu;  /* where copies of what is on a GPU go; NULL: to the host */
+    int64_t copy_ms;  /* how long a copy lives; 0: no bound */
+    uint64_t largest; /* bytes of a copy; 0: no bound */
+    int64_t wait_ms;  /* for memory */
+    /* Ends a request that the daemon made. */
+    void (*decline)(void *user, uint64_t request, int status, const char *message);
+    void *user;
+};
+
+/* All that the options point to outlives it. NULL: out of memory. */
+struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options);
+/* After gb_remotes_close and gpubuf_disconnect, which end what the fetches wait for. */
+void gb_fetches_free(struct gb_fetches *fetches);
+
+/* Fetches a name; `request` is for `decline`, 0: nobody waits. */
+void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request);
+/* Nobody waits for it any more; 0: for none of those before. */
+void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request);
+/* The name means that revision now: a copy of another is deleted. 0: it means nothing. */
+void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision);
+
+#endif

@@ -1,0 +1,73 @@
+#include "client/peer/granted.h"
+
+#include <stdlib.h>
+
+static int read_fields(const char *text, size_t length, const struct gb_field *fields, size_t count,
+                       struct gb_pool *pool, void *out, struct gb_error *error)
+{
+    struct gb_path path = {.key = "answer"};
+    struct gb_json value;
+
+    int r = gb_json_check(text, length, pool, &value, error);
+    if (r == 0)
+        r = gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL, error);
+    return r;
+}
+
+static int check(const struct gb_granted *granted, struct gb_error *error)
+{
+    struct gb_layout layout = granted->layout;
+    uint64_t bytes, total;
+
+    if (!gb_content_bytes(&layout, &bytes) || bytes != granted->content)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "its layout has another length than it tells");
+    if (gb_layout_measure(&layout, &total, error) < 0)
+        return GPUBUF_E_PROTOCOL;
+    if (granted->mode & ~0644u)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "its answer makes no sense");
+    return 0;
+}
+
+int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
+                    struct gb_granted *granted, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct gb_granted, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+        GB_FIELD(struct gb_granted, content, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_granted, mode, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0777),
+        GB_FIELD(struct gb_granted, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_granted, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
+        {.name = "layout",
+         .type = GB_FIELD_OBJECT,
+         .flags = GB_FIELD_REQUIRED,
+         .offset = offsetof(struct gb_granted, described)},
+    };
+    struct gb_path path = {.key = "layout"};
+
+    *granted = (struct gb_granted){0};
+    int r =
+        read_fields(text, length, fields, sizeof(fields) / sizeof(fields[0]), pool, granted, error);
+    if (r == 0)
+        r = gb_layout_read(granted->described, GB_LAYOUT_CREATE, &path, pool, &granted->layout,
+                           error);
+    if (r == 0)
+        r = check(granted, error);
+    return r == 0 || r == GPUBUF_E_NO_MEMORY ? r : GPUBUF_E_PROTOCOL;
+}
+
+int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
+                   struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        {.name = "sum", .type = GB_FIELD_STRING, .flags = GB_FIELD_REQUIRED, .max = 16},
+    };
+    struct gb_string digits = {0};
+    char *end;
+
+    int r = read_fields(text, length, fields, 1, pool, &digits, error);
+    if (r < 0)
+        return GPUBUF_E_PROTOCOL;
+    *sum = strtoull(digits.text, &end, 16);
+    return digits.length == 16 && !*end ? 0
+                                        : gb_fail(error, GPUBUF_E_PROTOCOL, "its sum is no number");
+}

@@ -1,0 +1,26 @@
+/*
+ * The answer to `open` (serve.h), checked: the layout is one that the daemon would take, and its buffers
+ * have as many bytes as were told.
+ */
+#ifndef GB_GRANTED_H
+#define GB_GRANTED_H
+
+#include "client/peer/content.h"
+#include "client/peer/directory.h"
+
+struct gb_granted {
+    uint64_t lease, content, mode;
+    struct gb_string device, label;
+    struct gb_json described; /* the layout's text */
+    struct gb_layout layout;
+};
+
+/* All of it lies in the pool and in `text`. GPUBUF_E_PROTOCOL. */
+int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
+                    struct gb_granted *granted, struct gb_error *error);
+
+/* The answer to `sum`. GPUBUF_E_PROTOCOL. */
+int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
+                   struct gb_error *error);
+
+#endif

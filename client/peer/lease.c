@@ -1,0 +1,101 @@
+#include "client/peer/lease.h"
+
+#include <stdlib.h>
+
+static int describe(struct gb_lease *lease, struct gb_layout *layout, struct gb_error *error)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, GB_LIMIT(line_bytes) / 2);
+    gb_layout_write(&writer, layout, GB_LAYOUT_CREATE);
+    bool large = writer.failed;
+    lease->layout = gb_writer_take(&writer, NULL);
+    gb_writer_end(&writer);
+    if (large || !lease->layout)
+        return gb_fail(error, GPUBUF_E_LIMIT, "its layout is too long to be sent");
+    return 0;
+}
+
+struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *described,
+                              struct gb_error *error)
+{
+    struct gb_lease *lease = calloc(1, sizeof(*lease));
+    int r = lease ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+
+    if (r == 0)
+        r = gb_content_of(&lease->content, object, described, error);
+    if (r == 0)
+        r = describe(lease, described, error);
+    if (r == 0) {
+        size_t chunks = gb_content_chunks(lease->content.bytes);
+        lease->sums = calloc(chunks + 1, sizeof(*lease->sums));
+        lease->summed = calloc(chunks + 1, sizeof(*lease->summed));
+        if (!lease->sums || !lease->summed)
+            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    if (lease) {
+        lease->uses = 1;
+        lease->object = gpubuf_retain(object);
+    }
+    if (r < 0) {
+        gb_lease_drop(lease);
+        return NULL;
+    }
+    return lease;
+}
+
+struct gb_lease *gb_lease_use(struct gb_lease *lease)
+{
+    lease->uses++;
+    return lease;
+}
+
+void gb_lease_drop(struct gb_lease *lease)
+{
+    if (!lease || --lease->uses > 0)
+        return;
+    gb_content_end(&lease->content);
+    gpubuf_release(lease->object);
+    free(lease->layout);
+    free(lease->sums);
+    free(lease->summed);
+    free(lease);
+}
+
+int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, void *buffer, const void **bytes,
+                   size_t *length, uint64_t *sum, struct gb_error *error)
+{
+    *bytes = gb_content_direct(&lease->content, chunk);
+    *length = gb_content_chunk_bytes(lease->content.bytes, chunk);
+    if (!*bytes) {
+        int r = gb_content_read(&lease->content, chunk, buffer, error);
+        if (r < 0)
+            return r;
+        *bytes = buffer;
+    }
+    if (!lease->summed[chunk])
+        lease->sums[chunk] = gb_content_sum(*bytes, *length);
+    lease->summed[chunk] = true;
+    *sum = lease->sums[chunk];
+    return 0;
+}
+
+int gb_lease_sum(struct gb_lease *lease, unsigned most, void *buffer, uint64_t *sum,
+                 struct gb_error *error)
+{
+    uint64_t chunks = gb_content_chunks(lease->content.bytes);
+    const void *bytes;
+    size_t length;
+
+    for (; lease->next_sum < chunks; lease->next_sum++) {
+        if (lease->summed[lease->next_sum])
+            continue;
+        if (most-- == 0)
+            return 1;
+        int r = gb_lease_chunk(lease, lease->next_sum, buffer, &bytes, &length, sum, error);
+        if (r < 0)
+            return r;
+    }
+    *sum = gb_content_sum(lease->sums, chunks * sizeof(*lease->sums));
+    return 0;
+}

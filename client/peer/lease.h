@@ -1,0 +1,39 @@
+/*
+ * A lease that another machine has on an object here: its content, and the sums of its chunks as far
+ * as they are known, which they are as soon as they were sent. A lease is counted, so that chunks that
+ * are queued keep it when it is given back. On the loop's thread.
+ */
+#ifndef GB_LEASE_H
+#define GB_LEASE_H
+
+#include "client/peer/content.h"
+#include "client/peer/outbox.h"
+
+struct gb_lease {
+    struct gb_lease *next; /* the owner's */
+    uint64_t id;
+    unsigned uses;
+    struct gpubuf_object *object;
+    struct gb_content content;
+    char *layout; /* form CREATE, a JSON text */
+    uint64_t *sums;
+    bool *summed;
+    uint64_t next_sum; /* every chunk before it is summed */
+};
+
+/* Holds the object on its own. `described` is the layout that `stat` told. NULL: *error says why. */
+struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *described,
+                              struct gb_error *error);
+struct gb_lease *gb_lease_use(struct gb_lease *lease);
+void gb_lease_drop(struct gb_lease *lease);
+
+/* A chunk, where it lies or in `buffer` (GB_CHUNK bytes and 8 more), and its sum. */
+int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, void *buffer, const void **bytes,
+                   size_t *length, uint64_t *sum, struct gb_error *error);
+
+/* Sums at most `most` chunks that are not yet, with the help of `buffer`. Positive: there are more;
+   0: *sum is that of the whole. */
+int gb_lease_sum(struct gb_lease *lease, unsigned most, void *buffer, uint64_t *sum,
+                 struct gb_error *error);
+
+#endif

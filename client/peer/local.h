@@ -1,0 +1,25 @@
+/*
+ * This machine's daemon, on the loop: the client of libgpubuf is polled there, and its callbacks run
+ * there. It connects anew by itself as long as it takes.
+ */
+#ifndef GB_LOCAL_H
+#define GB_LOCAL_H
+
+#include <uv.h>
+
+#include "gpubuf.h"
+
+struct gb_local {
+    struct gpubuf_client *client;
+    uv_poll_t poll;
+    uv_prepare_t prepare;
+    int events;               /* that are polled for */
+    void (*lost)(void *user); /* the daemon has said that it is over for good */
+    void *user;
+};
+
+/* The client stays the caller's. 0 or libuv's error. */
+int gb_local_start(struct gb_local *local, uv_loop_t *loop);
+void gb_local_stop(struct gb_local *local); /* the handles are closed in later turns */
+
+#endif

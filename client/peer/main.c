@@ -1,0 +1,288 @@
+/* gpubufd-peer: fetches names that other machines have, and serves this machine's to them. A client
+   of the daemon like any other. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "client/gateway/say.h"
+#include "client/peer/fetch.h"
+#include "client/peer/local.h"
+#include "client/peer/options.h"
+#include "client/peer/serve.h"
+
+enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
+
+struct peer {
+    struct gb_options options;
+    uv_loop_t loop;
+    struct gb_local local;
+    struct gb_tls tls;
+    struct gb_copies copies;
+    struct gb_remotes *remotes;
+    struct gb_directory *directory;
+    struct gb_fetches *fetches;
+    struct gb_serve *serve;
+    uv_signal_t signals[3];
+    int status;
+};
+
+static int refuse(const struct gb_error *error)
+{
+    fprintf(stderr, "gpubufd-peer: %s\n", error->message);
+    return EXIT_NOT_STARTED;
+}
+
+/* ---- the daemon's side ---- */
+
+static void decline(void *user, uint64_t request, int status, const char *message)
+{
+    struct peer *peer = user;
+
+    (void)gpubuf_decline(peer->local.client, request, status, message);
+}
+
+static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
+{
+    struct peer *peer = arg;
+
+    (void)client;
+    if (wanted->ended)
+        gb_fetches_leave(peer->fetches, wanted->request);
+    else
+        gb_fetches_want(peer->fetches, wanted->name, wanted->request);
+}
+
+/* A copy that is gone, or whose name means something else, is one no more. */
+static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
+                     void *arg)
+{
+    struct peer *peer = arg;
+    const struct gb_copy *copy = info ? gb_copies_find(&peer->copies, info->name) : NULL;
+
+    (void)client;
+    if (!copy || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0 ||
+        (strcmp(kind, "sealed") == 0 && info->version == copy->version))
+        return;
+    if (peer->directory->methods->copied)
+        peer->directory->methods->copied(peer->directory, copy->name, copy->revision, 0);
+    gb_copies_remove(&peer->copies, info->name);
+}
+
+static void on_lost(void *user)
+{
+    struct peer *peer = user;
+
+    gb_say("the daemon has gone for good: %s", gpubuf_errmsg(peer->local.client));
+    peer->status = EXIT_LOST;
+    uv_stop(&peer->loop);
+}
+
+static int library_failure(const struct peer *peer, int code, const char *what,
+                           struct gb_error *error)
+{
+    const char *sentence = gpubuf_errmsg(peer->local.client);
+
+    return gb_fail(error, code, "%s: %s", what, sentence[0] ? sentence : gpubuf_strerror(code));
+}
+
+static int connect_to_daemon(struct peer *peer, struct gb_error *error)
+{
+    const struct gpubuf_connect_options options = {
+        .size = sizeof(options),
+        .path = peer->options.socket,
+        .client_name = "gpubufd-peer",
+        .resume_ms = -1,
+    };
+    int r = gpubuf_connect(&peer->local.client, &options);
+
+    if (r < 0)
+        return library_failure(peer, r, "cannot connect to gpubufd", error);
+    peer->local.lost = on_lost;
+    peer->local.user = peer;
+    r = gb_local_start(&peer->local, &peer->loop);
+    return r < 0 ? gb_fail(error, GPUBUF_E_SYSTEM, "%s", uv_strerror(r)) : 0;
+}
+
+static int provide(struct peer *peer, struct gb_error *error)
+{
+    struct gpubuf_client *client = peer->local.client;
+    const struct gb_options *options = &peer->options;
+    int r = gpubuf_watch(client, NULL, on_event, peer, NULL);
+
+    if (r < 0)
+        return library_failure(peer, r, "cannot watch", error);
+    for (size_t i = 0; i < options->prefix_count || i == 0; i++) {
+        const char *prefix = options->prefix_count ? options->prefixes[i] : "";
+        r = gpubuf_provide(client, prefix, on_wanted, peer);
+        if (r < 0)
+            return library_failure(peer, r, "cannot provide names", error);
+    }
+    return 0;
+}
+
+/* ---- signals ---- */
+
+static void on_end_signal(uv_signal_t *handle, int number)
+{
+    struct peer *peer = handle->data;
+
+    (void)number;
+    gb_say("stopping");
+    uv_stop(&peer->loop);
+}
+
+/* New certificates hold for connections that are made from now on. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct peer *peer = handle->data;
+    const struct gb_options *options = &peer->options;
+    struct gb_tls tls;
+    struct gb_error error;
+
+    (void)number;
+    if (gb_tls_init(&tls, options->authority, options->certificate, options->key, &error) < 0) {
+        gb_say("the certificates stay as they are: %s", error.message);
+        return;
+    }
+    if (strcmp(tls.node, peer->tls.node) != 0) {
+        gb_say("the certificates stay as they are: %s is another node than %s", tls.node,
+               peer->tls.node);
+        gb_tls_end(&tls);
+        return;
+    }
+    gb_tls_end(&peer->tls);
+    peer->tls = tls;
+    gb_say("the certificates were read anew");
+}
+
+static void start_signals(struct peer *peer)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
+    for (int i = 0; i < 3; i++) {
+        (void)uv_signal_init(&peer->loop, &peer->signals[i]);
+        peer->signals[i].data = peer;
+        (void)uv_signal_start(&peer->signals[i], numbers[i] == SIGHUP ? on_hangup : on_end_signal,
+                              numbers[i]);
+    }
+}
+
+/* ---- the whole ---- */
+
+static int start_parts(struct peer *peer, struct gb_error *error)
+{
+    const struct gb_options *options = &peer->options;
+
+    peer->remotes = gb_remotes_new(&peer->loop, &peer->tls, options->patience_ms);
+    if (peer->remotes)
+        peer->directory =
+            gb_directory_static(peer->remotes, options->peers, options->peer_count, peer->tls.node);
+    if (peer->directory)
+        peer->fetches = gb_fetches_new(&(struct gb_fetch_options){
+            .client = peer->local.client,
+            .remotes = peer->remotes,
+            .directory = peer->directory,
+            .copies = &peer->copies,
+            .gpu = options->gpu,
+            .copy_ms = (int64_t)options->copy_seconds * 1000,
+            .largest = options->largest,
+            .wait_ms = WAIT_MS,
+            .decline = decline,
+            .user = peer,
+        });
+    if (!peer->fetches)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return gb_serve_new(&peer->serve,
+                        &(struct gb_serve_options){
+                            .loop = &peer->loop,
+                            .client = peer->local.client,
+                            .tls = &peer->tls,
+                            .directory = peer->directory,
+                            .copies = &peer->copies,
+                            .listen = options->listen,
+                            .connections = options->connections,
+                        },
+                        error);
+}
+
+/* Whatever was begun: what waits for an answer gets one, then what it waited in is freed. */
+static void stop(struct peer *peer)
+{
+    if (peer->serve)
+        gb_serve_close(peer->serve);
+    if (peer->remotes)
+        gb_remotes_close(peer->remotes);
+    if (peer->local.prepare.data)
+        gb_local_stop(&peer->local);
+    gpubuf_disconnect(peer->local.client);
+    for (int i = 0; i < 3; i++)
+        if (peer->signals[i].data)
+            uv_close((uv_handle_t *)&peer->signals[i], NULL);
+    (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
+    gb_fetches_free(peer->fetches);
+    if (peer->directory)
+        peer->directory->methods->close(peer->directory);
+    (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
+    gb_copies_end(&peer->copies);
+    gb_tls_end(&peer->tls);
+    (void)uv_loop_close(&peer->loop);
+}
+
+static int run(struct peer *peer)
+{
+    const struct gb_options *options = &peer->options;
+    struct gb_error error;
+
+    if (uv_loop_init(&peer->loop) != 0)
+        return EXIT_NOT_STARTED;
+    int r = gb_tls_init(&peer->tls, options->authority, options->certificate, options->key, &error);
+    if (r == 0)
+        r = connect_to_daemon(peer, &error);
+    if (r == 0)
+        r = start_parts(peer, &error);
+    if (r == 0)
+        r = provide(peer, &error);
+    if (r == 0) {
+        start_signals(peer);
+        gb_say("%s listens at port %u", peer->tls.node, gb_serve_port(peer->serve));
+        (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
+    }
+    stop(peer);
+    return r < 0 ? refuse(&error) : peer->status;
+}
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
+        return;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int main(int argc, char **argv)
+{
+    struct peer *peer = calloc(1, sizeof(*peer));
+    struct gb_error error;
+    int status = EXIT_OK;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (!peer)
+        return EXIT_NOT_STARTED;
+    if (gb_options_read(&peer->options, argc, argv, &error) < 0) {
+        status = refuse(&error);
+    } else if (peer->options.help) {
+        gb_options_help();
+    } else if (peer->options.version) {
+        printf("gpubufd-peer %s\n", gpubuf_version());
+    } else {
+        raise_descriptor_limit();
+        status = run(peer);
+    }
+    gb_options_end(&peer->options);
+    free(peer);
+    return status;
+}

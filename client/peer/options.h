@@ -1,0 +1,32 @@
+/*
+ * What the peer was told: options of the command line over keys of a configuration file. Every option
+ * `--some-key VALUE` is the key `some-key = VALUE` of the file.
+ */
+#ifndef GB_OPTIONS_H
+#define GB_OPTIONS_H
+
+#include "client/peer/directory_static.h"
+
+enum { GB_PREFIXES_MOST = 16 };
+
+struct gb_options {
+    char *socket; /* of the daemon; NULL: the default places. Owned, as all below */
+    char *listen;
+    char *authority, *certificate, *key; /* files */
+    struct gb_peer peers[GB_PEERS_MOST];
+    size_t peer_count;
+    char *prefixes[GB_PREFIXES_MOST]; /* of the names that are fetched */
+    size_t prefix_count;
+    char *gpu;
+    uint64_t largest;
+    unsigned connections, patience_ms, copy_seconds;
+    bool help, version;
+};
+
+/* On failure a sentence that says where (option, or file and line), what was wrong and what was
+   expected. */
+int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error);
+void gb_options_end(struct gb_options *options);
+void gb_options_help(void); /* to stdout */
+
+#endif

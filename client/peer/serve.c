@@ -1,0 +1,177 @@
+#include "client/peer/serve.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/gateway/say.h"
+#include "client/peer/session.h"
+
+enum {
+    NODE_CONNECTIONS = 4,
+    BACKLOG = 64,
+    ACCEPT_MOST = 16,
+    TICK_MS = 1000,
+    CONNECTIONS_MOST = 4096
+};
+
+struct gb_serve {
+    struct gb_serve_options options;
+    uv_poll_t poll;
+    uv_timer_t tick;
+    unsigned handles;
+    int fd;
+    uint16_t port;
+    struct gb_session *sessions[CONNECTIONS_MOST];
+    unsigned count;
+};
+
+/* ---- sessions ---- */
+
+static bool on_open(struct gb_session *session, const char *node, void *user)
+{
+    struct gb_serve *serve = user;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < serve->count; i++)
+        if (serve->sessions[i] != session && strcmp(gb_session_node(serve->sessions[i]), node) == 0)
+            count++;
+    return count < NODE_CONNECTIONS &&
+           serve->options.directory->methods->knows(serve->options.directory, node);
+}
+
+static void on_closed(struct gb_session *session, void *user)
+{
+    struct gb_serve *serve = user;
+
+    for (unsigned i = 0; i < serve->count; i++)
+        if (serve->sessions[i] == session) {
+            serve->sessions[i] = serve->sessions[--serve->count];
+            break;
+        }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct gb_serve *serve = timer->data;
+
+    for (unsigned i = serve->count; i-- > 0;) /* one that ends is replaced by the last */
+        gb_session_tick(serve->sessions[i]);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    static const struct gb_session_events session_events = {on_open, on_closed};
+    struct gb_serve *serve = poll->data;
+
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_MOST; i++) {
+        int fd = accept4(serve->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        if (serve->count == serve->options.connections) {
+            close(fd);
+            continue;
+        }
+        struct gb_session *session = gb_session_new(&serve->options, fd, &session_events, serve);
+        if (session)
+            serve->sessions[serve->count++] = session;
+    }
+}
+
+/* ---- listening ---- */
+
+static int resolve(const char *listen, struct addrinfo **addresses, struct gb_error *error)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    const char *colon = strrchr(listen, ':');
+    char host[GB_HOST_BYTES];
+
+    if (!colon || (size_t)(colon - listen) >= sizeof(host))
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected ADDRESS:PORT", listen);
+    size_t length = (size_t)(colon - listen);
+    bool brackets = length >= 2 && listen[0] == '[' && colon[-1] == ']';
+    snprintf(host, sizeof(host), "%.*s", (int)(brackets ? length - 2 : length),
+             listen + (brackets ? 1 : 0));
+    int r = getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, addresses);
+    return r == 0 ? 0
+                  : gb_fail(error, GPUBUF_E_INVALID, "cannot listen at %s: %s", listen,
+                            gai_strerror(r));
+}
+
+static int open_socket(struct gb_serve *serve, const char *listen_at, struct gb_error *error)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t length = sizeof(name);
+    struct addrinfo *address;
+    int one = 1;
+
+    int r = resolve(listen_at, &address, error);
+    if (r < 0)
+        return r;
+    serve->fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (serve->fd < 0 || setsockopt(serve->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(serve->fd, address->ai_addr, address->ai_addrlen) < 0 ||
+        listen(serve->fd, BACKLOG) < 0 ||
+        getsockname(serve->fd, (struct sockaddr *)&name, &length) < 0)
+        r = gb_fail_errno(error, "cannot listen at %s", listen_at);
+    freeaddrinfo(address);
+    serve->port = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
+                                                   : ((struct sockaddr_in *)&name)->sin_port);
+    return r;
+}
+
+int gb_serve_new(struct gb_serve **result, const struct gb_serve_options *options,
+                 struct gb_error *error)
+{
+    struct gb_serve *serve = calloc(1, sizeof(*serve));
+
+    if (!serve)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    serve->options = *options;
+    serve->fd = -1;
+    int r = open_socket(serve, options->listen, error);
+    if (r == 0 && uv_poll_init_socket(options->loop, &serve->poll, serve->fd) != 0)
+        r = gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at %s", options->listen);
+    if (r < 0) {
+        if (serve->fd >= 0)
+            close(serve->fd);
+        free(serve);
+        return r;
+    }
+    (void)uv_timer_init(options->loop, &serve->tick); /* cannot fail */
+    serve->poll.data = serve->tick.data = serve;
+    serve->handles = 2;
+    (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection);
+    (void)uv_timer_start(&serve->tick, on_tick, TICK_MS, TICK_MS);
+    *result = serve;
+    return 0;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct gb_serve *serve = handle->data;
+
+    if (--serve->handles > 0)
+        return;
+    close(serve->fd);
+    free(serve);
+}
+
+void gb_serve_close(struct gb_serve *serve)
+{
+    while (serve->count > 0)
+        gb_session_close(serve->sessions[--serve->count]);
+    uv_close((uv_handle_t *)&serve->poll, on_handle_closed);
+    uv_close((uv_handle_t *)&serve->tick, on_handle_closed);
+}
+
+uint16_t gb_serve_port(const struct gb_serve *serve)
+{
+    return serve->port;
+}

@@ -1,0 +1,550 @@
+#include "client/peer/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/gateway/say.h"
+#include "client/peer/lease.h"
+
+enum {
+    LEASES_MOST = 256,
+    BUSY_MOST = 64,     /* requests under way; further ones are not read */
+    SUM_CHUNKS = 4,     /* that are summed in a turn of the loop */
+    STUCK_MS = 60000,   /* then a machine that takes nothing is gone */
+    GREETING_MS = 10000 /* which a handshake may take */
+};
+
+struct gb_session {
+    const struct gb_serve_options *options;
+    struct gb_session_events events;
+    void *user;
+    struct gb_link *link; /* NULL: it has ended, and waits for the daemon's answers */
+    char node[GB_NODE_BYTES];
+    struct gb_lease *leases;
+    unsigned lease_count, busy;
+    uint64_t last_lease;
+    uv_idle_t summing; /* runs while there is something to be summed */
+    struct sum *sums;
+    void *buffer;
+    unsigned uses; /* requests under way, the link, the handle */
+};
+
+/* A request that waits for the daemon, or for a thread. */
+struct request {
+    struct gb_session *session;
+    uint64_t id;
+    uint64_t version; /* `open`: that is asked for */
+    struct gb_lease *lease;
+    uv_work_t work;
+    int status;
+    struct gb_error error;
+    struct gb_described described;
+    struct gb_layout layout;
+    struct gb_pool pool; /* of what it was described as */
+};
+
+struct sum {
+    struct sum *next;
+    uint64_t request;
+    struct gb_lease *lease;
+};
+
+struct params {
+    struct gb_string method, name;
+    uint64_t version, lease, chunk;
+};
+
+/* ---- life ---- */
+
+static void drop(struct gb_session *session)
+{
+    if (--session->uses > 0)
+        return;
+    free(session->buffer);
+    free(session);
+}
+
+static void on_idle_closed(uv_handle_t *handle)
+{
+    drop(handle->data);
+}
+
+static void begin(struct gb_session *session)
+{
+    session->uses++;
+    if (++session->busy == BUSY_MOST)
+        gb_link_pause(session->link, true);
+}
+
+static void finish(struct gb_session *session)
+{
+    if (session->busy-- == BUSY_MOST && session->link)
+        gb_link_pause(session->link, false);
+    drop(session);
+}
+
+static void end(struct gb_session *session)
+{
+    session->link = NULL;
+    while (session->leases) {
+        struct gb_lease *lease = session->leases;
+        session->leases = lease->next;
+        gb_lease_drop(lease);
+    }
+    while (session->sums) {
+        struct sum *sum = session->sums;
+        session->sums = sum->next;
+        gb_lease_drop(sum->lease);
+        free(sum);
+        finish(session);
+    }
+    uv_close((uv_handle_t *)&session->summing, on_idle_closed);
+    drop(session);
+}
+
+void gb_session_close(struct gb_session *session)
+{
+    struct gb_link *link = session->link;
+
+    gb_link_close(link);
+    end(session);
+}
+
+static void on_closed(struct gb_link *link, const struct gb_error *why, void *user)
+{
+    struct gb_session *session = user;
+
+    (void)link;
+    gb_say("%s", why->message);
+    session->events.closed(session, session->user);
+    end(session);
+}
+
+/* ---- requests that wait ---- */
+
+static struct request *new_request(struct gb_session *session, uint64_t id)
+{
+    struct request *request = calloc(1, sizeof(*request));
+
+    if (!request)
+        return NULL;
+    request->session = session;
+    request->id = id;
+    begin(session);
+    return request;
+}
+
+static void end_request(struct request *request)
+{
+    gb_lease_drop(request->lease);
+    gb_pool_end(&request->pool);
+    finish(request->session);
+    free(request);
+}
+
+static void refuse(struct request *request, const struct gb_error *error)
+{
+    if (request->session->link)
+        gb_link_send_error(request->session->link, request->id, error);
+    end_request(request);
+}
+
+static void refuse_library(struct request *request, int status)
+{
+    const char *sentence = gpubuf_errmsg(request->session->options->client);
+    struct gb_error error;
+
+    (void)gb_fail(&error, status, "%s", sentence[0] ? sentence : gpubuf_strerror(status));
+    refuse(request, &error);
+}
+
+static void send_writer(struct gb_session *session, uint64_t request, struct gb_writer *writer)
+{
+    struct gb_error error;
+
+    if (!session->link) {
+        gb_writer_end(writer);
+        return;
+    }
+    if (writer->failed) {
+        (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_link_send_error(session->link, request, &error);
+    } else {
+        gb_link_send(session->link, request, writer->data, writer->length);
+    }
+    gb_writer_end(writer);
+}
+
+/* ---- find, and the first half of open ---- */
+
+static void write_origin(struct gb_writer *writer, const struct gb_session *session,
+                         const struct gb_described *described)
+{
+    const struct gb_copy *copy = gb_copies_find(session->options->copies, described->name.text);
+    bool is_copy = copy && copy->version == described->version;
+
+    GB_WRITE_LITERAL(writer, "\"origin\":");
+    gb_write_cstring(writer, is_copy ? copy->origin : session->options->tls->node);
+    gb_write_format(writer, ",\"revision\":%" PRIu64 ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64,
+                    is_copy ? copy->revision : described->version, described->version,
+                    described->bytes);
+}
+
+/* Describes what the request wants; false: it has been refused. */
+static bool describe(struct request *request, int status, const char *result, size_t length)
+{
+    struct gb_described *described = &request->described;
+    struct gb_error error;
+
+    if (status == 0)
+        status = gb_described_answer(result, length, &request->pool, described, &error);
+    else
+        (void)gb_fail(&error, status, "%s", gpubuf_errmsg(request->session->options->client));
+    if (status == 0 && !gb_described_shared(described, request->session->options->copies))
+        status = gb_fail(&error, GPUBUF_E_NOT_FOUND, "there is no object \"%s\" for other machines",
+                         described->name.text);
+    if (status == 0 && request->version && request->version != described->version)
+        status = gb_fail(&error, GPUBUF_E_STALE, "version %" PRIu64 " of %s is no more",
+                         request->version, described->name.text);
+    if (status < 0)
+        refuse(request, &error);
+    return status == 0;
+}
+
+static void on_found(struct gpubuf_client *client, int status, const char *result, size_t length,
+                     void *arg)
+{
+    struct request *request = arg;
+    struct gb_writer writer;
+
+    (void)client;
+    if (!describe(request, status, result, length))
+        return;
+    gb_writer_init(&writer, 0);
+    gb_write_char(&writer, '{');
+    write_origin(&writer, request->session, &request->described);
+    gb_write_char(&writer, '}');
+    send_writer(request->session, request->id, &writer);
+    end_request(request);
+}
+
+static void stat_name(struct gb_session *session, uint64_t id, const struct params *params,
+                      gpubuf_call_cb callback)
+{
+    struct request *request = new_request(session, id);
+    struct gb_writer writer;
+
+    if (!request)
+        return;
+    request->version = params->version;
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"name\":");
+    gb_write_string(&writer, params->name.text, params->name.length);
+    gb_write_char(&writer, '}');
+    char *text = gb_writer_take(&writer, NULL);
+    int r = text
+                ? gpubuf_call_async(session->options->client, "stat", text, callback, request, NULL)
+                : GPUBUF_E_NO_MEMORY;
+    free(text);
+    if (r < 0)
+        refuse_library(request, r);
+}
+
+/* ---- open ---- */
+
+static void grant(struct request *request)
+{
+    struct gb_session *session = request->session;
+    const struct gb_described *described = &request->described;
+    struct gb_lease *lease = request->lease;
+    struct gb_writer writer;
+
+    if (!session->link) {
+        end_request(request);
+        return;
+    }
+    lease->id = ++session->last_lease;
+    lease->next = session->leases;
+    session->leases = lease;
+    session->lease_count++;
+    gb_writer_init(&writer, GB_LIMIT(line_bytes));
+    gb_write_format(&writer, "{\"lease\":%" PRIu64 ",\"device\":\"%s\",\"mode\":%u,", lease->id,
+                    strcmp(described->device.text, "host") == 0 ? "host" : "gpu",
+                    gb_described_mode(described));
+    gb_write_format(&writer, "\"content\":%" PRIu64, lease->content.bytes);
+    if (described->label.text) {
+        GB_WRITE_LITERAL(&writer, ",\"label\":");
+        gb_write_string(&writer, described->label.text, described->label.length);
+    }
+    GB_WRITE_LITERAL(&writer, ",\"layout\":");
+    gb_write_text(&writer, lease->layout);
+    gb_write_char(&writer, '}');
+    send_writer(session, request->id, &writer);
+    request->lease = NULL;
+    end_request(request);
+}
+
+/* A GPU's work on it may be under way still, which a thread waits for. */
+static void wait_ready(uv_work_t *work)
+{
+    struct request *request = work->data;
+
+    request->status = gpubuf_wait_ready(request->lease->object, NULL);
+    if (request->status < 0)
+        (void)gb_fail(&request->error, request->status, "%s",
+                      gpubuf_object_errmsg(request->lease->object));
+}
+
+static void on_ready(uv_work_t *work, int status)
+{
+    struct request *request = work->data;
+
+    if (status < 0)
+        request->status = gb_fail(&request->error, GPUBUF_E_CANCELED, "canceled");
+    if (request->status < 0)
+        refuse(request, &request->error);
+    else
+        grant(request);
+}
+
+static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                      void *arg)
+{
+    struct request *request = arg;
+    struct gb_error error;
+
+    (void)client;
+    if (status < 0) {
+        refuse_library(request, status);
+        return;
+    }
+    request->lease = gb_lease_new(object, &request->layout, &error);
+    gpubuf_release(object);
+    request->work.data = request;
+    if (!request->lease)
+        refuse(request, &error);
+    else if (strcmp(request->described.device.text, "host") == 0 ||
+             uv_queue_work(request->session->options->loop, &request->work, wait_ready, on_ready) !=
+                 0)
+        grant(request);
+}
+
+static void on_described(struct gpubuf_client *client, int status, const char *result,
+                         size_t length, void *arg)
+{
+    struct request *request = arg;
+    struct gpubuf_open_options options = {.size = sizeof(options)};
+    struct gb_path path = {.key = "layout"};
+    struct gb_error error;
+    char *copy = result ? gb_pool_strndup(&request->pool, result, length) : NULL;
+
+    if (status == 0 && !copy)
+        status = GPUBUF_E_NO_MEMORY;
+    if (!describe(request, status, copy, length))
+        return;
+    status = request->session->lease_count >= LEASES_MOST
+                 ? gb_fail(&error, GPUBUF_E_LIMIT, "this machine has %d leases at a time at most",
+                           LEASES_MOST)
+                 : gb_layout_read(request->described.layout, GB_LAYOUT_REPLY, &path, &request->pool,
+                                  &request->layout, &error);
+    if (status < 0) {
+        refuse(request, &error);
+        return;
+    }
+    options.version = request->described.version;
+    status =
+        gpubuf_open_async(client, request->described.name.text, &options, on_opened, request, NULL);
+    if (status < 0)
+        refuse_library(request, status);
+}
+
+/* ---- read, sum, release ---- */
+
+static struct gb_lease **lease_place(struct gb_session *session, uint64_t id)
+{
+    struct gb_lease **place = &session->leases;
+
+    while (*place && (*place)->id != id)
+        place = &(*place)->next;
+    return place;
+}
+
+static int fill(const struct gb_source *source, void *buffer, const void **bytes, size_t *length,
+                uint64_t *sum, struct gb_error *error)
+{
+    return gb_lease_chunk(source->user, source->chunk, buffer, bytes, length, sum, error);
+}
+
+static void sent(const struct gb_source *source)
+{
+    gb_lease_drop(source->user);
+}
+
+static void on_summing(uv_idle_t *idle)
+{
+    struct gb_session *session = idle->data;
+    struct sum *sum = session->sums;
+    struct gb_error error;
+    char text[40];
+    uint64_t value;
+
+    if (!session->buffer)
+        session->buffer = malloc(GB_CHUNK + 8);
+    int r = session->buffer ? gb_lease_sum(sum->lease, SUM_CHUNKS, session->buffer, &value, &error)
+                            : gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+    if (r > 0)
+        return;
+    snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", r == 0 ? value : 0);
+    if (r == 0)
+        gb_link_send(session->link, sum->request, text, strlen(text));
+    else
+        gb_link_send_error(session->link, sum->request, &error);
+    session->sums = sum->next;
+    gb_lease_drop(sum->lease);
+    free(sum);
+    if (!session->sums)
+        (void)uv_idle_stop(idle);
+    finish(session);
+}
+
+static void sum_lease(struct gb_session *session, uint64_t id, struct gb_lease *lease)
+{
+    struct sum *sum = malloc(sizeof(*sum)), **place = &session->sums;
+
+    if (!sum)
+        return;
+    *sum = (struct sum){.request = id, .lease = gb_lease_use(lease)};
+    begin(session);
+    while (*place)
+        place = &(*place)->next;
+    *place = sum;
+    (void)uv_idle_start(&session->summing, on_summing);
+}
+
+static void use_lease(struct gb_session *session, uint64_t id, const struct params *params)
+{
+    struct gb_lease **place = lease_place(session, params->lease), *lease = *place;
+    struct gb_error error;
+
+    if (strcmp(params->method.text, "release") == 0) {
+        if (!lease)
+            return;
+        *place = lease->next;
+        session->lease_count--;
+        gb_lease_drop(lease);
+        return;
+    }
+    if (!lease) {
+        (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
+        gb_link_send_error(session->link, id, &error);
+    } else if (strcmp(params->method.text, "sum") == 0) {
+        sum_lease(session, id, lease);
+    } else if (params->chunk >= gb_content_chunks(lease->content.bytes)) {
+        (void)gb_fail(&error, GPUBUF_E_INVALID, "there is no chunk %" PRIu64, params->chunk);
+        gb_link_send_error(session->link, id, &error);
+    } else {
+        struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk};
+        gb_link_send_chunk(session->link, id, &source);
+    }
+}
+
+/* ---- requests ---- */
+
+static int read_params(const char *text, size_t length, struct gb_pool *pool, struct params *params,
+                       struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct params, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
+        GB_FIELD(struct params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct params, version, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct params, lease, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct params, chunk, GB_FIELD_UINT, 0, 0, 0),
+    };
+    struct gb_path path = {.key = "request"};
+    struct gb_json value;
+
+    *params = (struct params){0};
+    int r = gb_json_check(text, length, pool, &value, error);
+    if (r == 0)
+        r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+                         &path, pool, params, NULL, error);
+    return r;
+}
+
+static void on_control(struct gb_link *link, uint64_t id, const char *text, size_t length,
+                       void *user)
+{
+    struct gb_session *session = user;
+    struct gb_pool pool = {0};
+    struct params params;
+    struct gb_error error;
+
+    int r = read_params(text, length, &pool, &params, &error);
+    const char *method = r == 0 ? params.method.text : "";
+    if (r < 0) {
+        gb_link_send_error(link, id, &error);
+    } else if (strcmp(method, "read") == 0 || strcmp(method, "sum") == 0 ||
+               strcmp(method, "release") == 0) {
+        use_lease(session, id, &params);
+    } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0) && params.name.text) {
+        stat_name(session, id, &params, method[0] == 'f' ? on_found : on_described);
+    } else {
+        (void)gb_fail(&error, GPUBUF_E_METHOD, "there is no such request");
+        gb_link_send_error(link, id, &error);
+    }
+    gb_pool_end(&pool);
+}
+
+static bool on_open(struct gb_link *link, const char *node, void *user)
+{
+    struct gb_session *session = user;
+
+    if (!session->events.open(session, node, session->user))
+        return false;
+    snprintf(session->node, sizeof(session->node), "%s", node);
+    gb_say("%s has connected", gb_link_text(link));
+    return true;
+}
+
+/* ---- beginnings ---- */
+
+struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd,
+                                  const struct gb_session_events *events, void *user)
+{
+    static const struct gb_link_events link_events = {
+        .open = on_open,
+        .control = on_control,
+        .closed = on_closed,
+    };
+    struct gb_session *session = calloc(1, sizeof(*session));
+    struct gb_link *link = gb_link_accept(options->loop, options->tls, fd, &link_events, session);
+
+    if (!session || !link) {
+        gb_link_close(link);
+        free(session);
+        return NULL;
+    }
+    *session = (struct gb_session){
+        .options = options, .events = *events, .user = user, .link = link, .uses = 2};
+    (void)uv_idle_init(options->loop, &session->summing); /* cannot fail */
+    session->summing.data = session;
+    return session;
+}
+
+const char *gb_session_node(const struct gb_session *session)
+{
+    return session->node;
+}
+
+void gb_session_tick(struct gb_session *session)
+{
+    uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
+
+    if (gb_link_stuck(session->link) < most)
+        return;
+    gb_say("%s: it takes nothing", gb_link_text(session->link));
+    session->events.closed(session, session->user);
+    gb_session_close(session);
+}

@@ -1,0 +1,161 @@
+#include "client/peer/transfer.h"
+
+#include <stdlib.h>
+
+enum { IN_FLIGHT_MOST = 8 }; /* of each sender */
+
+enum { TO_COME, ASKED, HERE };
+
+/* A chunk that was asked for. */
+struct slot {
+    struct gb_transfer *transfer;
+    struct gb_sender *sender;
+    void *buffer; /* NULL: it comes to where it is to be */
+};
+
+int gb_transfer_init(struct gb_transfer *transfer, struct gb_content *content,
+                     void (*moved)(struct gb_transfer *transfer), struct gb_error *error)
+{
+    transfer->content = content;
+    transfer->moved = moved;
+    transfer->chunks = transfer->left = gb_content_chunks(content->bytes);
+    transfer->states = calloc(transfer->chunks + 1, sizeof(*transfer->states));
+    transfer->sums = calloc(transfer->chunks + 1, sizeof(*transfer->sums));
+    if (transfer->states && transfer->sums)
+        return 0;
+    free(transfer->states);
+    free(transfer->sums);
+    *transfer = (struct gb_transfer){0};
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
+static void give_back(const struct gb_sender *sender)
+{
+    if (sender->epoch == gb_remote_epoch(sender->remote))
+        gb_remote_release(sender->remote, sender->lease);
+}
+
+void gb_transfer_end(struct gb_transfer *transfer)
+{
+    for (unsigned i = 0; i < transfer->count; i++)
+        give_back(&transfer->senders[i]);
+    free(transfer->states);
+    free(transfer->sums);
+    *transfer = (struct gb_transfer){0};
+}
+
+void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uint64_t lease)
+{
+    struct gb_sender *sender = NULL;
+
+    for (unsigned i = 0; i < transfer->count && !sender; i++)
+        if (transfer->senders[i].failed && transfer->senders[i].in_flight == 0)
+            sender = &transfer->senders[i];
+    if (sender)
+        give_back(sender);
+    if (!sender && transfer->count < GB_SOURCES_MOST)
+        sender = &transfer->senders[transfer->count++];
+    if (sender)
+        *sender = (struct gb_sender){remote, lease, gb_remote_epoch(remote), 0, false};
+    else
+        gb_remote_release(remote, lease);
+}
+
+struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer)
+{
+    for (unsigned i = 0; i < transfer->count; i++) {
+        struct gb_sender *sender = &transfer->senders[i];
+        if (!sender->failed && sender->epoch == gb_remote_epoch(sender->remote))
+            return sender;
+    }
+    return NULL;
+}
+
+uint64_t gb_transfer_sum(const struct gb_transfer *transfer)
+{
+    return gb_content_sum(transfer->sums, transfer->chunks * sizeof(*transfer->sums));
+}
+
+static void put_back(struct gb_transfer *transfer, uint64_t chunk)
+{
+    transfer->states[chunk] = TO_COME;
+    if (chunk < transfer->next)
+        transfer->next = chunk;
+}
+
+static void on_chunk(void *user, int status, uint64_t chunk, uint64_t sum,
+                     const struct gb_error *error)
+{
+    struct slot *slot = user;
+    struct gb_transfer *transfer = slot->transfer;
+    struct gb_error why;
+
+    slot->sender->in_flight--;
+    transfer->in_flight--;
+    if (status == 0 && slot->buffer && !transfer->stopped) {
+        status = gb_content_write(transfer->content, chunk, slot->buffer, &why);
+        error = &why;
+    }
+    if (status == 0) {
+        transfer->states[chunk] = HERE;
+        transfer->sums[chunk] = sum;
+        transfer->left--;
+    } else {
+        put_back(transfer, chunk);
+        slot->sender->failed = true;
+        transfer->error = *error;
+    }
+    free(slot->buffer);
+    free(slot);
+    transfer->moved(transfer);
+}
+
+/* False: memory is out. */
+static bool ask(struct gb_transfer *transfer, struct gb_sender *sender, uint64_t chunk)
+{
+    struct slot *slot = malloc(sizeof(*slot));
+    void *memory = gb_content_direct(transfer->content, chunk);
+    uint64_t bytes = gb_content_chunk_bytes(transfer->content->bytes, chunk);
+
+    if (!slot)
+        return false;
+    *slot = (struct slot){transfer, sender, memory ? NULL : malloc(GB_CHUNK)};
+    if ((!memory && !slot->buffer) ||
+        !gb_remote_read(sender->remote, sender->lease, chunk, memory ? memory : slot->buffer, bytes,
+                        on_chunk, slot)) {
+        free(slot->buffer);
+        free(slot);
+        return false;
+    }
+    transfer->states[chunk] = ASKED;
+    sender->in_flight++;
+    transfer->in_flight++;
+    return true;
+}
+
+void gb_transfer_pump(struct gb_transfer *transfer)
+{
+    bool asked = true;
+
+    /* In turn, so that each sender has some of a small object. */
+    while (asked && !transfer->stopped) {
+        asked = false;
+        for (unsigned i = 0; i < transfer->count; i++) {
+            struct gb_sender *sender = &transfer->senders[i];
+            if (sender->epoch != gb_remote_epoch(sender->remote))
+                sender->failed = true;
+            while (transfer->next < transfer->chunks && transfer->states[transfer->next] != TO_COME)
+                transfer->next++;
+            if (transfer->next == transfer->chunks)
+                return;
+            if (sender->failed || sender->in_flight >= IN_FLIGHT_MOST)
+                continue;
+            if (!ask(transfer, sender, transfer->next)) {
+                (void)gb_fail(&transfer->error, GPUBUF_E_NO_MEMORY, "out of memory");
+                sender->failed = true;
+                continue;
+            }
+            asked = true;
+        }
+    }
+}
