@@ -103,6 +103,8 @@ DAEMON_LIBS := $(UV_LIBS) -ldl
 CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 MHD_LIBS ?= -lmicrohttpd
 GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS)
+SSL_LIBS ?= -lssl -lcrypto
+PEER_LIBS := $(UV_LIBS) $(SSL_LIBS)
 
 # ---- sources ----
 
@@ -114,6 +116,7 @@ DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)
 LIB_SOURCES := $(wildcard client/lib/*/*.c)
 CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c))
 GATEWAY_SOURCES := $(wildcard client/gateway/*.c)
+PEER_SOURCES := $(wildcard client/peer/*.c)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
 UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
@@ -129,7 +132,7 @@ LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))
 BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
-	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
+	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(PEER_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
 	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c) tests/node/columns.c
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
@@ -169,14 +172,15 @@ NODE_ADDON := $(NODE_PACKAGE)/prebuilds/$(NODE_PLATFORM)/gpubufd.node
 NODE_FILES := $(addprefix client/node/,package.json README.md) $(wildcard client/node/lib/* client/node/bin/*) LICENSE
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
-.PHONY: all library daemon gpubufctl gateway examples objects tests benches fuzzers python wheel help FORCE
+.PHONY: all library daemon gpubufctl gateway peer examples objects tests benches fuzzers python wheel help FORCE
 FORCE:
 
-all: daemon library gpubufctl gateway examples ## build the daemon, the library, the programs and the examples
+all: daemon library gpubufctl gateway peer examples ## build the daemon, the library, the programs and the examples
 daemon: $(B)/bin/gpubufd
 library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
 gateway: $(B)/bin/gpubufd-gateway
+peer: $(B)/bin/gpubufd-peer
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
 tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
@@ -207,7 +211,7 @@ endif
 
 # These two files change when the flags or the list of what is linked do; what depends on them is
 # then rebuilt.
-PARTS = $(LINK) $(RPATH) $(PROTO_SOURCES) $(DAEMON_SOURCES) $(LIB_SOURCES) $(CTL_SOURCES) $(GATEWAY_SOURCES) \
+PARTS = $(LINK) $(RPATH) $(PROTO_SOURCES) $(DAEMON_SOURCES) $(LIB_SOURCES) $(CTL_SOURCES) $(GATEWAY_SOURCES) $(PEER_SOURCES) \
 	$(UNIT_HELPERS) $(LIBTEST_HELPERS) $(BENCH_HELPERS)
 quoted = '$(subst ','\'',$(1))'
 $(B)/flags: FORCE
@@ -323,6 +327,12 @@ $(B)/bin/gpubufd-gateway: $(call objects,$(GATEWAY_SOURCES)) $(PAGE_OBJECT) $(B)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(GATEWAY_LIBS)
+
+$(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) $(B)/obj/client/gateway/say.o \
+		$(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(PEER_LIBS)
 
 $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)

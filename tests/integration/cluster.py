@@ -1,0 +1,240 @@
+"""Machines of a cluster on this one: each a daemon and a gpubufd-peer, on lanes of the test's own.
+
+A lane is a TCP proxy before a peer: its port is known before the peer runs, and the test may look at,
+hold, spoil and cut what goes through.
+"""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import device as test_device
+from conftest import BUILD, SANITIZER
+from peer import DEADLINE, wait_until
+
+PEER = BUILD / "bin" / "gpubufd-peer"
+
+
+# ---- certificates ---------------------------------------------------------------------------------
+
+
+class Authority:
+    """One that signs certificates of nodes, in a directory of its own."""
+
+    def __init__(self, directory, name="authority"):
+        self.directory, self.name = str(directory), name
+        self.certificate = self.path(f"{name}.pem")
+        self.key = self.path(f"{name}.key")
+        self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                      "-subj", f"/CN={name}", "-days", "2", "-keyout", self.key, "-out", self.certificate)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    @staticmethod
+    def _openssl(*words, **more):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, **more)
+
+    def sign(self, node, names=None, days=2, stem=None):
+        """(certificate, key) of a node; days < 0: it has expired."""
+        stem = f"{self.name}-{stem or node}"
+        key, request, certificate = (self.path(f"{stem}.{end}") for end in ("key", "csr", "pem"))
+        extensions = self.path(f"{stem}.ext")
+        with open(extensions, "w") as file:
+            if names != []:
+                file.write("subjectAltName=" + ",".join(f"DNS:{name}" for name in names or [node]) + "\n")
+            file.write("extendedKeyUsage=serverAuth,clientAuth\n")
+        self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+                      f"/CN={node}", "-keyout", key, "-out", request)
+        self._openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key,
+                      "-CAcreateserial", "-days", str(days), "-extfile", extensions, "-out", certificate)
+        return certificate, key
+
+
+# ---- lanes ----------------------------------------------------------------------------------------
+
+
+class Lane:
+    """What goes to `target`, a port, through a port of its own. `towards` counts the bytes of answers. At
+    `hold_at` of these it waits for release(); `spoil_at`: one bit of that byte is another."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listener.getsockname()[1]
+        self.target = None
+        self.towards = 0
+        self.connections = 0
+        self.hold_at = self.spoil_at = None
+        self.released = threading.Event()
+        self.held = threading.Event()
+        self.open = True
+        self.pairs = []
+        self.lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                if not self.open or self.target is None:
+                    raise OSError("cut")
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
+            with self.lock:
+                self.connections += 1
+                self.pairs += [near, far]
+            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
+
+    def _pump(self, source, sink, answers):
+        try:
+            while data := source.recv(1 << 16):
+                if answers:
+                    data = self._look(data)
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _look(self, data):
+        before, self.towards = self.towards, self.towards + len(data)
+        if self.spoil_at is not None and before <= self.spoil_at < self.towards:
+            data = bytearray(data)
+            data[self.spoil_at - before] ^= 1
+        if self.hold_at is not None and self.towards >= self.hold_at:
+            self.held.set()
+            self.released.wait()
+        return data
+
+    def hold(self, count):
+        """Nothing goes on once so many more bytes have come."""
+        self.released.clear()
+        self.held.clear()
+        self.hold_at = self.towards + count
+
+    def wait_held(self):
+        assert self.held.wait(DEADLINE), "it was never reached"
+
+    def release(self):
+        self.hold_at = None
+        self.released.set()
+
+    def cut(self):
+        """Connections end, and no new one is made."""
+        self.open = False
+        self.release()
+        with self.lock:
+            pairs, self.pairs = self.pairs, []
+        for end in pairs:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.cut()
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+# ---- machines -------------------------------------------------------------------------------------
+
+
+class PeerProcess:
+    """A running gpubufd-peer."""
+
+    def __init__(self, directory, daemon, authority, certificate, options):
+        self.stderr_path = os.path.join(directory, "peer-stderr")
+        with open(self.stderr_path, "ab") as stderr:
+            self.process = subprocess.Popen(
+                [str(PEER), "--socket", daemon.path, "--listen", "127.0.0.1:0", "--authority", authority,
+                 "--certificate", certificate[0], "--key", certificate[1], *map(str, options)],
+                stdin=subprocess.DEVNULL, stderr=stderr, env=test_device.environment(),
+            )
+        self.port = int(self.wait_for(r"listens at port (\d+)").group(1))
+
+    def stderr(self):
+        with open(self.stderr_path, errors="replace") as file:
+            return file.read()
+
+    def wait_for(self, pattern):
+        """Until its log has that."""
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            if found := re.search(pattern, self.stderr()):
+                return found
+            assert self.process.poll() is None, self.stderr()
+            time.sleep(0.005)
+        raise AssertionError((pattern, self.stderr()))
+
+    def stop(self):
+        """SIGTERM; expects 0 and no word of a sanitizer."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            got = self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError("gpubufd-peer does not stop on SIGTERM") from None
+        assert not SANITIZER.search(self.stderr()), self.stderr()[-8000:]
+        assert got == 0, (got, self.stderr()[-4000:])
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class Machine:
+    def __init__(self, node, daemon, lane):
+        self.node, self.daemon, self.lane, self.peer = node, daemon, lane, None
+
+    def connect(self):
+        return self.daemon.connect()
+
+
+class Cluster:
+    """cluster = Cluster(...); a, b = cluster.start("a", "b")"""
+
+    def __init__(self, daemon_factory, authority):
+        self.daemon_factory, self.authority, self.machines = daemon_factory, authority, {}
+
+    def start(self, *nodes, options=(), certificates=None):
+        """Machines that know each other. `certificates`: of nodes that are to have others than their own."""
+        for node in nodes:
+            self.machines[node] = Machine(node, self.daemon_factory(), Lane())
+        for node in nodes:
+            self.run(self.machines[node], options, (certificates or {}).get(node))
+        return [self.machines[node] for node in nodes]
+
+    def run(self, machine, options=(), certificate=None):
+        others = [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values()
+                  if other is not machine]
+        machine.peer = PeerProcess(
+            machine.daemon.directory, machine.daemon, self.authority.certificate,
+            certificate or self.authority.sign(machine.node), [*others, *options],
+        )
+        machine.lane.target = machine.peer.port
+
+    def stop(self):
+        try:
+            for machine in self.machines.values():
+                if machine.peer and machine.peer.process.returncode is None:
+                    machine.peer.stop()
+        finally:
+            for machine in self.machines.values():
+                machine.lane.close()
+                if machine.peer:
+                    machine.peer.kill()
