@@ -91,14 +91,12 @@ static bool end(struct fetch *fetch)
 static void give_up(struct fetch *fetch, const struct gb_error *error)
 {
     const struct gb_fetch_options *options = &fetch->fetches->options;
-    char message[640];
     int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GB_UNAVAILABLE;
 
-    snprintf(message, sizeof(message), "%s: %s", fetch->name, error->message);
     if (!fetch->ending) {
-        gb_say("cannot fetch %s", message);
+        gb_say("cannot fetch %s: %s", fetch->name, error->message);
         if (fetch->request)
-            options->decline(options->user, fetch->request, status, message);
+            options->decline(options->user, fetch->request, status, error->message);
         fetch->request = 0;
     }
     (void)end(fetch);

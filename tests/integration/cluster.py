@@ -222,6 +222,8 @@ class Cluster:
     def run(self, machine, options=(), certificate=None):
         others = [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values()
                   if other is not machine]
+        if test_device.ON_GPU:
+            others.append("--gpu=cuda:0")
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             certificate or self.authority.sign(machine.node), [*others, *options],
