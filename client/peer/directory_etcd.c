@@ -1,0 +1,735 @@
+#include "client/peer/directory_etcd.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/member.h"
+
+/* Transactions of one publish: after so many it has lost against somebody. */
+#define PUBLISH_MOST 4
+
+enum kind { FIND, PUBLISH, LIST, WITHDRAW, COPIED };
+
+/* What somebody waits for, or nobody: a request of the interface until its callback. */
+struct op {
+    struct op *next, **here;
+    struct directory *directory;
+    enum kind kind;
+    char *name;
+    union {
+        gb_found_cb found;
+        gb_published_cb published;
+        gb_listed_cb listed;
+    } callback;
+    void *user;
+    struct gb_etcd_call *call;
+    uint64_t version, bytes, serial;
+    uint64_t revision; /* that the key must have */
+    unsigned tries;
+    bool ready; /* to be ended with `status` by on_soon */
+    uint64_t turn;
+    int status;
+    struct gb_error error;
+};
+
+struct directory {
+    struct gb_directory base;
+    struct gb_member member;
+    uv_timer_t soon;
+    uint64_t serial, turn;
+    bool unswept;         /* something may be left to sweep */
+    struct gb_error told; /* the last reason that events.state had; none: the directory is there */
+    struct op *ops;
+};
+
+/* ---- requests of the interface ---- */
+
+static struct op *op_create(struct directory *directory, enum kind kind, const char *name,
+                            void *user)
+{
+    struct op *op = calloc(1, sizeof(*op));
+
+    if (!op)
+        abort(); /* no callback could say so */
+    op->directory = directory;
+    op->kind = kind;
+    op->name = strdup(name);
+    if (!op->name)
+        abort();
+    op->user = user;
+    op->turn = directory->turn;
+    op->next = directory->ops;
+    op->here = &directory->ops;
+    if (op->next)
+        op->next->here = &op->next;
+    directory->ops = op;
+    return op;
+}
+
+static void op_free(struct op *op)
+{
+    *op->here = op->next;
+    if (op->next)
+        op->next->here = op->here;
+    gb_etcd_cancel(op->call);
+    free(op->name);
+    free(op);
+}
+
+static void on_soon(uv_timer_t *timer);
+static void sweep(struct directory *directory, struct gb_entry *entry);
+
+/* Ends it in a turn of the loop to come. */
+static void op_later(struct op *op, int status)
+{
+    op->status = status;
+    op->ready = true;
+    uv_timer_start(&op->directory->soon, on_soon, 0, 0);
+}
+
+static void op_later_unavailable(struct op *op)
+{
+    const struct directory *directory = op->directory;
+
+    gb_fail(&op->error, GB_UNAVAILABLE, "the cluster's names are not at hand: %.400s",
+            directory->member.state == GB_IN ? "the lease could not be renewed"
+                                             : directory->member.why.message);
+    op_later(op, GB_UNAVAILABLE);
+}
+
+static void find_finish(struct op *op)
+{
+    struct directory *directory = op->directory;
+    struct gb_entry *entry = gb_view_entry(&directory->member.view, op->name, false);
+    struct gb_place places[GB_PLACES_MOST];
+    size_t count = 0;
+
+    if (op->status == 0 && (!entry || !entry->revision))
+        op->status = gb_fail(&op->error, GPUBUF_E_NOT_FOUND, "no machine of the cluster has \"%s\"",
+                             op->name);
+    if (op->status == 0) {
+        count = gb_view_places(entry, directory->member.node, (size_t)directory->serial++, places,
+                               GB_PLACES_MOST);
+        if (!count && strcmp(entry->node->name, directory->member.node) == 0)
+            op->status = gb_fail(&op->error, GPUBUF_E_NOT_FOUND,
+                                 "\"%s\" was this machine's own, and is no more", op->name);
+        else if (!count)
+            op->status =
+                gb_fail(&op->error, GB_UNAVAILABLE, "\"%s\" is on %s, of which there is no address",
+                        op->name, entry->node->name);
+    }
+    op->callback.found(op->user, op->status, op->status ? NULL : places, count,
+                       op->status ? &op->error : NULL);
+}
+
+static void publish_finish(struct op *op)
+{
+    struct directory *directory = op->directory;
+    struct gb_entry *entry = gb_view_entry(&directory->member.view, op->name, false);
+
+    if (entry) {
+        entry->publishing--;
+        if (op->status == 0)
+            entry->published = op->revision;
+        sweep(directory, entry);
+        gb_view_tidy(&directory->member.view, entry);
+    }
+    op->callback.published(op->user, op->status, op->status ? 0 : op->revision,
+                           op->status ? &op->error : NULL);
+}
+
+struct batch {
+    struct op *op;
+    const char *names[256];
+    size_t count;
+};
+
+static void list_entry(struct gb_entry *entry, void *user)
+{
+    struct batch *batch = user;
+
+    if (!entry->revision || strncmp(entry->name, batch->op->name, strlen(batch->op->name)) != 0)
+        return;
+    if (batch->count == sizeof(batch->names) / sizeof(batch->names[0])) {
+        batch->op->callback.listed(batch->op->user, 0, batch->names, batch->count, false, NULL);
+        batch->count = 0;
+    }
+    batch->names[batch->count++] = entry->name;
+}
+
+static void list_finish(struct op *op)
+{
+    struct batch batch = {.op = op};
+
+    if (op->status == 0)
+        gb_view_each(&op->directory->member.view, list_entry, &batch);
+    op->callback.listed(op->user, op->status, op->status ? NULL : batch.names, batch.count, true,
+                        op->status ? &op->error : NULL);
+}
+
+static void withdraw_finish(struct op *op)
+{
+    struct gb_entry *entry = gb_view_entry(&op->directory->member.view, op->name, false);
+
+    if (!entry)
+        return;
+    entry->withdrawing = false;
+    gb_view_tidy(&op->directory->member.view, entry);
+}
+
+/* Ends it with op->status. */
+static void op_finish(struct op *op)
+{
+    switch (op->kind) {
+    case FIND:
+        find_finish(op);
+        break;
+    case PUBLISH:
+        publish_finish(op);
+        break;
+    case LIST:
+        list_finish(op);
+        break;
+    case WITHDRAW:
+        withdraw_finish(op);
+        break;
+    case COPIED:
+        break;
+    }
+    op_free(op);
+}
+
+/* Ends what the loop has been waited for with, but nothing that is begun meanwhile. */
+static void finish_ready(struct directory *directory)
+{
+    struct op *op;
+
+    directory->turn++;
+    for (op = directory->ops; op;) {
+        if (op->ready && op->turn < directory->turn) {
+            op_finish(op);
+            op = directory->ops; /* the list may have changed */
+        } else {
+            op = op->next;
+        }
+    }
+    for (op = directory->ops; op; op = op->next)
+        if (op->ready)
+            op_later(op, op->status);
+}
+
+/* Ends all, with their errors or this one. */
+static void finish_all(struct directory *directory, int status, const char *message)
+{
+    struct op *op;
+
+    for (op = directory->ops; op; op = op->next) {
+        gb_etcd_cancel(op->call);
+        op->call = NULL;
+        if (!op->ready || status == GPUBUF_E_CANCELED)
+            op->status = gb_fail(&op->error, status, "%s", message);
+        op->ready = true;
+    }
+    finish_ready(directory);
+}
+
+/* What a failed answer means to a request: the lease's end ends everything, else the request fails. */
+static void op_failed(struct op *op, int code, const struct gb_error *error)
+{
+    if (code == GPUBUF_E_NOT_FOUND) { /* no call but those with a lease is answered so */
+        gb_member_leave(&op->directory->member, "the lease had ended");
+        return;
+    }
+    op->status = gb_fail(&op->error, code == GPUBUF_E_PROTOCOL ? GB_UNAVAILABLE : code, "%s",
+                         error->message);
+    op_finish(op);
+}
+
+/* ---- find ---- */
+
+static void on_found(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                     const struct gb_error *error)
+{
+    struct op *op = user;
+    struct gb_json kv;
+
+    op->call = NULL;
+    if (code < 0) {
+        op_failed(op, code, error);
+        return;
+    }
+    kv = gb_member_found(value);
+    if (kv.text)
+        gb_member_take_kv(&op->directory->member, kv, false, pool);
+    op_finish(op);
+}
+
+static void directory_find(struct gb_directory *base, const char *name, gb_found_cb callback,
+                           void *user)
+{
+    struct directory *directory = (struct directory *)base;
+    struct op *op = op_create(directory, FIND, name, user);
+    struct gb_entry *entry = gb_view_entry(&directory->member.view, name, false);
+    struct gb_writer body;
+
+    op->callback.found = callback;
+    if (!gb_member_is_in(&directory->member)) {
+        op_later_unavailable(op);
+        return;
+    }
+    if (entry && entry->revision) {
+        op_later(op, 0);
+        return;
+    }
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    gb_member_write_key(&body, &directory->member, "/names/", name);
+    GB_WRITE_LITERAL(&body, "}");
+    op->call = gb_etcd_call(directory->member.etcd, "kv/range", &body, on_found, op);
+    if (!op->call)
+        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+}
+
+/* ---- publish ---- */
+
+static void write_published(struct gb_writer *value, const struct op *op)
+{
+    gb_writer_init(value, 0);
+    GB_WRITE_LITERAL(value, "{\"node\":");
+    gb_write_cstring(value, op->directory->member.node);
+    gb_write_format(value, ",\"version\":%llu,\"bytes\":%llu,\"serial\":%llu}",
+                    (unsigned long long)op->version, (unsigned long long)op->bytes,
+                    (unsigned long long)op->serial);
+}
+
+static void publish_won(struct op *op, uint64_t revision)
+{
+    struct directory *directory = op->directory;
+    struct gb_member *member = &directory->member;
+    struct gb_entry *entry = gb_view_entry(&member->view, op->name, false);
+    struct gb_writer key, value;
+
+    op->revision = revision;
+    op->status = 0;
+    if (entry)
+        entry->published = revision; /* before it is known, lest it be swept */
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s/names/%s", member->root, op->name);
+    gb_write_char(&key, '\0');
+    write_published(&value, op);
+    if (revision > member->watched && !key.failed && !value.failed)
+        gb_member_take(member, key.data, value.data, value.length, revision, member->lease);
+    gb_writer_end(&key);
+    gb_writer_end(&value);
+    op_finish(op);
+}
+
+static bool publish_send(struct op *op);
+
+/* Another revision is there, or none. */
+static void publish_refused(struct op *op, struct gb_json kv, struct gb_pool *pool)
+{
+    struct directory *directory = op->directory;
+    uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
+    struct gb_entry *entry;
+
+    if (kv.text)
+        gb_member_take_kv(&directory->member, kv, false, pool);
+    entry = gb_view_entry(&directory->member.view, op->name, false);
+    if (entry && entry->revision != revision)
+        entry = NULL; /* what etcd has cannot be read, or the watch is ahead */
+    if (entry && entry->node && strcmp(entry->node->name, directory->member.node) == 0 &&
+        entry->lease == directory->member.lease && entry->serial == op->serial) {
+        publish_won(op, revision); /* a first answer was lost */
+        return;
+    }
+    if (!kv.text ||
+        (entry && entry->node && strcmp(entry->node->name, directory->member.node) == 0)) {
+        op->revision = revision;
+        if (op->tries < PUBLISH_MOST && publish_send(op))
+            return;
+    }
+    op->status = gb_fail(&op->error, GPUBUF_E_STALE, "\"%s\" was published by %s meanwhile",
+                         op->name, entry && entry->node ? entry->node->name : "another machine");
+    op_finish(op);
+}
+
+static void on_published(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                         const struct gb_error *error)
+{
+    struct op *op = user;
+
+    op->call = NULL;
+    if (code < 0)
+        op_failed(op, code, error);
+    else if (gb_member_is_true(gb_etcd_member(value, "succeeded")))
+        publish_won(op, gb_member_revision(value));
+    else
+        publish_refused(op, gb_member_found(value), pool);
+}
+
+static bool publish_send(struct op *op)
+{
+    struct directory *directory = op->directory;
+    struct gb_writer body, value;
+
+    op->tries++;
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    gb_member_write_compare(&body, &directory->member, "/names/", op->name, op->revision);
+    GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_put\":{");
+    write_published(&value, op);
+    gb_member_write_put(&body, &directory->member, "/names/", op->name, &value);
+    GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
+    gb_member_write_key(&body, &directory->member, "/names/", op->name);
+    GB_WRITE_LITERAL(&body, "}}]}");
+    op->call = gb_etcd_call(directory->member.etcd, "kv/txn", &body, on_published, op);
+    return op->call;
+}
+
+static void directory_publish(struct gb_directory *base, const struct gb_published *object,
+                              gb_published_cb callback, void *user)
+{
+    struct directory *directory = (struct directory *)base;
+    struct op *op = op_create(directory, PUBLISH, object->name, user);
+    struct gb_entry *entry = gb_view_entry(&directory->member.view, object->name, true);
+
+    op->callback.published = callback;
+    op->version = object->version;
+    op->bytes = object->bytes;
+    op->revision = object->seen;
+    op->serial = ++directory->serial;
+    if (entry)
+        entry->publishing++;
+    if (!entry)
+        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+    else if (!gb_member_is_in(&directory->member))
+        op_later_unavailable(op);
+    else if (!publish_send(op))
+        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+}
+
+/* ---- withdraw ---- */
+
+static void on_withdrawn(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                         const struct gb_error *error)
+{
+    struct op *op = user;
+    struct gb_member *member = &op->directory->member;
+    struct gb_entry *entry = gb_view_entry(&member->view, op->name, false);
+    struct gb_writer key;
+
+    (void)pool;
+    (void)error;
+    op->call = NULL;
+    if (code == GPUBUF_E_NOT_FOUND) {
+        op_failed(op, code, error);
+        return;
+    }
+    /* Where it failed, the next tick asks again. Where it did nothing, the watch tells why. */
+    op->directory->unswept |= code < 0;
+    if (code == 0 && entry && entry->revision == op->revision &&
+        gb_member_is_true(gb_etcd_member(value, "succeeded"))) {
+        gb_writer_init(&key, 0);
+        gb_write_format(&key, "%s/names/%s", member->root, op->name);
+        gb_write_char(&key, '\0');
+        if (!key.failed)
+            gb_member_take(member, key.data, NULL, 0, gb_member_revision(value), 0);
+        gb_writer_end(&key);
+    }
+    op_finish(op);
+}
+
+/*
+ * Withdraws what this node's lease has in etcd and this node has not published, or not any more: it
+ * was withdrawn, or its answer was lost and publish failed. It is called whenever that may have
+ * become so, and at the tick after one that failed.
+ */
+static void sweep(struct directory *directory, struct gb_entry *entry)
+{
+    struct gb_member *member = &directory->member;
+    struct gb_writer body;
+    struct op *op;
+
+    if (!entry->revision || entry->revision == entry->published || entry->publishing ||
+        entry->withdrawing || entry->lease != member->lease || !gb_member_is_in(member))
+        return;
+    op = op_create(directory, WITHDRAW, entry->name, NULL);
+    op->revision = entry->revision;
+    entry->withdrawing = true;
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    gb_member_write_compare(&body, member, "/names/", entry->name, entry->revision);
+    GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_delete_range\":{");
+    gb_member_write_key(&body, member, "/names/", entry->name);
+    GB_WRITE_LITERAL(&body, "}}]}");
+    op->call = gb_etcd_call(member->etcd, "kv/txn", &body, on_withdrawn, op);
+    if (!op->call) {
+        directory->unswept = true;
+        op_later(op, GPUBUF_E_NO_MEMORY);
+    }
+}
+
+static void directory_withdraw(struct gb_directory *base, const char *name, uint64_t revision)
+{
+    struct directory *directory = (struct directory *)base;
+    struct gb_entry *entry = gb_view_entry(&directory->member.view, name, false);
+
+    if (!entry || entry->published != revision)
+        return;
+    entry->published = 0;
+    sweep(directory, entry);
+    gb_view_tidy(&directory->member.view, entry);
+}
+
+/* ---- copies, the list, who is known ---- */
+
+static void on_copied(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                      const struct gb_error *error)
+{
+    struct op *op = user;
+
+    (void)value;
+    (void)pool;
+    op->call = NULL;
+    if (code == GPUBUF_E_NOT_FOUND)
+        op_failed(op, code, error);
+    else
+        op_finish(op);
+}
+
+/* Asks for nothing back: where it fails, one place fewer has the copy, as far as others know. */
+static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
+                             uint64_t version)
+{
+    struct directory *directory = (struct directory *)base;
+    struct gb_member *member = &directory->member;
+    struct gb_writer body, value, key;
+    struct op *op;
+
+    if (!gb_member_is_in(member))
+        return;
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s@%llu/%s", name, (unsigned long long)revision, member->node);
+    gb_write_char(&key, '\0');
+    if (key.failed)
+        return;
+    op = op_create(directory, COPIED, name, NULL);
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    if (version) {
+        gb_writer_init(&value, 0);
+        gb_write_format(&value, "{\"version\":%llu}", (unsigned long long)version);
+        gb_member_write_put(&body, member, "/copies/", key.data, &value);
+    } else {
+        gb_member_write_key(&body, member, "/copies/", key.data);
+    }
+    GB_WRITE_LITERAL(&body, "}");
+    gb_writer_end(&key);
+    op->call =
+        gb_etcd_call(member->etcd, version ? "kv/put" : "kv/deleterange", &body, on_copied, op);
+    if (!op->call)
+        op_later(op, GPUBUF_E_NO_MEMORY);
+}
+
+static void directory_list(struct gb_directory *base, const char *prefix, gb_listed_cb callback,
+                           void *user)
+{
+    struct directory *directory = (struct directory *)base;
+    struct op *op = op_create(directory, LIST, prefix, user);
+
+    op->callback.listed = callback;
+    if (gb_member_is_in(&directory->member))
+        op_later(op, 0);
+    else
+        op_later_unavailable(op);
+}
+
+static bool directory_knows(struct gb_directory *base, const char *node)
+{
+    struct directory *directory = (struct directory *)base;
+
+    return gb_view_node(&directory->member.view, node);
+}
+
+/* ---- the member's events ---- */
+
+static void on_soon(uv_timer_t *timer)
+{
+    finish_ready(timer->data);
+}
+
+static void tell_state(struct directory *directory, const char *why, bool forgot)
+{
+    const struct gb_directory_events *events = &directory->base.events;
+
+    if (events->state)
+        events->state(events->user, why, forgot);
+}
+
+static void on_joined(void *user)
+{
+    struct directory *directory = user;
+
+    directory->told.message[0] = '\0';
+    tell_state(directory, NULL, false);
+}
+
+static void forget_entry(struct gb_entry *entry, void *user)
+{
+    (void)user;
+    entry->published = 0;
+}
+
+static void on_left(void *user, bool forgot)
+{
+    struct directory *directory = user;
+    const char *why = directory->member.why.message;
+
+    if (forgot) {
+        gb_view_each(&directory->member.view, forget_entry, NULL);
+        finish_all(directory, GB_UNAVAILABLE, why);
+    }
+    /* The same reason, try after try, is told once. */
+    if (forgot || strcmp(why, directory->told.message) != 0) {
+        directory->told = directory->member.why;
+        tell_state(directory, directory->told.message, forgot);
+    }
+}
+
+static void on_changed(void *user, struct gb_entry *entry)
+{
+    struct directory *directory = user;
+    const struct gb_directory_events *events = &directory->base.events;
+
+    if (events->changed)
+        events->changed(events->user, entry->name, entry->revision);
+    sweep(directory, entry);
+}
+
+static void sweep_entry(struct gb_entry *entry, void *user)
+{
+    sweep(user, entry);
+}
+
+static void on_ticked(void *user)
+{
+    struct directory *directory = user;
+
+    if (!directory->unswept)
+        return;
+    directory->unswept = false;
+    gb_view_each(&directory->member.view, sweep_entry, directory);
+}
+
+/* ---- making and ending it ---- */
+
+static void on_soon_closed(uv_handle_t *handle)
+{
+    struct directory *directory = handle->data;
+
+    free(directory);
+}
+
+static void on_member_closed(void *user)
+{
+    struct directory *directory = user;
+
+    uv_close((uv_handle_t *)&directory->soon, on_soon_closed);
+}
+
+static void directory_close(struct gb_directory *base)
+{
+    struct directory *directory = (struct directory *)base;
+
+    directory->base.events = (struct gb_directory_events){0};
+    while (directory->ops)
+        finish_all(directory, GPUBUF_E_CANCELED, "the directory is closed");
+    gb_member_close(&directory->member);
+}
+
+static const struct gb_directory_methods methods = {
+    .find = directory_find,
+    .publish = directory_publish,
+    .withdraw = directory_withdraw,
+    .copied = directory_copied,
+    .list = directory_list,
+    .knows = directory_knows,
+    .close = directory_close,
+};
+
+/* Into room for `size`; a name of a node becomes part of keys, so it must have no '/'. */
+static int set_text(char *to, size_t size, const char *text, const char *what, bool is_node,
+                    struct gb_error *error)
+{
+    size_t i, length = text ? strlen(text) : 0;
+
+    if (!length || length >= size)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s has %zu characters, expected 1 to %zu", what,
+                       length, size - 1);
+    for (i = 0; i < length; i++)
+        if (is_node && !isalnum((unsigned char)text[i]) && !strchr(".-_", text[i]))
+            return gb_fail(error, GPUBUF_E_INVALID,
+                           "%s \"%s\" has other characters than letters, digits, '.', '-', '_'",
+                           what, text);
+    memcpy(to, text, length + 1);
+    return 0;
+}
+
+static int set_texts(struct gb_member *member, const struct gb_directory_etcd_settings *settings,
+                     struct gb_error *error)
+{
+    const char *root = settings->root ? settings->root : "/gpubufd";
+    int r = set_text(member->root, sizeof(member->root), root, "the root", false, error);
+
+    if (r == 0 && (root[0] != '/' || root[strlen(root) - 1] == '/'))
+        r = gb_fail(error, GPUBUF_E_INVALID, "the root \"%s\" must begin with '/' and not end so",
+                    root);
+    if (r == 0)
+        r = set_text(member->node, sizeof(member->node), settings->node, "the node's name", true,
+                     error);
+    if (r == 0)
+        r = set_text(member->host, sizeof(member->host), settings->host, "the node's host", false,
+                     error);
+    return r;
+}
+
+int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_settings *settings,
+                             struct gb_directory **out, struct gb_error *error)
+{
+    struct directory *directory = calloc(1, sizeof(*directory));
+    struct gb_etcd_settings etcd = settings->etcd;
+    struct gb_member *member;
+    int r;
+
+    if (!directory)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "memory is out");
+    member = &directory->member;
+    member->ttl_ms = 1000 * (int64_t)(settings->ttl_s ? settings->ttl_s : 10);
+    if (!etcd.timeout_ms)
+        etcd.timeout_ms = (unsigned)(member->ttl_ms / 5);
+    r = set_texts(member, settings, error);
+    if (r == 0)
+        r = gb_etcd_create(loop, &etcd, &member->etcd, error);
+    if (r < 0) {
+        free(directory);
+        return r;
+    }
+    directory->base.methods = &methods;
+    directory->base.events = settings->events;
+    directory->soon.data = directory;
+    uv_timer_init(loop, &directory->soon);
+    member->port = settings->port;
+    member->events = (struct gb_member_events){
+        .user = directory,
+        .joined = on_joined,
+        .left = on_left,
+        .changed = on_changed,
+        .ticked = on_ticked,
+        .closed = on_member_closed,
+    };
+    gb_member_begin(member, loop);
+    *out = &directory->base;
+    return 0;
+}

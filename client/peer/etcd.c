@@ -1,0 +1,580 @@
+#include "client/peer/etcd.h"
+
+#include <curl/curl.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The largest answer, and the largest line of a stream. */
+#define REPLY_MOST (32u << 20)
+
+struct gb_etcd {
+    uv_loop_t *loop;
+    CURLM *multi;
+    uv_timer_t timer;
+    struct curl_slist *headers;
+    char *endpoints[GB_ETCD_ENDPOINTS];
+    size_t endpoint_count, current;
+    char *ca, *certificate, *key;
+    unsigned timeout_ms;
+    struct gb_etcd_call *calls; /* all, newest first */
+};
+
+struct gb_etcd_call {
+    struct gb_etcd *etcd;
+    struct gb_etcd_call *next, **here;
+    CURL *easy;
+    char url_path[64];
+    char *body;
+    size_t body_length;
+    gb_etcd_cb callback; /* NULL: cancelled */
+    void *user;
+    bool stream, running; /* running: its callback */
+    size_t endpoint, tries;
+    struct gb_writer received;
+};
+
+/* A socket of libcurl's, polled; freed when its handle has closed. */
+struct polled {
+    uv_poll_t poll;
+    struct gb_etcd *etcd;
+    curl_socket_t socket;
+};
+
+static void drive(struct gb_etcd *etcd);
+
+/* ---- libcurl's sockets and timer on the loop ---- */
+
+static void on_polled_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct polled *polled = poll->data;
+    struct gb_etcd *etcd = polled->etcd;
+    int flags = status < 0 ? CURL_CSELECT_ERR : 0;
+    int still;
+
+    if (events & UV_READABLE)
+        flags |= CURL_CSELECT_IN;
+    if (events & UV_WRITABLE)
+        flags |= CURL_CSELECT_OUT;
+    curl_multi_socket_action(etcd->multi, polled->socket, flags, &still);
+    drive(etcd);
+}
+
+static struct polled *poll_begin(struct gb_etcd *etcd, curl_socket_t socket)
+{
+    struct polled *polled = calloc(1, sizeof(*polled));
+
+    if (!polled)
+        return NULL;
+    polled->etcd = etcd;
+    polled->socket = socket;
+    polled->poll.data = polled;
+    if (uv_poll_init_socket(etcd->loop, &polled->poll, socket) < 0) {
+        free(polled);
+        return NULL;
+    }
+    curl_multi_assign(etcd->multi, socket, polled);
+    return polled;
+}
+
+static int on_socket(CURL *easy, curl_socket_t socket, int what, void *user, void *of_socket)
+{
+    struct gb_etcd *etcd = user;
+    struct polled *polled = of_socket;
+    int events = 0;
+
+    (void)easy;
+    if (what == CURL_POLL_REMOVE) {
+        if (polled) {
+            curl_multi_assign(etcd->multi, socket, NULL);
+            uv_close((uv_handle_t *)&polled->poll, on_polled_closed);
+        }
+        return 0;
+    }
+    if (!polled)
+        polled = poll_begin(etcd, socket);
+    if (!polled)
+        return -1;
+    if (what & CURL_POLL_IN)
+        events |= UV_READABLE;
+    if (what & CURL_POLL_OUT)
+        events |= UV_WRITABLE;
+    return uv_poll_start(&polled->poll, events, on_poll) < 0 ? -1 : 0;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct gb_etcd *etcd = timer->data;
+    int still;
+
+    curl_multi_socket_action(etcd->multi, CURL_SOCKET_TIMEOUT, 0, &still);
+    drive(etcd);
+}
+
+static int on_timeout(CURLM *multi, long timeout_ms, void *user)
+{
+    struct gb_etcd *etcd = user;
+
+    (void)multi;
+    if (timeout_ms < 0)
+        uv_timer_stop(&etcd->timer);
+    else
+        uv_timer_start(&etcd->timer, on_timer, (uint64_t)timeout_ms, 0);
+    return 0;
+}
+
+/* ---- one request ---- */
+
+static size_t on_received(char *data, size_t size, size_t count, void *user)
+{
+    struct gb_etcd_call *call = user;
+
+    (void)size;
+    gb_write(&call->received, data, count);
+    return call->received.failed ? 0 : count;
+}
+
+static void call_free(struct gb_etcd_call *call)
+{
+    *call->here = call->next;
+    if (call->next)
+        call->next->here = call->here;
+    if (call->easy) {
+        curl_multi_remove_handle(call->etcd->multi, call->easy);
+        curl_easy_cleanup(call->easy);
+    }
+    gb_writer_end(&call->received);
+    free(call->body);
+    free(call);
+}
+
+/* Sets what is the same at every endpoint. */
+static bool easy_prepare(struct gb_etcd_call *call)
+{
+    const struct gb_etcd *etcd = call->etcd;
+    CURL *easy = call->easy;
+    CURLcode r = curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* whatever the environment says */
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)etcd->timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, call->stream ? 0L : (long)etcd->timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, 5L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, 2L);
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_length);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, etcd->headers);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_received);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (r == CURLE_OK && etcd->ca)
+        r = curl_easy_setopt(easy, CURLOPT_CAINFO, etcd->ca);
+    if (r == CURLE_OK && etcd->certificate)
+        r = curl_easy_setopt(easy, CURLOPT_SSLCERT, etcd->certificate);
+    if (r == CURLE_OK && etcd->key)
+        r = curl_easy_setopt(easy, CURLOPT_SSLKEY, etcd->key);
+    return r == CURLE_OK;
+}
+
+/* Sends it to call->endpoint. The handle is none of the multi's at this moment. */
+static bool call_send(struct gb_etcd_call *call)
+{
+    const char *endpoint = call->etcd->endpoints[call->endpoint];
+    char url[512];
+
+    call->tries++;
+    gb_writer_reset(&call->received);
+    if ((size_t)snprintf(url, sizeof(url), "%s/v3/%s", endpoint, call->url_path) >= sizeof(url))
+        return false;
+    return curl_easy_setopt(call->easy, CURLOPT_URL, url) == CURLE_OK &&
+           curl_multi_add_handle(call->etcd->multi, call->easy) == CURLM_OK;
+}
+
+static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method,
+                                        struct gb_writer *body, gb_etcd_cb callback, void *user,
+                                        bool stream)
+{
+    struct gb_etcd_call *call = calloc(1, sizeof(*call));
+
+    if (!call) {
+        gb_writer_end(body);
+        return NULL;
+    }
+    call->etcd = etcd;
+    call->stream = stream;
+    call->callback = callback;
+    call->user = user;
+    call->endpoint = etcd->current;
+    snprintf(call->url_path, sizeof(call->url_path), "%s", method);
+    gb_writer_init(&call->received, REPLY_MOST);
+    call->body = gb_writer_take(body, &call->body_length);
+    call->easy = curl_easy_init();
+    call->next = etcd->calls;
+    call->here = &etcd->calls;
+    if (call->next)
+        call->next->here = &call->next;
+    etcd->calls = call;
+    if (!call->body || !call->easy || !easy_prepare(call) || !call_send(call)) {
+        call_free(call);
+        return NULL;
+    }
+    return call;
+}
+
+struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, struct gb_writer *body,
+                                  gb_etcd_cb callback, void *user)
+{
+    return call_create(etcd, method, body, callback, user, false);
+}
+
+struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
+                                    struct gb_writer *body, gb_etcd_cb callback, void *user)
+{
+    return call_create(etcd, method, body, callback, user, true);
+}
+
+void gb_etcd_cancel(struct gb_etcd_call *call)
+{
+    if (!call)
+        return;
+    call->callback = NULL;
+    if (!call->running)
+        call_free(call);
+}
+
+/* ---- answers ---- */
+
+/* The code for one of gRPC's. */
+static int code_of_grpc(uint64_t code)
+{
+    switch (code) {
+    case 5: /* not found */
+        return GPUBUF_E_NOT_FOUND;
+    case 7:  /* permission denied */
+    case 16: /* unauthenticated */
+        return GPUBUF_E_DENIED;
+    default:
+        return GB_UNAVAILABLE;
+    }
+}
+
+/* Whether another endpoint might do better. */
+static bool grpc_elsewhere(uint64_t code)
+{
+    return code == 4 || code == 14; /* deadline exceeded, unavailable */
+}
+
+/* Reads one value, an answer or a line. Its error, if it has one, comes as gRPC's code to *grpc. */
+static int answer_read(struct gb_etcd_call *call, const char *text, size_t length,
+                       struct gb_pool *pool, struct gb_json *value, uint64_t *grpc,
+                       struct gb_error *error)
+{
+    const char *endpoint = call->etcd->endpoints[call->endpoint];
+    struct gb_json refused, message, code;
+    struct gb_string said = {"no reason given", 15};
+    struct gb_error unread;
+
+    *grpc = 0;
+    if (gb_json_check(text, length, pool, value, error) < 0)
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "etcd at %s: the answer is not JSON", endpoint);
+    refused = gb_etcd_member(*value, "error");
+    if (!refused.text)
+        return 0;
+    /* An object in a stream; of an answer it is a string, and the code stands beside it. */
+    message = gb_etcd_member(refused, "message");
+    code = gb_etcd_member(refused, "grpc_code");
+    if (gb_json_type(refused) != GB_JSON_OBJECT) {
+        message = refused;
+        code = gb_etcd_member(*value, "code");
+    }
+    *grpc = 2; /* unknown */
+    if (code.text && gb_json_type(code) == GB_JSON_NUMBER)
+        (void)gb_json_uint(code, 0, 100, NULL, grpc, &unread);
+    if (message.text && gb_json_type(message) == GB_JSON_STRING)
+        (void)gb_json_string(message, 0, NULL, pool, &said, &unread);
+    return gb_fail(error, code_of_grpc(*grpc), "etcd at %s: %.300s", endpoint, said.text);
+}
+
+static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
+                     struct gb_pool *pool, const struct gb_error *error)
+{
+    call->running = true;
+    if (call->callback)
+        call->callback(call->user, code, value, pool, error);
+    call_free(call);
+}
+
+/* Tries the next endpoint, if there is one that has not been asked. */
+static bool call_again(struct gb_etcd_call *call)
+{
+    struct gb_etcd *etcd = call->etcd;
+    size_t next = (call->endpoint + 1) % etcd->endpoint_count;
+
+    if (etcd->current == call->endpoint)
+        etcd->current = next;
+    if (call->stream || call->tries >= etcd->endpoint_count)
+        return false;
+    call->endpoint = next;
+    return call_send(call);
+}
+
+/* Its transfer is over: with an answer, or because of something that libcurl says. */
+static void call_done(struct gb_etcd_call *call, CURLcode result)
+{
+    const char *endpoint = call->etcd->endpoints[call->endpoint];
+    struct gb_json value = {0};
+    struct gb_pool pool = {0};
+    struct gb_error error = {0};
+    uint64_t grpc = 14;
+    int r;
+
+    curl_multi_remove_handle(call->etcd->multi, call->easy);
+    if (result != CURLE_OK)
+        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: %s", endpoint, curl_easy_strerror(result));
+    else if (call->stream && !call->received.length)
+        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
+    else
+        r = answer_read(call, call->received.data ? call->received.data : "", call->received.length,
+                        &pool, &value, &grpc, &error);
+    if (r == GPUBUF_E_PROTOCOL || (r < 0 && grpc_elsewhere(grpc))) {
+        if (call_again(call)) {
+            gb_pool_end(&pool);
+            return;
+        }
+    }
+    if (r == 0 && call->stream)
+        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
+    if (r < 0)
+        value.text = NULL;
+    call_end(call, r, value, &pool, &error);
+    gb_pool_end(&pool);
+}
+
+/* Delivers a stream's next line. False: there is no whole one. The call may be gone after it. */
+static bool stream_line(struct gb_etcd_call *call)
+{
+    struct gb_writer *received = &call->received;
+    const char *end = received->length ? memchr(received->data, '\n', received->length) : NULL;
+    struct gb_json value = {0};
+    struct gb_pool pool = {0};
+    struct gb_error error = {0};
+    uint64_t grpc;
+    size_t length;
+    char *line;
+    int r;
+
+    if (!end)
+        return false;
+    length = (size_t)(end - received->data);
+    line = strndup(received->data, length);
+    if (!line)
+        r = gb_fail(&error, GB_UNAVAILABLE, "memory is out");
+    else
+        r = answer_read(call, line, length, &pool, &value, &grpc, &error);
+    memmove(received->data, end + 1, received->length - length - 1);
+    received->length -= length + 1;
+    if (r < 0) {
+        value.text = NULL;
+        call_end(call, r, value, &pool, &error);
+    } else {
+        call->running = true;
+        call->callback(call->user, 0, value, &pool, &error);
+        call->running = false;
+        if (!call->callback)
+            call_free(call);
+    }
+    gb_pool_end(&pool);
+    free(line);
+    return true;
+}
+
+/* Delivers a line of some stream that has one. */
+static bool any_line(struct gb_etcd *etcd)
+{
+    struct gb_etcd_call *call;
+
+    for (call = etcd->calls; call; call = call->next)
+        if (call->stream && stream_line(call))
+            return true; /* the list may have changed */
+    return false;
+}
+
+/* Runs the callbacks of what has come. They must not run inside libcurl, which forbids calls there. */
+static void drive(struct gb_etcd *etcd)
+{
+    struct gb_etcd_call *call;
+    CURLMsg *message;
+    int left;
+
+    while (any_line(etcd))
+        ;
+    while ((message = curl_multi_info_read(etcd->multi, &left))) {
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &call);
+        call_done(call, message->data.result);
+    }
+}
+
+/* ---- the client ---- */
+
+static bool keep(char **out, const char *text)
+{
+    *out = text ? strdup(text) : NULL;
+    return *out || !text;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_etcd *etcd = handle->data;
+    size_t i;
+
+    for (i = 0; i < etcd->endpoint_count; i++)
+        free(etcd->endpoints[i]);
+    free(etcd->ca);
+    free(etcd->certificate);
+    free(etcd->key);
+    curl_slist_free_all(etcd->headers);
+    free(etcd);
+    curl_global_cleanup();
+}
+
+static bool prepare(struct gb_etcd *etcd, const struct gb_etcd_settings *settings)
+{
+    size_t i, length;
+
+    for (i = 0; i < settings->endpoint_count; i++, etcd->endpoint_count++) {
+        if (!keep(&etcd->endpoints[i], settings->endpoints[i]))
+            return false;
+        length = strlen(etcd->endpoints[i]);
+        if (length && etcd->endpoints[i][length - 1] == '/')
+            etcd->endpoints[i][length - 1] = '\0';
+    }
+    etcd->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    etcd->multi = curl_multi_init();
+    if (!etcd->headers || !etcd->multi || !keep(&etcd->ca, settings->ca) ||
+        !keep(&etcd->certificate, settings->certificate) || !keep(&etcd->key, settings->key))
+        return false;
+    curl_multi_setopt(etcd->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(etcd->multi, CURLMOPT_SOCKETDATA, etcd);
+    curl_multi_setopt(etcd->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
+    curl_multi_setopt(etcd->multi, CURLMOPT_TIMERDATA, etcd);
+    return true;
+}
+
+int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, struct gb_etcd **out,
+                   struct gb_error *error)
+{
+    struct gb_etcd *etcd;
+
+    if (!settings->endpoint_count || settings->endpoint_count > GB_ETCD_ENDPOINTS)
+        return gb_fail(error, GPUBUF_E_INVALID, "etcd: %zu endpoints, expected 1 to %d",
+                       settings->endpoint_count, GB_ETCD_ENDPOINTS);
+    etcd = calloc(1, sizeof(*etcd));
+    if (!etcd || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        free(etcd);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: memory is out");
+    }
+    etcd->loop = loop;
+    etcd->timeout_ms = settings->timeout_ms;
+    etcd->timer.data = etcd;
+    uv_timer_init(loop, &etcd->timer);
+    if (!prepare(etcd, settings)) {
+        gb_etcd_destroy(etcd);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: memory is out");
+    }
+    *out = etcd;
+    return 0;
+}
+
+void gb_etcd_destroy(struct gb_etcd *etcd)
+{
+    if (!etcd)
+        return;
+    while (etcd->calls)
+        call_free(etcd->calls);
+    if (etcd->multi)
+        curl_multi_cleanup(etcd->multi);
+    uv_close((uv_handle_t *)&etcd->timer, on_closed);
+}
+
+const char *gb_etcd_endpoint(const struct gb_etcd *etcd)
+{
+    return etcd->endpoints[etcd->current];
+}
+
+/* ---- what requests and answers are made of ---- */
+
+void gb_etcd_write_bytes(struct gb_writer *writer, const char *name, const void *bytes,
+                         size_t length)
+{
+    char *text = malloc(4 * (length / 3 + 1) + 1);
+
+    if (!text) {
+        writer->failed = true;
+        return;
+    }
+    gb_write_cstring(writer, name);
+    GB_WRITE_LITERAL(writer, ":\"");
+    gb_write(writer, text, gb_base64_encode(bytes, length, text));
+    GB_WRITE_LITERAL(writer, "\"");
+    free(text);
+}
+
+struct gb_json gb_etcd_member(struct gb_json object, const char *name)
+{
+    struct gb_json absent = {0}, key, item;
+    struct gb_json_walk walk;
+
+    if (!object.text || gb_json_type(object) != GB_JSON_OBJECT)
+        return absent;
+    walk = gb_json_walk(object);
+    while (gb_json_next(&walk, &key, &item))
+        if (gb_json_is(key, name))
+            return item;
+    return absent;
+}
+
+uint64_t gb_etcd_number(struct gb_json value)
+{
+    char digits[24];
+    size_t length;
+
+    if (!value.text || gb_json_type(value) != GB_JSON_STRING)
+        return 0;
+    length = gb_json_length(value) - 2;
+    if (length >= sizeof(digits))
+        return 0;
+    memcpy(digits, value.text + 1, length);
+    digits[length] = '\0';
+    return strtoull(digits, NULL, 10);
+}
+
+char *gb_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length)
+{
+    struct gb_string text;
+    struct gb_error unread;
+    char *bytes;
+    long got;
+
+    if (!value.text || gb_json_type(value) != GB_JSON_STRING ||
+        gb_json_string(value, 0, NULL, pool, &text, &unread) < 0)
+        return NULL;
+    bytes = gb_pool_alloc(pool, text.length / 4 * 3 + 4);
+    if (!bytes)
+        return NULL;
+    got = gb_base64_decode(text.text, text.length, bytes, text.length / 4 * 3 + 3);
+    if (got < 0)
+        return NULL;
+    bytes[got] = '\0';
+    *length = (size_t)got;
+    return bytes;
+}

@@ -1,0 +1,82 @@
+/*
+ * Requests to etcd, by its JSON gateway (/v3/ of etcd 3.4 and later) over libcurl, driven by libuv.
+ *
+ * A request goes to the endpoint that answered last. If that one refuses, is silent for `timeout_ms`
+ * or has no leader, the request goes to the next, each endpoint once. So a request may be done twice:
+ * its caller must be able to tell (directory_etcd.c does). Every request ends with one callback,
+ * never before the call that made it returns.
+ *
+ * All of it runs on the loop's thread. A callback may make and cancel requests; it must not destroy
+ * the client.
+ */
+#ifndef GB_PEER_ETCD_H
+#define GB_PEER_ETCD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "client/peer/directory.h" /* GB_UNAVAILABLE */
+#include "proto/errors.h"
+#include "proto/json.h"
+
+enum { GB_ETCD_ENDPOINTS = 16 };
+
+struct gb_etcd_settings {
+    const char
+        *endpoints[GB_ETCD_ENDPOINTS]; /* "https://a:2379"; borrowed by gb_etcd_create only */
+    size_t endpoint_count;
+    const char *ca, *certificate, *key; /* files; NULL: the system's authorities; no certificate */
+    unsigned timeout_ms;                /* of a request at one endpoint */
+};
+
+struct gb_etcd;
+struct gb_etcd_call;
+
+/*
+ * An answer: `code` 0 and the whole value, whose text and tape live during the callback only; more may
+ * be taken from `pool` for as long. Or a negative code, an absent value and error->message:
+ * GB_UNAVAILABLE, no endpoint answered, or etcd could not; GPUBUF_E_NOT_FOUND, there is no such
+ * lease; GPUBUF_E_DENIED; GPUBUF_E_PROTOCOL, what came is no answer. A stream's callback runs for each line with code 0, and
+ * once with another code, which ends it (GB_UNAVAILABLE also where etcd ended it in good order).
+ */
+typedef void (*gb_etcd_cb)(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                           const struct gb_error *error);
+
+int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, struct gb_etcd **out,
+                   struct gb_error *error);
+/* Ends all requests without their callbacks. The loop must run on until its handles are closed. */
+void gb_etcd_destroy(struct gb_etcd *etcd);
+
+/*
+ * Asks `method` ("kv/txn") with `body`, a JSON text, which is taken out of the writer and leaves it
+ * empty. NULL: memory is out, or the writer had failed; then no callback runs. The call ends itself
+ * after its callback.
+ */
+struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, struct gb_writer *body,
+                                  gb_etcd_cb callback, void *user);
+/* The same for a method that answers by line after line, without an end; at one endpoint only. */
+struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
+                                    struct gb_writer *body, gb_etcd_cb callback, void *user);
+/* Ends a request whose last callback has not run; it will not. May be called in its callback. NULL is
+   ignored. */
+void gb_etcd_cancel(struct gb_etcd_call *call);
+
+/* The endpoint that requests go to now; for messages and to see that it has changed. */
+const char *gb_etcd_endpoint(const struct gb_etcd *etcd);
+
+/* ---- what requests and answers are made of ---- */
+
+/* Writes "NAME":"base64 of the bytes". */
+void gb_etcd_write_bytes(struct gb_writer *writer, const char *name, const void *bytes,
+                         size_t length);
+/* The member of an object, absent if there is none or `object` is absent or no object. */
+struct gb_json gb_etcd_member(struct gb_json object, const char *name);
+/* A 64-bit number as the gateway writes it: a string of digits, or nothing for 0. */
+uint64_t gb_etcd_number(struct gb_json value);
+/* The bytes of a base64 member, with a NUL behind, out of the pool; NULL if absent, wrong or memory is
+   out. */
+char *gb_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length);
+
+#endif

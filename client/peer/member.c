@@ -1,0 +1,607 @@
+#include "client/peer/member.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAGE 1000 /* keys of one answer to a listing */
+#define AGAIN_MS 1000
+
+static void list_begin(struct gb_member *member);
+static void watch_begin(struct gb_member *member);
+
+/* Counts a machine's sleep too, as the lease does. */
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* How long after a renewal was sent this node still counts on its lease. */
+static int64_t trusted_ms(const struct gb_member *member)
+{
+    return member->lease_ms - member->lease_ms / 5;
+}
+
+static bool is_trusted(const struct gb_member *member)
+{
+    return member->lease && now_ms() < member->renewed_ms + trusted_ms(member);
+}
+
+bool gb_member_is_in(const struct gb_member *member)
+{
+    return member->state == GB_IN && is_trusted(member);
+}
+
+/* ---- parts of requests and answers ---- */
+
+void gb_member_write_key(struct gb_writer *writer, const struct gb_member *member, const char *kind,
+                         const char *name)
+{
+    struct gb_writer key;
+
+    gb_writer_init(&key, 0);
+    gb_write_text(&key, member->root);
+    gb_write_text(&key, kind);
+    gb_write_text(&key, name);
+    gb_etcd_write_bytes(writer, "key", key.data, key.length);
+    writer->failed |= key.failed;
+    gb_writer_end(&key);
+}
+
+static void write_number(struct gb_writer *writer, const char *name, uint64_t number)
+{
+    gb_write_format(writer, "\"%s\":\"%llu\"", name, (unsigned long long)number);
+}
+
+void gb_member_write_put(struct gb_writer *writer, const struct gb_member *member, const char *kind,
+                         const char *name, struct gb_writer *value)
+{
+    gb_member_write_key(writer, member, kind, name);
+    GB_WRITE_LITERAL(writer, ",");
+    gb_etcd_write_bytes(writer, "value", value->data, value->length);
+    GB_WRITE_LITERAL(writer, ",");
+    write_number(writer, "lease", member->lease);
+    writer->failed |= value->failed;
+    gb_writer_end(value);
+}
+
+void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
+                             const char *kind, const char *name, uint64_t revision)
+{
+    GB_WRITE_LITERAL(writer, "\"compare\":[{\"target\":\"MOD\",");
+    write_number(writer, "mod_revision", revision);
+    GB_WRITE_LITERAL(writer, ",");
+    gb_member_write_key(writer, member, kind, name);
+    GB_WRITE_LITERAL(writer, "}]");
+}
+
+/* Everything below the root from `key` on: its end is the root with the character after '/'. */
+static void write_range(struct gb_writer *writer, const struct gb_member *member, const char *key,
+                        size_t length)
+{
+    char end[sizeof(member->root) + 2];
+    int end_length = snprintf(end, sizeof(end), "%s0", member->root);
+
+    gb_etcd_write_bytes(writer, "key", key, length);
+    GB_WRITE_LITERAL(writer, ",");
+    gb_etcd_write_bytes(writer, "range_end", end, (size_t)end_length);
+}
+
+uint64_t gb_member_revision(struct gb_json answer)
+{
+    return gb_etcd_number(gb_etcd_member(gb_etcd_member(answer, "header"), "revision"));
+}
+
+static struct gb_json first_of(struct gb_json array)
+{
+    struct gb_json item = {0};
+    struct gb_json_walk walk;
+
+    if (!array.text || gb_json_type(array) != GB_JSON_ARRAY)
+        return item;
+    walk = gb_json_walk(array);
+    if (!gb_json_next(&walk, NULL, &item))
+        item.text = NULL;
+    return item;
+}
+
+struct gb_json gb_member_found(struct gb_json answer)
+{
+    struct gb_json responses = gb_etcd_member(answer, "responses");
+
+    if (responses.text)
+        answer = gb_etcd_member(first_of(responses), "response_range");
+    return first_of(gb_etcd_member(answer, "kvs"));
+}
+
+bool gb_member_is_true(struct gb_json value)
+{
+    return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
+}
+
+/* ---- the view ---- */
+
+/* Memory that is out leaves a name unknown, which the next listing mends. */
+void gb_member_take(struct gb_member *member, const char *key, const char *value,
+                    size_t value_length, uint64_t revision, uint64_t lease)
+{
+    size_t root = strlen(member->root);
+    struct gb_view_key taken = {.value = value, .value_length = value_length};
+    struct gb_entry *entry = NULL;
+
+    if (strncmp(key, member->root, root) != 0 || key[root] != '/')
+        return;
+    taken.key = key + root + 1;
+    taken.revision = revision;
+    taken.lease = lease;
+    if (gb_view_take(&member->view, &taken, &entry) < 0 || !entry)
+        return;
+    member->events.changed(member->events.user, entry);
+    gb_view_tidy(&member->view, entry);
+}
+
+void gb_member_take_kv(struct gb_member *member, struct gb_json kv, bool gone, struct gb_pool *pool)
+{
+    uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
+    size_t key_length, value_length = 0;
+    char *key = gb_etcd_bytes(gb_etcd_member(kv, "key"), pool, &key_length);
+    char *value = NULL;
+
+    if (!key || strlen(key) != key_length || revision <= member->watched)
+        return;
+    if (!gone)
+        value = gb_etcd_bytes(gb_etcd_member(kv, "value"), pool, &value_length);
+    gb_member_take(member, key, value, value_length, revision,
+                   gb_etcd_number(gb_etcd_member(kv, "lease")));
+}
+
+/* ---- leaving ---- */
+
+static void leave(struct gb_member *member)
+{
+    bool forgot = member->state == GB_IN || member->state == GB_LISTING;
+
+    gb_etcd_cancel(member->joining);
+    gb_etcd_cancel(member->renewal);
+    gb_etcd_cancel(member->watch);
+    member->joining = member->renewal = member->watch = NULL;
+    if (member->lease)
+        member->old_lease = member->lease;
+    member->lease = 0;
+    member->state = GB_OUT;
+    member->again_ms = now_ms() + AGAIN_MS;
+    member->events.left(member->events.user, forgot);
+}
+
+void gb_member_leave(struct gb_member *member, const char *format, ...)
+{
+    va_list arguments;
+
+    member->why.code = GB_UNAVAILABLE;
+    va_start(arguments, format);
+    vsnprintf(member->why.message, sizeof(member->why.message), format, arguments);
+    va_end(arguments);
+    leave(member);
+}
+
+/* ---- the listing and the watch ---- */
+
+static void on_unlisted(void *user, struct gb_entry *entry)
+{
+    struct gb_member *member = user;
+
+    member->events.changed(member->events.user, entry);
+}
+
+static void list_end(struct gb_member *member)
+{
+    gb_view_listed(&member->view, on_unlisted, member);
+    member->watched = member->listed;
+    member->state = GB_IN;
+    member->unwatched_ms = now_ms();
+    watch_begin(member);
+    member->events.joined(member->events.user);
+}
+
+static void on_page(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                    const struct gb_error *error);
+
+static void list_page(struct gb_member *member, const char *key, size_t length)
+{
+    struct gb_writer body;
+
+    gb_writer_init(&body, 0);
+    gb_write_format(&body, "{\"limit\":\"%d\",", PAGE);
+    write_number(&body, "revision", member->listed);
+    GB_WRITE_LITERAL(&body, ",");
+    write_range(&body, member, key, length);
+    GB_WRITE_LITERAL(&body, "}");
+    member->joining = gb_etcd_call(member->etcd, "kv/range", &body, on_page, member);
+    if (!member->joining)
+        gb_member_leave(member, "memory is out");
+}
+
+static void on_page(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                    const struct gb_error *error)
+{
+    struct gb_member *member = user;
+    struct gb_json kvs = gb_etcd_member(value, "kvs"), kv, last = {0};
+    struct gb_json_walk walk;
+    size_t length;
+    char *key;
+
+    member->joining = NULL;
+    if (code < 0) {
+        gb_member_leave(member, "%s", error->message);
+        return;
+    }
+    if (!member->listed)
+        member->listed = gb_member_revision(value);
+    if (kvs.text && gb_json_type(kvs) == GB_JSON_ARRAY) {
+        walk = gb_json_walk(kvs);
+        while (gb_json_next(&walk, NULL, &kv)) {
+            gb_member_take_kv(member, kv, false, pool);
+            last = kv;
+        }
+    }
+    if (!gb_member_is_true(gb_etcd_member(value, "more"))) {
+        list_end(member);
+        return;
+    }
+    key = gb_etcd_bytes(gb_etcd_member(last, "key"), pool, &length);
+    if (key)
+        list_page(member, key, length + 1); /* from the key after it: the same and a NUL */
+    else
+        gb_member_leave(member, "etcd at %s: a page of a listing has no keys",
+                        gb_etcd_endpoint(member->etcd));
+}
+
+static void list_begin(struct gb_member *member)
+{
+    char key[sizeof(member->root) + 1];
+    int length = snprintf(key, sizeof(key), "%s/", member->root);
+
+    member->state = GB_LISTING;
+    member->listed = member->watched = 0;
+    gb_view_list(&member->view);
+    list_page(member, key, (size_t)length);
+}
+
+/* Lists anew under the same lease. */
+static void watch_compacted(struct gb_member *member)
+{
+    gb_etcd_cancel(member->watch);
+    member->watch = NULL;
+    gb_fail(&member->why, GB_UNAVAILABLE, "etcd compacted changes that were not told yet");
+    member->state = GB_LISTING;
+    member->events.left(member->events.user, false);
+    list_begin(member);
+}
+
+static void watch_event(struct gb_member *member, struct gb_json event, struct gb_pool *pool,
+                        uint64_t *newest)
+{
+    struct gb_json kv = gb_etcd_member(event, "kv"), type = gb_etcd_member(event, "type");
+    uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
+
+    gb_member_take_kv(member, kv, type.text && gb_json_is(type, "DELETE"), pool);
+    if (revision > *newest)
+        *newest = revision;
+}
+
+static void on_watched(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                       const struct gb_error *error)
+{
+    struct gb_member *member = user;
+    struct gb_json result = gb_etcd_member(value, "result"), event;
+    struct gb_json events = gb_etcd_member(result, "events");
+    struct gb_json_walk walk;
+    uint64_t newest = member->watched;
+
+    if (code < 0) { /* the tick begins another */
+        member->watch = NULL;
+        member->watching = false;
+        member->unwatched_ms = now_ms();
+        member->why = *error;
+        return;
+    }
+    if (gb_etcd_number(gb_etcd_member(result, "compact_revision"))) {
+        watch_compacted(member);
+        return;
+    }
+    if (gb_member_is_true(gb_etcd_member(result, "canceled"))) {
+        gb_member_leave(member, "etcd at %s has ended the watch", member->watched_at);
+        return;
+    }
+    member->watching = true;
+    if (!events.text || gb_json_type(events) != GB_JSON_ARRAY)
+        return;
+    walk = gb_json_walk(events);
+    while (gb_json_next(&walk, NULL, &event))
+        watch_event(member, event, pool, &newest);
+    /* Other fragments may have events of the same revision. */
+    if (!gb_member_is_true(gb_etcd_member(result, "fragment")))
+        member->watched = newest;
+}
+
+static void watch_begin(struct gb_member *member)
+{
+    char key[sizeof(member->root) + 1];
+    int length = snprintf(key, sizeof(key), "%s/", member->root);
+    struct gb_writer body;
+
+    gb_etcd_cancel(member->watch);
+    if (member->watching)
+        member->unwatched_ms = now_ms();
+    member->watching = false;
+    member->watched_at = gb_etcd_endpoint(member->etcd);
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{\"create_request\":{");
+    write_range(&body, member, key, (size_t)length);
+    GB_WRITE_LITERAL(&body, ",");
+    write_number(&body, "start_revision", member->watched + 1);
+    GB_WRITE_LITERAL(&body, ",\"fragment\":true}}");
+    member->watch = gb_etcd_stream(member->etcd, "watch", &body, on_watched, member);
+}
+
+/* ---- joining ---- */
+
+static void on_entered(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                       const struct gb_error *error)
+{
+    struct gb_member *member = user;
+    struct gb_json kv = gb_member_found(value);
+    uint64_t lease = gb_etcd_number(gb_etcd_member(kv, "lease"));
+    size_t length;
+    char *other;
+
+    member->joining = NULL;
+    if (code < 0) {
+        gb_member_leave(member, "%s", error->message);
+        return;
+    }
+    if (!gb_member_is_true(gb_etcd_member(value, "succeeded")) && lease != member->lease) {
+        other = gb_etcd_bytes(gb_etcd_member(kv, "value"), pool, &length);
+        gb_member_leave(member,
+                        "the node name \"%s\" is in use (%.200s), by another machine or until the "
+                        "lease ends of a peer that ran here before",
+                        member->node, other ? other : "?");
+        return;
+    }
+    list_begin(member);
+}
+
+static void enter(struct gb_member *member)
+{
+    struct gb_writer body, value;
+
+    gb_writer_init(&value, 0);
+    GB_WRITE_LITERAL(&value, "{\"host\":");
+    gb_write_cstring(&value, member->host);
+    gb_write_format(&value, ",\"port\":%u}", member->port);
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    gb_member_write_compare(&body, member, "/nodes/", member->node, 0);
+    GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_put\":{");
+    gb_member_write_put(&body, member, "/nodes/", member->node, &value);
+    GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
+    gb_member_write_key(&body, member, "/nodes/", member->node);
+    GB_WRITE_LITERAL(&body, "}}]}");
+    member->joining = gb_etcd_call(member->etcd, "kv/txn", &body, on_entered, member);
+    if (!member->joining)
+        gb_member_leave(member, "memory is out");
+}
+
+static void on_granted(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                       const struct gb_error *error)
+{
+    struct gb_member *member = user;
+    uint64_t lease = gb_etcd_number(gb_etcd_member(value, "ID"));
+    uint64_t ttl = gb_etcd_number(gb_etcd_member(value, "TTL"));
+
+    (void)pool;
+    member->joining = NULL;
+    if (code < 0 || !lease || !ttl || ttl > 3600) {
+        gb_member_leave(member, "%s",
+                        code < 0 ? error->message : "etcd gave a lease without a time");
+        return;
+    }
+    member->lease = lease;
+    member->lease_ms = (int64_t)ttl * 1000;
+    member->renewed_ms = member->asked_ms; /* when it was asked for */
+    enter(member);
+}
+
+static void grant(struct gb_member *member)
+{
+    struct gb_writer body;
+
+    gb_writer_init(&body, 0);
+    gb_write_format(&body, "{\"TTL\":\"%lld\"}", (long long)member->ttl_ms / 1000);
+    member->asked_ms = now_ms();
+    member->joining = gb_etcd_call(member->etcd, "lease/grant", &body, on_granted, member);
+    if (!member->joining)
+        gb_member_leave(member, "memory is out");
+}
+
+static void on_revoked(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                       const struct gb_error *error)
+{
+    struct gb_member *member = user;
+
+    (void)value;
+    (void)pool;
+    member->joining = NULL;
+    if (code < 0 && code != GPUBUF_E_NOT_FOUND) {
+        gb_member_leave(member, "%s", error->message);
+        return;
+    }
+    member->old_lease = 0;
+    grant(member);
+}
+
+static struct gb_etcd_call *give_back(struct gb_member *member, uint64_t lease, gb_etcd_cb callback)
+{
+    struct gb_writer body;
+
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    write_number(&body, "ID", lease);
+    GB_WRITE_LITERAL(&body, "}");
+    return gb_etcd_call(member->etcd, "lease/revoke", &body, callback, member);
+}
+
+/* What this node wrote under its old lease ends before anything is written under a new one. */
+static void join_begin(struct gb_member *member)
+{
+    member->state = GB_JOINING;
+    if (!member->old_lease) {
+        grant(member);
+        return;
+    }
+    member->joining = give_back(member, member->old_lease, on_revoked);
+    if (!member->joining)
+        gb_member_leave(member, "memory is out");
+}
+
+/* ---- renewing ---- */
+
+static void on_renewed(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                       const struct gb_error *error)
+{
+    struct gb_member *member = user;
+    struct gb_json result = gb_etcd_member(value, "result");
+    uint64_t ttl = gb_etcd_number(gb_etcd_member(result, "TTL"));
+
+    (void)pool;
+    member->renewal = NULL;
+    if (code < 0) { /* the tick asks again, as long as there is time */
+        member->why = *error;
+        return;
+    }
+    if (!ttl) {
+        gb_member_leave(member, "the lease had ended");
+        return;
+    }
+    member->renewed_ms = member->asked_ms;
+    if (member->watching)
+        member->why.code = 0;
+    if (member->state == GB_IN && member->watched_at != gb_etcd_endpoint(member->etcd))
+        watch_begin(member);
+}
+
+static void renew(struct gb_member *member)
+{
+    struct gb_writer body;
+
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    write_number(&body, "ID", member->lease);
+    GB_WRITE_LITERAL(&body, "}");
+    member->asked_ms = now_ms();
+    member->renewal = gb_etcd_call(member->etcd, "lease/keepalive", &body, on_renewed, member);
+}
+
+/* When the next renewal is due: soon after one that failed. */
+static int64_t renewal_ms(const struct gb_member *member)
+{
+    bool failed = member->renewed_ms != member->asked_ms;
+
+    return member->asked_ms + member->lease_ms * (failed ? 1 : 3) / 10;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct gb_member *member = timer->data;
+    int64_t now = now_ms();
+    struct gb_error why;
+
+    if (member->state == GB_OUT) {
+        if (now >= member->again_ms)
+            join_begin(member);
+        return;
+    }
+    if (!member->lease)
+        return;
+    why = member->why;
+    if (!is_trusted(member)) {
+        gb_member_leave(member, "the lease could not be renewed for %lld s: %.400s",
+                        (long long)(now - member->renewed_ms) / 1000,
+                        why.code ? why.message : "this machine has slept, or the peer was stopped");
+        return;
+    }
+    if (!member->renewal && now >= renewal_ms(member))
+        renew(member);
+    if (member->state != GB_IN)
+        return;
+    if (!member->watching && now >= member->unwatched_ms + trusted_ms(member)) {
+        gb_member_leave(member, "there is no watch: %.400s",
+                        why.code ? why.message : "etcd does not answer");
+        return;
+    }
+    if (!member->watch)
+        watch_begin(member);
+    member->events.ticked(member->events.user);
+}
+
+void gb_member_begin(struct gb_member *member, uv_loop_t *loop)
+{
+    uint64_t period = (uint64_t)member->ttl_ms / 40;
+
+    gb_fail(&member->why, GB_UNAVAILABLE, "etcd has not answered yet");
+    member->state = GB_OUT;
+    member->tick.data = member;
+    uv_timer_init(loop, &member->tick);
+    uv_timer_start(&member->tick, on_tick, 0, period ? period : 1);
+}
+
+/* ---- closing ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_member *member = handle->data;
+
+    gb_view_end(&member->view);
+    member->events.closed(member->events.user);
+}
+
+/* A turn later, since it comes from a callback of etcd's. */
+static void on_close(uv_timer_t *timer)
+{
+    struct gb_member *member = timer->data;
+
+    gb_etcd_destroy(member->etcd);
+    uv_close((uv_handle_t *)&member->tick, on_closed);
+}
+
+static void on_given_back(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                          const struct gb_error *error)
+{
+    struct gb_member *member = user;
+
+    (void)code;
+    (void)value;
+    (void)pool;
+    (void)error;
+    uv_timer_start(&member->tick, on_close, 0, 0);
+}
+
+void gb_member_close(struct gb_member *member)
+{
+    uint64_t lease = member->lease ? member->lease : member->old_lease;
+
+    gb_etcd_cancel(member->joining);
+    gb_etcd_cancel(member->renewal);
+    gb_etcd_cancel(member->watch);
+    member->joining = member->renewal = member->watch = NULL;
+    member->state = GB_LEAVING;
+    member->lease = 0;
+    uv_timer_stop(&member->tick);
+    if (!lease || !give_back(member, lease, on_given_back))
+        uv_timer_start(&member->tick, on_close, 0, 0);
+}

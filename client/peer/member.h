@@ -1,0 +1,90 @@
+/*
+ * This node as a member of the cluster in etcd: its lease and its key, and the view of what all
+ * members have told, kept by a listing and a watch. directory_etcd.h has the keys and the rules.
+ *
+ *     GB_OUT → GB_JOINING: the old lease is given back, a new one asked for, the node's key written
+ *            → GB_LISTING: all keys are read → GB_IN: a watch tells of changes
+ *     GB_LISTING and GB_IN → GB_OUT: the lease could not be renewed in time, or has ended
+ *     GB_IN → GB_LISTING: etcd has compacted what the watch would have told
+ *
+ * One thread, the loop's. The members of the struct are for directory_etcd.c to read; it writes none
+ * but the view's entries.
+ */
+#ifndef GB_PEER_MEMBER_H
+#define GB_PEER_MEMBER_H
+
+#include <uv.h>
+
+#include "client/peer/etcd.h"
+#include "client/peer/view.h"
+
+enum gb_member_state { GB_OUT, GB_JOINING, GB_LISTING, GB_IN, GB_LEAVING };
+
+/* All are called from the loop only, never inside a function of this header but gb_member_leave. */
+struct gb_member_events {
+    void *user;
+    void (*joined)(void *user);            /* the state is GB_IN */
+    void (*left)(void *user, bool forgot); /* it is no more, or again; why: member->why.
+                                                            `forgot`: what was under the lease goes */
+    void (*changed)(void *user, struct gb_entry *entry); /* an entry's revision */
+    void (*ticked)(void *user);                          /* now and then while it is GB_IN */
+    void (*closed)(void *user);                          /* after gb_member_close: free it */
+};
+
+struct gb_member {
+    struct gb_etcd *etcd;
+    uv_timer_t tick;
+    struct gb_member_events events;
+    char root[128], node[GB_NODE_BYTES], host[GB_HOST_BYTES];
+    uint16_t port;
+    enum gb_member_state state;
+    struct gb_view view;
+    struct gb_error why;       /* not GB_IN: the reason */
+    int64_t ttl_ms;            /* that is asked for */
+    uint64_t lease, old_lease; /* 0: none; the old one is to be given back */
+    int64_t lease_ms;          /* how long it was given for */
+    int64_t renewed_ms;        /* when the renewal was sent that was answered last */
+    int64_t asked_ms;          /* when the last one was sent */
+    int64_t again_ms;          /* when to join again */
+    struct gb_etcd_call *joining, *renewal, *watch;
+    bool watching;          /* the watch is set up */
+    int64_t unwatched_ms;   /* since when it is not */
+    const char *watched_at; /* the endpoint */
+    uint64_t watched;       /* the revision up to which everything is known */
+    uint64_t listed;        /* the revision that is being listed; 0: the one of the first page */
+};
+
+/* Fills in a zeroed struct whose etcd, events, texts, port and ttl_ms are set, and begins to join. */
+void gb_member_begin(struct gb_member *member, uv_loop_t *loop);
+/* Gives the lease back, if etcd answers soon; events.closed runs when all handles are closed. */
+void gb_member_close(struct gb_member *member);
+
+/* Whether it is in, by this moment's clock: the lease may be counted on. */
+bool gb_member_is_in(const struct gb_member *member);
+/* Ends the epoch because of what another request met. */
+void gb_member_leave(struct gb_member *member, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Takes a key in, with its whole name, that etcd had at `revision`. */
+void gb_member_take(struct gb_member *member, const char *key, const char *value,
+                    size_t value_length, uint64_t revision, uint64_t lease);
+/* The same of what etcd calls a KeyValue, unless the watch has told as much; `gone`: it was deleted. */
+void gb_member_take_kv(struct gb_member *member, struct gb_json kv, bool gone,
+                       struct gb_pool *pool);
+
+/* ---- parts of requests and answers; `kind` is "/names/" and the like ---- */
+
+void gb_member_write_key(struct gb_writer *writer, const struct gb_member *member, const char *kind,
+                         const char *name);
+/* What a put has inside: the key, the value, which is ended, and the lease. */
+void gb_member_write_put(struct gb_writer *writer, const struct gb_member *member, const char *kind,
+                         const char *name, struct gb_writer *value);
+/* "compare":[…]: the key has that revision; 0: it is absent. */
+void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
+                             const char *kind, const char *name, uint64_t revision);
+uint64_t gb_member_revision(struct gb_json answer);
+/* The one key that a range has found, or the range of a transaction that failed; absent if none. */
+struct gb_json gb_member_found(struct gb_json answer);
+bool gb_member_is_true(struct gb_json value);
+
+#endif

@@ -1,0 +1,431 @@
+#include "client/peer/view.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct gb_entry *left = a, *right = b;
+
+    return strcmp(left->name, right->name);
+}
+
+static int compare_nodes(const void *a, const void *b)
+{
+    const struct gb_view_node *left = a, *right = b;
+
+    return strcmp(left->name, right->name);
+}
+
+/* ---- nodes ---- */
+
+static struct gb_view_node *node_find(struct gb_view *view, const char *name, bool make)
+{
+    struct gb_view_node wanted, *node;
+    void *place;
+
+    if (strlen(name) >= sizeof(wanted.name))
+        return NULL;
+    memcpy(wanted.name, name, strlen(name) + 1);
+    place = tfind(&wanted, &view->nodes, compare_nodes);
+    if (place)
+        return *(struct gb_view_node **)place;
+    if (!make)
+        return NULL;
+    node = calloc(1, sizeof(*node));
+    if (!node)
+        return NULL;
+    memcpy(node->name, wanted.name, sizeof(node->name));
+    if (!tsearch(node, &view->nodes, compare_nodes)) {
+        free(node);
+        return NULL;
+    }
+    return node;
+}
+
+static void node_tidy(struct gb_view *view, struct gb_view_node *node)
+{
+    if (!node || node->port || node->references)
+        return;
+    tdelete(node, &view->nodes, compare_nodes);
+    free(node);
+}
+
+static void node_release(struct gb_view *view, struct gb_view_node *node)
+{
+    if (!node)
+        return;
+    node->references--;
+    node_tidy(view, node);
+}
+
+const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name)
+{
+    struct gb_view_node *node = node_find(view, name, false);
+
+    return node && node->port ? node : NULL;
+}
+
+/* ---- entries ---- */
+
+struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make)
+{
+    struct gb_entry wanted = {.name = (char *)name}, *entry;
+    void *place = tfind(&wanted, &view->names, compare_entries);
+
+    if (place)
+        return *(struct gb_entry **)place;
+    if (!make)
+        return NULL;
+    entry = calloc(1, sizeof(*entry));
+    if (!entry)
+        return NULL;
+    entry->name = strdup(name);
+    if (!entry->name || !tsearch(entry, &view->names, compare_entries)) {
+        free(entry->name);
+        free(entry);
+        return NULL;
+    }
+    view->name_count++;
+    return entry;
+}
+
+static void entry_free(struct gb_entry *entry)
+{
+    free(entry->copies);
+    free(entry->name);
+    free(entry);
+}
+
+void gb_view_tidy(struct gb_view *view, struct gb_entry *entry)
+{
+    if (entry->revision || entry->copy_count || entry->published || entry->publishing ||
+        entry->withdrawing)
+        return;
+    tdelete(entry, &view->names, compare_entries);
+    view->name_count--;
+    entry_free(entry);
+}
+
+static void entry_forget(struct gb_view *view, struct gb_entry *entry)
+{
+    struct gb_view_node *node = entry->node;
+
+    entry->node = NULL;
+    entry->revision = entry->lease = entry->version = entry->bytes = entry->serial = 0;
+    node_release(view, node);
+}
+
+static void copy_remove(struct gb_view *view, struct gb_entry *entry, size_t i)
+{
+    struct gb_view_node *node = entry->copies[i].node;
+
+    entry->copies[i] = entry->copies[--entry->copy_count];
+    if (!entry->copy_count) {
+        free(entry->copies);
+        entry->copies = NULL;
+    }
+    node_release(view, node);
+}
+
+/* ---- values ---- */
+
+struct value {
+    struct gb_string host, node;
+    uint64_t port, version, bytes, serial;
+};
+
+/* False: it cannot be read. */
+static bool value_read(const struct gb_view_key *key, struct gb_pool *pool, struct value *value)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct value, host, GB_FIELD_STRING, 0, 0, GB_HOST_BYTES - 1),
+        GB_FIELD(struct value, port, GB_FIELD_UINT, 0, 1, UINT16_MAX),
+        GB_FIELD(struct value, node, GB_FIELD_STRING, 0, 0, GB_NODE_BYTES - 1),
+        GB_FIELD(struct value, version, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct value, bytes, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct value, serial, GB_FIELD_UINT, 0, 0, 0),
+    };
+    struct gb_json json;
+    struct gb_error unread;
+
+    return gb_json_check(key->value, key->value_length, pool, &json, &unread) == 0 &&
+           gb_json_type(json) == GB_JSON_OBJECT &&
+           gb_json_read(json, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, NULL,
+                        pool, value, NULL, &unread) == 0;
+}
+
+/* ---- keys ---- */
+
+static int take_node(struct gb_view *view, const char *name, const struct value *value)
+{
+    struct gb_view_node *node = node_find(view, name, value != NULL);
+
+    if (!node)
+        return value ? GPUBUF_E_NO_MEMORY : 0;
+    node->port = 0;
+    if (value) {
+        snprintf(node->host, sizeof(node->host), "%s", value->host.text);
+        node->port = (uint16_t)value->port;
+        node->generation = view->generation;
+    }
+    node_tidy(view, node);
+    return 0;
+}
+
+static int take_name(struct gb_view *view, const char *name, const struct gb_view_key *key,
+                     const struct value *value, struct gb_entry **changed)
+{
+    struct gb_entry *entry = gb_view_entry(view, name, value != NULL);
+    struct gb_view_node *node = value ? node_find(view, value->node.text, true) : NULL;
+    uint64_t had;
+
+    if (value && (!entry || !node))
+        return GPUBUF_E_NO_MEMORY;
+    /* In a listing, what was known before may be of an etcd that has been restored since. */
+    if (!entry || (entry->generation == view->generation && entry->revision > key->revision)) {
+        node_tidy(view, node);
+        return 0;
+    }
+    had = entry->revision;
+    if (node)
+        node->references++;
+    entry_forget(view, entry);
+    if (value) {
+        entry->node = node;
+        entry->revision = key->revision;
+        entry->lease = key->lease;
+        entry->version = value->version;
+        entry->bytes = value->bytes;
+        entry->serial = value->serial;
+        entry->generation = view->generation;
+    }
+    if (entry->revision != had)
+        *changed = entry;
+    else
+        gb_view_tidy(view, entry);
+    return 0;
+}
+
+static int copy_add(struct gb_entry *entry, struct gb_view_node *node)
+{
+    struct gb_view_copy *grown =
+        reallocarray(entry->copies, entry->copy_count + 1, sizeof(*entry->copies));
+
+    if (!grown)
+        return GPUBUF_E_NO_MEMORY;
+    entry->copies = grown;
+    entry->copies[entry->copy_count++] = (struct gb_view_copy){.node = node};
+    node->references++;
+    return 0;
+}
+
+/* `place`: "NAME@REVISION/NODE", of which a name may have '@' and '/' too. */
+static int take_copy(struct gb_view *view, char *place, const struct value *value)
+{
+    char *slash = strrchr(place, '/'), *at;
+    struct gb_view_node *node;
+    struct gb_entry *entry;
+    uint64_t revision;
+    size_t i;
+    int r = 0;
+
+    if (!slash)
+        return 0;
+    *slash = '\0';
+    at = strrchr(place, '@');
+    if (!at)
+        return 0;
+    *at = '\0';
+    revision = strtoull(at + 1, NULL, 10);
+    entry = gb_view_entry(view, place, value != NULL);
+    node = node_find(view, slash + 1, value != NULL);
+    if (!entry || !node)
+        return value ? GPUBUF_E_NO_MEMORY : 0;
+    for (i = 0; i < entry->copy_count; i++)
+        if (entry->copies[i].node == node && entry->copies[i].revision == revision)
+            break;
+    if (value) {
+        if (i == entry->copy_count)
+            r = copy_add(entry, node);
+        if (r == 0) {
+            entry->copies[i].revision = revision;
+            entry->copies[i].version = value->version;
+            entry->copies[i].generation = view->generation;
+        }
+    } else if (i < entry->copy_count) {
+        copy_remove(view, entry, i);
+    }
+    gb_view_tidy(view, entry);
+    return r;
+}
+
+int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_entry **changed)
+{
+    struct gb_pool pool = {0};
+    struct value value = {0};
+    const struct value *taken = key->value && value_read(key, &pool, &value) ? &value : NULL;
+    const char *name = strchr(key->key, '/');
+    char *place;
+    int r = 0;
+
+    *changed = NULL;
+    if (!name || !*++name) {
+        r = 0;
+    } else if (strncmp(key->key, "nodes/", 6) == 0) {
+        r = take_node(view, name, value.host.text && value.port ? taken : NULL);
+    } else if (strncmp(key->key, "names/", 6) == 0) {
+        r = take_name(view, name, key, value.node.text ? taken : NULL, changed);
+    } else if (strncmp(key->key, "copies/", 7) == 0) {
+        place = gb_pool_strndup(&pool, name, strlen(name));
+        r = place ? take_copy(view, place, taken) : GPUBUF_E_NO_MEMORY;
+    }
+    gb_pool_end(&pool);
+    return r;
+}
+
+/* ---- all of them ---- */
+
+struct visit {
+    void (*each)(struct gb_entry *entry, void *user);
+    void *user;
+};
+
+static void visit_node(const void *place, VISIT which, void *user)
+{
+    const struct visit *visit = user;
+
+    if (which == postorder || which == leaf)
+        visit->each(*(struct gb_entry *const *)place, visit->user);
+}
+
+void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),
+                  void *user)
+{
+    struct visit visit = {each, user};
+
+    twalk_r(view->names, visit_node, &visit);
+}
+
+void gb_view_list(struct gb_view *view)
+{
+    view->generation++;
+}
+
+/* What is to go is gathered first: a tree must not change while it is walked. */
+struct gathered {
+    struct gb_view *view;
+    void **items;
+    size_t count, room;
+};
+
+static void gather(struct gathered *gathered, void *item)
+{
+    void **grown;
+
+    if (gathered->count == gathered->room) {
+        gathered->room = gathered->room ? 2 * gathered->room : 64;
+        grown = reallocarray(gathered->items, gathered->room, sizeof(void *));
+        if (!grown) {
+            gathered->room = gathered->count;
+            return; /* it stays, and goes with the next listing */
+        }
+        gathered->items = grown;
+    }
+    gathered->items[gathered->count++] = item;
+}
+
+static void gather_old(struct gb_entry *entry, void *user)
+{
+    struct gathered *gathered = user;
+    struct gb_view *view = gathered->view;
+    size_t i;
+
+    for (i = entry->copy_count; i-- > 0;)
+        if (entry->copies[i].generation != view->generation)
+            copy_remove(view, entry, i);
+    if (entry->generation != view->generation)
+        gather(gathered, entry);
+}
+
+static void gather_node(const void *place, VISIT which, void *user)
+{
+    struct gathered *gathered = user;
+    struct gb_view_node *node = *(struct gb_view_node *const *)place;
+
+    if ((which == postorder || which == leaf) && node->generation != gathered->view->generation)
+        gather(gathered, node);
+}
+
+void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_entry *entry),
+                    void *user)
+{
+    struct gathered old = {.view = view};
+    struct gb_entry *entry;
+    struct gb_view_node *node;
+    bool had;
+    size_t i;
+
+    gb_view_each(view, gather_old, &old);
+    for (i = 0; i < old.count; i++) {
+        entry = old.items[i];
+        had = entry->revision != 0;
+        entry_forget(view, entry);
+        if (had)
+            each(user, entry);
+        gb_view_tidy(view, entry);
+    }
+    old.count = 0;
+    twalk_r(view->nodes, gather_node, &old);
+    for (i = 0; i < old.count; i++) {
+        node = old.items[i];
+        node->port = 0;
+        node_tidy(view, node);
+    }
+    free(old.items);
+}
+
+size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
+                      struct gb_place *places, size_t most)
+{
+    size_t all = entry->copy_count + 1, count = 0, i, which;
+
+    for (i = 0; i < all && count < most; i++) {
+        const struct gb_view_node *node = entry->node;
+        uint64_t version = entry->version;
+        struct gb_place *place = &places[count];
+
+        which = (start + i) % all;
+        if (which) {
+            if (entry->copies[which - 1].revision != entry->revision)
+                continue;
+            node = entry->copies[which - 1].node;
+            version = entry->copies[which - 1].version;
+        }
+        if (!node || !node->port || strcmp(node->name, self) == 0)
+            continue;
+        memcpy(place->node, node->name, sizeof(place->node));
+        memcpy(place->host, node->host, sizeof(place->host));
+        memcpy(place->origin, entry->node->name, sizeof(place->origin));
+        place->port = node->port;
+        place->revision = entry->revision;
+        place->version = version;
+        place->bytes = entry->bytes;
+        count++;
+    }
+    return count;
+}
+
+static void free_entry(void *entry)
+{
+    entry_free(entry);
+}
+
+void gb_view_end(struct gb_view *view)
+{
+    tdestroy(view->names, free_entry);
+    tdestroy(view->nodes, free);
+    *view = (struct gb_view){0};
+}

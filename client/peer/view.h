@@ -1,0 +1,88 @@
+/*
+ * What a node knows of the others' names: the keys of directory_etcd.h as they were last told, in
+ * memory. Pure but for malloc; one thread. Strings that come in are copied.
+ *
+ * A key that cannot be read (another program's, another version's) counts as absent.
+ *
+ * An entry stays as long as it has a revision, a copy, or anything of this node's own doings; the
+ * functions below that may end one say so.
+ */
+#ifndef GB_PEER_VIEW_H
+#define GB_PEER_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/peer/directory.h"
+#include "proto/json.h"
+
+struct gb_view_node {
+    char name[GB_NODE_BYTES], host[GB_HOST_BYTES];
+    uint16_t port;       /* 0: the node is not there */
+    uint64_t generation; /* of the listing that told it last */
+    size_t references;   /* of entries and copies */
+};
+
+struct gb_view_copy {
+    struct gb_view_node *node;
+    uint64_t revision, version, generation;
+};
+
+struct gb_entry {
+    char *name;
+    struct gb_view_node *node; /* that published it; NULL: nobody */
+    uint64_t revision;         /* 0: nobody */
+    uint64_t lease, version, bytes, serial, generation;
+    struct gb_view_copy *copies;
+    size_t copy_count;
+    /* What this node does: the revision that it has published and not withdrawn (0: none), requests
+       to publish under way, a request to withdraw under way. */
+    uint64_t published;
+    unsigned publishing;
+    bool withdrawing;
+};
+
+struct gb_view {
+    void *nodes, *names; /* trees of tsearch */
+    size_t name_count;
+    uint64_t generation;
+};
+
+/* A key and its value as etcd tells them; `key` is without the root. `value` NULL: deleted. */
+struct gb_view_key {
+    const char *key, *value;
+    size_t value_length;
+    uint64_t revision, lease;
+};
+
+/* Takes a key in, unless the entry is newer. *changed is the entry of a name whose revision is another
+   now, else NULL; look at it, then hand it to gb_view_tidy. GPUBUF_E_NO_MEMORY. */
+int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_entry **changed);
+
+/* Begins a listing: what is taken in until gb_view_listed belongs to it. */
+void gb_view_list(struct gb_view *view);
+/* Ends a listing: what it has not told is gone. `each` is called for a name that lost its revision. */
+void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_entry *entry),
+                    void *user);
+
+/* NULL: there is none; with `make`, memory is out. */
+struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make);
+/* Frees the entry if nothing is in it. */
+void gb_view_tidy(struct gb_view *view, struct gb_entry *entry);
+/* NULL: the node is not there. */
+const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name);
+
+/*
+ * Up to `most` places of the entry's revision but `self`: the publisher and those with a copy, from
+ * `start` (any number) on, so that readers who start elsewhere ask others. How many.
+ */
+size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
+                      struct gb_place *places, size_t most);
+
+/* Calls `each` for every entry, in the order of names; it must not end any. */
+void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),
+                  void *user);
+void gb_view_end(struct gb_view *view);
+
+#endif

@@ -1,0 +1,231 @@
+/*
+ * A directory in etcd on a pipe, for tests: reads commands from stdin, a line each, and tells on stdout
+ * what comes of them and what the directory says by itself, in JSON, a line each.
+ *
+ *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT]
+ *               [--ca FILE --certificate FILE --key FILE]
+ *     publish NAME VERSION BYTES SEEN | withdraw NAME REVISION | copied NAME REVISION VERSION
+ *     find NAME | list [PREFIX] | knows NODE | close
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/directory_etcd.h"
+
+struct probe {
+    uv_loop_t loop;
+    uv_pipe_t in;
+    struct gb_directory *directory;
+    char line[4096];
+    size_t length;
+};
+
+static void say(struct gb_writer *writer)
+{
+    GB_WRITE_LITERAL(writer, "}\n");
+    fwrite(writer->data, 1, writer->length, stdout);
+    fflush(stdout);
+    gb_writer_end(writer);
+}
+
+static struct gb_writer begin(const char *event, const char *name)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"event\":");
+    gb_write_cstring(&writer, event);
+    if (name) {
+        GB_WRITE_LITERAL(&writer, ",\"name\":");
+        gb_write_cstring(&writer, name);
+    }
+    return writer;
+}
+
+static void write_status(struct gb_writer *writer, int status, const struct gb_error *error)
+{
+    gb_write_format(writer, ",\"status\":%d", status);
+    if (!error)
+        return;
+    GB_WRITE_LITERAL(writer, ",\"message\":");
+    gb_write_cstring(writer, error->message);
+}
+
+static void on_found(void *user, int status, const struct gb_place *places, size_t count,
+                     const struct gb_error *error)
+{
+    char *name = user;
+    struct gb_writer writer = begin("found", name);
+    size_t i;
+
+    write_status(&writer, status, error);
+    GB_WRITE_LITERAL(&writer, ",\"places\":[");
+    for (i = 0; i < count; i++)
+        gb_write_format(&writer,
+                        "%s{\"node\":\"%s\",\"host\":\"%s\",\"port\":%u,\"origin\":\"%s\","
+                        "\"revision\":%llu,\"version\":%llu,\"bytes\":%llu}",
+                        i ? "," : "", places[i].node, places[i].host, places[i].port,
+                        places[i].origin, (unsigned long long)places[i].revision,
+                        (unsigned long long)places[i].version, (unsigned long long)places[i].bytes);
+    GB_WRITE_LITERAL(&writer, "]");
+    say(&writer);
+    free(name);
+}
+
+static void on_published(void *user, int status, uint64_t revision, const struct gb_error *error)
+{
+    char *name = user;
+    struct gb_writer writer = begin("published", name);
+
+    write_status(&writer, status, error);
+    gb_write_format(&writer, ",\"revision\":%llu", (unsigned long long)revision);
+    say(&writer);
+    free(name);
+}
+
+static void on_listed(void *user, int status, const char *const *names, size_t count, bool last,
+                      const struct gb_error *error)
+{
+    struct gb_writer writer = begin("listed", NULL);
+    size_t i;
+
+    (void)user;
+    write_status(&writer, status, error);
+    GB_WRITE_LITERAL(&writer, ",\"names\":[");
+    for (i = 0; i < count; i++) {
+        if (i)
+            gb_write_char(&writer, ',');
+        gb_write_cstring(&writer, names[i]);
+    }
+    gb_write_format(&writer, "],\"last\":%s", last ? "true" : "false");
+    say(&writer);
+}
+
+static void on_changed(void *user, const char *name, uint64_t revision)
+{
+    struct gb_writer writer = begin("changed", name);
+
+    (void)user;
+    gb_write_format(&writer, ",\"revision\":%llu", (unsigned long long)revision);
+    say(&writer);
+}
+
+static void on_state(void *user, const char *why, bool forgot)
+{
+    struct gb_writer writer = begin("state", NULL);
+
+    (void)user;
+    gb_write_format(&writer, ",\"forgot\":%s,\"why\":", forgot ? "true" : "false");
+    if (why)
+        gb_write_cstring(&writer, why);
+    else
+        GB_WRITE_LITERAL(&writer, "null");
+    say(&writer);
+}
+
+/* ---- commands ---- */
+
+static void command(struct probe *probe, char *line)
+{
+    struct gb_directory *directory = probe->directory;
+    char *words[5] = {0}, *rest = line;
+    unsigned long long numbers[5] = {0};
+    struct gb_writer writer;
+    size_t i;
+
+    for (i = 0; i < 5 && (words[i] = strsep(&rest, " ")); i++)
+        numbers[i] = strtoull(words[i], NULL, 10);
+    if (strcmp(words[0], "publish") == 0) {
+        struct gb_published object = {words[1], numbers[2], numbers[3], numbers[4]};
+
+        directory->methods->publish(directory, &object, on_published, strdup(words[1]));
+    } else if (strcmp(words[0], "withdraw") == 0) {
+        directory->methods->withdraw(directory, words[1], numbers[2]);
+    } else if (strcmp(words[0], "copied") == 0) {
+        directory->methods->copied(directory, words[1], numbers[2], numbers[3]);
+    } else if (strcmp(words[0], "find") == 0) {
+        directory->methods->find(directory, words[1], on_found, strdup(words[1]));
+    } else if (strcmp(words[0], "list") == 0) {
+        directory->methods->list(directory, words[1] ? words[1] : "", on_listed, NULL);
+    } else if (strcmp(words[0], "knows") == 0) {
+        writer = begin("knows", words[1]);
+        gb_write_format(&writer, ",\"knows\":%s",
+                        directory->methods->knows(directory, words[1]) ? "true" : "false");
+        say(&writer);
+    } else if (strcmp(words[0], "close") == 0) {
+        uv_close((uv_handle_t *)&probe->in, NULL);
+        directory->methods->close(directory);
+    }
+}
+
+static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *buffer)
+{
+    struct probe *probe = handle->data;
+
+    (void)wanted;
+    *buffer = uv_buf_init(probe->line + probe->length,
+                          (unsigned)(sizeof(probe->line) - probe->length - 1));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
+{
+    struct probe *probe = stream->data;
+    char last[] = "close", *line = probe->line, *end;
+
+    (void)buffer;
+    if (got < 0) {
+        command(probe, last);
+        return;
+    }
+    probe->length += (size_t)got;
+    probe->line[probe->length] = '\0';
+    while ((end = strchr(line, '\n')) && !uv_is_closing((uv_handle_t *)stream)) {
+        *end = '\0';
+        command(probe, line);
+        line = end + 1;
+    }
+    probe->length = strlen(line);
+    memmove(probe->line, line, probe->length + 1);
+}
+
+int main(int argc, char **argv)
+{
+    static struct probe probe;
+    struct gb_directory_etcd_settings settings = {
+        .host = "127.0.0.1", .port = 1, .events = {NULL, on_changed, on_state}};
+    struct gb_error error;
+    int i;
+
+    for (i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--etcd") == 0)
+            settings.etcd.endpoints[settings.etcd.endpoint_count++] = argv[i + 1];
+        else if (strcmp(argv[i], "--node") == 0)
+            settings.node = argv[i + 1];
+        else if (strcmp(argv[i], "--root") == 0)
+            settings.root = argv[i + 1];
+        else if (strcmp(argv[i], "--ttl") == 0)
+            settings.ttl_s = (unsigned)atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--port") == 0)
+            settings.port = (uint16_t)atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--ca") == 0)
+            settings.etcd.ca = argv[i + 1];
+        else if (strcmp(argv[i], "--certificate") == 0)
+            settings.etcd.certificate = argv[i + 1];
+        else if (strcmp(argv[i], "--key") == 0)
+            settings.etcd.key = argv[i + 1];
+        else
+            return 2;
+    }
+    uv_loop_init(&probe.loop);
+    if (gb_directory_etcd_create(&probe.loop, &settings, &probe.directory, &error) < 0) {
+        fprintf(stderr, "%s\n", error.message);
+        return 2;
+    }
+    uv_pipe_init(&probe.loop, &probe.in, 0);
+    probe.in.data = &probe;
+    uv_pipe_open(&probe.in, 0);
+    uv_read_start((uv_stream_t *)&probe.in, on_room, on_read);
+    uv_run(&probe.loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&probe.loop) < 0 ? 3 : 0;
+}
