@@ -1,0 +1,342 @@
+#include "client/peer/publish.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/described.h"
+
+/* Requests to publish under way. */
+#define AT_ONCE 64
+#define AGAIN_MS 1000
+
+/* An object of this machine's that is shared, or was and is still in the directory. */
+struct publication {
+    struct publication *next; /* of the queue */
+    struct gb_publisher *publisher;
+    char *name;
+    uint64_t version, bytes; /* of the object; 0: there is none that is shared */
+    uint64_t published;      /* the version that the directory has; 0: none */
+    uint64_t sent;           /* the version that is on its way there */
+    uint64_t refused;        /* the version that another machine's kept out */
+    uint64_t revision;       /* of the one in the directory */
+    uint64_t generation;     /* of the daemon's telling */
+    bool queued, busy;
+};
+
+struct gb_publisher {
+    struct gb_publish_options options;
+    void *names; /* a tree of tsearch */
+    struct publication *queue, **end;
+    uv_timer_t timer;
+    unsigned busy;
+    uint64_t generation, watch, failures;
+};
+
+static void go_on(struct gb_publisher *publisher);
+
+static int compare(const void *a, const void *b)
+{
+    const struct publication *left = a, *right = b;
+
+    return strcmp(left->name, right->name);
+}
+
+static struct publication *find(struct gb_publisher *publisher, const char *name, bool make)
+{
+    struct publication wanted = {.name = (char *)name}, *publication;
+    void *place = tfind(&wanted, &publisher->names, compare);
+
+    if (place)
+        return *(struct publication **)place;
+    publication = make ? calloc(1, sizeof(*publication)) : NULL;
+    if (!publication)
+        return NULL;
+    publication->publisher = publisher;
+    publication->name = strdup(name);
+    if (!publication->name || !tsearch(publication, &publisher->names, compare)) {
+        free(publication->name);
+        free(publication);
+        return NULL;
+    }
+    return publication;
+}
+
+static void end(void *item)
+{
+    struct publication *publication = item;
+
+    free(publication->name);
+    free(publication);
+}
+
+static void tidy(struct gb_publisher *publisher, struct publication *publication)
+{
+    if (publication->version || publication->revision || publication->busy || publication->queued)
+        return;
+    tdelete(publication, &publisher->names, compare);
+    end(publication);
+}
+
+/* Whether the directory has another thing than it should. */
+static bool is_unsettled(const struct publication *publication)
+{
+    return publication->version != publication->published &&
+           publication->version != publication->refused;
+}
+
+static void queue(struct publication *publication)
+{
+    struct gb_publisher *publisher = publication->publisher;
+
+    if (publication->queued || publication->busy)
+        return;
+    publication->queued = true;
+    publication->next = NULL;
+    *publisher->end = publication;
+    publisher->end = &publication->next;
+}
+
+/* ---- the directory ---- */
+
+static void on_again(uv_timer_t *timer);
+
+static void say_refused(const struct publication *publication, const struct gb_error *error)
+{
+    const struct gb_publish_options *options = &publication->publisher->options;
+    char sentence[1024];
+
+    if (!options->say)
+        return;
+    snprintf(sentence, sizeof(sentence), "not published name=\"%s\" version=%llu why=\"%s\"",
+             publication->name, (unsigned long long)publication->sent, error->message);
+    options->say(options->user, sentence);
+}
+
+static void on_published(void *user, int status, uint64_t revision, const struct gb_error *error)
+{
+    struct publication *publication = user;
+    struct gb_publisher *publisher = publication->publisher;
+
+    publication->busy = false;
+    publisher->busy--;
+    if (status == GPUBUF_E_CANCELED)
+        return; /* the publisher is about to go, too */
+    if (status == 0) {
+        publication->published = publication->sent;
+        publication->revision = revision;
+    } else if (status == GPUBUF_E_STALE) {
+        publication->refused = publication->sent;
+        publication->published = publication->revision = 0;
+        say_refused(publication, error);
+    } else {
+        publisher->failures++;
+        if (status != GB_UNAVAILABLE)
+            say_refused(publication, error);
+        uv_timer_start(&publisher->timer, on_again, AGAIN_MS, 0);
+        tidy(publisher, publication);
+        return;
+    }
+    if (is_unsettled(publication))
+        queue(publication);
+    go_on(publisher);
+    tidy(publisher, publication);
+}
+
+static void settle(struct gb_publisher *publisher, struct publication *publication)
+{
+    struct gb_directory *directory = publisher->options.directory;
+    struct gb_published object = {publication->name, publication->version, publication->bytes,
+                                  publication->revision};
+
+    if (!is_unsettled(publication))
+        return;
+    if (publication->version) {
+        publication->sent = publication->version;
+        publication->busy = true;
+        publisher->busy++;
+        directory->methods->publish(directory, &object, on_published, publication);
+        return;
+    }
+    if (publication->revision)
+        directory->methods->withdraw(directory, publication->name, publication->revision);
+    publication->published = publication->revision = 0;
+}
+
+static void go_on(struct gb_publisher *publisher)
+{
+    struct publication *publication;
+
+    while (publisher->queue && publisher->busy < AT_ONCE) {
+        publication = publisher->queue;
+        publisher->queue = publication->next;
+        if (!publisher->queue)
+            publisher->end = &publisher->queue;
+        publication->queued = false;
+        settle(publisher, publication);
+        tidy(publisher, publication);
+    }
+}
+
+static void visit_unsettled(const void *place, VISIT which, void *user)
+{
+    struct publication *publication = *(struct publication *const *)place;
+
+    (void)user;
+    if ((which == postorder || which == leaf) && is_unsettled(publication))
+        queue(publication);
+}
+
+static void on_again(uv_timer_t *timer)
+{
+    struct gb_publisher *publisher = timer->data;
+
+    twalk_r(publisher->names, visit_unsettled, NULL);
+    go_on(publisher);
+}
+
+static void visit_forgotten(const void *place, VISIT which, void *user)
+{
+    struct publication *publication = *(struct publication *const *)place;
+
+    (void)user;
+    if (which == postorder || which == leaf)
+        publication->published = publication->revision = 0;
+}
+
+void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forgot)
+{
+    if (forgot)
+        twalk_r(publisher->names, visit_forgotten, NULL);
+    if (is_there)
+        uv_timer_start(&publisher->timer, on_again, 0, 0); /* not inside the directory's call */
+}
+
+/* ---- the daemon ---- */
+
+static void object_is(struct gb_publisher *publisher, const struct gb_described *described,
+                      bool shared)
+{
+    struct publication *publication = find(publisher, described->name.text, shared);
+
+    if (!publication || described->version < publication->version)
+        return; /* not shared, or an older version's event */
+    publication->version = shared ? described->version : 0;
+    publication->bytes = described->bytes;
+    publication->generation = publisher->generation;
+    queue(publication);
+}
+
+static void visit_untold(const void *place, VISIT which, void *user)
+{
+    struct publication *publication = *(struct publication *const *)place;
+
+    if ((which != postorder && which != leaf) || publication->generation == *(const uint64_t *)user)
+        return;
+    publication->version = 0;
+    queue(publication);
+}
+
+struct event {
+    struct gb_string kind;
+    struct gb_json object;
+};
+
+static void on_event(struct gpubuf_client *client, const char *text, size_t length, void *arg)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct event, kind, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct event, object, GB_FIELD_OBJECT, 0, 0, 0),
+    };
+    struct gb_publisher *publisher = arg;
+    struct gb_described described;
+    struct event event = {0};
+    struct gb_pool pool = {0};
+    struct gb_json value;
+    struct gb_error error;
+    bool sealed;
+
+    (void)client;
+    if (gb_json_check(text, length, &pool, &value, &error) < 0 ||
+        gb_json_read(value, fields, 2, GB_UNKNOWN_IGNORE, NULL, &pool, &event, NULL, &error) < 0)
+        goto out;
+    if (strcmp(event.kind.text, "reconnected") == 0)
+        publisher->generation++;
+    else if (strcmp(event.kind.text, "synced") == 0)
+        twalk_r(publisher->names, visit_untold, &publisher->generation);
+    sealed = strcmp(event.kind.text, "sealed") == 0;
+    if (event.object.text &&
+        (sealed || strcmp(event.kind.text, "deleted") == 0 ||
+         strcmp(event.kind.text, "evicted") == 0 || strcmp(event.kind.text, "withdrawn") == 0)) {
+        if (gb_described_read(event.object, &pool, &described, &error) == 0)
+            object_is(publisher, &described,
+                      sealed && gb_described_shared(&described, publisher->options.copies));
+    }
+    go_on(publisher);
+out:
+    gb_pool_end(&pool);
+}
+
+/* ---- making and ending it ---- */
+
+int gb_publisher_new(const struct gb_publish_options *options, struct gb_publisher **out,
+                     struct gb_error *error)
+{
+    struct gb_publisher *publisher = calloc(1, sizeof(*publisher));
+    int r;
+
+    if (!publisher)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "memory is out");
+    publisher->options = *options;
+    publisher->end = &publisher->queue;
+    publisher->generation = 1;
+    publisher->timer.data = publisher;
+    uv_timer_init(options->loop, &publisher->timer);
+    r = gpubuf_watch_json(options->client, NULL, on_event, publisher, &publisher->watch);
+    if (r < 0) {
+        gb_fail(error, r, "the daemon cannot be watched: %.400s", gpubuf_errmsg(options->client));
+        publisher->watch = 0;
+        gb_publisher_free(publisher);
+        return r;
+    }
+    *out = publisher;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_publisher *publisher = handle->data;
+
+    tdestroy(publisher->names, end);
+    free(publisher);
+}
+
+void gb_publisher_free(struct gb_publisher *publisher)
+{
+    if (!publisher)
+        return;
+    if (publisher->watch)
+        (void)gpubuf_unwatch(publisher->options.client, publisher->watch);
+    uv_close((uv_handle_t *)&publisher->timer, on_closed);
+}
+
+static void visit_figures(const void *place, VISIT which, void *user)
+{
+    const struct publication *publication = *(struct publication *const *)place;
+    struct gb_publish_figures *figures = user;
+
+    if ((which != postorder && which != leaf) || !publication->version)
+        return;
+    figures->shared++;
+    figures->published += publication->published != 0;
+    figures->refused += publication->refused == publication->version;
+}
+
+struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher)
+{
+    struct gb_publish_figures figures = {.failures = publisher->failures};
+
+    twalk_r(publisher->names, visit_figures, &figures);
+    return figures;
+}
