@@ -1,0 +1,264 @@
+"""A real etcd, a proxy before it that can be cut, and nodes of a cluster: tests/peer/directory."""
+
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from device import BUILD
+
+ETCD = shutil.which("etcd")
+DIRECTORY = BUILD / "tests" / "peer" / "directory"
+PATIENCE = 90  # of a condition, on a machine that is busy
+_count = itertools.count(1)
+
+
+def fresh_address():
+    """One of the loopback's that nobody else has, so that ports need no choosing."""
+    return f"127.{os.getpid() >> 16 & 127 | 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}", 20000 + next(_count) * 2
+
+
+class Etcd:
+    """A server of one member. Its data are in memory: what is tested is no disk."""
+
+    def __init__(self, *options, scheme="http", ca=None):
+        self.address, self.port = fresh_address()
+        self.scheme = scheme
+        self.url = f"{scheme}://{self.address}:{self.port}"
+        self.data = tempfile.mkdtemp(prefix="gpubufd-etcd-", dir="/dev/shm")
+        self.options = options
+        self.ca = ca
+        self.process = None
+        self.start()
+
+    def start(self):
+        peers = f"http://{self.address}:{self.port + 1}"
+        self.log = open(os.path.join(self.data, "log"), "ab")
+        self.process = subprocess.Popen(
+            [ETCD, "--data-dir", os.path.join(self.data, "d"), "--listen-client-urls", self.url,
+             "--advertise-client-urls", self.url, "--listen-peer-urls", peers,
+             "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}", *self.options],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        if self.scheme == "http":
+            end = time.monotonic() + PATIENCE
+            while not self.answers():
+                assert self.process.poll() is None, pathlib.Path(self.data, "log").read_text()[-2000:]
+                assert time.monotonic() < end, "etcd does not answer"
+                time.sleep(0.02)
+
+    def answers(self):
+        try:
+            self.post("kv/range", {"key": "AA=="})
+        except OSError:
+            return False
+        return True
+
+    def post(self, method, body):
+        request = urllib.request.Request(f"{self.url}/v3/{method}", json.dumps(body).encode())
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def revision(self):
+        return int(self.post("kv/range", {"key": "AA=="})["header"]["revision"])
+
+    def compact(self):
+        self.post("kv/compaction", {"revision": str(self.revision()), "physical": True})
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+
+class Proxy:
+    """Forwards TCP to `target`. Cut, it takes what comes and holds it back: a network that is parted.
+    Deaf, it forwards requests and holds the answers back."""
+
+    def __init__(self, target):
+        self.target = target
+        self.listener = socket.create_server(fresh_address())
+        self.url = "http://%s:%d" % self.listener.getsockname()
+        self.cut = self.deaf = False
+        self.pairs = []  # [near, far, held for far, held for near]
+        self.wake_out, self.wake_in = os.pipe()
+        self.lock = threading.Lock()
+        self.ended = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def set(self, cut=False, deaf=False):
+        with self.lock:
+            self.cut, self.deaf = cut, deaf
+        os.write(self.wake_in, b"x")
+
+    def reset(self):
+        """Ends all connections."""
+        with self.lock:
+            for near, far, *_ in self.pairs:
+                near.close()
+                far.close()
+            self.pairs = []
+        os.write(self.wake_in, b"x")
+
+    def close(self):
+        self.ended = True
+        os.write(self.wake_in, b"x")
+        self.thread.join()
+        self.listener.close()
+        os.close(self.wake_in)
+        os.close(self.wake_out)
+        self.reset_all()
+
+    def reset_all(self):
+        for near, far, *_ in self.pairs:
+            near.close()
+            far.close()
+        self.pairs = []
+
+    def _flush(self, pair):
+        near, far, to_far, to_near = pair
+        if not self.cut and to_far:
+            far.sendall(to_far)
+            pair[2] = b""
+        if not self.cut and not self.deaf and to_near:
+            near.sendall(to_near)
+            pair[3] = b""
+
+    def _drop(self, pair):
+        pair[0].close()
+        pair[1].close()
+        if pair in self.pairs:
+            self.pairs.remove(pair)
+
+    def _run(self):
+        while not self.ended:
+            with self.lock:
+                sockets = [self.wake_out, self.listener, *(s for pair in self.pairs for s in pair[:2])]
+            try:
+                ready, _, _ = select.select(sockets, [], [], 1)
+            except (OSError, ValueError):
+                continue  # closed by reset()
+            with self.lock:
+                self._turn(ready)
+
+    def _turn(self, ready):
+        if self.wake_out in ready:
+            os.read(self.wake_out, 4096)
+        if self.listener in ready:
+            near, _ = self.listener.accept()
+            with contextlib.suppress(OSError):
+                self.pairs.append([near, socket.create_connection(self.target), b"", b""])
+        for pair in list(self.pairs):
+            try:
+                for side in (0, 1):
+                    if pair[side] in ready:
+                        data = pair[side].recv(65536)
+                        if not data:
+                            raise ConnectionResetError
+                        pair[2 + side] += data
+                self._flush(pair)
+            except OSError:
+                self._drop(pair)
+
+
+class Node:
+    """A process with a directory in etcd: what it tells is kept as it came."""
+
+    def __init__(self, name, *urls, ttl=10, port=7000, options=()):
+        self.name = name
+        argv = [str(DIRECTORY), "--node", name, "--ttl", str(ttl), "--port", str(port)]
+        for url in urls:
+            argv += ["--etcd", url]
+        self.process = subprocess.Popen(argv + list(options), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.told = []
+        self.ended = False
+        self.news = threading.Condition()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.news:
+                self.told.append(json.loads(line))
+                self.news.notify_all()
+        with self.news:
+            self.ended = True
+            self.news.notify_all()
+
+    def tell(self, *lines):
+        self.process.stdin.write("".join(line + "\n" for line in lines))
+        self.process.stdin.flush()
+
+    def count(self):
+        with self.news:
+            return len(self.told)
+
+    def wait(self, since=0, many=1, patience=PATIENCE, **members):
+        """The next `many` tellings, from the since-th on, that have these members (a list if several)."""
+        end = time.monotonic() + patience
+        with self.news:
+            while True:
+                found = [one for one in self.told[since:]
+                         if all(one.get(key, KeyError) == value for key, value in members.items())]
+                if len(found) >= many:
+                    return found[0] if many == 1 else found[:many]
+                assert not self.ended, f"{self.name} ended: {self.process.stderr.read()}"
+                assert time.monotonic() < end, f"{self.name}: no {members} in {self.told[since:][-20:]}"
+                self.news.wait(end - time.monotonic())
+
+    def ask(self, line, many=1, **members):
+        since = self.count()
+        self.tell(line)
+        return self.wait(since, many=many, **members)
+
+    def joined(self, since=0):
+        self.wait(since, event="state", why=None)
+        return self
+
+    def publish(self, name, version=1, size=10, seen=0):
+        return self.ask(f"publish {name} {version} {size} {seen}", event="published", name=name)
+
+    def find(self, name):
+        return self.ask(f"find {name}", event="found", name=name)
+
+    def list(self, prefix=""):
+        answer = self.ask(f"list {prefix}".rstrip(), event="listed", last=True)
+        return answer["names"] if answer["status"] == 0 else answer
+
+    def close(self):
+        """In good order; what a sanitizer finds comes to light."""
+        if self.process.poll() is None:
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                self.process.stdin.close()
+            try:
+                status = self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+            assert status == 0, self.process.stderr.read()
+        self.thread.join()
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()

@@ -1,0 +1,324 @@
+"""The directory of names in etcd (docs/CLUSTER.md), by the code that gpubufd-peer runs: tests/peer/directory
+with a real etcd, which is stopped, killed, compacted, and parted from its nodes by a proxy."""
+
+import signal
+import time
+
+import pytest
+
+import etcds
+from etcds import Etcd, Node, Proxy
+
+pytestmark = [
+    pytest.mark.skipif(not etcds.ETCD, reason="needs etcd"),
+    pytest.mark.host_only("it has no memory of devices"),
+]
+
+NOT_FOUND, STALE, UNAVAILABLE = -32001, None, -32011
+
+
+@pytest.fixture
+def run():
+    """`run(class, ...)`: made, and ended after the test, the last first."""
+    made = []
+
+    def make(what, *args, **options):
+        made.append(what(*args, **options))
+        return made[-1]
+
+    yield make
+    for one in reversed(made):
+        one.close()
+
+
+@pytest.fixture
+def etcd(run):
+    return run(Etcd)
+
+
+def target(etcd):
+    return (etcd.address, etcd.port)
+
+
+def wait_until(condition):
+    end = time.monotonic() + etcds.PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+# ---- what it is for ----
+
+
+def test_a_published_name_is_found_by_others(run, etcd):
+    a = run(Node, "a", etcd.url, port=7001).joined()
+    b = run(Node, "b", etcd.url, port=7002).joined()
+    for i in range(50):  # also where the watch has not told b yet
+        published = a.publish(f"cols/{i}", version=i + 1, size=1000 + i)
+        assert published["status"] == 0
+        assert b.find(f"cols/{i}")["places"] == [
+            {"node": "a", "host": "127.0.0.1", "port": 7001, "origin": "a", "revision": published["revision"],
+             "version": i + 1, "bytes": 1000 + i}
+        ]
+    assert b.list() == sorted(f"cols/{i}" for i in range(50))
+    assert b.list("cols/4") == ["cols/4"] + [f"cols/4{i}" for i in range(10)]
+    absent = b.find("none")
+    assert absent["status"] == NOT_FOUND and '"none"' in absent["message"]
+    assert b.ask("knows a", event="knows")["knows"] and not b.ask("knows c", event="knows", name="c")["knows"]
+
+
+def test_a_name_is_withdrawn_and_a_newer_version_replaces(run, etcd):
+    a = run(Node, "a", etcd.url).joined()
+    b = run(Node, "b", etcd.url).joined()
+    first = a.publish("x", version=1)["revision"]
+    second = a.publish("x", version=2, seen=first)["revision"]
+    assert second > first
+    b.wait(event="changed", name="x", revision=second)
+    a.tell(f"withdraw x {first}")  # an old one: nothing happens
+    assert b.find("x")["places"][0]["version"] == 2
+    a.tell(f"withdraw x {second}")
+    b.wait(event="changed", name="x", revision=0)
+    assert b.find("x")["status"] == NOT_FOUND
+
+
+def test_1000_races_have_one_winner_each(run, etcd):
+    nodes = [run(Node, f"n{i}", etcd.url, ttl=60).joined() for i in range(4)]
+    for turn, node in enumerate(nodes):  # not all in the same order, or the first would always win
+        order = [(i + 250 * turn) % 1000 for i in range(1000)]
+        node.tell(*(f"publish race/{i} 1 1 0" for i in order))
+    answers = [node.wait(event="published", many=1000) for node in nodes]
+    winners = {}
+    for node, told in zip(nodes, answers):
+        for one in told:
+            if one["status"] == 0:
+                assert one["name"] not in winners
+                winners[one["name"]] = (node.name, one["revision"])
+            else:
+                assert "was published by n" in one["message"]
+    assert len(winners) == 1000
+    assert len({name for name, _ in winners.values()}) > 1
+    reader = run(Node, "reader", etcd.url).joined()
+    found = [reader.find(f"race/{i}") for i in range(1000)]
+    assert {one["name"]: (one["places"][0]["node"], one["places"][0]["revision"]) for one in found} == winners
+
+
+def test_copies_are_places_too_until_their_node_ends(run, etcd):
+    a, b, c = (run(Node, name, etcd.url, port=7000 + i).joined() for i, name in enumerate("abc"))
+    revision = a.publish("x@1/y")["revision"]
+    b.tell(f"copied x@1/y {revision} 77", "copied x@1/y 1 5")
+    wait_until(lambda: len(c.find("x@1/y")["places"]) == 2)
+    places = {one["node"]: one for one in c.find("x@1/y")["places"]}
+    assert places["b"]["version"] == 77 and places["b"]["origin"] == "a" and places["b"]["revision"] == revision
+    assert len(b.find("x@1/y")["places"]) == 1  # not b itself
+    b.close()
+    wait_until(lambda: [one["node"] for one in c.find("x@1/y")["places"]] == ["a"])
+
+
+def test_a_node_that_ends_takes_its_names_along_at_once(run, etcd):
+    a = run(Node, "a", etcd.url, ttl=600).joined()
+    b = run(Node, "b", etcd.url).joined()
+    a.publish("x")
+    b.wait(event="changed", name="x")
+    a.close()
+    b.wait(event="changed", name="x", revision=0)
+    assert b.list() == []
+
+
+def test_a_node_that_is_killed_takes_its_names_along_with_its_lease(run, etcd):
+    a = run(Node, "a", etcd.url, ttl=3).joined()
+    b = run(Node, "b", etcd.url).joined()
+    revision = a.publish("x")["revision"]
+    b.wait(event="changed", name="x", revision=revision)
+    a.kill()
+    again = run(Node, "a", etcd.url, ttl=3)  # waits for that lease, too
+    b.wait(event="changed", name="x", revision=0)
+    again.joined()
+    assert again.publish("x")["revision"] > revision
+
+
+def test_a_node_name_is_one_machines(run, etcd):
+    first = run(Node, "a", etcd.url).joined()
+    second = run(Node, "a", etcd.url)
+    told = second.wait(event="state")
+    assert '"a" is in use' in told["why"] and not told["forgot"]
+    assert second.publish("x")["status"] == UNAVAILABLE
+    first.close()
+    second.joined()
+    assert second.publish("x")["status"] == 0
+
+
+# ---- etcd goes ----
+
+
+def test_without_etcd_nothing_is_found_or_published_and_it_says_why(run):
+    node = run(Node, "a", "http://127.0.0.1:1", ttl=2)
+    node.wait(event="state")
+    for answer in (node.publish("x"), node.find("x"), node.ask("list", event="listed")):
+        assert answer["status"] == UNAVAILABLE
+        assert "etcd at http://127.0.0.1:1" in answer["message"]
+
+
+def test_etcd_is_stopped_and_goes_on(run, etcd):
+    a = run(Node, "a", etcd.url, ttl=5).joined()
+    b = run(Node, "b", etcd.url, ttl=5).joined()
+    revision = a.publish("x")["revision"]
+    b.wait(event="changed", name="x", revision=revision)
+    etcd.signal(signal.SIGSTOP)
+    try:
+        answer = a.publish("y")
+        assert answer["status"] == UNAVAILABLE
+        told = a.wait(event="state", forgot=True)
+        assert "could not be renewed" in told["why"] and etcd.url in told["why"]
+        b.wait(event="state", forgot=True)
+        assert b.find("x")["status"] == UNAVAILABLE
+        assert b.ask("knows a", event="knows")["knows"]  # what was known goes on
+        since_a, since_b = a.count(), b.count()
+    finally:
+        etcd.signal(signal.SIGCONT)
+    a.joined(since_a)
+    b.joined(since_b)
+    wait_until(lambda: b.find("x")["status"] == NOT_FOUND)
+    assert b.find("y")["status"] == NOT_FOUND
+    assert a.publish("x")["revision"] > revision
+    assert b.find("x")["status"] == 0
+
+
+def test_etcd_is_killed_and_comes_back_with_all_names(run, etcd):
+    a = run(Node, "a", etcd.url, ttl=120).joined()
+    b = run(Node, "b", etcd.url, ttl=120).joined()
+    revision = a.publish("x")["revision"]
+    b.wait(event="changed", name="x", revision=revision)
+    etcd.kill()
+    assert a.publish("y")["status"] == UNAVAILABLE
+    assert b.find("x")["places"][0]["revision"] == revision  # within the lease it is known
+    etcd.start()
+    wait_until(lambda: a.publish("z")["status"] == 0)
+    b.wait(event="changed", name="z")  # the watch goes on, too
+    for node in (a, b):
+        assert not [one for one in node.told if one["event"] == "state" and one["why"]]
+    assert b.list() == ["x", "z"]
+
+
+def test_another_endpoint_is_asked(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", "http://127.0.0.1:1", proxy.url, etcd.url, ttl=30).joined()
+    b = run(Node, "b", etcd.url).joined()
+    assert a.publish("x")["status"] == 0
+    proxy.set(cut=True)
+    assert a.publish("y")["status"] == 0
+    b.publish("z")
+    a.wait(event="changed", name="z")  # by a watch at the other endpoint
+    assert not [one for one in a.told if one["event"] == "state" and one["forgot"]]
+
+
+# ---- answers that are lost ----
+
+
+def test_a_publish_whose_answer_is_lost_is_known_for_its_own(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", proxy.url, etcd.url, ttl=30).joined()
+    b = run(Node, "b", etcd.url).joined()
+    proxy.set(deaf=True)
+    published = a.publish("x")
+    assert published["status"] == 0
+    assert b.find("x")["places"][0]["revision"] == published["revision"]
+    assert len([one for one in b.told if one["event"] == "changed"]) == 1  # written once
+
+
+def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", proxy.url, ttl=60).joined()
+    b = run(Node, "b", etcd.url).joined()
+    proxy.set(deaf=True)
+    assert a.publish("x")["status"] == UNAVAILABLE
+    b.wait(event="changed", name="x")
+    proxy.set()
+    b.wait(event="changed", name="x", revision=0)
+
+
+# ---- a network that is parted ----
+
+
+def test_no_old_name_comes_back_after_a_partition(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", proxy.url, ttl=5).joined()
+    b = run(Node, "b", etcd.url).joined()
+    c = run(Node, "c", etcd.url).joined()
+    old = {name: a.publish(name)["revision"] for name in ("x", "y")}
+    for name, revision in old.items():
+        b.wait(event="changed", name=name, revision=revision)
+        c.wait(event="changed", name=name, revision=revision)
+    proxy.set(cut=True)
+    a.tell("publish late 1 1 0")  # is held in the network, and comes to etcd when all is over
+    a.wait(event="state", forgot=True)
+    for name in old:
+        b.wait(event="changed", name=name, revision=0)
+        c.wait(event="changed", name=name, revision=0)
+    assert a.find("x")["status"] == UNAVAILABLE
+    newer = b.publish("x", version=9)
+    assert newer["status"] == 0
+    since_a, since_c = a.count(), c.count()
+    proxy.set()
+    a.joined(since_a)
+    refused = a.publish("x", seen=old["x"])
+    assert refused["status"] != 0 and "was published by b" in refused["message"]
+    assert a.find("x")["places"][0]["node"] == "b"
+    b.publish("mark")
+    c.wait(event="changed", name="mark")
+    assert c.list() == ["mark", "x"]
+    after = [one for one in c.told[since_c:] if one["event"] == "changed" and one["revision"]]
+    assert {one["name"] for one in after} <= {"x", "mark"}
+    assert a.publish("y")["revision"] > old["y"]  # under the new epoch
+
+
+def test_changes_that_etcd_has_compacted_are_listed_anew(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", etcd.url, ttl=120).joined()
+    c = run(Node, "c", proxy.url, ttl=120).joined()
+    gone = a.publish("gone")["revision"]
+    c.wait(event="changed", name="gone", revision=gone)
+    proxy.set(cut=True)
+    a.tell(f"withdraw gone {gone}")
+    for i in range(20):
+        a.publish(f"new/{i:02}")
+    etcd.compact()
+    proxy.reset()
+    proxy.set()
+    c.wait(event="changed", name="gone", revision=0)
+    c.wait(event="changed", name="new/19")
+    wait_until(lambda: c.list() == [f"new/{i:02}" for i in range(20)])
+    assert a.publish("later")["status"] == 0
+    c.wait(event="changed", name="later")
+
+
+def test_more_names_than_a_page_are_listed(run, etcd):
+    a = run(Node, "a", etcd.url, ttl=60).joined()
+    names = [f"many/{i:04}" for i in range(2500)]
+    a.tell(*(f"publish {name} 1 1 0" for name in names))
+    a.wait(event="published", many=len(names), status=0)
+    b = run(Node, "b", etcd.url).joined()
+    answers = b.ask("list", event="listed", many=2500 // 256 + 1)
+    assert [name for one in answers for name in one["names"]] == names
+
+
+def test_what_others_have_written_there_is_no_name(run, etcd):
+    import base64
+
+    def put(key, value):
+        etcd.post("kv/put", {"key": base64.b64encode(key).decode(), "value": base64.b64encode(value).decode()})
+
+    put(b"/gpubufd/names/bad", b"not json")
+    put(b"/gpubufd/names/nul\0x", b'{"node":"q","version":1,"bytes":1}')
+    put(b"/gpubufd/names/long", b'{"node":"' + b"n" * 300 + b'"}')
+    put(b"/gpubufd/nodes/q", b'{"host":"h","port":70000}')
+    put(b"/gpubufd/copies/a", b"{}")
+    put(b"/gpubufd/copies/a/b", b"{}")
+    put(b"/gpubufd/other", b"[" * 3000)
+    a = run(Node, "a", etcd.url).joined()
+    put(b"/gpubufd/names/good", b'{"node":"q","version":1,"bytes":1,"more":[]}')
+    put(b"/gpubufd/names/bad2", b'{"node":1}')
+    a.wait(event="changed", name="good")
+    assert a.list() == ["good"]
+    answer = a.find("good")
+    assert answer["status"] == UNAVAILABLE and "q, of which there is no address" in answer["message"]
+    assert a.publish("bad")["status"] != 0  # somebody's all the same
