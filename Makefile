@@ -104,7 +104,8 @@ CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 MHD_LIBS ?= -lmicrohttpd
 GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS)
 SSL_LIBS ?= -lssl -lcrypto
-PEER_LIBS := $(UV_LIBS) $(SSL_LIBS)
+CURL_LIBS ?= -lcurl
+PEER_LIBS := $(UV_LIBS) $(SSL_LIBS) $(CURL_LIBS)
 
 # ---- sources ----
 
@@ -134,7 +135,7 @@ BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(PEER_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c) tests/node/columns.c
+	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c tests/peer/*.c) tests/node/columns.c
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
@@ -147,6 +148,9 @@ EXAMPLES := $(patsubst examples/%.c,$(B)/bin/examples/%,$(EXAMPLE_SOURCES))
 UNIT_TESTS := $(call programs,$(UNIT_SOURCES))
 LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
 FUZZERS := $(call programs,$(FUZZ_SOURCES))
+PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
+# Those of its sources that know no daemon and no other machine.
+PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c member.c view.c)
 BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
@@ -183,7 +187,7 @@ gateway: $(B)/bin/gpubufd-gateway
 peer: $(B)/bin/gpubufd-peer
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
-tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
+tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(PEER_TESTS) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
 python: $(PACKAGE) ## build the Python package in build/python
@@ -333,6 +337,12 @@ $(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) $(B)/obj/client/gateway/s
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(PEER_LIBS)
+
+$(PEER_TESTS): $(B)/tests/peer/%: $(B)/obj/tests/peer/%.o $(call objects,$(PEER_DIRECTORY)) \
+		$(B)/obj/libproto.a $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(UV_LIBS) $(CURL_LIBS)
 
 $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)

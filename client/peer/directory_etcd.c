@@ -265,7 +265,7 @@ static void on_found(void *user, int code, struct gb_json value, struct gb_pool 
     op_finish(op);
 }
 
-static void directory_find(struct gb_directory *base, const char *name, gb_found_cb callback,
+static bool directory_find(struct gb_directory *base, const char *name, gb_found_cb callback,
                            void *user)
 {
     struct directory *directory = (struct directory *)base;
@@ -276,11 +276,11 @@ static void directory_find(struct gb_directory *base, const char *name, gb_found
     op->callback.found = callback;
     if (!gb_member_is_in(&directory->member)) {
         op_later_unavailable(op);
-        return;
+        return true;
     }
     if (entry && entry->revision) {
         op_later(op, 0);
-        return;
+        return true;
     }
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{");
@@ -289,6 +289,7 @@ static void directory_find(struct gb_directory *base, const char *name, gb_found
     op->call = gb_etcd_call(directory->member.etcd, "kv/range", &body, on_found, op);
     if (!op->call)
         op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+    return true;
 }
 
 /* ---- publish ---- */

@@ -7,9 +7,12 @@
 #include <sys/resource.h>
 
 #include "client/gateway/say.h"
+#include "client/peer/absent.h"
+#include "client/peer/directory_etcd.h"
 #include "client/peer/fetch.h"
 #include "client/peer/local.h"
 #include "client/peer/options.h"
+#include "client/peer/publish.h"
 #include "client/peer/serve.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
@@ -24,6 +27,8 @@ struct peer {
     struct gb_directory *directory;
     struct gb_fetches *fetches;
     struct gb_serve *serve;
+    struct gb_publisher *publisher; /* with etcd only, as `absent` */
+    struct gb_absent absent;
     uv_signal_t signals[3];
     int status;
 };
@@ -40,6 +45,9 @@ static void decline(void *user, uint64_t request, int status, const char *messag
 {
     struct peer *peer = user;
 
+    if (status == GPUBUF_E_NOT_FOUND && gb_absent_stays(&peer->absent, request))
+        return;
+    gb_absent_over(&peer->absent, request);
     (void)gpubuf_decline(peer->local.client, request, status, message);
 }
 
@@ -48,10 +56,14 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
     struct peer *peer = arg;
 
     (void)client;
-    if (wanted->ended)
+    if (wanted->ended) {
+        gb_absent_over(&peer->absent, wanted->request);
         gb_fetches_leave(peer->fetches, wanted->request);
-    else
-        gb_fetches_want(peer->fetches, wanted->name, wanted->request);
+        return;
+    }
+    if (peer->options.etcd_count)
+        (void)gb_absent_wanted(&peer->absent, wanted->name, wanted->request);
+    gb_fetches_want(peer->fetches, wanted->name, wanted->request);
 }
 
 /* A copy that is gone, or whose name means something else, is one no more. */
@@ -62,6 +74,8 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     const struct gb_copy *copy = info ? gb_copies_find(&peer->copies, info->name) : NULL;
 
     (void)client;
+    if (info && strcmp(kind, "sealed") == 0)
+        gb_absent_made(&peer->absent, info->name);
     if (!copy || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0 ||
         (strcmp(kind, "sealed") == 0 && info->version == copy->version))
         return;
@@ -105,6 +119,12 @@ static int connect_to_daemon(struct peer *peer, struct gb_error *error)
     return r < 0 ? gb_fail(error, GPUBUF_E_SYSTEM, "%s", uv_strerror(r)) : 0;
 }
 
+static void say_publishing(void *user, const char *sentence)
+{
+    (void)user;
+    gb_say("%s", sentence);
+}
+
 static int provide(struct peer *peer, struct gb_error *error)
 {
     struct gpubuf_client *client = peer->local.client;
@@ -119,7 +139,64 @@ static int provide(struct peer *peer, struct gb_error *error)
         if (r < 0)
             return library_failure(peer, r, "cannot provide names", error);
     }
-    return 0;
+    if (!options->etcd_count)
+        return 0;
+    return gb_publisher_new(&(struct gb_publish_options){.loop = &peer->loop,
+                                                         .client = client,
+                                                         .directory = peer->directory,
+                                                         .copies = &peer->copies,
+                                                         .say = say_publishing},
+                            &peer->publisher, error);
+}
+
+/* ---- the directory ---- */
+
+/* Where the machine that published a name is no more, copies stay: they are only old. Where it is, the
+   name was withdrawn, and is no more here either. */
+static void on_changed(void *user, const char *name, uint64_t revision)
+{
+    struct peer *peer = user;
+    const struct gb_copy *copy = gb_copies_find(&peer->copies, name);
+    uint64_t request;
+
+    if (copy && (revision || peer->directory->methods->knows(peer->directory, copy->origin)))
+        gb_fetches_changed(peer->fetches, name, revision);
+    request = revision ? gb_absent_take(&peer->absent, name) : 0;
+    if (request)
+        gb_fetches_want(peer->fetches, name, request);
+}
+
+static void on_state(void *user, const char *why, bool forgot)
+{
+    struct peer *peer = user;
+
+    if (why)
+        gb_say("no names of other machines for now why=\"%s\"", why);
+    else
+        gb_say("the names of other machines are known");
+    if (peer->publisher)
+        gb_publisher_state(peer->publisher, !why, forgot);
+}
+
+static int directory_in_etcd(struct peer *peer, struct gb_error *error)
+{
+    const struct gb_options *options = &peer->options;
+    struct gb_directory_etcd_settings settings = {
+        .etcd = {.endpoint_count = options->etcd_count,
+                 .ca = options->etcd_authority,
+                 .certificate = options->etcd_certificate,
+                 .key = options->etcd_key},
+        .root = options->root,
+        .node = peer->tls.node,
+        .host = options->advertise,
+        .port = options->advertise_port,
+        .ttl_s = options->lease_seconds,
+        .events = {peer, on_changed, on_state},
+    };
+
+    for (size_t i = 0; i < options->etcd_count; i++)
+        settings.etcd.endpoints[i] = options->etcd[i];
+    return gb_directory_etcd_create(&peer->loop, &settings, &peer->directory, error);
 }
 
 /* ---- signals ---- */
@@ -176,7 +253,9 @@ static int start_parts(struct peer *peer, struct gb_error *error)
     const struct gb_options *options = &peer->options;
 
     peer->remotes = gb_remotes_new(&peer->loop, &peer->tls, options->patience_ms);
-    if (peer->remotes)
+    if (peer->remotes && options->etcd_count && directory_in_etcd(peer, error) < 0)
+        return error->code;
+    if (peer->remotes && !peer->directory)
         peer->directory =
             gb_directory_static(peer->remotes, options->peers, options->peer_count, peer->tls.node);
     if (peer->directory)
@@ -210,10 +289,18 @@ static int start_parts(struct peer *peer, struct gb_error *error)
 /* Whatever was begun: what waits for an answer gets one, then what it waited in is freed. */
 static void stop(struct peer *peer)
 {
+    const struct gb_options *options = &peer->options;
+
     if (peer->serve)
         gb_serve_close(peer->serve);
     if (peer->remotes)
         gb_remotes_close(peer->remotes);
+    if (options->etcd_count &&
+        peer->directory) { /* its handles would keep the loop going; no request to it is left waiting */
+        peer->directory->methods->close(peer->directory);
+        gb_publisher_free(peer->publisher);
+        peer->directory = NULL;
+    }
     if (peer->local.prepare.data)
         gb_local_stop(&peer->local);
     gpubuf_disconnect(peer->local.client);
@@ -226,6 +313,7 @@ static void stop(struct peer *peer)
         peer->directory->methods->close(peer->directory);
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
     gb_copies_end(&peer->copies);
+    gb_absent_over(&peer->absent, 0);
     gb_tls_end(&peer->tls);
     (void)uv_loop_close(&peer->loop);
 }

@@ -283,12 +283,17 @@ static void watch_compacted(struct gb_member *member)
     list_begin(member);
 }
 
-static void watch_event(struct gb_member *member, struct gb_json event, struct gb_pool *pool,
-                        uint64_t *newest)
+/* Takes it in if it is of a node, or of anything else, as `nodes` says. */
+static void watch_event(struct gb_member *member, struct gb_json event, bool nodes,
+                        struct gb_pool *pool, uint64_t *newest)
 {
     struct gb_json kv = gb_etcd_member(event, "kv"), type = gb_etcd_member(event, "type");
     uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
+    size_t root = strlen(member->root), length;
+    char *key = gb_etcd_bytes(gb_etcd_member(kv, "key"), pool, &length);
 
+    if (!key || (length > root && strncmp(key + root, "/nodes/", 7) == 0) != nodes)
+        return;
     gb_member_take_kv(member, kv, type.text && gb_json_is(type, "DELETE"), pool);
     if (revision > *newest)
         *newest = revision;
@@ -302,6 +307,7 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
     struct gb_json events = gb_etcd_member(result, "events");
     struct gb_json_walk walk;
     uint64_t newest = member->watched;
+    int nodes;
 
     if (code < 0) { /* the tick begins another */
         member->watch = NULL;
@@ -321,9 +327,12 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
     member->watching = true;
     if (!events.text || gb_json_type(events) != GB_JSON_ARRAY)
         return;
-    walk = gb_json_walk(events);
-    while (gb_json_next(&walk, NULL, &event))
-        watch_event(member, event, pool, &newest);
+    /* In the order of keys, a node's end comes after its names'. */
+    for (nodes = 1; nodes >= 0; nodes--) {
+        walk = gb_json_walk(events);
+        while (gb_json_next(&walk, NULL, &event))
+            watch_event(member, event, nodes, pool, &newest);
+    }
     /* Other fragments may have events of the same revision. */
     if (!gb_member_is_true(gb_etcd_member(result, "fragment")))
         member->watched = newest;

@@ -80,29 +80,72 @@ static int add_prefix(void *member, const struct option *option, const char *val
     return 0;
 }
 
-/* NODE=HOST:PORT, where an IPv6 address is in brackets. */
+static int add_etcd(void *member, const struct option *option, const char *value,
+                    struct gb_error *error)
+{
+    struct gb_options *options = member;
+    char *copy;
+
+    (void)option;
+    if (options->etcd_count == GB_ETCD_ENDPOINTS)
+        return gb_fail(error, GPUBUF_E_INVALID, "given more than %d times", GB_ETCD_ENDPOINTS);
+    if (strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\": expected a URL such as https://192.0.2.7:2379", value);
+    copy = strdup(value);
+    if (!copy)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    options->etcd[options->etcd_count++] = copy;
+    return 0;
+}
+
+/* HOST:PORT into room for a host, where an IPv6 address is in brackets. */
+static bool read_place(const char *value, char *host, uint16_t *port)
+{
+    const char *colon = strrchr(value, ':');
+    char *end = NULL;
+    unsigned long number = colon ? strtoul(colon + 1, &end, 10) : 0;
+    size_t length = colon ? (size_t)(colon - value) : 0;
+    bool brackets = length > 2 && value[0] == '[' && colon[-1] == ']';
+
+    if (!length || *end || number == 0 || number > UINT16_MAX || length >= GB_HOST_BYTES)
+        return false;
+    length -= brackets ? 2 : 0;
+    memcpy(host, value + (brackets ? 1 : 0), length);
+    host[length] = '\0';
+    *port = (uint16_t)number;
+    return true;
+}
+
+static int set_advertise(void *member, const struct option *option, const char *value,
+                         struct gb_error *error)
+{
+    struct gb_options *options = member;
+
+    (void)option;
+    if (!read_place(value, options->advertise, &options->advertise_port))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\": expected HOST:PORT, such as 192.0.2.7:9470", value);
+    return 0;
+}
+
+/* NODE=HOST:PORT. */
 static int add_peer(void *member, const struct option *option, const char *value,
                     struct gb_error *error)
 {
     struct gb_options *options = member;
-    const char *equals = strchr(value, '='), *colon = strrchr(value, ':');
+    const char *equals = strchr(value, '=');
     struct gb_peer *peer = &options->peers[options->peer_count];
-    char *end = NULL;
 
     (void)option;
     if (options->peer_count == GB_PEERS_MOST)
         return gb_fail(error, GPUBUF_E_INVALID, "given more than %d times", GB_PEERS_MOST);
-    unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
-    if (!equals || !colon || colon < equals + 2 || *end || port == 0 || port > UINT16_MAX ||
-        !gb_tls_is_node(value, (size_t)(equals - value)) || colon - equals - 1 >= GB_HOST_BYTES)
+    *peer = (struct gb_peer){.port = 0};
+    if (!equals || !gb_tls_is_node(value, (size_t)(equals - value)) ||
+        !read_place(equals + 1, peer->host, &peer->port))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\": expected NODE=HOST:PORT, such as node2=192.0.2.7:9470", value);
-    const char *host = equals + 1;
-    size_t length = (size_t)(colon - host);
-    bool brackets = length > 2 && host[0] == '[' && colon[-1] == ']';
-    *peer = (struct gb_peer){.port = (uint16_t)port};
     memcpy(peer->node, value, (size_t)(equals - value));
-    memcpy(peer->host, host + (brackets ? 1 : 0), brackets ? length - 2 : length);
     for (size_t i = 0; i < options->peer_count; i++)
         if (strcmp(options->peers[i].node, peer->node) == 0)
             return gb_fail(error, GPUBUF_E_INVALID, "%s is given twice", peer->node);
@@ -135,6 +178,19 @@ static const struct option known[] = {
     {"key", "FILE", "the key of the certificate", set_string, AT(key), 0, 0},
     {"peer", "NODE=HOST:PORT", "another machine; to be given for each, 16 times at most", add_peer,
      0, 0, 0},
+    {"etcd", "URL",
+     "a server of etcd, which has the names; to be given for each, in place of --peer", add_etcd, 0,
+     0, 0},
+    {"etcd-authority", "FILE", "certificates of the authority of etcd's servers (the system's)",
+     set_string, AT(etcd_authority), 0, 0},
+    {"etcd-certificate", "FILE", "a certificate that etcd's servers know", set_string,
+     AT(etcd_certificate), 0, 0},
+    {"etcd-key", "FILE", "the key of that certificate", set_string, AT(etcd_key), 0, 0},
+    {"advertise", "HOST:PORT", "where other machines reach this one; with --etcd", set_advertise, 0,
+     0, 0},
+    {"root", "PATH", "where in etcd the names are (/gpubufd)", set_string, AT(root), 0, 0},
+    {"lease-seconds", "N", "names end so long after this machine was last heard of (10)", set_count,
+     AT(lease_seconds), 2, 3600},
     {"prefix", "PREFIX", "fetch names that begin with it (every name)", add_prefix, 0, 0, 0},
     {"gpu", "DEVICE", "where copies of what is on a GPU go, such as cuda:0 (host)", set_string,
      AT(gpu), 0, 0},
@@ -259,15 +315,21 @@ static int check(const struct gb_options *options, struct gb_error *error)
         return 0;
     if (missing)
         return gb_fail(error, GPUBUF_E_INVALID, "--%s is missing", missing);
-    if (options->peer_count == 0)
+    if (options->etcd_count && options->peer_count)
+        return gb_fail(error, GPUBUF_E_INVALID, "either --etcd or --peer, not both");
+    if (options->etcd_count && !options->advertise_port)
+        return gb_fail(error, GPUBUF_E_INVALID, "--advertise is missing");
+    if (!options->etcd_certificate != !options->etcd_key)
+        return gb_fail(error, GPUBUF_E_INVALID, "--etcd-certificate and --etcd-key go together");
+    if (options->etcd_count == 0 && options->peer_count == 0)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "there is no other machine: say --peer NODE=HOST:PORT");
+                       "there is no other machine: say --etcd URL, or --peer NODE=HOST:PORT");
     return 0;
 }
 
 int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){.connections = 64, .patience_ms = 5000};
+    *options = (struct gb_options){.connections = 64, .patience_ms = 5000, .lease_seconds = 10};
     /* The file comes first, wherever on the line it stands: options are over its keys. */
     for (int config = 1; config >= 0; config--) {
         int at = 1;
@@ -286,6 +348,12 @@ void gb_options_end(struct gb_options *options)
     free(options->certificate);
     free(options->key);
     free(options->gpu);
+    free(options->root);
+    free(options->etcd_authority);
+    free(options->etcd_certificate);
+    free(options->etcd_key);
+    for (size_t i = 0; i < options->etcd_count; i++)
+        free(options->etcd[i]);
     for (size_t i = 0; i < options->prefix_count; i++)
         free(options->prefixes[i]);
 }
@@ -300,6 +368,6 @@ void gb_options_help(void)
 
         snprintf(left, sizeof(left), "--%s%s%s", known[i].name, known[i].argument ? " " : "",
                  known[i].argument ? known[i].argument : "");
-        printf("  %-24s %s\n", left, known[i].help);
+        printf("  %-26s %s\n", left, known[i].help);
     }
 }

@@ -6,6 +6,7 @@
 #define GB_OPTIONS_H
 
 #include "client/peer/directory_static.h"
+#include "client/peer/etcd.h"
 
 enum { GB_PREFIXES_MOST = 16 };
 
@@ -15,6 +16,12 @@ struct gb_options {
     char *authority, *certificate, *key; /* files */
     struct gb_peer peers[GB_PEERS_MOST];
     size_t peer_count;
+    char *etcd[GB_ETCD_ENDPOINTS]; /* none: the machines of `peers` are all there are */
+    size_t etcd_count;
+    char *etcd_authority, *etcd_certificate, *etcd_key, *root;
+    char advertise[GB_HOST_BYTES]; /* where other machines reach this one; with etcd only */
+    uint16_t advertise_port;
+    unsigned lease_seconds;
     char *prefixes[GB_PREFIXES_MOST]; /* of the names that are fetched */
     size_t prefix_count;
     char *gpu;

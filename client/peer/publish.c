@@ -105,7 +105,7 @@ static void on_again(uv_timer_t *timer);
 static void say_refused(const struct publication *publication, const struct gb_error *error)
 {
     const struct gb_publish_options *options = &publication->publisher->options;
-    char sentence[1024];
+    char sentence[2048];
 
     if (!options->say)
         return;

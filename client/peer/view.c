@@ -368,6 +368,13 @@ void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_ent
     bool had;
     size_t i;
 
+    twalk_r(view->nodes, gather_node, &old);
+    for (i = 0; i < old.count; i++) {
+        node = old.items[i];
+        node->port = 0;
+        node_tidy(view, node);
+    }
+    old.count = 0;
     gb_view_each(view, gather_old, &old);
     for (i = 0; i < old.count; i++) {
         entry = old.items[i];
@@ -376,13 +383,6 @@ void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_ent
         if (had)
             each(user, entry);
         gb_view_tidy(view, entry);
-    }
-    old.count = 0;
-    twalk_r(view->nodes, gather_node, &old);
-    for (i = 0; i < old.count; i++) {
-        node = old.items[i];
-        node->port = 0;
-        node_tidy(view, node);
     }
     free(old.items);
 }

@@ -62,7 +62,7 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
 
 /* Begins a listing: what is taken in until gb_view_listed belongs to it. */
 void gb_view_list(struct gb_view *view);
-/* Ends a listing: what it has not told is gone. `each` is called for a name that lost its revision. */
+/* Ends a listing: what it has not told is gone, nodes first. `each` is called for a name that lost its revision. */
 void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_entry *entry),
                     void *user);
 

@@ -1,5 +1,6 @@
 """A real etcd, a proxy before it that can be cut, and nodes of a cluster: tests/peer/directory."""
 
+import base64
 import contextlib
 import itertools
 import json
@@ -68,6 +69,11 @@ class Etcd:
         request = urllib.request.Request(f"{self.url}/v3/{method}", json.dumps(body).encode())
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
             return json.load(answer)
+
+    def keys(self):
+        """All keys that there are."""
+        kvs = self.post("kv/range", {"key": "AA==", "range_end": "AA==", "keys_only": True}).get("kvs", [])
+        return [base64.b64decode(kv["key"]).decode() for kv in kvs]
 
     def revision(self):
         return int(self.post("kv/range", {"key": "AA=="})["header"]["revision"])

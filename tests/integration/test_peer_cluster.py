@@ -1,0 +1,168 @@
+"""Daemons and gpubufd-peers that know each other by etcd alone (docs/CLUSTER.md)."""
+
+import os
+import signal
+
+import pytest
+
+import etcds
+from cluster import Authority, Lane, Machine, PeerProcess
+from etcds import Etcd
+from peer import RpcError, wait_until
+
+pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
+
+PATIENCE = 60_000
+SHARED = {"scope": "cluster", "mode": "0644"}
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority-etcd"))
+
+
+@pytest.fixture
+def etcd():
+    one = Etcd()
+    yield one
+    one.close()
+
+
+class ByEtcd:
+    def __init__(self, daemon_factory, authority, etcd):
+        self.daemon_factory, self.authority, self.etcd, self.machines = daemon_factory, authority, etcd, []
+
+    def start(self, *nodes, lease=10):
+        return [self.add(node, lease) for node in nodes]
+
+    def add(self, node, lease):
+        machine = Machine(node, self.daemon_factory(), Lane())
+        self.machines.append(machine)
+        self.run(machine, lease)
+        return machine
+
+    def run(self, machine, lease=10):
+        machine.peer = PeerProcess(
+            machine.daemon.directory, machine.daemon, self.authority.certificate,
+            self.authority.sign(machine.node),
+            ["--etcd", self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease])
+        machine.lane.target = machine.peer.port
+        machine.peer.wait_for("names of other machines are known")
+
+    def stop(self):
+        try:
+            for machine in self.machines:
+                if machine.peer.process.returncode is None:
+                    machine.peer.stop()
+        finally:
+            for machine in self.machines:
+                machine.lane.close()
+                machine.peer.kill()
+
+
+@pytest.fixture
+def cluster(daemon_factory, authority, etcd):
+    one = ByEtcd(daemon_factory, authority, etcd)
+    yield one
+    one.stop()
+
+
+def fetched(peer, name, wait_ms=PATIENCE):
+    opened = peer.open_object(name, wait_ms=wait_ms)
+    data = bytes(opened.read())
+    opened.release()
+    return data
+
+
+def is_here(peer, name):
+    try:
+        peer.call("stat", name=name)
+    except RpcError as error:
+        assert error.kind == "not_found"
+        return False
+    return True
+
+
+def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
+    a, b = cluster.start("a", "b")
+    here, there = a.connect(), b.connect()
+    data = os.urandom(3 << 20)
+    here.put("cols/x", data, **SHARED)
+    here.put("cols/own", b"local", mode="0644")
+    assert fetched(there, "cols/x") == data
+    there.error("timeout", "open", name="cols/own", wait_ms=300)
+    here.call("delete", name="cols/x")
+    wait_until(lambda: not is_here(there, "cols/x"))
+    there.error("timeout", "open", name="cols/x", wait_ms=300)
+
+
+def test_a_newer_version_takes_the_place_of_a_copy(cluster):
+    a, b = cluster.start("a", "b")
+    here, there = a.connect(), b.connect()
+    here.put("x", b"first", **SHARED)
+    assert fetched(there, "x") == b"first"
+    here.put("x", b"second", replace=True, **SHARED)
+    wait_until(lambda: not is_here(there, "x") or fetched(there, "x") == b"second")
+    assert fetched(there, "x") == b"second"
+
+
+def test_a_name_that_nobody_has_is_waited_for(cluster):
+    a, b = cluster.start("a", "b")
+    here, there, maker = a.connect(), b.connect(), b.connect()
+    elsewhere, at_home = (there.request("open", name=name, wait_ms=PATIENCE) for name in ("made/a", "made/b"))
+    here.put("made/a", b"a", **SHARED)
+    assert there.reply(elsewhere)["object"]["bytes"] == 1
+    maker.put("made/b", b"bb")
+    assert there.reply(at_home)["object"]["bytes"] == 2
+
+
+def test_of_two_machines_one_has_the_name(cluster):
+    a, b, c = cluster.start("a", "b", "c")
+    a.connect().put("x", b"of a", **SHARED)
+    assert fetched(c.connect(), "x") == b"of a"
+    b.connect().put("x", b"of b", **SHARED)
+    b.peer.wait_for('not published name="x" version=[0-9]+ why=""x" was published by a')
+    assert fetched(b.connect(), "x") == b"of b"  # at home it is what it was made
+    assert fetched(c.connect(), "x") == b"of a"
+
+
+def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
+    a, b = cluster.start("a", "b", lease=3)
+    here, there = a.connect(), b.connect()
+    here.put("x", b"kept", **SHARED)
+    here.put("y", b"never fetched", **SHARED)
+    assert fetched(there, "x") == b"kept"
+    a.peer.kill()
+    wait_until(lambda: not [key for key in cluster.etcd.keys() if "/copies/" not in key and key != "/gpubufd/nodes/b"])
+    assert fetched(there, "x") == b"kept"
+    there.error("timeout", "open", name="y", wait_ms=300)
+    cluster.run(a, lease=3)
+    assert fetched(there, "y") == b"never fetched"
+
+
+def test_without_etcd_local_work_and_copies_go_on(cluster):
+    a, b = cluster.start("a", "b", lease=3)
+    here, there = a.connect(), b.connect()
+    here.put("x", b"kept", **SHARED)
+    here.put("y", b"never fetched", **SHARED)
+    assert fetched(there, "x") == b"kept"
+    cluster.etcd.signal(signal.SIGSTOP)
+    try:
+        b.peer.wait_for("no names of other machines for now")
+        there.put("local", b"1", **SHARED)
+        assert fetched(there, "local") == b"1" and fetched(there, "x") == b"kept"
+        refused = there.error("unavailable", "open", name="y", wait_ms=PATIENCE)
+        assert "the lease could not be renewed" in refused.message
+    finally:
+        cluster.etcd.signal(signal.SIGCONT)
+    wait_until(lambda: there_has(there, "y"))
+    wait_until(lambda: there_has(here, "local"))
+
+
+def there_has(peer, name):
+    """Whether an open of it gets it; while the directory is not there again, it does not."""
+    try:
+        return bool(fetched(peer, name))
+    except RpcError as error:
+        assert error.kind in ("unavailable", "timeout", "not_found"), error
+        return False
