@@ -333,9 +333,10 @@ static void test_what_is_used_stays(void **state)
     gpubuf_disconnect(other);
 }
 
-/* This program started as `test_keep SOCKET`: it says on its output that it keeps
-   all that there is, and sleeps until it is killed. */
-static int hoard(const char *path)
+/* This program started as `test_keep SOCKET MS`: it opens and releases all that there is, each MS
+   milliseconds after the one before, says on its output that it keeps it, and sleeps until it is
+   killed. */
+static int hoard(const char *path, long pause_ms)
 {
     const struct timespec before_each = {.tv_nsec = pause_ms * 1000000};
     struct gpubuf_connect_options options = {.size = sizeof(options), .path = path, .keep = -1};
