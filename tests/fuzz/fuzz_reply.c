@@ -175,6 +175,18 @@ static void on_watch(struct gpubuf_client *client, int status, uint64_t watch, v
         stage.watches[stage.watch_count++ % WATCHES] = watch;
 }
 
+static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
+{
+    (void)arg;
+    DEMAND((wanted->name == NULL) == wanted->ended);
+    DEMAND(wanted->ended || wanted->request > 0);
+    stage.wanted = wanted->request;
+    if (wanted->name && wanted->name[0] == 'u')
+        (void)gpubuf_provide_end(client, "p");
+    if (wanted->name && wanted->name[0] == 'r')
+        (void)gpubuf_decline(client, wanted->request, 0, wanted->name);
+}
+
 static int each(const struct gpubuf_info *info, void *arg)
 {
     int *left = arg;
@@ -349,6 +361,9 @@ static void ask(char what)
                          &stage.watches[stage.watch_count % WATCHES]) == 0)
             stage.watch_count++;
         return;
+    case 'P':
+        (void)gpubuf_provide(client, "p", on_wanted, NULL);
+        return;
     case 'W':
         r = gpubuf_watch_async(client, NULL, on_event, on_watch, NULL,
                                &stage.requests[stage.request_count % REQUESTS]);
@@ -411,9 +426,9 @@ static void use(char what, unsigned number)
     stage.request_count += r == 0;
 }
 
-/* o v m O M open, c t n b a A create and put, s l d p i g k K w W ask, R T V E H L D B Y S Z use an
-   object; q cancels a request, u ends a watch, . dispatches, x has the library's thread look after
-   the client. */
+/* o v m O M open, c t n b a A create and put, s l d p i g k K w W P ask, R T V E H L D B Y S Z use an
+   object; q cancels a request, u ends a watch, e ends what is provided, N declines, . dispatches, x has
+   the library's thread look after the client. */
 static void do_call(char what, unsigned number)
 {
     bool down = false;
@@ -426,13 +441,17 @@ static void do_call(char what, unsigned number)
         (void)gpubuf_cancel(stage.client, stage.requests[number % REQUESTS]);
     else if (what == 'u')
         (void)gpubuf_unwatch(stage.client, stage.watches[number % WATCHES]);
+    else if (what == 'e')
+        (void)gpubuf_provide_end(stage.client, "p");
+    else if (what == 'N')
+        (void)gpubuf_decline(stage.client, stage.wanted, GPUBUF_E_UNAVAILABLE, "no");
     else if (what == 'f')
         (void)(gpubuf_fd(stage.client) + gpubuf_events(stage.client));
     else if (memchr("ovmOM", what, 5))
         open_things(what);
     else if (memchr("ctbaAn", what, 6))
         create_things(what);
-    else if (memchr("sldpigkKwW", what, 10))
+    else if (memchr("sldpigkKwWP", what, 11))
         ask(what);
     else
         use(what, number);

@@ -236,8 +236,9 @@ static void begin_world(unsigned number)
 {
     static const char *const limits[] = {
         "--limit=session_leases=64", "--limit=session_unsealed=8", "--limit=session_watches=4",
-        "--limit=session_waits=4",   "--limit=user_objects=64",    "--limit=user_segments=24",
-        "--limit=sessions=3",        "--limit=output_bytes=400K",  "--retire-after=60"};
+        "--limit=session_waits=4",   "--limit=session_provides=3", "--limit=session_wanted=2",
+        "--limit=user_objects=64",   "--limit=user_segments=24",   "--limit=sessions=3",
+        "--limit=output_bytes=400K", "--retire-after=60"};
     enum { LIMITS = sizeof(limits) / sizeof(limits[0]) };
     const char *options[LIMITS + 5] = {NULL};
     char disk[PATH_MAX + 32];
@@ -278,6 +279,7 @@ static void begin_anew(void)
     struct gb_device *device = server->devices[0];
 
     server->next_session = server->next_watch = 1;
+    server->providers.last_request = 0;
     server->store.next_segment = 1;
     server->registry.next_lease = server->registry.next_version = 1;
     device->lost = device->withdrawn = device->tended = false;

@@ -40,6 +40,7 @@ static struct {
     struct gpubuf_client *client;
     struct gpubuf_object *objects[OBJECTS];
     uint64_t requests[REQUESTS], watches[WATCHES];
+    uint64_t wanted; /* the last request of a provider */
     unsigned request_count, watch_count;
     unsigned callbacks_due;
 } stage;

@@ -92,6 +92,8 @@ static const char *const answers[] = {
     TOLD("event", "'watch':#,'kind':'sealed','object':" INFO),
     TOLD("event", "'watch':#,'kind':'synced'"),
     TOLD("event", "'watch':#,'kind':'deleted','lost':#,'object':" INFO),
+    TOLD("wanted", "'request':#,'prefix':'p','name':'@','uid':0,'gid':0"),
+    TOLD("unwanted", "'request':#,'prefix':'p'"),
     TOLD("segments.retire", "'segments':[%,#]"),
     TOLD("leases.recall", "'leases':[%]"),
     TOLD("leases.recall", "'leases':[#,#,#,#]"),
@@ -128,7 +130,7 @@ static size_t make_answer(char *out, struct test_random *random)
 
 static size_t make_step(char out[PROGRAM_STEP_BYTES], struct test_random *random)
 {
-    static const char calls[] = "ovmOMctnbaAsldpigkKwWRTVEHLDBYSZqu..f..OORoRxoR";
+    static const char calls[] = "ovmOMctnbaAsldpigkKwWPeNRTVEHLDBYSZqu..f..OORoRxoR";
     size_t length = 0;
 
     if (test_random_below(random, 2) == 0)

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = {
     "hello", "create", "seal", "settle", "abort", "open", "release", "keep", "register", "alias",
     "delete", "list", "stat", "pin", "unpin", "expire", "spill", "restore",
-    "why", "leases", "unmap", "trim", "watch", "unwatch", "segments", "sessions", "stats", "metrics",
+    "why", "leases", "unmap", "trim", "watch", "unwatch", "provide", "decline", "segments", "sessions", "stats", "metrics",
     "describe",
 }
 

@@ -54,6 +54,8 @@ GOOD = {
     "trim": {"device": test_device.ID, "bytes": 1},
     "watch": {"prefix": "x", "kinds": ["sealed"], "existing": False, "placements": True},
     "unwatch": {"watch": "WATCH"},
+    "provide": {"prefix": "x/", "end": False},
+    "decline": {"request": "REQUEST", "kind": "unavailable", "message": "m"},
     "segments": {"limit": 3, "cursor": 0},
     "sessions": {"limit": 3, "cursor": 0},
     "stats": {},
@@ -89,6 +91,11 @@ def ready(shared_daemon, shared_peer, memory):
                 known[word] = peer.open_object("there").lease
             elif word == "WATCH":
                 known[word] = peer.call("watch", prefix="nothing", kinds=["evicted"])["watch"]
+            elif word == "REQUEST":
+                peer.call("provide", prefix="wanted/")
+                name = f"wanted/{len(shared_daemon.peers)}"
+                shared_daemon.connect().request("open", name=name, wait_ms=600_000)
+                known[word] = peer.notification("wanted")["params"]["request"]
         return known[word]
 
     def fill(value):

@@ -1,6 +1,7 @@
 """provide, wanted, unwanted, decline: sessions that make what others wait for."""
 
 import os
+import random
 import signal
 
 import pytest
@@ -62,6 +63,7 @@ def test_a_name_is_made_for_whoever_waits(daemon, provider):
     assert (stats["wanted"], stats["provided"], stats["declined"]) == (1, 1, 0)
 
 
+# RELIABILITY.md: A provider
 def test_one_request_however_many_wait(daemon, provider):
     waits = [waiting(daemon, "cols/a") for _ in range(20)]
     request = wanted(provider)["request"]
@@ -103,6 +105,7 @@ def test_a_refusal_ends_the_opens(daemon, provider):
     assert failure(reader, request).message == '"cols/a": its provider has declined'
 
 
+# RELIABILITY.md: A provider
 def test_a_refusal_that_is_none(daemon, provider):
     reader, request = waiting(daemon, "cols/a")
     number = wanted(provider)["request"]
@@ -203,6 +206,7 @@ def test_another_session_seals_it(daemon, provider, peer):
     assert reader.reply(request)["object"]["name"] == "cols/a"
 
 
+# RELIABILITY.md: A provider
 def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     waiting(daemon, "cols/a")  # so that it has been asked before the others' time is over
     wanted(provider)
@@ -215,6 +219,7 @@ def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     assert "asked" not in reader.error("timeout", "open", name="other", wait_ms=1).message
 
 
+# RELIABILITY.md: A provider
 def test_a_stopped_provider(daemon):
     def work(peer):
         peer.call("hello", protocol=1, client="stopped")
@@ -238,6 +243,7 @@ def test_a_stopped_provider(daemon):
         child.kill()
 
 
+# RELIABILITY.md: A provider
 def test_a_provider_that_is_killed(daemon):
     def work(peer):
         peer.call("hello", protocol=1, client="killed")
@@ -254,6 +260,7 @@ def test_a_provider_that_is_killed(daemon):
     assert reader.reply(request)["object"]["name"] == "cols/a"
 
 
+# RELIABILITY.md: A provider
 def test_the_next_provider_is_asked(daemon, provider):
     general = providing(daemon, "")
     reader, request = waiting(daemon, "cols/a")
@@ -280,6 +287,7 @@ def test_a_prefix_that_ends_takes_only_its_own(daemon):
     nothing_wanted(peer, other)
 
 
+# RELIABILITY.md: A provider
 def test_who_comes_later_is_asked_for_what_is_waited_for(daemon):
     waits = [waiting(daemon, f"cols/{i}") for i in range(10)]
     peer = providing(daemon, "cols/")
@@ -368,6 +376,7 @@ def test_who_waits_is_asked_for_before_who_came_later(daemon_factory):
 
 
 @pytest.mark.root
+# RELIABILITY.md: A provider
 def test_who_may_provide(daemon_factory):
     daemon = daemon_factory("--provider", "1001:cols/", "--provider", "1001:x", "--provider=1002:")
     allowed, all_names, other = (daemon.connect_as(uid, uid) for uid in (1001, 1002, 1003))
@@ -422,6 +431,7 @@ def test_why_a_name_is_not_there(daemon, provider):
     assert "nobody" in reader.error("not_found", "why", name="other").message
 
 
+# RELIABILITY.md: A provider
 def test_ten_thousand_opens_of_one_name(daemon_factory):
     daemon = daemon_factory("--limit", "user_waits=10000")
     provider = providing(daemon, "")
@@ -436,6 +446,7 @@ def test_ten_thousand_opens_of_one_name(daemon_factory):
     assert provider.call("stats")["wanted"] == 1
 
 
+# RELIABILITY.md: A provider
 def test_opens_that_end_before_the_answer(daemon, provider):
     """Some so soon that nobody is asked; each of the others has a request that is over before the next."""
     reader = daemon.connect()
@@ -456,3 +467,144 @@ def test_a_provider_that_hangs_up_half_way(daemon):
     peer.notify("decline", request=wanted(peer)["request"], message="good-bye")
     peer.close()
     assert failure(reader, request).message == '"a": good-bye'
+
+
+class Model:
+    """What sessions are told, by docs/PROTOCOL.md: each name that is waited for is asked of one of them at most."""
+
+    def __init__(self):
+        self.prefixes = []  # (session, prefix), in the order in which they were said
+        self.waits = {}  # name: [(session, request)]
+        self.asked = {}  # name: (session, prefix)
+        self.there = set()
+        self.told = []  # (session, method, name or prefix)
+
+    def ask(self):
+        for name, waits in self.waits.items():
+            if name in self.asked or name in self.there:
+                continue
+            fits = [(s, p) for s, p in self.prefixes if name.startswith(p) and any(w[0] != s for w in waits)]
+            if fits:
+                self.asked[name] = max(fits, key=lambda one: len(one[1]))  # the first of the longest
+                self.told.append((self.asked[name][0], "wanted", name))
+
+    def over(self, name, tell):
+        if name in self.asked:
+            session, prefix = self.asked.pop(name)
+            if tell:
+                self.told.append((session, "unwanted", prefix))
+
+    def end(self, session, prefix=None):
+        """Of one prefix, or of the session with all its waits."""
+        if prefix is None:
+            for name in list(self.waits):
+                self.waits[name] = [w for w in self.waits[name] if w[0] != session]
+                if not self.waits[name]:
+                    del self.waits[name]
+                    self.over(name, True)
+        gone = [one for one in self.prefixes if one[0] == session and prefix in (None, one[1])]
+        self.prefixes = [one for one in self.prefixes if one not in gone]
+        for name in [name for name, one in self.asked.items() if one in gone]:
+            del self.asked[name]
+        self.told = [one for one in self.told if prefix is not None or one[0] != session]
+        self.ask()
+
+
+class Program:
+    """Random requests of five sessions, each checked against the model."""
+
+    NAMES = ("a", "a/b", "a/b/c", "b", "ab")
+    PREFIXES = ("", "a", "a/", "a/b", "b")
+
+    def __init__(self, daemon, seed):
+        self.daemon, self.random, self.model = daemon, random.Random(seed), Model()
+        self.peers, self.requests = {}, {}
+        self.sessions = 0
+
+    def session(self):
+        if len(self.peers) < 5:
+            self.sessions += 1
+            self.peers[self.sessions] = self.daemon.connect()
+            return self.sessions
+        return self.random.choice(list(self.peers))
+
+    def provide(self, session):
+        prefix = self.random.choice(self.PREFIXES)
+        self.peers[session].call("provide", prefix=prefix)
+        if (session, prefix) not in self.model.prefixes:
+            self.model.prefixes.append((session, prefix))
+
+    def end(self, session):
+        prefix = self.random.choice(self.PREFIXES)
+        self.peers[session].call("provide", prefix=prefix, end=True)
+        self.model.end(session, prefix)
+
+    def open(self, session):
+        name = self.random.choice(self.NAMES)
+        if name not in self.model.there:
+            request = self.peers[session].request("open", name=name, wait_ms=LONG)
+            self.peers[session].call("stats")
+            self.model.waits.setdefault(name, []).append((session, request))
+
+    def put(self, session):
+        name = self.random.choice(self.NAMES)
+        self.peers[session].put(name, replace=True)
+        self.model.there.add(name)
+        if name in self.model.asked:
+            self.model.over(name, self.model.asked[name][0] != session)
+        for waiter, request in self.model.waits.pop(name, ()):
+            assert self.peers[waiter].reply(request)["object"]["name"] == name
+
+    def delete(self, session):
+        if self.model.there:
+            name = self.random.choice(sorted(self.model.there))
+            self.peers[session].call("delete", name=name)
+            self.model.there.remove(name)
+
+    def decline(self, session):
+        names = [name for name, (asked, _) in self.model.asked.items() if asked == session]
+        if names:
+            name = self.random.choice(names)
+            self.peers[session].call("decline", request=self.requests[name], message=name.upper())
+            self.model.over(name, False)
+            for waiter, request in self.model.waits.pop(name):
+                assert failure(self.peers[waiter], request).message == f'"{name}": {name.upper()}'
+
+    def close(self, session):
+        count = len(self.daemon.connect().call("sessions")["sessions"])
+        self.peers.pop(session).close()
+        self.daemon.peers[-1].call("stats")
+        wait_until(lambda: len(self.daemon.peers[-1].call("sessions")["sessions"]) < count)
+        self.daemon.peers.pop().close()
+        self.model.end(session)
+
+    def check(self):
+        """All that is to be told comes; and nothing else."""
+        self.model.ask()
+        expected = {}
+        for session, method, what in self.model.told:
+            expected.setdefault(session, []).append((method, what))
+        for session, told in expected.items():
+            got = []
+            for _ in told:
+                message = self.peers[session].notification()
+                params = message["params"]
+                got.append((message["method"], params.get("name", params["prefix"])))
+                if message["method"] == "wanted":
+                    self.requests[params["name"]] = params["request"]
+            assert sorted(got) == sorted(told), session
+        self.model.told = []
+        nothing_wanted(*self.peers.values())
+
+    def run(self, steps):
+        whats = [self.provide, self.open, self.open, self.open, self.put, self.delete, self.decline, self.decline,
+                 self.end, self.close]
+        for _ in range(steps):
+            self.random.choice(whats)(self.session())
+            self.check()
+
+
+@pytest.mark.parametrize("seed", range(20))
+# RELIABILITY.md: A provider
+def test_random_programs(daemon, seed):
+    Program(daemon, seed).run(60)
