@@ -130,7 +130,7 @@ static void write_provides(struct gb_writer *writer, const struct gb_provider *p
 {
     const char *separator = ",\"provides\":[";
 
-    if (!provider || provider->prefix_count == 0)
+    if (provider->prefix_count == 0)
         return;
     for (const struct gb_link *link = provider->prefixes.next; link != &provider->prefixes;
          link = link->next) {
@@ -154,7 +154,7 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
                     ",\"mapped_bytes\":%" PRIu64,
                     session->holder.count - session->holder.idle, session->holder.idle,
                     gb_holder_bytes(&session->holder), session->mapper.bytes);
-    write_provides(writer, session->provider);
+    write_provides(writer, &session->provider);
     gb_write_char(writer, '}');
 }
 

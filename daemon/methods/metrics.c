@@ -366,11 +366,11 @@ static void write_totals(const struct gb_server *server, struct metrics *metrics
     sample(metrics, (struct label){"result", "hit"}, none, counted->hits);
     sample(metrics, (struct label){"result", "miss"}, none, counted->misses);
     single(metrics, "gpubufd_names_wanted_total", "counter",
-           "Absent names that providers were asked for.", server->providers.wanted);
+           "Absent names that providers were asked for.", server->missings.providers.wanted);
     single(metrics, "gpubufd_names_provided_total", "counter",
-           "Of those, names that were published then.", server->providers.provided);
+           "Of those, names that were published then.", server->missings.providers.provided);
     single(metrics, "gpubufd_names_declined_total", "counter",
-           "Of those, names that their providers declined.", server->providers.declined);
+           "Of those, names that their providers declined.", server->missings.providers.declined);
     single(metrics, "gpubufd_crashes_survived_total", "counter",
            "1 after a start that found what an earlier daemon had left, as after a crash.",
            counted->crashes_survived);

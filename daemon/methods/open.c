@@ -82,7 +82,9 @@ static int tell_timeout(struct gb_call *call, const struct gb_string *name, size
 {
     const struct gb_missing *missing = gb_wait_missing(call->wait, i);
     const struct gb_session *session =
-        missing && missing->provider ? missing->provider->session : NULL;
+        missing && missing->provider
+            ? GB_CONTAINER(missing->provider, const struct gb_session, provider)
+            : NULL;
     char provider[256] = "";
 
     if (session)

@@ -19,16 +19,19 @@ static int handle_provide(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct provide_params *params = p;
     const struct gb_string *prefix = &params->prefix;
+    struct gb_session *session = call->session;
     int r = 0;
 
     (void)present;
     if (params->end)
-        gb_provider_end_prefix(call->session, prefix->text, prefix->length);
+        gb_provider_end_prefix(&session->provider, prefix->text, prefix->length);
+    else if (!gb_session_may_provide(session, prefix->text))
+        r = gb_fail(&call->error, GPUBUF_E_DENIED,
+                    "uid %u may not provide names below \"%s\": gpubufd --provider %u:PREFIX "
+                    "lets it",
+                    session->user->uid, prefix->text, session->user->uid);
     else
-        r = gb_provider_may(call->session, prefix->text, prefix->length, &call->error);
-    if (r == 0 && !params->end &&
-        gb_provider_begin(call->session, prefix->text, prefix->length) < 0)
-        r = gb_call_no_memory(call);
+        r = gb_provider_begin(&session->provider, prefix->text, prefix->length, &call->error);
     return r < 0 ? r : gb_call_empty(call);
 }
 
@@ -61,12 +64,12 @@ static int handle_decline(struct gb_call *call, const void *p, uint64_t present)
         return gb_fail_at(&call->error, GB_PARAM("kind"),
                           "expected \"not_found\" or \"unavailable\", found \"%.32s\"",
                           params->kind.text);
-    missing = gb_provider_request(call->session, params->request);
+    missing = gb_provider_request(&call->session->provider, params->request);
     if (!missing)
         return gb_fail(&call->error, GPUBUF_E_NOT_FOUND,
                        "this session has no request %" PRIu64 " to answer, or it is over",
                        params->request);
-    if (gb_missing_decline(call->server, missing, code, message) < 0)
+    if (gb_missing_decline(&call->server->missings, missing, code, message) < 0)
         return gb_call_no_memory(call);
     return gb_call_empty(call);
 }

@@ -28,8 +28,8 @@ static void write_totals(struct gb_call *call)
                     gb_names_count(&server->registry.names), server->registry.objects,
                     gb_registry_lease_count(&server->registry), server->registry.idle_count,
                     server->store.mappings.count, server->store.segments.count, server->seq,
-                    server->registry.private_names, server->providers.wanted,
-                    server->providers.provided, server->providers.declined);
+                    server->registry.private_names, server->missings.providers.wanted,
+                    server->missings.providers.provided, server->missings.providers.declined);
 }
 
 static void write_stock(struct gb_writer *writer, const char *name, const struct gb_stock *stock)

@@ -134,9 +134,10 @@ void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_o
     struct news news = {0};
 
     if (event == GB_EVENT_SEALED)
-        gb_missing_sealed(server, object);
+        gb_missing_sealed(&server->missings, object,
+                          server->serving ? &server->serving->provider : NULL);
     else if (event == GB_EVENT_DELETED || event == GB_EVENT_EVICTED || event == GB_EVENT_WITHDRAWN)
-        gb_missing_gone(server, object);
+        gb_missing_gone(&server->missings, object);
     GB_LIST_EACH(&server->watches, link) {
         struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_server);
 

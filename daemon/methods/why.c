@@ -253,25 +253,27 @@ static bool may_know(const struct gb_session *session, const struct gb_missing *
     const struct gb_provider *provider = missing->provider;
     const struct gb_awaited *first;
 
-    if (gb_session_is_admin(session) || (provider && provider->session->user == session->user))
+    if (gb_session_is_admin(session) || (provider && provider->user == session->user))
         return true;
     if (gb_list_empty(&missing->asking))
         return false;
     first = GB_CONTAINER(missing->asking.next, const struct gb_awaited, link);
-    return first->session->user == session->user;
+    return first->by->user == session->user;
 }
 
 /* There is no such object: says who waits for one, and who was asked to make it. */
 static int tell_missing(struct gb_call *call, const struct gb_string *name)
 {
-    const struct gb_missing *missing = gb_missing_find(call->server, name->text, name->length);
+    const struct gb_missing *missing =
+        gb_missing_find(&call->server->missings, name->text, name->length);
     const struct gb_session *session;
     char asked[192] = "nobody who is here provides it";
 
     if (!missing || !may_know(call->session, missing) ||
         gb_registry_find(&call->server->registry, name->text, name->length))
         return GPUBUF_E_NOT_FOUND;
-    session = missing->provider ? missing->provider->session : NULL;
+    session = missing->provider ? GB_CONTAINER(missing->provider, const struct gb_session, provider)
+                                : NULL;
     if (session)
         snprintf(asked, sizeof(asked),
                  "its provider, session %" PRIu64 " (%.64s, pid %d), was asked %" PRIu64 " ms ago",

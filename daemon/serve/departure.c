@@ -115,7 +115,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_waits_end_session(session);
     session->server->service->end_tasks(session);
     session->server->service->end_watches(session);
-    gb_provider_end(session);
+    gb_provider_end(&session->provider);
     withdraw_produced(session);
     gb_timer_cancel(&server->timers, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);

@@ -351,6 +351,28 @@ static void on_go_on(struct gb_flight *flight)
     gb_session_flush(GB_CONTAINER(flight, struct gb_session, flight), GB_SESSION_SEND_BYTES);
 }
 
+static struct gb_session *session_of(const struct gb_provider *provider)
+{
+    return GB_CONTAINER(provider, struct gb_session, provider);
+}
+
+static bool is_there(const struct gb_provider *provider)
+{
+    const struct gb_session *session = session_of(provider);
+
+    return session->state == GB_SESSION_OPEN && !session->doomed;
+}
+
+static bool reads(const struct gb_provider *provider)
+{
+    return gb_conn_output_bytes(&session_of(provider)->conn) <= GB_SESSION_SEND_BYTES;
+}
+
+static void tell_provider(struct gb_provider *provider, const struct gb_writer *message)
+{
+    gb_session_send(session_of(provider), message, NULL, 0);
+}
+
 /* Those who wait for a storage to come or go. */
 static void on_moved(void *arg, struct gb_storage *storage)
 {
@@ -442,7 +464,12 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);
     gb_missings_init(&server->missings);
-    gb_providers_init(&server->providers);
+    server->missings.providers.registry = &server->registry;
+    server->missings.providers.limits = server->limits;
+    server->missings.providers.writer = &server->event_writer;
+    server->missings.providers.is_there = is_there;
+    server->missings.providers.reads = reads;
+    server->missings.providers.tell = tell_provider;
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
     gb_store_init(&server->store);
     server->store.retire_after_ms = config->retire_after_ms;

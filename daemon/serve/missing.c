@@ -3,13 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/serve/provider.h"
-#include "daemon/serve/session.h"
-
 void gb_missings_init(struct gb_missings *missings)
 {
     memset(missings, 0, sizeof(*missings));
     gb_list_init(&missings->woken);
+    gb_providers_init(&missings->providers);
 }
 
 void gb_missings_end(struct gb_missings *missings)
@@ -29,19 +27,20 @@ static struct gb_missing *find(const struct gb_hash_table *table, uint64_t hash,
     return NULL;
 }
 
-struct gb_missing *gb_missing_find(const struct gb_server *server, const char *name, size_t length)
+struct gb_missing *gb_missing_find(const struct gb_missings *missings, const char *name,
+                                   size_t length)
 {
-    const struct gb_hash_table *table = &server->missings.table;
+    const struct gb_hash_table *table = &missings->table;
 
     return table->count ? find(table, gb_hash_bytes(name, length), name, length) : NULL;
 }
 
-static struct gb_missing *missing_new(struct gb_server *server, uint64_t hash, const char *name,
+static struct gb_missing *missing_new(struct gb_missings *missings, uint64_t hash, const char *name,
                                       size_t length)
 {
     struct gb_missing *missing = calloc(1, sizeof(*missing) + length + 1);
 
-    if (!missing || !gb_hash_insert(&server->missings.table, &missing->in_table, hash)) {
+    if (!missing || !gb_hash_insert(&missings->table, &missing->in_table, hash)) {
         free(missing);
         return NULL;
     }
@@ -54,32 +53,32 @@ static struct gb_missing *missing_new(struct gb_server *server, uint64_t hash, c
     return missing;
 }
 
-static void enter(struct gb_server *server, struct gb_awaited *awaited)
+static void enter(struct gb_missings *missings, struct gb_awaited *awaited)
 {
     struct gb_missing *missing = awaited->missing;
 
     gb_list_append(awaited->asks ? &missing->asking : &missing->others, &awaited->link);
     if (awaited->asks && !missing->declined)
-        gb_provider_want(server, missing);
+        gb_provider_want(&missings->providers, missing);
 }
 
-int gb_missing_await(struct gb_server *server, struct gb_awaited *awaited, const char *name,
+int gb_missing_await(struct gb_missings *missings, struct gb_awaited *awaited, const char *name,
                      size_t length)
 {
     uint64_t hash = gb_hash_bytes(name, length);
-    struct gb_missing *missing = find(&server->missings.table, hash, name, length);
+    struct gb_missing *missing = find(&missings->table, hash, name, length);
 
     if (!missing)
-        missing = missing_new(server, hash, name, length);
+        missing = missing_new(missings, hash, name, length);
     if (!missing)
         return GPUBUF_E_NO_MEMORY;
     missing->count++;
     awaited->missing = missing;
-    enter(server, awaited);
+    enter(missings, awaited);
     return 0;
 }
 
-void gb_missing_leave(struct gb_server *server, struct gb_awaited *awaited)
+void gb_missing_leave(struct gb_missings *missings, struct gb_awaited *awaited)
 {
     struct gb_missing *missing = awaited->missing;
 
@@ -90,66 +89,65 @@ void gb_missing_leave(struct gb_server *server, struct gb_awaited *awaited)
         return;
     gb_provider_over(missing, true);
     if (!missing->declined)
-        gb_hash_remove(&server->missings.table, &missing->in_table);
+        gb_hash_remove(&missings->table, &missing->in_table);
     free(missing->message);
     free(missing);
 }
 
-static void wake(struct gb_server *server, struct gb_missing *missing)
+static void wake(struct gb_missings *missings, struct gb_missing *missing)
 {
     gb_list_move(&missing->asking, &missing->to_wake);
     gb_list_move(&missing->others, &missing->to_wake);
     if (!gb_list_linked(&missing->woken) && !gb_list_empty(&missing->to_wake))
-        gb_list_append(&server->missings.woken, &missing->woken);
+        gb_list_append(&missings->woken, &missing->woken);
 }
 
-void gb_missing_sealed(struct gb_server *server, const struct gb_object *object)
+void gb_missing_sealed(struct gb_missings *missings, const struct gb_object *object,
+                       const struct gb_provider *by)
 {
-    struct gb_missing *missing = gb_missing_find(server, object->name, object->name_length);
-    bool by_itself;
+    struct gb_missing *missing = gb_missing_find(missings, object->name, object->name_length);
 
     if (!missing)
         return;
-    by_itself = missing->provider && missing->provider->session == server->serving;
-    server->providers.provided += missing->provider != NULL;
-    gb_provider_over(missing, !by_itself);
-    wake(server, missing);
+    missings->providers.provided += missing->provider != NULL;
+    gb_provider_over(missing, missing->provider != by);
+    wake(missings, missing);
 }
 
-void gb_missing_gone(struct gb_server *server, const struct gb_object *object)
+void gb_missing_gone(struct gb_missings *missings, const struct gb_object *object)
 {
-    struct gb_missing *missing = gb_missing_find(server, object->name, object->name_length);
+    struct gb_missing *missing = gb_missing_find(missings, object->name, object->name_length);
 
     if (missing)
-        gb_provider_want(server, missing);
+        gb_provider_want(&missings->providers, missing);
 }
 
-int gb_missing_decline(struct gb_server *server, struct gb_missing *missing, int code,
+int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing, int code,
                        const char *message)
 {
     missing->message = strdup(message);
     if (!missing->message)
         return GPUBUF_E_NO_MEMORY;
     missing->declined = code;
-    gb_hash_remove(&server->missings.table, &missing->in_table);
-    server->providers.declined++;
+    gb_hash_remove(&missings->table, &missing->in_table);
+    missings->providers.declined++;
     gb_provider_over(missing, false);
-    wake(server, missing);
+    wake(missings, missing);
     return 0;
 }
 
-struct gb_wait *gb_missing_next(struct gb_server *server)
+struct gb_wait *gb_missing_next(struct gb_missings *missings)
 {
     struct gb_missing *missing;
     struct gb_awaited *awaited;
 
-    if (gb_list_empty(&server->missings.woken))
+    if (gb_list_empty(&missings->woken))
         return NULL;
-    missing = GB_CONTAINER(server->missings.woken.next, struct gb_missing, woken);
+    missing = GB_CONTAINER(missings->woken.next, struct gb_missing, woken);
     awaited = GB_CONTAINER(missing->to_wake.next, struct gb_awaited, link);
     gb_list_remove(&awaited->link);
     if (gb_list_empty(&missing->to_wake))
         gb_list_remove(&missing->woken);
-    enter(server, awaited); /* it may have to go on waiting */
+    enter(missings, awaited); /* it may have to go on waiting */
     return awaited->wait;
 }

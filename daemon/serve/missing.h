@@ -11,19 +11,15 @@
 #define GB_MISSING_H
 
 #include "daemon/base/hash.h"
-#include "daemon/base/list.h"
+#include "daemon/serve/provider.h"
 
-struct gb_object;
-struct gb_provider;
-struct gb_server;
-struct gb_session;
 struct gb_wait;
 
 /* One request's wait for one name. */
 struct gb_awaited {
     struct gb_link link;
     struct gb_missing *missing;
-    struct gb_session *session;
+    struct gb_provider *by; /* of its session */
     struct gb_wait *wait;
     bool asks; /* a provider may be asked for it */
 };
@@ -52,27 +48,30 @@ struct gb_missing {
 struct gb_missings {
     struct gb_hash_table table;
     struct gb_link woken;
+    struct gb_providers providers;
 };
 
 void gb_missings_init(struct gb_missings *missings);
 void gb_missings_end(struct gb_missings *missings);
 
-/* The request waits for the name from now on: `awaited` has session, wait and asks, and stays where it
+/* The request waits for the name from now on: `awaited` has by, wait and asks, and stays where it
    is. GPUBUF_E_NO_MEMORY. */
-int gb_missing_await(struct gb_server *server, struct gb_awaited *awaited, const char *name,
+int gb_missing_await(struct gb_missings *missings, struct gb_awaited *awaited, const char *name,
                      size_t length);
 /* It waits no more. */
-void gb_missing_leave(struct gb_server *server, struct gb_awaited *awaited);
+void gb_missing_leave(struct gb_missings *missings, struct gb_awaited *awaited);
 
-/* A name has got an object; or has none any more. */
-void gb_missing_sealed(struct gb_server *server, const struct gb_object *object);
-void gb_missing_gone(struct gb_server *server, const struct gb_object *object);
+/* A name has got an object, of a session's making (NULL: of none); or has none any more. */
+void gb_missing_sealed(struct gb_missings *missings, const struct gb_object *object,
+                       const struct gb_provider *by);
+void gb_missing_gone(struct gb_missings *missings, const struct gb_object *object);
 /* The provider that was asked says no. GPUBUF_E_NO_MEMORY: nothing has happened. */
-int gb_missing_decline(struct gb_server *server, struct gb_missing *missing, int code,
+int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing, int code,
                        const char *message);
 /* The name, if requests wait for it; NULL. */
-struct gb_missing *gb_missing_find(const struct gb_server *server, const char *name, size_t length);
+struct gb_missing *gb_missing_find(const struct gb_missings *missings, const char *name,
+                                   size_t length);
 /* A request that is to be tried again; NULL: there is none. */
-struct gb_wait *gb_missing_next(struct gb_server *server);
+struct gb_wait *gb_missing_next(struct gb_missings *missings);
 
 #endif

@@ -15,7 +15,7 @@
 #include "daemon/objects/registry.h"
 #include "daemon/serve/flight.h"
 #include "daemon/serve/metrics.h"
-#include "daemon/serve/provider.h"
+#include "daemon/serve/missing.h"
 #include "daemon/serve/service.h"
 #include "daemon/spill/spill.h"
 #include "daemon/survive/heartbeat.h"
@@ -90,9 +90,8 @@ struct gb_server {
     struct gb_device *devices[GB_DEVICES];
     unsigned device_count;
     struct gb_waits waits;
-    struct gb_missings missings;   /* names that requests wait for */
-    struct gb_providers providers; /* who is asked for them */
-    struct gb_link watches;        /* of all sessions */
+    struct gb_missings missings; /* names that requests wait for, and who is asked for them */
+    struct gb_link watches;      /* of all sessions */
     uint64_t next_watch;
 
     struct gb_desk desk;

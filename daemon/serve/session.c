@@ -1,4 +1,5 @@
 #include "daemon/serve/session.h"
+#include "daemon/config.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -64,7 +65,8 @@ static void poll_for(struct gb_session *session)
 {
     bool waits = !gb_list_linked(&session->flight.grounded) &&
                  (gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
-                  gb_provider_lags(session) || session->input == GB_INPUT_THROTTLED);
+                  (session->state == GB_SESSION_OPEN && gb_provider_lags(&session->provider)) ||
+                  session->input == GB_INPUT_THROTTLED);
     bool listens = session->input == GB_INPUT_WANTED;
     int events = (listens ? UV_READABLE : 0) | (waits ? UV_WRITABLE : 0);
 
@@ -247,6 +249,7 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_holder_init(&session->holder);
     session->holder.user = gb_user_ref(session->user);
     gb_mapper_init(&session->mapper, session->id);
+    gb_provider_init(&session->provider, &server->missings.providers, session->user, session->gid);
     gb_list_init(&session->watches);
     gb_list_init(&session->waits);
     gb_list_init(&session->tasks);
@@ -544,7 +547,7 @@ void gb_session_serve(struct gb_session *session)
     if (session->input == GB_INPUT_KEPT)
         queue(session);
     session->server->service->tell_more(session);
-    gb_provider_pump(session);
+    gb_provider_pump(&session->provider);
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (gb_session_has_ended(session))
         return;
@@ -609,4 +612,10 @@ bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, un
 bool gb_session_may_change(struct gb_session *session, const struct gb_object *object)
 {
     return may(session, object->owner->uid, object->gid, object->mode, 2);
+}
+
+bool gb_session_may_provide(const struct gb_session *session, const char *prefix)
+{
+    return gb_session_is_admin(session) ||
+           gb_config_may_provide(session->server->config, session->user->uid, prefix);
 }

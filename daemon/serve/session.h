@@ -89,10 +89,10 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
-    struct gb_provider *provider; /* owned; NULL: it provides nothing */
-    struct gb_link tasks;         /* requests that do not end in one turn (daemon/methods/task.h) */
-    struct gb_task *task;         /* the one that the next request is held for; NULL: none */
-    struct gb_link produced;      /* objects that are withdrawn when it ends */
+    struct gb_provider provider; /* what it provides */
+    struct gb_link tasks;        /* requests that do not end in one turn (daemon/methods/task.h) */
+    struct gb_task *task;        /* the one that the next request is held for; NULL: none */
+    struct gb_link produced;     /* objects that are withdrawn when it ends */
     uint64_t held_bytes, held_fds, queued_fds;            /* that its user is charged with */
     struct gb_flight flight;                              /* descriptors that it was sent */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
@@ -145,5 +145,7 @@ bool gb_session_may_read(struct gb_session *session, const struct gb_object *obj
 /* The same for an object known only by its owner and mode. */
 bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode);
 bool gb_session_may_change(struct gb_session *session, const struct gb_object *object);
+/* Names that begin with the prefix. */
+bool gb_session_may_provide(const struct gb_session *session, const char *prefix);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "daemon/base/timer.h"
-#include "daemon/serve/provider.h"
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
 
@@ -56,8 +55,9 @@ static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_
     for (size_t i = 0; i < count; i++) {
         struct gb_awaited *awaited = &wait->awaited[i];
 
-        *awaited = (struct gb_awaited){.session = wait->session, .wait = wait, .asks = asks};
-        if (gb_missing_await(wait->session->server, awaited, names[i].text, names[i].length) < 0)
+        *awaited = (struct gb_awaited){.by = &wait->session->provider, .wait = wait, .asks = asks};
+        if (gb_missing_await(&wait->session->server->missings, awaited, names[i].text,
+                             names[i].length) < 0)
             return GPUBUF_E_NO_MEMORY;
         wait->awaited_count++;
     }
@@ -149,7 +149,7 @@ void gb_wait_end(struct gb_wait *wait)
     struct gb_server *server = wait->session->server;
 
     for (size_t i = 0; i < wait->awaited_count; i++)
-        gb_missing_leave(server, &wait->awaited[i]);
+        gb_missing_leave(&server->missings, &wait->awaited[i]);
     gb_timer_cancel(&server->timers, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
@@ -319,7 +319,7 @@ static void wake_some(struct gb_server *server, uint64_t until)
 {
     struct gb_wait *wait;
 
-    while ((wait = gb_missing_next(server))) {
+    while ((wait = gb_missing_next(&server->missings))) {
         if (!gb_list_linked(&wait->woken))
             gb_list_append(&server->waits.woken, &wait->woken);
         if (uv_hrtime() >= until)
@@ -440,7 +440,7 @@ static bool has_more(const struct gb_device *device)
 bool gb_waits_have_more(const struct gb_server *server)
 {
     if (!gb_list_empty(&server->waits.woken) || !gb_list_empty(&server->missings.woken) ||
-        !gb_list_empty(&server->providers.to_ask))
+        !gb_list_empty(&server->missings.providers.to_ask))
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
         if (has_more(server->devices[i]))
@@ -462,7 +462,7 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
     for (unsigned i = 0; i < server->device_count; i++)
         if (server->devices[i]->space_changed || server->devices[i]->tried > 0)
             run_device(server->devices[i], until);
-    gb_providers_run(server, until);
+    gb_providers_run(&server->missings.providers, until);
 }
 
 void gb_waits_end_session(struct gb_session *session)

@@ -487,16 +487,15 @@ static inline uint64_t count_left(struct inside_count *count, const struct gb_se
 /* What a session was asked for is in its lists, and nothing else is. */
 static inline void check_provider(const struct gb_session *session)
 {
-    const struct gb_provider *provider = session->provider;
+    const struct gb_provider *provider = &session->provider;
     uint64_t asked = 0, prefixes = 0;
 
-    if (!provider)
-        return;
     GB_LIST_EACH(&provider->asked, link) {
         const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
 
         DEMAND(missing->provider == provider && !missing->declined && missing->count > 0);
-        DEMAND(gb_missing_find(session->server, missing->name, missing->name_length) == missing);
+        DEMAND(gb_missing_find(&session->server->missings, missing->name, missing->name_length) ==
+               missing);
         asked++;
     }
     GB_LIST_EACH(&provider->queued, link)
@@ -512,11 +511,13 @@ static inline void check_provider(const struct gb_session *session)
 static inline void count_session(struct inside_count *count, const struct gb_session *session)
 {
     uint64_t unsealed = count_left(count, session), watches = 0, waits = 0;
-    int wanted = (session->input == GB_INPUT_WANTED ? UV_READABLE : 0) |
-                 (gb_conn_has_output(&session->conn) || session->input == GB_INPUT_THROTTLED ||
-                          session->unsynced || gb_provider_lags(session)
-                      ? UV_WRITABLE
-                      : 0);
+    int wanted =
+        (session->input == GB_INPUT_WANTED ? UV_READABLE : 0) |
+        (gb_conn_has_output(&session->conn) || session->input == GB_INPUT_THROTTLED ||
+                 session->unsynced ||
+                 (session->state == GB_SESSION_OPEN && gb_provider_lags(&session->provider))
+             ? UV_WRITABLE
+             : 0);
 
     GB_LIST_EACH(&session->watches, link)
         watches++;
@@ -658,7 +659,7 @@ static inline void inside_check(const struct inside *inside)
     check_device(&count, device, all, inside->overfull);
     check_users(&count, sessions, all);
     DEMAND(gb_list_empty(&server->waits.woken) && gb_list_empty(&server->missings.woken));
-    GB_LIST_EACH(&server->providers.nobodys, link)
+    GB_LIST_EACH(&server->missings.providers.nobodys, link)
         DEMAND(GB_CONTAINER(link, struct gb_missing, turn)->by_nobody);
     free(count.objects.items);
     free(count.storages.items);
@@ -707,7 +708,8 @@ static inline void inside_empty(struct inside *inside)
     DEMAND(server->store.users.table.count == 0 && server->registry.objects == 0);
     DEMAND(server->timers.count == 0 && server->registry.deadlines.count == 0);
     DEMAND(server->missings.table.count == 0 && gb_list_empty(&server->watches));
-    DEMAND(gb_list_empty(&server->providers.prefixes) && gb_list_empty(&server->providers.to_ask));
+    DEMAND(gb_list_empty(&server->missings.providers.prefixes) &&
+           gb_list_empty(&server->missings.providers.to_ask));
     inside_turn(inside); /* frees what was closed */
 }
 

@@ -471,7 +471,8 @@ static void prepare_wanted(void)
     ask_provide();
     prepare(&asker, "\"result\":{}");
     prepare_missing();
-    while (gb_waits_have_more(&inside.server) || gb_provider_lags(peer_session(&inside, &asker))) {
+    while (gb_waits_have_more(&inside.server) ||
+           gb_provider_lags(&peer_session(&inside, &asker)->provider)) {
         inside_turn(&inside);
         peer_receive(&asker);
     }
@@ -480,7 +481,7 @@ static void prepare_wanted(void)
 static void end_provide(void)
 {
     end_awaited();
-    gb_provider_end(peer_session(&inside, &asker));
+    gb_provider_end(&peer_session(&inside, &asker)->provider);
 }
 
 static void ask_provide_end(void)
@@ -494,7 +495,7 @@ static void ask_decline(void)
 {
     begin_line("decline");
     gb_write_format(&line, "\"request\":%llu",
-                    (unsigned long long)inside.server.providers.last_request);
+                    (unsigned long long)inside.server.missings.providers.last_request);
     end_line();
 }
 

@@ -345,7 +345,7 @@ static bool try(const struct scenario *scenario, bool tiers, unsigned n, unsigne
     inside_begin(&inside, tiers ? (const char *const[]){"--device", "host:8M", "--tier", tier, NULL}
                                 : (const char *const[]){"--device", "host:8M", NULL});
     inside.work = tiers ? await_movers : NULL;
-    inside.server.providers.last_request = 0; /* the first is 1 */
+    inside.server.missings.providers.last_request = 0; /* the first is 1 */
     for (int i = 0; i < 2; i++)
         assert_true(peer_connect(&inside, &peers[i]));
     for (const char *const *step = scenario->before; *step; step++) {
