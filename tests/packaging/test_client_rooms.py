@@ -74,7 +74,7 @@ PARTS = {
         ("objects", "_held _objects _bundle _kinds"),
         ("files", "_files _told _provide _provide_aio"),
         ("client", "_client aio _gpubufctl"),
-        ("weights", "_weights _safetensors _states numpy torch jax"),
+        ("weights", "_safetensors _states _reading _shards _weights numpy torch jax"),
         ("dask", "_dask_places _dask_partitions dask"),
         ("package", "__init__"),
     ],

@@ -516,6 +516,17 @@ def test_put_without_waiting(gpu_run):
         assert client.devices()[0]["used"] > before  # the copy is still to come
         flag.value = 1
         stream.synchronize()
+
+        import asyncio, gpubufd.aio
+        async def main():
+            async with await gpubufd.aio.connect() as c:
+                hold(stream)
+                await c.put("d", target, stream=stream, wait=False)
+                assert not stream.done()
+                await c.put("e", [1, 2], wait=False)  # nothing to queue
+                flag.value = 1
+                assert (await c.get("d")).copy_to_host().tolist() == list(range(1000))
+        asyncio.run(main())
         """
     )
 

@@ -1,7 +1,9 @@
 """gpubufd.numpy: safetensors files, which one process reads and all others map."""
 
 import gc
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -224,13 +226,13 @@ def test_files_that_are_not_there(here, tmp_path):
 
 @pytest.mark.parametrize("change", [-1, 4096])
 def test_a_file_that_changes_while_it_is_read(here, path, monkeypatch, change):
-    fill = _weights._File.fill
+    fill = _weights.File.fill
 
     def changed_first(file, made):
         os.truncate(path, os.path.getsize(path) + change)
         fill(file, made)
 
-    monkeypatch.setattr(_weights._File, "fill", changed_first)
+    monkeypatch.setattr(_weights.File, "fill", changed_first)
     with pytest.raises(ValueError, match="was changed while it was read"):
         load_file(path)
     assert len(here) == 0
@@ -315,14 +317,14 @@ HANG = """
     from gpubufd import _weights
     from gpubufd.numpy import load_file
 
-    write = _weights._File.fill
+    write = _weights.File.fill
 
     def fill(file, made):
         print("reading", flush=True)
         sys.stdin.readline()
         write(file, made)
 
-    _weights._File.fill = fill
+    _weights.File.fill = fill
     load_file(sys.argv[1])
     print("done", flush=True)
 """
@@ -363,14 +365,14 @@ def test_a_file_system_without_locks(here, path, monkeypatch):
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(_weights.fcntl, "flock", no_locks)
-    fill = _weights._File.fill
+    fill = _weights.File.fill
 
     def beaten(file, made):
-        monkeypatch.setattr(_weights._File, "fill", fill)
+        monkeypatch.setattr(_weights.File, "fill", fill)
         load_file(path)
         fill(file, made)
 
-    monkeypatch.setattr(_weights._File, "fill", beaten)
+    monkeypatch.setattr(_weights.File, "fill", beaten)
     same(load_file(path))
     assert len(here) == 1
 
@@ -415,3 +417,79 @@ def test_onto_a_gpu(gpu_run, tmp_path):
         save_file(dict(bundle), path + "3")
         assert np.array_equal(load_file(path + "3")["w"], found["w"])
     """, FILE=str(path))
+
+
+# ---- an index of shards ----
+
+
+@pytest.fixture
+def index(tmp_path):
+    """Two shards, one of whose tensors begins at no multiple of its elements' size there."""
+    odd = {"o": ("U8", (1,), b"x"), "w": ("F32", (2, 3), np.arange(6, dtype="f4").tobytes()), "e": ("F64", (0, 2), b"")}
+    (tmp_path / "a.safetensors").write_bytes(weights.make(odd, {"format": "pt", "of": "a"}))
+    (tmp_path / "b.safetensors").write_bytes(weights.make({"b": ("BOOL", (2,), b"\1\0")}, {"of": "b", "more": "x"}))
+    where = {"o": "a.safetensors", "w": "a.safetensors", "e": "a.safetensors", "b": "b.safetensors"}
+    path = tmp_path / "m.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {"total_size": 27}, "weight_map": where}))
+    return path
+
+
+SHARDED = {"w": np.arange(6, dtype="f4").reshape(2, 3), "o": np.array([120], "u1"), "e": np.zeros((0, 2)),
+           "b": np.array([True, False])}
+
+
+def test_an_index_becomes_one_bundle(here, index):
+    before = puts(here)
+    same(load_file(index), SHARDED)
+    same(load_file(str(index)), SHARDED)
+    assert puts(here) == before + 1
+    (name,) = here.keys()
+    assert here[name].metadata == {"format": "pt", "of": "a", "more": "x"}
+    with safe_open(index) as f:
+        assert f.keys() == ["b", "e", "o", "w"]
+    shard = index.parent / "b.safetensors"
+    os.utime(shard, ns=(1, 1))
+    load_file(index)
+    assert puts(here) == before + 2, "a shard that was changed is another content"
+
+
+def test_the_command_line_makes_the_same_of_an_index(here, index, daemon):
+    subprocess.run([PACKAGE.parent / "bin" / "gpubufctl", "--socket", daemon.path, "put", index, "by-ctl"], check=True,
+                   capture_output=True)
+    theirs, ours = here["by-ctl"], _weights.load(index, client=here)
+    assert list(theirs) == list(ours) and theirs.metadata == ours.metadata
+    same(ours.to_numpy(), theirs.to_numpy())
+    ours.release()
+    theirs.release()
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"w": "b.safetensors"}, "it says that b.safetensors has the tensor 'w', but a.safetensors has it"),
+    ({"x": "b.safetensors"}, "it names the tensor 'x', which no shard has"),
+    ({"x": "../b.safetensors"}, "'../b.safetensors', which is no file beside the index"),
+    ({"x": ".hidden"}, "'.hidden', which is no file beside the index"),
+    ({"x": 3}, "weight_map has no file's name for 'x'")])
+def test_an_index_that_is_wrong(here, index, change, said):
+    content = json.loads(index.read_text())
+    content["weight_map"].update(change)
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=re.escape(said)):
+        load_file(index)
+    assert len(here) == 0
+
+
+def test_shards_that_are_wrong(here, index):
+    (index.parent / "b.safetensors").write_bytes((index.parent / "a.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="both a.safetensors and b.safetensors have the tensor"):
+        load_file(index)
+    (index.parent / "b.safetensors").write_bytes(b"abc")
+    with pytest.raises(ValueError, match="b.safetensors: is no safetensors file"):
+        load_file(index)
+    os.unlink(index.parent / "b.safetensors")
+    with pytest.raises(FileNotFoundError, match="b.safetensors"):
+        load_file(index)
+    for text in ("", "[]", "{}", '{"weight_map": []}', "\0"):
+        index.write_text(text)
+        with pytest.raises(ValueError, match="is no index of .safetensors files"):
+            load_file(index)
+    assert len(here) == 0

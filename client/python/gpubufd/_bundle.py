@@ -38,7 +38,7 @@ class Bundle(Held, Mapping[str, Array]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter([entry[0] for entry in self._entries()])
+        return (self._entry(i)[0] for i in range(len(self)))
 
     def __len__(self) -> int:
         return self._tensor_count()

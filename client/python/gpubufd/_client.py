@@ -168,6 +168,26 @@ def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...]
     return layout, copies
 
 
+def fill_and_seal(made: Any, device: Optional[int], copies: Iterable[_nodes.Copy], queue: int, wait: bool) -> int:
+    """Fills what was created, by copies of a value on a GPU that are queued on its stream; the version."""
+    if queue and made._ordinal not in (HOST, device):
+        wait_for(queue, device)  # it is of no use on another GPU
+        queue = 0
+    try:
+        _nodes.fill(made, copies, queue)
+        if queue and wait:
+            wait_for(queue, device)
+        made._seal(None, 0 if wait else queue)
+    except BaseException:
+        if queue:
+            wait_for(queue, device)  # the memory is not given up under copies
+        raise
+    version: int = made.version
+    if queue and not wait:
+        made._release_on(queue)  # nobody else gets the memory before the copies are done
+    return version
+
+
 def memory_of(plan: _convert.Plan) -> Tuple[Dict[str, Any], Tuple[Tuple[int, int], ...]]:
     """The layout of `register` for a value, and the parts of memory that it is about."""
     if plan.kind == "columns":
@@ -390,8 +410,7 @@ class Client(_core.Client):
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
-        wait: bool = True,
-        scope: str = "local",
+        scope: str = "local", wait: bool = True,
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
@@ -414,8 +433,8 @@ class Client(_core.Client):
         `label`: what you call this version, such as "step-42". `keep`: how many older versions of the name can
         still be opened, 0 to 8; others go when their last reader does. `scope`: "cluster" where other machines are to
         know it, by gpubufd-peer.
-        `wait=False`, for a value on a GPU: returns when the copies are queued on the stream, and the object is published
-        with them under way; readers' streams wait for them on the GPU. The value must stay, and stay unchanged but by
+        `wait=False`, for a value on a GPU: returns when the copies are queued on the stream; the object is published
+        with them under way, and readers' streams wait for them there. The value must stay, and stay unchanged but by
         work on that stream, until the stream is done; the object needs this client until then.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
@@ -437,8 +456,7 @@ class Client(_core.Client):
         device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
-        wait: bool = True,
-        scope: str = "local",
+        scope: str = "local", wait: bool = True,
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
 
@@ -479,22 +497,7 @@ class Client(_core.Client):
         queue = queue_of(plan, on)
         layout, copies = layout_and_copies(plan, queue)
         with self._create(name, layout, opts) as made:
-            if queue and made._ordinal not in (HOST, plan.device):
-                wait_for(queue, plan.device)  # it is of no use on another GPU
-                queue = 0
-            try:
-                _nodes.fill(made, copies, queue)
-                if queue and wait:
-                    wait_for(queue, plan.device)
-                made._seal(None, 0 if wait else queue)
-            except BaseException:
-                if queue:
-                    wait_for(queue, plan.device)  # the memory is not given up under copies
-                raise
-            version: int = made.version
-            if queue and not wait:
-                made._release_on(queue)  # nobody else gets the memory before the copies are done
-            return version
+            return fill_and_seal(made, plan.device, copies, queue, wait)
 
     def create(
         self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,

@@ -55,7 +55,7 @@ class Plan:
         self.rows = 0
         self.metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
         self.layout: Tuple[Any, ...] = ()  # of a bundle, as `_core` takes it
-        self.parts: List[Tuple[int, Plan]] = []  # of a bundle: where in it an array is to lie
+        self.parts: List[Tuple[int, Any]] = []  # of a bundle: where in it a Plan's or a Part's array is to lie
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
         self.streams: List[int] = []  # on which it may still be being made
         self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)

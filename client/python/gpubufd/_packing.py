@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _convert, _core, _nodes
 from ._layout import BUNDLE, DATA
@@ -10,9 +10,21 @@ from ._layout import BUNDLE, DATA
 LIMIT = 16 << 20  # bytes of an array that is not in C order which are collected at a time
 
 
+class Part(NamedTuple):
+    """An array in C order, in fewer words than a Plan, as a bundle may have twenty thousand. Whoever makes one knows
+    the stream that it is being made on."""
+
+    dtype: str
+    shape: Tuple[int, ...]  # in elements
+    address: int
+    size: int  # bytes
+    device: Optional[int]  # the ordinal of the GPU that it is on
+    keep: Any
+
+
 def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
     try:
-        plan = value if isinstance(value, _convert.Plan) else _convert.plan(value, stream)
+        plan = _convert.plan(value, stream)
     except TypeError as error:
         raise TypeError(f"tensor {name!r}: {error}") from None
     if plan.kind == "bytes":
@@ -23,18 +35,21 @@ def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
 
 
 def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], stream: Optional[int]) -> _convert.Plan:
-    """Arrays by name, or Plans of them, to become a bundle. TypeError, ValueError: with the tensor's name."""
+    """Arrays by name, or Parts, to become a bundle. TypeError, ValueError: with the tensor's name."""
     made = _convert.Plan("bundle", values)
-    found = []
+    found: List[Union[_convert.Plan, Part]] = []
     for name, value in values.items():
         if not isinstance(name, str):
             raise TypeError(f"tensors have strings for names, not {name!r}")
-        plan = _tensor(name, value, stream)
-        made.streams += plan.streams
-        made.events += plan.events
+        if isinstance(value, Part):
+            found.append(value)
+        else:
+            plan = _tensor(name, value, stream)
+            made.streams += plan.streams
+            made.events += plan.events
+            found.append(plan)
         if made.device is None:
-            made.device = plan.device
-        found.append(plan)
+            made.device = found[-1].device
     pairs = tuple(text for pair in (metadata or {}).items() for text in pair)
     if not all(isinstance(text, str) for text in pairs):
         raise TypeError("metadata are strings by string")
@@ -48,7 +63,10 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
 def copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
     """What fills the bundle, from its start to its end; one at a time, as some are collected first."""
     for at, plan in sorted(made.parts, key=lambda part: part[0]):
-        if plan.strides is not None:
+        if isinstance(plan, Part):
+            if plan.size:
+                yield _nodes.Copy((), DATA, at, plan.address, plan.size, plan)
+        elif plan.strides is not None:
             for copy in _convert.strided_copies(plan, LIMIT):
                 yield copy._replace(at=at + copy.at)
         else:

@@ -68,16 +68,6 @@ def check_tensors(name: str, expected: Mapping[str, str], found: Mapping[str, st
         raise Mismatch(name, wrong)
 
 
-def tied(places: Mapping[str, Any]) -> Dict[str, str]:
-    """Names of what has been named before, each with its first name. `places`: what tells memory apart, or None."""
-    first: Dict[Any, str] = {}
-    found = {}
-    for name, place in places.items():
-        if place is not None and first.setdefault(place, name) != name:
-            found[name] = first[place]
-    return found
-
-
 def metadata_of(values: Optional[Mapping[str, Any]], others: Mapping[str, str]) -> Dict[str, str]:
     """A bundle's metadata: the facts, and the further names."""
     found = facts(values)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import hashlib
 import os
 import pathlib
 import threading
@@ -18,10 +17,9 @@ from typing import Any, BinaryIO, Dict, Iterator, Mapping, Optional, Tuple
 from . import _bundle, _client, _convert, _core, _errors, _packing, cuda
 from ._client import Client
 from ._files import FilePath
-from ._layout import BUNDLE, DATA
-
-PIECE = 8 << 20  # bytes that are read or written at a time
-MANIFEST_MAX = 100_000_000  # bytes, as safetensors has it
+from ._layout import BUNDLE
+from ._reading import PIECE, File
+from ._shards import SUFFIX, Shards
 
 # ---- writing ----
 
@@ -58,60 +56,6 @@ def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[
 
 
 # ---- reading ----
-
-
-class _File:
-    """A safetensors file that is open, and what it was then."""
-
-    def __init__(self, file: BinaryIO, path: str):
-        self.file, self.path = file, path
-        self.key = self._look()
-        self.bytes = self.key[2]
-
-    def _look(self) -> Tuple[int, ...]:
-        """What another content would change."""
-        now = os.fstat(self.file.fileno())
-        return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
-
-    def check(self) -> int:
-        """How long its manifest is, which the library checks. ValueError, with the file's name and the place."""
-        head = self.file.read(8)
-        count = int.from_bytes(head, "little")
-        if len(head) < 8 or count > min(self.bytes - 8, MANIFEST_MAX):
-            what = f"its manifest would have {count}" if len(head) == 8 else "8 say how long its manifest is"
-            raise ValueError(f"{self.path}: is no safetensors file: it has {self.bytes} bytes, and {what}")
-        try:
-            _core.check_manifest(self.file.read(count), self.bytes)
-        except _errors.Error as error:
-            raise ValueError(f"{self.path}: is no safetensors file: {error}") from None
-        return count
-
-    def name(self, place: str) -> str:
-        """A name for its content as this user's processes see it."""
-        path = os.path.realpath(self.path)
-        facts = (path, *self.key, os.getuid()) + ((place,) if place else ())
-        words = repr(facts).encode("utf-8", "surrogateescape")
-        stem = "".join(letter if letter.isprintable() else "_" for letter in os.path.basename(path))
-        stem = stem.encode()[:100].decode("utf-8", "ignore")
-        return f"safetensors/{stem}-{hashlib.blake2b(words, digest_size=12).hexdigest()}"
-
-    def fill(self, made: Any) -> None:
-        """Reads all of it into an object of its size. ValueError: it is being changed."""
-        self.file.seek(0)
-        memory = None if made._ordinal >= 0 else memoryview(made._buffer(DATA))
-        stage = bytearray(min(PIECE, self.bytes)) if memory is None else b""
-        at = 0
-        while at < self.bytes:
-            count = min(PIECE, self.bytes - at)
-            piece = memoryview(stage)[:count] if memory is None else memory[at : at + count]
-            got = self.file.readinto(piece)  # type: ignore[attr-defined]
-            if not got:
-                break
-            if memory is None:
-                made._write(DATA, at, _core.address(stage)[0], got, 0)
-            at += got
-        if at < self.bytes or self._look() != self.key:
-            raise ValueError(f"{self.path}: was changed while it was read")
 
 
 @contextlib.contextmanager
@@ -168,8 +112,9 @@ def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bun
     return found
 
 
-def _publish(client: Client, file: _File, name: str, options: Tuple[Any, ...]) -> _bundle.Bundle:
-    layout = (BUNDLE, file.bytes, None, (), False, None, file.check())
+def _publish(client: Client, file: File, name: str, options: Tuple[Any, ...]) -> _bundle.Bundle:
+    size, manifest_bytes = file.check()
+    layout = (BUNDLE, size, None, (), False, None, manifest_bytes)
     made: _bundle.Bundle = client._create(name, layout, options)
     try:
         file.fill(made)
@@ -180,12 +125,16 @@ def _publish(client: Client, file: _File, name: str, options: Tuple[Any, ...]) -
     return made
 
 
+def _open(raw: BinaryIO, path: str) -> File:
+    return (Shards if path.endswith(SUFFIX) else File)(raw, path)
+
+
 def load(
     path: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None, device: Optional[str] = None,
     share: Optional[str] = None, mode: Any = None, ttl: Optional[float] = None, evict: Optional[str] = None,
     timeout: Optional[float] = None, place: str = "",
 ) -> _bundle.Bundle:
-    """A file as a Bundle: what has been published of it, or, where nobody has, what this publishes.
+    """A file, or what an index names, as a Bundle: what has been published of it, or what this publishes.
 
     `name`: what it is published as. None: a name made of the file's path, size, inode and time of its last
     change, and of the user, so that a changed file is another bundle; a name that is given stands for whatever is
@@ -196,8 +145,7 @@ def load(
     """
     asked = default_client() if client is None else client
     options = _client.options(device, share, mode, ttl, evict, False, timeout, False)
-    with open(path, "rb", buffering=0) as raw:
-        file = _File(raw, os.fsdecode(path))
+    with open(path, "rb", buffering=0) as raw, contextlib.closing(_open(raw, os.fsdecode(path))) as file:
         called = file.name(place) if name is None else name
         found = _published(asked, called, name is None)
         if found is not None:

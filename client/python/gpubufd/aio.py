@@ -242,7 +242,7 @@ class Client:
         mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
         replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
         final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
-        scope: str = "local",
+        scope: str = "local", wait: bool = True,
     ) -> Ref:
         """Publishes a copy of a value; see gpubufd.Client.put."""
         on = None if stream is None else cuda.handle_of(stream)
@@ -251,14 +251,14 @@ class Client:
             _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
             keep, scope,
         )
-        return await self._put(name, plan, on, opts)
+        return await self._put(name, plan, on, opts, wait)
 
     async def put_bundle(
         self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
         device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
-        scope: str = "local",
+        scope: str = "local", wait: bool = True,
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle; see gpubufd.Client.put_bundle."""
         on = None if stream is None else cuda.handle_of(stream)
@@ -267,9 +267,13 @@ class Client:
             _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
             keep, scope,
         )
-        return await self._put(name, plan, on, opts)
+        return await self._put(name, plan, on, opts, wait)
 
-    async def _put(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> Ref:
+    async def _put(
+        self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...], wait: bool
+    ) -> Ref:
+        if not wait and plan.device is not None and plan.strides is None:
+            return await self._queue(name, plan, on, opts)
         await self._settle(plan, on)
         if plan.kind == "arrow":
             try:
@@ -284,6 +288,13 @@ class Client:
             return self._client._ref(name, made.version)
         finally:
             made.release()
+
+    async def _queue(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> Ref:
+        """Publishes with the copies under way."""
+        queue = _client.queue_of(plan, on)
+        layout, copies = _client.layout_and_copies(plan, queue)
+        with await self._request(self._client._create_async, name, layout, opts) as made:
+            return self._client._ref(name, _client.fill_and_seal(made, plan.device, copies, queue, False))
 
     async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
         """Waits for what the value is being made on."""

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import jax
 
-from . import _bundle, _buffers, _convert, _core, _errors, _floats, _states, _weights, cuda
+from . import _bundle, _buffers, _core, _errors, _floats, _packing, _states, _weights, cuda
 from ._client import Client, Ref
 from ._files import FilePath
 from ._safetensors import SafeOpen
@@ -84,24 +84,23 @@ def _place_of(device: Any) -> str:
 # ---- arrays that become a bundle ----
 
 
-def _plan(name: str, leaf: Any) -> _convert.Plan:
-    """What a leaf is to become: on one GPU as it lies there, else by way of NumPy."""
+def _part(name: str, leaf: Any) -> Any:
+    """What put_bundle() takes for a leaf: on one GPU as it lies there, else by way of NumPy."""
     if not isinstance(leaf, jax.Array):
-        return _convert.plan(leaf)
+        return leaf
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
         raise TypeError(f"leaf {name!r}: {leaf.dtype} is no plain number: jax.random.key_data() makes them")
     devices = list(leaf.devices())
     if len(devices) > 1 or not _is_gpu(devices[0]):
         import numpy
 
-        return _convert.plan(numpy.asarray(leaf))
+        return numpy.asarray(leaf)
     leaf.block_until_ready()
     dtype = {"bool": "bool8"}.get(str(leaf.dtype), str(leaf.dtype))
     if dtype in _floats.PACKED or _core_lacks(dtype):
         raise TypeError(f"leaf {name!r}: {leaf.dtype} cannot be put from a GPU: jax.device_get() it")
-    made = _convert.Plan("array", leaf, dtype=dtype, shape=tuple(leaf.shape), address=leaf.unsafe_buffer_pointer())
-    made.device = getattr(devices[0], "local_hardware_id", None) or 0
-    return made
+    ordinal = getattr(devices[0], "local_hardware_id", None) or 0
+    return _packing.Part(dtype, tuple(leaf.shape), leaf.unsafe_buffer_pointer(), leaf.nbytes, ordinal, leaf)
 
 
 def _core_lacks(dtype: str) -> bool:
@@ -123,9 +122,9 @@ def put_tree(
     sharded over several devices is gathered on the host. TypeError: with the leaf's name.
     """
     leaves, _ = _leaves(tree)
-    plans = {key: _plan(key, leaf) for key, leaf in leaves.items()}
+    parts = {key: _part(key, leaf) for key, leaf in leaves.items()}
     facts = _states.metadata_of(metadata, {})
-    return client.put_bundle(name, plans, facts, device=device, label=label, keep=keep, **options)
+    return client.put_bundle(name, parts, facts, device=device, label=label, keep=keep, **options)
 
 
 # ---- a bundle's arrays ----
@@ -221,7 +220,7 @@ def save_file(
 ) -> None:
     """Writes arrays into a safetensors file; it takes the place of one that is there when all is written."""
     if not isinstance(tensors, _bundle.Bundle):
-        tensors = {name: _plan(name, leaf) for name, leaf in tensors.items()}
+        tensors = {name: _part(name, leaf) for name, leaf in tensors.items()}
     _weights.save(tensors, filename, metadata)
 
 

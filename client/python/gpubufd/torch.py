@@ -11,11 +11,12 @@ in a fault, on the host (SIGSEGV) and on a GPU (an illegal address). `writable="
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple, Union
+import functools
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 
-from . import _bundle, _convert, _core, _floats, _states, _weights, cuda
+from . import _bundle, _core, _floats, _packing, _states, _weights, cuda
 from ._client import Client, Ref
 from ._files import FilePath
 from ._layout import DATA
@@ -31,12 +32,14 @@ _Device = Union[str, int, torch.device, None]
 # ---- words of both sides ----
 
 
+@functools.lru_cache(None)
 def _dtype_name(dtype: Any) -> str:
     """The protocol's name of a dtype of PyTorch's."""
     name = str(dtype).rpartition(".")[2]
     return {"bool": "bool8"}.get(name) or _floats.name_of(dtype) or name
 
 
+@functools.lru_cache(None)
 def _dtype_of(name: str) -> Any:
     """TypeError: this PyTorch has none of that name."""
     return torch.bool if name == "bool8" else _floats.torch_dtype(name)
@@ -75,50 +78,67 @@ def _stream_on(ordinal: int) -> int:
 def _check(name: str, value: Any) -> None:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"tensor {name!r}: {type(value).__name__} is no tensor")
-    if hasattr(value, "__tensor_flatten__"):
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) and hasattr(value, "__tensor_flatten__"):
         kind = type(value).__name__
         raise TypeError(f"tensor {name!r}: a {kind} is several tensors: put these by names of their own")
     if value.layout != torch.strided or value.is_quantized:
         raise TypeError(f"tensor {name!r}: it is {value.layout}, {value.dtype}: make it a dense one of plain numbers")
-    if value.device.type not in ("cpu", "cuda"):
-        raise TypeError(f"tensor {name!r}: it is on the device {value.device}: expected the CPU or a CUDA device")
 
 
-def _plan(value: Any) -> _convert.Plan:
+@functools.lru_cache(None)
+def _ordinal_of(device: Any) -> Optional[int]:
+    """A GPU's number; None: the CPU. TypeError: another device."""
+    if device.type not in ("cpu", "cuda"):
+        raise TypeError(f"it is on the device {device}: expected the CPU or a CUDA device")
+    ordinal: Optional[int] = device.index if device.type == "cuda" else None
+    return ordinal
+
+
+def _part(name: str, value: Any) -> _packing.Part:
     """What a tensor is to become. One that is not in C order is copied first."""
-    tensor = value.detach().resolve_conj().resolve_neg().contiguous()
-    dtype = _dtype_name(tensor.dtype)
+    dtype = _dtype_name(value.dtype)
+    try:
+        device = _ordinal_of(value.device)
+    except TypeError as error:
+        raise TypeError(f"tensor {name!r}: {error}") from None
+    if value.dtype.is_complex:
+        value = value.resolve_conj()
+    elif value.is_neg():
+        value = value.resolve_neg()
+    tensor = value.contiguous()
     shape = _floats.elements(dtype, tuple(tensor.shape))
-    made = _convert.Plan("array", tensor, dtype=dtype, shape=shape, address=tensor.data_ptr())
-    if tensor.device.type == "cuda":
-        made.device = tensor.device.index
-    return made
+    return _packing.Part(dtype, shape, tensor.data_ptr(), tensor.numel() * tensor.element_size(), device, tensor)
 
 
-def _order(plans: Mapping[str, _convert.Plan]) -> None:
-    """Has the copies wait for the work that makes the tensors: on the first's GPU in its stream, else here."""
-    ordinals = list(dict.fromkeys(plan.device for plan in plans.values() if plan.device is not None))
-    for ordinal in ordinals[1:]:
-        torch.cuda.current_stream(ordinal).synchronize()
-    for plan in plans.values():
-        if ordinals and plan.device == ordinals[0]:
-            plan.streams = [_stream_on(ordinals[0])]
-            return
+def _same(one: Any, other: Any) -> bool:
+    """Whether two tensors that begin at the same address are the same."""
+    return bool(one.dtype == other.dtype and one.shape == other.shape and one.stride() == other.stride())
 
 
-def _plans(tensors: Mapping[str, Any]) -> Dict[str, _convert.Plan]:
+def _parts(tensors: Mapping[str, Any], tie: bool) -> Tuple[Dict[str, _packing.Part], Dict[str, str]]:
+    """The tensors as Parts; and with `tie` further names of such, which lie in the same place, with their first."""
+    made, others = {}, {}
+    there: Dict[int, List[Tuple[str, Any]]] = {}
     for name, value in tensors.items():
         _check(name, value)
-    made = {name: _plan(value) for name, value in tensors.items()}
-    _order(made)
-    return made
+        tensor = value.detach()
+        if tie and tensor.numel() and tensor.device.type != "meta":
+            known = there.setdefault(tensor.data_ptr(), [])
+            first = next((of for of, one in known if _same(one, tensor)), None)
+            if first is not None:
+                others[name] = first
+                continue
+            known.append((name, tensor))
+        made[name] = _part(name, tensor)
+    return made, others
 
 
-def _memory_of(tensor: Any) -> Optional[Tuple[Any, ...]]:
-    """What two names of the same tensor have in common; None: it has no memory."""
-    if not tensor.numel():
-        return None
-    return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+def _stream_of(parts: Mapping[str, _packing.Part]) -> Optional[int]:
+    """The stream to queue copies on, behind what makes the tensors; those of other GPUs are waited for."""
+    ordinals = list(dict.fromkeys(part.device for part in parts.values() if part.device is not None))
+    for ordinal in ordinals[1:]:
+        torch.cuda.current_stream(ordinal).synchronize()
+    return _stream_on(ordinals[0]) if ordinals else None
 
 
 def put_state_dict(
@@ -129,19 +149,16 @@ def put_state_dict(
 
     `device`: where to, as PyTorch names devices; None: where the first tensor on a GPU is, else the daemon's default.
     `metadata`: facts that a reader may expect, such as {"tp_rank": 0, "dtype": "bfloat16"}: strings, and what JSON
-    knows. `label`, `keep` and the other options (`replace`, `mode`, `ttl`, `evict`, `timeout`, …) are those of
+    knows. `label`, `keep` and the other options (`replace`, `mode`, `ttl`, `evict`, `timeout`, `wait`, …) are those of
     Client.put_bundle().
 
     What lies in the same place under several names (tied weights) is stored once. Copies on a GPU wait in this
     thread's current stream for what makes the tensors. TypeError: with the tensor's name.
     """
-    for key, value in state_dict.items():
-        _check(key, value)
-    others = _states.tied({key: _memory_of(value) for key, value in state_dict.items()})
-    plans = _plans({key: value for key, value in state_dict.items() if key not in others})
+    parts, others = _parts(state_dict, True)
+    options.setdefault("stream", _stream_of(parts))
     facts = _states.metadata_of(metadata, others)
-    return client.put_bundle(
-        name, plans, facts, device=_place_of(device), label=label, keep=keep, **options)
+    return client.put_bundle(name, parts, facts, device=_place_of(device), label=label, keep=keep, **options)
 
 
 # ---- a bundle's tensors ----
@@ -152,25 +169,32 @@ def _whole(bundle: _bundle.Bundle) -> Any:
     return torch.from_dlpack(bundle._buffer(DATA).dlpack(False, False))
 
 
+_itemsize = functools.lru_cache(None)(_core.itemsize)
+_BY_BYTES = frozenset(_floats.SMALL) | {"bool8"}  # some versions of PyTorch lack these in DLPack
+
+
 def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ...], int, int]) -> Any:
     """Tensor `i` over the bundle's memory, with a storage of its own; a copy where it cannot be."""
     _, dtype, shape, offset, size = entry
     if not size:
         where = torch.device("cuda", bundle.ordinal) if bundle.ordinal >= 0 else torch.device("cpu")
         return torch.empty(_floats.items(dtype, shape), dtype=_dtype_of(dtype), device=where)
-    if offset % _core.itemsize(dtype):  # as files of others may have it
+    if offset % _itemsize(dtype):  # as files of others may have it
         part = _whole(bundle)[offset : offset + size].clone()
         _settle(bundle)
         return part.view(_dtype_of(dtype)).reshape(_floats.items(dtype, shape))
     view = bundle._tensor(i)._view()
-    if dtype == "bool8" or dtype in _floats.SMALL:  # which some versions of PyTorch lack in DLPack
+    if dtype in _BY_BYTES:
         return torch.from_dlpack(view.as_uint8().dlpack(False, False)).view(_dtype_of(dtype))
     return torch.from_dlpack(view.dlpack(False, False))
 
 
 def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
     """All of them, by all of their names."""
-    found = {entry[0]: _tensor(bundle, i, entry) for i, entry in enumerate(bundle._entries())}
+    found = {}
+    for i in range(len(bundle)):
+        entry = bundle._entry(i)  # one by one, so that the garbage collector finds little to count
+        found[entry[0]] = _tensor(bundle, i, entry)
     yield from found.items()
     for name, of in _states.further_names(bundle):
         yield name, found[of]
@@ -193,7 +217,7 @@ def _private(tensor: Any, where: Any, writable: Optional[str]) -> Any:
     moves = where is not None and tensor.device != where
     if not moves and not writable:
         return tensor
-    small = _dtype_name(tensor.dtype) in _floats.SMALL and tensor.is_contiguous()
+    small = _dtype_name(tensor.dtype) in _floats.SMALL and tensor.dim() > 0 and tensor.is_contiguous()
     items = tensor.view(torch.uint8) if small else tensor  # PyTorch copies hardly any of these by element
     copy = items.to(where) if moves else items.clone()
     return copy.view(tensor.dtype) if small else copy
@@ -287,8 +311,11 @@ def save_file(
     Tensors that share memory are written under each of their names. A Bundle without new metadata is written as it
     is, byte for byte. TypeError: with the tensor's name.
     """
-    whole = isinstance(tensors, _bundle.Bundle)
-    _weights.save(tensors if whole else _plans(tensors), filename, metadata)
+    if not isinstance(tensors, _bundle.Bundle):
+        tensors, _ = _parts(tensors, False)
+        for ordinal in {part.device for part in tensors.values() if part.device is not None}:
+            torch.cuda.current_stream(ordinal).synchronize()
+    _weights.save(tensors, filename, metadata)
 
 
 class safe_open(SafeOpen):  # the name is that of the package's

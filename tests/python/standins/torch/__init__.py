@@ -15,6 +15,10 @@ class dtype:
     def __init__(self, name, items):
         self.name, self.items = name, numpy.dtype(items)
 
+    @property
+    def is_complex(self):
+        return self.items.kind == "c"
+
     def __repr__(self):
         return f"torch.{self.name}"
 
@@ -67,7 +71,16 @@ class Tensor:
     def detach(self):
         return self
 
-    resolve_conj = resolve_neg = detach
+    resolve_conj = detach
+
+    def is_neg(self):
+        return False
+
+    def dim(self):
+        return self.items.ndim
+
+    def element_size(self):
+        return self.items.itemsize
 
     def contiguous(self):
         return self if self.is_contiguous() else Tensor(numpy.ascontiguousarray(self.items), self.dtype)
@@ -89,6 +102,11 @@ class Tensor:
 
     def tolist(self):
         return self.items.tolist()
+
+
+class nn:
+    class Parameter(Tensor):
+        pass
 
 
 class _Capsule:

@@ -1,0 +1,82 @@
+"""A safetensors file, read into an object's memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, BinaryIO, Tuple
+
+from . import _core, _errors
+from ._layout import DATA
+
+PIECE = 8 << 20  # bytes that are read or written at a time
+MANIFEST_MAX = 100_000_000  # bytes, as safetensors has it
+
+
+class File:
+    """A safetensors file that is open, and what it was then."""
+
+    def __init__(self, file: BinaryIO, path: str):
+        self.file, self.path = file, path
+        self.key = self._look()
+        self.bytes = self.key[2]
+
+    def _look(self) -> Tuple[int, ...]:
+        """What another content would change."""
+        now = os.fstat(self.file.fileno())
+        return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
+
+    def close(self) -> None:
+        """What it opened by itself, which is nothing."""
+
+    def check(self) -> Tuple[int, int]:
+        """How long all of it and its manifest are. The library checks that.
+
+        ValueError: with the file's name, and the place.
+        """
+        head = self.file.read(8)
+        count = int.from_bytes(head, "little")
+        if len(head) < 8 or count > min(self.bytes - 8, MANIFEST_MAX):
+            what = f"its manifest would have {count}" if len(head) == 8 else "8 say how long its manifest is"
+            raise ValueError(f"{self.path}: is no safetensors file: it has {self.bytes} bytes, and {what}")
+        self.manifest = self.file.read(count)
+        try:
+            _core.check_manifest(self.manifest, self.bytes)
+        except _errors.Error as error:
+            raise ValueError(f"{self.path}: is no safetensors file: {error}") from None
+        return self.bytes, count
+
+    def name(self, place: str) -> str:
+        """A name for its content as this user's processes see it."""
+        path = os.path.realpath(self.path)
+        facts = (path, *self.key, os.getuid()) + ((place,) if place else ())
+        words = repr(facts).encode("utf-8", "surrogateescape")
+        stem = "".join(letter if letter.isprintable() else "_" for letter in os.path.basename(path))
+        stem = stem.encode()[:100].decode("utf-8", "ignore")
+        return f"safetensors/{stem}-{hashlib.blake2b(words, digest_size=12).hexdigest()}"
+
+    def read_into(self, made: Any, at: int, start: int, size: int) -> None:
+        """Reads bytes from `start` on into an object, to its byte `at`. ValueError: the file has become shorter."""
+        self.file.seek(start)
+        memory = None if made._ordinal >= 0 else memoryview(made._buffer(DATA))
+        stage = bytearray(min(PIECE, size)) if memory is None else b""
+        end = at + size
+        while at < end:
+            count = min(PIECE, end - at)
+            piece = memoryview(stage)[:count] if memory is None else memory[at : at + count]
+            got = self.file.readinto(piece)  # type: ignore[attr-defined]
+            if not got:
+                raise ValueError(f"{self.path}: was changed while it was read")
+            if memory is None:
+                made._write(DATA, at, _core.address(stage)[0], got, 0)
+            at += got
+
+    def check_unchanged(self) -> None:
+        """ValueError: it is being changed."""
+        if self._look() != self.key[:4]:
+            raise ValueError(f"{self.path}: was changed while it was read")
+
+    def fill(self, made: Any) -> None:
+        """Reads all of it into an object of its size. ValueError: it is being changed."""
+        self.read_into(made, 0, 0, self.bytes)
+        self.check_unchanged()
