@@ -103,6 +103,8 @@ class Tensor:
     def tolist(self):
         return self.items.tolist()
 
+    item = tolist
+
 
 class nn:
     class Parameter(Tensor):

@@ -1,0 +1,37 @@
+"""SGLang takes its weights from gpubufd: a load format for update_weights_from_tensor().
+
+A trainer, or whoever has loaded the weights, publishes them; every rank of an engine loads them by name and version:
+
+    python -m sglang.launch_server --model-path /models/llama-8b --load-format dummy \\
+        --custom-weight-loader gpubufd_sglang.load
+
+    reference = gpubufd.torch.put_state_dict(client, "policy", model.state_dict(), replace=True)     # trainer
+    engine.update_weights_from_tensor(gpubufd_sglang.named(reference), load_format="gpubufd_sglang.load")
+
+What goes to the engine is a tensor of one number, the version, by the name of what was published. With
+`--load-format dummy` a server begins without reading a file, and gets its first weights in the same way.
+"""
+
+from typing import Any, Iterable, List, Optional, Tuple
+
+import torch
+
+import gpubufd
+import gpubufd.torch
+
+_client: Optional[gpubufd.Client] = None
+
+
+def named(reference: gpubufd.Ref) -> List[Tuple[str, Any]]:
+    """What update_weights_from_tensor() is to be given for what put_state_dict() has returned."""
+    return [(reference.name, torch.tensor(reference.version, dtype=torch.int64))]
+
+
+def load(model: Any, named_tensors: Iterable[Tuple[str, Any]]) -> None:
+    """The load format: called in each rank with its model."""
+    global _client
+    if _client is None:
+        _client = gpubufd.connect()
+    for name, version in named_tensors:
+        state = gpubufd.torch.get_state_dict(_client, name, version=int(version.item()))
+        model.load_weights(state.items())
