@@ -137,18 +137,21 @@ static void withdraw_lost(struct gb_server *server)
     }
 }
 
-/* As many as there is time for; the others in the next turn. An event may be for thousands. */
+/* As many as there is time for, the clock being asked where there are several; the others in the
+   next turn. An event may be for thousands. */
 static void flush_dirty(struct gb_server *server, size_t most, uint64_t slice_ns)
 {
-    uint64_t until = uv_hrtime() + slice_ns;
+    uint64_t until = 0;
 
     while (!gb_list_empty(&server->dirty)) {
         struct gb_session *session = GB_CONTAINER(server->dirty.next, struct gb_session, dirty);
 
-        gb_list_remove(&session->dirty);
-        gb_session_flush(session, most);
-        if (uv_hrtime() >= until)
+        if (until && uv_hrtime() >= until)
             return;
+        gb_list_remove(&session->dirty);
+        if (!until && !gb_list_empty(&server->dirty))
+            until = uv_hrtime() + slice_ns;
+        gb_session_flush(session, most);
     }
 }
 
@@ -201,7 +204,7 @@ static void serve_sessions(struct gb_server *server)
 static void serve(struct gb_server *server)
 {
     bool given_back;
-    uint64_t until;
+    uint64_t until = 0;
 
     server->registry.now_ms = uv_now(server->loop);
     serve_sessions(server);
@@ -211,10 +214,12 @@ static void serve(struct gb_server *server)
     withdraw_lost(server);
     if (server->flights.look_at != UINT64_MAX)
         gb_flights_tend(&server->flights, gb_now_ms());
-    gb_state_tend(&server->state, gb_now_ms());
+    gb_state_tend(&server->state,
+                  gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
-    until = uv_hrtime() + server->slice_ns / 4;
+    if (gb_waits_have_more(server) || !gb_list_empty(&server->leaving))
+        until = uv_hrtime() + server->slice_ns / 4;
     given_back = gb_list_empty(&server->leaving) ||
                  gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
     do {

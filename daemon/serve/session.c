@@ -460,10 +460,9 @@ static bool is_behind_with_closing(const struct gb_session *session)
 
 /* Receives a piece, and more only if that was quick: of many small messages each takes time, and
    while they are received there are more. */
-static ssize_t receive_some(struct gb_session *session)
+static ssize_t receive_some(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
-    uint64_t begun = uv_hrtime();
     char *scratch = server->desk.scratch;
     ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
 
@@ -489,7 +488,7 @@ bool gb_session_may_receive(struct gb_session *session, char *scratch)
 }
 
 /* Receives once, unless lines are kept. True if there is something to serve. */
-static bool receive(struct gb_session *session)
+static bool receive(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
     ssize_t n;
@@ -503,7 +502,7 @@ static bool receive(struct gb_session *session)
     }
     if (!gb_session_may_receive(session, server->desk.scratch))
         return false;
-    n = receive_some(session);
+    n = receive_some(session, begun);
     if (n > 0) {
         gb_frame_begin(&session->conn.in, server->desk.scratch, (size_t)n);
         return session->conn.in.fd_count == 0 || keeps_to_limits(session);
@@ -516,12 +515,12 @@ static bool receive(struct gb_session *session)
     return false;
 }
 
-/* Serves what was received, after sessions that have hung up meanwhile. */
-static void serve_received(struct gb_session *session)
+/* Serves what was received since `begun`, after sessions that have hung up meanwhile. */
+static void serve_received(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
     uint64_t slice = session->busy ? server->slice_ns / 2 : server->slice_ns;
-    uint64_t until = uv_hrtime() + slice;
+    uint64_t until = begun + slice;
 
     server->serving = session;
     /* Where there is nobody else, its own end shows in receiving. */
@@ -534,20 +533,24 @@ static void serve_received(struct gb_session *session)
 
 void gb_session_serve(struct gb_session *session)
 {
+    uint64_t begun;
+
     if (session->state == GB_SESSION_DRAINING && session->input != GB_INPUT_HELD) {
         gb_sessions_end_hung_up(session->server);
         gb_session_drain(session);
         return;
     }
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
-    if (!gb_session_has_ended(session) && receive(session))
-        serve_received(session);
+    begun = uv_hrtime();
+    if (!gb_session_has_ended(session) && receive(session, begun))
+        serve_received(session, begun);
     if (gb_session_has_ended(session))
         return;
     if (session->input == GB_INPUT_KEPT)
         queue(session);
     session->server->service->tell_more(session);
     gb_provider_pump(&session->provider);
+    gb_list_remove(&session->dirty);
     gb_session_flush(session, GB_SESSION_SEND_BYTES);
     if (gb_session_has_ended(session))
         return;
