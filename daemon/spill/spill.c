@@ -16,8 +16,9 @@
 #define FAILING_MS 5000
 /* Copies that are made in the background at once, of one device. */
 #define BACKGROUND_MOVES 4
-/* Storages whose leases are recalled together, if their holders only keep them, and what part of the
-   device they may be: holders answer within a millisecond or so, which not every request is to wait. */
+/* Storages whose leases are recalled together, if their holders only keep them, and what part of
+   the device they may be: holders answer within a millisecond or so, which not every request is to
+   wait. */
 #define RECALL_AHEAD 32
 #define RECALL_PART 16
 /* How many copies are looked at for one that is not needed, and how many storages for one that has
@@ -539,8 +540,8 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
 /*
  * The storage, whose leases are merely kept, leaves next: has these given back, and with them those
  * of what leaves after it, for as many bytes as are wanted and soon will be. An object that turns
- * out to be in use, since its holder says so or does not answer, is in no list any more, and another
- * one leaves.
+ * out to be in use, since its holder says so or does not answer, is in no list any more, and
+ * another one leaves.
  */
 static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, uint64_t bytes)
 {
