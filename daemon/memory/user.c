@@ -34,6 +34,7 @@ struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
     user->uid = uid;
     user->references = 1;
     gb_list_init(&user->busy);
+    gb_list_init(&user->draining);
     if (!gb_hash_insert(&users->table, &user->link, hash)) {
         free(user);
         return NULL;

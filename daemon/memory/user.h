@@ -66,8 +66,15 @@ struct gb_user {
     uint64_t retiring[GB_DEVICES]; /* of held: its segments that are to go, but for who maps them */
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
     uint64_t stocks[GB_STOCKS];    /* its part of what is used */
-    struct gb_link busy, turn; /* the server's: its sessions that are busy; its place among users */
+    /* The server's: its sessions that are busy, and those that drain; its place among users. */
+    struct gb_link busy, draining, turn;
+    bool drains; /* it is the turn of one that drains */
 };
+
+static inline bool gb_user_has_busy(const struct gb_user *user)
+{
+    return !gb_list_empty(&user->busy) || !gb_list_empty(&user->draining);
+}
 
 void gb_users_init(struct gb_users *users);
 /* The record of a uid, made if need be, with a reference added; NULL if memory is out. */

@@ -121,7 +121,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);
     gb_list_remove(&session->ready);
-    if (gb_list_empty(&session->user->busy))
+    if (!gb_user_has_busy(session->user))
         gb_list_remove(&session->user->turn);
     gb_list_remove(&session->dirty);
     server->session_count--;
@@ -165,6 +165,7 @@ static void put_off_rest(struct gb_session *session)
     if (session->state != GB_SESSION_DRAINING)
         gb_session_become(session, GB_SESSION_DRAINING);
     session->busy = true;
+    gb_list_remove(&session->ready); /* it may stand among those that have not hung up */
     gb_waits_end_session(session);
     session->server->service->end_watches(session);
     leave(session);

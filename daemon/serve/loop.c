@@ -164,17 +164,20 @@ static void serve_next(struct gb_link *list)
 }
 
 /* One of the sessions of the user whose turn it is: however many a user has, another's is not
-   behind them all. A new session is busy, too. */
+   behind them all. A new session is busy, too. Those that drain have every second of their user's
+   turns, so that nobody who is there is behind a crowd of those who have gone. */
 static void serve_busy(struct gb_server *server)
 {
     struct gb_user *user = GB_CONTAINER(server->busy.next, struct gb_user, turn);
-    struct gb_session *session = GB_CONTAINER(user->busy.next, struct gb_session, ready);
+    bool drains = gb_list_empty(&user->busy) || (user->drains && !gb_list_empty(&user->draining));
+    struct gb_link *next = drains ? user->draining.next : user->busy.next;
 
-    gb_list_remove(&session->ready);
+    user->drains = !drains;
+    gb_list_remove(next);
     gb_list_remove(&user->turn);
-    if (!gb_list_empty(&user->busy))
+    if (gb_user_has_busy(user))
         gb_list_append(&server->busy, &user->turn);
-    gb_session_serve(session);
+    gb_session_serve(GB_CONTAINER(next, struct gb_session, ready));
 }
 
 /* All that are ready once, then of the busy ones as many as there is time for. */

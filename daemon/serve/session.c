@@ -35,7 +35,10 @@ static void queue(struct gb_session *session)
 
     if (gb_list_linked(&session->ready))
         return;
-    gb_list_append(session->busy ? &user->busy : &server->ready, &session->ready);
+    gb_list_append(!session->busy                          ? &server->ready
+                   : session->state == GB_SESSION_DRAINING ? &user->draining
+                                                           : &user->busy,
+                   &session->ready);
     if (session->busy && !gb_list_linked(&user->turn))
         gb_list_append(&server->busy, &user->turn);
 }

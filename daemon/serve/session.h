@@ -67,7 +67,7 @@ enum gb_session_input {
 struct gb_session {
     struct gb_server *server;
     struct gb_link of_server, dirty;
-    struct gb_link ready;   /* in the server's queue `ready`, or its user's `busy` */
+    struct gb_link ready;   /* in the server's `ready`, its user's `busy` or `draining` */
     struct gb_link leaving; /* leases and mappings are left to be given back */
     uint64_t id;
     uv_poll_t poll;

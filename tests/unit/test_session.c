@@ -650,6 +650,49 @@ static void test_users_take_turns(void **state)
     end();
 }
 
+/* Nor is it behind those of its own user that have hung up and left much to do. */
+/* RELIABILITY.md: Hostile clients */
+static void test_the_living_go_before_those_who_drain(void **state)
+{
+    enum { CROWD = 60, REQUESTS = 40 };
+    struct peer crowd[CROWD], newcomer;
+    unsigned turns = 0;
+    char *line;
+
+    (void)state;
+    begin(small);
+    for (int i = 0; i < CROWD; i++) {
+        assert_true(peer_connect(&inside, &crowd[i]));
+        for (int k = 0; k < REQUESTS; k++)
+            peer_send(&crowd[i], REQUEST(1, "stats", ""));
+    }
+    inside.server.slice_ns = 0; /* one busy session a turn, and one request of it */
+    inside.server.drain_ns = 0;
+    inside_turn(&inside); /* some wait for their turn when they hang up */
+    for (int i = 0; i < CROWD; i++)
+        peer_close(&crowd[i]);
+    inside_turn(&inside);
+    assert_int_equal(inside.server.session_count, CROWD);
+    for (uint64_t request = 0; request < 3; request++) {
+        turns = 0;
+        if (request == 0)
+            assert_true(peer_connect(&inside, &newcomer));
+        peer_send(&newcomer, REQUEST(2, "stats", ""));
+        while (!(line = peer_line(&newcomer)) && turns++ < CROWD)
+            inside_turn(&inside);
+        assert_non_null(line);
+        free(line);
+        assert_in_range(turns, 1, 4);
+    }
+    while (inside.server.session_count > 1 && turns++ < 4 * CROWD * REQUESTS)
+        inside_turn(&inside);
+    assert_int_equal(inside.server.session_count, 1); /* they are served to their end */
+    inside.server.slice_ns = INT64_MAX / 4;
+    inside.server.drain_ns = INT64_MAX / 4;
+    peer_close(&newcomer);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -666,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_gone_with_much_to_do),
         cmocka_unit_test(test_gone_without_reading),
         cmocka_unit_test(test_users_take_turns),
+        cmocka_unit_test(test_the_living_go_before_those_who_drain),
         cmocka_unit_test(test_descriptors_over_slices),
         cmocka_unit_test(test_held_for_a_user),
     };
