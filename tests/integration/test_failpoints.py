@@ -22,6 +22,7 @@ class Dying:
         self.daemon = Supervised(directory, options, env={"GPUBUFD_FAILPOINTS": self.points.path})
         wait_until(lambda: any(self.points.hits().values()) or self.ready())
         if not any(self.points.hits().values()):
+            self.daemon.stop()
             pytest.skip("this daemon was built without failpoints")
 
     def ready(self):

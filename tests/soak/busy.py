@@ -209,10 +209,11 @@ class Worker:
     def publish(self, rng, number, peer):
         layout = a_layout(rng)
         made = peer.create(name_of(self.namespace, number), layout, replace=True,
-                           mode=rng.choice(["0600", "0644"]))
+                           mode=rng.choice(["0600", "0644"]), keep=rng.choice([0, 0, 1, 3]),
+                           label=rng.choice(["", "of the soak", '"keep":8,\\', f"é {number}"]))
         buffers = []
         replaced(made["object"]["layout"], buffers.append)
-        value = (truth.identity_of(made["object"]["layout"]), 0, 0, sum(b["bytes"] for b in buffers))
+        value = (truth.identity_of(made["object"]), 0, 0, sum(b["bytes"] for b in buffers))
         for told in (counts(rng, layout), {}):
             self.noted = self.notes.intend(PUT, number, value)
             code = CLOSED

@@ -43,8 +43,9 @@ def identity_in(data):
     return (identity, count) if magic == MAGIC and identity == again else None
 
 
-def identity_of(layout):
-    """Of an object of which is known what layout it has, and not what lies in it; its whole bytes are 0."""
+def identity_of(made):
+    """Of an object of which is known what layout and label it has, and not what lies in it; its whole bytes
+    are 0."""
 
     def said(value):
         if isinstance(value, list):
@@ -55,7 +56,7 @@ def identity_of(layout):
             return value["bytes"]  # where it lies changes
         return {key: said(one) for key, one in value.items() if key != "null_count"}  # and that at the seal
 
-    text = json.dumps(said(layout), sort_keys=True).encode()
+    text = json.dumps([said(made["layout"]), made.get("label")], sort_keys=True).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") | 1
 
 

@@ -393,19 +393,31 @@ class World:
 
     # ---- looking ----
 
-    def objects(self):
-        """{name: object} as listed."""
-        found, params = {}, {}
+    def list(self, **params):
+        """Objects as listed."""
+        found = []
         while True:
             page = self.ask("list", **params)
-            found.update((o["name"], o) for o in page["objects"])
+            found += page["objects"]
             if "cursor" not in page:
                 return found
             params["cursor"] = page["cursor"]
 
+    def look_at_versions(self):
+        """{(name, version)}: all that there are, of names that keep no more than they may."""
+        found, keep = set(), 0
+        for told in self.list(versions=True):
+            current = not told.get("older") and not told.get("gone")
+            keep = told.get("keep", 0) if current else keep - bool(told.get("older"))
+            if keep < 0:
+                raise Failure(f"more older versions than it keeps: {told}")
+            self.see_version(told["version"], told["name"], told["created_ms"])
+            found.add((told["name"], told["version"]))
+        return found
+
     def look_at_names(self):
         """What is there is what may be, as far as the list says; what is to be read."""
-        listed, reading = self.objects(), []
+        listed, reading = {told["name"]: told for told in self.list()}, []
         for namespace, names in enumerate(self.states):
             for number, states in enumerate(names):
                 name = busy.name_of(namespace, number)
@@ -431,7 +443,7 @@ class World:
 
     def of_its_layout(self, name, values):
         """Those of the values that an object has the layout of, of which one is left."""
-        identity = truth.identity_of(self.ask("stat", name=name)["object"]["layout"])
+        identity = truth.identity_of(self.ask("stat", name=name)["object"])
         return [value for value in values if value[0] == identity][:1]
 
     def see_version(self, version, name, made=None):
@@ -479,7 +491,7 @@ class World:
             stats = self.ask("stats")
             device = stats["devices"][0]
             held = {tuple(h) for c in self.children for h in c.held}
-            current = {(o["name"], o["version"]) for o in self.objects().values()}
+            current = self.look_at_versions()
             segments, memory = device["segments"], self.memory()
             tiers = 1 + (self.device != "host")
             kept = self.keeper.kept() - self.kept_before if self.kept_before is not None else None
@@ -562,7 +574,7 @@ class World:
         if self.in_grace:
             self.end_grace(None)
         self.connect()
-        names = list(self.objects())
+        names = [told["name"] for told in self.list()]
         for name in names:
             self.ask("unpin", name=name)
         for states in (states for names in self.states for states in names):
