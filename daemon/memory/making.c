@@ -219,7 +219,7 @@ uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage
     const struct gb_device *device = storage->key.device;
     const struct gb_user *user = storage->maker.user;
     uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index];
-    uint64_t unit = device->granularity, need = (storage->size + unit - 1) / unit * unit;
+    uint64_t unit = device->granularity, need = gb_round_up(storage->size, unit);
     uint64_t next = largest_of(domain) * 2;
     const uint64_t most[] = {gb_store_largest_shared(device), quota / 8,
                              held <= quota ? quota - held : UINT64_MAX,

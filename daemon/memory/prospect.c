@@ -113,7 +113,7 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
     if (!gb_device_may_fit(device, bytes + stuck))
         return GB_LOOK_NOTHING;
     if (bytes > gb_store_largest_shared(device) / 4)
-        bytes = (bytes + device->granularity - 1) / device->granularity * device->granularity;
+        bytes = gb_round_up(bytes, device->granularity);
     there = gb_store_near(store, device, soon, bytes);
     if (there >= bytes)
         return GB_LOOK_FITS;

@@ -12,11 +12,6 @@
 #define MIB ((uint64_t)1 << 20)
 #define FINAL_UNIT 4096
 
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 /* Empty segments are worth keeping, since making one costs, but not without bound. */
 static uint64_t retained_limit(const struct gb_device *device)
 {
@@ -525,7 +520,7 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
                      struct gb_making_job **job, struct gb_error *error)
 {
     struct gb_device *device = storage->key.device;
-    uint64_t rounded = round_up(storage->size, device->granularity);
+    uint64_t rounded = gb_round_up(storage->size, device->granularity);
     bool near = gb_store_near(store, device, device->freeing, rounded) >= rounded;
     struct gb_domain *domain = gb_domain_get(&store->domains, &storage->key);
     struct gb_segment *segment;
@@ -707,7 +702,7 @@ static int place_final(struct gb_store *store, const struct gb_domain_key *key,
 {
     struct gb_device *device = key->device;
     const struct gb_adoption own = {
-        .handle = {.kind = GB_HANDLE_MEMFD, .bytes = round_up(bytes, FINAL_UNIT)}};
+        .handle = {.kind = GB_HANDLE_MEMFD, .bytes = gb_round_up(bytes, FINAL_UNIT)}};
     struct gb_memory memory;
     int r = check_adoption(store, device, user, &own, 1, shortfall, error);
 
@@ -734,7 +729,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
 {
     struct gb_device *device = key->device;
     bool own = bytes > gb_store_largest_shared(device) / 4;
-    uint64_t rounded = round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
+    uint64_t rounded = gb_round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
     struct gb_storage *storage;
     int r;
 

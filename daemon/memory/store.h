@@ -6,6 +6,7 @@
 #ifndef GB_STORE_H
 #define GB_STORE_H
 
+#include "daemon/base/size.h"
 #include "daemon/base/walk.h"
 #include "daemon/memory/arena.h"
 #include "daemon/memory/charge.h"

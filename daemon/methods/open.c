@@ -414,40 +414,27 @@ static const struct gb_field keep_fields[] = {
     GB_FIELD(struct keep_params, used, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-static int keep_one(struct gb_call *call, struct gb_json item, const struct gb_path *path,
-                    struct gb_lease **lease)
+static int keep_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
 {
+    const struct keep_params *params = call->message->params;
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_lease *lease;
     uint64_t id;
     int r = gb_json_uint(item, 0, GB_LIMIT(integer), path, &id, &call->error);
 
     if (r == 0)
-        r = gb_call_lease(call, id, lease);
-    if (r == 0 && !(*lease)->slot)
+        r = gb_call_lease(call, id, &lease);
+    if (r == 0 && !lease->slot)
         r = gb_fail(&call->error, GPUBUF_E_BUSY,
                     "lease %" PRIu64 " has no slot in the page, and cannot be kept", id);
-    if (r == 0)
-        call->session->holder.deaf = false;
-    return r;
-}
-
-static int keep_idle(struct gb_call *call, struct gb_json item, const struct gb_path *path)
-{
-    struct gb_lease *lease;
-    int r = keep_one(call, item, path, &lease);
-
-    if (r == 0)
-        gb_lease_idle(&call->server->registry, lease, gb_now_ms());
-    return r;
-}
-
-static int keep_used(struct gb_call *call, struct gb_json item, const struct gb_path *path)
-{
-    struct gb_lease *lease;
-    int r = keep_one(call, item, path, &lease);
-
-    if (r == 0)
-        gb_lease_used(&call->server->registry, lease);
-    return r;
+    if (r < 0)
+        return r;
+    call->session->holder.deaf = false;
+    if (params->used)
+        gb_lease_used(registry, lease);
+    else
+        gb_lease_idle(registry, lease, gb_now_ms());
+    return 0;
 }
 
 static int handle_keep(struct gb_call *call, const void *p, uint64_t present)
@@ -455,7 +442,7 @@ static int handle_keep(struct gb_call *call, const void *p, uint64_t present)
     const struct keep_params *params = p;
 
     (void)present;
-    return gb_call_each(call, params->leases, "leases", params->used ? keep_used : keep_idle);
+    return gb_call_each(call, params->leases, "leases", keep_item);
 }
 
 const struct gb_method gb_method_keep = {

@@ -24,17 +24,10 @@ static void resume(struct gpubuf_client *client)
         gb_loop_wake(client);
 }
 
-static bool has_hung_up(const struct gpubuf_client *client)
+/* Whether that is to be met at its socket: its end, or input. */
+static bool meets(const struct gpubuf_client *client, short event)
 {
-    struct pollfd socket = {.fd = client->conn.fd, .events = POLLRDHUP};
-
-    return poll(&socket, 1, 0) > 0 && (socket.revents & (POLLRDHUP | POLLHUP | POLLERR));
-}
-
-/* The daemon may recall kept leases, and ask for their segments to be unmapped. */
-static bool has_input(const struct gpubuf_client *client)
-{
-    struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
+    struct pollfd socket = {.fd = client->conn.fd, .events = event};
 
     return poll(&socket, 1, 0) > 0;
 }
@@ -43,7 +36,7 @@ static bool has_input(const struct gpubuf_client *client)
    leads may do so, or leave with its answer before it comes to that. */
 static void receive_the_rest(struct gpubuf_client *client)
 {
-    client->hung_up = !client->lost.code && client->link == GB_LINK_UP && has_hung_up(client);
+    client->hung_up = !client->lost.code && client->link == GB_LINK_UP && meets(client, POLLRDHUP);
     if (client->lost.code || client->link != GB_LINK_UP || client->leader)
         return;
     (void)gb_receive(client, true);
@@ -57,7 +50,7 @@ bool gb_tend(struct gpubuf_client *client, bool *down)
     bool keeps = client->keeper != NULL;
     if (client->link != GB_LINK_UP)
         resume(client);
-    else if (client->hung_up || (keeps && !client->leader && has_input(client)))
+    else if (client->hung_up || (keeps && !client->leader && meets(client, POLLIN)))
         receive_the_rest(client);
     if (keeps && client->link == GB_LINK_UP && !client->lost.code)
         gb_keep_sweep(client);
