@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What happens in a gpubufd, by nothing but Python's own library.
+"""Events of a gpubufd, by nothing but Python's own library.
 
     gpubufd-gateway --events ipc:///run/gpubufd-gateway/events.sock
     python3 events.py ipc:///run/gpubufd-gateway/events.sock [PREFIX]

@@ -1,4 +1,4 @@
-// The page: a histogram and a scatter of the same flights, each of which brushes the other. The columns are
+// The page: a histogram and a scatter of the same flights; each brushes the other. The columns are
 // typed arrays of the Arrow table as it came; nothing is made of a row.
 
 const BINS = 96 // of 15 minutes
@@ -298,7 +298,7 @@ function onDrag (canvas, set) {
   canvas.addEventListener('pointercancel', () => { start = undefined })
 }
 
-/** The whole steps of so many between two fractions; at least one. */
+/** The whole steps of that many between two fractions; at least one. */
 function steps (from, to, many) {
   const first = clamp(Math.round(Math.min(from, to) * many), 0, many - 1)
   return [first, clamp(Math.round(Math.max(from, to) * many), first + 1, many)]

@@ -2,7 +2,7 @@
 # %% [markdown]
 # # Handing a column from one process to another
 #
-# One notebook has a column on the GPU, and another process wants to work on it. What people do today:
+# One notebook has a column on the GPU, and another process wants to work on it. The way without gpubufd:
 # `copy_to_host()`, send the bytes, `to_device()` over there. With gpubufd the second process opens the
 # column by its name, and nothing is copied. This runs both and tells the times.
 #

@@ -2,7 +2,7 @@
 // again when they were lost. Runs in the worker.
 //
 // Events come first: rows are asked for only once the stream is open, so that whatever changes while
-// they are on their way is heard too. `seq` tells which of two stories is the newer. Who uses what has no
+// they are on their way is heard too. `seq` tells which of two stories is the newer. Uses have no
 // events, so the rows are walked again, gently, for as long as somebody looks.
 
 const FIRST = 10000 // rows a request when the page opens
@@ -117,7 +117,7 @@ export class Feed {
   }
 
   /** A gap in the numbers: events were left out, so what is known may be wrong. One message may stand for
-   *  several events of which nothing may be told. */
+   *  several events that nothing may be told of. */
   #follows ({ seq, count = 1 }, tick) {
     const expected = this.last === null ? seq : this.last + (tick ? 0 : count)
     if (seq > expected) {
@@ -184,7 +184,7 @@ export class Feed {
     }
   }
 
-  /** Waits until the rows are due again, and longer while nobody looks. What is urgent waits a little,
+  /** Waits until the rows are due again, and longer while nobody looks. An urgent one waits a little,
    *  so that a flood of losses is not answered by a flood of requests. */
   async #rest (mine, ms) {
     const due = Date.now() + ms

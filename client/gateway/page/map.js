@@ -423,7 +423,7 @@ function first (from, density, length) {
   return Math.min(length - 1, Math.floor(from * density + 1e-6))
 }
 
-/** The pixel after the last of what ends there. What is there has a pixel. */
+/** The pixel after the last of what ends there. Each has a pixel. */
 function last (x, to, density, length) {
   return Math.min(length, Math.max(x + 1, Math.floor(to * density + 1e-6)))
 }

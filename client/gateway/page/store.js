@@ -210,7 +210,7 @@ export class Store {
     this.reorder = true
   }
 
-  /** The rows that pass the filter, in order. What changed is sorted and merged into what did not, so
+  /** The rows that pass the filter, in order. Changed rows are sorted and merged into the others, so
    *  that a few changes among many rows cost one walk and no sort. */
   ordered () {
     const compare = this.#comparison()

@@ -6,7 +6,7 @@
 //   GET /objects/NAME              the object; ?columns=a,b &offset=ROW &length=ROWS
 //
 // On loopback it serves whoever can reach it; any other address takes a token, which is sent as
-// `Authorization: Bearer TOKEN` or as ?token=. What it may open is what its own user may.
+// `Authorization: Bearer TOKEN` or as ?token=. It may open what its own user may.
 
 const http = require('node:http')
 const { parseArgs } = require('node:util')

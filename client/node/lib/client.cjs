@@ -246,7 +246,7 @@ class Client extends EventEmitter {
     })
   }
 
-  /** Ends the connection. What is under way is rejected; objects can still be released. */
+  /** Ends the connection. Requests under way are rejected; objects can still be released. */
   close () {
     if (this.#closed) return
     this.#closed = true

@@ -332,7 +332,7 @@ export class Table extends SharedObject {
   readonly columns: Column[]
   column (name: string): Column
   columnAt (i: number): Column
-  /** Arrow record batches of at most so many rows (65 536), for a stream. */
+  /** Arrow record batches of at most that many rows (65 536), for a stream. */
   batches (rows?: number, options?: RequestOptions): AsyncGenerator<arrow.RecordBatch, void, undefined>
   toArrow (): arrow.Table
   toHost (options?: RequestOptions): Promise<arrow.Table>

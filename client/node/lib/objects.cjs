@@ -110,8 +110,8 @@ function position (value, length, what, missing) {
 class SharedObject {
   #slot
   #lease
-  #root // of a view, which must not outlive what it is a view of
-  #path // which child of which child it is
+  #root // of a view, which must not outlive it
+  #path // the way to it: a child of a child …
   #described
 
   constructor (key, slot, lease, root, path = []) {
@@ -548,8 +548,8 @@ class Table extends SharedObject {
   get columns () { return Array.from({ length: this.numColumns }, (_, i) => this.columnAt(i)) }
 
   /**
-   * Arrow record batches of at most so many rows, one after the other: over the shared memory, or, of a
-   * table on a GPU, copied when their turn comes. One of no rows if the table has none.
+   * Arrow record batches of at most `rows` rows, one after the other: over the shared memory, or,
+   * of a table on a GPU, copied when their turn comes. One of no rows if the table has none.
    */
   async * batches (rows = BATCH_ROWS, options) {
     const { signal } = optionsOf(options, ['signal'])

@@ -6,7 +6,7 @@ const native = require('./native.cjs')
 const { fromStatus, translate } = require('./errors.cjs')
 const { nextId, pending } = require('./requests.cjs')
 
-/** Kinds of which none is left out: programs wait for them. */
+/** Kinds that are never left out: programs wait for them. */
 const MARKS = new Set(['synced', 'reconnected'])
 
 /**

@@ -9,9 +9,7 @@
     price = table["price"].to_numpy()
 
 Arrays, columns and tables offer NumPy, the buffer protocol, DLPack, Arrow's capsules and, on a GPU,
-`__cuda_array_interface__`, so that other libraries take them as their own. What is published never
-changes.
-"""
+`__cuda_array_interface__`, so that other libraries take them as their own. Published objects never change. """
 
 from . import _core
 from ._errors import (

@@ -1,4 +1,4 @@
-"""Bundle: many arrays under one name, of which a client hands out one at a time."""
+"""Bundle: many arrays under one name; a client hands out one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bundle(Held, Mapping[str, Array]):
     """Arrays by name: the tensors of a model, published, read and replaced as one. Read-only.
 
     A mapping whose values are Arrays over the same memory; each is made when it is asked for, and holds the lease.
-    The order is that of the manifest. `metadata`: strings by string. What lies in memory is a safetensors file.
+    The order is that of the manifest. `metadata`: strings by string. Its memory is a safetensors file.
     """
 
     __slots__ = ()

@@ -62,7 +62,7 @@ def options(
     ttl: Optional[float], evict: Optional[str], replace: bool, timeout: Optional[float],
     final: bool = False, label: Optional[str] = None, keep: int = 0, scope: str = "local",
 ) -> Tuple[Any, ...]:
-    """What `_core` takes for struct gpubuf_create_options."""
+    """The tuple that `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
     if scope not in SCOPE:
@@ -85,7 +85,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
-    """What `_core` takes for struct gpubuf_layout_spec."""
+    """The tuple that `_core` takes for struct gpubuf_layout_spec."""
     if isinstance(dtype, Mapping):
         rows = int(shape)
         columns = tuple(
@@ -104,7 +104,7 @@ def layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
 
 
 def named_errors(names: Sequence[str], results: List[Any], errors: str) -> List[Any]:
-    """What get_many() returns: errors say which name they are about, or the first is raised."""
+    """The result of get_many(): errors say which name they are about, or the first is raised."""
     for name, result in zip(names, results):
         if isinstance(result, _errors.Error):
             result.args = (f"{name!r}: {result}",)
@@ -145,7 +145,7 @@ def queue_of(plan: _convert.Plan, stream: Optional[int]) -> int:
 
 
 def layout_and_copies(plan: _convert.Plan, stream: int) -> Tuple[Tuple[Any, ...], Iterable[_nodes.Copy]]:
-    """What is to be created for an array on a GPU, or one with nulls, for columns or a bundle; and its copies."""
+    """The layout to be created for an array on a GPU, or one with nulls, for columns or a bundle; and its copies."""
     if plan.kind == "bundle":
         return plan.layout, _packing.copies(plan)
     if plan.kind != "array":
@@ -244,14 +244,14 @@ def asked(name: Union[str, Ref], version: int) -> Tuple[str, int]:
 
 
 def gone(name: Union[str, Ref], error: Any) -> _errors.Error:
-    """What to raise where there is no such object; of a Ref, which there was, a Stale."""
+    """The exception where there is no such object; of a Ref, which there was, a Stale."""
     if isinstance(name, Ref):
         error = _errors.make(-32007, "stale", f"{name!r} is gone: {error}")
     return error
 
 
 def opened(held: Any, name: Union[str, Ref], kind: Optional[type], instance: str) -> Any:
-    """What was opened, if it is what was meant: of that kind, and of that daemon."""
+    """The opened object, if it is the one that was meant: of that kind, and of that daemon."""
     if isinstance(name, Ref) and name.instance not in ("", instance):
         held.release()
         raise gone(name, "its daemon was stopped, and the one that is there now has never had it")
@@ -353,7 +353,7 @@ class Client(_core.Client):
         return self.get(name) if isinstance(name, Ref) else self._open(name, 0, 0, None)
 
     def ref(self, name: str) -> Ref:
-        """What means the version that a name has now, for other processes. NotFound."""
+        """A reference to the version that a name has now, for other processes. NotFound."""
         return self._ref(name, self.stat(name).version)
 
     def _ref(self, name: str, version: int) -> Ref:
@@ -422,7 +422,7 @@ class Client(_core.Client):
 
         `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
         if that is a GPU, else the daemon's default. `share`: "fd" or "ipc". `mode`: who else may read
-        (0o640) and replace or delete (0o660) it. `ttl`: delete it after so many seconds. `evict`: what
+        (0o640) and replace or delete (0o660) it. `ttl`: delete it after that many seconds. `evict`: what
         may happen to it when memory is short, "spill", "drop" or "keep"; None: what the daemon was started
         with, "spill" if nothing was said. `replace`: take the name from
         an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
@@ -460,7 +460,7 @@ class Client(_core.Client):
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
 
-        `tensors`: arrays by name, each of which put() would make an Array of, of a dtype that safetensors has.
+        `tensors`: arrays by name; put() would make an Array of each, of a dtype that safetensors has.
         `metadata`: strings by string. The others, and errors, are those of put(), which takes a Bundle as it is.
         """
         on = None if stream is None else cuda.handle_of(stream)
@@ -596,7 +596,7 @@ class Client(_core.Client):
         """Publishes what is in a file; returns the name: by default the file's own, without its suffix.
 
         Formats as of save(), and all columns as pyarrow, NumPy or json read them; `options` are those of put().
-        Arrow's files are mapped and copied once. What save() made of a column or an array is one again.
+        Arrow's files are mapped and copied once. A column or an array that save() has written is one again.
         ValueError: the file is not what its name says. Errors as of save() and put().
         """
         found = pathlib.Path(path).stem if name is None else name
@@ -606,7 +606,7 @@ class Client(_core.Client):
     # ---- names ----
 
     def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
-        """What is published under names that begin with `prefix`, in the order of names.
+        """The objects whose names begin with `prefix`, in the order of names.
 
         With `versions` each name's older versions follow its current one, newest first.
         """
@@ -620,7 +620,7 @@ class Client(_core.Client):
             params["cursor"] = answer["cursor"]
 
     def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
-        """What the daemon knows of an object, its layout too, without opening it. NotFound, Stale."""
+        """The daemon's knowledge of an object, its layout too, without opening it. NotFound, Stale."""
         return Info._of(self.call("stat", _which(name, version, label))["object"])
 
     def delete(self, *names: str, missing_ok: bool = False) -> None:
@@ -673,7 +673,7 @@ class Client(_core.Client):
         self.call("alias", _alias(name, of, rows, columns, mode, replace))
 
     def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
-        """Who holds what: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
+        """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
         return self.call("leases", {"name": name} if name else {})["leases"]
 
     def stats(self) -> Dict[str, Any]:
@@ -762,7 +762,7 @@ def connect(
     after a change of the name sees the change, and the daemon takes kept objects back when it lacks room.
 
     A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
-    it comes, connects to the new one, and `client.instance` changes. What is held stays readable and is `stale`.
+    it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
 
     ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
     version of the protocol.

@@ -1,4 +1,4 @@
-"""What users publish, taken apart: arrays by address and strides, columns as Arrow sources or Nodes.
+"""Users' values, taken apart: arrays by address and strides, columns as Arrow sources or Nodes.
 
 A source is what `_core.Client._put_arrow` takes: (schema capsule, [array capsules]), or
 (format, length, null_count, buffers, children, dictionary).
@@ -28,7 +28,7 @@ Columns = List[Tuple[str, List[_nodes.Piece]]]
 
 
 class Plan:
-    """What is to be done for a value. `keep` holds what the rest points to.
+    """A plan to publish a value. `keep` holds what the rest points to.
 
     `kind` says which members mean something: "array" (dtype, shape in elements, strides in bytes or None,
     address, mask), "bytes" (buffer), "arrow" (source, table: all on the host), "columns" (columns, rows,
@@ -125,7 +125,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) -> Plan:
-    """What a value is to become: an array, a column, a table or bytes. `stream`: what it is made on."""
+    """The kind that a value is to become: an array, a column, a table or bytes. `stream`: what it is made on."""
     if nan_as_null:
         if hasattr(value, "columns") and hasattr(value, "iloc") and not hasattr(value, "to_pylibcudf"):
             columns, metadata = _frames.with_metadata(value)
@@ -545,7 +545,7 @@ def _plan_mixed(
     value: Mapping[Any, Any], found: Mapping[Any, Any], sources: Mapping[str, Any],
     metadata: Optional[Tuple[bytes, ...]],
 ) -> Plan:
-    """A dict of columns, some of which are on a GPU, where the table then lies, or are views of strings."""
+    """A dict of columns, some on a GPU, where the table then lies, or are views of strings."""
     made = Plan("columns", (value, found), table=True)
     made.metadata = metadata
     for name in value:

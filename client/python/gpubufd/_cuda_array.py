@@ -15,7 +15,7 @@ CUDA_DTYPES = {
 
 
 class CudaArray:
-    """What a `__cuda_array_interface__` says, checked. Shapes in elements, strides in bytes."""
+    """The members of a `__cuda_array_interface__`, checked. Shapes in elements, strides in bytes."""
 
     def __init__(self, value: Any, where: str = ""):
         self.keep = value

@@ -206,7 +206,7 @@ def _release(daemon: Client, lease: Any, manifest: Manifest) -> None:
 
 
 def begin_publication(manifest: Manifest, instance: str, meta: Any) -> _Hold:
-    """Makes lease and schema in this worker's daemon. What is returned keeps the publication there."""
+    """Makes lease and schema in this worker's daemon. The result keeps the publication there."""
     hold = _Hold(manifest, instance)
     if is_here(instance):
         hold.begin()

@@ -130,7 +130,7 @@ class Cluster:
         return places
 
     def each(self, places: Dict[str, Place], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
-        """What a function returns beside each daemon."""
+        """The results of a function, run beside each daemon."""
         by_worker = {place.workers[0]: (instance, place) for instance, place in places.items()}
         answers = self._run(by_worker, function, *args)
         results = {}

@@ -6,7 +6,7 @@ from typing import Dict, Type
 
 
 class Error(Exception):
-    """What the daemon or the library refused.
+    """The daemon or the library refused something.
 
     `str(error)` is a whole sentence, often the daemon's; `kind` its short name ("not_found"), by which
     programs decide; `code` the number on the wire.

@@ -14,7 +14,7 @@ Buffers = Dict[Tuple[Path, int], bytearray]
 
 
 class HostCopy:
-    """What `_core.Object` has, over a copy in the process' own memory, from element 0 on.
+    """The members of `_core.Object`, over a copy in the process' own memory, from element 0 on.
 
     `spec` is a column's specification as `_core` takes it; of a table the one that has its columns.
     """

@@ -1,4 +1,4 @@
-"""What is published as files, and files as what can be published: by the libraries that own the formats.
+"""Objects as files, and files as values that can be published: by the libraries that own the formats.
 
 Arrow's and Parquet files are pyarrow's, arrays NumPy's; lines of JSON need nothing.
 """
@@ -76,7 +76,7 @@ def _write_parquet(held: Any, path: str, format: str, compression: Optional[str]
 
 
 def _of_arrow_table(table: Any, pyarrow: Any) -> Any:
-    """What is to be put: the table, or the only column of one that was made of that."""
+    """The value to be put: the table, or the only column of one that was made of that."""
     kind = (table.schema.metadata or {}).get(KIND)
     if any(pyarrow.types.is_dictionary(field.type) for field in table.schema):
         table = table.unify_dictionaries()
@@ -104,7 +104,7 @@ def _read_parquet(path: str, format: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for, as text."""
+    """A value that JSON has no type for, as text."""
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if isinstance(value, (decimal.Decimal, datetime.timedelta)) or type(value).__module__ in ("numpy", "pandas"):
@@ -222,6 +222,6 @@ def write(held: Any, path: FilePath, format: Optional[str], compression: Optiona
 
 
 def read(path: FilePath, format: Optional[str]) -> Any:
-    """What a file holds, to be put."""
+    """The content of a file, to be put."""
     found = _format_of(pathlib.Path(path), format)
     return READERS[found](os.fspath(path), found)

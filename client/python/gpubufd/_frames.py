@@ -43,7 +43,7 @@ def take_apart(frame: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
 
 
 def _index_spec(index: Any, columns: Dict[str, Any]) -> Dict[str, Any]:
-    """What to say of an index; one that is not a range is added to the columns."""
+    """The description of an index; one that is not a range is added to the columns."""
     if index.nlevels > 1:
         raise TypeError("the index has several levels: reset_index() makes columns of them")
     if type(index).__name__ == "RangeIndex":
@@ -67,7 +67,7 @@ def _label(label: Any) -> Any:
 
 
 def _describe(dtype: Any, where: str) -> Dict[str, Any]:
-    """What makes the dtype again."""
+    """The description that makes the dtype again."""
     if hasattr(dtype, "categories") and hasattr(dtype, "ordered"):
         categories = _describe(dtype.categories.dtype, where)
         return {"dtype": "category", "categories": categories["dtype"], "ordered": bool(dtype.ordered)}
@@ -224,7 +224,7 @@ def _pandas() -> Any:
 
 
 def _kind_of(values: Any) -> str:
-    """What objects are, in the words of infer_dtype(); "" of a column that is no object's."""
+    """The type of objects, in the words of infer_dtype(); "" of a column that is no object's."""
     return str(_pandas().api.types.infer_dtype(values, skipna=True)) if values.dtype == object else ""
 
 

@@ -68,7 +68,7 @@ class Found:
 
 
 def of_capsules(source: Tuple[Any, ...], keep: Any = None) -> Found:
-    """What is in a schema capsule and array capsules, of the host or of a GPU."""
+    """The content of a schema capsule and array capsules, of the host or of a GPU."""
     found = Found(pieces_of(source), keep=(source, keep))
     for capsule in source[1]:
         kind, ordinal, event = _core.array_device(capsule)
@@ -106,7 +106,7 @@ def is_gpu_source(source: Tuple[Any, ...]) -> bool:
 
 
 def _of_held(value: Any) -> Found:
-    """What this package has opened."""
+    """An object that this package has opened."""
     if value.kind == TABLE or value._child_count:
         schema, array = value.__arrow_c_device_array__()
         return of_capsules((schema, [array]), value)

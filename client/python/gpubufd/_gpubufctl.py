@@ -1,4 +1,4 @@
-"""What gpubufctl hands over: files that are read and written by Python's libraries.
+"""The files that gpubufctl hands over: those that are read and written by Python's libraries.
 
 gpubufctl starts Python with a request in JSON, main() answers with a line of JSON on standard output:
 {"names": […]} of what was published, or {"code": that of an error of the daemon or 0, "message": …}.

@@ -1,4 +1,4 @@
-"""What Array, Column, Table and Bytes have in common: a lease, slices, Arrow's capsules."""
+"""The base of Array, Column, Table and Bytes: a lease, slices, Arrow's capsules."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ else:
 
 
 class Held(_Parts):
-    """What Array, Column, Table and Bytes have in common: they hold a lease.
+    """The base of Array, Column, Table and Bytes: they hold a lease.
 
     The lease ends when the last of these goes: the object itself, its slices and columns, and whatever
-    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same. What to_host() made of one
-    on a GPU holds a copy instead, and needs neither the daemon nor the client.
-    """
+    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same. The result of to_host() of one on a GPU
+    holds a copy instead, and needs neither the daemon nor the client. """
 
     __slots__ = ()
 
@@ -105,7 +104,8 @@ class Held(_Parts):
         return self
 
     def __exit__(self, kind: Any = None, *exception: Any) -> None:
-        """Releases it. What create() made and nobody has sealed is published first, unless there is an exception."""
+        """Releases it. An object that create() made and nobody has sealed is published first, unless
+        there is an exception."""
         try:
             if kind is None and getattr(self, "_commits", False) and not self.released and not self.version:
                 self._seal(None, 0)

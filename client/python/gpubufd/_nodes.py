@@ -1,9 +1,8 @@
 """Columns taken apart: where each buffer lies, on the host or on a GPU, and how they are put together.
 
-A Node is a column that somebody has. A Piece is a range of its elements. What is published is made of one
-or more pieces, such as the batches of a stream, which become one column: build() says what is to be
-created for them, and which bytes go where. share() describes a Node as it lies, to be registered.
-"""
+A Node is a column that somebody has. A Piece is a range of its elements. A published column is made of one or more
+pieces, such as the batches of a stream, which become one column: build() says what is to be created for them, and which
+bytes go where. share() describes a Node as it lies, to be registered. """
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ FORMATS = {
     "vu": "large_utf8", "vz": "large_binary",  # views, which are made into what they show
 }
 VIEWS = ("vu", "vz")
-# What is not: what it is called, and what to do with it.
+# Others are not: what it is called, and what to do with it.
 OTHERS = {
     "v": ("views of strings on a GPU", "cast it to large_string"),
     "+vl": ("views of lists", "cast it to list"), "+vL": ("views of lists", "cast it to large_list"),
@@ -149,7 +148,7 @@ def whole(node: Node) -> Piece:
 
 
 def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
-    """What `_core.nodes` tells of an Arrow array."""
+    """A Node from `_core.nodes` of an Arrow array."""
     format_, name, length, offset, null_count, buffers, children, dictionary, metadata = told
     dtype = dtype_of(format_)
     if dtype is None or format_ in VIEWS and device != HOST:
@@ -180,7 +179,7 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
 
 
 def refused(format_: str, where: str) -> TypeError:
-    """What to raise for an Arrow format that the protocol has no dtype for."""
+    """The exception for an Arrow format that the protocol has no dtype for."""
     what, advice = next((told for begin, told in OTHERS.items() if format_.startswith(begin)),
                         (f"format {format_!r}", "cast it"))
     return TypeError(f"{at_column(where)}Arrow's {what} cannot be put: {advice}")
@@ -291,7 +290,7 @@ class Copy(NamedTuple):
 
 
 class Building:
-    """What is to be created, and what is copied into it. `stream`: what was written to be read in order."""
+    """The layout to be created, and the copies into it. `stream`: what was written to be read in order."""
 
     def __init__(self, stream: int = 0):
         self.stream = stream
@@ -538,7 +537,7 @@ class Sharing:
         return {"kind": "column", **self._column(pieces[0], "")}
 
     def buffer(self, address: int, count: int) -> Dict[str, Any]:
-        """A buffer of so many bytes."""
+        """A buffer of that many bytes."""
         if not count:
             return {"handle": 0, "offset": 0, "bytes": 0}
         self.parts.append((address, count))

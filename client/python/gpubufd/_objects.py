@@ -1,4 +1,4 @@
-"""What a client hands out: Array, Column, Table, Bytes."""
+"""The objects that a client hands out: Array, Column, Table, Bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
 
 class _Sequence(Held):
-    """What Array and Column have in common."""
+    """The base of Array and Column."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class _Sequence(Held):
         """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
 
         With a `stream` (a CUDA stream or its handle) the copy is queued there and must not be looked at
-        before the stream is done. What is behind a null is copied as it is. Strings and nested columns
+        before the stream is done. The bytes behind a null are copied as they are. Strings and nested columns
         become an array of Python objects, with None for nulls; with a stream they are a BufferError.
         """
         return _fetch.copy_to_host(self, None if stream is None else handle_or_zero(stream))
@@ -283,7 +283,7 @@ class Array(_Sequence):
 
 
 class Column(_Sequence):
-    """An Arrow column: elements of one type, some of which may be null."""
+    """An Arrow column: elements of one type, maybe with nulls."""
 
     __slots__ = ()
 

@@ -61,7 +61,7 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
 
 
 def copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
-    """What fills the bundle, from its start to its end; one at a time, as some are collected first."""
+    """The parts of the bundle, from its start to its end; one at a time, as some are collected first."""
     for at, plan in sorted(made.parts, key=lambda part: part[0]):
         if isinstance(plan, Part):
             if plan.size:

@@ -1,4 +1,4 @@
-"""What the daemon tells of objects: in answers to list and stat, and in watches."""
+"""The daemon's words about objects: in answers to list and stat, and in watches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mode(int):
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """What the daemon tells of an object.
+    """The daemon's answer about an object.
 
     Sizes are in bytes, `created` and `ttl` in seconds (since 1970; 0: for ever). `layout` is there in
     answers to stat() alone, `idle` in those of stat() and list(): the seconds since it was last opened or

@@ -1,4 +1,4 @@
-"""What is published as NumPy arrays, pandas frames and Python values."""
+"""Objects as NumPy arrays, pandas frames and Python values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def bits_to_numpy(bits: Any, offset: int, length: int) -> Any:
 
 
 def as_asked(array: Any, dtype: Any, copy: Any, shared: bool) -> Any:
-    """What `__array__(dtype, copy)` is to return; `shared`: the array lies over our memory."""
+    """The result of `__array__(dtype, copy)`; `shared`: the array lies over our memory."""
     if dtype is not None and array.dtype != dtype:
         if copy is False:
             raise ValueError("a conversion needs a copy")

@@ -25,7 +25,7 @@ from ._shards import SUFFIX, Shards
 
 
 def _pieces(copy: Any) -> Iterator[Any]:
-    """What is to be copied, as buffers."""
+    """The parts to be copied, as buffers."""
     device = getattr(copy.keep, "device", None)  # of a plan; what was collected is on the host
     for at in range(0, copy.size, PIECE):
         count = min(PIECE, copy.size - at)
@@ -91,7 +91,7 @@ def default_client() -> Client:
 
 
 def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bundle]:
-    """What somebody has published under the name; None: nobody has.
+    """The object that is published under the name; None: nobody has.
 
     A name that is derived from a file is one that others can guess, so it must be from whom we believe:
     ourselves, or root.

@@ -6,10 +6,8 @@
         async for event in client.watch("sales/"):
             ...
 
-No call waits for the daemon or for a GPU while the loop stands still. What is copied from or to the host is
-copied in the loop's thread, 16 MiB at a time, other tasks in between. A client belongs to the loop that
-it was connected in.
-"""
+No call waits for the daemon or for a GPU while the loop stands still. Copies from or to the host are made in the loop's
+thread, 16 MiB at a time, other tasks in between. A client belongs to the loop that it was connected in. """
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ class Client:
             self._fd, self._writing = -1, False
 
     async def _request(self, begin: Any, *args: Any) -> Any:
-        """What a request answers. If the waiting task is cancelled, so is the request."""
+        """The answer to a request. If the waiting task is cancelled, so is the request."""
         future = self._loop.create_future()
 
         def settle(error: Optional[BaseException], result: Any) -> None:
@@ -202,7 +200,7 @@ class Client:
         return _client.opened(held, name, kind, self.instance)
 
     async def ref(self, name: str) -> Ref:
-        """What means the version that a name has now, for other processes. NotFound."""
+        """A reference to the version that a name has now, for other processes. NotFound."""
         return self._client._ref(name, (await self.stat(name)).version)
 
     async def get_many(
@@ -383,7 +381,7 @@ class Client:
         self._client._mine[name] = plan
 
     async def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
-        """What is published under names that begin with `prefix`; see gpubufd.Client.list."""
+        """The objects whose names begin with `prefix`; see gpubufd.Client.list."""
         found: List[Info] = []
         params: Dict[str, Any] = {"prefix": prefix, "versions": versions}
         while True:
@@ -394,7 +392,7 @@ class Client:
             params["cursor"] = answer["cursor"]
 
     async def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
-        """What the daemon knows of an object. NotFound, Stale."""
+        """The daemon's knowledge of an object. NotFound, Stale."""
         return Info._of((await self.call("stat", _client._which(name, version, label)))["object"])
 
     async def delete(self, *names: str, missing_ok: bool = False) -> None:
@@ -436,7 +434,7 @@ class Client:
         await self.call("alias", _client._alias(name, of, rows, columns, mode, replace))
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
-        """Who holds what."""
+        """The leases."""
         return (await self.call("leases", {"name": name} if name else {}))["leases"]
 
     async def stats(self) -> Dict[str, Any]:
@@ -456,7 +454,7 @@ class Client:
                     yield event.info  # type: ignore[misc]
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
-        """What happens to names that begin with `prefix`: what exists first, then "synced".
+        """Events of names that begin with `prefix`: what exists first, then "synced".
 
         To be used with `async for`, in an `async with` if it is to end before it is collected. It ends when the
         daemon is stopped; a new one sees the daemon that is started next. With a `timeout` the iteration ends when nothing has happened for so long.

@@ -113,7 +113,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """What its maker calls it."""
+        """Its maker's name for it."""
         text = ctypes.create_string_buffer(256)
         _call("cuDeviceGetName", text, 256, self._handle)
         return text.value.decode()
@@ -268,7 +268,7 @@ def handle_of(stream: Any) -> int:
 
 
 def handle_or_zero(stream: Any) -> int:
-    """As handle_of(), but None is 0: no stream. What the package's `stream` arguments mean."""
+    """As handle_of(), but None is 0: no stream. For the package's `stream` arguments."""
     return 0 if stream is None else handle_of(stream)
 
 

@@ -211,7 +211,7 @@ def load(name: str, *, client: Any = None) -> Any:
 
     A partition is opened in place by a worker beside its daemon; numbers without nulls lie over the shared
     memory, read-only. For as long as the collection exists, or anything computed lazily from it, its
-    partitions stay, even if the name is replaced or deleted meanwhile. What lies on a GPU becomes cuDF
+    partitions stay, even if the name is replaced or deleted meanwhile. Partitions on a GPU become cuDF
     frames or CuPy arrays.
 
     `client`: as for publish(). NotFound (a KeyError): nothing is published so, or partitions are in a
@@ -306,7 +306,7 @@ def _nest(extents: List[int], flat: List[Any]) -> Any:
 
 
 def delete(name: str, *, client: Any = None, missing_ok: bool = False) -> None:
-    """Deletes what was published. Who has loaded it still reads it; the memory goes when nobody does.
+    """Deletes what was published. A process that has loaded it still reads it; the memory goes when nobody does.
 
     NotFound (a KeyError), unless `missing_ok`. `client`: as for publish().
     """
