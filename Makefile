@@ -609,16 +609,21 @@ check-hardening: daemon library gpubufctl ## what the systemd unit withholds, tr
 
 # ---- lint ----
 
-.PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd format
+.PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd \
+	lint-words format
 LINT := $(BUILD)/lint
 SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* tests/*/* debian/* 2>/dev/null)
 CHECK_FLAGS := -std=gnu11 -D_GNU_SOURCE -Iinclude -I.
 
-lint: lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd ## formatting, warnings as errors, static analysis
+lint: lint-format lint-words lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd ## formatting, wording, warnings as errors, static analysis
 
 lint-format:
 	$(call say,FORMAT,'all C files')
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS) $(NODE_SOURCES) $(NODE_HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
+
+lint-words:
+	$(call say,WORDS,'comments and documents')
+	@$(PYTHON) scripts/lint-words
 
 # The installed header by itself, as old C and as C++; and the library shows what it declares.
 lint-header: $(LIBRARY)
