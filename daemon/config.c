@@ -387,37 +387,33 @@ static int set_version(struct gb_config *config, const char *value, struct gb_er
 
 static const struct option_info options[] = {
     {"socket", "PATH",
-     "socket to listen on (default: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock\n"
-     "                          where /run/gpubufd can be written, else "
-     "$XDG_RUNTIME_DIR/gpubufd.sock)",
+     "socket to listen on (default: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock where "
+     "/run/gpubufd can be written, else $XDG_RUNTIME_DIR/gpubufd.sock)",
      true, set_socket},
     {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)", true,
      set_mode},
     {"device", "SPEC",
-     "device to serve, and how much of it: host:2G, cuda:0:50%, cuda:all,\n"
-     "                          GPU-UUID:8G; may be given often, the first is the default\n"
-     "                          (default: host; half of the device where no size is said)",
+     "device to serve, and how much of it: host:2G, cuda:0:50%, cuda:all, GPU-UUID:8G; may be "
+     "given often, the first is the default (default: host; half of the device where no size is "
+     "said)",
      true, set_device},
     {"tier", "SPEC",
-     "where objects go when a device is full, host:SIZE and then disk:SIZE:DIR;\n"
-     "                          may be given once each (default: none, and they stay)",
+     "where objects go when a device is full, host:SIZE and then disk:SIZE:DIR; may be given once "
+     "each (default: none, and they stay)",
      true, set_tier},
     {"evict", "WHAT",
-     "what becomes of objects whose publisher does not say, when room is short: spill\n"
-     "                          (they go to a tier, or stay), or drop, for a cache (default: "
-     "spill)",
+     "the fate of objects when room is short, where their publisher does not say: spill (they go "
+     "to a tier, or stay), or drop, for a cache (default: spill)",
      true, set_evict},
     {"watermarks", "LOW:HIGH",
-     "when more than HIGH percent of a device are in use, prepare objects to leave\n"
-     "                          until no more than LOW would stay (default: 80:90)",
+     "when more than HIGH percent of a device are in use, prepare objects to leave until no more "
+     "than LOW would stay (default: 80:90)",
      true, set_watermarks},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
      true, set_limit},
     {"quota", "WHO:NAME=VALUE,...",
-     "how much a user may have: default:bytes=4G,objects=1000 for everybody,\n"
-     "                          alice:bytes=16G@cuda:0,segments=50,sessions=20 for one; by name "
-     "or\n"
-     "                          uid; may be given often",
+     "how much a user may have: default:bytes=4G,objects=1000 for everybody, "
+     "alice:bytes=16G@cuda:0,segments=50,sessions=20 for one; by name or uid; may be given often",
      true, set_quota},
     {"provider", "USER:PREFIX",
      "a user, by name or uid, who may make absent names that begin with PREFIX when\n"
@@ -425,16 +421,16 @@ static const struct option_info options[] = {
      "                          (default: root and the daemon's own user, all names)",
      true, set_provider},
     {"retire-after", "MS",
-     "give a segment back to its device when nothing was in it for so long; 0 for\n"
-     "                          at once, or never (default: 60000)",
+     "give a segment back to its device when nothing was in it for this time; 0 for at once, or "
+     "never (default: 60000)",
      true, set_retire_after},
     {"grace", "MS",
-     "after a start with what an earlier daemon left, evict, reuse and free nothing of\n"
-     "                          it for so long, so that its clients find it (default: 10000)",
+     "after a start with what an earlier daemon left, evict, reuse and free nothing of it for this "
+     "time, so that its clients find it (default: 10000)",
      true, set_grace},
     {"watchdog", "MS",
-     "with --supervise: kill a daemon that gives no sign of life for so long, and start\n"
-     "                          another (default: 60000)",
+     "with --supervise: kill a daemon that gives no sign of life for this time, and start another "
+     "(default: 60000)",
      true, set_watchdog},
     {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
     {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
@@ -443,8 +439,8 @@ static const struct option_info options[] = {
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
      false, NULL},
     {"supervise", NULL,
-     "start the daemon as a child, and again when it dies, and keep for it what it\n"
-     "                          must not lose: where no systemd does",
+     "start the daemon as a child, and again when it dies, and keep its memory meanwhile: where no "
+     "systemd does",
      false, set_supervise},
     {"probe", NULL, "print the devices as JSON and exit", false, set_probe},
     {"version", NULL, "print the version and exit", false, set_version},
@@ -476,6 +472,25 @@ static int refuse_unknown(const char *what, const char *name, size_t length, str
                    what, name == what ? "" : "; see gpubufd --help");
 }
 
+/* Prints a text in lines of 80 columns, all but the first indented. */
+static void print_wrapped(const char *text)
+{
+    const unsigned indent = 26, most = 80 - indent;
+    unsigned at = 0;
+
+    while (*text) {
+        unsigned length = (unsigned)strcspn(text, " \n");
+
+        if (at > 0 && at + 1 + length > most) {
+            printf("\n%*s", (int)indent, "");
+            at = 0;
+        }
+        at += (unsigned)printf("%s%.*s", at > 0 ? " " : "", (int)length, text);
+        text += length + strspn(text + length, " \n");
+    }
+    putchar('\n');
+}
+
 void gb_config_help(void)
 {
     printf("Usage: gpubufd [OPTION]...\n"
@@ -485,10 +500,12 @@ void gb_config_help(void)
 
         snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
                  options[i].argument ? options[i].argument : "");
-        printf("  %-23s %s\n", left, options[i].help);
+        printf("  %-23s", left);
+        printf(strlen(left) > 23 ? "\n%26s" : "%1s", "");
+        print_wrapped(options[i].help);
     }
-    printf("\nExit status: 0 after a clean stop, 1 on a failure while running, 2 if it cannot "
-           "start.\nSee gpubufd(8).\n");
+    printf("\nExit status: 0 after a clean stop, 1 on a failure while running,\n"
+           "2 if it cannot start. See gpubufd(8).\n");
 }
 
 static char *trim(char *text)

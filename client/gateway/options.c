@@ -105,17 +105,29 @@ static int set_version(struct gb_options *options, const char *value, struct gb_
 }
 
 static const struct option known[] = {
-    {"config", "FILE", "read options from FILE first: lines such as http = 127.0.0.1:9464",
+    {"config", "FILE",
+     "read options from FILE first: lines such as\n"
+     "                           http = 127.0.0.1:9464",
      read_file},
-    {"socket", "PATH", "the daemon's socket, if it is not in one of the default places",
+    {"socket", "PATH",
+     "the daemon's socket, if it is not in one of the\n"
+     "                           default places",
      set_socket},
-    {"http", "WHERE", "serve the page, metrics and the API at ADDRESS:PORT or unix:PATH", add_http},
+    {"http", "WHERE",
+     "serve the page, metrics and the API at\n"
+     "                           ADDRESS:PORT or unix:PATH",
+     add_http},
     {"http-token-file", "FILE", "ask for the token in FILE, and show everything", set_token_file},
-    {"http-name", "NAME", "a host name by which it is reached, as through a proxy", add_name},
-    {"events", "URL", "publish events to NNG's subscribers, at ipc:///PATH or tcp://127.0.0.1:PORT",
+    {"http-name", "NAME",
+     "a host name by which it is reached, as through a\n"
+     "                           proxy",
+     add_name},
+    {"events", "URL",
+     "publish events to NNG's subscribers, at\n"
+     "                           ipc:///PATH or tcp://127.0.0.1:PORT",
      add_events},
-    {"connections", "N", "of HTTP, at most so many at each address (64)", set_connections},
-    {"subscribers", "N", "to events, at most so many at each URL (128)", set_subscribers},
+    {"connections", "N", "of HTTP, at most N at each address (64)", set_connections},
+    {"subscribers", "N", "to events, at most N at each URL (128)", set_subscribers},
     {"help", NULL, "print this and exit", set_help},
     {"version", NULL, "print the version and exit", set_version},
 };
@@ -256,8 +268,8 @@ void gb_options_end(struct gb_options *options)
 void gb_options_help(void)
 {
     printf("usage: gpubufd-gateway [OPTION]...\n\n"
-           "Shows what gpubufd holds over HTTP, and publishes its events. See "
-           "gpubufd-gateway(8).\n\n");
+           "Shows what gpubufd holds over HTTP, and publishes its events.\n"
+           "See gpubufd-gateway(8).\n\n");
     for (size_t i = 0; i < KNOWN; i++) {
         char left[40];
 

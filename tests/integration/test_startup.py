@@ -255,6 +255,7 @@ def test_help_and_version():
     assert done.returncode == 0 and done.stderr == ""
     for word in ("--socket", "--device", "--config", "--log-level", "--probe", "Usage"):
         assert word in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80  # one screen's width
     done = run("--version")
     version = re.search(r'#define GPUBUF_VERSION "(.*)"', (ROOT / "include" / "gpubuf.h").read_text())[1]
     assert done.returncode == 0 and done.stdout == f"gpubufd {version}\n"
