@@ -919,10 +919,10 @@ GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 /* ---- providers ----------------------------------------------------------------------------- */
 
 /*
- * A provider makes what is not there. When somebody opens an absent name and waits for it (wait_ms of
- * gpubuf_open_options), the daemon asks the session that provides the longest prefix of that name:
- * once, however many wait. The provider creates and seals the name, and the opens go on. Or it
- * declines, and they end with its sentence.
+ * A provider makes what is not there. When somebody opens an absent name and waits for it (wait_ms
+ * of gpubuf_open_options), the daemon asks the session that provides the longest prefix of that
+ * name: once, however many wait. The provider creates and seals the name, and the opens go on. Or
+ * it declines, and they end with its sentence.
  */
 
 /* Later versions may have more members, at the end: do not copy it by its size. */
@@ -932,8 +932,8 @@ struct gpubuf_wanted {
     uint32_t uid;     /* of the first that asked */
     uint32_t gid;
     bool ended; /* this request is over: nobody waits for the name any more, or somebody else has
-                   sealed it. With `request` 0: all of before are, since the connection broke and has
-                   been made anew; what is still waited for is asked for again */
+                   sealed it. With `request` 0: all of before are, since the connection broke and
+                   has been made anew; what is still waited for is asked for again */
 };
 
 typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpubuf_wanted *wanted,
@@ -945,26 +945,28 @@ typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpub
  * `callback` is told of each name that is wanted, in whichever thread dispatches, as that of
  * gpubuf_watch: it may use gpubuf_create_async, or hand the request to another thread, and it may
  * decline. It may run before this returns. Names that are waited for already are asked for at once.
- * What this client itself waits for is never asked of it. GPUBUF_E_DENIED: this user may not provide
- * the prefix (gpubufd --provider); GPUBUF_E_EXISTS: the client provides it already; GPUBUF_E_LIMIT.
+ * Names that this client itself waits for are never asked of it. GPUBUF_E_DENIED: this user may not
+ * provide the prefix (gpubufd --provider); GPUBUF_E_EXISTS: the client provides it already;
+ * GPUBUF_E_LIMIT.
  */
 GPUBUF_API int gpubuf_provide(struct gpubuf_client *client, const char *prefix,
                               gpubuf_wanted_cb callback, void *arg);
 
-/* As gpubuf_provide, without waiting. `done`, which must not be NULL, runs exactly once if this returns
-   0; `arg` is given to both. See gpubuf_call_async for `request`; a canceled one provides nothing. */
+/* As gpubuf_provide, without waiting. `done`, which must not be NULL, runs exactly once if this
+   returns 0; `arg` is given to both. See gpubuf_call_async for `request`; a canceled one provides
+   nothing. */
 GPUBUF_API int gpubuf_provide_async(struct gpubuf_client *client, const char *prefix,
                                     gpubuf_wanted_cb callback, gpubuf_call_cb done, void *arg,
                                     uint64_t *request);
 
-/* Ends it. What it was asked for below this prefix is asked of others, or waits for another. No
-   callback of it begins afterwards, and none is running in another thread when this returns. It waits
-   for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
+/* Ends it. Its requests below this prefix are asked of other providers, or wait for one. No
+   callback of it begins afterwards, and none is running in another thread when this returns. It
+   waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix);
 
 /*
- * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is the
- * same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, of which the first 500 bytes are sent;
+ * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is
+ * the same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, at most 500 bytes of it are sent;
  * NULL: none). The next open of the name asks anew. It waits for no answer and may be called inside
  * callbacks, in any thread, with the client that provides. A request that is over is passed over.
  */

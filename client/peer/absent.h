@@ -1,7 +1,7 @@
 /*
- * Names that the daemon asked this peer for and no machine has. With a directory that tells of changes
- * such a request stays open: the name may be made here, or be published elsewhere, while somebody waits.
- * Declined it would end the waiting of all. On the loop's thread.
+ * Names that the daemon asked this peer for and no machine has. With a directory that tells of
+ * changes such a request stays open: the name may be made here, or be published elsewhere, while
+ * somebody waits. Declined it would end the waiting of all. On the loop's thread.
  */
 #ifndef GB_PEER_ABSENT_H
 #define GB_PEER_ABSENT_H
@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A zeroed one is empty. Its length is bounded by how many requests a daemon has open at a provider. */
+/* A zeroed one is empty. Its length is bounded by how many requests a daemon has open at a
+   provider. */
 struct gb_absent {
     struct gb_absent_name *first;
 };

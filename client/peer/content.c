@@ -14,7 +14,7 @@ struct gb_part {
     uint64_t at;          /* in the content */
     uint64_t from, bytes; /* of the buffer */
     unsigned shift;       /* bits of its first byte that are left out */
-    unsigned width;       /* of its integers, of which `base` is taken away */
+    unsigned width;       /* of its integers, from which `base` is subtracted */
     uint64_t base;        /* 0: they stay */
     char *memory;         /* its first byte, on the host; else NULL */
     uint64_t has;         /* bytes of the buffer from there on */

@@ -4,7 +4,8 @@
  * It is sent in chunks of GB_CHUNK bytes; the last one is shorter. A slice has what it shows, not
  * what it was cut from. An array is in C order.
  *
- * Sums are XXH3 of 64 bits. That of the whole is the one of its chunks' sums, little-endian, in order.
+ * Sums are XXH3 of 64 bits. That of the whole is the one of its chunks' sums, little-endian, in
+ * order.
  *
  * A content holds the object, so it outlives the caller's own reference. Not thread-safe.
  */
@@ -27,8 +28,8 @@ struct gb_content {
 
 /*
  * What a sealed object shows. `layout` is its own as `stat` tells it (form REPLY), and becomes that
- * of the content (form CREATE). GPUBUF_E_INVALID for memory that makes no sense, GPUBUF_E_UNSUPPORTED
- * for an array that is not in C order; what the library says.
+ * of the content (form CREATE). GPUBUF_E_INVALID for memory that makes no sense,
+ * GPUBUF_E_UNSUPPORTED for an array that is not in C order; what the library says.
  */
 int gb_content_of(struct gb_content *content, struct gpubuf_object *object,
                   struct gb_layout *layout, struct gb_error *error);
@@ -51,7 +52,8 @@ static inline uint64_t gb_content_chunk_bytes(uint64_t bytes, uint64_t chunk)
     return bytes - chunk * GB_CHUNK < GB_CHUNK ? bytes - chunk * GB_CHUNK : GB_CHUNK;
 }
 
-/* A chunk where it lies: in memory of the host, in one piece, and as it is to be sent; else NULL. */
+/* A chunk where it lies: in memory of the host, in one piece, and as it is to be sent; else
+   NULL. */
 void *gb_content_direct(const struct gb_content *content, uint64_t chunk);
 
 /* A chunk to or from `buffer`, of GB_CHUNK bytes and 8 more. */

@@ -1,5 +1,6 @@
 /*
- * A TCP connection to be made to a host and port: its addresses are tried in turn. On the loop's thread.
+ * A TCP connection to be made to a host and port: its addresses are tried in turn. On the loop's
+ * thread.
  */
 #ifndef GB_DIAL_H
 #define GB_DIAL_H

@@ -64,18 +64,19 @@ typedef void (*gb_found_cb)(void *user, int status, const struct gb_place *place
 typedef void (*gb_published_cb)(void *user, int status, uint64_t revision,
                                 const struct gb_error *error);
 
-/* `names` are the next names in order; `last`: there are no more, and this was the last call. It may
-   be called several times. On failure once, with `last`. */
+/* `names` are the next names in order; `last`: there are no more, and this was the last call. It
+   may be called several times. On failure once, with `last`. */
 typedef void (*gb_listed_cb)(void *user, int status, const char *const *names, size_t count,
                              bool last, const struct gb_error *error);
 
-/* What a directory tells by itself. May be called at any time but inside a call of the directory. */
+/* What a directory tells by itself. May be called at any time but inside a call of the
+   directory. */
 struct gb_directory_events {
     void *user;
     /* The name means `revision` now (0: nothing any more): a copy of another one may go. */
     void (*changed)(void *user, const char *name, uint64_t revision);
-    /* The directory was lost, for the reason said, or is there again (NULL). For the log. What this
-       machine had published, and is withdrawn thereby, has to be published again: `forgot`. */
+    /* The directory was lost, for the reason said, or is there again (NULL). For the log. `forgot`:
+       this machine's objects are withdrawn thereby, and have to be published again. */
     void (*state)(void *user, const char *why, bool forgot);
 };
 

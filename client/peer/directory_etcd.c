@@ -6,7 +6,7 @@
 
 #include "client/peer/member.h"
 
-/* Transactions of one publish: after so many it has lost against somebody. */
+/* Transactions of one publish: after these it has lost against somebody. */
 #define PUBLISH_MOST 4
 
 enum kind { FIND, PUBLISH, LIST, WITHDRAW, COPIED };
@@ -234,7 +234,8 @@ static void finish_all(struct directory *directory, int status, const char *mess
     finish_ready(directory);
 }
 
-/* What a failed answer means to a request: the lease's end ends everything, else the request fails. */
+/* What a failed answer means to a request: the lease's end ends everything, else the request
+   fails. */
 static void op_failed(struct op *op, int code, const struct gb_error *error)
 {
     if (code == GPUBUF_E_NOT_FOUND) { /* no call but those with a lease is answered so */

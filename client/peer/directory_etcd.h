@@ -1,22 +1,23 @@
 /*
  * A directory in etcd. Below `root`:
  *
- *     nodes/NODE               {"host","port"}                        each under the lease of the node
- *     names/NAME               {"node","version","bytes","serial"}    that wrote it, so all of a node's
- *     copies/NAME@REVISION/NODE {"version"}                           keys end when the node does
+ *     nodes/NODE                 {"host","port"}
+ *     names/NAME                 {"node","version","bytes","serial"}
+ *     copies/NAME@REVISION/NODE  {"version"}
  *
- * A revision is the key's mod_revision, which only grows. Publishing is one transaction: the key must
- * be absent, or be the revision that is replaced. So of two nodes that publish one name, one wins in
- * etcd, and the other is told GPUBUF_E_STALE.
+ * Each key is under the lease of the node that wrote it, so all of a node's keys end with the node.
+ * A revision is the key's mod_revision, which only grows. Publishing is one transaction: the key
+ * must be absent, or be the revision that is replaced. So of two nodes that publish one name, one
+ * wins in etcd, and the other is told GPUBUF_E_STALE.
  *
  * A node renews its lease every 3 s of 10. If it could not for 8 s, by its own clock, it stops:
  * find, publish and list end with GB_UNAVAILABLE, what it had published is forgotten (its owner is
- * told so), and it joins again under a new lease. That lease is its epoch: a key of another lease is
- * never taken for one of its own. What is known stays known meanwhile: `knows` goes on.
+ * told so), and it joins again under a new lease. That lease is its epoch: a key of another lease
+ * is never taken for one of its own. Known names stay known meanwhile: `knows` goes on.
  *
  * Names are kept in memory by a watch, and listed anew at every epoch and where etcd has compacted
- * what the watch would have told. What is not in memory is asked for in etcd, so an object that was
- * published before `find` began is found. Memory: about 250 bytes a name.
+ * what the watch would have told. Names that are not in memory are asked for in etcd, so an object
+ * that was published before `find` began is found. Memory: about 250 bytes a name.
  */
 #ifndef GB_DIRECTORY_ETCD_H
 #define GB_DIRECTORY_ETCD_H
@@ -34,8 +35,8 @@ struct gb_directory_etcd_settings {
     struct gb_directory_events events;
 };
 
-/* Everything is copied. GPUBUF_E_INVALID: a setting, which the sentence names. etcd need not be there
-   yet. Ended by the directory's own close, which gives the lease back. */
+/* Everything is copied. GPUBUF_E_INVALID: a setting, which the sentence names. etcd need not be
+   there yet. Ended by the directory's own close, which gives the lease back. */
 int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_settings *settings,
                              struct gb_directory **out, struct gb_error *error);
 

@@ -1,7 +1,8 @@
 /*
- * A directory without one: the machines of a list, all of which are asked. It is for a few machines, 16
- * at most. The newest revision of a name that one node published counts; two nodes that have published
- * the same name are an error. The revision of an object is its version in the daemon of its origin.
+ * A directory without one: the machines of a list; all are asked. It is for a few
+ * machines, 16 at most. The newest revision of a name that one node published counts; two nodes
+ * that have published the same name are an error. The revision of an object is its version in the
+ * daemon of its origin.
  *
  * A machine that cannot be asked is passed over where another has the name. Else nobody can know.
  */

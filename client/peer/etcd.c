@@ -407,7 +407,8 @@ static bool any_line(struct gb_etcd *etcd)
     return false;
 }
 
-/* Runs the callbacks of what has come. They must not run inside libcurl, which forbids calls there. */
+/* Runs the callbacks of what has come. They must not run inside libcurl, which forbids calls
+   there. */
 static void drive(struct gb_etcd *etcd)
 {
     struct gb_etcd_call *call;

@@ -1,10 +1,10 @@
 /*
  * Requests to etcd, by its JSON gateway (/v3/ of etcd 3.4 and later) over libcurl, driven by libuv.
  *
- * A request goes to the endpoint that answered last. If that one refuses, is silent for `timeout_ms`
- * or has no leader, the request goes to the next, each endpoint once. So a request may be done twice:
- * its caller must be able to tell (directory_etcd.c does). Every request ends with one callback,
- * never before the call that made it returns.
+ * A request goes to the endpoint that answered last. If that one refuses, is silent for
+ * `timeout_ms` or has no leader, the request goes to the next, each endpoint once. So a request may
+ * be done twice: its caller must be able to tell (directory_etcd.c does). Every request ends with
+ * one callback, never before the call that made it returns.
  *
  * All of it runs on the loop's thread. A callback may make and cancel requests; it must not destroy
  * the client.
@@ -35,11 +35,12 @@ struct gb_etcd;
 struct gb_etcd_call;
 
 /*
- * An answer: `code` 0 and the whole value, whose text and tape live during the callback only; more may
- * be taken from `pool` for as long. Or a negative code, an absent value and error->message:
+ * An answer: `code` 0 and the whole value, whose text and tape live during the callback only; more
+ * may be taken from `pool` for as long. Or a negative code, an absent value and error->message:
  * GB_UNAVAILABLE, no endpoint answered, or etcd could not; GPUBUF_E_NOT_FOUND, there is no such
- * lease; GPUBUF_E_DENIED; GPUBUF_E_PROTOCOL, what came is no answer. A stream's callback runs for each line with code 0, and
- * once with another code, which ends it (GB_UNAVAILABLE also where etcd ended it in good order).
+ * lease; GPUBUF_E_DENIED; GPUBUF_E_PROTOCOL, what came is no answer. A stream's callback runs for
+ * each line with code 0, and once with another code, which ends it (GB_UNAVAILABLE also where etcd
+ * ended it in good order).
  */
 typedef void (*gb_etcd_cb)(void *user, int code, struct gb_json value, struct gb_pool *pool,
                            const struct gb_error *error);
@@ -59,8 +60,8 @@ struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, stru
 /* The same for a method that answers by line after line, without an end; at one endpoint only. */
 struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
                                     struct gb_writer *body, gb_etcd_cb callback, void *user);
-/* Ends a request whose last callback has not run; it will not. May be called in its callback. NULL is
-   ignored. */
+/* Ends a request whose last callback has not run; it will not. May be called in its callback. NULL
+   is ignored. */
 void gb_etcd_cancel(struct gb_etcd_call *call);
 
 /* The endpoint that requests go to now; for messages and to see that it has changed. */
@@ -75,8 +76,8 @@ void gb_etcd_write_bytes(struct gb_writer *writer, const char *name, const void 
 struct gb_json gb_etcd_member(struct gb_json object, const char *name);
 /* A 64-bit number as the gateway writes it: a string of digits, or nothing for 0. */
 uint64_t gb_etcd_number(struct gb_json value);
-/* The bytes of a base64 member, with a NUL behind, out of the pool; NULL if absent, wrong or memory is
-   out. */
+/* The bytes of a base64 member, with a NUL behind, out of the pool; NULL if absent, wrong or memory
+   is out. */
 char *gb_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * Names that are wanted here and are elsewhere: each is fetched once, however many wait. A fetch finds
- * the places (directory.h), opens the object at a few of them, makes an object of the same layout in
- * this machine's daemon, and fills it with chunks from all of them, several in flight (transfer.h).
- * When the sum of the whole is that of a source the object is sealed. Until then nobody sees it. A
- * source that fails is left; when none is left the directory is asked again, and at last the name is
- * declined with a sentence that names the machine.
+ * Names that are wanted here and are elsewhere: each is fetched once, however many wait. A fetch
+ * finds the places (directory.h), opens the object at a few of them, makes an object of the same
+ * layout in this machine's daemon, and fills it with chunks from all of them, several in flight
+ * (transfer.h). When the sum of the whole is that of a source the object is sealed. Until then
+ * nobody sees it. A source that fails is left; when none is left the directory is asked again, and
+ * at last the name is declined with a sentence that names the machine.
  *
  * Nothing that another machine tells is believed: a layout is read as the daemon reads one, and its
  * size compared with what was told, before memory is asked for.

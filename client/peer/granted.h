@@ -1,6 +1,6 @@
 /*
- * The answer to `open` (serve.h), checked: the layout is one that the daemon would take, and its buffers
- * have as many bytes as were told.
+ * The answer to `open` (serve.h), checked: the layout is one that the daemon would take, and its
+ * buffers have as many bytes as were told.
  */
 #ifndef GB_GRANTED_H
 #define GB_GRANTED_H

@@ -1,7 +1,7 @@
 /*
- * A lease that another machine has on an object here: its content, and the sums of its chunks as far
- * as they are known, which they are as soon as they were sent. A lease is counted, so that chunks that
- * are queued keep it when it is given back. On the loop's thread.
+ * A lease that another machine has on an object here: its content, and the sums of its chunks as
+ * far as they are known, which they are as soon as they were sent. A lease is counted, so that
+ * chunks that are queued keep it when it is given back. On the loop's thread.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -21,7 +21,8 @@ struct gb_lease {
     uint64_t next_sum; /* every chunk before it is summed */
 };
 
-/* Holds the object on its own. `described` is the layout that `stat` told. NULL: *error says why. */
+/* Holds the object on its own. `described` is the layout that `stat` told. NULL: *error says
+   why. */
 struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *described,
                               struct gb_error *error);
 struct gb_lease *gb_lease_use(struct gb_lease *lease);

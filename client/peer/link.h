@@ -1,11 +1,12 @@
 /*
- * One connection between two machines' peers: TLS over TCP, and frames in it (outbox.h). The head of a
- * frame is checked before a byte of memory is made for what follows: control is as long as a line of
- * the daemon's protocol at most, and data goes where the link's owner says that it awaits it.
+ * One connection between two machines' peers: TLS over TCP, and frames in it (outbox.h). The head
+ * of a frame is checked before a byte of memory is made for what follows: control is as long as a
+ * line of the daemon's protocol at most, and data goes where the link's owner says that it awaits
+ * it.
  *
  * A link ends by gb_link_close, or by itself: then `closed` is called once, and the link is no more
- * after that. No event is called before the function that made the link has returned, and none after
- * gb_link_close. On the loop's thread.
+ * after that. No event is called before the function that made the link has returned, and none
+ * after gb_link_close. On the loop's thread.
  */
 #ifndef GB_LINK_H
 #define GB_LINK_H
@@ -17,7 +18,7 @@
 
 struct gb_link;
 
-/* Where a chunk is put in: so many bytes are awaited. memory NULL: nobody awaits it, and the link
+/* Where a chunk is put in: `bytes` are awaited. memory NULL: nobody awaits it, and the link
    ends. */
 struct gb_room {
     void *memory;

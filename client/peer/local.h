@@ -1,6 +1,6 @@
 /*
- * This machine's daemon, on the loop: the client of libgpubuf is polled there, and its callbacks run
- * there. It connects anew by itself as long as it takes.
+ * This machine's daemon, on the loop: the client of libgpubuf is polled there, and its callbacks
+ * run there. It connects anew by itself as long as it takes.
  */
 #ifndef GB_LOCAL_H
 #define GB_LOCAL_H

@@ -151,8 +151,8 @@ static int provide(struct peer *peer, struct gb_error *error)
 
 /* ---- the directory ---- */
 
-/* Where the machine that published a name is no more, copies stay: they are only old. Where it is, the
-   name was withdrawn, and is no more here either. */
+/* Where the machine that published a name is no more, copies stay: they are only old. Where it is,
+   the name was withdrawn, and is no more here either. */
 static void on_changed(void *user, const char *name, uint64_t revision)
 {
     struct peer *peer = user;
@@ -295,8 +295,8 @@ static void stop(struct peer *peer)
         gb_serve_close(peer->serve);
     if (peer->remotes)
         gb_remotes_close(peer->remotes);
-    if (options->etcd_count &&
-        peer->directory) { /* its handles would keep the loop going; no request to it is left waiting */
+    /* Its handles would keep the loop going; no request to it is left waiting. */
+    if (options->etcd_count && peer->directory) {
         peer->directory->methods->close(peer->directory);
         gb_publisher_free(peer->publisher);
         peer->directory = NULL;

@@ -7,8 +7,8 @@
  *     GB_LISTING and GB_IN → GB_OUT: the lease could not be renewed in time, or has ended
  *     GB_IN → GB_LISTING: etcd has compacted what the watch would have told
  *
- * One thread, the loop's. The members of the struct are for directory_etcd.c to read; it writes none
- * but the view's entries.
+ * One thread, the loop's. The members of the struct are for directory_etcd.c to read; it writes
+ * none but the view's entries.
  */
 #ifndef GB_PEER_MEMBER_H
 #define GB_PEER_MEMBER_H
@@ -25,7 +25,8 @@ struct gb_member_events {
     void *user;
     void (*joined)(void *user);            /* the state is GB_IN */
     void (*left)(void *user, bool forgot); /* it is no more, or again; why: member->why.
-                                                            `forgot`: what was under the lease goes */
+                                                            `forgot`: what was under the lease
+                                                            goes */
     void (*changed)(void *user, struct gb_entry *entry); /* an entry's revision */
     void (*ticked)(void *user);                          /* now and then while it is GB_IN */
     void (*closed)(void *user);                          /* after gb_member_close: free it */
@@ -54,7 +55,8 @@ struct gb_member {
     uint64_t listed;        /* the revision that is being listed; 0: the one of the first page */
 };
 
-/* Fills in a zeroed struct whose etcd, events, texts, port and ttl_ms are set, and begins to join. */
+/* Fills in a zeroed struct whose etcd, events, texts, port and ttl_ms are set, and begins to
+   join. */
 void gb_member_begin(struct gb_member *member, uv_loop_t *loop);
 /* Gives the lease back, if etcd answers soon; events.closed runs when all handles are closed. */
 void gb_member_close(struct gb_member *member);
@@ -68,7 +70,8 @@ void gb_member_leave(struct gb_member *member, const char *format, ...)
 /* Takes a key in, with its whole name, that etcd had at `revision`. */
 void gb_member_take(struct gb_member *member, const char *key, const char *value,
                     size_t value_length, uint64_t revision, uint64_t lease);
-/* The same of what etcd calls a KeyValue, unless the watch has told as much; `gone`: it was deleted. */
+/* The same of what etcd calls a KeyValue, unless the watch has told as much; `gone`: it was
+   deleted. */
 void gb_member_take_kv(struct gb_member *member, struct gb_json kv, bool gone,
                        struct gb_pool *pool);
 

@@ -4,7 +4,8 @@
  *     4 bytes length of what follows, 1 kind, 3 zero, 8 request, 8 sum
  *
  * all little-endian, and what follows: kind 'c' is control, JSON, with sum 0; kind 'd' is data, one
- * chunk, with its XXH3. Data is asked for when its turn comes, so that what is queued takes no memory.
+ * chunk, with its XXH3. Data is asked for when its turn comes, so that what is queued takes no
+ * memory.
  *
  * On the loop's thread.
  */
@@ -28,9 +29,9 @@ struct gb_head {
 /* False: a byte that must be 0 is not. */
 bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head);
 
-/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`, or in
-   `buffer`, of GB_CHUNK bytes and 8 more. Where it fails, the sentence is sent in the chunk's place.
-   `done` is called once, sent or not. */
+/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`, or
+   in `buffer`, of GB_CHUNK bytes and 8 more. Where it fails, the sentence is sent in the chunk's
+   place. `done` is called once, sent or not. */
 struct gb_source {
     int (*fill)(const struct gb_source *source, void *buffer, const void **bytes, size_t *length,
                 uint64_t *sum, struct gb_error *error);
@@ -53,7 +54,7 @@ bool gb_outbox_chunk(struct gb_outbox *box, uint64_t request, const struct gb_so
 /* {"error":{"kind","message"}} */
 bool gb_outbox_error(struct gb_outbox *box, uint64_t request, const struct gb_error *error);
 
-/* What is to be sent next, of a box that is not empty; and that so much of it was. */
+/* The bytes to be sent next, of a box that is not empty; and that `count` of them were. */
 bool gb_outbox_next(struct gb_outbox *box, const void **bytes, size_t *length);
 void gb_outbox_sent(struct gb_outbox *box, size_t count);
 

@@ -1,9 +1,9 @@
 /*
  * What this machine's daemon has that other machines may have (described.h) is published in the
- * directory, and withdrawn when it goes. A publisher watches the daemon. It publishes an object once,
- * and again under a new epoch, when the directory says that it forgot. A name that another machine has
- * is left to it: the object stays this machine's own, until a newer version is sealed, which is
- * offered anew. While the directory is not there it tries again every second.
+ * directory, and withdrawn when it goes. A publisher watches the daemon. It publishes an object
+ * once, and again under a new epoch, when the directory says that it forgot. A name that another
+ * machine has is left to it: the object stays this machine's own, until a newer version is sealed,
+ * which is offered anew. While the directory is not there it tries again every second.
  *
  * On the loop's thread.
  */
@@ -27,8 +27,8 @@ struct gb_publish_options {
     void *user;
 };
 
-/* All that the options point to outlives it, but for the directory, which is closed before. It waits
-   for the daemon's answer to `watch`. */
+/* All that the options point to outlives it, but for the directory, which is closed before. It
+   waits for the daemon's answer to `watch`. */
 int gb_publisher_new(const struct gb_publish_options *options, struct gb_publisher **out,
                      struct gb_error *error);
 /* Withdraws nothing: names go with the lease. Its handle is closed some turns later. */

@@ -1,13 +1,13 @@
 /*
- * Answers other machines: a listener, and a session for each that has connected. A session's end ends
- * its leases. What each may have at a time is bounded: connections of a node, leases, requests. Chunks
- * are sent from where the objects lie, so what is in flight takes a buffer for each session at most.
+ * Answers other machines: a listener, and a session for each that has connected. A session's end
+ * ends its leases. Limits bound each: connections of a node, leases, requests. Chunks are sent from
+ * where the objects lie, so data in flight takes at most one buffer for each session.
  *
- *     → {"method":"find","name"}              ← {"origin","revision","version","bytes"}
- *     → {"method":"open","name","version"}    ← {"lease","content","mode","device","label"?,"layout"}
- *     → {"method":"read","lease","chunk"}     ← data
- *     → {"method":"sum","lease"}              ← {"sum":"16 hexadecimal digits"}
- *     → {"method":"release","lease"}          (no answer)
+ *     → {"method":"find","name"}            ← {"origin","revision","version","bytes"}
+ *     → {"method":"open","name","version"}  ← {"lease","content","mode","device","label"?,"layout"}
+ *     → {"method":"read","lease","chunk"}   ← data
+ *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
+ *     → {"method":"release","lease"}        (no answer)
  *     or ← {"error":{"kind","message"}}
  *
  * On the loop's thread.

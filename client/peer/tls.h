@@ -1,8 +1,8 @@
 /*
  * TLS 1.3 with certificates on both sides. A machine's certificate is signed by the cluster's
- * authority, and the first DNS name in it (subjectAltName) is the node's name. Nothing older than TLS
- * 1.3 is spoken, and no certificate of any other authority is believed: not those that the system
- * knows either. The protocol's version is in the handshake (ALPN).
+ * authority, and the first DNS name in it (subjectAltName) is the node's name. Nothing older than
+ * TLS 1.3 is spoken, and no certificate of any other authority is believed: not those that the
+ * system knows either. The protocol's version is in the handshake (ALPN).
  *
  * On the loop's thread.
  */

@@ -1,6 +1,7 @@
 /*
- * The chunks of one object on their way: which are to come, which were asked for, and of whom. Each
- * source has a few in flight, and takes the next one when one has come: so a fast one brings more.
+ * The chunks of one object on their way: which are to come, which were asked for, and from which
+ * source. Each source has a few in flight, and takes the next one when one has come: so a fast one
+ * brings more.
  *
  * A transfer is ended by its owner when nothing is in flight (gb_transfer_idle), since chunks go to
  * the object's memory directly. On the loop's thread.

@@ -222,7 +222,7 @@ static int copy_add(struct gb_entry *entry, struct gb_view_node *node)
     return 0;
 }
 
-/* `place`: "NAME@REVISION/NODE", of which a name may have '@' and '/' too. */
+/* `place`: "NAME@REVISION/NODE"; a name may have '@' and '/' too. */
 static int take_copy(struct gb_view *view, char *place, const struct value *value)
 {
     char *slash = strrchr(place, '/'), *at;

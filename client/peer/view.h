@@ -56,13 +56,14 @@ struct gb_view_key {
     uint64_t revision, lease;
 };
 
-/* Takes a key in, unless the entry is newer. *changed is the entry of a name whose revision is another
-   now, else NULL; look at it, then hand it to gb_view_tidy. GPUBUF_E_NO_MEMORY. */
+/* Takes a key in, unless the entry is newer. *changed is the entry of a name whose revision is
+   another now, else NULL; look at it, then hand it to gb_view_tidy. GPUBUF_E_NO_MEMORY. */
 int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_entry **changed);
 
 /* Begins a listing: what is taken in until gb_view_listed belongs to it. */
 void gb_view_list(struct gb_view *view);
-/* Ends a listing: what it has not told is gone, nodes first. `each` is called for a name that lost its revision. */
+/* Ends a listing: what it has not told is gone, nodes first. `each` is called for a name that lost
+   its revision. */
 void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_entry *entry),
                     void *user);
 

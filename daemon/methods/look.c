@@ -12,8 +12,8 @@ static const struct gb_field page_fields[] = {
     GB_FIELD(struct page_params, cursor, GB_FIELD_UINT, 0, 0, 0),
 };
 
-/* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. What a
-   session provides may be long. */
+/* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. The
+   prefixes of a session may be long. */
 #define PAGE_ROOM (2 * GB_LONG_BYTES)
 
 struct page {

@@ -193,8 +193,8 @@ static void write_no_room(struct gb_call *call, struct gb_writer *list)
     write_entry_error(call, list);
 }
 
-/* The i-th entry: a lease and its object, or why not. `left` names come after it. False if the message
-   has no room for it. */
+/* The i-th entry: a lease and its object, or why not. `left` names come after it. False if the
+   message has no room for it. */
 static bool open_entry(struct gb_call *call, const struct open_params *params,
                        const struct gb_string *name, size_t i, bool all, size_t left,
                        struct gb_segments *segments)

@@ -15,7 +15,8 @@ void gb_providers_init(struct gb_providers *providers)
     gb_list_init(&providers->prefixes);
     gb_list_init(&providers->to_ask);
     gb_list_init(&providers->nobodys);
-    /* A later daemon begins with higher numbers: a late answer to this one meets no request of it. */
+    /* A later daemon begins with higher numbers: a late answer to this one meets no request of
+       it. */
     providers->last_request = (uint64_t)gb_wall_ms() << 10;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Providers: sessions that make names which others wait for. A session says which prefixes it provides;
- * the daemon tells it once of each absent name below one of them that another session waits for
- * (`wanted`), and tells it, too, when that is over (`unwanted`).
+ * Providers: sessions that make names which others wait for. A session says which prefixes it
+ * provides; the daemon tells it once of each absent name below one of them that another session
+ * waits for (`wanted`), and tells it, too, when that is over (`unwanted`).
  *
  * A name that is waited for (missing.h) is in one of these lists, by its `turn`:
  *

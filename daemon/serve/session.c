@@ -62,8 +62,9 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     queue(session);
 }
 
-/* Room to write is waited for with output, and also without where something goes on only when there is
-   room: telling a watch what exists, or a provider what is wanted, or serving lines that were kept. */
+/* Room to write is waited for with output, and also without where something goes on only when there
+   is room: telling a watch what exists, or a provider what is wanted, or serving lines that were
+   kept. */
 static void poll_for(struct gb_session *session)
 {
     bool waits = !gb_list_linked(&session->flight.grounded) &&

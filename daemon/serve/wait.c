@@ -314,7 +314,8 @@ void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
     }
 }
 
-/* Those who wait for a name that has come, or was declined. Each is tried once for all its names. */
+/* Those who wait for a name that has come, or was declined. Each is tried once for all its
+   names. */
 static void wake_some(struct gb_server *server, uint64_t until)
 {
     struct gb_wait *wait;

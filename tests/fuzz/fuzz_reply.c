@@ -199,7 +199,7 @@ static const char *const names[] = {"p", "q", "r/s"};
 static const struct gpubuf_open_options waits = {.size = sizeof(waits), .wait_ms = 1000};
 static const struct gpubuf_open_options version = {.size = sizeof(version), .version = 2};
 
-/* An open. What it has found at hand is what the page says is current. */
+/* An open. An object found at hand is one that the page says is current. */
 static void open_one(const struct gpubuf_open_options *options)
 {
     struct gpubuf_object *object = NULL;

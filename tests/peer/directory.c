@@ -1,6 +1,6 @@
 /*
- * A directory in etcd on a pipe, for tests: reads commands from stdin, a line each, and tells on stdout
- * what comes of them and what the directory says by itself, in JSON, a line each.
+ * A directory in etcd on a pipe, for tests: reads commands from stdin, a line each, and tells on
+ * stdout what comes of them and what the directory says by itself, in JSON, a line each.
  *
  *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT]
  *               [--ca FILE --certificate FILE --key FILE]

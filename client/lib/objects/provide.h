@@ -1,4 +1,5 @@
-/* What a client provides: from the daemon's `wanted` to the program's callback. With the lock held. */
+/* What a client provides: from the daemon's `wanted` to the program's callback. With the lock
+   held. */
 #ifndef GB_LIB_PROVIDE_H
 #define GB_LIB_PROVIDE_H
 

@@ -25,8 +25,9 @@ export interface ConnectOptions {
   /** Connect when the first request is made, or `connect()` is called: connect() resolves at once. Default false. */
   lazyConnect?: boolean
   /**
-   * When to try again after attempt `times` to connect has failed, from 1 on: in so many milliseconds; null: give up.
-   * It takes the place of the tries that `timeout` bounds, and is asked about the first connection too.
+   * When to try again after attempt `times` to connect has failed, from 1 on: in that many
+   * milliseconds; null: give up. It takes the place of the tries that `timeout` bounds, and is
+   * asked about the first connection too.
    */
   retryStrategy?: (times: number, error: GpubufError) => number | null | undefined | void
   /** Show copies instead of shared memory, in all objects. Default false. */

@@ -1,4 +1,5 @@
-/* The arrays of a bundle. Its manifest is read when it is first asked for, and kept until the release. */
+/* The arrays of a bundle. Its manifest is read when it is first asked for, and kept until the
+   release. */
 #ifndef GB_NODE_BUNDLE_H
 #define GB_NODE_BUNDLE_H
 

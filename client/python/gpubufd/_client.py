@@ -532,8 +532,9 @@ class Client(_core.Client):
 
         `load` gets the name, a str that has `uid` and `gid` of whoever asked, and returns what put() takes, which is
         published with `options`, those of put(); None: it has published the name itself. Any get() or get_many()
-        with a timeout asks for it, once, however many wait. What `load` raises ends their waiting with its sentence:
-        NotFound where it is a LookupError or a FileNotFoundError, else Unavailable; the next get() asks again.
+        with a timeout asks for it, once, however many wait. An exception of `load` ends their waiting with its
+        sentence: NotFound where it is a LookupError or a FileNotFoundError, else Unavailable; the next get() asks
+        again.
 
         It runs in `threads` threads, over a connection of its own, so that this client's get() may ask for names, too.
         The Provider's close(), the end of a `with`, or the client's close() ends it; until then it outlives restarts of

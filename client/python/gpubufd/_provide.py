@@ -33,7 +33,7 @@ class Wanted(str):
 
 
 def refusal(error: BaseException) -> Tuple[int, str]:
-    """What those who wait are told of what a loader raised: the kind of error, and a sentence."""
+    """A loader's exception as waiting clients are told of it: the kind of error, and a sentence."""
     told = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, (LookupError, FileNotFoundError)):
         return NOT_FOUND, told or type(error).__name__
@@ -48,7 +48,7 @@ class Book:
         self._making: Dict[str, Wanted] = {}
 
     def ask(self, name: str, request: int, uid: int, gid: int) -> Optional[Wanted]:
-        """What is to be made now; None: it is being made, and this request has the same outcome."""
+        """The request to be made now; None: it is being made, and this request has the same outcome."""
         with self._lock:
             wanted = self._making.get(name)
             if wanted is not None:
@@ -250,7 +250,7 @@ class _Work:
 
 
 class Provider:
-    """What Client.provide() gives: close(), or the end of a `with`, ends it. It ends with the client, too."""
+    """The result of Client.provide(): close(), or the end of a `with`, ends it. It ends with the client, too."""
 
     def __init__(
         self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, options: Dict[str, Any]

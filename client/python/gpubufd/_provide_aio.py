@@ -11,7 +11,7 @@ from ._provide import PAUSE, Book, Wanted, refusal
 
 
 class Provider:
-    """What aio.Client.provide() gives: close(), aclose() or the end of an `async with` ends it.
+    """The result of aio.Client.provide(): close(), aclose() or the end of an `async with` ends it.
 
     It has a connection of its own, which it closes.
     """

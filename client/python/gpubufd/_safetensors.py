@@ -44,7 +44,7 @@ class Slice:
 
 
 class SafeOpen:
-    """A bundle, of which single tensors are taken by the methods of the safetensors package's safe_open."""
+    """A bundle; single tensors are taken by the methods of the safetensors package's safe_open."""
 
     _frameworks: Tuple[str, ...] = ()
 

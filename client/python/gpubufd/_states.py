@@ -1,4 +1,4 @@
-"""What state dicts and trees have beside their tensors: facts that are compared, and tensors with two names.
+"""State dicts and trees, beside their tensors: facts that are compared, and tensors with two names.
 
 Facts are the bundle's metadata, strings by string. A value that is no string is kept as JSON.
 """
@@ -15,7 +15,7 @@ SHOWN = 5  # fields that a Mismatch tells in its sentence
 
 
 class Mismatch(ValueError):
-    """What was published is not what was expected.
+    """The published object is not the expected one.
 
     `fields`: by the name of each fact or tensor that differs, (what was expected, what there is, as text); None: it
     is not there.
@@ -77,7 +77,7 @@ def metadata_of(values: Optional[Mapping[str, Any]], others: Mapping[str, str]) 
 
 
 def further_names(bundle: Bundle) -> List[Tuple[str, str]]:
-    """(name, the tensor's own name) of tensors with several. What says nonsense there, says nothing."""
+    """(name, the tensor's own name) of tensors with several. Nonsense there is ignored."""
     try:
         found = json.loads(bundle.metadata.get(TIED, "{}"))
     except ValueError:

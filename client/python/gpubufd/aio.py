@@ -354,7 +354,7 @@ class Client:
     ) -> Provider:
         """Makes names that begin with `prefix` when somebody waits for them; see gpubufd.Client.provide.
 
-        `load` is a coroutine function, of which at most `tasks` run at a time.
+        `load` is a coroutine function; at most `tasks` of it run at a time.
         """
         _provide.check(load, tasks, Client.put, options)
         own = Client(_client.Client(**self._client._connecting), self._loop)

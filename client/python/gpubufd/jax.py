@@ -31,7 +31,7 @@ ALIGNMENT = 16  # bytes, of what XLA's kernels take
 
 
 def _name_of(path: Any) -> str:
-    """What a leaf is called: "layers/0/kernel"."""
+    """The name of a leaf: "layers/0/kernel"."""
     parts = []
     for key in path:
         for attribute in ("key", "name", "idx"):  # of a dict, of a class, of a sequence
@@ -225,7 +225,7 @@ def save_file(
 
 
 class safe_open(SafeOpen):  # the name is that of the package's
-    """A safetensors file, mapped as by load_file(), of which single tensors are taken as JAX arrays."""
+    """A safetensors file, mapped as by load_file(), to take single tensors of it as JAX arrays."""
 
     _frameworks = ("flax", "jax")
 

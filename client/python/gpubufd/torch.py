@@ -319,7 +319,7 @@ def save_file(
 
 
 class safe_open(SafeOpen):  # the name is that of the package's
-    """A safetensors file, mapped as by load_file(), of which single tensors are taken:
+    """A safetensors file, mapped as by load_file(), to take single tensors of it:
 
         with safe_open("model.safetensors", framework="pt", device="cuda:0") as f:
             for name in f.keys():
