@@ -1,5 +1,5 @@
-"""README.md: its session on the command line is played, its C program compiled and run, and what it
-and the documents link to is there."""
+"""README.md: its session on the command line is played, its C program compiled and run. Of all documents the
+links lead somewhere, and the commands that they show are there, with their options."""
 
 import itertools
 import os
@@ -70,8 +70,11 @@ def test_example_that_publishes(daemon):
     run(daemon, [str(BUILD / "bin/gpubufctl"), "rm", "weather"])
 
 
-@pytest.mark.parametrize("path", sorted(
-    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]))
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in [
+    *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("client/*/README.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
 def test_links(path):
     text = (ROOT / path).read_text()
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
@@ -85,6 +88,60 @@ def test_links(path):
             slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
                      for heading in headings]
             assert anchor in slugs, target
+
+
+def shown(text):
+    """The words of each command in a document's blocks for a shell, and in its inline code."""
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.M | re.S)
+    lines = [line for block in blocks for line in re.sub(r"\\\\\n", " ", block).splitlines()]
+    lines += re.findall(r"`((?:gpubufctl|gpubufd|gpubufd-gateway|make|scripts/[a-z-]+) [^`]*)`",
+                        re.sub(r"```.*?```", "", text, flags=re.S))
+    for line in lines:
+        for part in re.split(r"\|\|?|&&?|;|\$\(|(?:^|\s)#\s.*", line.removeprefix("$ ").removeprefix("# ")):
+            words = [word.strip("()\"'") for word in (part or "").split()]
+            while words and (re.match(r"[A-Z_]+=", words[0]) or words[0] in ("sudo", "nice", "exec", "ExecStart=")):
+                words.pop(0)
+            if words:
+                yield words
+
+
+def options_of(*command):
+    done = subprocess.run([BUILD / "bin" / command[0], *command[1:], "--help"], text=True, capture_output=True,
+                          check=False)
+    assert done.returncode == 0, (command, done.stderr)
+    return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
+
+
+def test_commands_are_found():
+    """The next test looks at something."""
+    programs = [words[0] for words in shown((ROOT / "docs/OPERATIONS.md").read_text())]
+    assert programs.count("gpubufctl") > 10 and programs.count("gpubufd") > 3
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path != "CHANGELOG.md"])  # it has what went, too
+def test_commands(path):
+    """As far as a look at the words can tell: programs' commands and options, make's targets, files of ours."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][a-z-]*(?: [a-z][a-z-]*)*):", makefile, re.M))
+    targets = {word for line in targets for word in line.split()}
+    general = subprocess.run([BUILD / "bin/gpubufctl", "--help"], text=True, capture_output=True, check=True).stdout
+    commands = set(re.findall(r"^  ([a-z]+)(?: |$)", general, re.M))
+    for program, *words in shown((ROOT / path).read_text()):
+        program = program.removeprefix("build/bin/").removeprefix("./")
+        given = {word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z-]*(=.*)?", word)}
+        if program == "gpubufctl":
+            (command, *_) = [word for word in words if not word.startswith("-")] or [None]
+            if command and re.fullmatch("[a-z]+", command):
+                assert command in commands, (path, words)
+                assert given <= options_of("gpubufctl", command), (path, words)
+        elif program in ("gpubufd", "gpubufd-gateway"):
+            assert given <= options_of(program), (path, words)
+        elif program == "make":
+            for word in words:
+                if re.fullmatch("[a-z][a-z-]*", word):
+                    assert word in targets, (path, words)
+        elif re.match("(scripts|tests|examples|client)/", program):
+            assert (ROOT / program).exists(), (path, program)
 
 
 def test_decisions():
