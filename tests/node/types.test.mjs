@@ -65,6 +65,8 @@ export async function more (client: Client, signal: AbortSignal): Promise<number
   await lazy.connect()
   const bundle = await lazy.open<Bundle>('b')
   for (const [name, array] of bundle) bundle.tensors.get(name)?.shape.concat(array.shape, bundle.get(name).shape)
+  const provider = await client.provide('p/', async (name, { uid, signal }) => signal.aborted ? undefined : [name, String(uid)], { evict: 'drop', scope: 'cluster' })
+  await provider.close()
   const filled = await client.create('f', { kind: 'bytes', bytes: 1 })
   await filled.seal({ label: bundle.metadata.get('step'), keep: 2 })
   for await (const event of client.watch('p/', { signal })) {
@@ -87,6 +89,7 @@ const BAD = [
   "import { connect } from 'gpubufd'; (await connect()).create('a', { kind: 'bytes' })",
   "import { connect } from 'gpubufd'; connect({ retryStrategy: 5 })",
   "import { connect } from 'gpubufd'; connect({ lazyConnect: 'yes' })",
+  "import { connect } from 'gpubufd'; (await connect()).provide('p/', () => 7)",
   "import { connect, type Bundle } from 'gpubufd'; (await (await connect()).open<Bundle>('b')).get(1)",
   "import { NotFoundError } from 'gpubufd'; const kind: number = new NotFoundError('').kind"
 ]

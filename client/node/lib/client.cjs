@@ -10,17 +10,20 @@ const { makeObject, fill, SharedObject } = require('./objects.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
 const { dtypeOf, DATA, OFFSETS } = require('./dtypes.cjs')
+const { Provider } = require('./provide.cjs')
 const { Watch } = require('./watch.cjs')
 
 const KEY = Symbol('gpubufd')
 const NAMES = 64 // to delete in one request, at most: the protocol's limit
 const EVICT = { spill: 1, drop: 2, keep: 3 }
+const SCOPE = { local: 0, cluster: 1 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3, bundle: 4 }
+const CONCURRENCY = 16 // loads of a provider at a time
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
 const DAY_MS = 86_400_000
 const REQUEST = ['signal']
-const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'label', 'keep', 'timeout',
+const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'label', 'keep', 'scope', 'timeout',
   'signal']
 const PUT = [...CREATE, 'as', 'shape', 'dtype']
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
@@ -60,16 +63,18 @@ function modeOf (mode) {
 }
 
 function createOptions (options) {
-  const { device, share, replace = false, final = false, evict } = options
+  const { device, share, replace = false, final = false, evict, scope = 'local' } = options
   if (device !== undefined) text(device, 'device')
   if (share !== undefined) text(share, 'share')
   if (typeof replace !== 'boolean') throw new TypeError('replace is not true or false')
   if (typeof final !== 'boolean') throw new TypeError('final is not true or false')
   if (evict !== undefined && !(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
+  if (!(scope in SCOPE)) throw new TypeError('scope is not "local" or "cluster"')
   if (options.label !== undefined) text(options.label, 'label')
   return {
     device, share, replace, final, mode: modeOf(options.mode), label: options.label, keep: number(options.keep, 'keep'),
     evict: evict === undefined ? 0 : EVICT[evict],
+    scope: SCOPE[scope],
     ttl: number(options.ttl, 'ttl'), timeout: wait(options.timeout)
   }
 }
@@ -86,7 +91,8 @@ class Client extends EventEmitter {
   #lost // why the connection ended
   #connecting
   #options
-  #watches = new Set()
+  #watches = new Set() // and providers of its own
+  #providers = new Set() // each with a client of its own
   #wake // ends a pause between two attempts to connect
   instance = '' // until it has connected
 
@@ -256,6 +262,7 @@ class Client extends EventEmitter {
     pending.delete(this.#lostId)
     if (slot >= 0) native.close(slot)
     this.#tell('close')
+    for (const provider of this.#providers) provider.close()
     for (const watch of [...this.#watches]) watch._lost(undefined)
   }
 
@@ -513,6 +520,34 @@ class Client extends EventEmitter {
     }
     collect(object, writes, children)
     await fill(this, object.device, parts, signal)
+  }
+
+  /**
+   * Makes names that begin with `prefix` when somebody waits for them and they are not there. `load(name,
+   * { uid, gid, signal })` gives, or resolves with, what put() takes, which is published with the `options` of
+   * put(); undefined: it has published the name itself. It is asked once for a name, however many wait; `signal`
+   * is aborted when nobody waits any more. What it throws ends their waiting: a NotFoundError, or a system
+   * error ENOENT, as NotFoundError, all else as UnavailableError. Resolves with a Provider, which close() ends.
+   */
+  async provide (prefix, load, options) {
+    text(prefix, 'the prefix')
+    if (typeof load !== 'function') throw new TypeError('load is not a function')
+    const { concurrency = CONCURRENCY, ...rest } =
+      optionsOf(options, [...PUT.filter(name => name !== 'signal'), 'concurrency'])
+    if (number(concurrency, 'concurrency') < 1) throw new RangeError('concurrency is not 1 or more')
+    createOptions(rest)
+    const own = new Client(KEY, this.#options)
+    const provider = new Provider(own, prefix, load, { concurrency, all: own.#watches, options: rest })
+    try {
+      if (this.#closed) return this._slot
+      await provider._begin()
+    } catch (error) {
+      await provider.close()
+      throw error
+    }
+    for (const one of this.#providers) if (one.closed) this.#providers.delete(one)
+    this.#providers.add(provider)
+    return provider
   }
 
   // ---- events ----

@@ -71,6 +71,8 @@ export interface CreateOptions extends RequestOptions {
   label?: string
   /** How many older versions of the name can still be opened, 0 to 8. Others go with their last reader. */
   keep?: number
+  /** Whether other machines are to know it, by gpubufd-peer. Default 'local'. */
+  scope?: 'local' | 'cluster'
   /** Milliseconds to wait for memory, a day at most. */
   timeout?: number
 }
@@ -135,6 +137,8 @@ export interface ObjectInfo {
   /** The kernel lets nobody write its memory any more. */
   final?: true
   ttl_ms: number
+  /** Absent: other machines are not to know it. */
+  scope?: 'cluster'
   evict: 'spill' | 'drop' | 'keep'
   /** What becomes of it when memory is short and nobody holds it. */
   when_short: 'spills' | 'stays' | 'drops'
@@ -339,6 +343,31 @@ export class Table extends SharedObject {
   toHost (options?: RequestOptions): Promise<arrow.Table>
 }
 
+export interface WantedBy {
+  /** Of whoever asked first. */
+  uid: number
+  gid: number
+  /** Aborted when nobody waits for the name any more. */
+  signal: AbortSignal
+}
+
+/** Gives what put() takes; undefined: it has published the name itself. */
+export type Load = (name: string, by: WantedBy) => Publishable | undefined | Promise<Publishable | undefined>
+
+export interface ProvideOptions extends Omit<PutOptions, 'signal'> {
+  /** How many are loaded at a time. Default 16. */
+  concurrency?: number
+}
+
+/** Makes what is waited for, until close(). */
+export interface Provider {
+  readonly prefix: string
+  readonly closed: boolean
+  /** Resolves when what is being loaded has ended, whose signals are aborted. */
+  close (): Promise<void>
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
 export interface Watch extends AsyncIterableIterator<WatchEvent> {
   return (): Promise<IteratorResult<WatchEvent>>
   [Symbol.asyncDispose] (): Promise<void>
@@ -406,6 +435,8 @@ export class Client extends EventEmitter {
   stats (options?: RequestOptions): Promise<Record<string, unknown>>
   call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
   watch (prefix?: string, options?: WatchOptions): Watch
+  /** Makes names that begin with `prefix` when somebody waits for them and they are not there. */
+  provide (prefix: string, load: Load, options?: ProvideOptions): Promise<Provider>
 }
 
 /** What the channels `gpubufd:request:start` and `:end` of node:diagnostics_channel tell: one message for both. */
@@ -449,6 +480,8 @@ export class StaleError extends GpubufError {}
 export class LimitError extends GpubufError {}
 export class DeviceError extends GpubufError {}
 export class UnsupportedError extends GpubufError {}
+/** What a provider cannot make now. */
+export class UnavailableError extends GpubufError {}
 export class NoMemoryError extends GpubufError {}
 export class ConnectError extends GpubufError {}
 export class ClosedError extends GpubufError {}

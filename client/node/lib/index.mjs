@@ -10,7 +10,7 @@ export const {
   connect, Client, SharedObject, Bytes, NDArray, Column, Table, Bundle, setArrow, version, GpubufError,
   ParseError, RequestError, MethodError, InvalidError, InternalError,
   NotFoundError, ExistsError, NoSpaceError, DeniedError, BusyError,
-  TimeoutError, StaleError, LimitError, DeviceError, UnsupportedError,
+  TimeoutError, StaleError, LimitError, DeviceError, UnsupportedError, UnavailableError,
   NoMemoryError, ConnectError, ClosedError, ProtocolError, AgainError,
   ForkedError, SystemError, CanceledError
 } = main

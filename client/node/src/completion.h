@@ -11,6 +11,7 @@ enum gb_done {
     GB_DONE_MANY,   /* an array of index * 4 + kind, or negative codes */
     GB_DONE_TEXT,   /* a string */
     GB_DONE_EVENT,  /* of a watch: [kind, object or null] */
+    GB_DONE_WANTED, /* of a provider. value: the request; [name or null, uid, gid] */
     GB_DONE_LOST,   /* a client's connection has ended */
     GB_DONE_CLIENT, /* value: a client's index; its instance. Again: it has connected anew */
     GB_DONE_BUFFER, /* an ArrayBuffer, of `block` if that is not NULL */
@@ -27,6 +28,7 @@ struct gb_completion {
     size_t count;
     char *text; /* owned: the sentence of a failure, a result, an event's kind */
     struct gpubuf_info *info;
+    uint32_t uid, gid;       /* WANTED */
     napi_ref reference;      /* BUFFER */
     struct gb_pinned *block; /* BUFFER: owned */
 };

@@ -169,7 +169,7 @@ static bool read_create_options(struct reading *reading, napi_value object,
                                 struct gpubuf_create_options *options)
 {
     napi_env env = reading->env;
-    uint64_t mode = 0, ttl = 0, wait = 0, evict = 0, keep = 0;
+    uint64_t mode = 0, ttl = 0, wait = 0, evict = 0, keep = 0, scope = 0;
     *options = (struct gpubuf_create_options){.size = sizeof(*options)};
     if (gb_is_absent(env, object))
         return true;
@@ -179,13 +179,15 @@ static bool read_create_options(struct reading *reading, napi_value object,
         !read_index(reading, object, "keep", &keep) ||
         !read_index(reading, object, "mode", &mode) || !read_index(reading, object, "ttl", &ttl) ||
         !read_index(reading, object, "timeout", &wait) ||
-        !read_index(reading, object, "evict", &evict))
+        !read_index(reading, object, "evict", &evict) ||
+        !read_index(reading, object, "scope", &scope))
         return false;
     options->mode = mode <= 0777 ? (unsigned)mode : 01000; /* which the library refuses */
     options->replace = gb_read_flag(env, gb_member(env, object, "replace"));
     options->final = gb_read_flag(env, gb_member(env, object, "final"));
     options->ttl_ms = (int64_t)ttl;
     options->evict = (enum gpubuf_evict)evict;
+    options->scope = (enum gpubuf_scope)scope;
     options->wait_ms = (int64_t)wait;
     options->keep = keep < UINT32_MAX ? (unsigned)keep : UINT32_MAX;
     return true;

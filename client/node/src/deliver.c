@@ -31,6 +31,8 @@ static napi_value info_value(napi_env env, const struct gpubuf_info *info)
         gb_set_text(env, object, "label", info->label);
     if (info->keep)
         gb_set_number(env, object, "keep", info->keep);
+    if (info->scope == GPUBUF_SCOPE_CLUSTER)
+        gb_set_text(env, object, "scope", "cluster");
     napi_value pinned = NULL;
     (void)napi_get_boolean(env, info->pinned, &pinned);
     (void)napi_set_named_property(env, object, "pinned", pinned);
@@ -49,6 +51,21 @@ static napi_value event_value(napi_env env, const struct gb_completion *event)
     (void)napi_set_element(env, pair, 0, gb_text(env, event->text));
     (void)napi_set_element(env, pair, 1, info);
     return pair;
+}
+
+static napi_value wanted_value(napi_env env, const struct gb_completion *wanted)
+{
+    napi_value triple = NULL, name = NULL;
+    if (napi_create_array_with_length(env, 3, &triple) != napi_ok)
+        return NULL;
+    if (wanted->text)
+        name = gb_text(env, wanted->text);
+    else
+        (void)napi_get_null(env, &name);
+    (void)napi_set_element(env, triple, 0, name);
+    (void)napi_set_element(env, triple, 1, gb_number(env, wanted->uid));
+    (void)napi_set_element(env, triple, 2, gb_number(env, wanted->gid));
+    return triple;
 }
 
 static napi_value many_value(struct gb_addon *addon, struct gb_completion *many)
@@ -101,6 +118,8 @@ static napi_value extra_value(struct gb_addon *addon, struct gb_completion *comp
         return many_value(addon, completion);
     case GB_DONE_EVENT:
         return event_value(env, completion);
+    case GB_DONE_WANTED:
+        return wanted_value(env, completion);
     case GB_DONE_TEXT:
     case GB_DONE_CLIENT:
         return gb_text(env, completion->text);

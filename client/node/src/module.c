@@ -9,6 +9,7 @@
 #include "client/node/src/deliver.h"
 #include "client/node/src/memory.h"
 #include "client/node/src/object.h"
+#include "client/node/src/provide.h"
 #include "client/node/src/request.h"
 #include "client/node/src/table.h"
 #include "client/node/src/turn.h"
@@ -95,6 +96,8 @@ static napi_value init(napi_env env, napi_value exports)
         {"pointer", gb_js_pointer},   {"read", gb_js_read},
         {"write", gb_js_write},       {"ready", gb_js_ready},
         {"manifest", gb_js_manifest}, {"tensor", gb_js_tensor},
+        {"provide", gb_js_provide},   {"provideEnd", gb_js_provide_end},
+        {"decline", gb_js_decline},
     };
     struct gb_addon *addon = calloc(1, sizeof(*addon));
     if (!addon)

@@ -1,0 +1,199 @@
+'use strict'
+// Providers: what is waited for and not there is made by a function. Each has a connection of its own.
+
+const native = require('./native.cjs')
+const { fromStatus, translate, classes } = require('./errors.cjs')
+const { nextId, pending } = require('./requests.cjs')
+
+const NOT_FOUND = -32001
+const UNAVAILABLE = -32011
+const PAUSE_MS = 500 // between two attempts to provide again
+
+const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
+
+/** What those who wait are told of what a loader threw: the kind of error, and a sentence. */
+function refusal (error) {
+  const message = String(error?.message || error)
+  if (error instanceof classes.NotFoundError || error?.code === 'ENOENT') return [NOT_FOUND, message]
+  return [UNAVAILABLE, error instanceof Error ? `${error.name}: ${message}` : message]
+}
+
+class Provider {
+  #client
+  #load
+  #options
+  #room // how many more may be loaded now
+  #queue = []
+  #making = new Map() // by name: { name, request, uid, gid, controller }; request 0: nobody waits
+  #id
+  #closed
+  #idle // ends a close() that waits for what is being loaded
+  #refuse // of the attempt to provide that waits for its answer
+  #again = false // it is being tried
+
+  /** `all`: whom the client tells that its connection is lost. */
+  constructor (client, prefix, load, { concurrency, all, options }) {
+    this.#client = client
+    this.prefix = prefix
+    this.#load = load
+    this.#room = concurrency
+    this.#options = options
+    all.add(this)
+  }
+
+  begun = false // once
+
+  get closed () { return this.#closed !== undefined }
+
+  /** Resolves once the daemon has agreed. */
+  async _begin () {
+    await this.#client._ready()
+    const id = this.#id = nextId()
+    await new Promise((resolve, reject) => {
+      this.#client._begun() // somebody may want something: the process is to live
+      const done = (status, request, _, extra) => {
+        if (Array.isArray(extra)) return this.#wanted(extra, request)
+        this.begun ||= status >= 0
+        if (status >= 0) return resolve()
+        this.#end(id)
+        reject(fromStatus(status, extra))
+      }
+      pending.set(id, { done })
+      this.#refuse = reject
+      try {
+        native.provide(this.#client._slot, id, this.prefix)
+      } catch (error) {
+        this.#end(id)
+        reject(translate(error))
+      }
+    })
+  }
+
+  #end (id) {
+    if (pending.delete(id)) this.#client._ended()
+  }
+
+  /** By the client: its connection is gone, `why`, or it was closed. */
+  _lost (why) {
+    this.#end(this.#id)
+    this.#over(0)
+    this.#refuse?.(why)
+    if (this.begun && why !== undefined && !this.#again) this.#beginAgain()
+  }
+
+  async #beginAgain () {
+    this.#again = true
+    while (!this.closed && !await this._begin().then(() => true, () => false)) await sleep(PAUSE_MS)
+    this.#again = false
+  }
+
+  // ---- what is wanted ----
+
+  #wanted ([name, uid, gid], request) {
+    if (name === null) return this.#over(request)
+    const making = this.#making.get(name)
+    if (making) { // what comes of it answers this request, too
+      making.request = request
+      return
+    }
+    const one = { name, request, uid, gid, controller: new AbortController() }
+    this.#making.set(name, one)
+    this.#queue.push(one)
+    this.#next()
+  }
+
+  /** Nobody waits for it any more; 0: for any. */
+  #over (request) {
+    for (const one of this.#making.values()) {
+      if (request !== 0 && one.request !== request) continue
+      one.request = 0
+      one.controller.abort()
+    }
+  }
+
+  #next () {
+    while (this.#room > 0 && this.#queue.length > 0) {
+      this.#room--
+      this.#serve(this.#queue.shift()).finally(() => {
+        this.#room++
+        this.#next()
+      })
+    }
+    if (this.#making.size === 0) this.#idle?.()
+  }
+
+  async #serve (one) {
+    while (one.request !== 0) {
+      const seen = one.request
+      try {
+        await this.#make(one)
+        if (await this.#answered(one, seen)) break
+      } catch (error) {
+        if (one.request === 0 || !one.controller.signal.aborted) {
+          this.#decline(one.request, error)
+          break
+        }
+        one.controller = new AbortController() // it was stopped, and then asked for again
+      }
+    }
+    this.#making.delete(one.name)
+  }
+
+  /** Requests that came while it was being made are answered by it, too, unless it is gone again already. */
+  async #answered (one, seen) {
+    while (one.request !== 0 && one.request !== seen) {
+      seen = one.request
+      if (!await this.#isThere(one.name)) return false
+    }
+    return true
+  }
+
+  async #make ({ name, uid, gid, controller }) {
+    const value = await this.#load(name, { uid, gid, signal: controller.signal })
+    if (value === undefined) {
+      if (await this.#isThere(name)) return
+      throw new classes.NotFoundError(`the provider of "${this.prefix}" gave nothing for "${name}"`, 'not_found', NOT_FOUND)
+    }
+    await this.#client.put(name, value, this.#options).catch(error => {
+      if (error.kind !== 'exists') throw error // else somebody else was quicker
+    })
+  }
+
+  #isThere (name) {
+    return this.#client.stat(name).then(() => true, error => {
+      if (error.kind === 'not_found') return false
+      throw error
+    })
+  }
+
+  #decline (request, error) {
+    if (request === 0) return
+    try {
+      native.decline(this.#client._slot, request, ...refusal(error))
+    } catch {} // the connection is lost, and the request with it
+  }
+
+  // ---- the end ----
+
+  /** Ends it, and resolves when what is being loaded has ended, too, whose signals are aborted. */
+  close () {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  async #close () {
+    await undefined // `closed` is true by now
+    try {
+      native.provideEnd(this.#client._slot, this.prefix)
+    } catch {} // there is no connection
+    this.#end(this.#id)
+    for (const one of this.#queue.splice(0)) this.#making.delete(one.name)
+    this.#over(0)
+    if (this.#making.size > 0) await new Promise(resolve => { this.#idle = resolve })
+    this.#client.close()
+  }
+
+  async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { await this.close() }
+}
+
+module.exports = { Provider }

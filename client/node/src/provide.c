@@ -1,0 +1,101 @@
+#include "client/node/src/provide.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/node/src/client.h"
+#include "client/node/src/completion.h"
+#include "client/node/src/request.h"
+#include "client/node/src/values.h"
+#include "client/node/src/watching.h"
+
+static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
+{
+    const struct gb_watching *mine = arg;
+    (void)client;
+    gb_complete(mine->client->addon, &(struct gb_completion){
+                                         .type = GB_DONE_WANTED,
+                                         .id = mine->id,
+                                         .value = (double)wanted->request,
+                                         .text = wanted->ended ? NULL : gb_copy(wanted->name),
+                                         .uid = wanted->uid,
+                                         .gid = wanted->gid,
+                                     });
+}
+
+static void on_provided(struct gpubuf_client *client, int status, const char *text, size_t length,
+                        void *arg)
+{
+    struct gb_watching *mine = arg;
+    (void)text;
+    (void)length;
+    gb_complete(mine->client->addon, &(struct gb_completion){
+                                         .type = GB_DONE_PLAIN,
+                                         .id = mine->id,
+                                         .status = status,
+                                         .text = status < 0 ? gb_copy(gpubuf_errmsg(client)) : NULL,
+                                     });
+    if (status < 0)
+        gb_watching_remove(mine);
+}
+
+/* provide(client, id, prefix): a plain completion says whether it has begun; what is wanted has the
+   same id, and may come before that. */
+napi_value gb_js_provide(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    char *prefix = NULL;
+    double id;
+    if (!client || !gb_read_number(env, values[1], "the id", &id) ||
+        !gb_read_text(env, values[2], "the prefix", &prefix))
+        return NULL;
+    struct gb_watching *mine = calloc(1, sizeof(*mine));
+    uint64_t request = 0;
+    int r = GPUBUF_E_NO_MEMORY;
+    if (mine) {
+        *mine = (struct gb_watching){.client = client, .id = id};
+        gb_watching_add(mine);
+        r = gpubuf_provide_async(client->client, prefix, on_wanted, on_provided, mine, &request);
+        if (r < 0)
+            gb_watching_remove(mine);
+    }
+    free(prefix);
+    return gb_begun(env, client, NULL, r, request);
+}
+
+/* provideEnd(client, prefix). What it was told by is freed with the client, which has nothing else to
+   do: a provider has one of its own. */
+napi_value gb_js_provide_end(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    char *prefix = NULL;
+    if (!client || !gb_read_text(env, values[1], "the prefix", &prefix))
+        return NULL;
+    (void)gpubuf_provide_end(client->client, prefix);
+    free(prefix);
+    gb_client_poll(client);
+    return NULL;
+}
+
+/* decline(client, request, error, message) */
+napi_value gb_js_decline(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    char *message = NULL;
+    uint64_t request;
+    double error;
+    if (!client || !gb_read_index(env, values[1], "the request", &request) ||
+        !gb_read_number(env, values[2], "the error", &error) ||
+        !gb_read_text(env, values[3], "the message", &message))
+        return NULL;
+    int r = gpubuf_decline(client->client, request, (int)error, message);
+    free(message);
+    gb_client_poll(client);
+    return r < 0 ? gb_throw(env, r, gpubuf_errmsg(client->client)) : NULL;
+}
