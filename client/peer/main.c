@@ -304,11 +304,10 @@ static void stop(struct peer *peer)
     if (peer->local.prepare.data)
         gb_local_stop(&peer->local);
     gpubuf_disconnect(peer->local.client);
+    gb_fetches_free(peer->fetches);
     for (int i = 0; i < 3; i++)
         if (peer->signals[i].data)
             uv_close((uv_handle_t *)&peer->signals[i], NULL);
-    (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
-    gb_fetches_free(peer->fetches);
     if (peer->directory)
         peer->directory->methods->close(peer->directory);
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);

@@ -72,6 +72,15 @@ static void fail_all(struct ask **list, const struct gb_error *error)
     }
 }
 
+static const struct ask *find_ask(const struct gb_remote *remote, uint64_t id)
+{
+    const struct ask *ask = remote->asks;
+
+    while (ask && ask->id != id)
+        ask = ask->next;
+    return ask;
+}
+
 /* The one of that id, no longer under way. */
 static struct ask *take_ask(struct gb_remote *remote, uint64_t id)
 {
@@ -170,12 +179,12 @@ static void on_control(struct gb_link *link, uint64_t request, const char *text,
 
     (void)link;
     int status = check(remote, text, length, &error);
-    struct ask *ask = status == GPUBUF_E_PROTOCOL ? NULL : take_ask(remote, request);
-    if (!ask || (ask->read && status == 0)) {
-        free(ask);
+    const struct ask *asked = find_ask(remote, request);
+    if (!asked || status == GPUBUF_E_PROTOCOL || (asked->read && status == 0)) {
         refuse(remote, "it sent an answer that makes no sense");
         return;
     }
+    struct ask *ask = take_ask(remote, request);
     answer(ask, status, text, length, 0, status < 0 ? &error : NULL);
 }
 
@@ -183,11 +192,10 @@ static struct gb_room on_room(struct gb_link *link, uint64_t request, void *user
 {
     struct gb_remote *remote = user;
 
+    const struct ask *ask = find_ask(remote, request);
+
     (void)link;
-    for (struct ask *ask = remote->asks; ask; ask = ask->next)
-        if (ask->id == request)
-            return ask->room;
-    return (struct gb_room){0};
+    return ask ? ask->room : (struct gb_room){0};
 }
 
 static void on_data(struct gb_link *link, uint64_t request, uint64_t sum, void *user)
@@ -376,6 +384,11 @@ static void on_timer_closed(uv_handle_t *handle)
 
     if (--remotes->handles > 0)
         return;
+    while (remotes->first) {
+        struct gb_remote *remote = remotes->first;
+        remotes->first = remote->next;
+        free(remote);
+    }
     gb_pool_end(&remotes->pool);
     free(remotes);
 }
@@ -386,15 +399,12 @@ void gb_remotes_close(struct gb_remotes *remotes)
 
     (void)gb_fail(&error, GPUBUF_E_CANCELED, "the peer stops");
     remotes->closing = true;
-    while (remotes->first) {
-        struct gb_remote *remote = remotes->first;
+    for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
         struct gb_link *link = remote->link;
         remote->link = NULL;
         fail_all(&remote->asks, &error);
         fail_all(&remote->failed, &error);
         gb_link_close(link);
-        remotes->first = remote->next;
-        free(remote);
     }
     uv_close((uv_handle_t *)&remotes->tick, on_timer_closed);
     uv_close((uv_handle_t *)&remotes->soon, on_timer_closed);

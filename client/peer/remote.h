@@ -12,11 +12,12 @@
 #include "client/peer/link.h"
 
 struct gb_remotes;
-struct gb_remote; /* lives until gb_remotes_close */
+struct gb_remote; /* lives as long as the remotes */
 
 /* `tls` is the caller's, and may be put anew for later links. NULL: out of memory. */
 struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms);
-/* Requests under way are answered with GPUBUF_E_CANCELED, in this call. */
+/* Requests under way are answered with GPUBUF_E_CANCELED, in this call. The remotes are freed in a
+   later turn of the loop. */
 void gb_remotes_close(struct gb_remotes *remotes);
 
 /* NULL: out of memory, or there are too many. */

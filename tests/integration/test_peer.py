@@ -1,8 +1,15 @@
 """gpubufd-peer: names of other machines, fetched once, checked, and never half."""
 
+import contextlib
+import functools
+import json
 import os
 import re
 import signal
+import socket
+import ssl
+import struct
+import threading
 
 import pytest
 
@@ -84,7 +91,10 @@ def test_all_kinds_and_slices_of_them(cluster, tmp_path):
     with b.connect() as peer:
         for name in names:
             peer.open_object(f"all/{name}", wait_ms=WAIT).release()
-    assert contents(other) == {f"all/{name}": shown for name, shown in before.items()}
+    after = contents(other)
+    for shown in (before["d/model"], after["all/d/model"]):
+        del shown["name"]
+    assert after == {f"all/{name}": shown for name, shown in before.items()}
     with a.connect() as here, b.connect() as there:
         assert there.call("stat", name="all/d/meta")["object"]["layout"]["metadata"] == {
             "made": "by ä \"test\""}
@@ -315,6 +325,287 @@ def test_the_daemon_goes_on_in_the_place_of_another(cluster, daemon_factory):
         b.peer.wait_for("listens")
         with b.connect() as there:
             assert fetched(there, "x") == b"1"
+
+
+# ---- machines that lie ------------------------------------------------------------------------
+
+SUM, WHOLE = 0xE4B7943FD57D5D1E, "f7b199b1bfcb867c"  # XXH3 of b"data", and of that
+
+
+def head(length, kind=b"c", request=1, total=0):
+    return struct.pack("<IcxxxQQ", length, kind, request, total)
+
+
+class Liar:
+    """A machine of the cluster that a test plays: it answers each request as `answers`, by method, say."""
+
+    def __init__(self, authority, node="a"):
+        certificate, key = authority.sign(node)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate, key)
+        self.context.load_verify_locations(authority.certificate)
+        self.context.verify_mode = ssl.CERT_REQUIRED
+        self.context.set_alpn_protocols(["gpubufd-peer/1"])
+        self.answers = {}
+        self.asked = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                plain, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(plain,), daemon=True).start()
+
+    def _answer(self, plain):
+        try:
+            with self.context.wrap_socket(plain, server_side=True) as stream:
+                file = stream.makefile("rb")
+                while len(start := file.read(24)) == 24:
+                    length, _, request, _ = struct.unpack("<IcxxxQQ", start)
+                    asked = json.loads(file.read(length))
+                    self.asked.append(asked["method"])
+                    answer = self.answers.get(asked["method"])
+                    if callable(answer):
+                        answer = answer(request)
+                    if isinstance(answer, dict):
+                        text = json.dumps(answer).encode()
+                        answer = head(len(text), request=request) + text
+                    if answer:
+                        stream.sendall(answer)
+        except OSError:
+            pass
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.fixture
+def lying(cluster, authority):
+    """(machine, liar): a machine, and one that a test plays, whose node is a."""
+    liar = Liar(authority)
+    (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{liar.port}", "--patience-ms=1000"])
+    liar.answers = {
+        "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 4},
+        "open": {"lease": 1, "content": 4, "mode": 0o644, "device": "host",
+                 "layout": {"kind": "bytes", "bytes": 4, "data": {"bytes": 4}}},
+        "read": lambda request: head(4, b"d", request, SUM) + b"data",
+        "sum": {"sum": WHOLE},
+    }
+    yield b, liar
+    liar.close()
+
+
+def changed(what, **members):
+    return lambda answers: answers[what].update(members)
+
+
+def layout_of(**members):
+    return changed("open", layout=members)
+
+
+LIES = {
+    "junk": lambda answers: answers.update(find=b"\0" * 100),
+    "no JSON": lambda answers: answers.update(find=lambda request: head(4, request=request) + b"{{{{"),
+    "huge control": lambda answers: answers.update(find=lambda request: head(1 << 31, request=request)),
+    "unasked data": lambda answers: answers.update(open=lambda request: head(1 << 30, b"d", request)),
+    "longer data": lambda answers: answers.update(read=lambda request: head(5, b"d", request) + b"data1"),
+    "shorter data": lambda answers: answers.update(read=lambda request: head(3, b"d", request) + b"dat"),
+    "other request": lambda answers: answers.update(read=lambda request: head(4, b"d", request + 9) + b"data"),
+    "wrong sum": lambda answers: answers.update(read=lambda request: head(4, b"d", request, 1) + b"data"),
+    "wrong whole": changed("sum", sum="0" * 16),
+    "sum is no sum": changed("sum", sum="x" * 16),
+    "nothing": lambda answers: answers.update(open=None),
+    "no data": lambda answers: answers.update(read=None),
+    "no whole": lambda answers: answers.update(sum=None),
+    "JSON for data": lambda answers: answers.update(read={"data": 1}),
+    "refuses to read": lambda answers: answers.update(read={"error": {"kind": "stale", "message": "no"}}),
+    "no kind": lambda answers: answers.update(find={"error": {"kind": "of", "message": "no"}}),
+    "more bytes": layout_of(kind="bytes", bytes=1 << 40),
+    "too many": layout_of(kind="bytes", bytes=1 << 53),
+    "negative": layout_of(kind="bytes", bytes=-4),
+    "no layout": layout_of(),
+    "a larger buffer": layout_of(kind="bytes", bytes=4, data={"bytes": 1 << 45}),
+    "a smaller buffer": layout_of(kind="bytes", bytes=4, data={"bytes": 1}),
+    "many columns": layout_of(kind="table", length=0, columns=[
+        {"name": str(i), "dtype": "int8", "length": 0} for i in range(5000)]),
+    "deep": layout_of(kind="column", length=0, **functools.reduce(
+        lambda child, _: {"dtype": "list", "children": [{"length": 0, **child}]}, range(30), {"dtype": "int8"})),
+    "a mode": changed("open", mode=0o777),
+    "no lease": changed("open", lease=0),
+    "a huge revision": changed("find", revision=1 << 60),
+    "a long origin": changed("find", origin="a" * 5000),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_nothing_is_believed(lying, lie):
+    """Each wait ends with a sentence, nothing is made, and the peer serves on."""
+    b, liar = lying
+    LIES[lie](liar.answers)
+    with b.connect() as there:
+        refused(there, "x", "unavailable")
+        is_nowhere(there, "x")
+        share(there, "y", b"1")
+    assert b.peer.process.poll() is None
+
+
+def test_the_truth_is_believed(lying):
+    """What the cases above differ from."""
+    b, liar = lying
+    with b.connect() as there:
+        assert fetched(there, "x") == b"data"
+    assert liar.asked == ["find", "open", "read", "sum", "release"]
+
+
+class Stranger:
+    """A machine that a test plays, connected to a peer."""
+
+    def __init__(self, authority, port, node="a"):
+        certificate, key = authority.sign(node)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(authority.certificate)
+        context.load_cert_chain(certificate, key)
+        context.set_alpn_protocols(["gpubufd-peer/1"])
+        self.stream = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE))
+        self.last = 0
+
+    def send(self, value):
+        self.last += 1
+        text = json.dumps(value).encode()
+        self.stream.sendall(head(len(text), request=self.last) + text)
+
+    def receive(self):
+        """(request, what came)"""
+        length, kind, request, _ = struct.unpack("<IcxxxQQ", self.exactly(24))
+        data = self.exactly(length)
+        return request, data if kind == b"d" else json.loads(data)
+
+    def exactly(self, count):
+        data = b""
+        while len(data) < count:
+            more = self.stream.recv(count - len(data))
+            if not more:
+                raise Closed
+            data += more
+        return data
+
+    def ask(self, value):
+        self.send(value)
+        request, answer = self.receive()
+        assert request == self.last
+        return answer
+
+    def is_closed(self):
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            while self.stream.recv(1 << 16):
+                pass
+        return True
+
+    def close(self):
+        self.stream.close()
+
+
+@pytest.fixture
+def stranger(cluster, authority):
+    """(machine, connect): connect() gives a Stranger of the node a."""
+    _, b = cluster.start("a", "b", options=["--connections=6"])
+    strangers = []
+
+    def connect():
+        strangers.append(Stranger(authority, b.peer.port))
+        return strangers[-1]
+
+    yield b, connect
+    for one in strangers:
+        one.close()
+
+
+@pytest.mark.parametrize("sent", [
+    b"\xff" * 4096, head(0), head(1 << 31), head(4, b"d"), head(4, b"z"), b"\1\0\0\0c\1" + bytes(18),
+], ids=["junk", "empty", "huge", "data", "kind", "zeros"])
+def test_a_stranger_sends_junk(stranger, sent):
+    b, connect = stranger
+    one = connect()
+    one.stream.sendall(sent)
+    assert one.is_closed()
+    assert connect().ask({"method": "find", "name": "none"})["error"]["kind"] == "not_found"
+
+
+@pytest.mark.parametrize("asked", [
+    [], 1, "x", {}, {"method": "x"}, {"method": "open"}, {"method": "open", "name": "y", "version": 1 << 40},
+    {"method": "read", "lease": 99, "chunk": 0}, {"method": "read", "lease": 1, "chunk": 1},
+    {"method": "read", "lease": 1, "chunk": 1 << 51}, {"method": "sum", "lease": 99}, {"method": "find", "name": ""},
+    {"method": "find", "name": "x" * 300}, {"method": "open", "name": "private"}, {"method": "open", "name": "local"},
+], ids=lambda asked: json.dumps(asked)[:60])
+def test_a_stranger_asks_what_makes_no_sense(stranger, asked):
+    b, connect = stranger
+    with b.connect() as peer:
+        share(peer, "y", b"1")
+        share(peer, "private", b"1", mode="0600")
+        share(peer, "local", b"1", scope="local")
+        one = connect()
+        assert one.ask({"method": "open", "name": "y"})["content"] == 1
+        assert one.ask(asked)["error"]["message"]
+        assert one.ask({"method": "read", "lease": 1, "chunk": 0}) == b"1"
+
+
+def test_what_a_stranger_may_have_at_a_time(stranger):
+    """Leases, requests that are not read, connections."""
+    b, connect = stranger
+    with b.connect() as peer:
+        share(peer, "y", bytes(MIB))
+        one = connect()
+        for _ in range(256):
+            assert "lease" in one.ask({"method": "open", "name": "y"})
+        assert one.ask({"method": "open", "name": "y"})["error"]["kind"] == "limit"
+        one.send({"method": "release", "lease": 1})
+        assert "lease" in one.ask({"method": "open", "name": "y"})
+        # What is asked for and not taken is neither read nor kept.
+        one.stream.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            for _ in range(1_000_000):
+                one.send({"method": "read", "lease": 2, "chunk": 0})
+        with open(f"/proc/{b.peer.process.pid}/status") as file:
+            resident = int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
+        assert resident < 300_000
+        more = [connect() for _ in range(3)]
+        for two in more:
+            assert "lease" in two.ask({"method": "open", "name": "y"})
+        with pytest.raises((Closed, ConnectionError, ssl.SSLError)):
+            connect().ask({"method": "find", "name": "y"})
+        one.close()
+        for two in more:
+            two.close()
+        wait_until(lambda: peer.call("stat", name="y")["object"]["leases"] == 0)
+        assert connect().ask({"method": "find", "name": "y"})["version"] == 1
+
+
+def test_a_stranger_without_a_certificate(stranger):
+    b, _ = stranger
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["gpubufd-peer/1"])
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        with context.wrap_socket(socket.create_connection(("127.0.0.1", b.peer.port))) as stream:
+            stream.sendall(head(4) + b"null")
+            assert stream.recv(1) == b""
+            raise ConnectionError
+    b.peer.wait_for("peer did not return a certificate")
+
+
+def test_a_machine_that_is_not_known(stranger, authority):
+    b, _ = stranger
+    one = Stranger(authority, b.peer.port, "unknown")
+    assert one.is_closed()
+    b.peer.wait_for("unknown .*: it is none of the machines that are known here")
+    one.close()
 
 
 # ---- certificates ---------------------------------------------------------------------------------
