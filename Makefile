@@ -733,7 +733,7 @@ install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in 
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
 		$(call to,$(TMPFILESDIR)) $(call to,$(SYSCONFDIR))
 	install -m 755 $(B)/bin/gpubufd $(B)/bin/gpubufctl $(B)/bin/gpubufd-gateway \
-		$(call to,$(BINDIR)/)
+		$(B)/bin/gpubufd-peer $(call to,$(BINDIR)/)
 	install -m 644 $(LIBRARY).$(VERSION) $(STATIC) $(call to,$(LIBDIR)/)
 	ln -sf libgpubuf.so.$(VERSION) $(call to,$(LIBDIR)/libgpubuf.so.$(SOVERSION))
 	ln -sf libgpubuf.so.$(SOVERSION) $(call to,$(LIBDIR)/libgpubuf.so)
@@ -769,6 +769,7 @@ uninstall: ## remove what install put there; a configuration that was changed st
 	done
 	rm -f $(call to,$(BINDIR)/gpubufd) $(call to,$(BINDIR)/gpubufctl) \
 		$(call to,$(BINDIR)/gpubufd-gateway) $(call to,$(UNITDIR)/gpubufd-gateway.service) \
+		$(call to,$(BINDIR)/gpubufd-peer) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \

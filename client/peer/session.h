@@ -1,12 +1,32 @@
 /*
- * One machine that has connected to this one, and what it asks (serve.h). On the loop's thread.
+ * One machine that has connected to this one, and what it asks:
+ *
+ *     → {"method":"find","name"}              ← {"origin","revision","version","bytes"}
+ *     → {"method":"open","name","version"}    ← {"lease","content","mode","device","label"?,"layout"}
+ *     → {"method":"read","lease","chunk"}     ← data
+ *     → {"method":"sum","lease"}              ← {"sum":"16 hexadecimal digits"}
+ *     → {"method":"release","lease"}          (no answer)
+ *     or ← {"error":{"kind","message"}}
+ *
+ * On the loop's thread.
  */
 #ifndef GB_SESSION_H
 #define GB_SESSION_H
 
-#include "client/peer/serve.h"
+#include "client/peer/described.h"
+#include "client/peer/link.h"
 
 struct gb_session;
+
+struct gb_serve_options {
+    uv_loop_t *loop;
+    struct gpubuf_client *client;
+    const struct gb_tls *tls; /* may be put anew for later connections */
+    struct gb_directory *directory;
+    const struct gb_copies *copies;
+    const char *listen;   /* ADDRESS:PORT; port 0: any */
+    unsigned connections; /* at most */
+};
 
 struct gb_session_events {
     /* Whether the machine of that name may have one more connection. */

@@ -41,6 +41,15 @@ PARTS = {
         ("http", "page server http respond"),
         ("program", "main"),
     ],
+    "client/peer": [
+        ("ground", "directory content local dial"),
+        ("parts", "tls outbox copies"),
+        ("connections", "link described lease granted"),
+        ("machines", "remote transfer"),
+        ("names", "directory_static"),
+        ("work", "options session serve fetch"),
+        ("program", "main"),
+    ],
     "client/node/src": [
         ("environment", "addon"),
         ("values", "values table completion"),
@@ -84,6 +93,7 @@ OTHERS = {
     "client/lib": ("include/", "proto/"),
     "client/gpubufctl": ("include/", "proto/"),
     "client/gateway": ("include/", "proto/"),
+    "client/peer": ("include/", "proto/", "client/gateway/say"),
     "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
     "client/python/src": ("include/",),
 }
