@@ -327,9 +327,31 @@ static void greet(struct gb_link *link)
 
 /* ---- a turn ---- */
 
+/* Reads and writes until neither goes on, or the turn is over. What is left of it. */
+static long move(struct gb_link *link)
+{
+    bool readable = true, writable = true;
+    long budget = TURN_BYTES;
+
+    while (budget > 0) {
+        bool may_read = readable && reads(link);
+        long got = may_read ? read_some(link) : 0;
+        bool may_write = got >= 0 && writable && link->outbox.first;
+        long written = may_write ? write_some(link) : 0;
+        if (got < 0 || written < 0)
+            return 0;
+        readable = readable && (!may_read || got > 0);
+        writable = writable && (!may_write || written > 0);
+        if (!may_read && !may_write)
+            break;
+        budget -= got + written;
+    }
+    return budget;
+}
+
 static void run(struct gb_link *link)
 {
-    long written = 1, got = 1, budget = TURN_BYTES;
+    long budget = TURN_BYTES;
 
     link->wants_write = false;
     if (link->starved)
@@ -338,11 +360,8 @@ static void run(struct gb_link *link)
         unschedule(link);
     if (link->state == GREETING)
         greet(link);
-    while (link->state == OPEN && budget > 0 && (written > 0 || got > 0)) {
-        got = reads(link) ? read_some(link) : 0;
-        written = got >= 0 && link->outbox.first ? write_some(link) : 0;
-        budget -= (got > 0 ? got : 0) + (written > 0 ? written : 0);
-    }
+    if (link->state == OPEN)
+        budget = move(link);
     if (link->state == DIALING || link->state == ENDED)
         return;
     if (link->state == GREETING || budget > 0)

@@ -144,9 +144,8 @@ int gb_tls_init(struct gb_tls *tls, const char *authority, const char *certifica
     SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(tls->context, 0);
     SSL_CTX_set_options(tls->context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
-    SSL_CTX_set_mode(tls->context, SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                       SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(tls->context,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(tls->context, 1);
     SSL_CTX_set_default_read_buffer_len(tls->context, READ_BUFFER);
     return 0;
