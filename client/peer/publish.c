@@ -83,7 +83,7 @@ static void tidy(struct gb_publisher *publisher, struct publication *publication
 static bool is_unsettled(const struct publication *publication)
 {
     return publication->version != publication->published &&
-           publication->version != publication->refused;
+           (!publication->version || publication->version != publication->refused);
 }
 
 static void queue(struct publication *publication)

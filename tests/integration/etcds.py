@@ -190,9 +190,10 @@ class Proxy:
 class Node:
     """A process with a directory in etcd: what it tells is kept as it came."""
 
-    def __init__(self, name, *urls, ttl=10, port=7000, options=()):
+    def __init__(self, name, *urls, ttl=10, port=7000, timeout_ms=2000, options=()):
         self.name = name
-        argv = [str(DIRECTORY), "--node", name, "--ttl", str(ttl), "--port", str(port)]
+        argv = [str(DIRECTORY), "--node", name, "--ttl", str(ttl), "--port", str(port),
+                "--timeout", str(timeout_ms)]
         for url in urls:
             argv += ["--etcd", url]
         self.process = subprocess.Popen(argv + list(options), stdin=subprocess.PIPE, stdout=subprocess.PIPE,

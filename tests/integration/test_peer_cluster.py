@@ -42,6 +42,9 @@ class ByEtcd:
         return machine
 
     def run(self, machine, lease=10):
+        log = os.path.join(machine.daemon.directory, "peer-stderr")
+        if os.path.exists(log):  # of a peer that ran here before
+            os.unlink(log)
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             self.authority.sign(machine.node),

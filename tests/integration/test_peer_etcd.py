@@ -82,7 +82,7 @@ def test_a_name_is_withdrawn_and_a_newer_version_replaces(run, etcd):
 
 
 def test_1000_races_have_one_winner_each(run, etcd):
-    nodes = [run(Node, f"n{i}", etcd.url, ttl=60).joined() for i in range(4)]
+    nodes = [run(Node, f"n{i}", etcd.url, ttl=300, timeout_ms=120_000).joined() for i in range(4)]
     for turn, node in enumerate(nodes):  # not all in the same order, or the first would always win
         order = [(i + 250 * turn) % 1000 for i in range(1000)]
         node.tell(*(f"publish race/{i} 1 1 0" for i in order))
@@ -201,7 +201,7 @@ def test_etcd_is_killed_and_comes_back_with_all_names(run, etcd):
 
 def test_another_endpoint_is_asked(run, etcd):
     proxy = run(Proxy, target(etcd))
-    a = run(Node, "a", "http://127.0.0.1:1", proxy.url, etcd.url, ttl=30).joined()
+    a = run(Node, "a", "http://127.0.0.1:1", proxy.url, etcd.url, ttl=30, timeout_ms=500).joined()
     b = run(Node, "b", etcd.url).joined()
     assert a.publish("x")["status"] == 0
     proxy.set(cut=True)
@@ -292,7 +292,7 @@ def test_changes_that_etcd_has_compacted_are_listed_anew(run, etcd):
 
 
 def test_more_names_than_a_page_are_listed(run, etcd):
-    a = run(Node, "a", etcd.url, ttl=60).joined()
+    a = run(Node, "a", etcd.url, ttl=300, timeout_ms=120_000).joined()
     names = [f"many/{i:04}" for i in range(2500)]
     a.tell(*(f"publish {name} 1 1 0" for name in names))
     a.wait(event="published", many=len(names), status=0)

@@ -2,7 +2,7 @@
  * A directory in etcd on a pipe, for tests: reads commands from stdin, a line each, and tells on
  * stdout what comes of them and what the directory says by itself, in JSON, a line each.
  *
- *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT]
+ *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT] [--timeout MS]
  *               [--ca FILE --certificate FILE --key FILE]
  *     publish NAME VERSION BYTES SEEN | withdraw NAME REVISION | copied NAME REVISION VERSION
  *     find NAME | list [PREFIX] | knows NODE | close
@@ -208,6 +208,8 @@ int main(int argc, char **argv)
             settings.ttl_s = (unsigned)atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--port") == 0)
             settings.port = (uint16_t)atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--timeout") == 0)
+            settings.etcd.timeout_ms = (unsigned)atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--ca") == 0)
             settings.etcd.ca = argv[i + 1];
         else if (strcmp(argv[i], "--certificate") == 0)
