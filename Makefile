@@ -746,14 +746,16 @@ install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in 
 	$(call fill_unit,systemd/gpubufd.service.in) >$(call to,$(UNITDIR)/gpubufd.service)
 	$(call fill_unit,systemd/gpubufd-gateway.service.in) \
 		>$(call to,$(UNITDIR)/gpubufd-gateway.service)
+	$(call fill_unit,systemd/gpubufd-peer.service.in) >$(call to,$(UNITDIR)/gpubufd-peer.service)
 	$(call fill_unit,systemd/user/gpubufd.service.in) >$(call to,$(USERUNITDIR)/gpubufd.service)
 	install -m 644 systemd/gpubufd.socket $(call to,$(UNITDIR)/)
 	install -m 644 systemd/user/gpubufd.socket $(call to,$(USERUNITDIR)/)
-	for file in gpubufd.conf gpubufd-gateway.conf; do \
+	for file in gpubufd.conf gpubufd-gateway.conf gpubufd-peer.conf; do \
 		test -e $(call to,$(SYSCONFDIR))/$$file || \
 			install -m 644 systemd/$$file $(call to,$(SYSCONFDIR)/); \
 	done
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
+	install -m 644 systemd/gpubufd-peer.sysusers $(call to,$(SYSUSERSDIR)/gpubufd-peer.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
 	install -D -m 644 $(B)/completion/bash $(call to,$(COMPLETIONDIR)/gpubufctl)
 	install -D -m 644 $(B)/completion/zsh $(call to,$(ZSHDIR)/_gpubufctl)
@@ -763,13 +765,14 @@ install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in 
 	done
 
 uninstall: ## remove what install put there; a configuration that was changed stays
-	@for file in gpubufd.conf gpubufd-gateway.conf; do \
+	@for file in gpubufd.conf gpubufd-gateway.conf gpubufd-peer.conf; do \
 		! cmp -s systemd/$$file $(call to,$(SYSCONFDIR))/$$file || \
 			rm $(call to,$(SYSCONFDIR))/$$file; \
 	done
 	rm -f $(call to,$(BINDIR)/gpubufd) $(call to,$(BINDIR)/gpubufctl) \
 		$(call to,$(BINDIR)/gpubufd-gateway) $(call to,$(UNITDIR)/gpubufd-gateway.service) \
-		$(call to,$(BINDIR)/gpubufd-peer) \
+		$(call to,$(BINDIR)/gpubufd-peer) $(call to,$(UNITDIR)/gpubufd-peer.service) \
+		$(call to,$(SYSUSERSDIR)/gpubufd-peer.conf) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \

@@ -2,11 +2,13 @@
 with a real etcd, which is stopped, killed, compacted, and parted from its nodes by a proxy."""
 
 import signal
+import subprocess
 import time
 
 import pytest
 
 import etcds
+from device import ROOT
 from etcds import Etcd, Node, Proxy
 
 pytestmark = [
@@ -322,3 +324,54 @@ def test_what_others_have_written_there_is_no_name(run, etcd):
     answer = a.find("good")
     assert answer["status"] == UNAVAILABLE and "q, of which there is no address" in answer["message"]
     assert a.publish("bad")["status"] != 0  # somebody's all the same
+
+
+# ---- TLS ----
+
+
+def make_certificates(directory, *machines):
+    subprocess.run([ROOT / "scripts" / "make-certificates", directory, *machines], check=True, capture_output=True)
+
+
+def test_etcd_by_tls_with_certificates_of_the_cluster(run, tmp_path):
+    ours, others = str(tmp_path / "ours"), str(tmp_path / "others")
+    address = etcds.fresh_address()[0]
+    make_certificates(ours, f"server,{address}", "a", "b")
+    make_certificates(others, "a")
+
+    def files(directory, node):
+        return ["--ca", f"{ours}/authority.pem", "--certificate", f"{directory}/{node}.pem",
+                "--key", f"{directory}/{node}.key"]
+
+    etcd = run(Etcd, "--client-cert-auth", "--trusted-ca-file", f"{ours}/authority.pem",
+               "--cert-file", f"{ours}/server.pem", "--key-file", f"{ours}/server.key", scheme="https")
+    a = run(Node, "a", etcd.url, options=files(ours, "a")).joined()
+    b = run(Node, "b", etcd.url, options=files(ours, "b")).joined()
+    assert a.publish("x")["status"] == 0
+    assert b.find("x")["status"] == 0
+    for options in (files(others, "a"), files(ours, "a")[:2], []):
+        stranger = run(Node, "c", etcd.url, options=options)
+        stranger.wait(event="state")
+        answer = stranger.find("x")
+        assert answer["status"] == UNAVAILABLE and etcd.url in answer["message"]
+    stranger = run(Node, "d", etcd.url.replace(address, "localhost"), options=files(ours, "a"))
+    stranger.wait(event="state")
+    assert stranger.find("x")["status"] == UNAVAILABLE
+
+
+def test_certificates_are_made_once_and_refused_names_leave_none(tmp_path):
+    directory = str(tmp_path / "pki")
+    make_certificates(directory, "node1,node1.example.org,192.0.2.1,2001:db8::1")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "pki").iterdir()}
+    assert set(before) == {"authority.pem", "authority.key", "node1.pem", "node1.key"}
+    make_certificates(directory, "node1", "node2")
+    after = {path.name: path.read_bytes() for path in (tmp_path / "pki").iterdir()}
+    assert {name: after[name] for name in before} == before and set(after) - set(before) == {"node2.pem", "node2.key"}
+    assert all((tmp_path / "pki" / name).stat().st_mode & 0o77 == 0 for name in after if name.endswith(".key"))
+    text = subprocess.run(["openssl", "x509", "-in", f"{directory}/node1.pem", "-noout", "-ext", "subjectAltName"],
+                          check=True, capture_output=True, text=True).stdout
+    assert "DNS:node1, DNS:node1.example.org, IP Address:192.0.2.1, IP Address:2001:DB8:0:0:0:0:0:1" in text
+    for bad in ("a/b", "", "authority", "node3,x,DNS:y z", "node3,a=b"):
+        with pytest.raises(subprocess.CalledProcessError):
+            make_certificates(directory, bad)
+    assert {path.name for path in (tmp_path / "pki").iterdir()} == set(after)
