@@ -19,7 +19,7 @@ const struct gb_cli_option gb_events_options[] = {
     {"url", 'u', "URL", "where the gateway publishes (ipc:///run/gpubufd-gateway/events.sock)",
      NULL, GB_COMPLETE_NONE},
     {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
-    {"for", 't', "TIME", "end after so long", NULL, GB_COMPLETE_NONE},
+    {"for", 't', "TIME", "end after this time", NULL, GB_COMPLETE_NONE},
     {0},
 };
 

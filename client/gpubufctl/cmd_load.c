@@ -20,7 +20,7 @@ const struct gb_cli_option gb_load_options[] = {
     {"replace", 'r', NULL, "take names from objects that have them", NULL, GB_COMPLETE_NONE},
     {"device", 'D', "DEVICE", "where to put what was on a GPU (the same one)", "host",
      GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "wait so long for memory, for each object (not at all)", NULL,
+    {"wait", 'w', "TIME", "how long to wait for memory, for each object (0)", NULL,
      GB_COMPLETE_NONE},
     {0},
 };

@@ -14,8 +14,7 @@
 enum { WAIT };
 
 const struct gb_cli_option gb_ping_options[] = {
-    {"wait", 'w', "TIME", "wait so long for a daemon to answer: 500ms, 10s, 5m", NULL,
-     GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "how long to wait for a daemon: 500ms, 10s, 5m", NULL, GB_COMPLETE_NONE},
     {0},
 };
 

@@ -26,7 +26,7 @@ const struct gb_cli_option gb_spill_options[] = {
 };
 
 const struct gb_cli_option gb_restore_options[] = {
-    {"wait", 'w', "TIME", "wait so long for room on the device: 500ms, 10s, 5m", NULL,
+    {"wait", 'w', "TIME", "how long to wait for room on the device: 500ms, 5m", NULL,
      GB_COMPLETE_NONE},
     {0},
 };

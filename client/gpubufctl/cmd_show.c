@@ -23,7 +23,7 @@ const struct gb_cli_option gb_show_options[] = {
      GB_COMPLETE_NONE},
     {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
     {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "wait so long for the object to exist", NULL, GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL, GB_COMPLETE_NONE},
     {0},
 };
 

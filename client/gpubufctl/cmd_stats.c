@@ -19,7 +19,7 @@ const struct gb_cli_option gb_stats_options[] = {{0}};
 
 const struct gb_cli_option gb_trim_options[] = {
     {"device", 'D', "DEVICE", "only this device", "host", GB_COMPLETE_NONE},
-    {"bytes", 'b', "SIZE", "stop after so much: 64M, 1G", NULL, GB_COMPLETE_NONE},
+    {"bytes", 'b', "SIZE", "stop after SIZE: 64M, 1G", NULL, GB_COMPLETE_NONE},
     {0},
 };
 

@@ -22,7 +22,7 @@ const struct gb_cli_option gb_top_options[] = {
     {"once", '1', NULL, "print it once, as text", NULL, GB_COMPLETE_NONE},
     {"sort", 's', "ORDER", "objects by size, recent or idle (size)", "size recent idle",
      GB_COMPLETE_NONE},
-    {"rows", 'n', "N", "with --once: so many of each list (20)", NULL, GB_COMPLETE_NONE},
+    {"rows", 'n', "N", "with --once: N of each list (20)", NULL, GB_COMPLETE_NONE},
     {0},
 };
 

@@ -18,7 +18,7 @@ enum { COUNT, FOR, NEW };
 
 const struct gb_cli_option gb_watch_options[] = {
     {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
-    {"for", 't', "TIME", "end after so long", NULL, GB_COMPLETE_NONE},
+    {"for", 't', "TIME", "end after this time", NULL, GB_COMPLETE_NONE},
     {"new", 'N', NULL, "leave out what exists already", NULL, GB_COMPLETE_NONE},
     {0},
 };

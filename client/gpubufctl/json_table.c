@@ -88,7 +88,7 @@ static int append_value(struct gb_json_lines *lines, size_t index, struct gb_jso
     if (type == GB_JSON_ARRAY || type == GB_JSON_OBJECT)
         return gb_fail_at(
             error, &path,
-            "%s, of which gpubufctl makes no column; Python can put lists and objects",
+            "%s, and gpubufctl makes no column of it; Python can put lists and objects",
             gb_json_type_name(type));
     int r =
         type == GB_JSON_STRING ? gb_json_string(value, 0, &path, &lines->pool, &string, error) : 0;

@@ -62,9 +62,9 @@ def test_offsets_that_lead_outside_are_refused():
         _core.text_list(True, False, np.array([0, 9], "i4"), b"abc", None, 0, 1, None)
     with pytest.raises(ValueError, match="not within"):
         _core.text_list(True, True, np.array([2, 1], "i8"), b"abc", None, 0, 1, None)
-    with pytest.raises(ValueError, match="so many elements are not there"):
+    with pytest.raises(ValueError, match="the column has fewer elements"):
         _core.text_list(True, False, np.array([0, 1], "i4"), b"abc", None, 0, 2, None)
-    with pytest.raises(ValueError, match="no buffer of so many objects"):
+    with pytest.raises(ValueError, match="no buffer of that many objects"):
         _core.text_list(True, False, np.array([0, 1], "i4"), b"abc", None, 0, 1, np.zeros(1))
 
 

@@ -45,7 +45,7 @@ class HostCopy:
     def _view(self) -> Any:
         size = _core.itemsize(self._dtype)
         if not size:
-            raise BufferError(f"{self._dtype} is not so many bytes for each element")
+            raise BufferError(f"{self._dtype} is no whole number of bytes for each element")
         data = memoryview(self._buffers.get((self._path, DATA), b"")).toreadonly()
         return _core.from_memory(data, self._dtype, self._shape)
 

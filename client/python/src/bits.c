@@ -60,7 +60,7 @@ PyObject *core_copy_bits(PyObject *module, PyObject *args)
     PyBuffer_Release(&target);
     PyBuffer_Release(&source);
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "so many bits are not there");
+        PyErr_SetString(PyExc_ValueError, "the buffer has fewer bits");
         return NULL;
     }
     Py_RETURN_NONE;

@@ -254,7 +254,7 @@ static PyObject *into(const struct column *column, PyObject *target)
     int r = -1;
     if (!buffer.format || strcmp(buffer.format, "O") != 0 ||
         buffer.len / (Py_ssize_t)sizeof(PyObject *) != column->length)
-        PyErr_SetString(PyExc_ValueError, "the target is no buffer of so many objects");
+        PyErr_SetString(PyExc_ValueError, "the target is no buffer of that many objects");
     else
         r = put_elements(column, NULL, buffer.buf);
     PyBuffer_Release(&buffer);
@@ -264,7 +264,7 @@ static PyObject *into(const struct column *column, PyObject *target)
 static PyObject *elements(const struct column *column, PyObject *target)
 {
     if (!has_all(column)) {
-        PyErr_SetString(PyExc_ValueError, "so many elements are not there");
+        PyErr_SetString(PyExc_ValueError, "the column has fewer elements");
         return NULL;
     }
     if (target != Py_None)

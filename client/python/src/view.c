@@ -137,7 +137,7 @@ PyObject *view_of_object(struct object *self)
     unsigned ndim = gpubuf_ndim(object);
     struct gpubuf_memory memory;
     if (size == 0 || ndim > MAX_NDIM) {
-        PyErr_Format(PyExc_BufferError, "%s is not so many bytes for each element",
+        PyErr_Format(PyExc_BufferError, "%s is no whole number of bytes for each element",
                      gpubuf_kind(object) == GPUBUF_KIND_TABLE ? "a table" : gpubuf_dtype(object));
         return NULL;
     }
