@@ -606,7 +606,7 @@ int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_
     storage->device->spilled_bytes -= storage->size;
     if (storage->pins > 0)
         storage->device->pinned += storage->bytes;
-    if (storage->leases > 0) /* of who comes back after a crash */
+    if (storage->leases > 0) /* held for clients that come back after a crash */
         storage->device->leased += storage->bytes;
     return 0;
 }

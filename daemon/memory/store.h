@@ -93,7 +93,7 @@ struct gb_storage {
     struct gb_copy *copies[GB_TIERS];
     struct gb_move *out, *in; /* under way: to a tier below, back from there */
     struct gb_link waits;     /* requests that wait for the end of these */
-    struct gb_error *failure; /* why the last of them failed, for who waits; owned; NULL */
+    struct gb_error *failure; /* why the last of them failed, for requests that wait; owned; NULL */
     uint64_t stuck_ms;        /* when its driver last could not copy it out; 0: it could */
     unsigned placement_count, placement_room;
     struct gb_placement placements[]; /* one, none (no bytes), or one for each registered handle */

@@ -5,7 +5,7 @@
  *
  * When the name is published, or declined, those who wait are woken one by one in the loop's turns,
  * so that neither request takes the longer for them. A name that was declined is in the table no
- * more: who asks for it from then on has another struct, and the provider is asked again. The
+ * more: a request for it from then on has another struct, and the provider is asked again. The
  * loop's thread.
  */
 #ifndef GB_MISSING_H

@@ -22,7 +22,7 @@ void gb_spill_changed(void *arg)
 void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks)
 {
     if (gb_claim_set(claim, spill->tiers, lacks))
-        gb_spill_changed(spill); /* for who comes after it */
+        gb_spill_changed(spill); /* for the requests behind it */
 }
 
 uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,

@@ -742,7 +742,7 @@ static void test_a_million_opens(void **state)
     gpubuf_disconnect(other);
 }
 
-/* A daemon that waits long for who is slow, since its machine is busy. */
+/* A daemon that waits long for slow clients, since its machine is busy. */
 static int start_patient(void **state)
 {
     const char *const arguments[] = {"--limit", "recall_ms=1000", NULL};

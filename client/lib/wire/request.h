@@ -82,7 +82,8 @@ void gb_request_hold_imports(struct gb_request *request);
 
 struct gb_request *gb_request_find(const struct gpubuf_client *client, uint64_t id);
 
-/* Ends a request: keeps the outcome for who waits, or queues its callback, or discards it. */
+/* Ends a request: keeps the outcome for the waiting call, or queues its callback, or discards
+   it. */
 void gb_request_end(struct gb_request *request, int status, const struct gb_error *error);
 
 /* Ends all of them; for gb_client_lose. */

@@ -1,4 +1,4 @@
-/* A connection and who needs it. */
+/* A connection and its users. */
 #ifndef GPUBUFD_LINK_H
 #define GPUBUFD_LINK_H
 
