@@ -327,7 +327,7 @@ static void greet(struct gb_link *link)
 
 /* ---- a turn ---- */
 
-/* Reads and writes until neither goes on, or the turn is over. What is left of it. */
+/* Reads and writes until neither goes on, or the turn is over. Returns what is left of the turn. */
 static long move(struct gb_link *link)
 {
     bool readable = true, writable = true;

@@ -1,11 +1,11 @@
 /*
  * One machine that has connected to this one, and what it asks:
  *
- *     → {"method":"find","name"}              ← {"origin","revision","version","bytes"}
- *     → {"method":"open","name","version"}    ← {"lease","content","mode","device","label"?,"layout"}
- *     → {"method":"read","lease","chunk"}     ← data
- *     → {"method":"sum","lease"}              ← {"sum":"16 hexadecimal digits"}
- *     → {"method":"release","lease"}          (no answer)
+ *     → {"method":"find","name"}            ← {"origin","revision","version","bytes"}
+ *     → {"method":"open","name","version"}  ← {"lease","content","mode","device","label"?,"layout"}
+ *     → {"method":"read","lease","chunk"}   ← data
+ *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
+ *     → {"method":"release","lease"}        (no answer)
  *     or ← {"error":{"kind","message"}}
  *
  * On the loop's thread.

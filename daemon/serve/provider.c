@@ -41,7 +41,7 @@ static void end_notice(struct gb_provider *provider, struct gb_writer *writer)
     provider->all->tell(provider, writer);
 }
 
-/* The first that waits and is somebody else; NULL. A session has only so many waits. */
+/* The first that waits and is somebody else; NULL. The number of a session's waits is limited. */
 static const struct gb_provider *asker(const struct gb_missing *missing,
                                        const struct gb_provider *provider)
 {
@@ -97,8 +97,8 @@ void gb_provider_pump(struct gb_provider *provider)
 
 /* ---- whom to ask ---- */
 
-/* Of the longest prefix of the name, and of sessions with the same one the first that said it. Nobody
-   is asked for what only itself waits for. */
+/* Of the longest prefix of the name, and of sessions with the same one the first that said it.
+   Nobody is asked for what only itself waits for. */
 static struct gb_prefix *find_prefix(const struct gb_providers *providers,
                                      const struct gb_missing *missing)
 {

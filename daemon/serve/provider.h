@@ -10,9 +10,9 @@
  *     queued   a provider's: its turn will come when the provider has answered others, and reads
  *     asked    a provider's: it was told
  *
- * and in none while the name has an object. When a provider comes, leaves, or ends a prefix, whole lists
- * go back to `to_ask`: no request takes longer for them. What a provider is told goes through the functions
- * that the server hands down: nothing here knows sessions. The loop's thread.
+ * and in none while the name has an object. When a provider comes, leaves, or ends a prefix, whole
+ * lists go back to `to_ask`: no request takes longer for them. Messages to a provider go through
+ * functions that the server hands down: nothing here knows sessions. The loop's thread.
  */
 #ifndef GB_PROVIDER_H
 #define GB_PROVIDER_H
@@ -63,7 +63,8 @@ void gb_providers_init(struct gb_providers *providers);
 void gb_provider_init(struct gb_provider *provider, struct gb_providers *all, struct gb_user *user,
                       gid_t gid);
 void gb_provider_end(struct gb_provider *provider); /* what it was asked for is asked of others */
-/* It provides the prefix from now on; fine if it does already. GPUBUF_E_LIMIT, GPUBUF_E_NO_MEMORY. */
+/* It provides the prefix from now on; fine if it does already. GPUBUF_E_LIMIT,
+   GPUBUF_E_NO_MEMORY. */
 int gb_provider_begin(struct gb_provider *provider, const char *prefix, size_t length,
                       struct gb_error *error);
 /* Not any more; fine if it did not. */

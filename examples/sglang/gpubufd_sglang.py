@@ -23,7 +23,7 @@ _client: Optional[gpubufd.Client] = None
 
 
 def named(reference: gpubufd.Ref) -> List[Tuple[str, Any]]:
-    """What update_weights_from_tensor() is to be given for what put_state_dict() has returned."""
+    """The argument of update_weights_from_tensor() for the result of put_state_dict()."""
     return [(reference.name, torch.tensor(reference.version, dtype=torch.int64))]
 
 

@@ -526,7 +526,7 @@ class Client extends EventEmitter {
    * Makes names that begin with `prefix` when somebody waits for them and they are not there. `load(name,
    * { uid, gid, signal })` gives, or resolves with, what put() takes, which is published with the `options` of
    * put(); undefined: it has published the name itself. It is asked once for a name, however many wait; `signal`
-   * is aborted when nobody waits any more. What it throws ends their waiting: a NotFoundError, or a system
+   * is aborted when nobody waits any more. An exception ends their waiting: a NotFoundError, or a system
    * error ENOENT, as NotFoundError, all else as UnavailableError. Resolves with a Provider, which close() ends.
    */
   async provide (prefix, load, options) {

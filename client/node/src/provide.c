@@ -65,8 +65,8 @@ napi_value gb_js_provide(napi_env env, napi_callback_info info)
     return gb_begun(env, client, NULL, r, request);
 }
 
-/* provideEnd(client, prefix). What it was told by is freed with the client, which has nothing else to
-   do: a provider has one of its own. */
+/* provideEnd(client, prefix). The callback is freed with the client, which has nothing else to do:
+   a provider has a client of its own. */
 napi_value gb_js_provide_end(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];

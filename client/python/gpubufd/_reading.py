@@ -22,12 +22,12 @@ class File:
         self.bytes = self.key[2]
 
     def _look(self) -> Tuple[int, ...]:
-        """What another content would change."""
+        """The facts that another content would change."""
         now = os.fstat(self.file.fileno())
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def close(self) -> None:
-        """What it opened by itself, which is nothing."""
+        """Closes what it opened by itself, which is nothing."""
 
     def check(self) -> Tuple[int, int]:
         """How long all of it and its manifest are. The library checks that.

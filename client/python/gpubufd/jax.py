@@ -85,7 +85,7 @@ def _place_of(device: Any) -> str:
 
 
 def _part(name: str, leaf: Any) -> Any:
-    """What put_bundle() takes for a leaf: on one GPU as it lies there, else by way of NumPy."""
+    """The value that put_bundle() takes for a leaf: on one GPU as it lies there, else by way of NumPy."""
     if not isinstance(leaf, jax.Array):
         return leaf
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):

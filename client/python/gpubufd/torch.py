@@ -95,7 +95,7 @@ def _ordinal_of(device: Any) -> Optional[int]:
 
 
 def _part(name: str, value: Any) -> _packing.Part:
-    """What a tensor is to become. One that is not in C order is copied first."""
+    """The array that a tensor is to become. One that is not in C order is copied first."""
     dtype = _dtype_name(value.dtype)
     try:
         device = _ordinal_of(value.device)
