@@ -919,21 +919,21 @@ GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 /* ---- providers ----------------------------------------------------------------------------- */
 
 /*
- * A provider makes what is not there. When somebody opens an absent name and waits for it (wait_ms
- * of gpubuf_open_options), the daemon asks the session that provides the longest prefix of that
- * name: once, however many wait. The provider creates and seals the name, and the opens go on. Or
- * it declines, and they end with its sentence.
+ * A provider makes names that are not there. When somebody opens an absent name and waits for it
+ * (wait_ms of gpubuf_open_options), the daemon asks the session that provides the longest prefix of
+ * that name: once, however many wait. The provider creates and seals the name, and the opens go on.
+ * Or it declines, and they end with its sentence.
  */
 
 /* Later versions may have more members, at the end: do not copy it by its size. */
 struct gpubuf_wanted {
-    uint64_t request; /* for gpubuf_decline. Never used twice, by a later daemon neither */
+    uint64_t request; /* for gpubuf_decline. Never used twice, also not by a later daemon */
     const char *name; /* lives during the call only; NULL where `ended` */
     uint32_t uid;     /* of the first that asked */
     uint32_t gid;
-    bool ended; /* this request is over: nobody waits for the name any more, or somebody else has
+    bool ended; /* this request is over: nobody waits for the name any more, or another session has
                    sealed it. With `request` 0: all of before are, since the connection broke and
-                   has been made anew; what is still waited for is asked for again */
+                   has been made anew; the daemon asks again for names that are still waited for */
 };
 
 typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpubuf_wanted *wanted,
@@ -945,7 +945,7 @@ typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpub
  * `callback` is told of each name that is wanted, in whichever thread dispatches, as that of
  * gpubuf_watch: it may use gpubuf_create_async, or hand the request to another thread, and it may
  * decline. It may run before this returns. Names that are waited for already are asked for at once.
- * Names that this client itself waits for are never asked of it. GPUBUF_E_DENIED: this user may not
+ * The client is not asked for a name that only itself waits for. GPUBUF_E_DENIED: this user may not
  * provide the prefix (gpubufd --provider); GPUBUF_E_EXISTS: the client provides it already;
  * GPUBUF_E_LIMIT.
  */
@@ -959,16 +959,16 @@ GPUBUF_API int gpubuf_provide_async(struct gpubuf_client *client, const char *pr
                                     gpubuf_wanted_cb callback, gpubuf_call_cb done, void *arg,
                                     uint64_t *request);
 
-/* Ends it. Its requests below this prefix are asked of other providers, or wait for one. No
+/* Ends it. Another provider is asked for the names below this prefix, or they wait for one. No
    callback of it begins afterwards, and none is running in another thread when this returns. It
    waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
 GPUBUF_API int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix);
 
 /*
  * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is
- * the same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, at most 500 bytes of it are sent;
- * NULL: none). The next open of the name asks anew. It waits for no answer and may be called inside
- * callbacks, in any thread, with the client that provides. A request that is over is passed over.
+ * the same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, cut after 500 bytes; NULL: none).
+ * The next open of the name asks anew. It waits for no answer and may be called inside callbacks,
+ * in any thread, with the client that provides. A request that is over is passed over.
  */
 GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, int error,
                               const char *message);

@@ -13,7 +13,7 @@ static const struct gb_field page_fields[] = {
 };
 
 /* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. The
-   prefixes of a session may be long. */
+   prefixes that a session provides may be long. */
 #define PAGE_ROOM (2 * GB_LONG_BYTES)
 
 struct page {

@@ -23,8 +23,8 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
 
 /* Notes where it lies: `layout` is its layout. */
 void gb_object_note_place(struct gb_object *object, struct gb_layout *layout);
-/* What its next text will have, with the scope: the label, as JSON, which stays where it is until
-   then, and how many older versions stay beside it. The text that it has, if there is one, still
+/* Sets what the next text will have, beside the scope: the label, as JSON, which stays where it is
+   until then, and how many older versions stay beside it. The present text, if there is one, still
    says what it said. */
 void gb_object_entitle(struct gb_object *object, const struct gb_string *label, unsigned keep);
 /* Renders it anew, with the version that it will get and the layout that it has. `entitled`: it has

@@ -3,10 +3,9 @@
  * for the first of them and freed with the last. It says, too, which provider was asked to make the
  * name: provider.h looks after these members.
  *
- * When the name is published, or declined, those who wait are woken one by one in the loop's turns,
- * so that neither request takes the longer for them. A name that was declined is in the table no
- * more: a request for it from then on has another struct, and the provider is asked again. The
- * loop's thread.
+ * When the name is published, or declined, the requests are woken one by one in the loop's turns:
+ * neither request takes the longer for them. A name that was declined is in the table no more:
+ * a later request has another struct, and the provider is asked again. The loop's thread.
  */
 #ifndef GB_MISSING_H
 #define GB_MISSING_H

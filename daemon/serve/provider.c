@@ -15,8 +15,7 @@ void gb_providers_init(struct gb_providers *providers)
     gb_list_init(&providers->prefixes);
     gb_list_init(&providers->to_ask);
     gb_list_init(&providers->nobodys);
-    /* A later daemon begins with higher numbers: a late answer to this one meets no request of
-       it. */
+    /* A later daemon begins with higher numbers: a late answer meets no request there. */
     providers->last_request = (uint64_t)gb_wall_ms() << 10;
 }
 
@@ -41,7 +40,7 @@ static void end_notice(struct gb_provider *provider, struct gb_writer *writer)
     provider->all->tell(provider, writer);
 }
 
-/* The first that waits and is somebody else; NULL. The number of a session's waits is limited. */
+/* The first that waits and is somebody else; NULL. `session_waits` bounds the walk. */
 static const struct gb_provider *asker(const struct gb_missing *missing,
                                        const struct gb_provider *provider)
 {
@@ -97,8 +96,8 @@ void gb_provider_pump(struct gb_provider *provider)
 
 /* ---- whom to ask ---- */
 
-/* Of the longest prefix of the name, and of sessions with the same one the first that said it.
-   Nobody is asked for what only itself waits for. */
+/* The longest prefix of the name, and of sessions with the same one that of the first that said it.
+   A session is not asked for a name that only itself waits for. */
 static struct gb_prefix *find_prefix(const struct gb_providers *providers,
                                      const struct gb_missing *missing)
 {

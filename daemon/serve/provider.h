@@ -1,18 +1,18 @@
 /*
  * Providers: sessions that make names which others wait for. A session says which prefixes it
- * provides; the daemon tells it once of each absent name below one of them that another session
- * waits for (`wanted`), and tells it, too, when that is over (`unwanted`).
+ * provides. The daemon tells it once of each absent name below one of them that another session
+ * waits for (`wanted`), and tells it when that is over (`unwanted`).
  *
  * A name that is waited for (missing.h) is in one of these lists, by its `turn`:
  *
  *     to_ask   the server's: somebody is to be found to ask, in a slice of a turn
  *     nobodys  the server's: nobody provides it, for now
- *     queued   a provider's: its turn will come when the provider has answered others, and reads
+ *     queued   a provider's: its turn comes when the provider has answered others, and reads
  *     asked    a provider's: it was told
  *
  * and in none while the name has an object. When a provider comes, leaves, or ends a prefix, whole
- * lists go back to `to_ask`: no request takes longer for them. Messages to a provider go through
- * functions that the server hands down: nothing here knows sessions. The loop's thread.
+ * lists go back to `to_ask`: no request takes longer for them. Nothing here knows sessions: the
+ * server hands down the functions that tell a provider. The loop's thread.
  */
 #ifndef GB_PROVIDER_H
 #define GB_PROVIDER_H

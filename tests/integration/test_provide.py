@@ -364,7 +364,7 @@ def test_limits(daemon_factory):
 
 
 def test_who_waits_is_asked_for_before_who_came_later(daemon_factory):
-    """The provider has so many at a time, and those that left meanwhile are not asked for."""
+    """With one request at a time; a name that nobody waits for any more is passed over."""
     daemon = daemon_factory("--limit", "session_wanted=1")
     peer = providing(daemon, "")
     waits = [waiting(daemon, name) for name in ("a", "b", "c")]
@@ -461,7 +461,7 @@ def test_opens_that_end_before_the_answer(daemon, provider):
 
 
 def test_a_provider_that_hangs_up_half_way(daemon):
-    """What it has sent before is carried out."""
+    """Its last requests are carried out."""
     peer = providing(daemon, "")
     reader, request = waiting(daemon, "a")
     peer.notify("decline", request=wanted(peer)["request"], message="good-bye")
@@ -470,7 +470,7 @@ def test_a_provider_that_hangs_up_half_way(daemon):
 
 
 class Model:
-    """What sessions are told, by docs/PROTOCOL.md: each name that is waited for is asked of one of them at most."""
+    """The notifications of sessions, by docs/PROTOCOL.md: each name that is waited for is asked of one of them at most."""
 
     def __init__(self):
         self.prefixes = []  # (session, prefix), in the order in which they were said

@@ -1,6 +1,6 @@
 /*
- * gpubuf_provide: programs that make what others wait for, in a loop of their own, inside
- * callbacks, and over a daemon that is killed and started again while opens wait.
+ * gpubuf_provide: programs that make names for others, in a loop of their own, inside callbacks,
+ * and over a daemon that is killed and started again while opens wait.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -57,7 +57,7 @@ static void loader_end(struct loader *loader)
     gpubuf_disconnect(loader->maker);
 }
 
-/* Dispatches until `count` events were told. */
+/* Dispatches until `count` things were told. */
 static void hear(struct loader *loader, const unsigned *told, unsigned count)
 {
     while (*told < count) {

@@ -1,4 +1,4 @@
-/* What a client provides: from the daemon's `wanted` to the program's callback. With the lock
+/* Names that a client provides, from the daemon's `wanted` to the program's callback. With the lock
    held. */
 #ifndef GB_LIB_PROVIDE_H
 #define GB_LIB_PROVIDE_H
