@@ -287,9 +287,12 @@ static unsigned fill(struct gpubuf_client *client, struct gpubuf_client *other)
     return 8;
 }
 
-static int create_large(struct gpubuf_client *client, size_t bytes)
+/* Room may come when a client has unmapped what it gave back, which takes a busy machine time. */
+#define PATIENTLY 30000
+
+static int create_large(struct gpubuf_client *client, size_t bytes, int wait_ms)
 {
-    struct gpubuf_create_options options = {.size = sizeof(options)};
+    struct gpubuf_create_options options = {.size = sizeof(options), .wait_ms = wait_ms};
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = bytes};
     struct gpubuf_object *object;
     int r = gpubuf_create(client, "wanted", &layout, &options, &object);
@@ -308,9 +311,9 @@ static void test_what_is_kept_is_given_back(void **state)
     unsigned count = fill(client, other);
     wait_for(other, "kept", count);
     nanosleep(&pause, NULL);
-    ok(other, create_large(other, 200 * MIB));
+    ok(other, create_large(other, 200 * MIB, PATIENTLY));
     wait_for(other, "kept", 1); /* what had to go, and nothing else: 30 of 256 MiB stayed */
-    ok(other, create_large(other, 250 * MIB));
+    ok(other, create_large(other, 250 * MIB, PATIENTLY));
     wait_for(other, "kept", 0);
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
@@ -323,12 +326,12 @@ static void test_what_is_used_stays(void **state)
     (void)fill(client, other);
     wait_for(other, "kept", 8);
     struct gpubuf_object *used = open_one(client, "fill/0");
-    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB));
-    ok(other, create_large(other, 200 * MIB));
+    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB, 0));
+    ok(other, create_large(other, 200 * MIB, PATIENTLY));
     assert_int_equal(leases_of(other, "fill/0"), 1);
     gpubuf_release(used);
     wait_for(other, "leases", 0); /* it is told anew that it is kept */
-    ok(other, create_large(other, 250 * MIB));
+    ok(other, create_large(other, 250 * MIB, PATIENTLY));
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
 }
@@ -379,6 +382,15 @@ static pid_t start_hoarder(const char *pause_ms)
     return pid;
 }
 
+/* Until all its threads have stopped: those that are not told first may go on for a while. */
+static void stop_hoarder(pid_t pid)
+{
+    int status;
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
 static void end_hoarder(pid_t pid)
 {
     kill(pid, SIGKILL);
@@ -396,7 +408,7 @@ static void test_one_that_is_slow(void **state)
     wait_for(other, "kept", 0);
     for (int i = 0; i < 3; i++) {
         pid_t pid = start_hoarder(i == 0 ? "0" : i == 1 ? "2" : "50");
-        ok(other, create_large(other, 30 * MIB)); /* one of eight leaves */
+        ok(other, create_large(other, 30 * MIB, PATIENTLY)); /* one of eight leaves */
         assert_int_equal(stat_value(other, "kept"), count - 1);
         assert_int_equal(stat_value(other, "leases"), 0);
         end_hoarder(pid);
@@ -419,12 +431,12 @@ static void test_one_that_is_stopped(void **state)
     gpubuf_disconnect(client);
     wait_for(other, "kept", 0);
     pid_t pid = start_hoarder("0");
-    kill(pid, SIGSTOP);
-    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB));
+    stop_hoarder(pid);
+    fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB, 0));
     assert_int_equal(stat_value(other, "leases"), 8);
     kill(pid, SIGCONT);
     wait_for(other, "leases", 0); /* it answers what it was asked */
-    ok(other, create_large(other, 250 * MIB));
+    ok(other, create_large(other, 250 * MIB, PATIENTLY));
     end_hoarder(pid);
     gpubuf_disconnect(other);
 }
@@ -437,7 +449,7 @@ struct wanting {
 static void *want(void *arg)
 {
     struct wanting *wanting = arg;
-    wanting->r = create_large(wanting->client, 250 * MIB);
+    wanting->r = create_large(wanting->client, 250 * MIB, 0);
     return NULL;
 }
 
@@ -453,12 +465,12 @@ static void test_one_that_is_killed(void **state)
     gpubuf_disconnect(client);
     wait_for(other, "kept", 0);
     pid_t pid = start_hoarder("0");
-    kill(pid, SIGSTOP);
+    stop_hoarder(pid);
     assert_int_equal(pthread_create(&thread, NULL, want, &wanting), 0);
     end_hoarder(pid);
     pthread_join(thread, NULL);
     if (wanting.r < 0) /* it was killed too late for that */
-        wanting.r = create_large(other, 250 * MIB);
+        wanting.r = create_large(other, 250 * MIB, PATIENTLY);
     ok(other, wanting.r);
     gpubuf_disconnect(other);
 }
