@@ -125,7 +125,7 @@ static int handle_create(struct gb_call *call, const void *p, uint64_t present)
     const struct gb_create_params *params = p;
     struct gb_unsealed *unsealed = NULL;
     struct gb_creation creation = {.make = make_created};
-    struct gb_storage *storage;
+    struct gb_storage *storage = NULL;
     int r = gb_creation_check(call, params, &creation);
 
     (void)present;
@@ -137,15 +137,9 @@ static int handle_create(struct gb_call *call, const void *p, uint64_t present)
         r = check_unsealed(call);
     if (r == 0)
         r = gb_call_place(call, &creation.key, creation.total, &storage);
-    if (r == 0) {
+    if (r == 0)
         place_layout(&unsealed->layout, storage);
-        r = gb_creation_go_on(call, &creation, storage, &unsealed);
-    } else if (r > 0) {
-        r = gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
-    }
-    if (!call->task)
-        gb_unsealed_free(unsealed);
-    return r;
+    return gb_creation_end(call, &creation, r, storage, unsealed);
 }
 
 static int read_create(const struct gb_message *message, struct gb_unsealed **unsealed,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/methods/space.h"
 #include "daemon/methods/task.h"
 #include "daemon/objects/text.h"
 
@@ -132,8 +133,8 @@ static int end_creation(struct gb_call *call, void *state)
     return creation->make(call, creation, storage, &task->unsealed, &task->layout, &task->text);
 }
 
-int gb_creation_go_on(struct gb_call *call, const struct gb_creation *creation,
-                      struct gb_storage *storage, struct gb_unsealed **unsealed)
+static int go_on(struct gb_call *call, const struct gb_creation *creation,
+                 struct gb_storage *storage, struct gb_unsealed **unsealed)
 {
     struct gb_creation *kept;
     struct gb_writer text, room;
@@ -152,6 +153,21 @@ int gb_creation_go_on(struct gb_call *call, const struct gb_creation *creation,
     gb_layout_write(&text, &(*unsealed)->layout, GB_LAYOUT_REPLY);
     r = creation->make(call, creation, storage, unsealed, &text, &room);
     gb_writer_end(&text);
+    return r;
+}
+
+int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
+                    struct gb_storage *storage, struct gb_unsealed *unsealed)
+{
+    const struct gb_create_params *params = call->message->params;
+    int r = placed;
+
+    if (r == 0)
+        r = go_on(call, creation, storage, &unsealed);
+    else if (r > 0)
+        r = gb_call_wait_space(call, creation->key.device, r, params->wait_ms);
+    if (!call->task)
+        gb_unsealed_free(unsealed);
     return r;
 }
 

@@ -61,9 +61,10 @@ int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
    task, what is read now, which is the caller's. */
 int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
                        struct gb_unsealed **unsealed);
-/* Goes on to `make` when the layout, which says where it lies in the storage by now, is written:
-   the worker writes that of a task. Takes the storage in any case. */
-int gb_creation_go_on(struct gb_call *call, const struct gb_creation *creation,
-                      struct gb_storage *storage, struct gb_unsealed **unsealed);
+/* Ends a handler's turn. `placed` is what placing gave. 0: goes on to `make` when the layout, which
+   says where it lies in the storage by now, is written; the worker writes that of a task. The
+   storage is taken in any case. Above 0: waits for space. Frees the layout if there is no task. */
+int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
+                    struct gb_storage *storage, struct gb_unsealed *unsealed);
 
 #endif

@@ -112,7 +112,7 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     unsigned count;
     struct gb_creation creation = {.make = make_registered};
     struct gb_unsealed *unsealed = NULL;
-    struct gb_storage *storage;
+    struct gb_storage *storage = NULL;
     int r = gb_creation_check(call, params, &creation);
 
     (void)present;
@@ -125,15 +125,9 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
                                     &call->error);
     if (r == 0)
         r = gb_call_adopt(call, &creation.key, adoptions, count, &storage);
-    if (r == 0) {
+    if (r == 0)
         gb_layout_each(&unsealed->layout, put_in_handle, storage);
-        r = gb_creation_go_on(call, &creation, storage, &unsealed);
-    } else if (r > 0) {
-        r = gb_call_wait_space(call, creation.key.device, r, params->wait_ms);
-    }
-    if (!call->task)
-        gb_unsealed_free(unsealed);
-    return r;
+    return gb_creation_end(call, &creation, r, storage, unsealed);
 }
 
 static int read_register(const struct gb_message *message, struct gb_unsealed **unsealed,

@@ -1,0 +1,145 @@
+#include "foreign.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+static const char *daemon_socket;
+
+void foreign_beside(const char *socket)
+{
+    daemon_socket = socket;
+}
+
+int join_daemon(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+/* A TCP socket with data that nobody takes, whose last close lasts a second. *peer: its other end.
+   The data is little: megabytes of it would be the kernel's work on this core, and not the
+   daemon's. */
+static int lingering(int listener, const struct sockaddr_in *address, int *peer)
+{
+    static const char data[65536];
+    struct linger linger = {1, 1};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
+
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+        die("cannot connect to myself");
+    *peer = accept(listener, NULL, NULL);
+    while (send(fd, data, sizeof(data), MSG_DONTWAIT) > 0)
+        ;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+    return fd;
+}
+
+static void send_fd(int to, const char *text, size_t length, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec vector = {(void *)(uintptr_t)text, length};
+    struct msghdr header = {.msg_iov = &vector,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof(control)};
+
+    control.align.cmsg_level = SOL_SOCKET;
+    control.align.cmsg_type = SCM_RIGHTS;
+    control.align.cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(&control.align), &fd, sizeof(int));
+    sendmsg(to, &header, MSG_NOSIGNAL);
+}
+
+/* Sockets that linger, the daemon's alone before it can close them: each is one that a method takes
+   not, or one of a connection that ends. */
+void lingers(void)
+{
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"none\",\"fds\":1}\n";
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
+    char answer[4096];
+
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    if (bind(listener, (struct sockaddr *)&address, length) < 0 || listen(listener, 16) < 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &length) < 0)
+        die("cannot listen");
+    for (unsigned i = 0;; i++) {
+        int peer, fd = lingering(listener, &address, &peer), to = join_daemon(daemon_socket);
+
+        if (to >= 0) {
+            fcntl(to, F_SETFL, 0);
+            send_fd(to, line, 1, fd);
+            if (i % 2 && send(to, line + 1, sizeof(line) - 2, MSG_NOSIGNAL) > 0)
+                recv(to, answer, sizeof(answer), 0);
+            close(to);
+        }
+        close(fd);
+        close(peer);
+    }
+}
+
+/* Sixteen descriptors of the wrong kind with each message. */
+void descriptors(void)
+{
+    char *line = allocate(1, 4096);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(16 * sizeof(int))];
+    } control = {0};
+    int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":16,\"method\":\"register\","
+                           "\"params\":{\"name\":\"hostile/r\",\"layout\":{\"kind\":\"bytes\","
+                           "\"bytes\":1,\"data\":{\"handle\":0,\"offset\":0,\"bytes\":1}},"
+                           "\"handles\":[");
+    int fds[16], fd = -1;
+    char *buffer = allocate(1, 65536);
+
+    for (int i = 0; i < 16; i++) {
+        fds[i] = open("/dev/null", O_RDWR | O_CLOEXEC);
+        at += sprintf(line + at,
+                      "%s{\"kind\":\"memfd\",\"fd\":%d,\"bytes\":4096,\"device\":\"host\"}",
+                      i ? "," : "", i);
+    }
+    at += sprintf(line + at, "]}}\n");
+    control.align.cmsg_level = SOL_SOCKET;
+    control.align.cmsg_type = SCM_RIGHTS;
+    control.align.cmsg_len = CMSG_LEN(sizeof(fds));
+    memcpy(CMSG_DATA(&control.align), fds, sizeof(fds));
+    for (;;) {
+        struct iovec vector = {line, (size_t)at};
+        struct msghdr header = {.msg_iov = &vector,
+                                .msg_iovlen = 1,
+                                .msg_control = &control,
+                                .msg_controllen = CMSG_SPACE(sizeof(fds))};
+
+        if (fd < 0) {
+            fd = join_daemon(daemon_socket);
+            fcntl(fd, F_SETFL, 0);
+        }
+        if (sendmsg(fd, &header, MSG_NOSIGNAL) < 0 || recv(fd, buffer, 65536, 0) <= 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+}
