@@ -12,6 +12,10 @@
 
 #include "bounds.h"
 
+/* Two of the widest texts are written at once, in 0.9 ms: what fails has become three times as
+   slow, as it was before only places changed. */
+#define WIDE_US 3000
+
 static char directory[] = "/tmp/gpubufd-wide-XXXXXX";
 static struct gb_notify notify;
 static int manager = -1;
@@ -117,7 +121,7 @@ static void test_wide(void **state)
             play(&asks[i], &request, &whole);
             print_message("%-28s %12.1f %12.1f%s\n", asks[i].name, (double)request / 1e3,
                           (double)whole / 1e3, whole > BOUND_US * 1000 ? "  *" : "");
-            over += whole > FACTOR * BOUND_US * UINT64_C(1000);
+            over += whole > WIDE_US * UINT64_C(1000);
         }
     }
     assert_true(inside.server.state.journal.bytes > 0 && !inside.server.state.failed);
