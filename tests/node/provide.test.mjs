@@ -178,6 +178,17 @@ test('close() waits for what is being loaded; close() of the client ends it', as
   await c.delete('end/a')
 })
 
+test('the scope is remembered', async () => {
+  await c.put('s/a', Int8Array.of(1), { scope: 'cluster' })
+  await c.put('s/b', Int8Array.of(1), { scope: 'local' })
+  assert.deepEqual((await c.list('s/')).map(({ scope }) => scope), ['cluster', undefined])
+  for await (const { kind, object } of c.watch('s/a')) {
+    assert.deepEqual([kind, object.scope], ['sealed', 'cluster'])
+    break
+  }
+  await c.delete(['s/a', 's/b'])
+})
+
 test('wrong arguments', async () => {
   for (const wrong of [[7, () => 1], ['w/'], ['w/', 7], ['w/', () => 1, { concurrency: 0 }], ['w/', () => 1, { evict: 'never' }],
     ['w/', () => 1, { signal: AbortSignal.abort() }], ['w/', () => 1, { scope: 'galaxy' }]]) {

@@ -123,6 +123,20 @@ def test_options_of_put_and_what_loads_by_itself(client):
         assert bytes(client.get("o/self", timeout=WAIT)) == b"by itself"
 
 
+def test_scope_is_remembered(client):
+    with client.provide("s/", lambda name: b"made", scope="cluster"):
+        assert bytes(client.get("s/a", timeout=WAIT)) == b"made"
+    client.put("s/b", [1], scope="cluster")
+    client.put("s/c", b"bytes", scope="local")
+    with client.create("s/d", "int8", 1, scope="cluster") as made:
+        memoryview(made.to_numpy())[0] = 1
+    assert [info.scope for info in client.list("s/")] == ["cluster", "cluster", "local", "cluster"]
+    with client.watch("s/b") as watch:
+        assert next(watch).info.scope == "cluster"
+    with pytest.raises(ValueError, match="scope"):
+        client.put("s/e", b"", scope="galaxy")
+
+
 def test_wrong_arguments(client):
     with pytest.raises(TypeError, match="function"):
         client.provide("w/", 7)
