@@ -104,6 +104,19 @@ def test_trainer_and_rollouts(client, env, np):
     assert client.list(versions=True) == []
 
 
+def test_column_cache(client, env, np, tmp_path):
+    """Four processes read all columns, each of which is loaded once."""
+    (tmp_path / "weather.csv").write_bytes((ROOT / "examples" / "data" / "weather.csv").read_bytes())
+    columns = len((tmp_path / "weather.csv").read_text().split("\n", 1)[0].split(",")) + 2
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.arange(1000.0))
+    (tmp_path / "notes.txt").write_text("not read")
+    out = run(env, EXAMPLES / "column_cache.py", tmp_path)
+    assert f"4 processes: {columns} columns of 3 files" in out, out
+    assert f"{columns} loads of {columns} columns, at most 1 of one" in out, out
+    client.delete(*client.keys())
+
+
 def test_eight_workers(client, env, np, pd):
     out = run(env, EXAMPLES / "eight_workers.py", "--rows", 400000)
     assert "8 workers" in out and "mean by zone" in out

@@ -9,6 +9,7 @@ import time
 import gpubufd
 import gpubufd.aio
 import pytest
+from conftest import needs_gpu, needs_numpy
 
 WAIT = 60.0  # seconds, for what happens at once unless the machine is busy
 
@@ -261,6 +262,37 @@ def test_it_outlives_its_daemon(tmp_path, how):
     finally:
         client.close()
         daemon.kill()
+
+
+def test_a_cache_loads_again_what_was_dropped(tmp_path):
+    from conftest import Daemon
+
+    daemon = Daemon(str(tmp_path), device="host:8M")
+    asked = []
+
+    def load(name):
+        asked.append(str(name))
+        return name.encode() * ((3 << 20) // len(name))
+
+    try:
+        with gpubufd.connect(daemon.path) as client, client.provide("lru/", load, evict="drop", timeout=WAIT):
+            for name in ("lru/a", "lru/b", "lru/a", "lru/c", "lru/a", "lru/b"):
+                with client.get(name, timeout=WAIT) as held:
+                    assert bytes(held)[:10] == name.encode() * 2
+            assert asked == ["lru/a", "lru/b", "lru/c", "lru/b"]
+    finally:
+        daemon.kill()
+
+
+@needs_gpu
+@needs_numpy
+def test_on_a_gpu(gpu_run):
+    assert gpu_run("""
+        with client.provide("g/", lambda name: np.arange(4, dtype="f4"), device="cuda:0"):
+            with client.get("g/a", timeout=60) as held:
+                print(held.device != "host", held.copy_to_host().tolist())
+            client.delete("g/a")
+    """).split("\n")[0] == "True [0.0, 1.0, 2.0, 3.0]"
 
 
 # ---- asyncio ----

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""A cache of the columns of files that fills itself: column_cache.py DIRECTORY [--readers N]
+
+One process provides the columns of the files in a directory (.arrow with pyarrow, .npy, .csv); others read them by name,
+without knowing whether they are there. Each column is loaded when it is first waited for, once, whoever waits; from then
+on it lies in shared memory, until memory is short and it is the one that nobody has used for longest.
+"""
+
+import argparse
+import concurrent.futures
+import csv
+import multiprocessing
+import os
+import pathlib
+import threading
+from typing import Any, Counter, List, Sequence, Tuple
+
+import numpy as np
+
+import gpubufd
+
+PREFIX = "columns/"
+PATIENCE = 60.0  # seconds
+
+
+class Files:
+    """Reads columns, "columns/FILE/COLUMN", of the files in a directory; "columns/FILE" is the list of their names."""
+
+    def __init__(self, directory: str):
+        self.directory = pathlib.Path(directory).resolve()
+        self.loads: "Counter[str]" = Counter()
+        self._lock = threading.Lock()
+
+    def load(self, name: str) -> Any:
+        file, _, column = name[len(PREFIX) :].partition("/")
+        path = self.directory / file
+        if path.parent != self.directory or file.startswith("."):
+            raise LookupError(f"{file!r} is no file of {self.directory}")
+        names, read = READERS[path.suffix](path) if path.suffix in READERS else no_reader(path)
+        if column and column not in names:
+            raise LookupError(f"{file} has no column {column!r}, but {', '.join(names)}")
+        with self._lock:
+            self.loads[name] += bool(column)
+        return read(column) if column else names
+
+
+def no_reader(path: pathlib.Path) -> Any:
+    raise LookupError(f"{path.name}: no file of a kind that is read here: {', '.join(READERS)}")
+
+
+def from_arrow(path: pathlib.Path) -> Tuple[List[str], Any]:
+    import pyarrow
+
+    table = pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
+    return table.column_names, lambda column: table[column].combine_chunks()
+
+
+def from_npy(path: pathlib.Path) -> Tuple[List[str], Any]:
+    return ["values"], lambda _: np.load(path)
+
+
+def from_csv(path: pathlib.Path) -> Tuple[List[str], Any]:
+    with open(path, newline="", encoding="utf-8") as file:
+        names = next(csv.reader(file))
+
+    def read(column: str) -> Any:
+        with open(path, newline="", encoding="utf-8") as file:
+            texts = [row[column] or None for row in csv.DictReader(file)]
+        try:
+            return numbers(texts)
+        except ValueError:
+            return texts
+
+    return names, read
+
+
+def numbers(texts: Sequence[Any]) -> List[Any]:
+    """Numbers, and None where there is no text."""
+    return [None if text is None else float(text) for text in texts]
+
+
+READERS = {".arrow": from_arrow, ".npy": from_npy, ".csv": from_csv}
+
+
+def read_all(files: List[str]) -> Tuple[int, int, float]:
+    """Opens every column of every file, as any reader would: how many, how many elements, the sum of the numbers."""
+    opened, elements, total = 0, 0, 0.0
+    with gpubufd.connect() as client:
+        for file in files:
+            for name in client.get(PREFIX + file, timeout=PATIENCE).tolist():
+                with client.get(f"{PREFIX}{file}/{name}", timeout=PATIENCE) as column:
+                    opened += 1
+                    elements += len(column)
+                    values = column.to_numpy() if isinstance(column, gpubufd.Array) else column.tolist()
+                    total += sum(float(x) for x in values if isinstance(x, float) and x == x)
+    return opened, elements, total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory")
+    parser.add_argument("--readers", type=int, default=4)
+    options = parser.parse_args()
+
+    cache = Files(options.directory)
+    files = sorted(name for name in os.listdir(options.directory) if pathlib.Path(name).suffix in READERS)
+    with gpubufd.connect() as client, client.provide(PREFIX, cache.load, evict="drop"):
+        # Not by fork: a connection belongs to the process that made it.
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(options.readers, mp_context=context) as pool:
+            results = list(pool.map(read_all, [files] * options.readers))
+    opened, elements, total = results[0]
+    assert all(result == results[0] for result in results)
+    loads = +cache.loads
+    print(f"{options.readers} processes: {opened} columns of {len(files)} files, {elements:,} elements, sum {total:.6g}")
+    print(f"{sum(loads.values())} loads of {len(loads)} columns, at most {max(loads.values())} of one")
+
+
+if __name__ == "__main__":
+    main()
