@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What gpubufd-peer brings from another machine, over loopback, beside what the parts allow in the same run:
+OpenSSL's cipher on one core, and sendfile from a memory file into mapped memory. Both ends are here, so that
+the cores are shared by them. Prints a line of JSON.
+
+    tests/bench/bench_peer.py [MIB [DEVICE]]
+
+An object of so many MiB (256) on that device (host; or cuda:0, at both ends), on the build in $GPUBUF_BUILD.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import pathlib
+import re
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/integration"))
+
+from certificates import Authority  # noqa: E402
+from peer import Peer, wait_until  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
+ROUNDS, SMALL = 5, 500
+
+
+def cipher():
+    """Bytes a second of AES-128-GCM, in records as TLS has them."""
+    told = subprocess.run(["openssl", "speed", "-evp", "aes-128-gcm", "-bytes", "16384", "-seconds", "2"],
+                          check=True, capture_output=True, text=True).stdout
+    return float(re.search(r"AES-128-GCM +([\d.]+)k", told, re.I).group(1)) * 1000
+
+
+def sent(size):
+    """Bytes a second of sendfile over loopback into shared memory."""
+    source, target = os.memfd_create("source"), mmap.mmap(-1, size)
+    os.ftruncate(source, size)
+    with mmap.mmap(source, size) as memory:
+        memory[:] = b"x" * size
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def send():
+        with socket.create_connection(listener.getsockname()) as sink:
+            done = 0
+            while done < size:
+                done += os.sendfile(sink.fileno(), source, done, size - done)
+
+    begin = time.perf_counter()
+    thread = threading.Thread(target=send)
+    thread.start()
+    stream, _ = listener.accept()
+    with stream, memoryview(target) as view:
+        got = 0
+        while got < size:
+            got += stream.recv_into(view[got:])
+    thread.join()
+    listener.close()
+    os.close(source)
+    return size / (time.perf_counter() - begin)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def seconds(process):
+    with open(f"/proc/{process.pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def start(stack, *argv):
+    process = stack.enter_context(subprocess.Popen([str(word) for word in argv], stderr=subprocess.DEVNULL))
+    stack.callback(process.terminate)
+    return process
+
+
+def machines(stack, directory, size, device):
+    """Two of them: paths of their sockets, and their peers."""
+    authority = Authority(directory)
+    ports = {node: free_port() for node in "ab"}
+    paths, peers = [], []
+    for node, other in ("ab", "ba"):
+        path = os.path.join(directory, f"{node}.sock")
+        start(stack, BUILD / "bin/gpubufd", "--socket", path, "--device", f"{device}:{2 * size + (256 << 20)}")
+        wait_until(lambda path=path: os.path.exists(path))
+        certificate, key = authority.sign(node)
+        peers.append(start(
+            stack, BUILD / "bin/gpubufd-peer", "--socket", path, "--listen", f"127.0.0.1:{ports[node]}",
+            "--authority", authority.certificate, "--certificate", certificate, "--key", key,
+            f"--peer={other}=127.0.0.1:{ports[other]}", *(["--gpu", device] if device != "host" else [])))
+        paths.append(path)
+    for port in ports.values():
+        wait_until(lambda port=port: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+    return paths, peers
+
+
+def publish(path, size, device):
+    """The session that holds it, and many small ones."""
+    session = Peer(path)
+    layout = {"kind": "bytes", "bytes": size}
+    made = session.create("large", layout, scope="cluster", mode="0644")
+    place = made["object"]["layout"]["data"]
+    if device == "host":
+        memory, block = session.segment(place["segment"]).map(), os.urandom(1 << 20)
+        for at in range(0, size, 1 << 20):
+            memory[place["offset"] + at:place["offset"] + at + (1 << 20)] = block
+    session.call("seal", lease=made["lease"])
+    for i in range(SMALL):
+        session.create_object(f"small{i}", {"kind": "bytes", "bytes": 1}, scope="cluster", mode="0644")
+    return session
+
+
+def fetch(path, name):
+    """Seconds until it is there; then it goes again."""
+    with contextlib.closing(Peer(path)) as session:
+        begin = time.perf_counter()
+        session.call("open", name=name, wait_ms=60000)
+        took = time.perf_counter() - begin
+        session.call("delete", name=name)
+    return took
+
+
+def main():
+    size = int(sys.argv[1] if len(sys.argv) > 1 else 256) << 20
+    device = sys.argv[2] if len(sys.argv) > 2 else "host"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        paths, peers = machines(stack, directory, size, device)
+        stack.enter_context(contextlib.closing(publish(paths[0], size, device)))
+        fetch(paths[1], "small0")
+        rounds, floors, ciphers = [], [], []
+        before = [seconds(one) for one in peers]
+        for _ in range(ROUNDS):
+            rounds.append(size / fetch(paths[1], "large"))
+            floors.append(sent(size))
+        spent = [(seconds(one) - was) / (ROUNDS * size / 1e9) for one, was in zip(peers, before)]
+        ciphers.append(cipher())
+        small = sorted(fetch(paths[1], f"small{i}") for i in range(1, SMALL))
+    best, floor = max(rounds), max(floors)
+    # Each byte is enciphered at one end, sent, and deciphered at the other: the slowest of the three bounds it.
+    bound = min(ciphers[0], floor)
+    print(json.dumps({
+        "device": device, "mib": size >> 20,
+        "fetch_gb_s": round(best / 1e9, 2), "sendfile_gb_s": round(floor / 1e9, 2),
+        "cipher_gb_s": round(ciphers[0] / 1e9, 2), "of_the_bound": round(best / bound, 2),
+        "seconds_a_gb": [round(one, 2) for one in spent],
+        "small_us": [round(1e6 * small[len(small) * part // 100]) for part in (50, 99)],
+    }))
+
+
+if __name__ == "__main__":
+    main()
