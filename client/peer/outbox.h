@@ -18,7 +18,10 @@
 
 #include "proto/errors.h"
 
-enum { GB_HEAD_BYTES = 24 };
+enum {
+    GB_HEAD_BYTES = 24,
+    GB_REQUEST_WAIT = 0, /* no request: a message that says that answers take longer */
+};
 
 struct gb_head {
     uint32_t length;

@@ -178,6 +178,8 @@ static void on_control(struct gb_link *link, uint64_t request, const char *text,
     struct gb_error error;
 
     (void)link;
+    if (request == GB_REQUEST_WAIT)
+        return;
     int status = check(remote, text, length, &error);
     const struct ask *asked = find_ask(remote, request);
     if (!asked || status == GPUBUF_E_PROTOCOL || (asked->read && status == 0)) {

@@ -12,6 +12,7 @@ enum {
     LEASES_MOST = 256,
     BUSY_MOST = 64,     /* requests under way; further ones are not read */
     SUM_CHUNKS = 4,     /* that are summed in a turn of the loop */
+    ANSWER_MS = 60000,  /* which the daemon may take, while the other machine is told to wait */
     STUCK_MS = 60000,   /* then a machine that takes nothing is gone */
     GREETING_MS = 10000 /* which a handshake may take */
 };
@@ -24,6 +25,7 @@ struct gb_session {
     char node[GB_NODE_BYTES];
     struct gb_lease *leases;
     unsigned lease_count, busy;
+    uint64_t answered; /* when a request was, or when there were none, by the loop's clock */
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
     struct sum *sums;
@@ -74,6 +76,8 @@ static void on_idle_closed(uv_handle_t *handle)
 static void begin(struct gb_session *session)
 {
     session->uses++;
+    if (session->busy == 0)
+        session->answered = uv_now(session->options->loop);
     if (++session->busy == BUSY_MOST)
         gb_link_pause(session->link, true);
 }
@@ -82,6 +86,8 @@ static void finish(struct gb_session *session)
 {
     if (session->busy-- == BUSY_MOST && session->link)
         gb_link_pause(session->link, false);
+    if (session->link)
+        session->answered = uv_now(session->options->loop);
     drop(session);
 }
 
@@ -542,8 +548,12 @@ void gb_session_tick(struct gb_session *session)
 {
     uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
 
-    if (gb_link_stuck(session->link) < most)
+    if (gb_link_stuck(session->link) < most) {
+        if (session->sums ||
+            (session->busy && uv_now(session->options->loop) - session->answered < ANSWER_MS))
+            gb_link_send(session->link, GB_REQUEST_WAIT, "{}", 2);
         return;
+    }
     gb_say("%s: it takes nothing", gb_link_text(session->link));
     session->events.closed(session, session->user);
     gb_session_close(session);

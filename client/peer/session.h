@@ -7,6 +7,7 @@
  *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
  *     → {"method":"release","lease"}        (no answer)
  *     or ← {"error":{"kind","message"}}
+ *     and while an answer takes long, each second, {} without a request
  *
  * On the loop's thread.
  */

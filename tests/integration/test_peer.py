@@ -587,6 +587,23 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
         assert connect().ask({"method": "find", "name": "y"})["version"] == 1
 
 
+def test_a_stranger_is_told_to_wait(stranger):
+    """By a message without a request, as long as the daemon takes."""
+    b, connect = stranger
+    with b.connect() as peer:
+        share(peer, "y", b"1")
+        one = connect()
+        b.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            one.send({"method": "find", "name": "y"})
+            assert one.receive() == (0, {})
+        finally:
+            b.daemon.process.send_signal(signal.SIGCONT)
+        while (answer := one.receive()) == (0, {}):
+            pass
+        assert answer[0] == one.last and answer[1]["version"] == 1
+
+
 def test_a_stranger_without_a_certificate(stranger):
     b, _ = stranger
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
