@@ -45,18 +45,21 @@ struct directory {
 
 /* ---- requests of the interface ---- */
 
+/* NULL: memory is out. */
 static struct op *op_create(struct directory *directory, enum kind kind, const char *name,
                             void *user)
 {
     struct op *op = calloc(1, sizeof(*op));
 
     if (!op)
-        abort(); /* no callback could say so */
+        return NULL;
     op->directory = directory;
     op->kind = kind;
     op->name = strdup(name);
-    if (!op->name)
-        abort();
+    if (!op->name) {
+        free(op);
+        return NULL;
+    }
     op->user = user;
     op->turn = directory->turn;
     op->next = directory->ops;
@@ -274,6 +277,8 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
     struct gb_entry *entry = gb_view_entry(&directory->member.view, name, false);
     struct gb_writer body;
 
+    if (!op)
+        return false;
     op->callback.found = callback;
     if (!gb_member_is_in(&directory->member)) {
         op_later_unavailable(op);
@@ -397,6 +402,8 @@ static void directory_publish(struct gb_directory *base, const struct gb_publish
     struct op *op = op_create(directory, PUBLISH, object->name, user);
     struct gb_entry *entry = gb_view_entry(&directory->member.view, object->name, true);
 
+    if (!op)
+        abort(); /* nothing could say so: the peer is started anew */
     op->callback.published = callback;
     op->version = object->version;
     op->bytes = object->bytes;
@@ -458,6 +465,10 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
         entry->withdrawing || entry->lease != member->lease || !gb_member_is_in(member))
         return;
     op = op_create(directory, WITHDRAW, entry->name, NULL);
+    if (!op) {
+        directory->unswept = true;
+        return;
+    }
     op->revision = entry->revision;
     entry->withdrawing = true;
     gb_writer_init(&body, 0);
@@ -515,9 +526,11 @@ static void directory_copied(struct gb_directory *base, const char *name, uint64
     gb_writer_init(&key, 0);
     gb_write_format(&key, "%s@%llu/%s", name, (unsigned long long)revision, member->node);
     gb_write_char(&key, '\0');
-    if (key.failed)
+    op = key.failed ? NULL : op_create(directory, COPIED, name, NULL);
+    if (!op) {
+        gb_writer_end(&key);
         return;
-    op = op_create(directory, COPIED, name, NULL);
+    }
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{");
     if (version) {
@@ -541,6 +554,8 @@ static void directory_list(struct gb_directory *base, const char *prefix, gb_lis
     struct directory *directory = (struct directory *)base;
     struct op *op = op_create(directory, LIST, prefix, user);
 
+    if (!op)
+        abort(); /* as in publish */
     op->callback.listed = callback;
     if (gb_member_is_in(&directory->member))
         op_later(op, 0);

@@ -2,7 +2,7 @@
  * This node as a member of the cluster in etcd: its lease and its key, and the view of what all
  * members have told, kept by a listing and a watch. directory_etcd.h has the keys and the rules.
  *
- *     GB_OUT → GB_JOINING: the old lease is given back, a new one asked for, the node's key written
+ *     GB_OUT → GB_JOINING: the old lease is given back, a new one asked for, the key written
  *            → GB_LISTING: all keys are read → GB_IN: a watch tells of changes
  *     GB_LISTING and GB_IN → GB_OUT: the lease could not be renewed in time, or has ended
  *     GB_IN → GB_LISTING: etcd has compacted what the watch would have told

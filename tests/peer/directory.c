@@ -2,7 +2,8 @@
  * A directory in etcd on a pipe, for tests: reads commands from stdin, a line each, and tells on
  * stdout what comes of them and what the directory says by itself, in JSON, a line each.
  *
- *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT] [--timeout MS]
+ *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT]
+ *               [--timeout MS]
  *               [--ca FILE --certificate FILE --key FILE]
  *     publish NAME VERSION BYTES SEEN | withdraw NAME REVISION | copied NAME REVISION VERSION
  *     find NAME | list [PREFIX] | knows NODE | close
