@@ -21,6 +21,7 @@ from device import BUILD
 
 ETCD = shutil.which("etcd")
 DIRECTORY = BUILD / "tests" / "peer" / "directory"
+UNAVAILABLE = -32011
 PATIENCE = 90  # of a condition, on a machine that is busy
 _count = itertools.count(1)
 
@@ -190,7 +191,7 @@ class Proxy:
 class Node:
     """A process with a directory in etcd: what it tells is kept as it came."""
 
-    def __init__(self, name, *urls, ttl=10, port=7000, timeout_ms=2000, options=()):
+    def __init__(self, name, *urls, ttl=60, port=7000, timeout_ms=2000, options=()):
         self.name = name
         argv = [str(DIRECTORY), "--node", name, "--ttl", str(ttl), "--port", str(port),
                 "--timeout", str(timeout_ms)]
@@ -243,11 +244,20 @@ class Node:
         self.wait(since, event="state", why=None)
         return self
 
-    def publish(self, name, version=1, size=10, seen=0):
-        return self.ask(f"publish {name} {version} {size} {seen}", event="published", name=name)
+    def _ask_again(self, line, once, **members):
+        """Until it is known, unless `once`: a machine that is busy may keep etcd from answering in time."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            answer = self.ask(line, **members)
+            if once or answer["status"] != UNAVAILABLE or time.monotonic() > end:
+                return answer
+            time.sleep(0.02)
 
-    def find(self, name):
-        return self.ask(f"find {name}", event="found", name=name)
+    def publish(self, name, version=1, size=10, seen=0, once=False):
+        return self._ask_again(f"publish {name} {version} {size} {seen}", once, event="published", name=name)
+
+    def find(self, name, once=False):
+        return self._ask_again(f"find {name}", once, event="found", name=name)
 
     def list(self, prefix=""):
         answer = self.ask(f"list {prefix}".rstrip(), event="listed", last=True)

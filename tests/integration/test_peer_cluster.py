@@ -32,7 +32,7 @@ class ByEtcd:
     def __init__(self, daemon_factory, authority, etcd):
         self.daemon_factory, self.authority, self.etcd, self.machines = daemon_factory, authority, etcd, []
 
-    def start(self, *nodes, lease=10):
+    def start(self, *nodes, lease=60):
         return [self.add(node, lease) for node in nodes]
 
     def add(self, node, lease):
@@ -41,7 +41,7 @@ class ByEtcd:
         self.run(machine, lease)
         return machine
 
-    def run(self, machine, lease=10):
+    def run(self, machine, lease=60):
         log = os.path.join(machine.daemon.directory, "peer-stderr")
         if os.path.exists(log):  # of a peer that ran here before
             os.unlink(log)
@@ -130,7 +130,7 @@ def test_of_two_machines_one_has_the_name(cluster):
 
 
 def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
-    a, b = cluster.start("a", "b", lease=3)
+    a, b = cluster.add("a", lease=3), cluster.add("b", lease=60)
     here, there = a.connect(), b.connect()
     here.put("x", b"kept", **SHARED)
     here.put("y", b"never fetched", **SHARED)
@@ -139,12 +139,12 @@ def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
     wait_until(lambda: not [key for key in cluster.etcd.keys() if "/copies/" not in key and key != "/gpubufd/nodes/b"])
     assert fetched(there, "x") == b"kept"
     there.error("timeout", "open", name="y", wait_ms=300)
-    cluster.run(a, lease=3)
+    cluster.run(a)
     assert fetched(there, "y") == b"never fetched"
 
 
 def test_without_etcd_local_work_and_copies_go_on(cluster):
-    a, b = cluster.start("a", "b", lease=3)
+    a, b = cluster.add("a", lease=60), cluster.add("b", lease=3)
     here, there = a.connect(), b.connect()
     here.put("x", b"kept", **SHARED)
     here.put("y", b"never fetched", **SHARED)
