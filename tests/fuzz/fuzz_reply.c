@@ -426,8 +426,8 @@ static void use(char what, unsigned number)
     stage.request_count += r == 0;
 }
 
-/* o v m O M open, c t n b a A create and put, s l d p i g k K w W P ask, R T V E H L D B Y S Z use an
-   object; q cancels a request, u ends a watch, e ends what is provided, N declines, . dispatches,
+/* o v m O M open, c t n b a A create and put, s l d p i g k K w W P ask, R T V E H L D B Y S Z use
+   an object; q cancels a request, u ends a watch, e ends a prefix, N declines, . dispatches,
    x has the library's thread look after the client. */
 static void do_call(char what, unsigned number)
 {

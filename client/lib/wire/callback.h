@@ -30,8 +30,8 @@ void gb_callback_end(struct gpubuf_client *client, const struct gb_callback_fram
 /* Whether the calling thread is inside a callback of this client. Needs no lock. */
 bool gb_in_callback(const struct gpubuf_client *client);
 
-/* Waits until no other thread is in the callback of a watch, or of something that is provided, which
-   the client has no more. */
+/* Waits until no other thread is in a callback that the client has no more: of a watch, or of a
+   prefix that was provided. */
 void gb_await_callback(struct gpubuf_client *client, uint64_t watch);
 
 /* Runs the callbacks that are due, unless another thread is at it. Lets the lock go. */
