@@ -257,8 +257,8 @@ bool gb_keep_take(struct gb_lease *lease)
     while (keeper->kept > keeper->bounds.leases || keeper->bytes > keeper->bounds.bytes)
         give_back(keeper, keeper->oldest);
     atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
-    if (!client
-             ->listens) /* somebody has to hear what is recalled, whatever the program does next */
+    /* Somebody has to hear what is recalled, whatever the program does next. */
+    if (!client->listens)
         (void)gb_flusher_engage(client);
     return true;
 }
