@@ -217,8 +217,7 @@ static void serve(struct gb_server *server)
     withdraw_lost(server);
     if (server->flights.look_at != UINT64_MAX)
         gb_flights_tend(&server->flights, gb_now_ms());
-    gb_state_tend(&server->state,
-                  gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
+    gb_state_tend(&server->state, gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
     /* One that is gone on with may publish what another waits for, and a session that is thrown out
        gives back what it held. Nothing else would wake the loop for those. */
     if (gb_waits_have_more(server) || !gb_list_empty(&server->leaving))
