@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+import device
 import etcds
 from cluster import Authority, Lane, Machine, PeerProcess
 from etcds import Etcd
@@ -48,7 +49,8 @@ class ByEtcd:
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             self.authority.sign(machine.node),
-            ["--etcd", self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease])
+            ["--etcd", self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease,
+             *(["--gpu", "cuda:0"] if device.ON_GPU else [])])
         machine.lane.target = machine.peer.port
         machine.peer.wait_for("names of other machines are known")
 
