@@ -258,7 +258,8 @@ del s, t
 # The client holds the memory until the name is gone.
 import weakref
 own = cuda.to_device(np.arange(10.0))
-client.share_mine("own", own)
+ref = client.share_mine("own", own)
+assert ref == client.ref("own") and ref.version == client.stat("own").version
 gone = weakref.ref(own)
 del own
 gc.collect()

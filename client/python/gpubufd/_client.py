@@ -548,8 +548,8 @@ class Client(_core.Client):
     def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
-    ) -> None:
-        """Publishes GPU memory of the caller's own without copying it.
+    ) -> Ref:
+        """Publishes GPU memory of the caller's own without copying it; returns a Ref, as put() does.
 
         `value` is anything on a GPU that put() takes: an array with `__cuda_array_interface__` or DLPack, a
         column with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A
@@ -569,6 +569,7 @@ class Client(_core.Client):
         opts = options(None, None, mode, ttl, "spill", replace, None)
         self._register(name, parts, json.dumps(layout), opts)
         self._mine[name] = plan  # which holds the value
+        return self.ref(name)
 
     # ---- files ----
 

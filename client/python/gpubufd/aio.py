@@ -370,7 +370,7 @@ class Client:
     async def share_mine(
         self, name: str, value: Any, *, mode: Union[int, str, None] = None,
         ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
-    ) -> None:
+    ) -> Ref:
         """Publishes GPU memory of the caller's own without copying it; see gpubufd.Client.share_mine."""
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
@@ -379,6 +379,7 @@ class Client:
         opts = _client.options(None, None, mode, ttl, "spill", replace, None)
         await self._request(self._client._register_async, name, parts, json.dumps(layout), opts)
         self._client._mine[name] = plan
+        return await self.ref(name)
 
     async def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
         """The objects whose names begin with `prefix`; see gpubufd.Client.list."""
