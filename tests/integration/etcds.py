@@ -83,7 +83,16 @@ class Etcd:
         self.post("kv/compaction", {"revision": str(self.revision()), "physical": True})
 
     def signal(self, number):
+        """Where it stops, every thread of it has stopped afterwards."""
         self.process.send_signal(number)
+        end = time.monotonic() + PATIENCE
+        while number == signal.SIGSTOP and set(self.states()) != {"T"}:
+            assert time.monotonic() < end, "etcd does not stop"
+            time.sleep(0.001)
+
+    def states(self):
+        for path in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+            yield path.read_text().rpartition(")")[2].split()[0]
 
     def kill(self):
         self.process.kill()
