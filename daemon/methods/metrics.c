@@ -185,7 +185,8 @@ static void write_devices(const struct gb_server *server, struct metrics *metric
         const char *name, *type, *help;
         uint64_t (*value)(const struct gb_device *device);
     } families[] = {
-        {"gpubufd_device_capacity_bytes", "gauge", "The bytes that the daemon may allocate.", capacity},
+        {"gpubufd_device_capacity_bytes", "gauge", "The bytes that the daemon may allocate.",
+         capacity},
         {"gpubufd_device_free_bytes", "gauge", "Not allocated.", gb_device_free_bytes},
         {"gpubufd_device_used_bytes", "gauge", "In objects.", used_bytes},
         {"gpubufd_device_retained_bytes", "gauge", "Allocated, and in no object.",
