@@ -42,6 +42,14 @@ static void withdraw_produced(struct gb_session *session)
     }
 }
 
+/* Its turn, and its user's if nobody else of the user has one. */
+static void leave_turn(struct gb_session *session)
+{
+    gb_list_remove(&session->ready);
+    if (!gb_user_has_busy(session->user))
+        gb_list_remove(&session->user->turn);
+}
+
 static void leave(struct gb_session *session)
 {
     if (!gb_list_linked(&session->leaving))
@@ -120,9 +128,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_timer_cancel(&server->timers, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);
-    gb_list_remove(&session->ready);
-    if (!gb_user_has_busy(session->user))
-        gb_list_remove(&session->user->turn);
+    leave_turn(session);
     gb_list_remove(&session->dirty);
     server->session_count--;
     session->user->sessions--;
@@ -165,7 +171,7 @@ static void put_off_rest(struct gb_session *session)
     if (session->state != GB_SESSION_DRAINING)
         gb_session_become(session, GB_SESSION_DRAINING);
     session->busy = true;
-    gb_list_remove(&session->ready); /* it may stand among those that have not hung up */
+    leave_turn(session); /* it may stand among those that have not hung up */
     gb_waits_end_session(session);
     session->server->service->end_watches(session);
     leave(session);
