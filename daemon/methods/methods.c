@@ -292,7 +292,9 @@ static bool retry(struct gb_wait *wait, bool last_try)
         gb_wait_end(wait);
         return true;
     }
+    session->server->serving = session;
     r = run(&call);
+    session->server->serving = NULL;
     if (r == GB_WAITS)
         return false;
     if (r == GB_GOES_ON)
