@@ -521,11 +521,7 @@ int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct
         r = begin_restore(call, storage, wait_ms);
     if (r == 0)
         r = gb_call_wait_move(call, storage, name);
-    if (r == GB_WAITS && gb_wait_hold(call->wait, storage) < 0) {
-        gb_wait_keep_task(call->wait, NULL); /* it answers now */
-        gb_wait_end(call->wait);
-        call->wait = NULL;
-        return gb_call_no_memory(call);
-    }
+    if (r == GB_WAITS)
+        gb_wait_hold(call->wait, storage); /* if memory is out it may have to come again */
     return r;
 }
