@@ -306,6 +306,8 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
     size_t length = call->message->length * (call->task ? 4 : 1);
 
     if (call->wait) {
+        if (gb_wait_for_names(call->wait, names, count, call->asks) < 0)
+            return gb_call_no_memory(call);
         gb_wait_until(call->wait, until_ms);
         return GB_WAITS;
     }

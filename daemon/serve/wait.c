@@ -75,6 +75,17 @@ uint64_t gb_wait_bytes(size_t length, size_t count)
            count * (sizeof(struct gb_awaited) + sizeof(struct gb_missing));
 }
 
+int gb_wait_for_names(struct gb_wait *wait, const struct gb_string *names, size_t count, bool asks)
+{
+    uint64_t more = gb_wait_bytes(0, count) - gb_wait_bytes(0, 0);
+
+    if (count == 0 || wait->awaited_count > 0)
+        return 0;
+    wait->charged += more;
+    wait->session->user->held_bytes += more;
+    return keep_names(wait, names, count, asks);
+}
+
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
                 unsigned fd_count, const struct gb_string *names, size_t count, bool asks,
                 uint64_t since_ms, uint64_t until_ms, struct gb_wait **out)

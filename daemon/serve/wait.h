@@ -37,6 +37,9 @@ struct gb_waits; /* server.h */
 int gb_wait_new(struct gb_session *session, const char *line, size_t length, int *fds,
                 unsigned fd_count, const struct gb_string *names, size_t count, bool asks,
                 uint64_t since_ms, uint64_t until_ms, struct gb_wait **wait);
+/* Their appearance wakes it, too, from now on, unless it waits for names already: one that waited
+   for content to come back may lack another name by then. GPUBUF_E_NO_MEMORY. */
+int gb_wait_for_names(struct gb_wait *wait, const struct gb_string *names, size_t count, bool asks);
 void gb_wait_end(struct gb_wait *wait);
 
 struct gb_session *gb_wait_session(const struct gb_wait *wait);
