@@ -236,7 +236,7 @@ static void write_tiers(const struct gb_server *server, struct metrics *metrics)
         size_t offset;
         bool seconds;
     } families[] = {
-        {"gpubufd_tier_capacity_bytes", "gauge", "What the tier may hold.",
+        {"gpubufd_tier_capacity_bytes", "gauge", "The bytes that the tier may hold.",
          offsetof(struct gb_tier, capacity), false},
         {"gpubufd_tier_used_bytes", "gauge", "In copies.", offsetof(struct gb_tier, used), false},
         {"gpubufd_tier_clean_bytes", "gauge", "In copies that may go at once.",
