@@ -1,5 +1,6 @@
 """provide, wanted, unwanted, decline: sessions that make what others wait for."""
 
+import fcntl
 import os
 import random
 import signal
@@ -207,6 +208,28 @@ def test_another_session_seals_it(daemon, provider, peer):
 
 
 # RELIABILITY.md: A provider
+@pytest.mark.host_only("registers a memfd")
+def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
+    """It is not told that another session has made what it makes itself, however long that waits for room."""
+    lease = peer.create("full", bytes_layout(48 << 20), b"x")["lease"]
+    reader, request = waiting(daemon, "cols/a")
+    wanted(provider)
+    fd = os.memfd_create("mine", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 32 << 20)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    os.fchmod(fd, 0o600)
+    handle = {"kind": "memfd", "fd": 0, "bytes": 32 << 20, "device": "host"}
+    layout = bytes_layout(32 << 20)
+    layout["data"] = {"handle": 0, "offset": 0, "bytes": 32 << 20}
+    registering = provider.request("register", fds=[fd], name="cols/a", wait_ms=LONG, handles=[handle], layout=layout)
+    os.close(fd)
+    provider.wait_until_read()
+    peer.call("abort", lease=lease)
+    peer.close()
+    assert provider.reply(registering)["version"] == reader.reply(request)["object"]["version"]
+    nothing_wanted(provider)
+
+
 def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     waiting(daemon, "cols/a")  # so that it has been asked before the others' time is over
     wanted(provider)

@@ -184,3 +184,42 @@ def test_waiting_create_of_the_dead(daemon, peer):
     with pytest.raises(RpcError):
         peer.call("stat", name="theirs")
     peer.call("abort", lease=lease)
+
+
+def long_line(elements, element):
+    """A request that a thread checks, since it is long, and that is refused then."""
+    items = b",".join([element] * elements)
+    return b'{"jsonrpc":"2.0","id":1,"method":"create","params":{"name":"x","odd":[' + items + b"]}}\n"
+
+
+# RELIABILITY.md: Clients that end
+def test_hanging_up_while_a_request_is_checked(daemon, peer):
+    """The session waits for its turn with an answer that it had no room for, and its next request is being checked."""
+    peer.request("stats")
+    burst = 240_000 // len(peer.recv_line())  # of answers: more than a socket takes
+    heavy = long_line(170_000, b"[1,2]")
+    for _ in range(3):
+        before = [daemon.connect() for _ in range(12)]  # whose requests are checked first
+        gone = daemon.connect()
+        for _ in range(burst):
+            gone.request("stats")
+        gone.wait_until_read()
+        for other in before:
+            other.send_raw(heavy[:-2])
+            other.wait_until_read()
+        for other in before:
+            other.send_raw(heavy[-2:])
+        gone.send_raw(b'{"jsonrpc":"2.0","method":"x"}\n' * 8 + long_line(8250, b"1"))
+        gone.wait_until_read()
+        daemon.process.send_signal(signal.SIGSTOP)  # what follows comes in one turn
+        gone.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while gone.socket.recv(1 << 20):
+                pass
+        request = peer.request("stats")
+        gone.close()
+        daemon.process.send_signal(signal.SIGCONT)
+        assert peer.reply(request)["sessions"] >= 1
+        for other in before:
+            other.close()
+    peer.wait_for_stats(lambda stats: stats["sessions"] == 1)

@@ -8,7 +8,7 @@ import pytest
 
 import device as test_device
 from device import MIB
-from peer import Peer, RpcError, bytes_layout
+from peer import Peer, RpcError, bytes_layout, wait_until
 from tiers import BELOW, SIZE, content, start, tiered  # noqa: F401  (fixtures)
 
 # ---- leaving and coming back -------------------------------------------------------------------
@@ -129,6 +129,23 @@ def test_many_at_once(tiered):
     for name, entry in zip("abc", result["objects"]):
         data = entry["object"]["layout"]["data"]
         assert reader.read(data) == content(name, SIZE)
+
+
+def test_a_name_that_goes_while_another_comes_back(tiered):
+    """`open` of both waits for it as for any name, and is told when it is there again."""
+    tiered.put("a")
+    tiered.put("b", 4096)
+    tiered.peer.call("spill", name="a")
+    reader = tiered.daemon.connect()
+    tiered.daemon.process.send_signal(signal.SIGSTOP)  # both come in one turn: "a" is on its way
+    opening = reader.request("open", names=["a", "b"], wait_ms=600_000)
+    deleting = reader.request("delete", name="b")
+    tiered.daemon.process.send_signal(signal.SIGCONT)
+    reader.reply(deleting)
+    wait_until(lambda: tiered.tier_of("a") == "device")
+    tiered.put("b", 4096)
+    assert [entry["object"]["name"] for entry in reader.reply(opening)["objects"]] == ["a", "b"]
+    tiered.check("a", "b")
 
 
 # RELIABILITY.md: Memory is short
