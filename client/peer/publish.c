@@ -139,9 +139,10 @@ static void on_published(void *user, int status, uint64_t revision, const struct
         return;
     }
     if (is_unsettled(publication))
-        queue(publication);
+        queue(publication); /* from which it may be freed */
+    else
+        tidy(publisher, publication);
     go_on(publisher);
-    tidy(publisher, publication);
 }
 
 static void settle(struct gb_publisher *publisher, struct publication *publication)
