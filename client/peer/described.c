@@ -55,7 +55,7 @@ unsigned gb_described_mode(const struct gb_described *described)
 
 bool gb_described_shared(const struct gb_described *described, const struct gb_copies *copies)
 {
-    const struct gb_copy *copy = gb_copies_find(copies, described->name.text);
+    const struct gb_copy *copy = copies ? gb_copies_find(copies, described->name.text) : NULL;
     bool cluster = described->scope.text && strcmp(described->scope.text, "cluster") == 0;
 
     return (cluster || (copy && copy->version == described->version)) &&

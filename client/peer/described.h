@@ -23,6 +23,7 @@ int gb_described_read(struct gb_json object, struct gb_pool *pool, struct gb_des
 int gb_described_answer(const char *text, size_t length, struct gb_pool *pool,
                         struct gb_described *described, struct gb_error *error);
 
+/* `copies` NULL: only an object of this machine's own is meant. */
 bool gb_described_shared(const struct gb_described *described, const struct gb_copies *copies);
 
 /* Of its mode, what a copy gets: others and the group may read it where they may here. */

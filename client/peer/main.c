@@ -144,7 +144,6 @@ static int provide(struct peer *peer, struct gb_error *error)
     return gb_publisher_new(&(struct gb_publish_options){.loop = &peer->loop,
                                                          .client = client,
                                                          .directory = peer->directory,
-                                                         .copies = &peer->copies,
                                                          .say = say_publishing},
                             &peer->publisher, error);
 }

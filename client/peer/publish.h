@@ -12,7 +12,6 @@
 
 #include <uv.h>
 
-#include "client/peer/copies.h"
 #include "client/peer/directory.h"
 
 struct gb_publisher;
@@ -21,7 +20,6 @@ struct gb_publish_options {
     uv_loop_t *loop;
     struct gpubuf_client *client;
     struct gb_directory *directory;
-    const struct gb_copies *copies;
     /* One line for the log. May be NULL. */
     void (*say)(void *user, const char *sentence);
     void *user;
