@@ -42,6 +42,7 @@ struct gb_fetches {
     struct gb_fetch_options options;
     struct fetch *first;
     unsigned active, count;
+    bool starting;
 };
 
 /* An open at a place. */
@@ -489,19 +490,25 @@ static void find(struct fetch *fetch)
 
 /* ---- which are fetched ---- */
 
+/* A fetch that cannot even be begun ends in `find`, and comes here again: then the loop goes on. */
 static void start_next(struct gb_fetches *fetches)
 {
     struct fetch *fetch = fetches->first;
 
+    if (fetches->starting)
+        return;
+    fetches->starting = true;
     while (fetch && fetches->active < ACTIVE_MOST) {
-        struct fetch *next = fetch->next;
-        if (!fetch->active) {
-            fetch->active = true;
-            fetches->active++;
-            find(fetch);
+        if (fetch->active) {
+            fetch = fetch->next;
+            continue;
         }
-        fetch = next;
+        fetch->active = true;
+        fetches->active++;
+        find(fetch);
+        fetch = fetches->first;
     }
+    fetches->starting = false;
 }
 
 void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request)
