@@ -373,6 +373,15 @@ static int take_other(struct fetch *fetch, const char *text, size_t length, uint
     return r;
 }
 
+/* The lease of an answer that is of no use here: else the machine would keep it for this one. */
+static void give_back(struct gb_remote *remote, const char *text, size_t length)
+{
+    uint64_t lease = gb_granted_lease(text, length);
+
+    if (lease)
+        gb_remote_release(remote, lease);
+}
+
 static void on_opened(void *user, int status, const char *result, size_t length,
                       const struct gb_error *error)
 {
@@ -384,6 +393,8 @@ static void on_opened(void *user, int status, const char *result, size_t length,
 
     free(user);
     fetch->opens--;
+    if (status == 0 && fetch->ending)
+        give_back(opening.remote, result, length);
     if (!answered(fetch))
         return;
     if (status == 0) {
@@ -394,6 +405,8 @@ static void on_opened(void *user, int status, const char *result, size_t length,
         error = &named;
         if (first)
             lease = fetch->granted.lease;
+        if (status < 0)
+            give_back(opening.remote, result, length);
     }
     if (status < 0) {
         if (status == GPUBUF_E_STALE)

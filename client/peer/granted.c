@@ -52,6 +52,19 @@ int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
     return r == 0 || r == GPUBUF_E_NO_MEMORY ? r : GPUBUF_E_PROTOCOL;
 }
 
+uint64_t gb_granted_lease(const char *text, size_t length)
+{
+    static const struct gb_field fields[] = {{.name = "lease", .type = GB_FIELD_UINT}};
+    struct gb_pool pool = {0};
+    struct gb_error unread;
+    uint64_t lease = 0;
+
+    if (read_fields(text, length, fields, 1, &pool, &lease, &unread) < 0)
+        lease = 0;
+    gb_pool_end(&pool);
+    return lease;
+}
+
 int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
                    struct gb_error *error)
 {

@@ -19,6 +19,9 @@ struct gb_granted {
 int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
                     struct gb_granted *granted, struct gb_error *error);
 
+/* The lease alone, of an answer that is good for nothing else; 0: it has none. */
+uint64_t gb_granted_lease(const char *text, size_t length);
+
 /* The answer to `sum`. GPUBUF_E_PROTOCOL. */
 int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
                    struct gb_error *error);
