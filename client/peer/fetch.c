@@ -28,6 +28,8 @@ struct fetch {
     char failed[FAILED_MOST][GB_NODE_BYTES]; /* machines that are asked no more */
     unsigned failed_count;
     uint64_t revision;
+    bool changed;   /* while it was fetched the name began to mean `means` */
+    uint64_t means; /* a revision, or 0 */
     char origin[GB_NODE_BYTES];
     struct gb_pool pool; /* of what was granted */
     char *text;          /* the first answer */
@@ -141,6 +143,27 @@ static void leave_machine(struct fetch *fetch, const char *node, const struct gb
 
 /* ---- the seal ---- */
 
+/* Deletes a copy of another revision. Where the machine that published the name is no more, copies
+   stay: they are only old. Where it is, the name was withdrawn, and is no more here either. */
+static void drop_copy(struct gb_fetches *fetches, const char *name, uint64_t revision)
+{
+    struct gb_directory *directory = fetches->options.directory;
+    const struct gb_copy *copy = gb_copies_find(fetches->options.copies, name);
+    struct gb_writer writer;
+
+    if (!copy || copy->revision == revision ||
+        (!revision && !directory->methods->knows(directory, copy->origin)))
+        return;
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"name\":");
+    gb_write_cstring(&writer, name);
+    gb_write_format(&writer, ",\"version\":%" PRIu64 "}", copy->version);
+    gb_write_char(&writer, '\0');
+    if (!writer.failed)
+        (void)gpubuf_call_async(fetches->options.client, "delete", writer.data, NULL, NULL, NULL);
+    gb_writer_end(&writer);
+}
+
 static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                       void *arg)
 {
@@ -157,6 +180,8 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
                           fetch->revision) &&
             directory->methods->copied)
             directory->methods->copied(directory, fetch->name, fetch->revision, version);
+        if (fetch->changed)
+            drop_copy(fetches, fetch->name, fetch->means);
         gpubuf_release(object);
     }
     if (!answered(fetch))
@@ -566,19 +591,13 @@ void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request)
 
 void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision)
 {
-    const struct gb_copy *copy = gb_copies_find(fetches->options.copies, name);
-    struct gb_writer writer;
-
-    if (!copy || copy->revision == revision)
-        return;
-    gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"name\":");
-    gb_write_cstring(&writer, name);
-    gb_write_format(&writer, ",\"version\":%" PRIu64 "}", copy->version);
-    gb_write_char(&writer, '\0');
-    if (!writer.failed)
-        (void)gpubuf_call_async(fetches->options.client, "delete", writer.data, NULL, NULL, NULL);
-    gb_writer_end(&writer);
+    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
+        if (fetch->revision == 0 || strcmp(fetch->name, name) != 0)
+            continue;
+        fetch->changed = true;
+        fetch->means = revision;
+    }
+    drop_copy(fetches, name, revision);
 }
 
 struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options)

@@ -150,16 +150,12 @@ static int provide(struct peer *peer, struct gb_error *error)
 
 /* ---- the directory ---- */
 
-/* Where the machine that published a name is no more, copies stay: they are only old. Where it is,
-   the name was withdrawn, and is no more here either. */
 static void on_changed(void *user, const char *name, uint64_t revision)
 {
     struct peer *peer = user;
-    const struct gb_copy *copy = gb_copies_find(&peer->copies, name);
     uint64_t request;
 
-    if (copy && (revision || peer->directory->methods->knows(peer->directory, copy->origin)))
-        gb_fetches_changed(peer->fetches, name, revision);
+    gb_fetches_changed(peer->fetches, name, revision);
     request = revision ? gb_absent_take(&peer->absent, name) : 0;
     if (request)
         gb_fetches_want(peer->fetches, name, request);
