@@ -17,6 +17,8 @@ enum {
     TURN_BYTES =
         4 << 20,     /* read or written in one turn of the loop, so that all links have theirs */
     ACK_MS = 20000,  /* then a machine that acknowledges nothing is gone */
+    IDLE_S = 10,     /* then the kernel asks whether it is still there, and again each PROBE_S */
+    PROBE_S = 5,
     QUEUE_MOST = 64, /* then the one that is asked reads no more requests */
 };
 
@@ -379,12 +381,14 @@ static void run(struct gb_link *link)
 
 static bool greet_at(struct gb_link *link, int fd, bool server)
 {
-    int one = 1, ms = ACK_MS;
+    int one = 1, ms = ACK_MS, idle = IDLE_S, probe = PROBE_S;
 
     link->fd = fd;
     link->server = server;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof(probe));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
     link->ssl = gb_tls_new(link->tls, fd, server);
     if (!link->ssl || uv_poll_init_socket(link->loop, &link->poll, fd) != 0)
