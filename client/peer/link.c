@@ -167,13 +167,21 @@ static void unschedule(struct gb_link *link)
 
 /* ---- sending ---- */
 
+/* There will be something to send: from now on it may be stuck. */
+static void begin_send(struct gb_link *link)
+{
+    if (!link->outbox.first && link->state == OPEN)
+        link->went = uv_now(link->loop);
+    schedule(link);
+}
+
 void gb_link_send(struct gb_link *link, uint64_t request, const char *text, size_t length)
 {
     if (link->state == ENDED)
         return;
+    begin_send(link);
     if (!gb_outbox_text(&link->outbox, request, text, length))
         link->starved = true;
-    schedule(link);
 }
 
 void gb_link_send_chunk(struct gb_link *link, uint64_t request, const struct gb_source *source)
@@ -182,18 +190,18 @@ void gb_link_send_chunk(struct gb_link *link, uint64_t request, const struct gb_
         source->done(source);
         return;
     }
+    begin_send(link);
     if (!gb_outbox_chunk(&link->outbox, request, source))
         link->starved = true;
-    schedule(link);
 }
 
 void gb_link_send_error(struct gb_link *link, uint64_t request, const struct gb_error *error)
 {
     if (link->state == ENDED)
         return;
+    begin_send(link);
     if (!gb_outbox_error(&link->outbox, request, error))
         link->starved = true;
-    schedule(link);
 }
 
 /* Positive: bytes; 0: not now; negative: the link has ended. */
