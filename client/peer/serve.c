@@ -54,10 +54,13 @@ static void on_closed(struct gb_session *session, void *user)
         }
 }
 
+static void on_connection(uv_poll_t *poll, int status, int events);
+
 static void on_tick(uv_timer_t *timer)
 {
     struct gb_serve *serve = timer->data;
 
+    (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection); /* where it was stopped */
     for (unsigned i = serve->count; i-- > 0;) /* one that ends is replaced by the last */
         gb_session_tick(serve->sessions[i]);
 }
@@ -71,8 +74,12 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     (void)events;
     for (int i = 0; i < ACCEPT_MOST; i++) {
         int fd = accept4(serve->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
+        if (fd < 0) {
+            /* No descriptors or no memory: whoever waits would wake the loop at once, again. */
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                (void)uv_poll_stop(poll);
             return;
+        }
         if (serve->count == serve->options.connections) {
             close(fd);
             continue;
