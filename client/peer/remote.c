@@ -8,7 +8,13 @@
 #include "client/peer/content.h"
 #include "proto/json.h"
 
-enum { REMOTES_MOST = 4096, AGAIN_MS = 250, AGAIN_MOST_MS = 4000, TICK_MS = 100 };
+enum {
+    REMOTES_MOST = 4096,
+    AGAIN_MS = 250,
+    AGAIN_MOST_MS = 4000,
+    TICK_MS = 100,
+    ANSWER_MOST_MS = 600000 /* then what else comes is of no use: it would keep a fetch for ever */
+};
 
 /* A request under way. */
 struct ask {
@@ -246,7 +252,8 @@ static void on_tick(uv_timer_t *timer)
             continue;
         uint64_t silent = gb_link_silent(remote->link);
         uint64_t waited = uv_now(remotes->loop) - remote->asks->since;
-        if (silent > remotes->patience_ms && waited > remotes->patience_ms)
+        if (waited > ANSWER_MOST_MS ||
+            (silent > remotes->patience_ms && waited > remotes->patience_ms))
             refuse(remote, "it does not answer");
     }
 }

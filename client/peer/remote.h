@@ -1,8 +1,9 @@
 /*
  * The machines that this one asks: a link to each, made when there is something to ask, and the
  * requests under way on it. Every request has one answer: the other's, or a sentence that names the
- * machine, when its link ended or nothing came from it for as long as patience says. A machine that
- * could not be reached is not tried again for a moment, and requests fail at once until then.
+ * machine, when its link ended, or nothing came from it for as long as patience says, or only other
+ * things for ten minutes. A machine that could not be reached is not tried again for a moment, and
+ * requests fail at once until then.
  *
  * Callbacks are never called before the function that takes them returns. On the loop's thread.
  */
