@@ -87,16 +87,16 @@ struct gb_directory_methods {
     /* False: out of memory, and `callback` is not called. */
     bool (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
                  void *user);
-    void (*publish)(struct gb_directory *directory, const struct gb_published *object,
-                    gb_published_cb callback, void *user);
+    bool (*publish)(struct gb_directory *directory, const struct gb_published *object,
+                    gb_published_cb callback, void *user); /* as find */
     /* Nothing happens if the name has another revision by now. Nobody waits for it. */
     void (*withdraw)(struct gb_directory *directory, const char *name, uint64_t revision);
     /* This machine's daemon has a copy of that revision as `version`, or has it no more (version
        0). */
     void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
                    uint64_t version);
-    void (*list)(struct gb_directory *directory, const char *prefix, gb_listed_cb callback,
-                 void *user);
+    bool (*list)(struct gb_directory *directory, const char *prefix, gb_listed_cb callback,
+                 void *user); /* as find */
     /* Whether a machine whose certificate has that name may connect to this one. */
     bool (*knows)(struct gb_directory *directory, const char *node);
     /* Ends and frees it; handles of the loop are closed some turns later. */

@@ -395,28 +395,31 @@ static bool publish_send(struct op *op)
     return op->call;
 }
 
-static void directory_publish(struct gb_directory *base, const struct gb_published *object,
+static bool directory_publish(struct gb_directory *base, const struct gb_published *object,
                               gb_published_cb callback, void *user)
 {
     struct directory *directory = (struct directory *)base;
     struct op *op = op_create(directory, PUBLISH, object->name, user);
-    struct gb_entry *entry = gb_view_entry(&directory->member.view, object->name, true);
+    struct gb_entry *entry;
 
     if (!op)
-        abort(); /* nothing could say so: the peer is started anew */
+        return false;
+    entry = gb_view_entry(&directory->member.view, object->name, true);
+    if (!entry) {
+        op_free(op);
+        return false;
+    }
     op->callback.published = callback;
     op->version = object->version;
     op->bytes = object->bytes;
     op->revision = object->seen;
     op->serial = ++directory->serial;
-    if (entry)
-        entry->publishing++;
-    if (!entry)
-        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
-    else if (!gb_member_is_in(&directory->member))
+    entry->publishing++;
+    if (!gb_member_is_in(&directory->member))
         op_later_unavailable(op);
     else if (!publish_send(op))
         op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+    return true;
 }
 
 /* ---- withdraw ---- */
@@ -548,19 +551,20 @@ static void directory_copied(struct gb_directory *base, const char *name, uint64
         op_later(op, GPUBUF_E_NO_MEMORY);
 }
 
-static void directory_list(struct gb_directory *base, const char *prefix, gb_listed_cb callback,
+static bool directory_list(struct gb_directory *base, const char *prefix, gb_listed_cb callback,
                            void *user)
 {
     struct directory *directory = (struct directory *)base;
     struct op *op = op_create(directory, LIST, prefix, user);
 
     if (!op)
-        abort(); /* as in publish */
+        return false;
     op->callback.listed = callback;
     if (gb_member_is_in(&directory->member))
         op_later(op, 0);
     else
         op_later_unavailable(op);
+    return true;
 }
 
 static bool directory_knows(struct gb_directory *base, const char *node)

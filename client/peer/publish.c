@@ -154,10 +154,14 @@ static void settle(struct gb_publisher *publisher, struct publication *publicati
     if (!is_unsettled(publication))
         return;
     if (publication->version) {
+        if (!directory->methods->publish(directory, &object, on_published, publication)) {
+            publisher->failures++; /* memory is out */
+            uv_timer_start(&publisher->timer, on_again, AGAIN_MS, 0);
+            return;
+        }
         publication->sent = publication->version;
         publication->busy = true;
         publisher->busy++;
-        directory->methods->publish(directory, &object, on_published, publication);
         return;
     }
     if (publication->revision)
