@@ -15,9 +15,9 @@
 
 enum {
     TURN_BYTES =
-        4 << 20,     /* read or written in one turn of the loop, so that all links have theirs */
-    ACK_MS = 20000,  /* then a machine that acknowledges nothing is gone */
-    IDLE_S = 10,     /* then the kernel asks whether it is still there, and again each PROBE_S */
+        4 << 20,    /* read or written in one turn of the loop, so that all links have theirs */
+    ACK_MS = 20000, /* then a machine that acknowledges nothing is gone */
+    IDLE_S = 10,    /* then the kernel asks whether it is still there, and again each PROBE_S */
     PROBE_S = 5,
     QUEUE_MOST = 64, /* then the one that is asked reads no more requests */
 };

@@ -275,8 +275,7 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
         (sealed || strcmp(event.kind.text, "deleted") == 0 ||
          strcmp(event.kind.text, "evicted") == 0 || strcmp(event.kind.text, "withdrawn") == 0)) {
         if (gb_described_read(event.object, &pool, &described, &error) == 0)
-            object_is(publisher, &described,
-                      sealed && gb_described_shared(&described, NULL));
+            object_is(publisher, &described, sealed && gb_described_shared(&described, NULL));
     }
     go_on(publisher);
 out:
