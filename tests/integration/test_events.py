@@ -20,6 +20,8 @@ from device import BUILD, ROOT
 from http_client import Live, get, refusal
 from peer import DEADLINE
 
+pytestmark = pytest.mark.host_only("the gateway is the same, whatever devices there are")
+
 spec = importlib.util.spec_from_file_location("events_example", ROOT / "examples" / "events.py")
 example = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(example)

@@ -15,6 +15,8 @@ from device import ROOT
 from gateways import aliases, flood, metric, pipelined, poll, served, shared_served  # noqa: F401  (two are fixtures)
 from http_client import Connection, Live, UnixConnection, get, refusal
 
+pytestmark = pytest.mark.host_only("the gateway is the same, whatever devices there are")
+
 TOKEN = "an operator's secret, long enough".replace(" ", "_")
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 

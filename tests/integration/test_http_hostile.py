@@ -13,6 +13,8 @@ from gateways import aliases, flood, metric, poll, served, shared_served  # noqa
 from http_client import Connection, Ended, Live, UnixConnection, get
 from peer import DEADLINE, wait_until
 
+pytestmark = pytest.mark.host_only("the gateway is the same, whatever devices there are")
+
 GOOD = b"GET /api/stats HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 
 

@@ -149,6 +149,7 @@ def test_many_readers_cause_one_transfer(cluster):
     assert len(data) < a.lane.towards < 1.1 * len(data)
 
 
+@pytest.mark.host_only("about links, not about memory")
 def test_many_names_at_once(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -533,6 +534,7 @@ def stranger(cluster, authority):
         one.close()
 
 
+@pytest.mark.host_only("about links, not about memory")
 @pytest.mark.parametrize("sent", [
     b"\xff" * 4096, head(0), head(1 << 31), head(4, b"d"), head(4, b"z"), b"\1\0\0\0c\1" + bytes(18),
 ], ids=["junk", "empty", "huge", "data", "kind", "zeros"])
@@ -544,6 +546,7 @@ def test_a_stranger_sends_junk(stranger, sent):
     assert connect().ask({"method": "find", "name": "none"})["error"]["kind"] == "not_found"
 
 
+@pytest.mark.host_only("about links, not about memory")
 @pytest.mark.parametrize("asked", [
     [], 1, "x", {}, {"method": "x"}, {"method": "open"}, {"method": "open", "name": "y", "version": 1 << 40},
     {"method": "read", "lease": 99, "chunk": 0}, {"method": "read", "lease": 1, "chunk": 1},
@@ -562,6 +565,7 @@ def test_a_stranger_asks_what_makes_no_sense(stranger, asked):
         assert one.ask({"method": "read", "lease": 1, "chunk": 0}) == b"1"
 
 
+@pytest.mark.host_only("about links, not about memory")
 def test_what_a_stranger_may_have_at_a_time(stranger):
     """Leases, requests that are not read, connections."""
     b, connect = stranger
@@ -593,6 +597,7 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
         assert connect().ask({"method": "find", "name": "y"})["version"] == 1
 
 
+@pytest.mark.host_only("about links, not about memory")
 def test_a_stranger_is_told_to_wait(stranger):
     """By a message without a request, as long as the daemon takes."""
     b, connect = stranger
@@ -610,6 +615,7 @@ def test_a_stranger_is_told_to_wait(stranger):
         assert answer[0] == one.last and answer[1]["version"] == 1
 
 
+@pytest.mark.host_only("about links, not about memory")
 def test_a_stranger_without_a_certificate(stranger):
     b, _ = stranger
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -623,6 +629,7 @@ def test_a_stranger_without_a_certificate(stranger):
     b.peer.wait_for("peer did not return a certificate")
 
 
+@pytest.mark.host_only("about links, not about memory")
 def test_a_machine_that_is_not_known(stranger, authority):
     b, _ = stranger
     one = Stranger(authority, b.peer.port, "unknown")
@@ -634,6 +641,7 @@ def test_a_machine_that_is_not_known(stranger, authority):
 # ---- certificates ---------------------------------------------------------------------------------
 
 
+@pytest.mark.host_only("about links, not about memory")
 @pytest.mark.parametrize("how, sentence", [
     ("expired", "certificate has expired"),
     ("foreign", "unable to get local issuer certificate"),
@@ -655,6 +663,7 @@ def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
         assert here.names() == ["x"] and there.names() == ["y"]
 
 
+@pytest.mark.host_only("about links, not about memory")
 def test_new_certificates(cluster, authority):
     """SIGHUP reads them anew; connections that there are stay."""
     a, b = cluster.start("a", "b")

@@ -104,7 +104,7 @@ def test_odd_metadata_do_no_harm(client, text):
     """A table is anybody's: what its metadata say need not make sense."""
     column = ("a", "int64", 2, 0, 0, False, 0, (), None)
     layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, (column,), (b"pandas", text.encode())))
-    with client._create("odd", layout, options(None, None, None, None, None, True, None)) as made:
+    with client._create("odd", layout, gpubufd._client.options(None, None, None, None, None, True, None)) as made:
         made["a"].write(np.array([3, 4]))
         made.seal()
     assert client["odd"].metadata == {"pandas": text}
