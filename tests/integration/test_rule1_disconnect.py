@@ -201,12 +201,13 @@ def test_hanging_up_while_a_request_is_checked(daemon, peer):
     for _ in range(3):
         before = [daemon.connect() for _ in range(12)]  # whose requests are checked first
         gone = daemon.connect()
-        for _ in range(burst):
-            gone.request("stats")
+        gone.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"stats"}\n' * burst)
         gone.wait_until_read()
         for other in before:
             other.send_raw(heavy[:-2])
             other.wait_until_read()
+        peer.notify("x")
+        peer.wait_until_read()
         for other in before:
             other.send_raw(heavy[-2:])
         gone.send_raw(b'{"jsonrpc":"2.0","method":"x"}\n' * 8 + long_line(8250, b"1"))
