@@ -223,6 +223,62 @@ def test_manifest_is_for_everybody(here):
     assert {info.evict for info in here.list("array/") if info.name.endswith("0")} == {"drop"}
 
 
+def test_what_is_published_is_listed(here):
+    assert gd.list() == []
+    ddf = dd.from_pandas(sample(), npartitions=3)
+    told = gd.publish(ddf, "x/frame")
+    assert (told.name, told.kind, told.partitions, told.rows) == ("x/frame", "frame", 3, ROWS)
+    assert told.bytes == sum(info.bytes for info in here.list("x/frame/") if info.name[-5:].isdigit())
+    assert told.hosts == (_dask_places.host_name(),) and told.workers == () and told.unreachable == 0
+    series = gd.publish(ddf["int"], "x/series")
+    array = gd.publish(da.ones((4, 3), chunks=2), "y")
+    assert (series.kind, series.rows, array.kind, array.rows) == ("series", ROWS, "array", None)
+    assert (array.partitions, array.bytes) == (4, 4 * 3 * 8)
+    assert gd.list() == [told, series, array]
+    assert gd.list("x/") == [told, series] and gd.list("x/s") == [series] and gd.list("x/series/d") == []
+    again = gd.publish(ddf["int"].partitions[:1], "x/series", replace=True)
+    assert again.partitions == 1 and gd.list("x/series") == [again]
+    loaded = gd.load("y")
+    gd.delete("y")
+    assert gd.list() == [told, again], "nobody can load what has been deleted"
+    del loaded
+
+
+def test_what_looks_like_a_publication_is_not_listed(here):
+    told = gd.publish(da.ones(3), "x")
+    right = json.loads(here.get("x").tobytes())
+    odd = [[1.5], b"{", {"gpubufd.dask": 2}, {"gpubufd.dask": 1}, {**right, "partitions": 7},
+           {**right, "partitions": [{}]}, {**right, "partitions": [[]]}, {**right, "generation": "a"},
+           {**right, "generation": float("inf")}, {**right, "generation": None}]
+    for i, value in enumerate(odd):
+        here.put(f"odd/{i}", json.dumps(value).encode() if isinstance(value, dict) else value)
+        here.put(f"odd/{i}/dask-0123456789abcdef/lease", b"")
+    here.put("none/dask-0123456789abcdef/lease", b"")
+    assert gd.list() == [told]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "sync", "processes"])
+def test_progress(here, scheduler):
+    seen = []
+    with dask.config.set(scheduler=scheduler):
+        gd.publish(da.arange(8, chunks=2) + 1, "x", progress=lambda *counts: seen.append(counts))
+    assert seen == [(done, 4) for done in range(5)]
+
+
+@pytest.mark.parametrize("last", [0, 2, 4])
+def test_progress_that_fails(here, last):
+    """What it raises ends the publication; the one before stays."""
+    def enough(done, total):
+        if done == last:
+            raise RuntimeError(f"{done} of {total} are enough")
+
+    gd.publish(da.ones(3), "x")
+    with pytest.raises(RuntimeError, match=f"{last} of 4 are enough"):
+        gd.publish(da.arange(8, chunks=2), "x", replace=True, progress=enough)
+    wait_for(lambda: len(names(here)) == 1 + whole(1), "something of the failed one is left")
+    assert gd.load("x").sum().compute() == 3
+
+
 def test_replaced_while_in_use(here):
     first = dd.from_pandas(sample(), npartitions=3)
     second = first[first["int"] < 5]
@@ -607,6 +663,20 @@ def test_replace_on_a_cluster(cluster):
         gd.load("x", client=cluster.client)
 
 
+def test_list_and_progress_on_a_cluster(cluster):
+    seen = []
+    told = gd.publish(spread(cluster, sample()), "x", client=cluster.client,
+                      progress=lambda *counts: seen.append(counts))
+    assert seen[0] == (0, 6) and seen[-1] == (6, 6) and seen == sorted(set(seen))
+    where = cluster.names()
+    assert (told.partitions, told.rows, told.unreachable) == (6, ROWS, 0)
+    assert told.workers == tuple(sorted(where[name] for name in ("a1", "a2", "b1")))
+    on_b = gd.publish(spread(cluster, sample()).partitions[[0, 2]], "y", client=cluster.client)
+    assert on_b.workers == (where["b1"],), "b1 alone has a daemon with its partitions"
+    assert gd.list(client=cluster.client) == [told, on_b]
+    assert gd.list("y", client=cluster.client) == [on_b]
+
+
 def test_a_failed_publish_on_a_cluster(cluster):
     ddf = spread(cluster, sample()[["int", "text"]])
     with pytest.raises(TypeError, match="partition [1-5] of 'x', on host .*column 'text'"):
@@ -686,8 +756,11 @@ def test_workers_and_daemons_that_end(cluster):
         ended = rf"partition [23] of 'x' \(x/dask-\w+/0000[23]\), on host '{host}': its daemon .* has ended"
         failed = cluster.error(back)
         assert isinstance(failed, gpubufd.NotFound) and re.match(ended, str(failed)), failed
-        with pytest.raises(gpubufd.NotFound, match=f"partition 2, 3 of 'x': .* of host '{host}'; which no"):
+        with pytest.raises(gpubufd.NotFound, match=f"partition 2, 3 of 'x': .* of host '{host}'. No worker .*"
+                           " start a worker on that host"):
             gd.load("x", client=cluster.client)
+        listed, = gd.list(client=cluster.client)
+        assert (listed.name, listed.partitions, listed.unreachable, listed.hosts) == ("x", 4, 2, (host,))
 
         cluster.start_workers(c2="c")  # another worker beside it: all is well again
         assert_same(cluster.compute(gd.load("x", client=cluster.client)), sample())

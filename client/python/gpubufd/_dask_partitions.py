@@ -27,7 +27,10 @@ FORMAT = 1
 PUBLICATION = re.compile(r"/(dask-[0-9a-f]{16})/[^/]+$")
 LOCKED = 30.0  # seconds, at most, that writing the manifests keeps others from it
 
+MADE = re.compile(r"(.+)/dask-[0-9a-f]{16}/lease")
+
 Manifest = Dict[str, Any]
+Summary = Dict[str, Any]  # what list() tells of a manifest: its partitions are counted
 
 
 def read_manifest(name: str) -> Optional[Manifest]:
@@ -46,6 +49,40 @@ def read_manifest(name: str) -> Optional[Manifest]:
         raise failure("unsupported", f"{name!r} has a manifest of format {manifest['gpubufd.dask']}, "
                      f"expected {FORMAT}: it was published by another version of gpubufd")
     return manifest
+
+
+def summary_of(manifest: Manifest) -> Summary:
+    daemons: Dict[str, Dict[str, Any]] = {}
+    for entry in manifest["partitions"]:
+        new = {"host": str(entry["host"]), "partitions": 0, "bytes": 0}
+        part = daemons.setdefault(str(entry["instance"]), new)
+        part["partitions"] += 1
+        part["bytes"] += int(entry["bytes"])
+    is_frame = manifest["kind"] == "frame"
+    return {
+        "kind": "series" if manifest.get("series") else str(manifest["kind"]),
+        "rows": sum(int(entry["rows"]) for entry in manifest["partitions"]) if is_frame else None,
+        "name": str(manifest["name"]), "daemons": daemons,
+        "generation": int(manifest["generation"]), "publication": str(manifest["publication"]),
+    }
+
+
+def summaries(prefix: str) -> List[Summary]:
+    """What is published in this daemon under names that begin so: there is a lease of each."""
+    made = (MADE.fullmatch(info.name) for info in local_daemon().list(prefix))
+    found = []
+    for name in sorted({match[1] for match in made if match and match[1].startswith(prefix)}):
+        try:
+            manifest = read_manifest(name)
+        except (_errors.Denied, _errors.Invalid, _errors.Unsupported):  # others', or not of publish()
+            continue
+        if manifest is None:  # it is being published, or deleted and still read
+            continue
+        try:
+            found.append({**summary_of(manifest), "name": name})
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            continue  # anybody may write such a thing: it shall not keep all from listing
+    return found
 
 
 def write_manifest(manifest: Manifest, replace: bool) -> None:

@@ -78,7 +78,7 @@ class Place:
 class Here:
     """The daemon of this process's machine, and whichever scheduler Dask uses in it."""
 
-    advice = "this process reaches the daemon of its own machine alone: give a distributed.Client"
+    advice = "This process reaches the daemon of its own machine alone: give a distributed.Client"
 
     def survey(self) -> Dict[str, Place]:
         instance, host = tell_place()
@@ -91,10 +91,18 @@ class Here:
         manifest, *rest = args
         return {instance: function(manifest, instance, *rest) for instance in places}
 
-    def compute(self, tasks: List[Any], places: Dict[str, Place]) -> List[Any]:
+    def compute(self, tasks: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
         import dask
+        from dask.callbacks import Callback
 
-        return list(dask.compute(*tasks))
+        left = {task.key for task in tasks}
+
+        def done(key: Any, *_: Any) -> None:
+            left.discard(key)
+            tell(len(tasks) - len(left))
+
+        with Callback(posttask=done):
+            return list(dask.compute(*tasks))
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
@@ -105,7 +113,8 @@ async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
 class Cluster:
     """The daemons beside the workers of a distributed.Client."""
 
-    advice = "which no worker of the cluster reaches: it has ended, or the workers beside it have"
+    advice = ("No worker of the cluster reaches that daemon: it has ended, or the workers beside it have. If it "
+              "lives, start a worker on that host (dask worker --nanny does so by itself); if not, publish again")
 
     def __init__(self, client: Any):
         self.client = client
@@ -179,13 +188,14 @@ class Cluster:
             return bool(set(workers) & set(self.client.nthreads()))
         return True
 
-    def compute(self, tasks: List[Any], places: Dict[str, Place]) -> List[Any]:
-        """The results of tasks that only workers beside daemons may do."""
+    def compute(self, tasks: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
+        """The results of tasks that only workers beside daemons may do; tell(done) as they are done."""
         workers = [worker for place in places.values() for worker in place.workers]
         futures = self.client.compute(tasks)
         try:
             while not any(future.status == "error" for future in futures):
                 pending = [future for future in futures if not future.done()]
+                tell(len(futures) - len(pending))
                 if not pending:
                     break
                 if not self._wait_a_moment(pending[0], workers):

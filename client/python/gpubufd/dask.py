@@ -4,6 +4,7 @@
 
     gpubufd.dask.publish(ddf, "sales")     # each worker puts its partitions into its own daemon
     ddf = gpubufd.dask.load("sales")       # in this program or another; nothing is read yet
+    gpubufd.dask.list()                    # all that is published so, and where it is
 
 A task that reads a partition runs on a worker beside the daemon that has it, and maps it; Dask moves what
 is needed elsewhere. With a distributed.Client that is a whole cluster; without one it is the daemon of
@@ -17,6 +18,7 @@ goes with the last of these.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import secrets
 import time
@@ -28,6 +30,7 @@ from ._dask_partitions import (
     FORMAT,
     LOCKED,
     Manifest,
+    Summary,
     age,
     begin_publication,
     forget,
@@ -39,6 +42,8 @@ from ._dask_partitions import (
     read_manifest,
     read_partition,
     read_schema,
+    summaries,
+    summary_of,
     sweep,
     unlock,
     unwrite_manifest,
@@ -46,10 +51,26 @@ from ._dask_partitions import (
 )
 from ._dask_places import TRIES, Place, failure, places_of
 
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A collection that is published under a name, as publish() and list() tell it."""
+
+    name: str
+    kind: str  # "frame", "series" or "array"
+    partitions: int
+    bytes: int
+    rows: Optional[int]  # None: it is an array
+    hosts: Tuple[str, ...]  # of the daemons that have partitions
+    workers: Tuple[str, ...]  # addresses of those that read partitions in place; none without a cluster
+    unreachable: int  # partitions that are in daemons which nobody here reaches
+
+
 def publish(
     value: Any, name: str, *, client: Any = None, device: Optional[str] = None,
     mode: Union[int, str, None] = None, evict: Optional[str] = None, replace: bool = False,
-) -> None:
+    progress: Optional[Callable[[int, int], None]] = None,
+) -> Published:
     """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
 
     Index, divisions, labels and dtypes are kept. The name is taken when all partitions are there, in
@@ -59,7 +80,9 @@ def publish(
 
     `client`: a distributed.Client; None: the current one, or without one this machine's daemon and
     Dask's own scheduler. `device`: "cuda:0" and so on, in each worker's daemon; None: where a partition is,
-    the host or a GPU. `mode`, `evict`: as for Client.put().
+    the host or a GPU. `mode`, `evict`: as for Client.put(). `progress`: called as progress(done, total), in this
+    thread, when partitions have been put, the first time with 0 of them; an exception from it ends the
+    publication. The partitions of a worker that dies are put again: `done` is less by them for a while.
 
     Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published;
     the sentence names it and the column. ConnectFailed: no worker reaches a daemon.
@@ -70,6 +93,7 @@ def publish(
     _check_free(name, places.each(daemons, read_manifest, name), replace)
     publication = f"dask-{secrets.token_hex(8)}"
     manifest.update({"name": name, "publication": publication, "kind": kind, "mode": mode})
+    tell = _teller(progress, len(parts))
     try:
         import dask
 
@@ -78,7 +102,9 @@ def publish(
         options = {"device": device, "mode": mode, "evict": evict}
         with _beside(daemons.values(), False):
             tasks = [put(part, i, _Quiet(manifest), _Quiet(options)) for i, part in enumerate(parts)]
-        manifest["partitions"] = places.compute(tasks, daemons)
+        tell(0)
+        manifest["partitions"] = places.compute(tasks, daemons, tell)
+        tell(len(tasks))
         places.each(daemons, keep_only, manifest)
         with _locked(places, daemons, name):
             _commit(places, daemons, manifest, replace)
@@ -87,6 +113,48 @@ def publish(
         raise
     del holds
     _quietly(places.each, daemons, sweep, name)
+    return _published(summary_of(manifest), daemons)
+
+
+def _teller(progress: Optional[Callable[[int, int], None]], total: int) -> Callable[[int], None]:
+    """tell(done), which calls `progress` when that is another number than before."""
+    before: List[int] = []
+
+    def tell(done: int) -> None:
+        if progress is not None and before != [done]:
+            before[:] = [done]
+            progress(done, total)
+
+    return tell
+
+
+def _published(summary: Summary, daemons: Dict[str, Place]) -> Published:
+    parts = summary["daemons"]
+    return Published(
+        name=summary["name"],
+        kind=summary["kind"],
+        partitions=sum(part["partitions"] for part in parts.values()),
+        bytes=sum(part["bytes"] for part in parts.values()),
+        rows=summary["rows"],
+        hosts=tuple(sorted({part["host"] for part in parts.values()})),
+        workers=tuple(sorted(w for instance in parts if instance in daemons for w in daemons[instance].workers)),
+        unreachable=sum(part["partitions"] for instance, part in parts.items() if instance not in daemons),
+    )
+
+
+def list(prefix: str = "", *, client: Any = None) -> List[Published]:
+    """The collections that are published under names that begin with `prefix`, in the order of names.
+
+    Those that this user, or the workers' user, may read. `client`: as for publish().
+    """
+    places = places_of(client)
+    daemons = places.survey()
+    newest: Dict[str, Summary] = {}
+    for found in places.each(daemons, summaries, prefix).values():
+        for summary in found:
+            if age(summary) > age(newest.get(summary["name"])):
+                newest[summary["name"]] = summary
+    return [_published(newest[name], daemons) for name in sorted(newest)]
 
 
 def _beside(places: Iterable[Place], others: bool) -> Any:
@@ -156,7 +224,7 @@ def _plan(value: Any) -> Tuple[str, Any, List[Any], Manifest]:
         if value.dtype.names:
             raise TypeError("an array of a structured dtype cannot be published: make a frame of it")
         parts = value.to_delayed().ravel().tolist()
-        told = {"dtype": value.dtype.str, "blocks": list(value.numblocks)}
+        told = {"dtype": value.dtype.str, "blocks": [*value.numblocks]}
         return "array", None, parts, {"gpubufd.dask": FORMAT, **told}
     if not (hasattr(value, "npartitions") and hasattr(value, "divisions") and hasattr(value, "to_delayed")
             and hasattr(value, "_meta") and hasattr(value._meta, "iloc")):
@@ -248,7 +316,7 @@ def _load(places: Any, daemons: Dict[str, Place], manifest: Manifest) -> Any:
             numbers = [str(i) for i, one in enumerate(partitions) if one["instance"] == instance]
             some = ", ".join(numbers[:5]) + (", …" if len(numbers) > 5 else "")
             raise _Unreachable(f"partition {some} of {manifest['name']!r}: in the daemon {instance} of "
-                               f"host {entry['host']!r}; {places.advice}")
+                               f"host {entry['host']!r}. {places.advice}")
     here = {i: daemons[i] for i in daemons if any(entry["instance"] == i for entry in partitions)}
     holds = places.hold(here, hold_publication, manifest)
     parts = [_read_task(holds[entry["instance"]], here[entry["instance"]], i)
@@ -320,4 +388,4 @@ def delete(name: str, *, client: Any = None, missing_ok: bool = False) -> None:
         places.each(daemons, forget, name)
 
 
-__all__ = ["delete", "load", "publish"]
+__all__ = ["Published", "delete", "list", "load", "publish"]

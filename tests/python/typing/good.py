@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import gpubufd
 import gpubufd.aio
+import gpubufd.dask
 from gpubufd import cuda
 from gpubufd.numpy import load_file, save_file
 
@@ -61,6 +62,14 @@ def files(client: gpubufd.Client, path: pathlib.Path) -> str:
     client.save("t", path / "t.parquet", compression="zstd")
     client.save("t", "t.data", format="arrow")
     return client.load(path / "t.parquet", "u", replace=True, ttl=60)
+
+
+def past_one_machine(frame: Any) -> List[str]:
+    told: gpubufd.dask.Published = gpubufd.dask.publish(frame, "x", progress=lambda done, total: None)
+    rows: Optional[int] = told.rows
+    workers: Tuple[str, ...] = told.workers
+    assert rows and workers and told.unreachable == 0
+    return [one.name for one in gpubufd.dask.list("x")]
 
 
 def look(client: gpubufd.Client) -> None:
