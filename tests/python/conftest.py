@@ -31,6 +31,7 @@ _spec = importlib.util.spec_from_file_location("integration_conftest", INTEGRATI
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 Daemon = _module.Daemon
+SANITIZER = _module.SANITIZER
 
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)

@@ -9,6 +9,7 @@ underscore are sent there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pickle
 import re
@@ -26,6 +27,7 @@ from ._told import Info
 FORMAT = 1
 PUBLICATION = re.compile(r"/(dask-[0-9a-f]{16})/[^/]+$")
 LOCKED = 30.0  # seconds, at most, that writing the manifests keeps others from it
+PATIENCE = 60.0  # seconds that gpubufd-peer has to bring a partition
 
 MADE = re.compile(r"(.+)/dask-[0-9a-f]{16}/lease")
 
@@ -108,6 +110,11 @@ def _small_device(daemon: Client) -> Optional[str]:
     return "host" if any(device["id"] == "host" for device in daemon.devices()) else None
 
 
+def by_peers(manifest: Manifest) -> bool:
+    """Whether gpubufd-peer, where it runs, brings the partitions of other machines."""
+    return manifest.get("scope") == "cluster"
+
+
 def _schema(manifest: Manifest) -> str:
     return f"{manifest['name']}/{manifest['publication']}/schema"
 
@@ -134,7 +141,8 @@ def purge(name: str, publication: str) -> None:
     """Deletes all of a publication here. The lease first: who puts a partition looks for it after."""
     local_daemon().delete(f"{name}/{publication}/lease", missing_ok=True)
     for info in _publications(name).get(publication, ()):
-        local_daemon().delete(info.name, missing_ok=True)
+        with contextlib.suppress(_errors.Denied):  # a copy that a peer has brought: it goes with its source
+            local_daemon().delete(info.name, missing_ok=True)
 
 
 def sweep(name: str) -> None:
@@ -313,12 +321,12 @@ def _where(manifest: Manifest, number: int) -> str:
     return f"partition {number} of {manifest['name']!r} ({entry['name']}), on host {entry['host']!r}"
 
 
-def _open_partition(hold: _Hold, number: int) -> Any:
-    """Opens a partition that is in this process's daemon."""
+def _open_partition(hold: _Hold, number: int, timeout: Optional[float] = None) -> Any:
+    """Opens a partition that is in this process's daemon, or is brought there in that time."""
     manifest = hold.manifest
     entry = manifest["partitions"][number]
     try:
-        held = local_daemon().get(entry["name"])
+        held = local_daemon().get(entry["name"], timeout)
         if manifest["kind"] == "frame":
             return _frames.put_together(held, _spec(manifest, entry))
         if held._ordinal >= 0:
@@ -334,12 +342,18 @@ def _spec(manifest: Manifest, entry: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def read_here(hold: _Hold, number: int) -> Any:
-    """A partition, from this worker's daemon and no other."""
+    """A partition, from this worker's daemon and no other; perhaps a peer brings it there."""
     entry = hold.manifest["partitions"][number]
-    if not is_here(entry["instance"]):
-        raise failure("not_found", f"{_where(hold.manifest, number)}: its daemon ({entry['instance']}) has "
-                     "ended, or no worker beside it is left")
-    return _open_partition(hold, number)
+    if is_here(entry["instance"]):
+        return _open_partition(hold, number)
+    where = f"its daemon ({entry['instance']}) has ended, or no worker beside it is left"
+    if not by_peers(hold.manifest):
+        raise failure("not_found", f"{_where(hold.manifest, number)}: {where}")
+    try:
+        return _open_partition(hold, number, PATIENCE)
+    except _errors.Error as error:
+        raise failure("not_found", f"{error}. {where[0].upper()}{where[1:]}, and gpubufd-peer has not "
+                     "brought the partition") from error
 
 
 def read_partition(hold: _Hold, number: int) -> Any:
@@ -352,13 +366,17 @@ def read_partition(hold: _Hold, number: int) -> Any:
     with distributed.worker_client() as client:
         cluster = Cluster(client)
         try:
-            found = cluster.survey().get(instance)
+            daemons = cluster.survey()
         except _errors.ConnectFailed:
-            found = None
-        if found is not None:
-            future = client.submit(read_here, hold, number, workers=found.workers,
+            daemons = {}
+        if instance not in daemons and by_peers(hold.manifest):
+            workers = [worker for place in daemons.values() for worker in place.workers]
+        else:
+            workers = daemons[instance].workers if instance in daemons else []
+        if workers:
+            future = client.submit(read_here, hold, number, workers=workers,
                                    allow_other_workers=False, pure=False)
-            if cluster.wait(future, found.workers):
+            if cluster.wait(future, workers):
                 return future.result()
     return read_here(hold, number)  # which says that nobody has it
 

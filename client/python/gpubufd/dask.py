@@ -33,6 +33,7 @@ from ._dask_partitions import (
     Summary,
     age,
     begin_publication,
+    by_peers,
     forget,
     hold_publication,
     keep_only,
@@ -69,7 +70,7 @@ class Published:
 def publish(
     value: Any, name: str, *, client: Any = None, device: Optional[str] = None,
     mode: Union[int, str, None] = None, evict: Optional[str] = None, replace: bool = False,
-    progress: Optional[Callable[[int, int], None]] = None,
+    progress: Optional[Callable[[int, int], None]] = None, scope: str = "local",
 ) -> Published:
     """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
 
@@ -80,9 +81,12 @@ def publish(
 
     `client`: a distributed.Client; None: the current one, or without one this machine's daemon and
     Dask's own scheduler. `device`: "cuda:0" and so on, in each worker's daemon; None: where a partition is,
-    the host or a GPU. `mode`, `evict`: as for Client.put(). `progress`: called as progress(done, total), in this
-    thread, when partitions have been put, the first time with 0 of them; an exception from it ends the
-    publication. The partitions of a worker that dies are put again: `done` is less by them for a while.
+    the host or a GPU. `mode`, `evict`: as for Client.put(). `scope`: "cluster" where gpubufd-peer is to bring
+    a partition from a daemon that no worker reaches; `mode` must let it read them.
+
+    `progress`: called as progress(done, total), in this thread, when partitions have been put, the first
+    time with 0 of them; an exception from it ends the publication. The partitions of a worker that dies
+    are put again: `done` is less by them for a while.
 
     Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published;
     the sentence names it and the column. ConnectFailed: no worker reaches a daemon.
@@ -92,14 +96,14 @@ def publish(
     daemons = places.survey()
     _check_free(name, places.each(daemons, read_manifest, name), replace)
     publication = f"dask-{secrets.token_hex(8)}"
-    manifest.update({"name": name, "publication": publication, "kind": kind, "mode": mode})
+    manifest.update({"name": name, "publication": publication, "kind": kind, "mode": mode, "scope": scope})
     tell = _teller(progress, len(parts))
     try:
         import dask
 
         holds = places.hold(daemons, begin_publication, manifest, meta)
         put = dask.delayed(put_partition, pure=False)
-        options = {"device": device, "mode": mode, "evict": evict}
+        options = {"device": device, "mode": mode, "evict": evict, "scope": scope}
         with _beside(daemons.values(), False):
             tasks = [put(part, i, _Quiet(manifest), _Quiet(options)) for i, part in enumerate(parts)]
         tell(0)
@@ -284,7 +288,8 @@ def load(name: str, *, client: Any = None) -> Any:
 
     `client`: as for publish(). NotFound (a KeyError): nothing is published so, or partitions are in a
     daemon that nobody reaches; the sentence names them and the host. That may also come of a compute(),
-    when a machine has gone meanwhile.
+    when a machine has gone meanwhile. What was published with scope="cluster" gpubufd-peer brings from there, as
+    copies, if it can.
     """
     places = places_of(client)
     for last in [False] * TRIES + [True]:
@@ -295,7 +300,7 @@ def load(name: str, *, client: Any = None) -> Any:
             hosts = ", ".join(sorted({place.host for place in daemons.values()}))
             raise failure("not_found", f"no collection is published as {name!r} in the daemons of {hosts}")
         try:
-            return _load(places, daemons, newest)
+            return _load(places, daemons, newest, copies)
         except _Unreachable as error:
             raise failure("not_found", str(error)) from None
         except (_errors.Stale, _errors.NotFound) as error:  # replaced meanwhile, most likely
@@ -309,21 +314,25 @@ class _Unreachable(_errors.NotFound):
     """Partitions are where nobody can go: trying again is of no use."""
 
 
-def _load(places: Any, daemons: Dict[str, Place], manifest: Manifest) -> Any:
+def _load(
+    places: Any, daemons: Dict[str, Place], manifest: Manifest, copies: Dict[str, Optional[Manifest]]
+) -> Any:
     partitions = manifest["partitions"]
     for instance, entry in {entry["instance"]: entry for entry in partitions}.items():
-        if instance not in daemons:
+        if instance not in daemons and not by_peers(manifest):
             numbers = [str(i) for i, one in enumerate(partitions) if one["instance"] == instance]
             some = ", ".join(numbers[:5]) + (", …" if len(numbers) > 5 else "")
             raise _Unreachable(f"partition {some} of {manifest['name']!r}: in the daemon {instance} of "
                                f"host {entry['host']!r}. {places.advice}")
     here = {i: daemons[i] for i in daemons if any(entry["instance"] == i for entry in partitions)}
+    if not here:  # peers bring all of them
+        here = {i: daemons[i] for i in daemons if age(copies[i]) == age(manifest)}
     holds = places.hold(here, hold_publication, manifest)
-    parts = [_read_task(holds[entry["instance"]], here[entry["instance"]], i)
-             for i, entry in enumerate(partitions)]
+    first = next(iter(here))
+    beside = [entry["instance"] if entry["instance"] in here else first for entry in partitions]
+    parts = [_read_task(holds[instance], here[instance], i) for i, instance in enumerate(beside)]
     if manifest["kind"] == "array":
         return _array(manifest, parts)
-    first = next(iter(here))
     meta = places.each({first: here[first]}, read_schema, manifest)[first]
     return _frame(manifest, meta, parts)
 

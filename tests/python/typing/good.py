@@ -65,7 +65,7 @@ def files(client: gpubufd.Client, path: pathlib.Path) -> str:
 
 
 def past_one_machine(frame: Any) -> List[str]:
-    told: gpubufd.dask.Published = gpubufd.dask.publish(frame, "x", progress=lambda done, total: None)
+    told: gpubufd.dask.Published = gpubufd.dask.publish(frame, "x", scope="cluster", progress=print)
     rows: Optional[int] = told.rows
     workers: Tuple[str, ...] = told.workers
     assert rows and workers and told.unreachable == 0

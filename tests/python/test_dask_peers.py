@@ -1,0 +1,119 @@
+"""gpubufd.dask where gpubufd-peer brings what no worker reaches: daemons a and b, a worker beside each."""
+
+import gc
+import os
+import re
+import shutil
+import tempfile
+
+import pytest
+from cluster import Authority
+from cluster import Cluster as Peers
+from test_dask import Cluster, assert_same, in_time, sample, wait_for  # noqa: F401  skips this file, too
+
+import gpubufd
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+
+import gpubufd.dask as gd
+from gpubufd import _dask_places
+
+OPEN = {"scope": "cluster", "mode": 0o644}
+
+
+@pytest.fixture
+def machines(tmp_path, monkeypatch, request):
+    """The cluster of Dask's, with the peers in `peers`. This process has the daemon a."""
+    directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
+    os.chmod(directory, 0o755)
+    cluster = Cluster(directory)
+    names = iter("ab")
+    peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path))
+    try:
+        peers.start("a", "b")
+        cluster.start_workers(a1="a", b1="b")
+        cluster.peers = peers
+        monkeypatch.setenv("GPUBUFD_SOCKET", cluster.daemons["a"].path)
+        yield cluster
+        cluster.end()
+        gc.collect()
+        _dask_places._connections.clear()
+        peers.stop()
+    finally:
+        for worker in cluster.workers.values():
+            worker.kill()
+            worker.wait()
+        for machine in peers.machines.values():
+            machine.lane.close()
+            if machine.peer:
+                machine.peer.kill()
+        for daemon in cluster.daemons.values():
+            daemon.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def publish(machines, value, name, **options):
+    """Half of it beside each daemon; how many partitions are in b."""
+    gd.publish(value, name, client=machines.client, **options)
+    there = [one["instance"] for one in machines.manifest(name)["partitions"]]
+    with gpubufd.connect(machines.daemons["b"].path) as b:
+        return there.count(b.instance)
+
+
+def halves(machines):
+    where = machines.names()
+    ddf = dd.from_pandas(sample(), npartitions=4)
+    parts = [machines.client.persist(part, workers=[where[name]], allow_other_workers=False)
+             for name, part in zip(("a1", "b1", "a1", "b1"), ddf.to_delayed())]
+    return dd.from_delayed(parts, meta=ddf._meta, divisions=ddf.divisions, verify_meta=False)
+
+
+def test_a_worker_has_gone_and_its_daemon_lives(machines):
+    assert publish(machines, halves(machines), "x", **OPEN) == 2
+    assert publish(machines, halves(machines), "local", mode=0o644) == 2
+    before = gd.load("x", client=machines.client)
+    machines.end_worker("b1")
+    assert_same(machines.compute(before), sample())
+    assert_same(machines.compute(gd.load("x", client=machines.client)), sample())
+    listed = {one.name: one for one in gd.list(client=machines.client)}
+    assert listed["x"].unreachable == listed["local"].unreachable == 2
+    with pytest.raises(gpubufd.NotFound, match="partition 1, 3 of 'local': .* No worker of the cluster"):
+        gd.load("local", client=machines.client)
+
+    for name in ("x", "local"):
+        gd.delete(name, client=machines.client)
+    assert {name.partition("/")[0] for name in machines.list("b")} == {"x", "local"}, "nobody was there to do it"
+    machines.start_workers(b2="b")
+    for name in ("x", "local"):
+        gd.delete(name, client=machines.client)
+    del before
+    wait_for(lambda: machines.list("a") + machines.list("b") == [],
+             lambda: f"left: {machines.list('a')}, {machines.list('b')}")
+
+
+def test_nobody_is_left_beside_any_partition(machines):
+    where = machines.names()["b1"]
+    array = machines.client.persist(da.arange(8, chunks=2), workers=[where], allow_other_workers=False)
+    assert publish(machines, array, "x", **OPEN) == 4
+    machines.end_worker("b1")
+    np.testing.assert_array_equal(machines.compute(gd.load("x", client=machines.client)), np.arange(8))
+
+
+def test_a_program_without_a_cluster(machines):
+    """It reads what is in its own daemon, and peers bring the rest."""
+    assert publish(machines, halves(machines), "x", **OPEN) == 2
+    assert_same(gd.load("x").compute(scheduler="threads"), sample())
+
+
+def test_the_machine_has_gone_too(machines):
+    assert publish(machines, halves(machines), "x", **OPEN) == 2
+    back = gd.load("x", client=machines.client)
+    machines.end_worker("b1")
+    machines.peers.machines["b"].peer.stop()
+    machines.peers.machines["b"].lane.cut()
+    failed = machines.error(back)
+    said = (rf"partition [13] of 'x' \(x/dask-\w+/0000[13]\), on host '{_dask_places.host_name()}': .*"
+            r"Its daemon \(\w+\) has ended, or no worker beside it is left, and gpubufd-peer has not brought")
+    assert isinstance(failed, gpubufd.NotFound) and re.match(said, str(failed)), failed
