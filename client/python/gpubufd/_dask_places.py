@@ -113,8 +113,8 @@ async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
 class Cluster:
     """The daemons beside the workers of a distributed.Client."""
 
-    advice = ("No worker of the cluster reaches that daemon: it has ended, or the workers beside it have. If it "
-              "lives, start a worker on that host (dask worker --nanny does so by itself); if not, publish again")
+    advice = ("No worker of the cluster reaches that daemon: it has ended, or the workers beside it have. "
+              "If it lives, start a worker on that host; if not, publish again")
 
     def __init__(self, client: Any):
         self.client = client

@@ -141,7 +141,7 @@ def _published(summary: Summary, daemons: Dict[str, Place]) -> Published:
         bytes=sum(part["bytes"] for part in parts.values()),
         rows=summary["rows"],
         hosts=tuple(sorted({part["host"] for part in parts.values()})),
-        workers=tuple(sorted(w for instance in parts if instance in daemons for w in daemons[instance].workers)),
+        workers=tuple(sorted(w for i in parts if i in daemons for w in daemons[i].workers)),
         unreachable=sum(part["partitions"] for instance, part in parts.items() if instance not in daemons),
     )
 
@@ -288,8 +288,8 @@ def load(name: str, *, client: Any = None) -> Any:
 
     `client`: as for publish(). NotFound (a KeyError): nothing is published so, or partitions are in a
     daemon that nobody reaches; the sentence names them and the host. That may also come of a compute(),
-    when a machine has gone meanwhile. What was published with scope="cluster" gpubufd-peer brings from there, as
-    copies, if it can.
+    when a machine has gone meanwhile. What was published with scope="cluster" gpubufd-peer brings from
+    there, as copies, if it can.
     """
     places = places_of(client)
     for last in [False] * TRIES + [True]:
