@@ -115,7 +115,7 @@ programs = $(patsubst %.c,$(B)/%,$(1))
 PROTO_SOURCES := $(wildcard proto/*.c)
 DAEMON_SOURCES := $(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))
 LIB_SOURCES := $(wildcard client/lib/*/*.c)
-CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c))
+CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c)) client/common/remake.c
 GATEWAY_SOURCES := $(wildcard client/gateway/*.c)
 PEER_SOURCES := $(wildcard client/peer/*.c)
 EXAMPLE_SOURCES := $(wildcard examples/*.c)
@@ -333,6 +333,7 @@ $(B)/bin/gpubufd-gateway: $(call objects,$(GATEWAY_SOURCES)) $(PAGE_OBJECT) $(B)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(GATEWAY_LIBS)
 
 $(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) $(B)/obj/client/gateway/say.o \
+		$(B)/obj/client/common/remake.o \
 		$(B)/obj/libproto.a $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

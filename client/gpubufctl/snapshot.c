@@ -11,6 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "client/common/remake.h"
 #include "json_print.h"
 #include "series.h"
 
@@ -49,13 +50,6 @@ static void write_sum(XXH64_hash_t hash, char sum[GB_SNAPSHOT_SUM])
 void gb_snapshot_sum(const char *text, char sum[GB_SNAPSHOT_SUM])
 {
     write_sum(XXH3_64bits(text, strlen(text)), sum);
-}
-
-static int library_failure(struct copy *copy, const struct gpubuf_object *object, int code)
-{
-    const char *sentence = gpubuf_object_errmsg(object);
-
-    return gb_fail(copy->error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
 }
 
 static int start(struct copy *copy, struct gb_snapshot_file *file, struct gb_error *error)
@@ -210,7 +204,7 @@ static int copy_stretch(struct copy *copy, const struct stretch *part)
                                                 copy->chunk, count, NULL)
                                  : fetch(copy, part, done, count);
         if (code < 0)
-            return library_failure(copy, part->object, code);
+            return gb_fail_library(part->object, code, copy->error);
         if (r == 0)
             XXH3_64bits_update(copy->state, copy->chunk, (size_t)count);
         if (r == 0 && !copy->loads)
@@ -221,78 +215,31 @@ static int copy_stretch(struct copy *copy, const struct stretch *part)
 
 /* ---- what of an object goes into a file ---- */
 
-/* The offsets at the ends of elements `first` to `last`: which bytes of text these have. */
-static int read_ends(struct copy *copy, struct gpubuf_object *object, uint64_t first, uint64_t last,
-                     unsigned width, uint64_t limit, uint64_t ends[2])
-{
-    uint64_t at[2] = {first, last};
-
-    ends[0] = ends[1] = 0;
-    for (int i = 0; i < 2; i++) {
-        int code = gpubuf_read(object, GPUBUF_OFFSETS, at[i] * width, &ends[i], width, NULL);
-        if (code < 0)
-            return library_failure(copy, object, code);
-    }
-    if (ends[0] <= ends[1] && ends[1] <= limit)
-        return 0;
-    return gb_fail(copy->error, GPUBUF_E_INVALID,
-                   "its offsets %" PRIu64 " to %" PRIu64 " are not within 0 to %" PRIu64, ends[0],
-                   ends[1], limit);
-}
-
-/* Cuts a column to what it shows, from an element on whose bits begin a byte, or, where it has
-   children, from its first one on; `parts` tell what that is of its buffers. */
-static int narrow(struct copy *copy, struct gpubuf_object *object, struct gb_column *column,
-                  struct stretch parts[3])
-{
-    const struct gb_type_info *info = gb_type_info(column->dtype.type);
-    struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
-    uint64_t first = column->child_count ? 0 : column->offset / 8 * 8;
-    uint64_t last = column->offset + column->length;
-    uint64_t sizes[3], ends[2];
-
-    column->offset -= first;
-    if (!gb_column_sizes(column, &sizes[GPUBUF_DATA], &sizes[GPUBUF_MASK], &sizes[GPUBUF_OFFSETS]))
-        return gb_fail(copy->error, GPUBUF_E_INVALID, "its layout makes no sense");
-    parts[GPUBUF_DATA].from = first / 8 * gb_dtype_bits(&column->dtype);
-    parts[GPUBUF_MASK].from = first / 8;
-    parts[GPUBUF_OFFSETS].from = first * info->offset_bytes;
-    if (info->offset_bytes > 0 && info->has_data) {
-        int r = read_ends(copy, object, first, last, info->offset_bytes, column->data.bytes, ends);
-        if (r != 0)
-            return r;
-        parts[GPUBUF_DATA].from = ends[0];
-        sizes[GPUBUF_DATA] = ends[1] - ends[0];
-        parts[GPUBUF_OFFSETS].width = info->offset_bytes;
-        parts[GPUBUF_OFFSETS].base = ends[0];
-    }
-    for (int i = 0; i < 3; i++) {
-        uint64_t has = buffers[i]->present ? buffers[i]->bytes : 0;
-        uint64_t left = has > parts[i].from ? has - parts[i].from : 0;
-        parts[i].bytes = sizes[i] < left ? sizes[i] : left;
-        buffers[i]->bytes = parts[i].bytes;
-    }
-    return 0;
-}
-
 static int copy_column(struct copy *copy, struct gpubuf_object *object, struct gb_column *column)
 {
     static const enum gpubuf_which order[] = {GPUBUF_MASK, GPUBUF_OFFSETS, GPUBUF_DATA};
     const struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
+    struct gb_stretch stretches[3];
     struct stretch parts[3];
     int r = 0;
 
     for (int i = 0; i < 3; i++)
         parts[i] = (struct stretch){object, (enum gpubuf_which)i, .bytes = buffers[i]->bytes};
     if (!copy->loads)
-        r = narrow(copy, object, column, parts);
+        r = gb_narrow(object, column, stretches, copy->error);
+    for (int i = 0; i < 3 && !copy->loads; i++) {
+        parts[i].from = stretches[i].from;
+        parts[i].bytes = stretches[i].bytes;
+        parts[i].width = stretches[i].width;
+        parts[i].base = stretches[i].base;
+    }
     for (int i = 0; i < 3 && r == 0; i++)
         if (buffers[order[i]]->present)
             r = copy_stretch(copy, &parts[order[i]]);
     for (uint32_t i = 0; i < column->child_count && r == 0; i++) {
         struct gpubuf_object *child = NULL;
         int code = gpubuf_child(object, i, &child);
-        r = code < 0 ? library_failure(copy, object, code)
+        r = code < 0 ? gb_fail_library(object, code, copy->error)
                      : copy_column(copy, child, &column->children[i]);
         gpubuf_release(child);
     }
@@ -341,7 +288,7 @@ int gb_snapshot_write(struct gb_snapshot_file *file, struct gpubuf_object *objec
     copy.sums = sums;
     int code = r == 0 ? gpubuf_wait_ready(object, NULL) : 0;
     if (code < 0)
-        r = library_failure(&copy, object, code);
+        r = gb_fail_library(object, code, error);
     if (r == 0)
         r = layout->kind == GB_KIND_ARRAY ? write_array(&copy, object, layout)
                                           : copy_column(&copy, object, &layout->column);
@@ -380,61 +327,13 @@ int gb_snapshot_layout(const char *text, struct gb_pool *pool, struct gb_layout 
     return r == 0 ? gb_layout_read(value, GB_LAYOUT_CREATE, &path, pool, layout, error) : r;
 }
 
-static bool spec_column(const struct gb_column *column, struct gb_pool *pool,
-                        struct gpubuf_column_spec *spec)
-{
-    enum { DTYPE = 64 };
-    uint32_t pairs = column->metadata_count;
-    struct gpubuf_column_spec *children =
-        gb_pool_calloc(pool, column->child_count + 1, sizeof(*children));
-    const char **metadata = gb_pool_calloc(pool, 2 * (size_t)pairs + 1, sizeof(*metadata));
-    char *dtype = gb_pool_alloc(pool, DTYPE);
-
-    if (!children || !metadata || !dtype)
-        return false;
-    gb_dtype_format(&column->dtype, dtype, DTYPE);
-    for (uint32_t i = 0; i < pairs; i++) {
-        metadata[2 * i] = column->metadata[i].key;
-        metadata[2 * i + 1] = column->metadata[i].value;
-    }
-    *spec = (struct gpubuf_column_spec){
-        .name = column->name,
-        .dtype = dtype,
-        .length = column->length,
-        .offset = column->offset,
-        .null_count = column->null_count,
-        .mask = column->mask.present,
-        .data_bytes = gb_dtype_bits(&column->dtype) ? 0 : column->data.bytes,
-        .children = children,
-        .child_count = column->child_count,
-        .metadata = pairs ? metadata : NULL,
-    };
-    for (uint32_t i = 0; i < column->child_count; i++)
-        if (!spec_column(&column->children[i], pool, &children[i]))
-            return false;
-    return true;
-}
-
 int gb_snapshot_create(struct gpubuf_client *client, const char *name,
                        const struct gb_layout *layout, const struct gpubuf_create_options *options,
                        struct gb_pool *pool, struct gpubuf_object **object)
 {
-    static const enum gpubuf_kind kinds[] = {
-        [GB_KIND_BYTES] = GPUBUF_KIND_BYTES,   [GB_KIND_ARRAY] = GPUBUF_KIND_ARRAY,
-        [GB_KIND_COLUMN] = GPUBUF_KIND_COLUMN, [GB_KIND_TABLE] = GPUBUF_KIND_TABLE,
-        [GB_KIND_BUNDLE] = GPUBUF_KIND_BUNDLE,
-    };
-    struct gpubuf_layout_spec spec = {
-        .kind = kinds[layout->kind],
-        .bytes = layout->bytes,
-        .manifest_bytes = layout->manifest_bytes,
-        .ndim = layout->ndim,
-        .shape = layout->shape,
-        .mask = layout->column.mask.present,
-    };
+    struct gpubuf_layout_spec spec;
 
-    if (!spec_column(&layout->column, pool, &spec.column))
+    if (!gb_layout_spec(layout, pool, &spec))
         return GPUBUF_E_NO_MEMORY;
-    spec.dtype = spec.column.dtype;
     return gpubuf_create(client, name, &spec, options, object);
 }

@@ -7,6 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "client/common/remake.h"
+
 /* A part of a buffer, as it is to be sent. */
 struct gb_part {
     struct gpubuf_object *object; /* a reference */
@@ -23,13 +25,6 @@ struct gb_part {
 uint64_t gb_content_sum(const void *bytes, size_t length)
 {
     return XXH3_64bits(bytes, length);
-}
-
-static int library_failure(const struct gpubuf_object *object, int code, struct gb_error *error)
-{
-    const char *sentence = gpubuf_object_errmsg(object);
-
-    return gb_fail(error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
 }
 
 void gb_content_end(struct gb_content *content)
@@ -51,7 +46,7 @@ static int add(struct gb_content *content, const struct gb_part *part, struct gb
         return 0;
     int code = gpubuf_memory(part->object, part->which, &memory);
     if (code < 0)
-        return library_failure(part->object, code, error);
+        return gb_fail_library(part->object, code, error);
     if (part->from > memory.bytes || part->bytes > memory.bytes - part->from)
         return gb_fail(error, GPUBUF_E_INVALID, "its layout is larger than its memory");
     if (content->count == content->room) {
@@ -73,78 +68,32 @@ static int add(struct gb_content *content, const struct gb_part *part, struct gb
     return 0;
 }
 
-/* The offsets at the ends of elements `first` to `last`: which bytes of text these have. */
-static int read_ends(struct gpubuf_object *object, const uint64_t at[2], unsigned width,
-                     uint64_t limit, uint64_t ends[2], struct gb_error *error)
-{
-    ends[0] = ends[1] = 0;
-    for (int i = 0; i < 2; i++) {
-        int code = gpubuf_read(object, GPUBUF_OFFSETS, at[i] * width, &ends[i], width, NULL);
-        if (code < 0)
-            return library_failure(object, code, error);
-    }
-    if (ends[0] <= ends[1] && ends[1] <= limit)
-        return 0;
-    return gb_fail(error, GPUBUF_E_INVALID,
-                   "its offsets %" PRIu64 " to %" PRIu64 " are not within 0 to %" PRIu64, ends[0],
-                   ends[1], limit);
-}
-
-/* Cuts a column to what it shows, from an element on whose bits begin a byte, or, where it has
-   children, from its first one on; `parts` tell what that is of its buffers. */
-static int narrow(struct gpubuf_object *object, struct gb_column *column, struct gb_part parts[3],
-                  struct gb_error *error)
-{
-    const struct gb_type_info *info = gb_type_info(column->dtype.type);
-    struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
-    uint64_t first = column->child_count ? 0 : column->offset / 8 * 8;
-    uint64_t last = column->offset + column->length;
-    uint64_t sizes[3], ends[2];
-
-    column->offset -= first;
-    if (!gb_column_sizes(column, &sizes[GPUBUF_DATA], &sizes[GPUBUF_MASK], &sizes[GPUBUF_OFFSETS]))
-        return gb_fail(error, GPUBUF_E_INVALID, "its layout makes no sense");
-    parts[GPUBUF_DATA].from = first / 8 * gb_dtype_bits(&column->dtype);
-    parts[GPUBUF_MASK].from = first / 8;
-    parts[GPUBUF_OFFSETS].from = first * info->offset_bytes;
-    if (info->offset_bytes > 0 && info->has_data) {
-        int r = read_ends(object, (uint64_t[]){first, last}, info->offset_bytes, column->data.bytes,
-                          ends, error);
-        if (r != 0)
-            return r;
-        parts[GPUBUF_DATA].from = ends[0];
-        sizes[GPUBUF_DATA] = ends[1] - ends[0];
-        parts[GPUBUF_OFFSETS].width = info->offset_bytes;
-        parts[GPUBUF_OFFSETS].base = ends[0];
-    }
-    for (int i = 0; i < 3; i++) {
-        uint64_t has = buffers[i]->present ? buffers[i]->bytes : 0;
-        uint64_t left = has > parts[i].from ? has - parts[i].from : 0;
-        parts[i].bytes = sizes[i] < left ? sizes[i] : left;
-        buffers[i]->bytes = parts[i].bytes;
-    }
-    return 0;
-}
-
 static int add_column(struct gb_content *content, struct gpubuf_object *object,
                       struct gb_column *column, bool narrows, struct gb_error *error)
 {
     static const enum gpubuf_which order[] = {GPUBUF_MASK, GPUBUF_OFFSETS, GPUBUF_DATA};
     const struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
+    struct gb_stretch stretches[3];
     struct gb_part parts[3];
     int r = 0;
 
     for (int i = 0; i < 3; i++)
         parts[i] = (struct gb_part){object, (enum gpubuf_which)i, .bytes = buffers[i]->bytes};
     if (narrows)
-        r = narrow(object, column, parts, error);
+        r = gb_narrow(object, column, stretches, error);
+    for (int i = 0; i < 3 && narrows; i++) {
+        parts[i].from = stretches[i].from;
+        parts[i].bytes = stretches[i].bytes;
+        parts[i].width = stretches[i].width;
+        parts[i].base = stretches[i].base;
+    }
     for (int i = 0; i < 3 && r == 0; i++)
         if (buffers[order[i]]->present)
             r = add(content, &parts[order[i]], error);
     for (uint32_t i = 0; i < column->child_count && r == 0; i++) {
         struct gpubuf_object *child = NULL;
         int code = gpubuf_child(object, i, &child);
-        r = code < 0 ? library_failure(object, code, error)
+        r = code < 0 ? gb_fail_library(object, code, error)
                      : add_column(content, child, &column->children[i], narrows, error);
         gpubuf_release(child);
     }
@@ -272,7 +221,7 @@ static int read_part(const struct gb_part *part, uint64_t done, unsigned char *b
         int code =
             gpubuf_read(part->object, part->which, part->from + from, few, part->width, NULL);
         if (code < 0)
-            return library_failure(part->object, code, error);
+            return gb_fail_library(part->object, code, error);
         rebase((char *)few, part->width, part->width, part->base);
         memcpy(buffer, few + head, rest);
         return rest == count ? 0 : read_part(part, done + rest, buffer + rest, count - rest, error);
@@ -280,7 +229,7 @@ static int read_part(const struct gb_part *part, uint64_t done, unsigned char *b
     buffer[count] = 0;
     int code = gpubuf_read(part->object, part->which, part->from + from, buffer, length, NULL);
     if (code < 0)
-        return library_failure(part->object, code, error);
+        return gb_fail_library(part->object, code, error);
     if (part->base)
         rebase((char *)buffer, length, part->width, part->base);
     shift_bits(buffer, count, part->shift);
@@ -302,7 +251,7 @@ static int move(const struct gb_content *content, uint64_t chunk, unsigned char 
         } else {
             int code =
                 gpubuf_write(part->object, part->which, part->from + done, buffer, count, NULL);
-            r = code < 0 ? library_failure(part->object, code, error) : 0;
+            r = code < 0 ? gb_fail_library(part->object, code, error) : 0;
         }
         if (r < 0)
             return r;
@@ -322,64 +271,4 @@ int gb_content_write(const struct gb_content *content, uint64_t chunk, const voi
                      struct gb_error *error)
 {
     return move(content, chunk, (unsigned char *)(uintptr_t)buffer, true, error);
-}
-
-/* ---- what `create` takes ---- */
-
-static bool spec_column(const struct gb_column *column, struct gb_pool *pool,
-                        struct gpubuf_column_spec *spec)
-{
-    enum { DTYPE = 64 };
-    uint32_t pairs = column->metadata_count;
-    struct gpubuf_column_spec *children =
-        gb_pool_calloc(pool, column->child_count + 1, sizeof(*children));
-    const char **metadata = gb_pool_calloc(pool, 2 * (size_t)pairs + 1, sizeof(*metadata));
-    char *dtype = gb_pool_alloc(pool, DTYPE);
-
-    if (!children || !metadata || !dtype)
-        return false;
-    gb_dtype_format(&column->dtype, dtype, DTYPE);
-    for (uint32_t i = 0; i < pairs; i++) {
-        metadata[2 * i] = column->metadata[i].key;
-        metadata[2 * i + 1] = column->metadata[i].value;
-    }
-    *spec = (struct gpubuf_column_spec){
-        .name = column->name,
-        .dtype = dtype,
-        .length = column->length,
-        .offset = column->offset,
-        .null_count = column->null_count,
-        .mask = column->mask.present,
-        .data_bytes = gb_dtype_bits(&column->dtype) ? 0 : column->data.bytes,
-        .children = children,
-        .child_count = column->child_count,
-        .metadata = pairs ? metadata : NULL,
-    };
-    for (uint32_t i = 0; i < column->child_count; i++)
-        if (!spec_column(&column->children[i], pool, &children[i]))
-            return false;
-    return true;
-}
-
-bool gb_content_spec(const struct gb_layout *layout, struct gb_pool *pool,
-                     struct gpubuf_layout_spec *spec)
-{
-    static const enum gpubuf_kind kinds[] = {
-        [GB_KIND_BYTES] = GPUBUF_KIND_BYTES,   [GB_KIND_ARRAY] = GPUBUF_KIND_ARRAY,
-        [GB_KIND_COLUMN] = GPUBUF_KIND_COLUMN, [GB_KIND_TABLE] = GPUBUF_KIND_TABLE,
-        [GB_KIND_BUNDLE] = GPUBUF_KIND_BUNDLE,
-    };
-
-    *spec = (struct gpubuf_layout_spec){
-        .kind = kinds[layout->kind],
-        .bytes = layout->bytes,
-        .manifest_bytes = layout->manifest_bytes,
-        .ndim = layout->ndim,
-        .shape = layout->shape,
-        .mask = layout->column.mask.present,
-    };
-    if (!spec_column(&layout->column, pool, &spec->column))
-        return false;
-    spec->dtype = spec->column.dtype;
-    return true;
 }

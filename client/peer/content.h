@@ -64,8 +64,4 @@ int gb_content_write(const struct gb_content *content, uint64_t chunk, const voi
 
 uint64_t gb_content_sum(const void *bytes, size_t length);
 
-/* The specification that `create` takes, of a layout of form CREATE. False: out of memory. */
-bool gb_content_spec(const struct gb_layout *layout, struct gb_pool *pool,
-                     struct gpubuf_layout_spec *spec);
-
 #endif

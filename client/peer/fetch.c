@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/common/remake.h"
 #include "client/gateway/say.h"
 #include "client/peer/granted.h"
 #include "client/peer/transfer.h"
@@ -342,7 +343,7 @@ static void create(struct fetch *fetch)
     };
 
     snprintf(mark, sizeof(mark), "copy of %s, revision %" PRIu64, fetch->origin, fetch->revision);
-    int r = gb_content_spec(&granted->layout, &fetch->pool, &spec) ? 0 : GPUBUF_E_NO_MEMORY;
+    int r = gb_layout_spec(&granted->layout, &fetch->pool, &spec) ? 0 : GPUBUF_E_NO_MEMORY;
     fetch->pending++;
     if (r == 0)
         r = gpubuf_create_async(options->client, fetch->name, &spec, &create, on_created, fetch,

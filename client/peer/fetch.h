@@ -42,8 +42,8 @@ void gb_fetches_free(struct gb_fetches *fetches);
 void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request);
 /* Nobody waits for it any more; 0: for none of those before. */
 void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request);
-/* The name means that revision now: a copy of another is deleted, also one that is being made. 0: it
-   means nothing; then a copy goes if the machine that published it is there. */
+/* The name means that revision now: a copy of another is deleted, also one that is being made.
+   0: it means nothing; then a copy goes if the machine that published it is there. */
 void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision);
 
 #endif

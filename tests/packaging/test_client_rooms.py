@@ -91,9 +91,9 @@ PARTS = {
 # What else of this repository those in C may name.
 OTHERS = {
     "client/lib": ("include/", "proto/"),
-    "client/gpubufctl": ("include/", "proto/"),
+    "client/gpubufctl": ("include/", "proto/", "client/common/remake"),
     "client/gateway": ("include/", "proto/"),
-    "client/peer": ("include/", "proto/", "client/gateway/say"),
+    "client/peer": ("include/", "proto/", "client/gateway/say", "client/common/remake"),
     "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
     "client/python/src": ("include/",),
 }

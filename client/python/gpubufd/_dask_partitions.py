@@ -70,7 +70,7 @@ def summary_of(manifest: Manifest) -> Summary:
 
 
 def summaries(prefix: str) -> List[Summary]:
-    """What is published in this daemon under names that begin so: there is a lease of each."""
+    """The collections published in this daemon under names with that prefix, by the leases that each has."""
     made = (MADE.fullmatch(info.name) for info in local_daemon().list(prefix))
     found = []
     for name in sorted({match[1] for match in made if match and match[1].startswith(prefix)}):

@@ -288,8 +288,8 @@ def load(name: str, *, client: Any = None) -> Any:
 
     `client`: as for publish(). NotFound (a KeyError): nothing is published so, or partitions are in a
     daemon that nobody reaches; the sentence names them and the host. That may also come of a compute(),
-    when a machine has gone meanwhile. What was published with scope="cluster" gpubufd-peer brings from
-    there, as copies, if it can.
+    when a machine has gone meanwhile. Partitions that were published with scope="cluster" come from there
+    by gpubufd-peer, as copies, if it can bring them.
     """
     places = places_of(client)
     for last in [False] * TRIES + [True]:

@@ -1,0 +1,38 @@
+/*
+ * What the command line and the peer share to make an object anew somewhere else: the bytes of its
+ * buffers that it shows, and the specification that `create` takes of its layout.
+ *
+ * Any thread that may use the object.
+ */
+#ifndef GB_REMAKE_H
+#define GB_REMAKE_H
+
+#include "gpubuf.h"
+#include "proto/errors.h"
+#include "proto/layout.h"
+
+/* The bytes of a buffer that a column shows. */
+struct gb_stretch {
+    uint64_t from, bytes;
+    uint64_t base;  /* is to be subtracted from its integers, */
+    unsigned width; /* which have so many bytes; 0: it has none */
+};
+
+/* Fails with what the library said of the object. */
+int gb_fail_library(const struct gpubuf_object *object, int code, struct gb_error *error);
+
+/*
+ * Cuts a column to what it shows: from an element on whose bits begin a byte, or, where it has
+ * children, from its first one on. `stretches`, by enum gpubuf_which, are those of its buffers, whose
+ * sizes in `column` become theirs. GPUBUF_E_INVALID for memory that makes no sense; what the library
+ * says.
+ */
+int gb_narrow(struct gpubuf_object *object, struct gb_column *column,
+              struct gb_stretch stretches[3], struct gb_error *error);
+
+/* The specification that `create` takes, of a layout of form CREATE; its text lies in the pool or in
+   the layout. False: out of memory. */
+bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
+                    struct gpubuf_layout_spec *spec);
+
+#endif
