@@ -43,7 +43,7 @@ enum gb_direction { GB_OUT, GB_IN, GB_DIRECTIONS };
 struct gb_device;
 struct gb_mover;
 
-/* A kind of device: device.c has a table of these. */
+/* A kind of device: device_kinds.c has a table of these. */
 struct gb_device_ops {
     /* ---- of the kind ---- */
 

@@ -51,6 +51,7 @@ struct header {
 };
 
 _Static_assert(sizeof(struct header) == 88, "the header is 88 octets, then zeros");
+_Static_assert(sizeof(struct header) <= GB_PACK_HEADER_BYTES, "the content of the pack follows it");
 
 static const char magic[8] = "gpubufsp";
 
