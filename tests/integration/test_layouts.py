@@ -1,10 +1,12 @@
 """Layouts: every type, nested, and each way to get one wrong, with the path that is named."""
 
+import json
 import os
 import re
 
 import pytest
 
+from conftest import ROOT
 from peer import at, buffers, column, table
 
 # dtype -> bits of an element, as the protocol's table of Arrow types fixes them.
@@ -32,6 +34,16 @@ ARRAYS = ["bool8", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32
           "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
 # dtype -> elements, and the bytes that they fill together
 PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
+NESTED = {"list", "large_list", "fixed_list", "struct", "dictionary", "null"}
+
+
+def test_every_type_is_tried():
+    types = json.loads((ROOT / "proto/protocol.json").read_text())["dtypes"]
+    tried = {re.split(r"[\[(]", dtype)[0] for dtype in [*WIDTHS, *STRINGS, *PACKED, *NESTED]}
+    assert tried == {dtype["name"] for dtype in types}
+    arrays = {dtype["name"] for dtype in types if dtype["array"] and dtype["numpy"] != "|S"}
+    times = {"date32", "date64", "time32", "time64", "timestamp", "duration", "decimal128"}
+    assert {*ARRAYS, *PACKED} | times == arrays
 
 
 @pytest.fixture
