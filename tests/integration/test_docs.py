@@ -112,3 +112,16 @@ def test_every_type_is_there():
     section = TEXT.split("\n### Types")[1].split("\n### ")[0]
     missing = [t["name"] for t in types if t["name"] not in section]
     assert missing in ([], ["uint16", "uint32"])  # said as `uint8` … `uint64`
+
+
+def test_the_manual_page():
+    """gpubuf-protocol(7) names every method, notification and type."""
+    protocol = json.loads((ROOT / "proto/protocol.json").read_text())
+    manual = (ROOT / "docs/man/gpubuf-protocol.7.scd").read_text()
+    table = manual.split("\n## Methods")[1].split("\n\nThe daemon sends")[0]
+    assert sorted(re.findall(r"\*(\w+)\*", table)) == sorted(method["name"] for method in protocol["methods"])
+    told = re.findall(r"\*([\w.]+)\*", manual.split("\n\nThe daemon sends")[1].split("\n\n")[0])
+    assert set(told) - {"unmap"} == {notification["name"] for notification in protocol["notifications"]}
+    types = set(re.findall(r"_([a-z]\w*?)(?:[\[(].*?[\])])?_(?=\W)", manual.split("\nThe type D")[1].split("\n\n")[0]))
+    meant = {"int16", "int32", "uint16", "uint32"}  # said as _int8_ to _int64_
+    assert types | meant == {dtype["name"] for dtype in protocol["dtypes"]}
