@@ -207,7 +207,6 @@ def test_another_session_seals_it(daemon, provider, peer):
     assert reader.reply(request)["object"]["name"] == "cols/a"
 
 
-# RELIABILITY.md: A provider
 @pytest.mark.host_only("registers a memfd")
 def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
     """It is not told that another session has made what it makes itself, however long that waits for room."""
@@ -230,6 +229,7 @@ def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
     nothing_wanted(provider)
 
 
+# RELIABILITY.md: A provider
 def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     waiting(daemon, "cols/a")  # so that it has been asked before the others' time is over
     wanted(provider)
