@@ -523,11 +523,11 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
-	$(RUN_TESTS) --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$fuzz $$failed
+	$(RUN_TESTS) --together --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$fuzz $$failed
 
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
-	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration --timeout 300 \
+	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration,integration-cuda --timeout 300 \
 		--python-timeout 1200 $$failed
 
 VALGRIND := valgrind -q --trace-children=yes --leak-check=full \
