@@ -21,6 +21,7 @@ struct peer {
     struct gb_options options;
     uv_loop_t loop;
     struct gb_local local;
+    char instance[64]; /* of the daemon */
     struct gb_tls tls;
     struct gb_copies copies;
     struct gb_remotes *remotes;
@@ -66,6 +67,29 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
     gb_fetches_want(peer->fetches, wanted->name, wanted->request);
 }
 
+static void forget_copy(struct peer *peer, const struct gb_copy *copy)
+{
+    if (peer->directory->methods->copied)
+        peer->directory->methods->copied(peer->directory, copy->name, copy->revision, 0);
+    gb_copies_remove(&peer->copies, copy->name);
+}
+
+/* Another daemon than before has other objects, whose versions begin at 1 again. All watches are
+   told "reconnected" before any is told of an object, the publisher's too. */
+static void on_reconnected(struct peer *peer)
+{
+    const char *instance = gpubuf_instance(peer->local.client);
+
+    if (strcmp(instance, peer->instance) == 0)
+        return;
+    snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
+    for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++)
+        while (peer->copies.buckets[i])
+            forget_copy(peer, peer->copies.buckets[i]);
+    if (peer->publisher)
+        gb_publisher_anew(peer->publisher);
+}
+
 /* A copy that is gone, or whose name means something else, is one no more. */
 static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                      void *arg)
@@ -74,14 +98,14 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     const struct gb_copy *copy = info ? gb_copies_find(&peer->copies, info->name) : NULL;
 
     (void)client;
+    if (strcmp(kind, "reconnected") == 0)
+        on_reconnected(peer);
     if (info && strcmp(kind, "sealed") == 0)
         gb_absent_made(&peer->absent, info->name);
     if (!copy || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0 ||
         (strcmp(kind, "sealed") == 0 && info->version == copy->version))
         return;
-    if (peer->directory->methods->copied)
-        peer->directory->methods->copied(peer->directory, copy->name, copy->revision, 0);
-    gb_copies_remove(&peer->copies, info->name);
+    forget_copy(peer, copy);
 }
 
 static void on_lost(void *user)
@@ -113,6 +137,7 @@ static int connect_to_daemon(struct peer *peer, struct gb_error *error)
 
     if (r < 0)
         return library_failure(peer, r, "cannot connect to gpubufd", error);
+    snprintf(peer->instance, sizeof(peer->instance), "%s", gpubuf_instance(peer->local.client));
     peer->local.lost = on_lost;
     peer->local.user = peer;
     r = gb_local_start(&peer->local, &peer->loop);

@@ -10,6 +10,8 @@
 /* Requests to publish under way. */
 #define AT_ONCE 64
 #define AGAIN_MS 1000
+/* In place of a version: one of another daemon, which is none of the present one's. */
+#define ANOTHERS UINT64_MAX
 
 /* An object of this machine's that is shared, or was and is still in the directory. */
 struct publication {
@@ -219,6 +221,22 @@ void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forg
 }
 
 /* ---- the daemon ---- */
+
+static void visit_anew(const void *place, VISIT which, void *user)
+{
+    struct publication *publication = *(struct publication *const *)place;
+
+    (void)user;
+    if (which != postorder && which != leaf)
+        return;
+    publication->version = publication->refused = 0;
+    publication->published = publication->sent = ANOTHERS; /* `revision` is to be replaced */
+}
+
+void gb_publisher_anew(struct gb_publisher *publisher)
+{
+    twalk_r(publisher->names, visit_anew, NULL);
+}
 
 static void object_is(struct gb_publisher *publisher, const struct gb_described *described,
                       bool shared)

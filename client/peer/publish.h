@@ -35,6 +35,10 @@ void gb_publisher_free(struct gb_publisher *publisher);
 /* To be called when the directory tells its state. */
 void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forgot);
 
+/* To be called before the first event of a daemon that is another than before: its versions say
+   nothing of the former one's. */
+void gb_publisher_anew(struct gb_publisher *publisher);
+
 struct gb_publish_figures {
     uint64_t shared;    /* objects that others may have */
     uint64_t published; /* of them, in the directory */

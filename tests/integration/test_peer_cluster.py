@@ -145,6 +145,33 @@ def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
     assert fetched(there, "y") == b"never fetched"
 
 
+def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
+    a, b = cluster.start("a", "b")
+    here, there = a.connect(), b.connect()
+    there.put("copy", b"of b", **SHARED)
+    versions = [here.put("x", b"first", **SHARED)]
+    assert fetched(here, "copy") == b"of b"
+    versions.append(here.call("stat", name="copy")["object"]["version"])
+    for data in (b"1", b"2", b"former"):
+        here.put("lower", data, replace=True, **SHARED)
+    here.put("gone", b"gone", **SHARED)
+    for name, data in (("x", b"first"), ("lower", b"former"), ("gone", b"gone")):
+        assert fetched(there, name) == data
+    wait_until(lambda: [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
+    a.peer.process.send_signal(signal.SIGSTOP)  # until the names are there again
+    try:
+        a.daemon.kill()
+        a.daemon.__init__(a.daemon.directory)
+        here = a.connect()
+        assert [here.put("x", b"second", **SHARED), here.put("copy", b"of a", mode="0644")] == versions
+        here.put("lower", b"latter", **SHARED)
+    finally:
+        a.peer.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: fetched(there, "x") == b"second" and fetched(there, "lower") == b"latter")
+    wait_until(lambda: not is_here(there, "gone"))
+    wait_until(lambda: not [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
+
+
 def test_without_etcd_local_work_and_copies_go_on(cluster):
     a, b = cluster.add("a", lease=60), cluster.add("b", lease=3)
     here, there = a.connect(), b.connect()
