@@ -3,13 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct gb_absent_name {
-    struct gb_absent_name *next;
-    uint64_t request;
-    bool absent;
-    char name[];
-};
-
 bool gb_absent_wanted(struct gb_absent *absent, const char *name, uint64_t request)
 {
     size_t length = strlen(name) + 1;
@@ -68,14 +61,13 @@ void gb_absent_made(struct gb_absent *absent, const char *name)
     }
 }
 
-uint64_t gb_absent_take(struct gb_absent *absent, const char *name)
+const struct gb_absent_name *gb_absent_take(struct gb_absent *absent, const char *name)
 {
     struct gb_absent_name *one = absent->first;
 
-    while (one && !(one->absent && strcmp(one->name, name) == 0))
+    while (one && !(one->absent && (!name || strcmp(one->name, name) == 0)))
         one = one->next;
-    if (!one)
-        return 0;
-    one->absent = false;
-    return one->request;
+    if (one)
+        one->absent = false;
+    return one;
 }

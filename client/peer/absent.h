@@ -9,6 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct gb_absent_name {
+    struct gb_absent_name *next;
+    uint64_t request;
+    bool absent;
+    char name[];
+};
+
 /* A zeroed one is empty. Its length is bounded by how many requests a daemon has open at a
    provider. */
 struct gb_absent {
@@ -23,7 +30,7 @@ bool gb_absent_stays(struct gb_absent *absent, uint64_t request);
 void gb_absent_over(struct gb_absent *absent, uint64_t request);
 /* The name has been made here: its requests are over. */
 void gb_absent_made(struct gb_absent *absent, const char *name);
-/* The request that waits for the name, which is absent no more; 0: there is none. */
-uint64_t gb_absent_take(struct gb_absent *absent, const char *name);
+/* One that waits for the name (NULL: for any), which is absent no more; NULL: there is none. */
+const struct gb_absent_name *gb_absent_take(struct gb_absent *absent, const char *name);
 
 #endif

@@ -30,6 +30,7 @@ struct peer {
     struct gb_serve *serve;
     struct gb_publisher *publisher; /* with etcd only, as `absent` */
     struct gb_absent absent;
+    bool names_known; /* the directory is there */
     uv_signal_t signals[3];
     int status;
 };
@@ -178,17 +179,19 @@ static int provide(struct peer *peer, struct gb_error *error)
 static void on_changed(void *user, const char *name, uint64_t revision)
 {
     struct peer *peer = user;
-    uint64_t request;
+    const struct gb_absent_name *one = NULL;
 
     gb_fetches_changed(peer->fetches, name, revision);
-    request = revision ? gb_absent_take(&peer->absent, name) : 0;
-    if (request)
-        gb_fetches_want(peer->fetches, name, request);
+    if (revision && peer->names_known)
+        one = gb_absent_take(&peer->absent, name);
+    if (one)
+        gb_fetches_want(peer->fetches, one->name, one->request);
 }
 
 static void on_state(void *user, const char *why, bool forgot)
 {
     struct peer *peer = user;
+    const struct gb_absent_name *one;
 
     if (why)
         gb_say("no names of other machines for now why=\"%s\"", why);
@@ -196,6 +199,10 @@ static void on_state(void *user, const char *why, bool forgot)
         gb_say("the names of other machines are known");
     if (peer->publisher)
         gb_publisher_state(peer->publisher, !why, forgot);
+    peer->names_known = !why;
+    /* What was told while the names were listed could not be fetched yet. */
+    while (!why && (one = gb_absent_take(&peer->absent, NULL)))
+        gb_fetches_want(peer->fetches, one->name, one->request);
 }
 
 static int directory_in_etcd(struct peer *peer, struct gb_error *error)

@@ -8,7 +8,7 @@ import pytest
 import device
 import etcds
 from cluster import Authority, Lane, Machine, PeerProcess
-from etcds import Etcd
+from etcds import Etcd, Proxy
 from peer import RpcError, wait_until
 
 pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
@@ -36,20 +36,21 @@ class ByEtcd:
     def start(self, *nodes, lease=60):
         return [self.add(node, lease) for node in nodes]
 
-    def add(self, node, lease):
+    def add(self, node, lease=60, url=None):
         machine = Machine(node, self.daemon_factory(), Lane())
         self.machines.append(machine)
-        self.run(machine, lease)
+        self.run(machine, lease, url)
         return machine
 
-    def run(self, machine, lease=60):
+    def run(self, machine, lease=60, url=None):
+        """`url`: where it reaches etcd, if not directly."""
         log = os.path.join(machine.daemon.directory, "peer-stderr")
         if os.path.exists(log):  # of a peer that ran here before
             os.unlink(log)
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             self.authority.sign(machine.node),
-            ["--etcd", self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease,
+            ["--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease,
              *(["--gpu", "cuda:0"] if device.ON_GPU else [])])
         machine.lane.target = machine.peer.port
         machine.peer.wait_for("names of other machines are known")
@@ -63,6 +64,13 @@ class ByEtcd:
             for machine in self.machines:
                 machine.lane.close()
                 machine.peer.kill()
+
+
+@pytest.fixture
+def proxy(etcd):
+    one = Proxy((etcd.address, etcd.port))
+    yield one
+    one.close()
 
 
 @pytest.fixture
@@ -119,6 +127,19 @@ def test_a_name_that_nobody_has_is_waited_for(cluster):
     assert there.reply(elsewhere)["object"]["bytes"] == 1
     maker.put("made/b", b"bb")
     assert there.reply(at_home)["object"]["bytes"] == 2
+
+
+def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(cluster, proxy):
+    a, b = cluster.add("a"), cluster.add("b", lease=3, url=proxy.url)
+    here, there = a.connect(), b.connect()
+    waiting = there.request("open", name="made", wait_ms=PATIENCE)
+    b.peer.wait_for("cannot fetch made: no machine of the cluster")  # it stays absent
+    proxy.set(cut=True)
+    b.peer.wait_for("no names of other machines for now")
+    here.put("made", b"meanwhile", **SHARED)
+    wait_until(lambda: "/gpubufd/names/made" in cluster.etcd.keys())
+    proxy.set()
+    assert there.reply(waiting)["object"]["bytes"] == len(b"meanwhile")
 
 
 def test_of_two_machines_one_has_the_name(cluster):
