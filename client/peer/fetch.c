@@ -14,7 +14,8 @@ enum {
     ACTIVE_MOST = 32, /* fetches at a time; others wait their turn */
     WAITING_MOST = 4096,
     FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
-    ROUNDS_MOST = 8,  /* so often the directory is asked */
+    ROUNDS_MOST = 32, /* so often the directory is asked */
+    PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
 };
 
 struct fetch {
@@ -22,7 +23,7 @@ struct fetch {
     struct fetch *next;
     struct gb_fetches *fetches;
     uint64_t request; /* 0: nobody waits */
-    bool active, ending, created, sealing, summing;
+    bool active, ending, created, sealing, summing, paused;
     unsigned pending; /* calls under way, but for chunks: it stays until they are answered */
     unsigned opens;   /* of them, at places */
     unsigned rounds;
@@ -46,6 +47,7 @@ struct gb_fetches {
     struct fetch *first;
     unsigned active, count;
     bool starting;
+    uv_timer_t pause;
 };
 
 /* An open at a place. */
@@ -510,21 +512,52 @@ static void on_found(void *user, int status, const struct gb_place *places, size
     give_up(fetch, fetch->error.code ? &fetch->error : &why);
 }
 
-static void find(struct fetch *fetch)
+static void ask_directory(struct fetch *fetch)
 {
     struct gb_directory *directory = fetch->fetches->options.directory;
     struct gb_error error;
 
-    if (fetch->rounds++ == ROUNDS_MOST) {
-        give_up(fetch, &fetch->error);
-        return;
-    }
     fetch->pending++;
     if (directory->methods->find(directory, fetch->name, on_found, fetch))
         return;
     fetch->pending--;
     (void)gb_fail(&error, GB_UNAVAILABLE, "memory is out");
     give_up(fetch, &error);
+}
+
+static void on_pause_over(uv_timer_t *timer)
+{
+    struct gb_fetches *fetches = timer->data;
+    struct fetch *fetch = fetches->first;
+
+    while (fetch) {
+        if (!fetch->paused) {
+            fetch = fetch->next;
+            continue;
+        }
+        fetch->paused = false;
+        if (answered(fetch))
+            ask_directory(fetch);
+        fetch = fetches->first; /* it and others may have ended */
+    }
+}
+
+static void find(struct fetch *fetch)
+{
+    uv_timer_t *pause = &fetch->fetches->pause;
+
+    if (fetch->rounds++ == ROUNDS_MOST) {
+        give_up(fetch, &fetch->error);
+        return;
+    }
+    if (fetch->error.code != GPUBUF_E_STALE) {
+        ask_directory(fetch);
+        return;
+    }
+    fetch->paused = true;
+    fetch->pending++;
+    if (!uv_is_active((uv_handle_t *)pause))
+        (void)uv_timer_start(pause, on_pause_over, PAUSE_MS, 0);
 }
 
 /* ---- which are fetched ---- */
@@ -605,9 +638,17 @@ struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options)
 {
     struct gb_fetches *fetches = calloc(1, sizeof(*fetches));
 
-    if (fetches)
-        fetches->options = *options;
+    if (!fetches)
+        return NULL;
+    fetches->options = *options;
+    fetches->pause.data = fetches;
+    (void)uv_timer_init(options->loop, &fetches->pause); /* cannot fail */
     return fetches;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
 }
 
 void gb_fetches_free(struct gb_fetches *fetches)
@@ -616,5 +657,5 @@ void gb_fetches_free(struct gb_fetches *fetches)
         return;
     while (fetches->first)
         free_fetch(fetches->first);
-    free(fetches);
+    uv_close((uv_handle_t *)&fetches->pause, on_closed);
 }

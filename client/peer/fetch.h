@@ -20,6 +20,7 @@
 struct gb_fetches;
 
 struct gb_fetch_options {
+    uv_loop_t *loop;
     struct gpubuf_client *client;
     struct gb_remotes *remotes;
     struct gb_directory *directory;
@@ -35,7 +36,8 @@ struct gb_fetch_options {
 
 /* All that the options point to outlives it. NULL: out of memory. */
 struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options);
-/* After gb_remotes_close and gpubuf_disconnect, which end what the fetches wait for. */
+/* After gb_remotes_close and gpubuf_disconnect, which end what the fetches wait for. Its handle is
+   closed some turns later. */
 void gb_fetches_free(struct gb_fetches *fetches);
 
 /* Fetches a name; `request` is for `decline`, 0: nobody waits. */

@@ -287,6 +287,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
             gb_directory_static(peer->remotes, options->peers, options->peer_count, peer->tls.node);
     if (peer->directory)
         peer->fetches = gb_fetches_new(&(struct gb_fetch_options){
+            .loop = &peer->loop,
             .client = peer->local.client,
             .remotes = peer->remotes,
             .directory = peer->directory,

@@ -142,6 +142,24 @@ def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(clust
     assert there.reply(waiting)["object"]["bytes"] == len(b"meanwhile")
 
 
+def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, proxy):
+    a, b = cluster.add("a"), cluster.add("b", url=proxy.url)
+    here, there = a.connect(), b.connect()
+    here.put("x", b"first", **SHARED)
+    assert fetched(there, "x") == b"first"  # from then on b remembers its revision
+    there.call("delete", name="x")
+    wait_until(lambda: not [key for key in cluster.etcd.keys() if "/copies/" in key])
+    proxy.set(deaf=True)
+    before = cluster.etcd.revision()
+    here.put("x", b"second", replace=True, **SHARED)
+    wait_until(lambda: cluster.etcd.revision() > before)
+    told = a.lane.towards
+    waiting = there.request("open", name="x", wait_ms=PATIENCE)
+    wait_until(lambda: a.lane.towards - told > 1300)  # some ten refusals
+    proxy.set()
+    assert there.reply(waiting)["object"]["bytes"] == len(b"second")
+
+
 def test_of_two_machines_one_has_the_name(cluster):
     a, b, c = cluster.start("a", "b", "c")
     a.connect().put("x", b"of a", **SHARED)
