@@ -14,6 +14,7 @@
 #include "client/peer/options.h"
 #include "client/peer/publish.h"
 #include "client/peer/serve.h"
+#include "proto/utf8.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
 
@@ -43,14 +44,32 @@ static int refuse(const struct gb_error *error)
 
 /* ---- the daemon's side ---- */
 
+/* What the system, TLS or etcd said need not be UTF-8, or was cut inside a character; the library
+   declines with nothing else. */
+static void make_utf8(char *text)
+{
+    size_t character, length = strlen(text);
+
+    for (size_t i = 0; i < length; i += character) {
+        character = gb_utf8_character(text + i, length - i);
+        if (character)
+            continue;
+        text[i] = '?';
+        character = 1;
+    }
+}
+
 static void decline(void *user, uint64_t request, int status, const char *message)
 {
     struct peer *peer = user;
+    char sentence[sizeof(((struct gb_error *)NULL)->message)];
 
     if (status == GPUBUF_E_NOT_FOUND && gb_absent_stays(&peer->absent, request))
         return;
     gb_absent_over(&peer->absent, request);
-    (void)gpubuf_decline(peer->local.client, request, status, message);
+    snprintf(sentence, sizeof(sentence), "%s", message);
+    make_utf8(sentence);
+    (void)gpubuf_decline(peer->local.client, request, status, sentence);
 }
 
 static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)

@@ -230,6 +230,17 @@ def test_without_etcd_local_work_and_copies_go_on(cluster):
     wait_until(lambda: there_has(here, "local"))
 
 
+def test_a_sentence_that_is_no_utf8_is_told_all_the_same(daemon, authority):
+    peer = PeerProcess(daemon.directory, daemon, authority.certificate, authority.sign("a"),
+                       ["--etcd", "http://h\udcff:1", "--advertise", "127.0.0.1:1"])  # a byte of its own
+    try:
+        refused = daemon.connect().error("unavailable", "open", name="x", wait_ms=PATIENCE)
+        assert "etcd at http://h?:1: " in refused.message
+        peer.stop()
+    finally:
+        peer.kill()
+
+
 def there_has(peer, name):
     """Whether an open of it gets it; while the directory is not there again, it does not."""
     try:
