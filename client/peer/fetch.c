@@ -283,7 +283,8 @@ static void go_on(struct fetch *fetch)
     for (unsigned i = 0; i < transfer->count; i++)
         if (transfer->senders[i].failed)
             leave_machine(fetch, gb_remote_node(transfer->senders[i].remote), &transfer->error);
-    struct gb_sender *sender = gb_transfer_sender(transfer);
+    /* The origin before a machine with a copy, which could tell a sum that fits what it sent. */
+    struct gb_sender *sender = gb_transfer_sender(transfer, fetch->origin);
     if (transfer->left == 0 && transfer->chunks == 0)
         seal(fetch);
     else if (transfer->left == 0 && sender)

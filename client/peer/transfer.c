@@ -1,6 +1,7 @@
 #include "client/peer/transfer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { IN_FLIGHT_MOST = 8 }; /* of each sender */
 
@@ -61,14 +62,20 @@ void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uin
         gb_remote_release(remote, lease);
 }
 
-struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer)
+struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node)
 {
+    struct gb_sender *found = NULL;
+
     for (unsigned i = 0; i < transfer->count; i++) {
         struct gb_sender *sender = &transfer->senders[i];
-        if (!sender->failed && sender->epoch == gb_remote_epoch(sender->remote))
+        if (sender->failed || sender->epoch != gb_remote_epoch(sender->remote))
+            continue;
+        if (strcmp(gb_remote_node(sender->remote), node) == 0)
             return sender;
+        if (!found)
+            found = sender;
     }
-    return NULL;
+    return found;
 }
 
 uint64_t gb_transfer_sum(const struct gb_transfer *transfer)

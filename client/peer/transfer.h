@@ -46,8 +46,8 @@ void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uin
 /* Asks for what is not asked for. */
 void gb_transfer_pump(struct gb_transfer *transfer);
 
-/* One that has not failed; NULL: there is none left. */
-struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer);
+/* One that has not failed, the machine `node` if it is among them; NULL: there is none left. */
+struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node);
 
 /* The sum of the whole, once no chunk is left. */
 uint64_t gb_transfer_sum(const struct gb_transfer *transfer);

@@ -470,6 +470,40 @@ def test_the_truth_is_believed(lying):
     wait_until(lambda: liar.asked == ["find", "open", "read", "sum", "release"])
 
 
+ZEROS, NINE_ZEROS = 0x918780B90550BF34, "e2ea7fbe8b7d006d"  # XXH3 of 1 MiB of zeros, and of nine such
+
+
+def test_the_origin_is_asked_for_the_sum(cluster, authority):
+    """A machine with a copy, which the peer knows first, could tell one that fits whatever it sent."""
+    origin, holder = Liar(authority), Liar(authority, "c")
+    asked_holder, asked_origin = threading.Event(), threading.Event()
+    opened = {"lease": 1, "content": 9 * MIB, "mode": 0o644, "device": "gpu" if test_device.ON_GPU else "host",
+              "layout": {"kind": "bytes", "bytes": 9 * MIB, "data": {"bytes": 9 * MIB}}}
+
+    def after(own, others, answer):
+        def reply(request):
+            own.set()
+            return others.wait(DEADLINE) and answer(request)
+        return reply
+
+    def zeros(request):
+        return head(MIB, b"d", request, ZEROS) + bytes(MIB)
+
+    for liar in (origin, holder):
+        liar.answers = {"find": {"origin": "a", "revision": 7, "version": 7, "bytes": 9 * MIB}}
+    origin.answers.update(open=after(threading.Event(), asked_holder, lambda _: opened), sum={"sum": NINE_ZEROS},
+                          read=after(asked_origin, asked_holder, zeros))
+    holder.answers.update(open=opened, sum={"sum": WHOLE}, read=after(asked_holder, asked_origin, zeros))
+    try:
+        (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{origin.port}", f"--peer=c=127.0.0.1:{holder.port}"])
+        with b.connect() as there:
+            assert fetched(there, "x") == bytes(9 * MIB)
+        assert "sum" in origin.asked and "sum" not in holder.asked
+    finally:
+        origin.close()
+        holder.close()
+
+
 class Stranger:
     """A machine that a test plays, connected to a peer."""
 
