@@ -16,7 +16,7 @@
 
 struct gb_quota_rule; /* quota.h */
 
-/* Who may provide names, and which: --provider. */
+/* Users that may provide names, and which: --provider. */
 struct gb_provider_rule {
     uid_t uid;
     char *prefix; /* owned */

@@ -1,6 +1,6 @@
 /*
- * What the command line and the peer share to make an object anew somewhere else: the bytes of its
- * buffers that it shows, and the specification that `create` takes of its layout.
+ * Shared by the command line and the peer, which make an object anew somewhere else: the bytes of
+ * its buffers that it shows, and the specification that `create` takes of its layout.
  *
  * Any thread that may use the object.
  */

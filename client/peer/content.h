@@ -27,9 +27,9 @@ struct gb_content {
 };
 
 /*
- * What a sealed object shows. `layout` is its own as `stat` tells it (form REPLY), and becomes that
- * of the content (form CREATE). GPUBUF_E_INVALID for memory that makes no sense,
- * GPUBUF_E_UNSUPPORTED for an array that is not in C order; what the library says.
+ * The content that a sealed object shows. `layout` is its own as `stat` tells it (form REPLY), and
+ * becomes that of the content (form CREATE). GPUBUF_E_INVALID for memory that makes no sense,
+ * GPUBUF_E_UNSUPPORTED for an array that is not in C order; else the library's code.
  */
 int gb_content_of(struct gb_content *content, struct gpubuf_object *object,
                   struct gb_layout *layout, struct gb_error *error);

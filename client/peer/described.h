@@ -1,7 +1,7 @@
 /*
- * What this machine's daemon tells of an object, and whether other machines may have it: it was put
- * with scope "cluster", or is a copy of such a one; it is sealed and current; and others than its
- * owner and group may read it, or its group is the peer's own and may.
+ * Facts that this machine's daemon tells of an object, and whether other machines may have it: it
+ * was put with scope "cluster", or is a copy of such a one; it is sealed and current; and others
+ * than its owner and group may read it, or its group is the peer's own and may.
  */
 #ifndef GB_DESCRIBED_H
 #define GB_DESCRIBED_H

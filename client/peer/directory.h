@@ -69,7 +69,7 @@ typedef void (*gb_published_cb)(void *user, int status, uint64_t revision,
 typedef void (*gb_listed_cb)(void *user, int status, const char *const *names, size_t count,
                              bool last, const struct gb_error *error);
 
-/* What a directory tells by itself. May be called at any time but inside a call of the
+/* Changes that a directory tells by itself. May be called at any time but inside a call of the
    directory. */
 struct gb_directory_events {
     void *user;

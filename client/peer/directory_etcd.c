@@ -11,7 +11,7 @@
 
 enum kind { FIND, PUBLISH, LIST, WITHDRAW, COPIED };
 
-/* What somebody waits for, or nobody: a request of the interface until its callback. */
+/* A request of the interface until its callback; its caller may have cancelled it. */
 struct op {
     struct op *next, **here;
     struct directory *directory;
@@ -237,7 +237,7 @@ static void finish_all(struct directory *directory, int status, const char *mess
     finish_ready(directory);
 }
 
-/* What a failed answer means to a request: the lease's end ends everything, else the request
+/* The meaning of a failed answer to a request: the lease's end ends everything, else the request
    fails. */
 static void op_failed(struct op *op, int code, const struct gb_error *error)
 {

@@ -15,7 +15,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     dispatch(poll->data);
 }
 
-/* What to poll for may have changed in the callbacks of this turn. */
+/* The events to poll for may have changed in the callbacks of this turn. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct gb_local *local = prepare->data;

@@ -44,8 +44,8 @@ static int refuse(const struct gb_error *error)
 
 /* ---- the daemon's side ---- */
 
-/* What the system, TLS or etcd said need not be UTF-8, or was cut inside a character; the library
-   declines with nothing else. */
+/* A sentence of the system, TLS or etcd need not be UTF-8, or was cut inside a character; the
+   library declines with nothing else. */
 static void make_utf8(char *text)
 {
     size_t character, length = strlen(text);
@@ -219,7 +219,7 @@ static void on_state(void *user, const char *why, bool forgot)
     if (peer->publisher)
         gb_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
-    /* What was told while the names were listed could not be fetched yet. */
+    /* Names told while the names were listed could not be fetched yet. */
     while (!why && (one = gb_absent_take(&peer->absent, NULL)))
         gb_fetches_want(peer->fetches, one->name, one->request);
 }

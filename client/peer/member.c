@@ -465,7 +465,7 @@ static struct gb_etcd_call *give_back(struct gb_member *member, uint64_t lease, 
     return gb_etcd_call(member->etcd, "lease/revoke", &body, callback, member);
 }
 
-/* What this node wrote under its old lease ends before anything is written under a new one. */
+/* All that this node wrote under its old lease ends before anything is written under a new one. */
 static void join_begin(struct gb_member *member)
 {
     member->state = GB_JOINING;

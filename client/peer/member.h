@@ -79,7 +79,7 @@ void gb_member_take_kv(struct gb_member *member, struct gb_json kv, bool gone,
 
 void gb_member_write_key(struct gb_writer *writer, const struct gb_member *member, const char *kind,
                          const char *name);
-/* What a put has inside: the key, the value, which is ended, and the lease. */
+/* The members of a put: the key, the value, which is ended, and the lease. */
 void gb_member_write_put(struct gb_writer *writer, const struct gb_member *member, const char *kind,
                          const char *name, struct gb_writer *value);
 /* "compare":[…]: the key has that revision; 0: it is absent. */

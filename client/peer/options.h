@@ -1,5 +1,5 @@
 /*
- * What the peer was told: options of the command line over keys of a configuration file. Every
+ * The peer's settings: options of the command line over keys of a configuration file. Every
  * option `--some-key VALUE` is the key `some-key = VALUE` of the file.
  */
 #ifndef GB_OPTIONS_H

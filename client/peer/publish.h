@@ -1,5 +1,5 @@
 /*
- * What this machine's daemon has that other machines may have (described.h) is published in the
+ * Objects of this machine's daemon that other machines may have (described.h) are published in the
  * directory, and withdrawn when it goes. A publisher watches the daemon. It publishes an object
  * once, and again under a new epoch, when the directory says that it forgot. A name that another
  * machine has is left to it: the object stays this machine's own, until a newer version is sealed,

@@ -314,7 +314,7 @@ void gb_view_list(struct gb_view *view)
     view->generation++;
 }
 
-/* What is to go is gathered first: a tree must not change while it is walked. */
+/* The entries that are to go are gathered first: a tree must not change while it is walked. */
 struct gathered {
     struct gb_view *view;
     void **items;

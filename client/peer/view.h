@@ -1,5 +1,5 @@
 /*
- * What a node knows of the others' names: the keys of directory_etcd.h as they were last told, in
+ * A node's view of the others' names: the keys of directory_etcd.h as they were last told, in
  * memory. Pure but for malloc; one thread. Strings that come in are copied.
  *
  * A key that cannot be read (another program's, another version's) counts as absent.
@@ -36,8 +36,8 @@ struct gb_entry {
     uint64_t lease, version, bytes, serial, generation;
     struct gb_view_copy *copies;
     size_t copy_count;
-    /* What this node does: the revision that it has published and not withdrawn (0: none), requests
-       to publish under way, a request to withdraw under way. */
+    /* This node's own: the revision that it has published and not withdrawn (0: none), requests to
+       publish under way, a request to withdraw under way. */
     uint64_t published;
     unsigned publishing;
     bool withdrawing;

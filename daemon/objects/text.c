@@ -54,7 +54,7 @@ struct text {
     struct gb_buffer first; /* of a text that was relocated */
 };
 
-/* What was written; the writer is empty then. */
+/* The text that was written; the writer is empty then. */
 static int take_text(struct gb_writer *writer, struct text *text, struct gb_error *error)
 {
     text->text = gb_writer_take(writer, &text->length);

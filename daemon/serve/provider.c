@@ -225,8 +225,8 @@ static void prefix_free(struct gb_prefix *prefix)
     free(prefix);
 }
 
-/* What it was asked for below the prefix is asked of others, and what is queued, which may be for
-   another prefix, in the order of its turn. */
+/* Names that it was asked for below the prefix are asked of others, and those queued, which may be
+   for another prefix, in the order of its turn. */
 static void ask_others(struct gb_provider *provider, const struct gb_prefix *prefix)
 {
     struct gb_link *to_ask = &provider->all->to_ask;

@@ -34,7 +34,7 @@ struct gb_provider {
     uint64_t asked_count;
 };
 
-/* What a session provides. */
+/* The prefixes that a session provides. */
 struct gb_prefix {
     struct gb_link of_all, of_provider;
     struct gb_provider *provider;
@@ -70,7 +70,7 @@ int gb_provider_begin(struct gb_provider *provider, const char *prefix, size_t l
 /* Not any more; fine if it did not. */
 void gb_provider_end_prefix(struct gb_provider *provider, const char *prefix, size_t length);
 
-/* What it was asked for and has not answered; NULL if there is no such request. */
+/* A name that it was asked for and has not answered; NULL if there is no such request. */
 struct gb_missing *gb_provider_request(const struct gb_provider *provider, uint64_t request);
 
 /* The name is absent, and somebody waits for it. */

@@ -84,7 +84,7 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *com
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
 
-/* What is known of the i-th of the names; NULL if it does not wait for that. */
+/* The state of the i-th of the names; NULL if it does not wait for that. */
 const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i);
 
 /* In the order of arrival. */

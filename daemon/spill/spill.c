@@ -232,7 +232,7 @@ static void left(struct gb_job *job)
     GB_FAILPOINT(OUT_TAKEN);
     leaves = copied && move->leave && storage->resident && storage->recent.holds == 0 &&
              storage->idle == 0 && !gb_list_empty(&storage->objects);
-    /* What leaves is noted once, with its copy and without its place. */
+    /* A storage that leaves is noted once, with its copy and without its place. */
     if (copied && !(leaves && vacate(move->owner, storage)))
         gb_storage_set_clean(storage);
     move_end(move);

@@ -13,7 +13,7 @@
 
 enum { LONG_MS = 600000, MOST = 64 };
 
-/* What a provider was told, and how it answers. */
+/* Requests that a provider was told of, and how it answers. */
 struct loader {
     struct gpubuf_client *client, *maker; /* that provides; by which it makes objects */
     char names[MOST][64];

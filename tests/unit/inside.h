@@ -484,7 +484,7 @@ static inline uint64_t count_left(struct inside_count *count, const struct gb_se
     return count_leases(count, &session->holder);
 }
 
-/* What a session was asked for is in its lists, and nothing else is. */
+/* Names that a session was asked for are in its lists, and nothing else is. */
 static inline void check_provider(const struct gb_session *session)
 {
     const struct gb_provider *provider = &session->provider;

@@ -21,7 +21,7 @@ struct gb_provide {
     char prefix[];
 };
 
-/* What waits for its callback. The client may provide that no more by then. */
+/* A notice that waits for its callback. The client may provide that prefix no more by then. */
 struct notice {
     struct gb_delivery delivery;
     uint64_t provide;

@@ -54,8 +54,8 @@ void pending_end_all(struct link *link)
         struct pending *pending = link->pending;
         bool lasting = pending->lasting;
         int status = stop(link->client, pending);
-        /* What lasts is ours to free; so is a request in a child of fork, whose answer never comes.
-           Where another thread is about to run the callback, that frees it. */
+        /* A lasting one is ours to free; so is a request in a child of fork, whose answer never
+           comes. Where another thread is about to run the callback, that frees it. */
         if (link->pending == pending && (lasting || status == GPUBUF_E_FORKED))
             pending_end(pending);
         else if (link->pending == pending && status < 0) {
@@ -150,8 +150,8 @@ void pending_call(struct gpubuf_client *client, int status, const char *text, si
     PyGILState_Release(state);
 }
 
-/* What lasts is under way no more: unwatch(), provide_end() or the Client's end ends it, unless it
-   has failed. Takes over `result`. */
+/* A lasting one is under way no more: unwatch(), provide_end() or the Client's end ends it,
+   unless it has failed. Takes over `result`. */
 static void pending_begun(struct pending *pending, int status, const char *message,
                           PyObject *result)
 {
