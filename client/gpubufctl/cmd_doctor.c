@@ -86,7 +86,7 @@ int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
         print_json(&doctor, healthy);
     else if (done)
         done = print_findings(&doctor);
-    gb_memory_end(&doctor.memory);
+    gb_inventory_end(&doctor.memory);
     free(doctor.findings);
     if (!done)
         return gb_cli_fail(GB_STATUS_FAILED, "out of memory");

@@ -87,7 +87,7 @@ static void add_memory(struct gb_grid *grid, uint64_t bytes, enum gb_style style
     gb_grid_text(grid, text, bytes ? style : GB_STYLE_DIM);
 }
 
-static void fill_sessions(struct gb_grid *grid, const struct gb_memory *memory)
+static void fill_sessions(struct gb_grid *grid, const struct gb_inventory *memory)
 {
     static const char *const titles[] = {"session", "pid",   "user", "client", "leases",
                                          "holds",   "keeps", "maps", "pins"};
@@ -101,7 +101,7 @@ static void fill_sessions(struct gb_grid *grid, const struct gb_memory *memory)
     }
     grid->columns[3].flexible = true;
     for (size_t i = 0; i < memory->sessions_told; i++) {
-        const struct gb_memory_session *session = &memory->sessions[i];
+        const struct gb_inventory_session *session = &memory->sessions[i];
         char user[64];
 
         gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, session->id);
@@ -208,7 +208,7 @@ static int print_grid(const struct gb_cli *cli, struct gb_grid *grid, const char
     return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
 }
 
-static int print_sessions(const struct gb_cli *cli, const struct gb_memory *memory)
+static int print_sessions(const struct gb_cli *cli, const struct gb_inventory *memory)
 {
     struct gb_grid grid;
 
@@ -232,7 +232,7 @@ static int print_providers(const struct gb_cli *cli, const cJSON *providers)
 
 /* Of one object who holds it; of all, first who provides names, and what each session has. */
 static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *providers,
-                        const struct gb_memory *memory, const struct gb_cli_args *args)
+                        const struct gb_inventory *memory, const struct gb_cli_args *args)
 {
     struct gb_grid grid;
 
@@ -278,20 +278,20 @@ int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
         gpubuf_free(result);
         return status;
     }
-    struct gb_memory memory = {.place_count = 0};
+    struct gb_inventory memory = {.place_count = 0};
     cJSON *answer = gb_cjson_parse(result);
     gpubuf_free(result);
-    if (!answer || !gb_memory_read_leases(&memory, answer)) {
+    if (!answer || !gb_inventory_read_leases(&memory, answer)) {
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to leases makes no sense");
     } else if (cli->json) {
-        cJSON_AddItemToObject(answer, "sessions", gb_memory_sessions_json(&memory, SIZE_MAX));
+        cJSON_AddItemToObject(answer, "sessions", gb_inventory_sessions_json(&memory, SIZE_MAX));
         if (providers)
             cJSON_AddItemToObject(answer, "providers", cJSON_Duplicate(providers, true));
         gb_cjson_print(answer, true);
     } else {
         status = print_answer(cli, answer, providers, &memory, args);
     }
-    gb_memory_end(&memory);
+    gb_inventory_end(&memory);
     cJSON_Delete(providers);
     cJSON_Delete(answer);
     return status;

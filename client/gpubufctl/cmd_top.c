@@ -38,8 +38,8 @@ struct top {
     struct gb_cli *cli;
     struct gb_top_view view;
     int64_t interval_ms;
-    struct gb_memory shown, coming; /* coming: what the answers so far say */
-    unsigned waiting;               /* answers that are still to come; 0: nothing is asked for */
+    struct gb_inventory shown, coming; /* coming: what the answers so far say */
+    unsigned waiting;                  /* answers that are still to come; 0: nothing is asked for */
     uint64_t begun_ms, next_ms;
     int status; /* of a request that failed, since the last time that all were answered; 0: none */
     bool malformed;
@@ -61,9 +61,9 @@ static void answered(struct top *top, int status)
     }
 }
 
-/* Takes an answer in by one of gb_memory's functions. */
+/* Takes an answer in by one of gb_inventory's functions. */
 static void take(struct top *top, int status, const char *result,
-                 bool (*read)(struct gb_memory *memory, const cJSON *answer))
+                 bool (*read)(struct gb_inventory *memory, const cJSON *answer))
 {
     cJSON *answer = status == 0 ? gb_cjson_parse(result) : NULL;
 
@@ -78,7 +78,7 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
 {
     (void)client;
     (void)length;
-    take(arg, status, result, gb_memory_read_stats);
+    take(arg, status, result, gb_inventory_read_stats);
 }
 
 static void on_leases(struct gpubuf_client *client, int status, const char *result, size_t length,
@@ -86,7 +86,7 @@ static void on_leases(struct gpubuf_client *client, int status, const char *resu
 {
     (void)client;
     (void)length;
-    take(arg, status, result, gb_memory_read_leases);
+    take(arg, status, result, gb_inventory_read_leases);
 }
 
 static void on_page(struct gpubuf_client *client, int status, const char *result, size_t length,
@@ -131,7 +131,8 @@ static void on_page(struct gpubuf_client *client, int status, const char *result
     (void)length;
     if (page && top->filter[0])
         apply_filter(top, page);
-    if (status == 0 && (!page || !gb_memory_read_page(&top->coming, page, top->view.order, KEEP)))
+    if (status == 0 &&
+        (!page || !gb_inventory_read_page(&top->coming, page, top->view.order, KEEP)))
         top->malformed = true;
     const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
     if (cursor && !top->malformed)
@@ -144,7 +145,7 @@ static int ask(struct top *top)
 {
     struct gpubuf_client *client = top->cli->client;
 
-    gb_memory_end(&top->coming);
+    gb_inventory_end(&top->coming);
     top->coming.reverse = top->view.reverse;
     top->status = 0;
     top->malformed = false;
@@ -174,10 +175,10 @@ static void finish(struct top *top)
         (void)snprintf(top->notice, sizeof(top->notice), "out of memory");
     if (top->status < 0 || top->malformed)
         return;
-    gb_memory_sort(&top->coming, top->view.order, KEEP);
-    gb_memory_end(&top->shown);
+    gb_inventory_sort(&top->coming, top->view.order, KEEP);
+    gb_inventory_end(&top->shown);
     top->shown = top->coming;
-    top->coming = (struct gb_memory){.place_count = 0};
+    top->coming = (struct gb_inventory){.place_count = 0};
     if (!top->shown.failed)
         top->notice[0] = '\0';
 }
@@ -216,7 +217,7 @@ static int run_once(struct top *top, size_t rows)
     if (status != GB_STATUS_OK)
         return status;
     if (top->cli->json) {
-        cJSON *answer = gb_memory_json(&top->shown, rows);
+        cJSON *answer = gb_inventory_json(&top->shown, rows);
         gb_cjson_print(answer, true);
         cJSON_Delete(answer);
         return GB_STATUS_OK;
@@ -275,7 +276,7 @@ static void change(struct top *top)
     top->view.first = 0;
     top->next_ms = 0;
     top->shown.reverse = top->view.reverse;
-    gb_memory_sort(&top->shown, top->view.order, KEEP);
+    gb_inventory_sort(&top->shown, top->view.order, KEEP);
 }
 
 /* Drops the last character, of one byte or several. */
@@ -469,8 +470,8 @@ static int read_options(const struct gb_cli *cli, const struct gb_cli_args *args
     if (top->interval_ms < 100)
         return gb_cli_usage(cli, "--interval is at least 100ms");
     for (int i = 0; order && i < GB_MEMORY_ORDERS; i++)
-        if (strcmp(order, gb_memory_order_name((enum gb_memory_order)i)) == 0) {
-            top->view.order = (enum gb_memory_order)i;
+        if (strcmp(order, gb_inventory_order_name((enum gb_inventory_order)i)) == 0) {
+            top->view.order = (enum gb_inventory_order)i;
             order = NULL;
         }
     if (order)
@@ -501,7 +502,7 @@ int gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
     }
     gpubuf_disconnect(cli->client); /* before what its answers would be written to goes */
     cli->client = NULL;
-    gb_memory_end(&top.shown);
-    gb_memory_end(&top.coming);
+    gb_inventory_end(&top.shown);
+    gb_inventory_end(&top.coming);
     return status;
 }

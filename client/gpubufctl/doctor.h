@@ -23,10 +23,10 @@ struct gb_doctor {
     struct gb_cli *cli;
     struct gb_finding *findings;
     size_t count, room;
-    bool failed;             /* memory is out */
-    bool connected;          /* cli->client is the daemon */
-    pid_t daemon_pid;        /* 0: not known */
-    struct gb_memory memory; /* what it says it has; of a daemon that was reached */
+    bool failed;                /* memory is out */
+    bool connected;             /* cli->client is the daemon */
+    pid_t daemon_pid;           /* 0: not known */
+    struct gb_inventory memory; /* what it says it has; of a daemon that was reached */
     bool has_memory;
 };
 

@@ -245,9 +245,9 @@ void gb_doctor_look_at_versions(struct gb_doctor *doctor)
     if (!doctor->connected)
         return;
     cJSON *stats = call(doctor, "stats"), *leases = call(doctor, "leases");
-    doctor->has_memory = stats && gb_memory_read_stats(&doctor->memory, stats);
+    doctor->has_memory = stats && gb_inventory_read_stats(&doctor->memory, stats);
     if (leases)
-        (void)gb_memory_read_leases(&doctor->memory, leases);
+        (void)gb_inventory_read_leases(&doctor->memory, leases);
     if (doctor->has_memory)
         look_at_version(doctor,
                         gb_cjson_string_of(stats, "server", "of a version it does not tell"));
@@ -266,10 +266,11 @@ static const char *size(uint64_t bytes, char *out)
 }
 
 /* The session with most of what `weight` tells, if any has it. */
-static const struct gb_memory_session *who_has_most(
-    const struct gb_memory *memory, uint64_t (*weight)(const struct gb_memory_session *session))
+static const struct gb_inventory_session *who_has_most(
+    const struct gb_inventory *memory,
+    uint64_t (*weight)(const struct gb_inventory_session *session))
 {
-    const struct gb_memory_session *most = NULL;
+    const struct gb_inventory_session *most = NULL;
 
     for (size_t i = 0; i < memory->sessions_told; i++)
         if (weight(&memory->sessions[i]) > (most ? weight(most) : 0))
@@ -277,20 +278,20 @@ static const struct gb_memory_session *who_has_most(
     return most;
 }
 
-static uint64_t held(const struct gb_memory_session *session)
+static uint64_t held(const struct gb_inventory_session *session)
 {
     return session->held;
 }
 
-static uint64_t pins(const struct gb_memory_session *session)
+static uint64_t pins(const struct gb_inventory_session *session)
 {
     return session->pins;
 }
 
-static void look_at_room(struct gb_doctor *doctor, const struct gb_memory_place *device)
+static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     uint64_t available = device->free + device->retained + device->evictable;
-    const struct gb_memory_session *most = who_has_most(&doctor->memory, held);
+    const struct gb_inventory_session *most = who_has_most(&doctor->memory, held);
     char all[GB_FORMAT_MAX], free_[GB_FORMAT_MAX], leased[GB_FORMAT_MAX], pinned[GB_FORMAT_MAX];
     bool tight = available < device->capacity / 10;
 
@@ -312,9 +313,9 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_memory_place 
         gb_doctor_advise(doctor, "gpubufctl top shows what is there");
 }
 
-static void look_at_mappings(struct gb_doctor *doctor, const struct gb_memory_place *device)
+static void look_at_mappings(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
-    const struct gb_memory_session *most = who_has_most(&doctor->memory, pins);
+    const struct gb_inventory_session *most = who_has_most(&doctor->memory, pins);
     char bytes[GB_FORMAT_MAX];
 
     if (device->pinned_by_clients == 0)
@@ -330,7 +331,7 @@ static void look_at_mappings(struct gb_doctor *doctor, const struct gb_memory_pl
                          most->id, most->client, most->pid, size(most->pins, bytes));
 }
 
-static void look_at_device(struct gb_doctor *doctor, const struct gb_memory_place *device)
+static void look_at_device(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     uint64_t sum = device->free + device->used + device->retained + device->pinned_by_clients;
 
@@ -345,7 +346,7 @@ static void look_at_device(struct gb_doctor *doctor, const struct gb_memory_plac
     look_at_mappings(doctor, device);
 }
 
-static void look_at_tier(struct gb_doctor *doctor, const struct gb_memory_place *tier)
+static void look_at_tier(struct gb_doctor *doctor, const struct gb_inventory_place *tier)
 {
     uint64_t stays = tier->used - (tier->clean < tier->used ? tier->clean : tier->used);
     bool full = stays > tier->capacity / 10 * 9;
@@ -364,7 +365,7 @@ static void look_at_tier(struct gb_doctor *doctor, const struct gb_memory_place 
 void gb_doctor_look_at_memory(struct gb_doctor *doctor)
 {
     for (size_t i = 0; doctor->has_memory && i < doctor->memory.place_count; i++) {
-        const struct gb_memory_place *place = &doctor->memory.places[i];
+        const struct gb_inventory_place *place = &doctor->memory.places[i];
 
         if (place->is_tier)
             look_at_tier(doctor, place);

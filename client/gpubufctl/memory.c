@@ -15,12 +15,12 @@ static uint64_t number_of(const cJSON *object, const char *key)
     return value < 0 ? 0 : (uint64_t)value;
 }
 
-static void read_place(struct gb_memory_place *place, const cJSON *item)
+static void read_place(struct gb_inventory_place *place, const cJSON *item)
 {
     const char *id = gb_cjson_string_of(item, "id", "");
     const char *tier = gb_cjson_string_of(item, "tier", NULL);
 
-    *place = (struct gb_memory_place){
+    *place = (struct gb_inventory_place){
         .is_tier = tier != NULL,
         .capacity = number_of(item, "capacity"),
         .free = number_of(item, "free"),
@@ -42,7 +42,7 @@ static void read_place(struct gb_memory_place *place, const cJSON *item)
     (void)snprintf(place->id, sizeof(place->id), "%s", id);
 }
 
-static void read_places(struct gb_memory *memory, const cJSON *list)
+static void read_places(struct gb_inventory *memory, const cJSON *list)
 {
     GB_CJSON_EACH(item, list) {
         if (memory->place_count < GB_MEMORY_PLACES)
@@ -72,7 +72,7 @@ static void *with_room(void *array, size_t count, size_t *room, size_t size)
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct gb_memory_user *one = a, *other = b;
+    const struct gb_inventory_user *one = a, *other = b;
 
     if (one->used != other->used)
         return one->used > other->used ? -1 : 1;
@@ -87,11 +87,11 @@ static uint64_t used_of(const cJSON *item, const char *key)
     return number_of(cJSON_GetObjectItemCaseSensitive(item, key), "used");
 }
 
-static bool read_users(struct gb_memory *memory, const cJSON *list)
+static bool read_users(struct gb_inventory *memory, const cJSON *list)
 {
     GB_CJSON_EACH(item, list) {
         const cJSON *descriptors = cJSON_GetObjectItemCaseSensitive(item, "descriptors");
-        struct gb_memory_user *user;
+        struct gb_inventory_user *user;
         void *users =
             with_room(memory->users, memory->users_told, &memory->user_room, sizeof(*user));
 
@@ -99,7 +99,7 @@ static bool read_users(struct gb_memory *memory, const cJSON *list)
             return false;
         memory->users = users;
         user = &memory->users[memory->users_told++];
-        *user = (struct gb_memory_user){
+        *user = (struct gb_inventory_user){
             .uid = gb_cjson_int_of(item, "uid", -1),
             .sessions = used_of(item, "sessions"),
             .objects = used_of(item, "objects"),
@@ -119,7 +119,7 @@ static bool read_users(struct gb_memory *memory, const cJSON *list)
     return true;
 }
 
-bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
+bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
 {
     const cJSON *devices = cJSON_GetObjectItemCaseSensitive(stats, "devices");
 
@@ -143,10 +143,10 @@ bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats)
 /* ---- sessions ---- */
 
 /* The session that an entry speaks of. Entries come by session, in the order of their beginning. */
-static struct gb_memory_session *session_of(struct gb_memory *memory, const cJSON *item)
+static struct gb_inventory_session *session_of(struct gb_inventory *memory, const cJSON *item)
 {
     uint64_t id = number_of(item, "session");
-    struct gb_memory_session *session;
+    struct gb_inventory_session *session;
     void *sessions;
 
     for (size_t i = memory->sessions_told; i-- > 0;)
@@ -158,7 +158,7 @@ static struct gb_memory_session *session_of(struct gb_memory *memory, const cJSO
         return NULL;
     memory->sessions = sessions;
     session = &memory->sessions[memory->sessions_told];
-    *session = (struct gb_memory_session){
+    *session = (struct gb_inventory_session){
         .id = id,
         .pid = gb_cjson_int_of(item, "pid", -1),
         .uid = gb_cjson_int_of(item, "uid", -1),
@@ -172,7 +172,7 @@ static struct gb_memory_session *session_of(struct gb_memory *memory, const cJSO
 
 static int by_weight(const void *a, const void *b)
 {
-    const struct gb_memory_session *one = a, *other = b;
+    const struct gb_inventory_session *one = a, *other = b;
 
     if (one->held != other->held)
         return one->held > other->held ? -1 : 1;
@@ -181,14 +181,14 @@ static int by_weight(const void *a, const void *b)
     return one->id < other->id ? -1 : one->id > other->id;
 }
 
-bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
+bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
 {
     const cJSON *leases = cJSON_GetObjectItemCaseSensitive(answer, "leases");
 
     if (!cJSON_IsArray(leases))
         return false;
     GB_CJSON_EACH(item, leases) {
-        struct gb_memory_session *session = session_of(memory, item);
+        struct gb_inventory_session *session = session_of(memory, item);
 
         if (!session) {
             memory->failed = true;
@@ -199,7 +199,7 @@ bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
         *(kept ? &session->keeps : &session->held) += number_of(item, "bytes");
     }
     GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
-        struct gb_memory_session *session = session_of(memory, item);
+        struct gb_inventory_session *session = session_of(memory, item);
 
         if (!session) {
             memory->failed = true;
@@ -216,7 +216,7 @@ bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *answer)
 
 /* ---- objects ---- */
 
-const char *gb_memory_order_name(enum gb_memory_order order)
+const char *gb_inventory_order_name(enum gb_inventory_order order)
 {
     static const char *const names[] = {"size", "recent", "idle"};
 
@@ -225,7 +225,7 @@ const char *gb_memory_order_name(enum gb_memory_order order)
 
 static int by_size(const void *a, const void *b)
 {
-    const struct gb_memory_object *one = a, *other = b;
+    const struct gb_inventory_object *one = a, *other = b;
 
     if (one->bytes != other->bytes)
         return one->bytes > other->bytes ? -1 : 1;
@@ -234,7 +234,7 @@ static int by_size(const void *a, const void *b)
 
 static int by_idle(const void *a, const void *b)
 {
-    const struct gb_memory_object *one = a, *other = b;
+    const struct gb_inventory_object *one = a, *other = b;
 
     if ((one->leases == 0) != (other->leases == 0))
         return one->leases == 0 ? -1 : 1;
@@ -245,14 +245,14 @@ static int by_idle(const void *a, const void *b)
 
 static int by_recent(const void *a, const void *b)
 {
-    const struct gb_memory_object *one = a, *other = b;
+    const struct gb_inventory_object *one = a, *other = b;
 
     if ((one->leases == 0) != (other->leases == 0) || one->idle_ms != other->idle_ms)
         return by_idle(b, a);
     return strcmp(one->name, other->name);
 }
 
-void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t keep)
+void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep)
 {
     static int (*const orders[])(const void *, const void *) = {by_size, by_recent, by_idle};
 
@@ -260,7 +260,7 @@ void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t
         return;
     qsort(memory->objects, memory->objects_told, sizeof(*memory->objects), orders[order]);
     for (size_t i = 0, k = memory->objects_told - 1; memory->reverse && i < k; i++, k--) {
-        struct gb_memory_object one = memory->objects[i];
+        struct gb_inventory_object one = memory->objects[i];
         memory->objects[i] = memory->objects[k];
         memory->objects[k] = one;
     }
@@ -283,7 +283,7 @@ static const char *when_short_of(const cJSON *item)
 }
 
 /* As the daemon's own numbering has it, if it said. */
-static const char *device_name(const struct gb_memory *memory, const char *id)
+static const char *device_name(const struct gb_inventory *memory, const char *id)
 {
     for (size_t i = 0; i < memory->place_count; i++)
         if (!memory->places[i].is_tier && strcmp(memory->places[i].id, id) == 0)
@@ -291,9 +291,9 @@ static const char *device_name(const struct gb_memory *memory, const char *id)
     return id;
 }
 
-static bool add_object(struct gb_memory *memory, const cJSON *item)
+static bool add_object(struct gb_inventory *memory, const cJSON *item)
 {
-    struct gb_memory_object *object;
+    struct gb_inventory_object *object;
     void *objects = with_room(memory->objects, memory->objects_told, &memory->object_room,
                               sizeof(*memory->objects));
 
@@ -301,7 +301,7 @@ static bool add_object(struct gb_memory *memory, const cJSON *item)
         return false;
     memory->objects = objects;
     object = &memory->objects[memory->objects_told];
-    *object = (struct gb_memory_object){
+    *object = (struct gb_inventory_object){
         .name = strdup(gb_cjson_string_of(item, "name", "")),
         .when_short = when_short_of(item),
         .bytes = number_of(item, "bytes"),
@@ -320,8 +320,8 @@ static bool add_object(struct gb_memory *memory, const cJSON *item)
     return true;
 }
 
-bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_memory_order order,
-                         size_t keep)
+bool gb_inventory_read_page(struct gb_inventory *memory, const cJSON *page,
+                            enum gb_inventory_order order, size_t keep)
 {
     const cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
 
@@ -335,11 +335,11 @@ bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_me
         memory->listed++;
     }
     if (memory->objects_told > 4 * keep)
-        gb_memory_sort(memory, order, keep);
+        gb_inventory_sort(memory, order, keep);
     return true;
 }
 
-void gb_memory_end(struct gb_memory *memory)
+void gb_inventory_end(struct gb_inventory *memory)
 {
     for (size_t i = 0; i < memory->sessions_told; i++)
         free(memory->sessions[i].client);
@@ -348,5 +348,5 @@ void gb_memory_end(struct gb_memory *memory)
     free(memory->users);
     free(memory->sessions);
     free(memory->objects);
-    *memory = (struct gb_memory){.place_count = 0};
+    *memory = (struct gb_inventory){.place_count = 0};
 }

@@ -14,7 +14,7 @@
 #define GB_MEMORY_PLACES 32 /* devices, and tiers, that are told of */
 
 /* A device or a tier; capacity = free + used + retained + pinned_by_clients. */
-struct gb_memory_place {
+struct gb_inventory_place {
     char name[24]; /* "host", "cuda:0", "disk" */
     char model[64];
     char id[64];
@@ -28,7 +28,7 @@ struct gb_memory_place {
 };
 
 /* A session that holds or maps something. */
-struct gb_memory_session {
+struct gb_inventory_session {
     uint64_t id;
     int64_t pid, uid;
     char *client;
@@ -39,7 +39,7 @@ struct gb_memory_session {
 };
 
 /* A user, and what counts for him. */
-struct gb_memory_user {
+struct gb_inventory_user {
     int64_t uid;
     uint64_t sessions, objects;
     uint64_t used, nameless, held;  /* bytes on all devices */
@@ -47,7 +47,7 @@ struct gb_memory_user {
     uint64_t open, kept, in_flight; /* descriptors */
 };
 
-struct gb_memory_object {
+struct gb_inventory_object {
     char *name;
     char device[24], tier[8];
     const char *when_short; /* static: "spills", "stays", "drops", "pinned" */
@@ -55,25 +55,25 @@ struct gb_memory_object {
     int64_t idle_ms, created_ms, uid;
 };
 
-enum gb_memory_order {
+enum gb_inventory_order {
     GB_MEMORY_BY_SIZE,
     GB_MEMORY_BY_RECENT,
     GB_MEMORY_BY_IDLE,
     GB_MEMORY_ORDERS
 };
 
-struct gb_memory {
+struct gb_inventory {
     char server[64];
     int64_t uptime_ms;
     uint64_t session_count, object_count, lease_count, kept_count;
     size_t place_count, more_places;
-    struct gb_memory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
-    struct gb_memory_user *users;                    /* who has most first */
+    struct gb_inventory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
+    struct gb_inventory_user *users;                    /* who has most first */
     size_t user_room, users_told;
-    struct gb_memory_session *sessions; /* who holds most first */
+    struct gb_inventory_session *sessions; /* who holds most first */
     size_t session_room, sessions_told;
     bool truncated; /* there are more leases than one answer tells */
-    struct gb_memory_object *objects;
+    struct gb_inventory_object *objects;
     size_t objects_told, object_room;
     uint64_t listed; /* objects that were looked at */
     bool reverse;    /* of an order, what comes last is first, and kept; set before the pages */
@@ -81,22 +81,22 @@ struct gb_memory {
 };
 
 /* A zeroed struct is empty. */
-void gb_memory_end(struct gb_memory *memory);
+void gb_inventory_end(struct gb_inventory *memory);
 
 /* Take in an answer; false if it makes no sense. */
-bool gb_memory_read_stats(struct gb_memory *memory, const cJSON *stats);
-bool gb_memory_read_leases(struct gb_memory *memory, const cJSON *leases);
+bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats);
+bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *leases);
 /* Pages come one after the other; only the first `keep` in that order stay. */
-bool gb_memory_read_page(struct gb_memory *memory, const cJSON *page, enum gb_memory_order order,
-                         size_t keep);
+bool gb_inventory_read_page(struct gb_inventory *memory, const cJSON *page,
+                            enum gb_inventory_order order, size_t keep);
 /* To be called after the last page: they are in that order then. */
-void gb_memory_sort(struct gb_memory *memory, enum gb_memory_order order, size_t keep);
+void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep);
 
 /* As JSON for programs, each list cut to `most` entries; to be deleted with cJSON_Delete. */
-cJSON *gb_memory_json(const struct gb_memory *memory, size_t most);
-cJSON *gb_memory_sessions_json(const struct gb_memory *memory, size_t most);
+cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most);
+cJSON *gb_inventory_sessions_json(const struct gb_inventory *memory, size_t most);
 
 /* "size", "recent", "idle". */
-const char *gb_memory_order_name(enum gb_memory_order order);
+const char *gb_inventory_order_name(enum gb_inventory_order order);
 
 #endif

@@ -1,7 +1,7 @@
 /* The content of memory, as JSON for programs. */
 #include "memory.h"
 
-static cJSON *place_json(const struct gb_memory_place *place)
+static cJSON *place_json(const struct gb_inventory_place *place)
 {
     cJSON *item = cJSON_CreateObject();
     const struct {
@@ -31,7 +31,7 @@ static cJSON *place_json(const struct gb_memory_place *place)
     return item;
 }
 
-static cJSON *user_json(const struct gb_memory_user *user)
+static cJSON *user_json(const struct gb_inventory_user *user)
 {
     cJSON *item = cJSON_CreateObject();
 
@@ -48,7 +48,7 @@ static cJSON *user_json(const struct gb_memory_user *user)
     return item;
 }
 
-static cJSON *session_json(const struct gb_memory_session *session)
+static cJSON *session_json(const struct gb_inventory_session *session)
 {
     cJSON *item = cJSON_CreateObject();
 
@@ -65,7 +65,7 @@ static cJSON *session_json(const struct gb_memory_session *session)
     return item;
 }
 
-static cJSON *object_json(const struct gb_memory_object *object)
+static cJSON *object_json(const struct gb_inventory_object *object)
 {
     cJSON *item = cJSON_CreateObject();
 
@@ -81,7 +81,7 @@ static cJSON *object_json(const struct gb_memory_object *object)
     return item;
 }
 
-cJSON *gb_memory_sessions_json(const struct gb_memory *memory, size_t most)
+cJSON *gb_inventory_sessions_json(const struct gb_inventory *memory, size_t most)
 {
     cJSON *list = cJSON_CreateArray();
 
@@ -90,7 +90,7 @@ cJSON *gb_memory_sessions_json(const struct gb_memory *memory, size_t most)
     return list;
 }
 
-cJSON *gb_memory_json(const struct gb_memory *memory, size_t most)
+cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most)
 {
     cJSON *answer = cJSON_CreateObject(), *lists[2];
 
@@ -103,7 +103,7 @@ cJSON *gb_memory_json(const struct gb_memory *memory, size_t most)
     lists[0] = cJSON_AddArrayToObject(answer, "objects");
     for (size_t i = 0; i < memory->objects_told && i < most; i++)
         cJSON_AddItemToArray(lists[0], object_json(&memory->objects[i]));
-    cJSON_AddItemToObject(answer, "sessions", gb_memory_sessions_json(memory, most));
+    cJSON_AddItemToObject(answer, "sessions", gb_inventory_sessions_json(memory, most));
     lists[0] = cJSON_AddArrayToObject(answer, "users");
     for (size_t i = 0; i < memory->users_told && i < most; i++)
         cJSON_AddItemToArray(lists[0], user_json(&memory->users[i]));

@@ -37,7 +37,7 @@ static void count_text(uint64_t count, char *out, size_t size)
 }
 
 /* A device may be "host", and a tier as well. */
-static unsigned place_name(const struct gb_memory_place *place, char *out, size_t size)
+static unsigned place_name(const struct gb_inventory_place *place, char *out, size_t size)
 {
     const char *kind = place->is_tier ? "tier " : "";
     bool fits = strlen(kind) + strlen(place->name) <= NAME_MOST;
@@ -48,7 +48,7 @@ static unsigned place_name(const struct gb_memory_place *place, char *out, size_
 }
 
 /* The columns of the longest name. */
-static unsigned names_width(const struct gb_memory *memory)
+static unsigned names_width(const struct gb_inventory *memory)
 {
     char name[64];
     unsigned widest = 4;
@@ -61,7 +61,7 @@ static unsigned names_width(const struct gb_memory *memory)
     return widest;
 }
 
-static void draw_bar(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
+static void draw_bar(struct gb_line *line, const struct gb_inventory_place *place, unsigned indent)
 {
     struct gb_bar_part parts[PARTS];
     uint64_t clean = place->clean < place->used ? place->clean : place->used;
@@ -104,7 +104,7 @@ static void draw_figure(struct gb_line *line, unsigned indent, size_t part, cons
     gb_line_text(line, bytes ? GB_STYLE_BOLD : GB_STYLE_DIM, size);
 }
 
-static void draw_sum(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
+static void draw_sum(struct gb_line *line, const struct gb_inventory_place *place, unsigned indent)
 {
     uint64_t clean = place->clean < place->used ? place->clean : place->used;
 
@@ -122,7 +122,7 @@ static void draw_sum(struct gb_line *line, const struct gb_memory_place *place, 
 }
 
 /* The reasons for which `used` stays, and the bytes that have left. */
-static void draw_more(struct gb_line *line, const struct gb_memory_place *place, unsigned indent)
+static void draw_more(struct gb_line *line, const struct gb_inventory_place *place, unsigned indent)
 {
     draw_figure(line, indent, PARTS, "leased", place->leased);
     draw_figure(line, indent, PARTS, "pinned or kept", place->pinned);
@@ -146,12 +146,12 @@ static unsigned lines_of(struct gb_writer *out)
 
 static void draw_places(const struct gb_top_view *view, struct gb_writer *out, enum detail detail)
 {
-    const struct gb_memory *memory = view->memory;
+    const struct gb_inventory *memory = view->memory;
     unsigned indent = names_width(memory) + 2;
     struct gb_line line = gb_line(out, view->width, view->color);
 
     for (size_t i = 0; i < memory->place_count; i++) {
-        const struct gb_memory_place *place = &memory->places[i];
+        const struct gb_inventory_place *place = &memory->places[i];
 
         draw_bar(&line, place, indent);
         if (detail >= SUMS)
@@ -248,7 +248,8 @@ static size_t begin_grid(struct gb_grid *grid, const struct column *columns, siz
     return shown;
 }
 
-static void add_object(struct gb_grid *grid, const struct gb_memory_object *object, unsigned width)
+static void add_object(struct gb_grid *grid, const struct gb_inventory_object *object,
+                       unsigned width)
 {
     bool stays = strcmp(object->when_short, "pinned") == 0;
     bool away = strcmp(object->tier, "device") != 0;
@@ -279,7 +280,7 @@ static bool draw_objects(const struct gb_top_view *view, struct gb_writer *out, 
         {"user", WIDE, false, false}, {"version", WIDER, true, false},
         {"name", 0, false, true},
     };
-    const struct gb_memory *memory = view->memory;
+    const struct gb_inventory *memory = view->memory;
     struct gb_grid grid;
     unsigned width = view->width ? view->width : WIDER;
 
@@ -298,12 +299,12 @@ static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out,
         {"leases", 0, true, false},  {"holds", 0, true, false}, {"keeps", 0, true, false},
         {"maps", 0, true, false},    {"pins", 0, true, false},  {"client", 0, false, true},
     };
-    const struct gb_memory *memory = view->memory;
+    const struct gb_inventory *memory = view->memory;
     struct gb_grid grid;
 
     begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), WIDER);
     for (size_t i = view->first; i < memory->sessions_told && i - view->first < rows; i++) {
-        const struct gb_memory_session *session = &memory->sessions[i];
+        const struct gb_inventory_session *session = &memory->sessions[i];
 
         gb_grid_format(&grid, GB_STYLE_NONE, "%" PRIu64, session->id);
         gb_grid_format(&grid, GB_STYLE_NONE, "%" PRId64, session->pid);
@@ -328,13 +329,13 @@ static bool draw_users(const struct gb_top_view *view, struct gb_writer *out, si
         {"sessions", WIDE, true, false}, {"open", 0, true, false},    {"kept", 0, true, false},
         {"flying", 0, true, false},
     };
-    const struct gb_memory *memory = view->memory;
+    const struct gb_inventory *memory = view->memory;
     struct gb_grid grid;
     unsigned width = view->width ? view->width : WIDER;
 
     begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), width);
     for (size_t i = view->first; i < memory->users_told && i - view->first < rows; i++) {
-        const struct gb_memory_user *user = &memory->users[i];
+        const struct gb_inventory_user *user = &memory->users[i];
 
         add_user(&grid, user->uid);
         add_count(&grid, user->objects);
@@ -357,7 +358,7 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
                        size_t size)
 {
     static const char *const orders[] = {"by size", "last used first", "longest idle first"};
-    const struct gb_memory *memory = view->memory;
+    const struct gb_inventory *memory = view->memory;
     char count[32];
 
     if (list == GB_TOP_OBJECTS) {
@@ -418,7 +419,7 @@ static void add_fact(struct gb_line *line, const char *what, const char *value)
 
 static void draw_heading(const struct gb_top_view *view, struct gb_writer *out)
 {
-    const struct gb_memory *memory = view->memory;
+    const struct gb_inventory *memory = view->memory;
     struct gb_line line = gb_line(out, view->width, view->color);
     unsigned clock = (unsigned)strlen(view->clock);
     char up[32], objects[32];

@@ -8,9 +8,9 @@
 enum gb_top_list { GB_TOP_OBJECTS, GB_TOP_SESSIONS, GB_TOP_USERS, GB_TOP_LISTS };
 
 struct gb_top_view {
-    const struct gb_memory *memory;
+    const struct gb_inventory *memory;
     enum gb_top_list list;
-    enum gb_memory_order order;
+    enum gb_inventory_order order;
     bool reverse;         /* what comes last in that order is first */
     const char *filter;   /* what the names of the objects have in them; "": all are shown */
     bool typing;          /* the filter is being typed */

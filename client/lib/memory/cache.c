@@ -14,8 +14,8 @@
 
 /* ---- mappings: one set for the process --------------------------------------------------- */
 
-struct gb_mapping {
-    struct gb_mapping *chain;
+struct gb_mapped {
+    struct gb_mapped *chain;
     char instance[GB_INSTANCE_BYTES];
     uint64_t segment;
     struct gb_memory_identity identity;
@@ -29,25 +29,25 @@ struct gb_mapping {
    its own. */
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cache_made = PTHREAD_COND_INITIALIZER;
-static struct gb_mapping *cache_buckets[MAPPING_BUCKETS];
+static struct gb_mapped *cache_buckets[MAPPING_BUCKETS];
 
-void *gb_mapping_address(const struct gb_mapping *mapping)
+void *gb_mapped_address(const struct gb_mapped *mapping)
 {
     return mapping->memory.address;
 }
 
-uint64_t gb_mapping_bytes(const struct gb_mapping *mapping)
+uint64_t gb_mapped_bytes(const struct gb_mapped *mapping)
 {
     return mapping->memory.bytes;
 }
 
-struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping)
+struct gb_gpu *gb_mapped_gpu(const struct gb_mapped *mapping)
 {
     return mapping->memory.gpu;
 }
 
-int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
-                     uint64_t bytes, struct gb_error *error)
+int gb_mapped_write(const struct gb_mapped *mapping, uint64_t offset, const void *from,
+                    uint64_t bytes, struct gb_error *error)
 {
     return gb_import_write(&mapping->memory, offset, from, bytes, error);
 }
@@ -68,7 +68,7 @@ static bool round_guard(uint64_t *from, uint64_t *to)
     return *to >= *from + GUARD_BYTES;
 }
 
-bool gb_mapping_guard(struct gb_mapping *mapping, uint64_t from, uint64_t to)
+bool gb_mapped_guard(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 {
     if (mapping->memory.gpu || !round_guard(&from, &to) || atomic_load(&mapping->strays) > 0)
         return false;
@@ -82,7 +82,7 @@ bool gb_mapping_guard(struct gb_mapping *mapping, uint64_t from, uint64_t to)
     return false;
 }
 
-void gb_mapping_unguard(struct gb_mapping *mapping, uint64_t from, uint64_t to)
+void gb_mapped_unguard(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 {
     if (!round_guard(&from, &to))
         return;
@@ -91,7 +91,7 @@ void gb_mapping_unguard(struct gb_mapping *mapping, uint64_t from, uint64_t to)
     atomic_fetch_sub(&guard_count, 1);
 }
 
-void gb_mapping_open(struct gb_mapping *mapping, uint64_t from, uint64_t to)
+void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (atomic_load(&mapping->guards) == 0)
@@ -102,12 +102,12 @@ void gb_mapping_open(struct gb_mapping *mapping, uint64_t from, uint64_t to)
     (void)gb_import_set_writable(&mapping->memory, from / page * page, to, true);
 }
 
-void gb_mapping_stray(struct gb_mapping *mapping, int more)
+void gb_mapped_stray(struct gb_mapped *mapping, int more)
 {
     atomic_fetch_add(&mapping->strays, more);
 }
 
-int gb_mapping_finish(struct gb_mapping *mapping, struct gb_error *error)
+int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error)
 {
     return gb_import_finish(&mapping->memory, error);
 }
@@ -118,9 +118,9 @@ static size_t hash_segment(uint64_t segment)
     return (size_t)(hash >> 32);
 }
 
-static struct gb_mapping *cache_find(const char *instance, uint64_t segment, bool writable)
+static struct gb_mapped *cache_find(const char *instance, uint64_t segment, bool writable)
 {
-    struct gb_mapping *mapping = cache_buckets[hash_segment(segment) % MAPPING_BUCKETS];
+    struct gb_mapped *mapping = cache_buckets[hash_segment(segment) % MAPPING_BUCKETS];
     while (mapping && (mapping->segment != segment || mapping->memory.writable != writable ||
                        strcmp(mapping->instance, instance) != 0))
         mapping = mapping->chain;
@@ -133,28 +133,27 @@ static bool is_on_gpu(const struct gb_segment_info *segment)
 }
 
 /* The mapping that serves a segment. On a GPU a process that writes reads by the same pointer. */
-static struct gb_mapping *cache_find_for(const char *instance,
-                                         const struct gb_segment_info *segment)
+static struct gb_mapped *cache_find_for(const char *instance, const struct gb_segment_info *segment)
 {
-    struct gb_mapping *mapping = NULL;
+    struct gb_mapped *mapping = NULL;
     if (is_on_gpu(segment) && !segment->writable)
         mapping = cache_find(instance, segment->id, true);
     return mapping ? mapping : cache_find(instance, segment->id, segment->writable);
 }
 
-static void cache_remove(struct gb_mapping *mapping)
+static void cache_remove(struct gb_mapped *mapping)
 {
-    struct gb_mapping **link = &cache_buckets[hash_segment(mapping->segment) % MAPPING_BUCKETS];
+    struct gb_mapped **link = &cache_buckets[hash_segment(mapping->segment) % MAPPING_BUCKETS];
     while (*link != mapping)
         link = &(*link)->chain;
     *link = mapping->chain;
 }
 
-static struct gb_mapping *cache_add(const char *instance, const struct gb_segment_info *segment,
-                                    int fd, const struct gb_memory_identity *identity,
-                                    struct gb_error *error)
+static struct gb_mapped *cache_add(const char *instance, const struct gb_segment_info *segment,
+                                   int fd, const struct gb_memory_identity *identity,
+                                   struct gb_error *error)
 {
-    struct gb_mapping *mapping = calloc(1, sizeof(*mapping));
+    struct gb_mapped *mapping = calloc(1, sizeof(*mapping));
     if (!mapping) {
         gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
         return NULL;
@@ -163,7 +162,7 @@ static struct gb_mapping *cache_add(const char *instance, const struct gb_segmen
     mapping->segment = segment->id;
     mapping->identity = *identity;
     mapping->memory.writable = segment->writable;
-    struct gb_mapping **bucket = &cache_buckets[hash_segment(segment->id) % MAPPING_BUCKETS];
+    struct gb_mapped **bucket = &cache_buckets[hash_segment(segment->id) % MAPPING_BUCKETS];
     mapping->chain = *bucket;
     *bucket = mapping;
 
@@ -190,14 +189,14 @@ static struct gb_mapping *cache_add(const char *instance, const struct gb_segmen
 
 /* Adds a reference to the mapping of a segment, which is made if the process has none. */
 static int mapping_acquire(const char *instance, const struct gb_segment_info *segment, int fd,
-                           struct gb_mapping **out, struct gb_error *error)
+                           struct gb_mapped **out, struct gb_error *error)
 {
     struct gb_memory_identity identity = {0, 0};
     int r = gb_import_identify(segment, fd, &identity, error);
     if (r < 0)
         return r;
 
-    struct gb_mapping *mapping;
+    struct gb_mapped *mapping;
     pthread_mutex_lock(&cache_lock);
     while ((mapping = cache_find_for(instance, segment)) && mapping->making)
         pthread_cond_wait(&cache_made, &cache_lock);
@@ -223,7 +222,7 @@ static int mapping_acquire(const char *instance, const struct gb_segment_info *s
     return r;
 }
 
-static void mapping_release(struct gb_mapping *mapping)
+static void mapping_release(struct gb_mapped *mapping)
 {
     if (!mapping)
         return;
@@ -393,7 +392,7 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
                     const struct gb_segment_info *segment, int fd, struct gb_error *error)
 {
     struct gb_import *import = gb_imports_find(imports, segment->id);
-    struct gb_mapping *mapping = NULL;
+    struct gb_mapped *mapping = NULL;
     int r = mapping_acquire(instance, segment, fd, &mapping, error);
     if (r == 0 && !import) {
         import = import_add(imports, segment->id);
@@ -411,7 +410,7 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
         return r;
     }
 
-    struct gb_mapping **place = &import->mappings[segment->writable];
+    struct gb_mapped **place = &import->mappings[segment->writable];
     if (*place) {
         mapping_release(mapping); /* told twice */
         return 0;
@@ -422,10 +421,10 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
     return 0;
 }
 
-struct gb_mapping *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
-                                          struct gb_import *import)
+struct gb_mapped *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
+                                         struct gb_import *import)
 {
-    const struct gb_mapping *writing = import->mappings[1];
+    const struct gb_mapped *writing = import->mappings[1];
     if (import->mappings[0] || !writing || writing->memory.gpu || writing->memory.fd < 0)
         return import->mappings[0];
     const struct gb_segment_info segment = {

@@ -22,15 +22,15 @@
 
 #define GB_INSTANCE_BYTES 64 /* of an instance's hex string, NUL included */
 
-struct gb_mapping; /* one segment, mapped in this process with one access */
+struct gb_mapped; /* one segment, mapped in this process with one access */
 
-void *gb_mapping_address(const struct gb_mapping *mapping);
-uint64_t gb_mapping_bytes(const struct gb_mapping *mapping);
+void *gb_mapped_address(const struct gb_mapped *mapping);
+uint64_t gb_mapped_bytes(const struct gb_mapped *mapping);
 /* NULL: it is host memory. */
-struct gb_gpu *gb_mapping_gpu(const struct gb_mapping *mapping);
+struct gb_gpu *gb_mapped_gpu(const struct gb_mapped *mapping);
 /* See gb_import_write. Needs no lock as long as a lease uses the import. */
-int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const void *from,
-                     uint64_t bytes, struct gb_error *error);
+int gb_mapped_write(const struct gb_mapped *mapping, uint64_t offset, const void *from,
+                    uint64_t bytes, struct gb_error *error);
 
 /*
  * Keeps sealed memory from being written here: bytes `from` to `to`, rounded to the whole pages
@@ -38,23 +38,23 @@ int gb_mapping_write(const struct gb_mapping *mapping, uint64_t offset, const vo
  * same way. Not for what is smaller than 64 KiB, or when there are many, since each costs the
  * process up to two mappings, and it may have some 65 000; nor beside a stray.
  */
-bool gb_mapping_guard(struct gb_mapping *mapping, uint64_t from, uint64_t to);
-void gb_mapping_unguard(struct gb_mapping *mapping, uint64_t from, uint64_t to);
+bool gb_mapped_guard(struct gb_mapped *mapping, uint64_t from, uint64_t to);
+void gb_mapped_unguard(struct gb_mapped *mapping, uint64_t from, uint64_t to);
 /* The bytes are to be written now, whatever was guarded there. */
-void gb_mapping_open(struct gb_mapping *mapping, uint64_t from, uint64_t to);
+void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to);
 /* Strays write what may be somebody else's by now: objects that went with their connection, and
    whose program need not know. They must not meet what is guarded. */
-void gb_mapping_stray(struct gb_mapping *mapping, int more);
+void gb_mapped_stray(struct gb_mapped *mapping, int more);
 /* See gb_import_finish. */
-int gb_mapping_finish(struct gb_mapping *mapping, struct gb_error *error);
+int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error);
 
 struct gb_import {
     struct gb_import *chain;         /* in its bucket */
     struct gb_import *newer, *older; /* among the idle ones */
     uint64_t segment;
-    struct gb_mapping *mappings[2]; /* for reading, for writing; each may be NULL */
-    size_t leases;                  /* how many use it */
-    bool retired;                   /* the daemon wants it back: drop it when idle */
+    struct gb_mapped *mappings[2]; /* for reading, for writing; each may be NULL */
+    size_t leases;                 /* how many use it */
+    bool retired;                  /* the daemon wants it back: drop it when idle */
     bool idle;
     bool counted;  /* while resuming: by the daemon, for this session */
     bool detached; /* of a session that is over: in no table, and freed with its last use */
@@ -90,8 +90,8 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
 
 /* A mapping for reading of host memory that the session may write, made if there is none: NULL
    if that cannot be. */
-struct gb_mapping *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
-                                          struct gb_import *import);
+struct gb_mapped *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
+                                         struct gb_import *import);
 
 /* The session's import of a segment; NULL if it has none. */
 struct gb_import *gb_imports_find(const struct gb_imports *imports, uint64_t segment);

@@ -320,7 +320,7 @@ static int plan_node(struct planning *planning, const struct ArrowSchema *schema
 #define CHUNK_BYTES 4096u
 
 /* Bits [start, start + length) to the beginning of a buffer. */
-static int copy_bits(const struct gb_lease *lease, const struct gb_buffer *buffer,
+static int copy_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,
                      const unsigned char *bits, uint64_t start, uint64_t length)
 {
     uint64_t bytes = length / 8 + (length % 8 != 0);
@@ -347,7 +347,7 @@ static int copy_bits(const struct gb_lease *lease, const struct gb_buffer *buffe
 }
 
 /* Offsets, made to count from the first element copied. */
-static int copy_offsets(const struct gb_lease *lease, const struct gb_buffer *buffer,
+static int copy_offsets(const struct gb_holding *lease, const struct gb_buffer *buffer,
                         const struct plan *plan)
 {
     size_t width = gb_type_info(plan->dtype.type)->offset_bytes;
@@ -375,7 +375,7 @@ static int copy_offsets(const struct gb_lease *lease, const struct gb_buffer *bu
     return 0;
 }
 
-static int copy_data(const struct gb_lease *lease, const struct gb_buffer *buffer,
+static int copy_data(const struct gb_holding *lease, const struct gb_buffer *buffer,
                      const struct plan *plan)
 {
     uint64_t bits = gb_dtype_bits(&plan->dtype);
@@ -390,7 +390,7 @@ static int copy_data(const struct gb_lease *lease, const struct gb_buffer *buffe
 }
 
 /* `column` is what the daemon made of the plan; create has seen to it that they match. */
-static int copy_node(const struct gb_lease *lease, const struct gb_column *column,
+static int copy_node(const struct gb_holding *lease, const struct gb_column *column,
                      const struct plan *plan)
 {
     const struct gb_type_info *info = gb_type_info(plan->dtype.type);

@@ -11,7 +11,7 @@ int gpubuf_device_ordinal(const struct gpubuf_object *object)
 {
     struct gb_gpu *gpu;
     struct gb_error ignored;
-    if (!object || gb_lease_gpu(object->lease, &gpu, &ignored) < 0 || !gpu)
+    if (!object || gb_holding_gpu(object->lease, &gpu, &ignored) < 0 || !gpu)
         return -1;
     return gpu->ordinal;
 }
@@ -40,12 +40,12 @@ static int locate(const struct gpubuf_object *object, enum gpubuf_which which, u
 }
 
 /* The object's GPU does it, or else that of the data. */
-static int copy(const struct gb_lease *lease, void *to, const void *from, const void *data,
+static int copy(const struct gb_holding *lease, void *to, const void *from, const void *data,
                 uint64_t bytes, void *stream)
 {
     struct gb_error error;
     struct gb_gpu *gpu;
-    int r = gb_lease_gpu(lease, &gpu, &error);
+    int r = gb_holding_gpu(lease, &gpu, &error);
     if (r < 0)
         return gb_report(lease->client, &error);
     if (!gpu)
@@ -90,11 +90,11 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
     return bytes == 0 ? 0 : copy(object->lease, to, data, data, bytes, stream);
 }
 
-int gb_finish_writing(const struct gb_lease *lease)
+int gb_finish_writing(const struct gb_holding *lease)
 {
     struct gb_error error;
     struct gb_gpu *gpu;
-    int r = gb_lease_gpu(lease, &gpu, &error);
+    int r = gb_holding_gpu(lease, &gpu, &error);
     if (r < 0 || !gpu)
         return r < 0 ? gb_report(lease->client, &error) : 0;
     r = gb_gpu_finish(gpu, NULL, &error);

@@ -5,6 +5,6 @@
 #include "client/lib/objects/lease.h"
 
 /* After gb_buffer_write: waits until what it queued is in the object. Reports failures. */
-int gb_finish_writing(const struct gb_lease *lease);
+int gb_finish_writing(const struct gb_holding *lease);
 
 #endif

@@ -356,7 +356,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
                     "the daemon has created something else than was asked for");
     } else if (r == 0) {
         create->object->lease->final = create->final;
-        gb_lease_made(create->object->lease);
+        gb_holding_made(create->object->lease);
     } else if (r == GB_AGAIN) {
         r = request->canceled ? 0 : create_again(request, error);
     }
@@ -366,7 +366,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
 
 static int clear_buffer(struct gb_buffer *buffer, void *arg)
 {
-    const struct gb_lease *lease = arg;
+    const struct gb_holding *lease = arg;
     if (buffer->bytes == 0)
         return 0;
     char *end = (char *)gb_buffer_address(lease, buffer) + buffer->bytes;
@@ -374,7 +374,7 @@ static int clear_buffer(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static void clear_masks(const struct gb_lease *lease, const struct gb_column *column)
+static void clear_masks(const struct gb_holding *lease, const struct gb_column *column)
 {
     if (column->mask.present && column->mask.bytes > 0)
         memset(gb_buffer_address(lease, &column->mask), 0, (size_t)column->mask.bytes);
@@ -386,7 +386,7 @@ static void clear_masks(const struct gb_lease *lease, const struct gb_column *co
    write: in host memory both are zero at first, whatever lay there. No lock is held. */
 static void clear(struct gpubuf_object *object)
 {
-    struct gb_lease *lease = object->lease;
+    struct gb_holding *lease = object->lease;
     if (strcmp(lease->device, "host") != 0)
         return;
     (void)gb_layout_each(&lease->layout, clear_buffer, lease);

@@ -104,7 +104,7 @@ void gb_grants_end(struct gb_grants *grants)
 
 struct placing {
     struct gb_grants *grants;
-    struct gb_lease *lease;
+    struct gb_holding *lease;
     struct gb_error *error;
 };
 
@@ -125,20 +125,20 @@ static int missing_segment(const struct gb_grants *grants, uint64_t segment, str
 /* Where a lease finds a segment. The daemon sends no second handle for reading where the session
    may write: host memory is mapped once more for that, and on a GPU reader and writer have one
    pointer. */
-static struct gb_mapping *mapping_for(const struct gb_grants *grants, struct gb_import *import)
+static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_import *import)
 {
     struct gpubuf_client *client = grants->client;
-    struct gb_mapping *writing = import->mappings[1];
-    struct gb_mapping *reading =
+    struct gb_mapped *writing = import->mappings[1];
+    struct gb_mapped *reading =
         grants->writable ? NULL
                          : gb_imports_for_reading(&client->imports, client->instance, import);
-    return writing && (!reading || gb_mapping_gpu(writing)) ? writing : reading;
+    return writing && (!reading || gb_mapped_gpu(writing)) ? writing : reading;
 }
 
 /* The index of a segment among the lease's. Neighbours mostly share one, so the last goes first. */
 static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
 {
-    struct gb_lease *lease = placing->lease;
+    struct gb_holding *lease = placing->lease;
     for (size_t i = lease->segment_count; i-- > 0;) {
         if (lease->segments[i].import->segment == segment) {
             *index = i;
@@ -148,13 +148,13 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
 
     struct gb_imports *imports = &placing->grants->client->imports;
     struct gb_import *import = gb_imports_find(imports, segment);
-    struct gb_mapping *mapping = import ? mapping_for(placing->grants, import) : NULL;
+    struct gb_mapped *mapping = import ? mapping_for(placing->grants, import) : NULL;
     if (!mapping)
         return missing_segment(placing->grants, segment, placing->error);
 
     if (lease->segment_count == lease->segment_capacity) {
         size_t capacity = lease->segment_capacity ? lease->segment_capacity * 2 : 2;
-        struct gb_lease_segment *segments =
+        struct gb_holding_segment *segments =
             gb_pool_alloc(&lease->pool, capacity * sizeof(*segments));
         if (!segments)
             return gb_fail(placing->error, GPUBUF_E_NO_MEMORY, "out of memory");
@@ -165,9 +165,9 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
     }
     gb_imports_use(imports, import);
     *index = lease->segment_count++;
-    lease->segments[*index] = (struct gb_lease_segment){
+    lease->segments[*index] = (struct gb_holding_segment){
         .import = import,
-        .address = gb_mapping_address(mapping),
+        .address = gb_mapped_address(mapping),
     };
     return 0;
 }
@@ -185,7 +185,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
     if (r != 0)
         return r;
     struct gb_import *import = placing->lease->segments[index].import;
-    uint64_t room = gb_mapping_bytes(mapping_for(placing->grants, import));
+    uint64_t room = gb_mapped_bytes(mapping_for(placing->grants, import));
     if (buffer->offset > room || buffer->bytes > room - buffer->offset)
         return gb_fail(placing->error, GPUBUF_E_PROTOCOL,
                        "a buffer at %" PRIu64 " of %" PRIu64 " bytes lies outside segment %" PRIu64
@@ -237,17 +237,17 @@ static size_t lease_bytes(const struct object_members *members)
     bool flat = true;
     while (flat && gb_json_next(&walk, &key, &item))
         flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");
-    return rounded(sizeof(struct gb_lease)) + rounded(sizeof(struct gpubuf_object)) +
-           2 * sizeof(struct gb_lease_segment) + rounded(members->name.length + 1) +
+    return rounded(sizeof(struct gb_holding)) + rounded(sizeof(struct gpubuf_object)) +
+           2 * sizeof(struct gb_holding_segment) + rounded(members->name.length + 1) +
            rounded(members->device.length + 1) +
            (members->label.text ? rounded(members->label.length + 1) : 0) +
            (flat ? 0 : gb_json_length(layout) * 3 + 256);
 }
 
-static struct gb_lease *lease_new(const struct object_members *members)
+static struct gb_holding *lease_new(const struct object_members *members)
 {
-    size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_lease));
-    struct gb_lease *lease = malloc(size);
+    size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_holding));
+    struct gb_holding *lease = malloc(size);
     if (!lease)
         return NULL;
     memset(lease, 0, sizeof(*lease));
@@ -258,7 +258,7 @@ static struct gb_lease *lease_new(const struct object_members *members)
     if (members->label.text) {
         lease->label = gb_pool_strndup(&lease->pool, members->label.text, members->label.length);
         if (!lease->label) {
-            gb_lease_free(lease);
+            gb_holding_free(lease);
             return NULL;
         }
     }
@@ -268,7 +268,8 @@ static struct gb_lease *lease_new(const struct object_members *members)
 }
 
 /* The event that its producer's work passes. */
-static int read_ready(struct gb_lease *lease, const struct gb_string *text, struct gb_error *error)
+static int read_ready(struct gb_holding *lease, const struct gb_string *text,
+                      struct gb_error *error)
 {
     unsigned char handle[GB_IPC_BYTES];
     if (!text->text)
@@ -291,7 +292,7 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     int r = read_members(grants, object, &members, error);
     if (r < 0)
         return r;
-    struct gb_lease *lease = lease_new(&members);
+    struct gb_holding *lease = lease_new(&members);
     if (!lease)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     lease->client = grants->client;
@@ -308,11 +309,11 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     if (r == 0)
         r = gb_layout_each(&lease->layout, place_buffer, &placing);
     if (r != 0) {
-        gb_lease_discard(lease);
+        gb_holding_discard(lease);
         return r;
     }
     gb_object_init_root(lease->root, lease);
-    gb_lease_add(lease);
+    gb_holding_add(lease);
     *out = lease->root;
     return 0;
 }

@@ -9,7 +9,7 @@
 struct gb_hold {
     struct gpubuf_client *client; /* counted */
     struct gb_import *import;
-    const struct gb_mapping *mapping;
+    const struct gb_mapped *mapping;
 };
 
 static const struct gb_buffer *find_buffer(const struct gpubuf_object *object,
@@ -25,11 +25,11 @@ static const struct gb_buffer *find_buffer(const struct gpubuf_object *object,
     }
 }
 
-static const struct gb_mapping *find_mapping(const struct gb_import *import, const void *address)
+static const struct gb_mapped *find_mapping(const struct gb_import *import, const void *address)
 {
     for (int access = 0; access < 2; access++) {
-        const struct gb_mapping *mapping = import->mappings[access];
-        if (mapping && gb_mapping_address(mapping) == address)
+        const struct gb_mapped *mapping = import->mappings[access];
+        if (mapping && gb_mapped_address(mapping) == address)
             return mapping;
     }
     return NULL;
@@ -42,14 +42,14 @@ int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
     int r = gpubuf_memory(object, which, &part);
     if (r != 0)
         return r;
-    const struct gb_lease *lease = object->lease;
+    const struct gb_holding *lease = object->lease;
     const struct gb_buffer *buffer = find_buffer(object, which);
     if (buffer->segment == GB_NO_SEGMENT)
         return 1;
     struct gb_import *import = lease->segments[buffer->segment].import;
-    const struct gb_mapping *mapping =
+    const struct gb_mapped *mapping =
         find_mapping(import, lease->segments[buffer->segment].address);
-    if (!mapping || gb_mapping_gpu(mapping))
+    if (!mapping || gb_mapped_gpu(mapping))
         return 1;
 
     struct gb_hold *hold = malloc(sizeof(*hold));
@@ -61,8 +61,8 @@ int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
     gb_imports_use(&lease->client->imports, import);
     pthread_mutex_unlock(&lease->client->lock);
     *memory = (struct gpubuf_memory){
-        .pointer = gb_mapping_address(mapping),
-        .bytes = gb_mapping_bytes(mapping),
+        .pointer = gb_mapped_address(mapping),
+        .bytes = gb_mapped_bytes(mapping),
         .writable = lease->writable,
     };
     *out = hold;

@@ -22,9 +22,9 @@ struct gb_keeper {
     size_t slot_count;
     const _Atomic uint32_t *pulse; /* a word that changes when the daemon dies … */
     uint32_t alive;                /* … and its value until then */
-    struct gb_lease **buckets;     /* of those that are listed */
+    struct gb_holding **buckets;   /* of those that are listed */
     size_t bucket_count, listed;
-    struct gb_lease *newest, *oldest; /* those that are kept */
+    struct gb_holding *newest, *oldest; /* those that are kept */
     size_t kept;
     uint64_t bytes;   /* of these */
     int64_t swept_ms; /* when last */
@@ -34,7 +34,7 @@ int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *b
 {
     struct gb_keeper *keeper = calloc(1, sizeof(*keeper));
     if (keeper)
-        keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_lease *));
+        keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
     if (!keeper || !keeper->buckets) {
         free(keeper);
         return GPUBUF_E_NO_MEMORY;
@@ -118,14 +118,14 @@ static uint64_t hash_of(const char *name, size_t length)
     return mix(hash, word);
 }
 
-static struct gb_lease **bucket_of(const struct gb_keeper *keeper, uint64_t hash)
+static struct gb_holding **bucket_of(const struct gb_keeper *keeper, uint64_t hash)
 {
     return &keeper->buckets[hash & (keeper->bucket_count - 1)];
 }
 
-static struct gb_lease *find(const struct gb_keeper *keeper, const char *name, uint64_t hash)
+static struct gb_holding *find(const struct gb_keeper *keeper, const char *name, uint64_t hash)
 {
-    struct gb_lease *lease = *bucket_of(keeper, hash);
+    struct gb_holding *lease = *bucket_of(keeper, hash);
     while (lease && (lease->hash != hash || strcmp(lease->name, name) != 0))
         lease = lease->chain;
     return lease;
@@ -135,13 +135,13 @@ static struct gb_lease *find(const struct gb_keeper *keeper, const char *name, u
 static void grow(struct gb_keeper *keeper)
 {
     size_t count = keeper->bucket_count * 2;
-    struct gb_lease **buckets = calloc(count, sizeof(struct gb_lease *));
+    struct gb_holding **buckets = calloc(count, sizeof(struct gb_holding *));
     if (!buckets)
         return;
     for (size_t i = 0; i < keeper->bucket_count; i++) {
-        struct gb_lease *lease = keeper->buckets[i];
+        struct gb_holding *lease = keeper->buckets[i];
         while (lease) {
-            struct gb_lease *next = lease->chain, **bucket = &buckets[lease->hash & (count - 1)];
+            struct gb_holding *next = lease->chain, **bucket = &buckets[lease->hash & (count - 1)];
             lease->chain = *bucket;
             *bucket = lease;
             lease = next;
@@ -152,9 +152,9 @@ static void grow(struct gb_keeper *keeper)
     keeper->bucket_count = count;
 }
 
-static void unlist(struct gb_keeper *keeper, struct gb_lease *lease)
+static void unlist(struct gb_keeper *keeper, struct gb_holding *lease)
 {
-    struct gb_lease **link = bucket_of(keeper, lease->hash);
+    struct gb_holding **link = bucket_of(keeper, lease->hash);
     while (*link != lease)
         link = &(*link)->chain;
     *link = lease->chain;
@@ -164,7 +164,7 @@ static void unlist(struct gb_keeper *keeper, struct gb_lease *lease)
 
 /* ---- by use ---- */
 
-static void unkeep(struct gb_keeper *keeper, struct gb_lease *lease)
+static void unkeep(struct gb_keeper *keeper, struct gb_holding *lease)
 {
     *(lease->newer ? &lease->newer->older : &keeper->newest) = lease->older;
     *(lease->older ? &lease->older->newer : &keeper->oldest) = lease->newer;
@@ -173,7 +173,7 @@ static void unkeep(struct gb_keeper *keeper, struct gb_lease *lease)
     keeper->bytes -= lease->bytes;
 }
 
-static void put_newest(struct gb_keeper *keeper, struct gb_lease *lease)
+static void put_newest(struct gb_keeper *keeper, struct gb_holding *lease)
 {
     lease->newer = NULL;
     lease->older = keeper->newest;
@@ -185,7 +185,7 @@ static void put_newest(struct gb_keeper *keeper, struct gb_lease *lease)
 }
 
 /* Tells the daemon that nobody uses it, or did until now. False: that cannot be said. */
-static bool tell_kept(struct gb_lease *lease)
+static bool tell_kept(struct gb_holding *lease)
 {
     if (lease->told && !lease->used)
         return true;
@@ -198,16 +198,16 @@ static bool tell_kept(struct gb_lease *lease)
 }
 
 /* Ends one that is kept. A use since it was told is told first: its release is none. */
-static void give_back(struct gb_keeper *keeper, struct gb_lease *lease)
+static void give_back(struct gb_keeper *keeper, struct gb_holding *lease)
 {
     if (lease->told)
         (void)tell_kept(lease);
     unkeep(keeper, lease);
     unlist(keeper, lease);
-    gb_lease_end(lease);
+    gb_holding_end(lease);
 }
 
-static bool is_current(const struct gb_keeper *keeper, const struct gb_lease *lease)
+static bool is_current(const struct gb_keeper *keeper, const struct gb_holding *lease)
 {
     return keeper->slots &&
            atomic_load_explicit(&keeper->slots[lease->slot - 1], memory_order_acquire) ==
@@ -220,7 +220,7 @@ struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *nam
     struct gb_keeper *keeper = client->keeper;
     if (!keeper || keeper->listed == 0)
         return NULL;
-    struct gb_lease *lease = find(keeper, name, hash_of(name, strlen(name)));
+    struct gb_holding *lease = find(keeper, name, hash_of(name, strlen(name)));
     if (!lease)
         return NULL;
     if (!is_current(keeper, lease)) {
@@ -240,7 +240,7 @@ struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *nam
     return root;
 }
 
-bool gb_keep_take(struct gb_lease *lease)
+bool gb_keep_take(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_keeper *keeper = client->keeper;
@@ -269,7 +269,7 @@ static int add_bytes(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-void gb_keep_list(struct gb_lease *lease)
+void gb_keep_list(struct gb_holding *lease)
 {
     struct gb_keeper *keeper = lease->client->keeper;
     if (!keeper || !keeper->slots || !lease->slot || lease->slot > keeper->slot_count ||
@@ -277,14 +277,14 @@ void gb_keep_list(struct gb_lease *lease)
         return;
     lease->hash = hash_of(lease->name, strlen(lease->name));
     (void)gb_layout_each(&lease->layout, add_bytes, &lease->bytes);
-    struct gb_lease *former = find(keeper, lease->name, lease->hash);
+    struct gb_holding *former = find(keeper, lease->name, lease->hash);
     if (former && former->kept)
         give_back(keeper, former);
     else if (former)
         unlist(keeper, former);
     if (keeper->listed >= keeper->bucket_count)
         grow(keeper);
-    struct gb_lease **bucket = bucket_of(keeper, lease->hash);
+    struct gb_holding **bucket = bucket_of(keeper, lease->hash);
     lease->chain = *bucket;
     *bucket = lease;
     lease->listed = true;
@@ -296,7 +296,7 @@ void gb_keep_list(struct gb_lease *lease)
 /* In use: said so, and told anew when it is not any more. */
 static void tell_used(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_lease *lease = client->leases;
+    struct gb_holding *lease = client->leases;
     while (lease && lease->id != id)
         lease = lease->next;
     if (!lease || gb_reserve_releases(client, 1) < 0)
@@ -307,7 +307,7 @@ static void tell_used(struct gpubuf_client *client, uint64_t id)
 
 static void recall(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_lease *lease = client->keeper->oldest;
+    struct gb_holding *lease = client->keeper->oldest;
     while (lease && lease->id != id)
         lease = lease->newer;
     if (lease)
@@ -341,7 +341,7 @@ void gb_keep_recall(struct gpubuf_client *client, struct gb_json params)
     gb_flush_releases(client);
 }
 
-static bool lies_in(const struct gb_lease *lease, uint64_t segment)
+static bool lies_in(const struct gb_holding *lease, uint64_t segment)
 {
     for (size_t i = 0; i < lease->segment_count; i++) {
         if (lease->segments[i].import->segment == segment)
@@ -352,9 +352,9 @@ static bool lies_in(const struct gb_lease *lease, uint64_t segment)
 
 void gb_keep_clear_segment(struct gpubuf_client *client, uint64_t segment)
 {
-    struct gb_lease *lease = client->keeper ? client->keeper->oldest : NULL;
+    struct gb_holding *lease = client->keeper ? client->keeper->oldest : NULL;
     while (lease) {
-        struct gb_lease *next = lease->newer;
+        struct gb_holding *next = lease->newer;
         if (lies_in(lease, segment))
             give_back(client->keeper, lease);
         lease = next;
@@ -370,7 +370,7 @@ void gb_keep_sweep(struct gpubuf_client *client)
     keeper->swept_ms = now;
     while (keeper->oldest && now - keeper->oldest->idle_since >= keeper->bounds.ms)
         give_back(keeper, keeper->oldest);
-    for (struct gb_lease *lease = keeper->oldest, *next; lease; lease = next) {
+    for (struct gb_holding *lease = keeper->oldest, *next; lease; lease = next) {
         next = lease->newer;
         if (is_current(keeper, lease))
             (void)tell_kept(lease);
@@ -388,7 +388,7 @@ void gb_keep_forget(struct gpubuf_client *client)
     unmap_page(keeper);
     while (keeper->oldest)
         give_back(keeper, keeper->oldest);
-    for (struct gb_lease *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         if (lease->listed)
             unlist(keeper, lease);
         lease->slot = 0;

@@ -32,13 +32,13 @@ void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse
 void gb_keep_forget(struct gpubuf_client *client);
 
 /* A lease was granted: listed, if it has a slot. */
-void gb_keep_list(struct gb_lease *lease);
+void gb_keep_list(struct gb_holding *lease);
 /* The object of that name (and version, unless 0), with a reference, if its lease is listed and
    still what the name means; else NULL. */
 struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *name,
                                    uint64_t version);
 /* Nobody refers to the lease any more: true, and it is kept; false, and it is listed no more. */
-bool gb_keep_take(struct gb_lease *lease);
+bool gb_keep_take(struct gb_holding *lease);
 
 /* The daemon wants leases back; it wants a segment back. */
 void gb_keep_recall(struct gpubuf_client *client, struct gb_json params);

@@ -15,20 +15,20 @@
 
 /* ---- among the client's ---- */
 
-void gb_lease_free(struct gb_lease *lease)
+void gb_holding_free(struct gb_holding *lease)
 {
     free(atomic_load(&lease->ready));
     gb_pool_end(&lease->pool);
     free(lease);
 }
 
-static void unuse_segments(struct gb_lease *lease)
+static void unuse_segments(struct gb_holding *lease)
 {
     for (size_t i = 0; i < lease->segment_count; i++)
         gb_imports_unuse(&lease->client->imports, lease->segments[i].import);
 }
 
-void gb_lease_add(struct gb_lease *lease)
+void gb_holding_add(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     gb_client_retain(client);
@@ -42,10 +42,10 @@ void gb_lease_add(struct gb_lease *lease)
         gb_flusher_keep(client);
 }
 
-void gb_lease_discard(struct gb_lease *lease)
+void gb_holding_discard(struct gb_holding *lease)
 {
     unuse_segments(lease);
-    gb_lease_free(lease);
+    gb_holding_free(lease);
 }
 
 /* ---- the memory of what is written ---- */
@@ -68,79 +68,79 @@ static int widen(struct gb_buffer *buffer, void *arg)
 }
 
 /* NULL if it is none of host memory that is written here. */
-static struct gb_mapping *written(struct gb_lease *lease, struct extent *extent)
+static struct gb_mapped *written(struct gb_holding *lease, struct extent *extent)
 {
     if (!lease->writable || lease->segment_count != 1)
         return NULL;
-    struct gb_mapping *mapping = lease->segments[0].import->mappings[1];
-    if (!mapping || gb_mapping_gpu(mapping))
+    struct gb_mapped *mapping = lease->segments[0].import->mappings[1];
+    if (!mapping || gb_mapped_gpu(mapping))
         return NULL;
     *extent = (struct extent){.from = UINT64_MAX};
     (void)gb_layout_each(&lease->layout, widen, extent);
     return mapping;
 }
 
-void gb_lease_made(struct gb_lease *lease)
+void gb_holding_made(struct gb_holding *lease)
 {
     struct extent extent;
-    struct gb_mapping *mapping = written(lease, &extent);
+    struct gb_mapped *mapping = written(lease, &extent);
     if (mapping)
-        gb_mapping_open(mapping, extent.from, extent.to);
+        gb_mapped_open(mapping, extent.from, extent.to);
 }
 
-void gb_lease_guard(struct gb_lease *lease)
+void gb_holding_guard(struct gb_holding *lease)
 {
     struct extent extent;
-    struct gb_mapping *mapping = written(lease, &extent);
+    struct gb_mapped *mapping = written(lease, &extent);
     if (mapping && !lease->guarded && !lease->final)
-        lease->guarded = gb_mapping_guard(mapping, extent.from, extent.to);
+        lease->guarded = gb_mapped_guard(mapping, extent.from, extent.to);
 }
 
-void gb_lease_unguard(struct gb_lease *lease)
+void gb_holding_unguard(struct gb_holding *lease)
 {
     struct extent extent = {0, 0};
-    struct gb_mapping *mapping = lease->guarded ? written(lease, &extent) : NULL;
+    struct gb_mapped *mapping = lease->guarded ? written(lease, &extent) : NULL;
     if (mapping)
-        gb_mapping_unguard(mapping, extent.from, extent.to);
+        gb_mapped_unguard(mapping, extent.from, extent.to);
     lease->guarded = false;
 }
 
-int gb_lease_finish(struct gb_lease *lease, struct gb_error *error)
+int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
 {
     struct extent extent;
-    struct gb_mapping *mapping = written(lease, &extent);
+    struct gb_mapped *mapping = written(lease, &extent);
     struct gb_error cause;
     if (!mapping || atomic_load(&lease->held))
         return 0;
-    int r = gb_mapping_finish(mapping, &cause);
+    int r = gb_mapped_finish(mapping, &cause);
     if (r < 0)
         return gb_fail(error, r, "%s is to be final: %s", lease->name, cause.message);
     atomic_store(&lease->held, true);
     return 0;
 }
 
-void gb_lease_stray(struct gb_lease *lease)
+void gb_holding_stray(struct gb_holding *lease)
 {
     struct extent extent;
-    struct gb_mapping *mapping = written(lease, &extent);
+    struct gb_mapped *mapping = written(lease, &extent);
     if (!mapping || lease->stray)
         return;
-    gb_lease_unguard(lease);
-    gb_mapping_stray(mapping, 1);
+    gb_holding_unguard(lease);
+    gb_mapped_stray(mapping, 1);
     lease->stray = true;
 }
 
 /* Before the daemon is told: after that the memory may be another object's. */
-static void let_go(struct gb_lease *lease)
+static void let_go(struct gb_holding *lease)
 {
-    gb_lease_unguard(lease);
+    gb_holding_unguard(lease);
     if (lease->stray)
-        gb_mapping_stray(lease->segments[0].import->mappings[1], -1);
+        gb_mapped_stray(lease->segments[0].import->mappings[1], -1);
 }
 
 /* ---- the end of a lease ---- */
 
-void gb_lease_end(struct gb_lease *lease)
+void gb_holding_end(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     int state = atomic_load(&lease->state);
@@ -159,7 +159,7 @@ void gb_lease_end(struct gb_lease *lease)
         gb_imports_abandon(&client->imports);
     else
         gb_imports_trim(&client->imports);
-    gb_lease_free(lease);
+    gb_holding_free(lease);
     gb_client_release(client); /* not the last: whoever has the lock has a reference */
 }
 
@@ -179,7 +179,7 @@ void gb_send_releases(struct gpubuf_client *client)
 
 /* ---- where it lies ---- */
 
-int gb_lease_gpu(const struct gb_lease *lease, struct gb_gpu **gpu, struct gb_error *error)
+int gb_holding_gpu(const struct gb_holding *lease, struct gb_gpu **gpu, struct gb_error *error)
 {
     if (strcmp(lease->device, "host") != 0)
         return gb_gpu_find(lease->device, gpu, error);

@@ -20,7 +20,7 @@ struct gb_gpu;
 
 #define GB_NO_SEGMENT UINT64_MAX /* in a buffer of 0 bytes */
 
-enum gb_lease_state {
+enum gb_holding_state {
     GB_LEASE_OPEN,    /* being written */
     GB_LEASE_SEALING, /* `seal` is under way */
     GB_LEASE_SEALED,
@@ -28,21 +28,22 @@ enum gb_lease_state {
     GB_LEASE_STALE, /* it went with its connection */
 };
 
-struct gb_lease_segment {
+struct gb_holding_segment {
     struct gb_import *import;
     char *address;
 };
 
-struct gb_lease {
-    _Atomic size_t references;     /* the root counts as one */
-    struct gpubuf_client *client;  /* counted */
-    struct gb_lease *next, **link; /* among the client's */
+struct gb_holding {
+    _Atomic size_t references;       /* the root counts as one */
+    struct gpubuf_client *client;    /* counted */
+    struct gb_holding *next, **link; /* among the client's */
     struct gpubuf_object *root;
     uint64_t id;
-    struct gb_lease **asked; /* while the client resumes: its place in what is asked for; or NULL */
-    bool resumed;            /* while the client resumes: the daemon has granted it anew */
+    struct gb_holding *
+        *asked;   /* while the client resumes: its place in what is asked for; or NULL */
+    bool resumed; /* while the client resumes: the daemon has granted it anew */
     _Atomic uint64_t version;
-    _Atomic int state; /* enum gb_lease_state */
+    _Atomic int state; /* enum gb_holding_state */
     bool writable;     /* made by `create` */
     bool final;        /* made by `create`, to be held by the kernel when it is sealed … */
     _Atomic bool held; /* … which it is */
@@ -54,15 +55,15 @@ struct gb_lease {
     bool entitled;     /* the seal says so of the label */
     _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
-    struct gb_lease_segment *segments;
+    struct gb_holding_segment *segments;
     size_t segment_count, segment_capacity;
     /* Of keep.c. */
     uint64_t slot; /* in the page, from 1 on; 0: it cannot be kept */
     uint64_t hash; /* of the name */
     uint64_t bytes;
-    struct gb_lease *chain;         /* in its bucket, while it is listed */
-    struct gb_lease *newer, *older; /* of those that are kept */
-    int64_t idle_since;             /* while it is kept */
+    struct gb_holding *chain;         /* in its bucket, while it is listed */
+    struct gb_holding *newer, *older; /* of those that are kept */
+    int64_t idle_since;               /* while it is kept */
     bool listed, kept;
     bool told; /* the daemon was, that nobody uses it … */
     bool used; /* … but it was used since */
@@ -71,14 +72,14 @@ struct gb_lease {
 
 /* Puts a lease that has been filled in among the client's, which it counts; with the client's lock
    held. */
-void gb_lease_add(struct gb_lease *lease);
+void gb_holding_add(struct gb_holding *lease);
 /* Ends one that nobody refers to any more; the daemon is to be told. With the lock held. */
-void gb_lease_end(struct gb_lease *lease);
+void gb_holding_end(struct gb_holding *lease);
 /* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its
    lock may be held for ever, and what a lease waits for is not the child's to give back. */
-void gb_lease_free(struct gb_lease *lease);
+void gb_holding_free(struct gb_holding *lease);
 /* Ends one that was not put among the client's: lets its segments go, and frees it. */
-void gb_lease_discard(struct gb_lease *lease);
+void gb_holding_discard(struct gb_holding *lease);
 
 /*
  * Sees to it that the daemon is told of what was released: at once, or, where releases follow on
@@ -93,14 +94,14 @@ void gb_send_releases(struct gpubuf_client *client);
  * has failed: whoever writes it here meanwhile dies of SIGSEGV. `made` makes sure that it can be
  * written at first. `finish` has the kernel hold it for good: GPUBUF_E_BUSY, GPUBUF_E_SYSTEM.
  */
-void gb_lease_made(struct gb_lease *lease);
-void gb_lease_guard(struct gb_lease *lease);
-void gb_lease_unguard(struct gb_lease *lease);
-int gb_lease_finish(struct gb_lease *lease, struct gb_error *error);
+void gb_holding_made(struct gb_holding *lease);
+void gb_holding_guard(struct gb_holding *lease);
+void gb_holding_unguard(struct gb_holding *lease);
+int gb_holding_finish(struct gb_holding *lease, struct gb_error *error);
 /* It went with its connection before it was sealed. */
-void gb_lease_stray(struct gb_lease *lease);
+void gb_holding_stray(struct gb_holding *lease);
 
 /* The GPU that an object is on, NULL for the host. GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */
-int gb_lease_gpu(const struct gb_lease *lease, struct gb_gpu **gpu, struct gb_error *error);
+int gb_holding_gpu(const struct gb_holding *lease, struct gb_gpu **gpu, struct gb_error *error);
 
 #endif

@@ -66,7 +66,7 @@ static void set_column(struct gpubuf_object *object)
     set_dtype(object);
 }
 
-void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease)
+void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease)
 {
     struct gb_layout *layout = &lease->layout;
     memset(object, 0, sizeof(*object));
@@ -105,7 +105,7 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease)
 }
 
 /* A view of the same lease, to be filled in, with room for `ndim` extents of its own. */
-static struct gpubuf_object *view_new(struct gb_lease *lease, unsigned ndim)
+static struct gpubuf_object *view_new(struct gb_holding *lease, unsigned ndim)
 {
     struct gpubuf_object *view = calloc(1, sizeof(*view) + ndim * sizeof(view->own_shape[0]));
     if (!view) {
@@ -213,14 +213,14 @@ const int64_t *gpubuf_strides(const struct gpubuf_object *object)
 
 /* ---- memory ---- */
 
-void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *buffer)
+void *gb_buffer_address(const struct gb_holding *lease, const struct gb_buffer *buffer)
 {
     if (buffer->segment == GB_NO_SEGMENT)
         return nothing;
     return lease->segments[buffer->segment].address + buffer->offset;
 }
 
-int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer, uint64_t offset,
+int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buffer, uint64_t offset,
                     const void *from, uint64_t bytes)
 {
     if (bytes == 0)
@@ -229,8 +229,8 @@ int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer
         return gb_report_text(lease->client, GPUBUF_E_PROTOCOL,
                               "the daemon gave a smaller buffer than it was asked for");
     struct gb_error error;
-    const struct gb_mapping *mapping = lease->segments[buffer->segment].import->mappings[1];
-    int r = gb_mapping_write(mapping, buffer->offset + offset, from, bytes, &error);
+    const struct gb_mapped *mapping = lease->segments[buffer->segment].import->mappings[1];
+    int r = gb_mapped_write(mapping, buffer->offset + offset, from, bytes, &error);
     return r < 0 ? gb_report(lease->client, &error) : 0;
 }
 
@@ -240,7 +240,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
     int r = gb_object_check(object);
     if (r < 0)
         return r;
-    const struct gb_lease *lease = object->lease;
+    const struct gb_holding *lease = object->lease;
     if (atomic_load(&lease->client->disconnected))
         return gb_report_text(lease->client, GPUBUF_E_CLOSED,
                               "the client has disconnected; the memory is no longer promised");
@@ -323,7 +323,7 @@ static uint64_t offset_at(const char *offsets, size_t width, uint64_t i)
 
 bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 {
-    const struct gb_lease *lease = object->lease;
+    const struct gb_holding *lease = object->lease;
     if (i >= element_count(object) || strcmp(lease->device, "host") != 0)
         return false;
     if (object->kind != GPUBUF_KIND_ARRAY && object->kind != GPUBUF_KIND_COLUMN)
@@ -343,7 +343,7 @@ bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uint64_t *length)
 {
     static const char empty[1];
-    const struct gb_lease *lease = column->lease;
+    const struct gb_holding *lease = column->lease;
     const struct gb_column *made = column->column;
     uint64_t at = column->offset + i, begin, end, ignored;
     length = length ? length : &ignored;
@@ -549,7 +549,7 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
 
 /* ---- an array of a bundle ---- */
 
-int gb_object_array(struct gb_lease *lease, const struct gb_dtype *dtype, unsigned ndim,
+int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsigned ndim,
                     const uint64_t *shape, uint64_t start, struct gpubuf_object **array)
 {
     struct gb_selection *selection = selection_new(&lease->layout.column, ndim);

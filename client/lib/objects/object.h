@@ -19,7 +19,7 @@ struct gb_selection {
 
 struct gpubuf_object {
     _Atomic size_t references;
-    struct gb_lease *lease; /* each object but the root counts as a reference of it */
+    struct gb_holding *lease; /* each object but the root counts as a reference of it */
     enum gpubuf_kind kind;
     /* The viewed part: a column; the table's columns and length; of arrays and bytes data and mask.
        In the lease's layout, or in `selection`. */
@@ -42,21 +42,21 @@ struct gpubuf_object {
 };
 
 /* Fills in the root object of a lease. */
-void gb_object_init_root(struct gpubuf_object *object, struct gb_lease *lease);
+void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease);
 
 /* A view of an array that lies `start` bytes into the lease's one buffer, aligned, in C order. */
-int gb_object_array(struct gb_lease *lease, const struct gb_dtype *dtype, unsigned ndim,
+int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsigned ndim,
                     const uint64_t *shape, uint64_t start, struct gpubuf_object **array);
 
 /* Drops a reference; NULL is fine. */
 void gb_selection_drop(struct gb_selection *selection);
 
 /* Where a buffer lies here. */
-void *gb_buffer_address(const struct gb_lease *lease, const struct gb_buffer *buffer);
+void *gb_buffer_address(const struct gb_holding *lease, const struct gb_buffer *buffer);
 
 /* Copies `bytes` bytes to `offset` in a buffer of an object being written. GPUBUF_E_PROTOCOL if
    they do not fit: the daemon gave less than it was asked for. Reports failures. */
-int gb_buffer_write(const struct gb_lease *lease, const struct gb_buffer *buffer, uint64_t offset,
+int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buffer, uint64_t offset,
                     const void *from, uint64_t bytes);
 
 /* How many of `length` bits from bit `offset` on are 1. */

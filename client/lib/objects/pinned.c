@@ -11,18 +11,18 @@
 #define ALL_MAX ((uint64_t)2 << 30)    /* bytes pinned at a time */
 #define IDLE_MAX ((uint64_t)256 << 20) /* of these, kept for the next */
 
-struct gb_pinned {
-    struct gb_pinned *next; /* of the idle ones, the last given back first */
-    struct gb_gpu *gpu;     /* retained; NULL: from malloc */
+struct gb_staging {
+    struct gb_staging *next; /* of the idle ones, the last given back first */
+    struct gb_gpu *gpu;      /* retained; NULL: from malloc */
     void *memory;
     uint64_t capacity, bytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gb_pinned *idle;
+static struct gb_staging *idle;
 static uint64_t idle_bytes, all_bytes;
 
-static void block_free(struct gb_pinned *block)
+static void block_free(struct gb_staging *block)
 {
     if (block->gpu) {
         if (gb_gpu_enter(block->gpu, NULL) == 0) {
@@ -38,27 +38,27 @@ static void block_free(struct gb_pinned *block)
 
 /* The idle block of that GPU that is large enough and wastes least, if that is not more than
    half. */
-static struct gb_pinned *take_idle(const struct gb_gpu *gpu, uint64_t capacity)
+static struct gb_staging *take_idle(const struct gb_gpu *gpu, uint64_t capacity)
 {
-    struct gb_pinned **best = NULL;
-    for (struct gb_pinned **link = &idle; *link; link = &(*link)->next) {
-        const struct gb_pinned *block = *link;
+    struct gb_staging **best = NULL;
+    for (struct gb_staging **link = &idle; *link; link = &(*link)->next) {
+        const struct gb_staging *block = *link;
         if (block->gpu == gpu && block->capacity >= capacity && block->capacity <= 2 * capacity &&
             (!best || block->capacity < (*best)->capacity))
             best = link;
     }
     if (!best)
         return NULL;
-    struct gb_pinned *block = *best;
+    struct gb_staging *block = *best;
     *best = block->next;
     idle_bytes -= block->capacity;
     return block;
 }
 
 /* Takes idle blocks off, the oldest first, until at most `left` bytes remain. */
-static struct gb_pinned *shrink_idle(uint64_t left)
+static struct gb_staging *shrink_idle(uint64_t left)
 {
-    struct gb_pinned **link = &idle, *taken;
+    struct gb_staging **link = &idle, *taken;
     uint64_t kept = 0;
     while (*link && kept + (*link)->capacity <= left) {
         kept += (*link)->capacity;
@@ -66,23 +66,23 @@ static struct gb_pinned *shrink_idle(uint64_t left)
     }
     taken = *link;
     *link = NULL;
-    for (const struct gb_pinned *block = taken; block; block = block->next)
+    for (const struct gb_staging *block = taken; block; block = block->next)
         all_bytes -= block->capacity;
     idle_bytes = kept;
     return taken;
 }
 
-static void free_all(struct gb_pinned *blocks)
+static void free_all(struct gb_staging *blocks)
 {
     while (blocks) {
-        struct gb_pinned *next = blocks->next;
+        struct gb_staging *next = blocks->next;
         block_free(blocks);
         blocks = next;
     }
 }
 
 /* False if it cannot be pinned. */
-static bool pin(struct gb_pinned *block, struct gb_gpu *gpu)
+static bool pin(struct gb_staging *block, struct gb_gpu *gpu)
 {
     if (gb_gpu_retain(gpu, NULL) < 0)
         return false;
@@ -104,7 +104,7 @@ static bool pin(struct gb_pinned *block, struct gb_gpu *gpu)
 static bool reserve(uint64_t capacity)
 {
     pthread_mutex_lock(&lock);
-    struct gb_pinned *extra = NULL;
+    struct gb_staging *extra = NULL;
     if (capacity <= ALL_MAX && all_bytes + capacity > ALL_MAX)
         extra = shrink_idle(0);
     bool good = capacity <= ALL_MAX && all_bytes + capacity <= ALL_MAX;
@@ -122,13 +122,13 @@ static void unreserve(uint64_t capacity)
     pthread_mutex_unlock(&lock);
 }
 
-int gb_pinned_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_pinned **out)
+int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **out)
 {
     struct gb_gpu *gpu;
     uint64_t capacity = (bytes + UNIT - 1) / UNIT * UNIT;
-    if (gb_lease_gpu(object->lease, &gpu, &(struct gb_error){.code = 0}) < 0)
+    if (gb_holding_gpu(object->lease, &gpu, &(struct gb_error){.code = 0}) < 0)
         gpu = NULL;
-    struct gb_pinned *block = NULL;
+    struct gb_staging *block = NULL;
     if (gpu) {
         pthread_mutex_lock(&lock);
         block = take_idle(gpu, capacity);
@@ -154,7 +154,7 @@ int gb_pinned_take(const struct gpubuf_object *object, uint64_t bytes, struct gb
     return 0;
 }
 
-void gb_pinned_give(struct gb_pinned *block)
+void gb_staging_give(struct gb_staging *block)
 {
     if (!block)
         return;
@@ -166,25 +166,25 @@ void gb_pinned_give(struct gb_pinned *block)
     block->next = idle;
     idle = block;
     idle_bytes += block->capacity;
-    struct gb_pinned *extra = idle_bytes > IDLE_MAX ? shrink_idle(IDLE_MAX) : NULL;
+    struct gb_staging *extra = idle_bytes > IDLE_MAX ? shrink_idle(IDLE_MAX) : NULL;
     pthread_mutex_unlock(&lock);
     free_all(extra);
 }
 
-void *gb_pinned_memory(struct gb_pinned *block)
+void *gb_staging_memory(struct gb_staging *block)
 {
     return block->memory;
 }
 
-uint64_t gb_pinned_bytes(const struct gb_pinned *block)
+uint64_t gb_staging_bytes(const struct gb_staging *block)
 {
     return block->bytes;
 }
 
-void gb_pinned_trim(void)
+void gb_staging_trim(void)
 {
     pthread_mutex_lock(&lock);
-    struct gb_pinned *all = shrink_idle(0);
+    struct gb_staging *all = shrink_idle(0);
     pthread_mutex_unlock(&lock);
     free_all(all);
 }

@@ -12,17 +12,17 @@
 
 #include "gpubuf.h"
 
-struct gb_pinned;
+struct gb_staging;
 
 /* A block for a copy from `object`, to be given back. Its content is whatever it is.
    GPUBUF_E_NO_MEMORY. */
-int gb_pinned_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_pinned **block);
-void gb_pinned_give(struct gb_pinned *block); /* NULL is fine */
+int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **block);
+void gb_staging_give(struct gb_staging *block); /* NULL is fine */
 
-void *gb_pinned_memory(struct gb_pinned *block);
-uint64_t gb_pinned_bytes(const struct gb_pinned *block); /* as asked for */
+void *gb_staging_memory(struct gb_staging *block);
+uint64_t gb_staging_bytes(const struct gb_staging *block); /* as asked for */
 
 /* Frees the blocks that are kept. */
-void gb_pinned_trim(void);
+void gb_staging_trim(void);
 
 #endif

@@ -20,11 +20,11 @@ static bool drop_one(_Atomic size_t *references)
 
 /* Drops a reference. Returns the lease if it was the last that kept it. The last one of a root, and
    of a lease, goes with the client's lock held: until then it may be found by its name (keep.h). */
-static struct gb_lease *unreference(struct gpubuf_object *object)
+static struct gb_holding *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
         return NULL;
-    struct gb_lease *lease = object->lease;
+    struct gb_holding *lease = object->lease;
     if (object != lease->root) {
         gb_selection_drop(object->selection);
         free(object);
@@ -36,9 +36,9 @@ static struct gb_lease *unreference(struct gpubuf_object *object)
 
 void gb_object_drop(struct gpubuf_object *object)
 {
-    struct gb_lease *lease = object ? unreference(object) : NULL;
+    struct gb_holding *lease = object ? unreference(object) : NULL;
     if (lease && !gb_keep_take(lease))
-        gb_lease_end(lease);
+        gb_holding_end(lease);
 }
 
 struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
@@ -66,9 +66,9 @@ void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
         if (!objects[i] || drop_one(&objects[i]->references))
             continue;
         if (gb_is_forked(objects[i]->lease->client)) {
-            struct gb_lease *lease = unreference(objects[i]);
+            struct gb_holding *lease = unreference(objects[i]);
             if (lease)
-                gb_lease_free(lease);
+                gb_holding_free(lease);
             continue;
         }
         if (objects[i]->lease->client != client) {

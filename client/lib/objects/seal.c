@@ -85,9 +85,9 @@ static void drop_ready(struct gpubuf_client *client, struct seal *seal)
 static void seal_settle(struct gb_request *request)
 {
     struct seal *seal = (struct seal *)request;
-    struct gb_lease *lease = seal->object->lease;
+    struct gb_holding *lease = seal->object->lease;
     if (request->status < 0) {
-        gb_lease_unguard(lease);
+        gb_holding_unguard(lease);
         atomic_store(&lease->state, GB_LEASE_OPEN);
         drop_ready(request->client, seal);
         return;
@@ -185,7 +185,7 @@ int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
     int r = gb_object_check(object);
     if (r < 0)
         return r;
-    struct gb_lease *lease = object->lease;
+    struct gb_holding *lease = object->lease;
     struct gpubuf_client *client = lease->client;
     char *copy = NULL;
     r = gb_enter(client);
@@ -210,7 +210,7 @@ int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
 static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
                       struct gb_ready *ready, struct seal **out)
 {
-    struct gb_lease *lease = object->lease;
+    struct gb_holding *lease = object->lease;
     struct gpubuf_client *client = lease->client;
     if (object != lease->root)
         return gb_report_text(client, GPUBUF_E_INVALID,
@@ -229,14 +229,14 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     }
 
     struct gb_error error;
-    if (lease->final && gb_lease_finish(lease, &error) < 0)
+    if (lease->final && gb_holding_finish(lease, &error) < 0)
         return gb_report(client, &error);
     struct seal *seal = seal_new(object, null_counts);
     if (!seal)
         return gb_report_memory(client);
     seal->release = release;
     if (!release) /* else nobody has it any more */
-        gb_lease_guard(lease);
+        gb_holding_guard(lease);
     struct gb_writer *writer = gb_request_begin(client, &seal->base, "seal", 0);
     GB_WRITE_LITERAL(writer, "{\"lease\":");
     gb_write_uint(writer, lease->id);
@@ -249,7 +249,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     gb_write_char(writer, '}');
     int r = gb_request_send(client, &seal->base, NULL, 0, GB_RELEASES_FIRST, &error);
     if (r < 0) {
-        gb_lease_unguard(lease);
+        gb_holding_unguard(lease);
         gb_object_drop(seal->object);
         free(seal);
         return gb_report(client, &error);
@@ -281,7 +281,7 @@ static int reserve(struct gpubuf_client *client, struct gb_event *event, struct 
 /* ---- counts of nulls ---- */
 
 /* Whether a column's mask has the nulls that are said to be there; so for its children. */
-static int check_mask(const struct gb_lease *lease, const struct gb_column *column, int64_t said)
+static int check_mask(const struct gb_holding *lease, const struct gb_column *column, int64_t said)
 {
     if (said >= 0 && column->mask.bytes > 0) {
         const unsigned char *mask = gb_buffer_address(lease, &column->mask);
@@ -364,7 +364,7 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
     struct gb_event *event = NULL;
     struct gb_error error;
     struct gb_gpu *gpu;
-    r = gb_lease_gpu(object->lease, &gpu, &error);
+    r = gb_holding_gpu(object->lease, &gpu, &error);
     if (r == 0)
         r = gpu ? gb_event_record(gpu, stream, true, &event, &error)
                 : gb_gpu_finish(NULL, stream, &error); /* host memory has no events */

@@ -62,7 +62,7 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, str
  * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer.
  * Any other failure says that it could not be asked. Reports failures.
  */
-static int ask_daemon(const struct gb_lease *lease)
+static int ask_daemon(const struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct stand stand = {0};
@@ -79,7 +79,7 @@ static int ask_daemon(const struct gb_lease *lease)
     return r < 0 ? r : stand.settled;
 }
 
-static int open_event(struct gb_lease *lease, struct gb_ready *ready, struct gb_error *error)
+static int open_event(struct gb_holding *lease, struct gb_ready *ready, struct gb_error *error)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_gpu *gpu;
@@ -93,7 +93,7 @@ static int open_event(struct gb_lease *lease, struct gb_ready *ready, struct gb_
     return r;
 }
 
-int gb_ready_event(struct gb_lease *lease, struct gb_event **event)
+int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
 {
     struct gb_ready *ready = atomic_load(&lease->ready);
     struct gb_error error;
@@ -124,7 +124,7 @@ int gb_ready_event(struct gb_lease *lease, struct gb_event **event)
  * Waits for another process, which may be killed: then its event never passes, and the driver would
  * wait for ever. The daemon knows.
  */
-static int wait_for_other(const struct gb_lease *lease, const struct gb_event *event)
+static int wait_for_other(const struct gb_holding *lease, const struct gb_event *event)
 {
     struct gb_error error;
     struct timespec pause = {.tv_nsec = 20000};
@@ -156,7 +156,7 @@ static int wait_for_other(const struct gb_lease *lease, const struct gb_event *e
 }
 
 /* Once it has passed there is nothing left to wait for; and what is ours is settled. */
-static void note_passed(struct gb_lease *lease)
+static void note_passed(struct gb_holding *lease)
 {
     atomic_store(&atomic_load(&lease->ready)->passed, true);
     if (gb_enter(lease->client) == 0)
@@ -166,7 +166,7 @@ static void note_passed(struct gb_lease *lease)
 /* Before a stream waits for another process: 1, the event has passed; GPUBUF_E_STALE, that process
    is gone; 0, it is still there as far as can be told. A stream cannot be told later to wait no
    more. */
-static int check_producer(const struct gb_lease *lease, const struct gb_event *event)
+static int check_producer(const struct gb_holding *lease, const struct gb_event *event)
 {
     if (!event->imported || gb_in_callback(lease->client))
         return 0;
@@ -181,7 +181,7 @@ int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)
     int r = gb_object_check(object);
     if (r < 0)
         return r;
-    struct gb_lease *lease = object->lease;
+    struct gb_holding *lease = object->lease;
     struct gb_event *event;
     r = gb_ready_event(lease, &event);
     if (r < 0 || !event)

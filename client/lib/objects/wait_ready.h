@@ -3,13 +3,13 @@
 #define GB_LIB_WAIT_READY_H
 
 struct gb_event;
-struct gb_lease;
+struct gb_holding;
 
 /*
  * The event to wait for, with a reference of the caller's, opened if need be; NULL if there is
  * nothing to wait for. Without the lock; may ask the daemon. GPUBUF_E_DEVICE; GPUBUF_E_STALE: the
  * producer's end has withdrawn the object. Reports failures.
  */
-int gb_ready_event(struct gb_lease *lease, struct gb_event **event);
+int gb_ready_event(struct gb_holding *lease, struct gb_event **event);
 
 #endif

@@ -11,8 +11,8 @@
 #include "client/lib/wire/report.h"
 #include "client/lib/wire/wait.h"
 
-struct gb_watch {
-    struct gb_watch *next;
+struct gb_watcher {
+    struct gb_watcher *next;
     uint64_t id;     /* by which the program knows it */
     uint64_t remote; /* by which the daemon does; 0: it does not, for now */
     char *params;    /* of its request, JSON; owned */
@@ -39,23 +39,23 @@ static void event_free(struct event *event)
     free(event);
 }
 
-static struct gb_watch *find_watch(const struct gpubuf_client *client, uint64_t id)
+static struct gb_watcher *find_watch(const struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_watch *watch = client->watches;
+    struct gb_watcher *watch = client->watches;
     while (watch && watch->id != id)
         watch = watch->next;
     return watch;
 }
 
-static struct gb_watch *find_remote(const struct gpubuf_client *client, uint64_t remote)
+static struct gb_watcher *find_remote(const struct gpubuf_client *client, uint64_t remote)
 {
-    struct gb_watch *watch = client->watches;
+    struct gb_watcher *watch = client->watches;
     while (watch && watch->remote != remote)
         watch = watch->next;
     return remote ? watch : NULL;
 }
 
-static void watch_end(struct gb_watch *watch)
+static void watch_end(struct gb_watcher *watch)
 {
     if (!watch)
         return;
@@ -75,7 +75,7 @@ struct event_members {
 static void event_deliver(struct gpubuf_client *client, struct gb_delivery *delivery)
 {
     struct event *event = (struct event *)delivery;
-    const struct gb_watch *watch = find_watch(client, event->watch);
+    const struct gb_watcher *watch = find_watch(client, event->watch);
     if (watch) {
         gpubuf_event_cb callback = watch->callback;
         gpubuf_event_json_cb json = watch->json;
@@ -94,7 +94,7 @@ static void event_deliver(struct gpubuf_client *client, struct gb_delivery *deli
     event_free(event);
 }
 
-void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
+void gb_watcher_event(struct gpubuf_client *client, struct gb_json params)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct event_members, watch, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
@@ -110,7 +110,7 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
         return;
     }
     /* A kind too long for us is one of a later version. */
-    const struct gb_watch *watch = find_remote(client, members.watch);
+    const struct gb_watcher *watch = find_remote(client, members.watch);
     if (!watch || members.kind.length >= sizeof(((struct event *)0)->kind))
         return;
 
@@ -146,10 +146,10 @@ void gb_watch_event(struct gpubuf_client *client, struct gb_json params)
     gb_queue_delivery(client, &event->delivery);
 }
 
-void gb_watch_end_all(struct gpubuf_client *client)
+void gb_watcher_end_all(struct gpubuf_client *client)
 {
     while (client->watches) {
-        struct gb_watch *watch = client->watches;
+        struct gb_watcher *watch = client->watches;
         client->watches = watch->next;
         watch_end(watch);
     }
@@ -160,11 +160,11 @@ void gb_watch_end_all(struct gpubuf_client *client)
 /* Events may follow the reply at once, so that the watch is made where the reply is read. */
 struct watching {
     struct gb_request base;
-    struct gb_watch *watch; /* NULL once it is the client's */
-    uint64_t again;         /* a watch of the client's, after the connection broke; else 0 */
-    uint64_t *id;           /* the caller's; not valid once canceled. NULL: an asynchronous one */
-    uint64_t number;        /* the watch's, once it is the client's */
-    gpubuf_watch_cb done;   /* NULL: the caller waits */
+    struct gb_watcher *watch; /* NULL once it is the client's */
+    uint64_t again;           /* a watch of the client's, after the connection broke; else 0 */
+    uint64_t *id;             /* the caller's; not valid once canceled. NULL: an asynchronous one */
+    uint64_t number;          /* the watch's, once it is the client's */
+    gpubuf_watch_cb done;     /* NULL: the caller waits */
     void *arg;
 };
 
@@ -203,7 +203,7 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
                      NULL, error) < 0 ||
         member.watch == 0 || find_remote(client, member.watch))
         return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to watch is malformed");
-    struct gb_watch *again = find_watch(client, watching->again);
+    struct gb_watcher *again = find_watch(client, watching->again);
     if (again) {
         again->remote = member.watch;
         return 0;
@@ -212,7 +212,7 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
         unwatch_silently(client, member.watch);
         return 0;
     }
-    struct gb_watch *watch = watching->watch;
+    struct gb_watcher *watch = watching->watch;
     watching->watch = NULL;
     watch->id = ++client->last_watch;
     watch->remote = member.watch;
@@ -233,10 +233,10 @@ static void watch_done(struct gb_request *request, int status)
 /* Takes a watch off the client, and tells the daemon; false if it is not there. */
 static bool take_watch(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_watch **link = &client->watches;
+    struct gb_watcher **link = &client->watches;
     while (*link && (*link)->id != id)
         link = &(*link)->next;
-    struct gb_watch *watch = *link;
+    struct gb_watcher *watch = *link;
     if (!watch)
         return false;
     *link = watch->next;
@@ -278,7 +278,7 @@ static int watch_send(struct gb_request *request, struct gb_error *error)
 {
     const struct watching *watching = (struct watching *)request;
     struct gpubuf_client *client = request->client;
-    const struct gb_watch *watch =
+    const struct gb_watcher *watch =
         watching->again ? find_watch(client, watching->again) : watching->watch;
     if (!watch)
         return gb_fail(error, GPUBUF_E_CANCELED, "the watch has ended");
@@ -306,7 +306,7 @@ static struct watching *watching_new(struct gpubuf_client *client, char *params,
                                      struct listener listener, uint64_t *id)
 {
     struct watching *watching = calloc(1, sizeof(*watching));
-    struct gb_watch *watch = calloc(1, sizeof(*watch));
+    struct gb_watcher *watch = calloc(1, sizeof(*watch));
     if (!watching || !watch || !params) {
         free(params);
         free(watch);
@@ -441,9 +441,9 @@ int gpubuf_unwatch(struct gpubuf_client *client, uint64_t id)
 
 /* ---- a connection that broke ---- */
 
-void gb_watch_break(struct gpubuf_client *client)
+void gb_watcher_break(struct gpubuf_client *client)
 {
-    for (struct gb_watch *watch = client->watches; watch; watch = watch->next)
+    for (struct gb_watcher *watch = client->watches; watch; watch = watch->next)
         watch->remote = 0;
 }
 
@@ -483,10 +483,10 @@ static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error
     return r;
 }
 
-int gb_watch_resume(struct gpubuf_client *client, struct gb_error *error)
+int gb_watcher_resume(struct gpubuf_client *client, struct gb_error *error)
 {
     int r = 0;
-    for (struct gb_watch *watch = client->watches; watch && r == 0; watch = watch->next) {
+    for (struct gb_watcher *watch = client->watches; watch && r == 0; watch = watch->next) {
         if (watch->remote == 0)
             r = watch_anew(client, watch->id, error);
     }

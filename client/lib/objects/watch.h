@@ -5,11 +5,11 @@
 #include "client/lib/wire/client.h"
 
 /* The daemon tells of an event: `params` of its notification. */
-void gb_watch_event(struct gpubuf_client *client, struct gb_json params);
+void gb_watcher_event(struct gpubuf_client *client, struct gb_json params);
 /* The connection is lost for good. */
-void gb_watch_end_all(struct gpubuf_client *client);
+void gb_watcher_end_all(struct gpubuf_client *client);
 /* The connection has broken: events of before mean nothing any more; and it is there again. */
-void gb_watch_break(struct gpubuf_client *client);
-int gb_watch_resume(struct gpubuf_client *client, struct gb_error *error);
+void gb_watcher_break(struct gpubuf_client *client);
+int gb_watcher_resume(struct gpubuf_client *client, struct gb_error *error);
 
 #endif

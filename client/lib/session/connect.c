@@ -38,7 +38,7 @@ static void lost(struct gpubuf_client *client)
 {
     gb_keep_forget(client);
     gb_resume_end(client);
-    gb_watch_end_all(client);
+    gb_watcher_end_all(client);
     gb_provide_end_all(client);
 }
 
@@ -50,7 +50,7 @@ static void end(struct gpubuf_client *client)
 }
 
 static const struct gb_client_hooks hooks = {
-    .event = gb_watch_event,
+    .event = gb_watcher_event,
     .wanted = gb_provide_wanted,
     .recall = gb_keep_recall,
     .retire = gb_keep_clear_segment,

@@ -27,7 +27,7 @@ struct gb_resumption {
     int64_t next; /* when to try again; or until when hello is to be answered */
     unsigned attempts;
     struct gb_error why;
-    struct gb_lease **asked; /* of the hello under way; those that have ended since are NULL */
+    struct gb_holding **asked; /* of the hello under way; those that have ended since are NULL */
     size_t asked_count;
     uint64_t *unwanted; /* leases granted for those, as many at most as there is room for */
     size_t unwanted_count, unwanted_capacity;
@@ -82,13 +82,13 @@ static void break_leases(struct gpubuf_client *client)
 {
     client->released_count = 0;
     client->imports.unmap_count = 0;
-    for (struct gb_lease *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         int state = atomic_load(&lease->state);
         lease->resumed = false;
         lease->asked = NULL;
         if (state == GB_LEASE_OPEN || state == GB_LEASE_SEALING) {
             atomic_store(&lease->state, GB_LEASE_STALE);
-            gb_lease_stray(lease);
+            gb_holding_stray(lease);
         }
     }
 }
@@ -129,7 +129,7 @@ void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)
     gb_keep_forget(client);
     gb_request_break_all(client);
     break_leases(client);
-    gb_watch_break(client);
+    gb_watcher_break(client);
     gb_order_break(client);
     (void)gb_flusher_engage(client);
     gb_loop_wake(client);
@@ -160,7 +160,7 @@ static const struct gb_request_type greeting_type = {
 static size_t count_pending(const struct gpubuf_client *client)
 {
     size_t count = 0;
-    for (const struct gb_lease *lease = client->leases; lease; lease = lease->next)
+    for (const struct gb_holding *lease = client->leases; lease; lease = lease->next)
         count += atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed;
     return count;
 }
@@ -173,7 +173,7 @@ static int find_first(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static void write_lease(struct gb_writer *writer, struct gb_lease *lease)
+static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
 {
     const struct gb_buffer *first = NULL;
     (void)gb_layout_each(&lease->layout, find_first, (void *)&first);
@@ -193,7 +193,7 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
     GB_WRITE_LITERAL(writer, ",\"resume\":{\"instance\":");
     gb_write_cstring(writer, client->instance);
     GB_WRITE_LITERAL(writer, ",\"objects\":[");
-    for (struct gb_lease *lease = client->leases;
+    for (struct gb_holding *lease = client->leases;
          lease && writer->length < bound && resumption->asked_count < client->names_max;
          lease = lease->next) {
         if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resumed)
@@ -214,7 +214,7 @@ static void send_hello(struct gpubuf_client *client)
     size_t pending = count_pending(client);
     struct greeting *greeting = calloc(1, sizeof(*greeting));
     forget_asked(resumption);
-    resumption->asked = calloc(pending + 1, sizeof(struct gb_lease *));
+    resumption->asked = calloc(pending + 1, sizeof(struct gb_holding *));
     if (!greeting || !resumption->asked) {
         free(greeting);
         gb_client_lose(client, &error);
@@ -252,7 +252,7 @@ static int note_unwanted(struct gb_resumption *resumption, uint64_t lease)
 }
 
 /* One of the leases asked for: its new number, or null. */
-static int take_lease(struct gb_resumption *resumption, struct gb_lease *lease,
+static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease,
                       struct gb_json value, const struct gb_path *path, struct gb_error *error)
 {
     uint64_t id = 0;
@@ -296,7 +296,7 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
 /* The daemon counts the segments of the leases that it granted as mapped. */
 static void settle_imports(struct gpubuf_client *client, bool same_instance)
 {
-    for (struct gb_lease *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         for (size_t i = 0; lease->resumed && i < lease->segment_count; i++)
             lease->segments[i].import->counted = true;
         lease->resumed = false;
@@ -316,7 +316,7 @@ static void finish(struct gpubuf_client *client, bool same_instance)
     forget_asked(resumption);
     settle_imports(client, same_instance);
     gb_queue_releases(client);
-    int r = gb_watch_resume(client, &error);
+    int r = gb_watcher_resume(client, &error);
     if (r == 0)
         r = gb_provide_resume(client, &error);
     if (r == 0)
@@ -360,7 +360,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
         send_hello(client);
         return 0;
     }
-    for (struct gb_lease *lease = client->leases; lease; lease = lease->next) {
+    for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         if (atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed)
             atomic_store(&lease->state, GB_LEASE_STALE);
     }

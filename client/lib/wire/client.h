@@ -27,11 +27,11 @@
 
 struct gb_request;
 struct gb_delivery;
-struct gb_watch;
+struct gb_watcher;
 struct gb_provide;
 struct gb_order;
 struct gb_keeper;
-struct gb_lease;
+struct gb_holding;
 struct gb_resumption;
 
 enum gb_link_state {
@@ -119,10 +119,10 @@ struct gpubuf_client {
     pthread_t delivering_by;   /* valid while delivering */
     uint64_t delivering_watch; /* or what is provided; 0: neither */
 
-    struct gb_watch *watches;
+    struct gb_watcher *watches;
     struct gb_provide *provides;
     uint64_t last_watch; /* or what is provided */
-    struct gb_lease *leases;
+    struct gb_holding *leases;
     struct gb_imports imports;
     struct gb_order *order;       /* see objects/order.h; NULL: nothing was ever to be waited for */
     struct gb_keeper *keeper;     /* see objects/keep.h; NULL: leases are not kept */

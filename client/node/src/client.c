@@ -132,7 +132,7 @@ void gb_client_close(struct gb_node_client *client)
     gb_send_gathered(inner);           /* which the daemon still serves */
     gpubuf_disconnect(inner);
     gb_watches_free(client);
-    gb_pinned_trim(); /* it has the GPU's context kept */
+    gb_staging_trim(); /* it has the GPU's context kept */
     uv_close((uv_handle_t *)&client->poll, on_poll_closed);
 }
 

@@ -17,7 +17,7 @@ void gb_completion_drop(struct gb_completion *completion)
     free(completion->errors);
     free(completion->text);
     free(completion->info);
-    gb_pinned_give(completion->block);
+    gb_staging_give(completion->block);
 }
 
 static bool make_room(struct gb_addon *addon)

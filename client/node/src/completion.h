@@ -28,9 +28,9 @@ struct gb_completion {
     size_t count;
     char *text; /* owned: the sentence of a failure, a result, an event's kind */
     struct gpubuf_info *info;
-    uint32_t uid, gid;       /* WANTED */
-    napi_ref reference;      /* BUFFER */
-    struct gb_pinned *block; /* BUFFER: owned */
+    uint32_t uid, gid;        /* WANTED */
+    napi_ref reference;       /* BUFFER */
+    struct gb_staging *block; /* BUFFER: owned */
 };
 
 /* Adds a completion, from any thread; without memory what it holds is given back, and the program

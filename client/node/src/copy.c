@@ -15,7 +15,7 @@ struct part {
     char *data;
     napi_ref holder; /* what `data` belongs to */
     bool own;        /* or a block that is yet to be taken */
-    struct gb_pinned *block;
+    struct gb_staging *block;
 };
 
 enum copy { COPY_READ, COPY_WRITE, COPY_NOTHING };
@@ -36,7 +36,7 @@ static void copying_free(napi_env env, struct copying *copying)
 {
     for (size_t i = 0; i < copying->count; i++) {
         gpubuf_release(copying->parts[i].object);
-        gb_pinned_give(copying->parts[i].block);
+        gb_staging_give(copying->parts[i].block);
         if (copying->parts[i].holder)
             (void)napi_delete_reference(env, copying->parts[i].holder);
     }
@@ -55,10 +55,10 @@ static int copy_part(const struct copying *copying, struct part *part)
     if (r < 0 || part->bytes == 0)
         return r;
     if (part->own) {
-        r = gb_pinned_take(part->object, part->bytes, &part->block);
+        r = gb_staging_take(part->object, part->bytes, &part->block);
         if (r < 0)
             return r;
-        part->data = gb_pinned_memory(part->block);
+        part->data = gb_staging_memory(part->block);
     }
     return gpubuf_read(part->object, part->which, part->offset, part->data, part->bytes, NULL);
 }

@@ -91,15 +91,15 @@ static void on_block_collected(napi_env env, void *data, void *hint)
 {
     (void)env;
     (void)data;
-    gb_pinned_give(hint);
+    gb_staging_give(hint);
 }
 
 /* An ArrayBuffer of a block, which is taken over; NULL after an exception. */
-static napi_value block_value(napi_env env, struct gb_pinned *block)
+static napi_value block_value(napi_env env, struct gb_staging *block)
 {
     napi_value buffer = NULL;
-    if (napi_create_external_arraybuffer(env, gb_pinned_memory(block),
-                                         (size_t)gb_pinned_bytes(block), on_block_collected, block,
+    if (napi_create_external_arraybuffer(env, gb_staging_memory(block),
+                                         (size_t)gb_staging_bytes(block), on_block_collected, block,
                                          &buffer) != napi_ok)
         return NULL; /* it is given back by the finaliser, or lost if Node does not run that */
     return buffer;
