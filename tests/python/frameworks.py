@@ -565,6 +565,25 @@ def polars_reads(client, device):
     equal(client["again"]["i"].tolist(), range(10))
 
 
+@check("pandas: text that lies over Arrow arrays comes back as it went", on="host")
+def pandas_arrow_text(client, device):
+    pandas, pa = need("pandas"), need("pyarrow")
+    values = ["äöü", None, "", "a" * 100, "b"] * 3
+    kinds = ["string[pyarrow]", "string[python]", pandas.ArrowDtype(pa.large_string())]
+    if int(pandas.__version__.split(".")[0]) >= 3:
+        kinds.append("str")
+    frame = pandas.DataFrame({f"t{i}": pandas.array(values, dtype=kind) for i, kind in enumerate(kinds)})
+    joined = pandas.concat([frame, frame], ignore_index=True)  # several chunks
+    for one in (frame, joined, frame.iloc[3:9].reset_index(drop=True), frame.iloc[:0]):
+        client.put("text", one, replace=True)
+        pandas.testing.assert_frame_equal(client["text"].to_pandas(), one)
+    client.put("plain", pa.table({"t": values}), replace=True)
+    pandas.testing.assert_series_equal(client["plain"].to_pandas()["t"], pandas.Series(values, name="t"))
+    held = client["plain"].to_pandas()
+    del client["plain"]
+    assert held["t"].tolist()[0] == "äöü", "the frame keeps the memory that it lies over"
+
+
 @check("pandas: a frame goes in and comes out", on="host")
 def pandas_round_trip(client, device):
     pandas = need("pandas")

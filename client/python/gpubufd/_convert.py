@@ -11,7 +11,7 @@ import math
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _fetch, _floats, _frames, _gpu, _nodes, cuda
+from . import _core, _fetch, _floats, _frames, _gpu, _nodes, _values, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
@@ -630,6 +630,8 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
         return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
+    if _values.lies_in_arrow(dtype):
+        return _gpu.arrow_source(series.array.__arrow_array__())
     if isinstance(dtype, pandas.StringDtype):
         return list_source(series.tolist(), where)
     if hasattr(series.array, "__arrow_array__"):

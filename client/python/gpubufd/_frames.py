@@ -151,6 +151,8 @@ def _array(column: Any, spec: Dict[str, Any]) -> Any:
         values = numpy.asarray(masked.data).astype(dtype.numpy_dtype)
         nulls = numpy.zeros(len(values), bool) | masked.mask
         return dtype.construct_array_type()(values, nulls)
+    if _values.lies_in_arrow(dtype):
+        return _values.arrow_array(column, dtype)
     return pandas.array(column.tolist(), dtype=dtype)
 
 
@@ -254,7 +256,8 @@ def _told_of(column: Any, name: Any, field: str) -> Dict[str, Any]:
     elif getattr(dtype, "tz", None) is not None:
         kind, text, more = "datetimetz", "datetime64[ns]", {"timezone": str(dtype.tz)}
     elif text.startswith("string"):
-        kind = "unicode"
+        kind, usual = "unicode", _pandas().StringDtype().storage
+        text = text if text != "string" or dtype.storage == usual else f"string[{dtype.storage}]"
     elif dtype.kind in "mM":
         kind = "datetime" if dtype.kind == "M" else "timedelta"
     if getattr(column, "freq", None) is not None:
@@ -304,7 +307,7 @@ def _restored(table: Any, series: Dict[str, Any]) -> Any:
         (labels,) = told.get("column_indexes") or [{}]
     except (AttributeError, KeyError, TypeError, ValueError):
         return pandas.DataFrame(series, index=pandas.RangeIndex(len(table)), copy=False)
-    values = {name: pandas.Series(one.array, index=index, copy=False) for name, one in columns.items()}
+    values = {name: one.array for name, one in columns.items()}
     frame = pandas.DataFrame(values, index=index, columns=list(values), copy=False)
     frame.columns.name = labels.get("name")
     if str(labels.get("numpy_type")).startswith(("int", "uint")):

@@ -376,6 +376,28 @@ def _valid_values(column: Any) -> List[Any]:
 # ---- pandas ----
 
 
+def lies_in_arrow(dtype: Any) -> bool:
+    """Whether arrays of a pandas dtype lie over Arrow arrays: strings since pandas 3 if pyarrow is there, ArrowDtype."""
+    return hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow"
+
+
+def arrow_array(held: Any, dtype: Any) -> Any:
+    """An array of a dtype that lies over an Arrow array, here over the column's own memory where the types agree."""
+    import pyarrow
+
+    return dtype.__from_arrow__(pyarrow.array(held))
+
+
+def text_dtype() -> Any:
+    """The dtype that this pandas gives to text by itself, if it lies over an Arrow array; None: it is none such."""
+    import pandas
+
+    if int(pandas.__version__.partition(".")[0]) < 3:
+        return None
+    dtype = pandas.StringDtype(na_value=float("nan"))
+    return dtype if lies_in_arrow(dtype) else None
+
+
 def to_series(held: Any) -> Any:
     """A pandas Series."""
     import pandas
@@ -406,6 +428,9 @@ def to_series(held: Any) -> Any:
         return pandas.Series(_pandas_times(held), name=name)
     if kind == "fixed_binary":
         return pandas.Series(objects_array(held.tolist()), name=name)
+    text = text_dtype() if kind in ("utf8", "large_utf8") else None
+    if text is not None:
+        return pandas.Series(arrow_array(held, text), name=name, copy=False)
     return pandas.Series(held.to_numpy(), name=name, copy=False)
 
 
