@@ -16,6 +16,8 @@ enum {
     FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
     ROUNDS_MOST = 32, /* so often the directory is asked */
     PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
+    SAID_MOST = 20,   /* failures that the log has in a while */
+    SAID_MS = 60000,  /* this while */
 };
 
 struct fetch {
@@ -48,6 +50,8 @@ struct gb_fetches {
     unsigned active, count;
     bool starting;
     uv_timer_t pause;
+    uint64_t said_at; /* when the log's while began, by the loop's clock */
+    unsigned said;    /* failures since then */
 };
 
 /* An open at a place. */
@@ -94,13 +98,29 @@ static bool end(struct fetch *fetch)
     return true;
 }
 
+/* A program that asks for what is not there again and again does not fill the log. */
+static void say_failed(const struct fetch *fetch, const char *sentence)
+{
+    struct gb_fetches *fetches = fetch->fetches;
+    uint64_t now = uv_now(fetches->options.loop);
+
+    if (now - fetches->said_at >= SAID_MS) {
+        if (fetches->said > SAID_MOST)
+            gb_say("%u more names could not be fetched", fetches->said - SAID_MOST);
+        fetches->said_at = now;
+        fetches->said = 0;
+    }
+    if (fetches->said++ < SAID_MOST)
+        gb_say("cannot fetch %s: %s", fetch->name, sentence);
+}
+
 static void give_up(struct fetch *fetch, const struct gb_error *error)
 {
     const struct gb_fetch_options *options = &fetch->fetches->options;
     int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GB_UNAVAILABLE;
 
     if (!fetch->ending) {
-        gb_say("cannot fetch %s: %s", fetch->name, error->message);
+        say_failed(fetch, error->message);
         if (fetch->request)
             options->decline(options->user, fetch->request, status, error->message);
         fetch->request = 0;
@@ -499,6 +519,8 @@ static void on_found(void *user, int status, const struct gb_place *places, size
         give_up(fetch, &fetch->error);
         return;
     }
+    if (!same)
+        fetch->failed_count = 0; /* a machine without the former one may have this one */
     fetch->revision = places[0].revision;
     snprintf(fetch->origin, sizeof(fetch->origin), "%s", places[0].origin);
     for (size_t i = 0; i < count && fetch->opens < GB_SOURCES_MOST; i++) {
@@ -642,6 +664,7 @@ struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options)
     if (!fetches)
         return NULL;
     fetches->options = *options;
+    fetches->said_at = uv_now(options->loop);
     fetches->pause.data = fetches;
     (void)uv_timer_init(options->loop, &fetches->pause); /* cannot fail */
     return fetches;

@@ -160,6 +160,31 @@ def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, p
     assert there.reply(waiting)["object"]["bytes"] == len(b"second")
 
 
+def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, proxy):
+    a, b, c = cluster.add("a"), cluster.add("b", url=proxy.url), cluster.add("c")
+    here, there, elsewhere = a.connect(), b.connect(), c.connect()
+    elsewhere.put("mark", b"1", **SHARED)
+    here.put("warm", b"1", **SHARED)
+    here.put("x", b"former", **SHARED)
+    assert fetched(there, "mark") == fetched(there, "warm") == b"1"
+    elsewhere.put("mark", b"2", replace=True, **SHARED)
+    wait_until(lambda: not is_here(there, "mark"))  # so b knows of all that was before, of x too
+    assert fetched(there, "mark") == b"2"
+    proxy.set(deaf=True)
+    here.call("delete", name="x")
+    wait_until(lambda: "/gpubufd/names/x" not in cluster.etcd.keys())
+    a.lane.hold(1)
+    waiting = there.request("open", name="x", wait_ms=PATIENCE)
+    a.lane.wait_held()  # a's word that it has no x
+    here.put("x", b"made anew", **SHARED)
+    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
+    elsewhere.put("mark", b"3", replace=True, **SHARED)
+    proxy.set()
+    wait_until(lambda: not is_here(there, "mark"))  # now b knows of the new one
+    a.lane.release()
+    assert there.reply(waiting)["object"]["bytes"] == len(b"made anew")
+
+
 def test_of_two_machines_one_has_the_name(cluster):
     a, b, c = cluster.start("a", "b", "c")
     a.connect().put("x", b"of a", **SHARED)
