@@ -11,7 +11,7 @@
 
 struct gb_described {
     struct gb_string name, state, device, mode, label, scope;
-    uint64_t version, bytes, gid;
+    uint64_t version, bytes, gid, created_ms;
     struct gb_json layout; /* absent in lists */
 };
 

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define ADDRESS_MS 2000 /* for one that has another after it: a dead one says nothing */
+
 struct gb_dial {
     uv_loop_t *loop;
     gb_dialed_cb callback; /* NULL: stopped */
@@ -15,11 +17,18 @@ struct gb_dial {
     uv_getaddrinfo_t lookup;
     struct addrinfo *addresses, *address; /* the one that is tried */
     uv_poll_t poll;
+    uv_timer_t timer;
     int fd, number; /* errno of the last one that failed; 0: it is connected */
+    int refused;    /* libuv's code, where the name could not even be looked up */
     bool looking, polling;
 };
 
 static void try_next(struct gb_dial *dial);
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
 
 static void finish(struct gb_dial *dial, int fd, const char *why)
 {
@@ -29,7 +38,7 @@ static void finish(struct gb_dial *dial, int fd, const char *why)
         close(fd);
     if (dial->addresses)
         uv_freeaddrinfo(dial->addresses);
-    free(dial);
+    uv_close((uv_handle_t *)&dial->timer, on_timer_closed);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -46,6 +55,12 @@ static void on_poll_closed(uv_handle_t *handle)
     try_next(dial);
 }
 
+static void leave_address(struct gb_dial *dial)
+{
+    (void)uv_timer_stop(&dial->timer);
+    uv_close((uv_handle_t *)&dial->poll, on_poll_closed);
+}
+
 static void on_writable(uv_poll_t *poll, int status, int events)
 {
     struct gb_dial *dial = poll->data;
@@ -55,7 +70,19 @@ static void on_writable(uv_poll_t *poll, int status, int events)
     (void)events;
     if (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &dial->number, &length) < 0)
         dial->number = errno;
-    uv_close((uv_handle_t *)poll, on_poll_closed);
+    leave_address(dial);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct gb_dial *dial = timer->data;
+
+    if (dial->refused) {
+        finish(dial, -1, uv_strerror(dial->refused));
+        return;
+    }
+    dial->number = ETIMEDOUT;
+    leave_address(dial);
 }
 
 static bool try_address(struct gb_dial *dial, const struct addrinfo *address)
@@ -67,6 +94,8 @@ static bool try_address(struct gb_dial *dial, const struct addrinfo *address)
         dial->poll.data = dial;
         dial->polling = true;
         (void)uv_poll_start(&dial->poll, UV_WRITABLE, on_writable);
+        if (address->ai_next)
+            (void)uv_timer_start(&dial->timer, on_timer, ADDRESS_MS, 0);
         return true;
     }
     dial->number = errno;
@@ -106,13 +135,13 @@ struct gb_dial *gb_dial(uv_loop_t *loop, const char *host, uint16_t port, gb_dia
     if (!dial)
         return NULL;
     *dial = (struct gb_dial){.loop = loop, .callback = callback, .user = user, .fd = -1};
-    dial->lookup.data = dial;
+    dial->lookup.data = dial->timer.data = dial;
+    (void)uv_timer_init(loop, &dial->timer); /* cannot fail */
     snprintf(service, sizeof(service), "%u", port);
-    if (uv_getaddrinfo(loop, &dial->lookup, on_address, host, service, &hints) != 0) {
-        free(dial);
-        return NULL;
-    }
-    dial->looking = true;
+    dial->refused = uv_getaddrinfo(loop, &dial->lookup, on_address, host, service, &hints);
+    if (dial->refused) /* such as a name that IDNA does not allow */
+        (void)uv_timer_start(&dial->timer, on_timer, 0, 0);
+    dial->looking = !dial->refused;
     return dial;
 }
 
@@ -124,5 +153,7 @@ void gb_dial_stop(struct gb_dial *dial)
     if (dial->looking)
         (void)uv_cancel((uv_req_t *)&dial->lookup);
     else if (dial->polling && !uv_is_closing((uv_handle_t *)&dial->poll))
-        uv_close((uv_handle_t *)&dial->poll, on_poll_closed);
+        leave_address(dial);
+    else if (dial->refused)
+        finish(dial, -1, "");
 }

@@ -37,8 +37,9 @@ struct gb_place {
     char origin[GB_NODE_BYTES]; /* the node that published the revision: `node` itself, or one
                                    that `node` has a copy from */
     uint64_t revision;
-    uint64_t version; /* of the object in the daemon of `node`: what is to be opened there */
-    uint64_t bytes;   /* of the content */
+    uint64_t version;  /* of the object in the daemon of `node`: what is to be opened there */
+    uint64_t bytes;    /* of the content */
+    uint64_t since_ms; /* in Unix time, by the clock of `node`; 0: it did not say */
 };
 
 /* An object of this machine's daemon that others are to find. */
@@ -64,10 +65,12 @@ typedef void (*gb_found_cb)(void *user, int status, const struct gb_place *place
 typedef void (*gb_published_cb)(void *user, int status, uint64_t revision,
                                 const struct gb_error *error);
 
-/* `names` are the next names in order; `last`: there are no more, and this was the last call. It
-   may be called several times. On failure once, with `last`. */
-typedef void (*gb_listed_cb)(void *user, int status, const char *const *names, size_t count,
-                             bool last, const struct gb_error *error);
+/* A name that is published somewhere. Its strings are the directory's until its next event. */
+struct gb_listed {
+    const char *name, *node; /* the node that published it */
+    uint64_t version, bytes, since_ms;
+    size_t copies; /* elsewhere */
+};
 
 /* Changes that a directory tells by itself. May be called at any time but inside a call of the
    directory. */
@@ -95,8 +98,10 @@ struct gb_directory_methods {
        0). */
     void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
                    uint64_t version);
-    bool (*list)(struct gb_directory *directory, const char *prefix, gb_listed_cb callback,
-                 void *user); /* as find */
+    /* The next names in order after `after` (NULL: from the first on) that begin with the prefix:
+       how many; less than `most`: there are no more. GB_UNAVAILABLE. */
+    int (*list)(struct gb_directory *directory, const char *prefix, const char *after,
+                struct gb_listed *listed, size_t most, struct gb_error *error);
     /* Whether a machine whose certificate has that name may connect to this one. */
     bool (*knows)(struct gb_directory *directory, const char *node);
     /* Ends and frees it; handles of the loop are closed some turns later. */

@@ -3,13 +3,14 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/peer/member.h"
 
 /* Transactions of one publish: after these it has lost against somebody. */
 #define PUBLISH_MOST 4
 
-enum kind { FIND, PUBLISH, LIST, WITHDRAW, COPIED };
+enum kind { FIND, PUBLISH, WITHDRAW, COPIED };
 
 /* A request of the interface until its callback; its caller may have cancelled it. */
 struct op {
@@ -20,11 +21,10 @@ struct op {
     union {
         gb_found_cb found;
         gb_published_cb published;
-        gb_listed_cb listed;
     } callback;
     void *user;
     struct gb_etcd_call *call;
-    uint64_t version, bytes, serial;
+    uint64_t version, bytes, serial, since_ms;
     uint64_t revision; /* that the key must have */
     unsigned tries;
     bool ready; /* to be ended with `status` by on_soon */
@@ -91,14 +91,16 @@ static void op_later(struct op *op, int status)
     uv_timer_start(&op->directory->soon, on_soon, 0, 0);
 }
 
+static int fail_unavailable(const struct directory *directory, struct gb_error *error)
+{
+    return gb_fail(error, GB_UNAVAILABLE, "the cluster's names are not at hand: %.400s",
+                   directory->member.state == GB_IN ? "the lease could not be renewed"
+                                                    : directory->member.why.message);
+}
+
 static void op_later_unavailable(struct op *op)
 {
-    const struct directory *directory = op->directory;
-
-    gb_fail(&op->error, GB_UNAVAILABLE, "the cluster's names are not at hand: %.400s",
-            directory->member.state == GB_IN ? "the lease could not be renewed"
-                                             : directory->member.why.message);
-    op_later(op, GB_UNAVAILABLE);
+    op_later(op, fail_unavailable(op->directory, &op->error));
 }
 
 static void find_finish(struct op *op)
@@ -142,35 +144,6 @@ static void publish_finish(struct op *op)
                            op->status ? &op->error : NULL);
 }
 
-struct batch {
-    struct op *op;
-    const char *names[256];
-    size_t count;
-};
-
-static void list_entry(struct gb_entry *entry, void *user)
-{
-    struct batch *batch = user;
-
-    if (!entry->revision || strncmp(entry->name, batch->op->name, strlen(batch->op->name)) != 0)
-        return;
-    if (batch->count == sizeof(batch->names) / sizeof(batch->names[0])) {
-        batch->op->callback.listed(batch->op->user, 0, batch->names, batch->count, false, NULL);
-        batch->count = 0;
-    }
-    batch->names[batch->count++] = entry->name;
-}
-
-static void list_finish(struct op *op)
-{
-    struct batch batch = {.op = op};
-
-    if (op->status == 0)
-        gb_view_each(&op->directory->member.view, list_entry, &batch);
-    op->callback.listed(op->user, op->status, op->status ? NULL : batch.names, batch.count, true,
-                        op->status ? &op->error : NULL);
-}
-
 static void withdraw_finish(struct op *op)
 {
     struct gb_entry *entry = gb_view_entry(&op->directory->member.view, op->name, false);
@@ -190,9 +163,6 @@ static void op_finish(struct op *op)
         break;
     case PUBLISH:
         publish_finish(op);
-        break;
-    case LIST:
-        list_finish(op);
         break;
     case WITHDRAW:
         withdraw_finish(op);
@@ -300,14 +270,22 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
 
 /* ---- publish ---- */
 
+static uint64_t unix_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 static void write_published(struct gb_writer *value, const struct op *op)
 {
     gb_writer_init(value, 0);
     GB_WRITE_LITERAL(value, "{\"node\":");
     gb_write_cstring(value, op->directory->member.node);
-    gb_write_format(value, ",\"version\":%llu,\"bytes\":%llu,\"serial\":%llu}",
+    gb_write_format(value, ",\"version\":%llu,\"bytes\":%llu,\"serial\":%llu,\"since\":%llu}",
                     (unsigned long long)op->version, (unsigned long long)op->bytes,
-                    (unsigned long long)op->serial);
+                    (unsigned long long)op->serial, (unsigned long long)op->since_ms);
 }
 
 static void publish_won(struct op *op, uint64_t revision)
@@ -414,6 +392,7 @@ static bool directory_publish(struct gb_directory *base, const struct gb_publish
     op->bytes = object->bytes;
     op->revision = object->seen;
     op->serial = ++directory->serial;
+    op->since_ms = unix_ms();
     entry->publishing++;
     if (!gb_member_is_in(&directory->member))
         op_later_unavailable(op);
@@ -499,7 +478,7 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
     gb_view_tidy(&directory->member.view, entry);
 }
 
-/* ---- copies, the list, who is known ---- */
+/* ---- copies, the list, known nodes ---- */
 
 static void on_copied(void *user, int code, struct gb_json value, struct gb_pool *pool,
                       const struct gb_error *error)
@@ -538,7 +517,8 @@ static void directory_copied(struct gb_directory *base, const char *name, uint64
     GB_WRITE_LITERAL(&body, "{");
     if (version) {
         gb_writer_init(&value, 0);
-        gb_write_format(&value, "{\"version\":%llu}", (unsigned long long)version);
+        gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}", (unsigned long long)version,
+                        (unsigned long long)unix_ms());
         gb_member_write_put(&body, member, "/copies/", key.data, &value);
     } else {
         gb_member_write_key(&body, member, "/copies/", key.data);
@@ -551,20 +531,27 @@ static void directory_copied(struct gb_directory *base, const char *name, uint64
         op_later(op, GPUBUF_E_NO_MEMORY);
 }
 
-static bool directory_list(struct gb_directory *base, const char *prefix, gb_listed_cb callback,
-                           void *user)
+static int directory_list(struct gb_directory *base, const char *prefix, const char *after,
+                          struct gb_listed *listed, size_t most, struct gb_error *error)
 {
     struct directory *directory = (struct directory *)base;
-    struct op *op = op_create(directory, LIST, prefix, user);
+    struct gb_view *view = &directory->member.view;
+    bool first = !after || strcmp(after, prefix) < 0;
+    struct gb_entry *entry = gb_view_next(view, first ? prefix : after, first);
+    size_t count = 0;
 
-    if (!op)
-        return false;
-    op->callback.listed = callback;
-    if (gb_member_is_in(&directory->member))
-        op_later(op, 0);
-    else
-        op_later_unavailable(op);
-    return true;
+    if (!gb_member_is_in(&directory->member))
+        return fail_unavailable(directory, error);
+    for (; entry && count < most; entry = gb_view_next(view, entry->name, false)) {
+        if (strncmp(entry->name, prefix, strlen(prefix)) != 0)
+            break;
+        if (!entry->revision)
+            continue;
+        listed[count++] =
+            (struct gb_listed){entry->name,  entry->node->name, entry->version,
+                               entry->bytes, entry->since_ms,   gb_view_copies(entry)};
+    }
+    return (int)count;
 }
 
 static bool directory_knows(struct gb_directory *base, const char *node)

@@ -30,7 +30,7 @@ struct asking {
 
 struct answer {
     struct gb_string origin;
-    uint64_t revision, version, bytes;
+    uint64_t revision, version, bytes, since;
 };
 
 /* ---- the end ---- */
@@ -84,6 +84,7 @@ static int read_answer(const char *text, size_t length, struct gb_pool *pool, st
         GB_FIELD(struct answer, revision, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
         GB_FIELD(struct answer, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
         GB_FIELD(struct answer, bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct answer, since, GB_FIELD_UINT, 0, 0, 0),
     };
     struct gb_path path = {.key = "answer"};
     struct gb_json value;
@@ -103,7 +104,8 @@ static void add_place(struct finding *finding, const struct gb_peer *peer,
     *place = (struct gb_place){.port = peer->port,
                                .revision = answer->revision,
                                .version = answer->version,
-                               .bytes = answer->bytes};
+                               .bytes = answer->bytes,
+                               .since_ms = answer->since};
     strcpy(place->node, peer->node);
     strcpy(place->host, peer->host);
     snprintf(place->origin, sizeof(place->origin), "%s", answer->origin.text);
@@ -163,8 +165,13 @@ static bool find(struct gb_directory *directory, const char *name, gb_found_cb c
     GB_WRITE_LITERAL(&writer, "{\"method\":\"find\",\"name\":");
     gb_write_cstring(&writer, name);
     gb_write_char(&writer, '}');
-    for (size_t i = 0; i < fixed->count && !writer.failed; i++)
-        finding->left += ask(fixed, finding, &fixed->peers[i], &writer);
+    for (size_t i = 0; i < fixed->count && !writer.failed; i++) {
+        if (ask(fixed, finding, &fixed->peers[i], &writer))
+            finding->left++;
+        else
+            (void)gb_fail(&finding->unknown, GPUBUF_E_NO_MEMORY,
+                          "%s could not be asked: memory is out", fixed->peers[i].node);
+    }
     gb_writer_end(&writer);
     if (finding->left > 0)
         return true;

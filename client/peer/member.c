@@ -8,6 +8,7 @@
 
 #define PAGE 1000 /* keys of one answer to a listing */
 #define AGAIN_MS 1000
+#define GIVE_BACK_MS 1000
 
 static void list_begin(struct gb_member *member);
 static void watch_begin(struct gb_member *member);
@@ -141,8 +142,26 @@ void gb_member_take(struct gb_member *member, const char *key, const char *value
     taken.lease = lease;
     if (gb_view_take(&member->view, &taken, &entry) < 0 || !entry)
         return;
+    if (member->fragmented && !entry->revision) {
+        gb_view_lose(&member->view, entry);
+        return;
+    }
     member->events.changed(member->events.user, entry);
     gb_view_tidy(&member->view, entry);
+}
+
+/* All of what etcd told at once is known: the end of a name's node, too, which decides what becomes
+   of copies. */
+static void tell_lost(struct gb_member *member)
+{
+    struct gb_entry *entry;
+
+    member->fragmented = false;
+    while ((entry = gb_view_take_lost(&member->view))) {
+        if (!entry->revision)
+            member->events.changed(member->events.user, entry);
+        gb_view_tidy(&member->view, entry);
+    }
 }
 
 void gb_member_take_kv(struct gb_member *member, struct gb_json kv, bool gone, struct gb_pool *pool)
@@ -201,6 +220,7 @@ static void on_unlisted(void *user, struct gb_entry *entry)
 static void list_end(struct gb_member *member)
 {
     gb_view_listed(&member->view, on_unlisted, member);
+    tell_lost(member);
     member->watched = member->listed;
     member->state = GB_IN;
     member->unwatched_ms = now_ms();
@@ -307,6 +327,7 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
     struct gb_json events = gb_etcd_member(result, "events");
     struct gb_json_walk walk;
     uint64_t newest = member->watched;
+    bool fragment = gb_member_is_true(gb_etcd_member(result, "fragment"));
     int nodes;
 
     if (code < 0) { /* the tick begins another */
@@ -327,15 +348,17 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
     member->watching = true;
     if (!events.text || gb_json_type(events) != GB_JSON_ARRAY)
         return;
-    /* In the order of keys, a node's end comes after its names'. */
+    /* In the order of keys, a node's end comes after its names', maybe in a later fragment. */
+    member->fragmented |= fragment;
     for (nodes = 1; nodes >= 0; nodes--) {
         walk = gb_json_walk(events);
         while (gb_json_next(&walk, NULL, &event))
             watch_event(member, event, nodes, pool, &newest);
     }
-    /* Other fragments may have events of the same revision. */
-    if (!gb_member_is_true(gb_etcd_member(result, "fragment")))
-        member->watched = newest;
+    if (fragment)
+        return; /* others may have events of the same revision */
+    member->watched = newest;
+    tell_lost(member);
 }
 
 static void watch_begin(struct gb_member *member)
@@ -610,7 +633,7 @@ void gb_member_close(struct gb_member *member)
     member->joining = member->renewal = member->watch = NULL;
     member->state = GB_LEAVING;
     member->lease = 0;
-    uv_timer_stop(&member->tick);
-    if (!lease || !give_back(member, lease, on_given_back))
-        uv_timer_start(&member->tick, on_close, 0, 0);
+    /* A dead etcd keeps nobody: then the lease ends by itself. */
+    bool asked = lease && give_back(member, lease, on_given_back);
+    uv_timer_start(&member->tick, on_close, asked ? GIVE_BACK_MS : 0, 0);
 }

@@ -49,6 +49,7 @@ struct gb_member {
     int64_t again_ms;          /* when to join again */
     struct gb_etcd_call *joining, *renewal, *watch;
     bool watching;          /* the watch is set up */
+    bool fragmented;        /* more of what is being told comes: names that are lost wait for it */
     int64_t unwatched_ms;   /* since when it is not */
     const char *watched_at; /* the endpoint */
     uint64_t watched;       /* the revision up to which everything is known */

@@ -193,9 +193,11 @@ static void write_origin(struct gb_writer *writer, const struct gb_session *sess
 
     GB_WRITE_LITERAL(writer, "\"origin\":");
     gb_write_cstring(writer, is_copy ? copy->origin : session->options->tls->node);
-    gb_write_format(writer, ",\"revision\":%" PRIu64 ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64,
+    gb_write_format(writer,
+                    ",\"revision\":%" PRIu64 ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
+                    ",\"since\":%" PRIu64,
                     is_copy ? copy->revision : described->version, described->version,
-                    described->bytes);
+                    described->bytes, described->created_ms);
 }
 
 /* Describes what the request wants; false: it has been refused. */

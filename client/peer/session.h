@@ -1,7 +1,7 @@
 /*
  * One machine that has connected to this one, and what it asks:
  *
- *     → {"method":"find","name"}            ← {"origin","revision","version","bytes"}
+ *     → {"method":"find","name"}            ← {"origin","revision","version","bytes","since"}
  *     → {"method":"open","name","version"}  ← {"lease","content","mode","device","label"?,"layout"}
  *     → {"method":"read","lease","chunk"}   ← data
  *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}

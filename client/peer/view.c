@@ -102,11 +102,57 @@ static void entry_free(struct gb_entry *entry)
 void gb_view_tidy(struct gb_view *view, struct gb_entry *entry)
 {
     if (entry->revision || entry->copy_count || entry->published || entry->publishing ||
-        entry->withdrawing)
+        entry->withdrawing || entry->lost)
         return;
     tdelete(entry, &view->names, compare_entries);
     view->name_count--;
     entry_free(entry);
+}
+
+/* Descends as tfind does, to where the name would be; the last entry that is greater is next. */
+struct after {
+    const char *name;
+    struct gb_entry *next;
+    bool at;
+};
+
+static int compare_after(const void *key, const void *item)
+{
+    struct after *after = (struct after *)(uintptr_t)key;
+    int order = strcmp(after->name, ((const struct gb_entry *)item)->name);
+
+    if (order > 0 || (order == 0 && !after->at))
+        return 1;
+    after->next = (struct gb_entry *)(uintptr_t)item;
+    return -1;
+}
+
+struct gb_entry *gb_view_next(struct gb_view *view, const char *name, bool at)
+{
+    struct after after = {.name = name, .at = at};
+
+    (void)tfind(&after, &view->names, compare_after);
+    return after.next;
+}
+
+void gb_view_lose(struct gb_view *view, struct gb_entry *entry)
+{
+    if (entry->lost)
+        return;
+    entry->lost = true;
+    entry->next_lost = view->lost;
+    view->lost = entry;
+}
+
+struct gb_entry *gb_view_take_lost(struct gb_view *view)
+{
+    struct gb_entry *entry = view->lost;
+
+    if (entry) {
+        view->lost = entry->next_lost;
+        entry->lost = false;
+    }
+    return entry;
 }
 
 static void entry_forget(struct gb_view *view, struct gb_entry *entry)
@@ -115,6 +161,7 @@ static void entry_forget(struct gb_view *view, struct gb_entry *entry)
 
     entry->node = NULL;
     entry->revision = entry->lease = entry->version = entry->bytes = entry->serial = 0;
+    entry->since_ms = 0;
     node_release(view, node);
 }
 
@@ -134,7 +181,7 @@ static void copy_remove(struct gb_view *view, struct gb_entry *entry, size_t i)
 
 struct value {
     struct gb_string host, node;
-    uint64_t port, version, bytes, serial;
+    uint64_t port, version, bytes, serial, since;
 };
 
 /* False: it cannot be read. */
@@ -147,6 +194,7 @@ static bool value_read(const struct gb_view_key *key, struct gb_pool *pool, stru
         GB_FIELD(struct value, version, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct value, bytes, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct value, serial, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct value, since, GB_FIELD_UINT, 0, 0, 0),
     };
     struct gb_json json;
     struct gb_error unread;
@@ -200,6 +248,7 @@ static int take_name(struct gb_view *view, const char *name, const struct gb_vie
         entry->version = value->version;
         entry->bytes = value->bytes;
         entry->serial = value->serial;
+        entry->since_ms = value->since;
         entry->generation = view->generation;
     }
     if (entry->revision != had)
@@ -253,6 +302,7 @@ static int take_copy(struct gb_view *view, char *place, const struct value *valu
         if (r == 0) {
             entry->copies[i].revision = revision;
             entry->copies[i].version = value->version;
+            entry->copies[i].since_ms = value->since;
             entry->copies[i].generation = view->generation;
         }
     } else if (i < entry->copy_count) {
@@ -387,6 +437,15 @@ void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_ent
     free(old.items);
 }
 
+size_t gb_view_copies(const struct gb_entry *entry)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < entry->copy_count; i++)
+        count += entry->copies[i].revision == entry->revision;
+    return count;
+}
+
 size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
                       struct gb_place *places, size_t most)
 {
@@ -394,7 +453,7 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
 
     for (i = 0; i < all && count < most; i++) {
         const struct gb_view_node *node = entry->node;
-        uint64_t version = entry->version;
+        uint64_t version = entry->version, since_ms = entry->since_ms;
         struct gb_place *place = &places[count];
 
         which = (start + i) % all;
@@ -403,6 +462,7 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
                 continue;
             node = entry->copies[which - 1].node;
             version = entry->copies[which - 1].version;
+            since_ms = entry->copies[which - 1].since_ms;
         }
         if (!node || !node->port || strcmp(node->name, self) == 0)
             continue;
@@ -413,6 +473,7 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
         place->revision = entry->revision;
         place->version = version;
         place->bytes = entry->bytes;
+        place->since_ms = since_ms;
         count++;
     }
     return count;

@@ -26,14 +26,14 @@ struct gb_view_node {
 
 struct gb_view_copy {
     struct gb_view_node *node;
-    uint64_t revision, version, generation;
+    uint64_t revision, version, since_ms, generation;
 };
 
 struct gb_entry {
     char *name;
     struct gb_view_node *node; /* that published it; NULL: nobody */
     uint64_t revision;         /* 0: nobody */
-    uint64_t lease, version, bytes, serial, generation;
+    uint64_t lease, version, bytes, serial, since_ms, generation;
     struct gb_view_copy *copies;
     size_t copy_count;
     /* This node's own: the revision that it has published and not withdrawn (0: none), requests to
@@ -41,12 +41,15 @@ struct gb_entry {
     uint64_t published;
     unsigned publishing;
     bool withdrawing;
+    bool lost; /* it is in the view's list of these */
+    struct gb_entry *next_lost;
 };
 
 struct gb_view {
     void *nodes, *names; /* trees of tsearch */
     size_t name_count;
     uint64_t generation;
+    struct gb_entry *lost;
 };
 
 /* A key and its value as etcd tells them; `key` is without the root. `value` NULL: deleted. */
@@ -71,6 +74,14 @@ void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_ent
 struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make);
 /* Frees the entry if nothing is in it. */
 void gb_view_tidy(struct gb_view *view, struct gb_entry *entry);
+/* The first entry after that name, or of it where `at` says so; NULL: there is none. */
+struct gb_entry *gb_view_next(struct gb_view *view, const char *name, bool at);
+
+/* Keeps an entry that has lost its revision until it is taken out of the list of these. */
+void gb_view_lose(struct gb_view *view, struct gb_entry *entry);
+/* One of them, which is the caller's to tidy; NULL: there is none. */
+struct gb_entry *gb_view_take_lost(struct gb_view *view);
+
 /* NULL: the node is not there. */
 const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name);
 
@@ -80,6 +91,9 @@ const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name);
  */
 size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
                       struct gb_place *places, size_t most);
+
+/* How many nodes have a copy of the entry's revision. */
+size_t gb_view_copies(const struct gb_entry *entry);
 
 /* Calls `each` for every entry, in the order of names; it must not end any. */
 void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),

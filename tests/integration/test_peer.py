@@ -14,7 +14,7 @@ import threading
 import pytest
 
 import device as test_device
-from cluster import Authority, Cluster
+from cluster import Authority, Cluster, PeerProcess
 from ctl import Ctl
 from peer import DEADLINE, Closed, RpcError, wait_until
 from test_gpubufctl_snapshot import contents, publish_all
@@ -194,6 +194,34 @@ def test_nobody_has_it(cluster):
     _, b = cluster.start("a", "b")
     with b.connect() as there:
         assert refused(there, "x", "not_found").endswith("no machine has it")
+
+
+def test_a_machine_that_may_have_it_is_not_reached(cluster):
+    a, b, c = cluster.start("a", "b", "c")
+    with a.connect() as here, c.connect() as there:
+        share(here, "warm", b"1")
+        assert fetched(there, "warm") == b"1"
+        b.lane.cut()
+        assert f"b (127.0.0.1:{b.lane.port})" in refused(there, "x", "unavailable")  # a has none
+
+
+def test_what_cannot_be_fetched_does_not_fill_the_log(cluster):
+    a, b = cluster.start("a", "b")
+    with b.connect() as there:
+        for i in range(60):
+            refused(there, f"x{i}", "not_found")
+        b.peer.wait_for("cannot fetch x0: ")
+        assert b.peer.stderr().count("cannot fetch") < 60  # 20 in a minute
+
+
+def test_a_host_that_is_no_name(cluster, authority):
+    a, b = cluster.start("a", "b")
+    b.peer.stop()
+    b.peer = PeerProcess(b.daemon.directory, b.daemon, authority.certificate, authority.sign("b"),
+                         [f"--peer=a={'x' * 250}.{'y' * 4}:1"])
+    with b.connect() as there:
+        sentence = refused(there, "x", "unavailable")
+        assert "memory" not in sentence and "a (xxx" in sentence, sentence
 
 
 def test_two_machines_have_different_ones(cluster):

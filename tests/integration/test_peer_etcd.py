@@ -160,6 +160,32 @@ def test_a_node_name_is_one_machines(run, etcd):
     assert second.publish("x")["status"] == 0
 
 
+def test_a_node_is_known_to_have_ended_before_its_names_are(run):
+    """Their end comes in several messages, in the order of keys; copies of a node that has ended stay."""
+    etcd = run(Etcd, "--max-request-bytes", "4096")  # of which a message has at most these, and 512 KiB
+    a = run(Node, "a", etcd.url, ttl=600).joined()
+    b = run(Node, "b", etcd.url, options=["--witness", "zz"]).joined()
+    z = run(Node, "zz", etcd.url, ttl=600).joined()
+    names = [f"{'n' * 700}/{i:04}" for i in range(1200)]
+    assert all(one["status"] == 0 for _, told in publish_waves([z], names, 100) for one in told)
+    b.wait(event="changed", name=names[-1])
+    since = b.count()
+    z.close()
+    lost = b.wait(since, many=len(names), event="changed", revision=0)
+    assert {one["name"] for one in lost} == set(names) and not any(one["known"] for one in lost)
+    assert a.publish("later")["status"] == 0
+    b.wait(event="changed", name="later")
+
+
+def test_a_node_ends_soon_where_etcd_is_dead(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", *[proxy.url] * 8, ttl=600, timeout_ms=20000).joined()
+    proxy.set(cut=True)
+    begun = time.monotonic()
+    a.close()
+    assert time.monotonic() - begun < 15  # a second, and not 20 for each endpoint
+
+
 # ---- etcd goes ----
 
 

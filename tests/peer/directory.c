@@ -3,7 +3,7 @@
  * stdout what comes of them and what the directory says by itself, in JSON, a line each.
  *
  *     directory --etcd URL… --node NAME [--root ROOT] [--ttl SECONDS] [--port PORT]
- *               [--timeout MS]
+ *               [--timeout MS] [--witness NODE]
  *               [--ca FILE --certificate FILE --key FILE]
  *     publish NAME VERSION BYTES SEEN | withdraw NAME REVISION | copied NAME REVISION VERSION
  *     find NAME | list [PREFIX] | knows NODE | close
@@ -18,6 +18,7 @@ struct probe {
     uv_loop_t loop;
     uv_pipe_t in;
     struct gb_directory *directory;
+    const char *witness; /* a node: each change tells whether it is known; or NULL */
     char line[4096];
     size_t length;
 };
@@ -85,30 +86,41 @@ static void on_published(void *user, int status, uint64_t revision, const struct
     free(name);
 }
 
-static void on_listed(void *user, int status, const char *const *names, size_t count, bool last,
-                      const struct gb_error *error)
+/* A page after the other, as gpubufd-peer is asked for them. */
+static void list(struct gb_directory *directory, const char *prefix)
 {
-    struct gb_writer writer = begin("listed", NULL);
-    size_t i;
+    struct gb_listed listed[256];
+    const char *after = NULL;
+    int count = 256;
 
-    (void)user;
-    write_status(&writer, status, error);
-    GB_WRITE_LITERAL(&writer, ",\"names\":[");
-    for (i = 0; i < count; i++) {
-        if (i)
-            gb_write_char(&writer, ',');
-        gb_write_cstring(&writer, names[i]);
+    while (count == 256) {
+        struct gb_writer writer = begin("listed", NULL);
+        struct gb_error error;
+
+        count = directory->methods->list(directory, prefix, after, listed, 256, &error);
+        write_status(&writer, count < 0 ? count : 0, count < 0 ? &error : NULL);
+        GB_WRITE_LITERAL(&writer, ",\"names\":[");
+        for (int i = 0; i < count; i++) {
+            if (i)
+                gb_write_char(&writer, ',');
+            gb_write_cstring(&writer, listed[i].name);
+            after = listed[i].name;
+        }
+        gb_write_format(&writer, "],\"last\":%s", count < 256 ? "true" : "false");
+        say(&writer);
     }
-    gb_write_format(&writer, "],\"last\":%s", last ? "true" : "false");
-    say(&writer);
 }
 
 static void on_changed(void *user, const char *name, uint64_t revision)
 {
+    struct probe *probe = user;
     struct gb_writer writer = begin("changed", name);
 
-    (void)user;
     gb_write_format(&writer, ",\"revision\":%llu", (unsigned long long)revision);
+    if (probe->witness)
+        gb_write_text(&writer, probe->directory->methods->knows(probe->directory, probe->witness)
+                                   ? ",\"known\":true"
+                                   : ",\"known\":false");
     say(&writer);
 }
 
@@ -148,7 +160,7 @@ static void command(struct probe *probe, char *line)
     } else if (strcmp(words[0], "find") == 0) {
         directory->methods->find(directory, words[1], on_found, strdup(words[1]));
     } else if (strcmp(words[0], "list") == 0) {
-        directory->methods->list(directory, words[1] ? words[1] : "", on_listed, NULL);
+        list(directory, words[1] ? words[1] : "");
     } else if (strcmp(words[0], "knows") == 0) {
         writer = begin("knows", words[1]);
         gb_write_format(&writer, ",\"knows\":%s",
@@ -194,7 +206,7 @@ int main(int argc, char **argv)
 {
     static struct probe probe;
     struct gb_directory_etcd_settings settings = {
-        .host = "127.0.0.1", .port = 1, .events = {NULL, on_changed, on_state}};
+        .host = "127.0.0.1", .port = 1, .events = {&probe, on_changed, on_state}};
     struct gb_error error;
     int i;
 
@@ -211,6 +223,8 @@ int main(int argc, char **argv)
             settings.port = (uint16_t)atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--timeout") == 0)
             settings.etcd.timeout_ms = (unsigned)atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--witness") == 0)
+            probe.witness = argv[i + 1];
         else if (strcmp(argv[i], "--ca") == 0)
             settings.etcd.ca = argv[i + 1];
         else if (strcmp(argv[i], "--certificate") == 0)
