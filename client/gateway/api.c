@@ -517,7 +517,8 @@ struct families {
     struct gb_json families;
 };
 
-int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
+                    struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct families, families, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
@@ -526,16 +527,23 @@ int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error
     struct gb_pool pool = {0};
     struct gb_json_walk walk;
     struct gb_json item;
-    char *text = NULL;
-    int r = gb_ask(ask, "metrics", NULL, &text, error);
+    int r = gb_answer_read(text, length, fields, 1, "result", &pool, &told, error);
 
-    if (r == 0)
-        r = gb_answer_read(text, strlen(text), fields, 1, "result", &pool, &told, error);
     if (r == 0)
         walk = gb_json_walk(told.families);
     while (r == 0 && gb_json_next(&walk, NULL, &item))
         r = write_family(writer, item, &pool, error);
     gb_pool_end(&pool);
+    return r;
+}
+
+int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+{
+    char *text = NULL;
+    int r = gb_ask(ask, "metrics", NULL, &text, error);
+
+    if (r == 0)
+        r = gb_api_families(text, strlen(text), writer, error);
     gpubuf_free(text);
     return r;
 }

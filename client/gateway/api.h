@@ -17,6 +17,9 @@ int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *
 int gb_api_snapshot(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
 /* The daemon's families, as Prometheus reads them. */
 int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
+/* The same of an answer that is there, the daemon's or another program's. */
+int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
+                    struct gb_error *error);
 
 /* An answer of /api/objects under way. */
 struct gb_objects {

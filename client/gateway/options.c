@@ -41,6 +41,13 @@ static int set_socket(struct gb_options *options, const char *value, struct gb_e
     return set_string(&options->socket, value, error);
 }
 
+static int set_peer_socket(struct gb_options *options, const char *value, struct gb_error *error)
+{
+    if (!*value)
+        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
+    return set_string(&options->peer_socket, value, error);
+}
+
 static int add_http(struct gb_options *options, const char *value, struct gb_error *error)
 {
     return add_string(options->http, &options->http_count, value, error);
@@ -122,6 +129,10 @@ static const struct option known[] = {
      "a host name by which it is reached, as through a\n"
      "                           proxy",
      add_name},
+    {"peer-socket", "PATH",
+     "where gpubufd-peer answers (its --query): its\n"
+     "                           metrics are added",
+     set_peer_socket},
     {"events", "URL",
      "publish events to NNG's subscribers, at\n"
      "                           ipc:///PATH or tcp://127.0.0.1:PORT",
@@ -258,6 +269,7 @@ void gb_options_end(struct gb_options *options)
 {
     free(options->socket);
     free(options->token_file);
+    free(options->peer_socket);
     for (unsigned i = 0; i < GB_OPTIONS_MANY; i++) {
         free(options->http[i]);
         free(options->names[i]);

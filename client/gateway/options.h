@@ -12,7 +12,8 @@
 #define GB_OPTIONS_MANY 8 /* of options that may be given often */
 
 struct gb_options {
-    char *socket; /* of the daemon; NULL: the default places. Owned, as all below */
+    char *socket;      /* of the daemon; NULL: the default places. Owned, as all below */
+    char *peer_socket; /* NULL: there is no gpubufd-peer to be asked for its metrics */
     char *http[GB_OPTIONS_MANY];
     unsigned http_count;
     char *token_file;

@@ -7,6 +7,7 @@
 #include "client/gateway/api.h"
 #include "client/gateway/clock.h"
 #include "client/gateway/page.h"
+#include "client/gateway/peer.h"
 #include "client/gateway/server.h"
 
 #define SLICE_BYTES (64u << 10)    /* that libmicrohttpd sends at a time */
@@ -227,6 +228,8 @@ static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connecti
     gb_writer_init(&writer, 0);
     r = gb_api_metrics(&door->http->ask, &writer, &error);
     write_own(door->http, &writer);
+    if (door->http->options->peer_socket)
+        gb_peer_metrics(door->http->options->peer_socket, &writer);
     return respond_written(door, peer, r, &writer, "text/plain; version=0.0.4; charset=utf-8",
                            &error);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cluster.h"
 #include "commands.h"
 #include "format.h"
 #include "grid.h"
@@ -13,7 +14,7 @@
 #include "term.h"
 #include "user_name.h"
 
-enum { LONG, NAMES, SORT, TOTAL, VERSIONS };
+enum { LONG, NAMES, SORT, TOTAL, VERSIONS, CLUSTER, PEER_SOCKET };
 
 const struct gb_cli_option gb_ls_options[] = {
     {"long", 'l', NULL, "also mode, user, device, tier, version and more", NULL, GB_COMPLETE_NONE},
@@ -24,6 +25,9 @@ const struct gb_cli_option gb_ls_options[] = {
      GB_COMPLETE_NONE},
     {"versions", 'v', NULL, "also older versions, and those that are there for their readers", NULL,
      GB_COMPLETE_NONE},
+    {"cluster", 'c', NULL, "names that any machine has published, as this one's peer knows them",
+     NULL, GB_COMPLETE_NONE},
+    GB_CLUSTER_OPTION,
     {0},
 };
 
@@ -286,6 +290,13 @@ int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
     if (!key)
         return gb_cli_usage(cli, "--sort is name, size, idle or created, not \"%s\"",
                             args->option[SORT]);
+    if (args->option[CLUSTER]) {
+        if (args->option[LONG] || args->option[SORT] || args->option[TOTAL] ||
+            args->option[VERSIONS] || (args->count && gb_names_is_pattern(args->value[0])))
+            return gb_cli_usage(cli, "--cluster goes with PREFIX and --names alone");
+        return gb_cluster_ls(cli, args->option[PEER_SOCKET], args->count ? args->value[0] : NULL,
+                             args->option[NAMES] != NULL);
+    }
     int status =
         find(cli, args->count ? args->value[0] : NULL, args->option[VERSIONS] != NULL, &objects);
     if (status != GB_STATUS_OK)

@@ -19,6 +19,7 @@ GB_COMMAND(load);
 GB_COMMAND(ls);
 GB_COMMAND(stat);
 GB_COMMAND(why);
+GB_COMMAND(where);
 GB_COMMAND(rm);
 GB_COMMAND(spill);
 GB_COMMAND(restore);

@@ -2,8 +2,8 @@
  * A directory in etcd. Below `root`:
  *
  *     nodes/NODE                 {"host","port"}
- *     names/NAME                 {"node","version","bytes","serial"}
- *     copies/NAME@REVISION/NODE  {"version"}
+ *     names/NAME                 {"node","version","bytes","serial","since"}
+ *     copies/NAME@REVISION/NODE  {"version","since"}
  *
  * Each key is under the lease of the node that wrote it, so all of a node's keys end with the node.
  * A revision is the key's mod_revision, which only grows. Publishing is one transaction: the key

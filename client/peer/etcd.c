@@ -16,6 +16,7 @@ struct gb_etcd {
     size_t endpoint_count, current;
     char *ca, *certificate, *key;
     unsigned timeout_ms;
+    struct gb_figures *figures;
     struct gb_etcd_call *calls; /* all, newest first */
 };
 
@@ -29,6 +30,7 @@ struct gb_etcd_call {
     gb_etcd_cb callback; /* NULL: cancelled */
     void *user;
     bool stream, running; /* running: its callback */
+    uint64_t begun_ns;
     size_t endpoint, tries;
     struct gb_writer received;
 };
@@ -210,6 +212,7 @@ static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method
     }
     call->etcd = etcd;
     call->stream = stream;
+    call->begun_ns = uv_hrtime();
     call->callback = callback;
     call->user = user;
     call->endpoint = etcd->current;
@@ -306,6 +309,13 @@ static int answer_read(struct gb_etcd_call *call, const char *text, size_t lengt
 static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
                      struct gb_pool *pool, const struct gb_error *error)
 {
+    struct gb_figures *figures = call->etcd->figures;
+
+    if (figures && !call->stream) {
+        figures->etcd_requests++;
+        figures->etcd_failures += code < 0;
+        figures->etcd_ns += uv_hrtime() - call->begun_ns;
+    }
     call->running = true;
     if (call->callback)
         call->callback(call->user, code, value, pool, error);
@@ -485,6 +495,7 @@ int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, str
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: memory is out");
     }
     etcd->loop = loop;
+    etcd->figures = settings->figures;
     etcd->timeout_ms = settings->timeout_ms;
     etcd->timer.data = etcd;
     uv_timer_init(loop, &etcd->timer);

@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "client/peer/directory.h" /* GB_UNAVAILABLE */
+#include "client/peer/figures.h"
 #include "proto/errors.h"
 #include "proto/json.h"
 
@@ -29,6 +30,7 @@ struct gb_etcd_settings {
     size_t endpoint_count;
     const char *ca, *certificate, *key; /* files; NULL: the system's authorities; no certificate */
     unsigned timeout_ms;                /* of a request at one endpoint */
+    struct gb_figures *figures;         /* of the requests; may be NULL */
 };
 
 struct gb_etcd;

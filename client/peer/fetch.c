@@ -121,6 +121,7 @@ static void give_up(struct fetch *fetch, const struct gb_error *error)
 
     if (!fetch->ending) {
         say_failed(fetch, error->message);
+        gb_figures_fail(options->figures, status);
         if (fetch->request)
             options->decline(options->user, fetch->request, status, error->message);
         fetch->request = 0;
@@ -197,6 +198,8 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
     (void)client;
     if (status == 0) {
         uint64_t version = gpubuf_object_version(object);
+        fetches->options.figures->fetched++;
+        fetches->options.figures->fetched_bytes += fetch->content.bytes;
         gb_say("fetched %s, revision %" PRIu64 " of %s, %" PRIu64 " bytes", fetch->name,
                fetch->revision, fetch->origin, fetch->content.bytes);
         if (gb_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,

@@ -15,6 +15,7 @@
 #define GB_FETCH_H
 
 #include "client/peer/copies.h"
+#include "client/peer/figures.h"
 #include "client/peer/remote.h"
 
 struct gb_fetches;
@@ -25,6 +26,7 @@ struct gb_fetch_options {
     struct gb_remotes *remotes;
     struct gb_directory *directory;
     struct gb_copies *copies;
+    struct gb_figures *figures;
     const char *gpu;  /* where copies of what is on a GPU go; NULL: to the host */
     int64_t copy_ms;  /* how long a copy lives; 0: no bound */
     uint64_t largest; /* bytes of a copy; 0: no bound */

@@ -13,6 +13,7 @@ struct gb_lease {
     struct gb_lease *next; /* the owner's */
     uint64_t id;
     unsigned uses;
+    struct gb_figures *figures; /* of what is sent */
     struct gpubuf_object *object;
     struct gb_content content;
     char *layout; /* form CREATE, a JSON text */

@@ -11,10 +11,11 @@
 #include "client/peer/directory_etcd.h"
 #include "client/peer/fetch.h"
 #include "client/peer/local.h"
+#include "client/peer/metrics.h"
 #include "client/peer/options.h"
 #include "client/peer/publish.h"
+#include "client/peer/query.h"
 #include "client/peer/serve.h"
-#include "proto/utf8.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
 
@@ -30,6 +31,8 @@ struct peer {
     struct gb_fetches *fetches;
     struct gb_serve *serve;
     struct gb_publisher *publisher; /* with etcd only, as `absent` */
+    struct gb_query *query;         /* NULL: nobody may ask */
+    struct gb_figures figures;
     struct gb_absent absent;
     bool names_known; /* the directory is there */
     uv_signal_t signals[3];
@@ -44,21 +47,6 @@ static int refuse(const struct gb_error *error)
 
 /* ---- the daemon's side ---- */
 
-/* A sentence of the system, TLS or etcd need not be UTF-8, or was cut inside a character; the
-   library declines with nothing else. */
-static void make_utf8(char *text)
-{
-    size_t character, length = strlen(text);
-
-    for (size_t i = 0; i < length; i += character) {
-        character = gb_utf8_character(text + i, length - i);
-        if (character)
-            continue;
-        text[i] = '?';
-        character = 1;
-    }
-}
-
 static void decline(void *user, uint64_t request, int status, const char *message)
 {
     struct peer *peer = user;
@@ -68,7 +56,7 @@ static void decline(void *user, uint64_t request, int status, const char *messag
         return;
     gb_absent_over(&peer->absent, request);
     snprintf(sentence, sizeof(sentence), "%s", message);
-    make_utf8(sentence);
+    gb_local_make_utf8(sentence);
     (void)gpubuf_decline(peer->local.client, request, status, sentence);
 }
 
@@ -219,6 +207,7 @@ static void on_state(void *user, const char *why, bool forgot)
     if (peer->publisher)
         gb_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
+    peer->figures.joined += !why;
     /* Names told while the names were listed could not be fetched yet. */
     while (!why && (one = gb_absent_take(&peer->absent, NULL)))
         gb_fetches_want(peer->fetches, one->name, one->request);
@@ -231,7 +220,8 @@ static int directory_in_etcd(struct peer *peer, struct gb_error *error)
         .etcd = {.endpoint_count = options->etcd_count,
                  .ca = options->etcd_authority,
                  .certificate = options->etcd_certificate,
-                 .key = options->etcd_key},
+                 .key = options->etcd_key,
+                 .figures = &peer->figures},
         .root = options->root,
         .node = peer->tls.node,
         .host = options->advertise,
@@ -292,6 +282,42 @@ static void start_signals(struct peer *peer)
     }
 }
 
+/* ---- questions of this machine's programs ---- */
+
+static void write_metrics(struct gb_writer *writer, void *user)
+{
+    struct peer *peer = user;
+    struct gb_peer_state state = {
+        .figures = &peer->figures,
+        .directory = peer->names_known || !peer->options.etcd_count,
+        .clients = gb_serve_connected(peer->serve),
+        .servers = gb_remotes_connected(peer->remotes),
+        .copies = peer->copies.count,
+    };
+
+    if (peer->publisher)
+        state.published = gb_publisher_figures(peer->publisher);
+    gb_metrics_write(writer, &state);
+}
+
+static int answer_questions(struct peer *peer, struct gb_error *error)
+{
+    if (!peer->options.query)
+        return 0;
+    return gb_query_new(&peer->query,
+                        &(struct gb_query_options){
+                            .loop = &peer->loop,
+                            .client = peer->local.client,
+                            .directory = peer->directory,
+                            .copies = &peer->copies,
+                            .node = peer->tls.node,
+                            .path = peer->options.query,
+                            .metrics = write_metrics,
+                            .user = peer,
+                        },
+                        error);
+}
+
 /* ---- the whole ---- */
 
 static int start_parts(struct peer *peer, struct gb_error *error)
@@ -311,6 +337,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
             .remotes = peer->remotes,
             .directory = peer->directory,
             .copies = &peer->copies,
+            .figures = &peer->figures,
             .gpu = options->gpu,
             .copy_ms = (int64_t)options->copy_seconds * 1000,
             .largest = options->largest,
@@ -327,6 +354,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
                             .tls = &peer->tls,
                             .directory = peer->directory,
                             .copies = &peer->copies,
+                            .figures = &peer->figures,
                             .listen = options->listen,
                             .connections = options->connections,
                         },
@@ -338,6 +366,7 @@ static void stop(struct peer *peer)
 {
     const struct gb_options *options = &peer->options;
 
+    gb_query_close(peer->query);
     if (peer->serve)
         gb_serve_close(peer->serve);
     if (peer->remotes)
@@ -378,6 +407,8 @@ static int run(struct peer *peer)
         r = start_parts(peer, &error);
     if (r == 0)
         r = provide(peer, &error);
+    if (r == 0)
+        r = answer_questions(peer, &error);
     if (r == 0) {
         start_signals(peer);
         gb_say("%s listens at port %u", peer->tls.node, gb_serve_port(peer->serve));

@@ -200,6 +200,8 @@ static const struct option known[] = {
     {"patience-ms", "N", "a machine that sends nothing for so long is given up (5000)", set_count,
      AT(patience_ms), 100, 600000},
     {"connections", "N", "of other machines, at most (64)", set_count, AT(connections), 1, 4096},
+    {"query", "PATH", "answer gpubufctl where, ls --cluster and the gateway at this unix socket",
+     set_string, AT(query), 0, 0},
     {"help", NULL, "print this and exit", set_true, AT(help), 0, 0},
     {"version", NULL, "print the version and exit", set_true, AT(version), 0, 0},
 };
@@ -348,6 +350,7 @@ void gb_options_end(struct gb_options *options)
     free(options->certificate);
     free(options->key);
     free(options->gpu);
+    free(options->query);
     free(options->root);
     free(options->etcd_authority);
     free(options->etcd_certificate);

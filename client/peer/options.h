@@ -26,6 +26,7 @@ struct gb_options {
     size_t prefix_count;
     char *gpu;
     uint64_t largest;
+    char *query; /* a socket's path; NULL: programs of this machine cannot ask */
     unsigned connections, patience_ms, copy_seconds;
     bool help, version;
 };

@@ -357,6 +357,15 @@ struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, c
     return remote;
 }
 
+unsigned gb_remotes_connected(const struct gb_remotes *remotes)
+{
+    unsigned count = 0;
+
+    for (const struct gb_remote *remote = remotes->first; remote; remote = remote->next)
+        count += remote->link && gb_link_is_open(remote->link);
+    return count;
+}
+
 uint64_t gb_remote_epoch(const struct gb_remote *remote)
 {
     return remote->link ? remote->epoch : 0;

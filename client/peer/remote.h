@@ -21,6 +21,9 @@ struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, uns
    later turn of the loop. */
 void gb_remotes_close(struct gb_remotes *remotes);
 
+/* Machines that there is a link to. */
+unsigned gb_remotes_connected(const struct gb_remotes *remotes);
+
 /* NULL: out of memory, or there are too many. */
 struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
                                  uint16_t port);

@@ -182,3 +182,8 @@ uint16_t gb_serve_port(const struct gb_serve *serve)
 {
     return serve->port;
 }
+
+unsigned gb_serve_connected(const struct gb_serve *serve)
+{
+    return serve->count;
+}

@@ -16,6 +16,7 @@ struct gb_serve;
 int gb_serve_new(struct gb_serve **serve, const struct gb_serve_options *options,
                  struct gb_error *error);
 void gb_serve_close(struct gb_serve *serve);
+unsigned gb_serve_connected(const struct gb_serve *serve);
 uint16_t gb_serve_port(const struct gb_serve *serve);
 
 #endif

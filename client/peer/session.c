@@ -331,6 +331,8 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
     request->lease = gb_lease_new(object, &request->layout, &error);
     gpubuf_release(object);
     request->work.data = request;
+    if (request->lease)
+        request->lease->figures = request->session->options->figures;
     if (!request->lease)
         refuse(request, &error);
     else if (strcmp(request->described.device.text, "host") == 0 ||
@@ -382,7 +384,12 @@ static struct gb_lease **lease_place(struct gb_session *session, uint64_t id)
 static int fill(const struct gb_source *source, void *buffer, const void **bytes, size_t *length,
                 uint64_t *sum, struct gb_error *error)
 {
-    return gb_lease_chunk(source->user, source->chunk, buffer, bytes, length, sum, error);
+    struct gb_lease *lease = source->user;
+    int r = gb_lease_chunk(lease, source->chunk, buffer, bytes, length, sum, error);
+
+    if (r == 0)
+        lease->figures->served_bytes += *length;
+    return r;
 }
 
 static void sent(const struct gb_source *source)

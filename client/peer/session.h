@@ -15,6 +15,7 @@
 #define GB_SESSION_H
 
 #include "client/peer/described.h"
+#include "client/peer/figures.h"
 #include "client/peer/link.h"
 
 struct gb_session;
@@ -25,6 +26,7 @@ struct gb_serve_options {
     const struct gb_tls *tls; /* may be put anew for later connections */
     struct gb_directory *directory;
     const struct gb_copies *copies;
+    struct gb_figures *figures;
     const char *listen;   /* ADDRESS:PORT; port 0: any */
     unsigned connections; /* at most */
 };

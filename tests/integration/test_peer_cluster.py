@@ -42,7 +42,7 @@ class ByEtcd:
         self.run(machine, lease, url)
         return machine
 
-    def run(self, machine, lease=60, url=None):
+    def run(self, machine, lease=60, url=None, options=()):
         """`url`: where it reaches etcd, if not directly."""
         log = os.path.join(machine.daemon.directory, "peer-stderr")
         if os.path.exists(log):  # of a peer that ran here before
@@ -51,7 +51,7 @@ class ByEtcd:
             machine.daemon.directory, machine.daemon, self.authority.certificate,
             self.authority.sign(machine.node),
             ["--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease,
-             *(["--gpu", "cuda:0"] if device.ON_GPU else [])])
+             *(["--gpu", "cuda:0"] if device.ON_GPU else []), *options])
         machine.lane.target = machine.peer.port
         machine.peer.wait_for("names of other machines are known")
 

@@ -1,0 +1,209 @@
+#include "cluster.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format.h"
+#include "grid.h"
+#include "json_print.h"
+#include "proto/json.h"
+#include "term.h"
+
+static const char *socket_path(const char *path)
+{
+    const char *told = getenv("GPUBUFD_PEER_SOCKET");
+
+    if (path)
+        return path;
+    return told && *told ? told : GB_CLUSTER_SOCKET;
+}
+
+/* The socket, or -1: the failure has been told. */
+static int connect_to(const char *path)
+{
+    const struct timeval patience = {.tv_sec = GB_CLI_CALL_MS / 1000};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (strlen(path) >= sizeof(address.sun_path)) {
+        errno = ENAMETOOLONG;
+    } else {
+        strcpy(address.sun_path, path);
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+            setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) == 0)
+            return fd;
+        if (fd >= 0) {
+            int number = errno;
+            close(fd);
+            errno = number;
+        }
+    }
+    (void)gb_cli_fail(GB_STATUS_FAILED,
+                      "cannot ask gpubufd-peer at %s: %s; does it run, with --query? "
+                      "$GPUBUFD_PEER_SOCKET tells where",
+                      path, strerror(errno));
+    return -1;
+}
+
+/* Sends the text and a newline, and reads a line. False: errno says why, 0: the peer hung up. */
+static bool exchange(int fd, const char *text, struct gb_writer *line)
+{
+    char buffer[65536];
+    ssize_t got;
+
+    if (send(fd, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text) ||
+        send(fd, "\n", 1, MSG_NOSIGNAL) != 1)
+        return false;
+    do {
+        got = recv(fd, buffer, sizeof(buffer), 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            errno = got == 0 ? 0 : errno;
+            return false;
+        }
+        gb_write(line, buffer, (size_t)got);
+    } while (got < 0 || buffer[got - 1] != '\n');
+    gb_write_char(line, '\0');
+    errno = ENOMEM;
+    return !line->failed;
+}
+
+int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer)
+{
+    struct gb_writer line;
+    int fd = connect_to(socket_path(path)), status = GB_STATUS_OK;
+
+    *answer = NULL;
+    if (fd < 0)
+        return GB_STATUS_FAILED;
+    char *text = gb_cjson_text(question);
+    gb_writer_init(&line, 0);
+    errno = ENOMEM;
+    if (text && exchange(fd, text, &line))
+        *answer = gb_cjson_parse(line.data);
+    else
+        status = gb_cli_fail(GB_STATUS_FAILED, "gpubufd-peer does not answer: %s",
+                             errno ? strerror(errno) : "it has hung up");
+    close(fd);
+    free(text);
+    gb_writer_end(&line);
+    if (status != GB_STATUS_OK)
+        return status;
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(*answer, "error");
+    if (error)
+        status =
+            gb_cli_fail(GB_STATUS_FAILED, "%s", gb_cjson_string_of(error, "message", "no reason"));
+    else if (!cJSON_IsObject(*answer))
+        status = gb_cli_fail(GB_STATUS_FAILED, "the answer of gpubufd-peer makes no sense");
+    if (status != GB_STATUS_OK) {
+        cJSON_Delete(*answer);
+        *answer = NULL;
+    }
+    return status;
+}
+
+/* ---- ls --cluster ---- */
+
+static bool print_names(const struct gb_cli *cli, const cJSON *names)
+{
+    static const char *const titles[] = {"name", "node", "size", "version", "copies", "age"};
+    struct gb_grid grid;
+
+    gb_grid_init(&grid, 6);
+    if (grid.failed)
+        return false;
+    grid.columns[0].flexible = true;
+    for (size_t i = 0; i < 6; i++) {
+        grid.columns[i].right = i > 1;
+        gb_grid_text(&grid, titles[i], GB_STYLE_DIM);
+    }
+    GB_CJSON_EACH(name, names) {
+        gb_grid_text(&grid, gb_cjson_string_of(name, "name", ""), GB_STYLE_BOLD);
+        gb_grid_text(&grid, gb_cjson_string_of(name, "node", ""), GB_STYLE_NONE);
+        gb_cluster_cells(&grid, name);
+        gb_grid_format(&grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(name, "copies", 0));
+        gb_cluster_age(&grid, name);
+    }
+    bool done = gb_grid_print(&grid, gb_term_width(), 0, cli->color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+/* Appends the names of every page to `all`. */
+static int read_pages(const char *path, const char *prefix, cJSON *all)
+{
+    cJSON *question = cJSON_CreateObject(), *answer, *names;
+    int status = GB_STATUS_OK;
+    bool more = true;
+
+    cJSON_AddStringToObject(question, "method", "list");
+    cJSON_AddStringToObject(question, "prefix", prefix ? prefix : "");
+    while (status == GB_STATUS_OK && more) {
+        status = gb_cluster_ask(path, question, &answer);
+        names = cJSON_GetObjectItemCaseSensitive(answer, "names");
+        more = cJSON_GetObjectItemCaseSensitive(answer, "after") != NULL;
+        cJSON_DeleteItemFromObject(question, "after");
+        if (more)
+            cJSON_AddStringToObject(question, "after", gb_cjson_string_of(answer, "after", ""));
+        while (names && names->child)
+            cJSON_AddItemToArray(all, cJSON_DetachItemViaPointer(names, names->child));
+        cJSON_Delete(answer);
+    }
+    cJSON_Delete(question);
+    return status;
+}
+
+int gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names)
+{
+    cJSON *document = cJSON_CreateObject(), *all = cJSON_AddArrayToObject(document, "names");
+    int status =
+        all ? read_pages(path, prefix, all) : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+
+    if (status != GB_STATUS_OK) {
+        cJSON_Delete(document);
+        return status;
+    }
+    if (cli->json) {
+        gb_cjson_print(document, true);
+    } else if (names) {
+        GB_CJSON_EACH(name, all)
+            puts(gb_cjson_string_of(name, "name", ""));
+    } else if (all->child && !print_names(cli, all)) {
+        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    }
+    cJSON_Delete(document);
+    return status;
+}
+
+/* ---- cells ---- */
+
+void gb_cluster_cells(struct gb_grid *grid, const cJSON *item)
+{
+    char text[32];
+
+    gb_format_size((uint64_t)gb_cjson_int_of(item, "bytes", 0), text, sizeof(text));
+    gb_grid_text(grid, text, GB_STYLE_NONE);
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(item, "version", 0));
+}
+
+void gb_cluster_age(struct gb_grid *grid, const cJSON *item)
+{
+    int64_t since = gb_cjson_int_of(item, "since", 0);
+    struct timespec now;
+    char text[32] = "";
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (since)
+        gb_format_age((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - since, text,
+                      sizeof(text));
+    gb_grid_text(grid, text, GB_STYLE_NONE);
+}

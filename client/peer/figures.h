@@ -1,0 +1,33 @@
+/*
+ * What the peer has done since it began, counted where it happens; query.h tells it. On the loop's
+ * thread.
+ */
+#ifndef GB_FIGURES_H
+#define GB_FIGURES_H
+
+#include <stdint.h>
+
+enum { GB_FAILURE_KINDS = 16 };
+
+struct gb_figures {
+    uint64_t fetched, fetched_bytes, served_bytes;
+    struct {
+        int code; /* of proto/errors.h; 0: the end */
+        uint64_t count;
+    } failures[GB_FAILURE_KINDS]; /* of fetches */
+    uint64_t joined; /* times that the directory was there, after the start or a loss */
+    uint64_t etcd_requests, etcd_failures, etcd_ns;
+};
+
+static inline void gb_figures_fail(struct gb_figures *figures, int code)
+{
+    int i = 0;
+
+    while (i < GB_FAILURE_KINDS - 1 && figures->failures[i].code &&
+           figures->failures[i].code != code)
+        i++;
+    figures->failures[i].code = code;
+    figures->failures[i].count++;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* What gpubufd-peer tells of itself, in the form of the daemon's method `metrics`. */
+#ifndef GB_METRICS_H
+#define GB_METRICS_H
+
+#include "client/peer/figures.h"
+#include "client/peer/publish.h"
+#include "proto/json.h"
+
+struct gb_peer_state {
+    const struct gb_figures *figures;
+    struct gb_publish_figures published; /* all 0 without etcd */
+    bool directory;                      /* it is there */
+    unsigned clients, servers;           /* machines that are connected to this one; that this one
+                                            is connected to */
+    uint64_t copies;
+};
+
+/* The families, with commas between them. */
+void gb_metrics_write(struct gb_writer *writer, const struct gb_peer_state *state);
+
+#endif

@@ -1,0 +1,499 @@
+#include "client/peer/query.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/peer/described.h"
+#include "client/peer/local.h"
+#include "proto/limits.h"
+
+enum { ASKERS_MOST = 32, LINE_BYTES = 8192, PAGE = 256, BACKLOG = 32 };
+
+/* A connection; it stays until its handle is closed and nothing is under way for it. */
+struct asker {
+    uv_pipe_t pipe;
+    struct asker *next; /* newer ones first */
+    struct gb_query *query;
+    char line[LINE_BYTES];
+    size_t length;
+    bool busy;   /* a question is under way */
+    bool closed; /* its handle */
+    uv_write_t write;
+    char *answer;
+    char *name; /* of `where` */
+    struct gb_pool pool;
+    struct gb_described described; /* of `where`: this machine's; version 0: it has none */
+};
+
+struct gb_query {
+    struct gb_query_options options;
+    uv_pipe_t pipe;
+    struct asker *askers;
+    char *path;
+};
+
+struct question {
+    struct gb_string method, name, prefix, after;
+};
+
+static void go_on(struct asker *asker);
+
+/* ---- the end of a connection ---- */
+
+static void free_asker(struct asker *asker)
+{
+    gb_pool_end(&asker->pool);
+    free(asker->answer);
+    free(asker->name);
+    free(asker);
+}
+
+static void on_asker_closed(uv_handle_t *handle)
+{
+    struct asker *asker = handle->data;
+
+    asker->closed = true;
+    if (!asker->busy)
+        free_asker(asker);
+}
+
+static void end(struct asker *asker)
+{
+    struct asker **place = &asker->query->askers;
+
+    if (uv_is_closing((uv_handle_t *)&asker->pipe))
+        return;
+    while (*place != asker)
+        place = &(*place)->next;
+    *place = asker->next;
+    uv_close((uv_handle_t *)&asker->pipe, on_asker_closed);
+}
+
+/* Whether the question that is under way is still of use; it has ended if not. */
+static bool is_awaited(struct asker *asker)
+{
+    if (!uv_is_closing((uv_handle_t *)&asker->pipe))
+        return true;
+    asker->busy = false;
+    if (asker->closed)
+        free_asker(asker);
+    return false;
+}
+
+/* ---- answers ---- */
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct asker *asker = write->data;
+
+    asker->busy = false;
+    if (status < 0)
+        end(asker);
+    else
+        go_on(asker);
+}
+
+/* Sends what was written, which ends it; the next question is read when it has gone. */
+static void answer(struct asker *asker, struct gb_writer *writer)
+{
+    size_t length;
+
+    gb_write_char(writer, '\n');
+    free(asker->answer);
+    asker->answer = gb_writer_take(writer, &length);
+    gb_writer_end(writer);
+    uv_buf_t buffer = uv_buf_init(asker->answer, (unsigned)length);
+    asker->write.data = asker;
+    if (!asker->answer ||
+        uv_write(&asker->write, (uv_stream_t *)&asker->pipe, &buffer, 1, on_written) < 0) {
+        asker->busy = false;
+        end(asker);
+    }
+}
+
+static void answer_error(struct asker *asker, int status, const char *message)
+{
+    struct gb_writer writer;
+    char sentence[sizeof(((struct gb_error *)NULL)->message)];
+
+    snprintf(sentence, sizeof(sentence), "%s", message);
+    gb_local_make_utf8(sentence);
+    gb_writer_init(&writer, 0);
+    gb_write_format(&writer, "{\"error\":{\"kind\":\"%s\",\"message\":", gb_error_kind(status));
+    gb_write_cstring(&writer, sentence);
+    GB_WRITE_LITERAL(&writer, "}}");
+    answer(asker, &writer);
+}
+
+/* ---- where ---- */
+
+static void write_place(struct gb_writer *writer, const struct gb_place *place)
+{
+    GB_WRITE_LITERAL(writer, "{\"node\":");
+    gb_write_cstring(writer, place->node);
+    if (place->port) {
+        GB_WRITE_LITERAL(writer, ",\"host\":");
+        gb_write_cstring(writer, place->host);
+        gb_write_format(writer, ",\"port\":%u", place->port);
+    }
+    GB_WRITE_LITERAL(writer, ",\"origin\":");
+    gb_write_cstring(writer, place->origin);
+    gb_write_format(writer, ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"since\":%" PRIu64 "}",
+                    place->version, place->bytes, place->since_ms);
+}
+
+static void write_own(struct gb_writer *writer, const struct asker *asker)
+{
+    const struct gb_query_options *options = &asker->query->options;
+    const struct gb_described *described = &asker->described;
+    const struct gb_copy *copy = gb_copies_find(options->copies, asker->name);
+    struct gb_place place = {.version = described->version,
+                             .bytes = described->bytes,
+                             .since_ms = described->created_ms};
+
+    snprintf(place.node, sizeof(place.node), "%s", options->node);
+    snprintf(place.origin, sizeof(place.origin), "%s",
+             copy && copy->version == described->version ? copy->origin : options->node);
+    write_place(writer, &place);
+}
+
+static void on_found(void *user, int status, const struct gb_place *places, size_t count,
+                     const struct gb_error *error)
+{
+    struct asker *asker = user;
+    bool here = asker->described.version != 0;
+    struct gb_error why;
+    struct gb_writer writer;
+
+    if (!is_awaited(asker))
+        return;
+    if (status < 0 && !here) {
+        answer_error(asker, status, error->message);
+        return;
+    }
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"node\":");
+    gb_write_cstring(&writer, asker->query->options.node);
+    GB_WRITE_LITERAL(&writer, ",\"places\":[");
+    if (here)
+        write_own(&writer, asker);
+    for (size_t i = 0; i < count; i++) {
+        if (here || i)
+            gb_write_char(&writer, ',');
+        write_place(&writer, &places[i]);
+    }
+    gb_write_char(&writer, ']');
+    if (status < 0 && status != GPUBUF_E_NOT_FOUND) {
+        why = *error;
+        gb_local_make_utf8(why.message);
+        GB_WRITE_LITERAL(&writer, ",\"why\":");
+        gb_write_cstring(&writer, why.message);
+    }
+    gb_write_char(&writer, '}');
+    answer(asker, &writer);
+}
+
+static void on_stat(struct gpubuf_client *client, int status, const char *result, size_t length,
+                    void *arg)
+{
+    struct asker *asker = arg;
+    struct gb_error error;
+
+    (void)client;
+    if (!is_awaited(asker))
+        return;
+    struct gb_directory *directory = asker->query->options.directory;
+    if (status < 0 ||
+        gb_described_answer(result, length, &asker->pool, &asker->described, &error) < 0 ||
+        !gb_described_shared(&asker->described, asker->query->options.copies))
+        asker->described.version = 0;
+    if (!directory->methods->find(directory, asker->name, on_found, asker))
+        answer_error(asker, GPUBUF_E_NO_MEMORY, "the peer's memory is out");
+}
+
+/* First whether this machine has it, then which others have. */
+static void where(struct asker *asker, const struct question *question)
+{
+    struct gb_writer writer;
+
+    if (!question->name.text) {
+        answer_error(asker, GPUBUF_E_INVALID, "name is missing");
+        return;
+    }
+    asker->described = (struct gb_described){0};
+    free(asker->name);
+    asker->name = strdup(question->name.text);
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"name\":");
+    gb_write_string(&writer, question->name.text, question->name.length);
+    gb_write_char(&writer, '}');
+    char *params = gb_writer_take(&writer, NULL);
+    gb_writer_end(&writer);
+    int r = asker->name && params ? gpubuf_call_async(asker->query->options.client, "stat", params,
+                                                      on_stat, asker, NULL)
+                                  : GPUBUF_E_NO_MEMORY;
+    free(params);
+    if (r < 0)
+        answer_error(asker, r, gpubuf_strerror(r));
+}
+
+/* ---- list, metrics ---- */
+
+static void list(struct asker *asker, const struct question *question)
+{
+    struct gb_directory *directory = asker->query->options.directory;
+    struct gb_listed listed[PAGE];
+    struct gb_writer writer;
+    struct gb_error error;
+
+    if (!directory->methods->list) {
+        answer_error(asker, GPUBUF_E_UNSUPPORTED,
+                     "without etcd no machine knows all names; gpubufctl where NAME asks for one");
+        return;
+    }
+    int count =
+        directory->methods->list(directory, question->prefix.text ? question->prefix.text : "",
+                                 question->after.text, listed, PAGE, &error);
+    if (count < 0) {
+        answer_error(asker, count, error.message);
+        return;
+    }
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"node\":");
+    gb_write_cstring(&writer, asker->query->options.node);
+    GB_WRITE_LITERAL(&writer, ",\"names\":[");
+    for (int i = 0; i < count; i++) {
+        gb_write_text(&writer, i ? ",{\"name\":" : "{\"name\":");
+        gb_write_cstring(&writer, listed[i].name);
+        GB_WRITE_LITERAL(&writer, ",\"node\":");
+        gb_write_cstring(&writer, listed[i].node);
+        gb_write_format(&writer,
+                        ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"since\":%" PRIu64
+                        ",\"copies\":%zu}",
+                        listed[i].version, listed[i].bytes, listed[i].since_ms, listed[i].copies);
+    }
+    gb_write_char(&writer, ']');
+    if (count == PAGE) {
+        GB_WRITE_LITERAL(&writer, ",\"after\":");
+        gb_write_cstring(&writer, listed[count - 1].name);
+    }
+    gb_write_char(&writer, '}');
+    answer(asker, &writer);
+}
+
+static void metrics(struct asker *asker)
+{
+    const struct gb_query_options *options = &asker->query->options;
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"families\":[");
+    options->metrics(&writer, options->user);
+    GB_WRITE_LITERAL(&writer, "]}");
+    answer(asker, &writer);
+}
+
+/* ---- questions ---- */
+
+static void ask(struct asker *asker, const char *text, size_t length)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct question, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
+        GB_FIELD(struct question, name, GB_FIELD_STRING, 0, 1, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct question, prefix, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct question, after, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+    };
+    struct gb_path path = {.key = "question"};
+    struct question question = {0};
+    struct gb_json value;
+    struct gb_error error;
+
+    gb_pool_reset(&asker->pool);
+    int r = gb_json_check(text, length, &asker->pool, &value, &error);
+    if (r == 0)
+        r = gb_json_read(value, fields, 4, GB_UNKNOWN_IGNORE, &path, &asker->pool, &question, NULL,
+                         &error);
+    asker->busy = true;
+    if (r < 0)
+        answer_error(asker, r, error.message);
+    else if (strcmp(question.method.text, "where") == 0)
+        where(asker, &question);
+    else if (strcmp(question.method.text, "list") == 0)
+        list(asker, &question);
+    else if (strcmp(question.method.text, "metrics") == 0)
+        metrics(asker);
+    else
+        answer_error(asker, GPUBUF_E_METHOD, "there is no such question");
+}
+
+static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *buffer)
+{
+    struct asker *asker = handle->data;
+
+    (void)wanted;
+    *buffer = uv_buf_init(asker->line + asker->length, (unsigned)(LINE_BYTES - asker->length));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
+{
+    struct asker *asker = stream->data;
+
+    (void)buffer;
+    if (got < 0) {
+        end(asker);
+        return;
+    }
+    asker->length += (size_t)got;
+    go_on(asker);
+}
+
+/* Answers the next line, or reads on. */
+static void go_on(struct asker *asker)
+{
+    char *newline = memchr(asker->line, '\n', asker->length), line[LINE_BYTES];
+
+    (void)uv_read_stop((uv_stream_t *)&asker->pipe);
+    if (!newline && asker->length == LINE_BYTES) {
+        end(asker); /* no question is as long as that */
+    } else if (!newline) {
+        (void)uv_read_start((uv_stream_t *)&asker->pipe, on_room, on_read);
+    } else {
+        size_t length = (size_t)(newline - asker->line);
+        memcpy(line, asker->line, length);
+        asker->length -= length + 1;
+        memmove(asker->line, newline + 1, asker->length);
+        ask(asker, line, length);
+    }
+}
+
+/* ---- connections ---- */
+
+/* One too many takes the place of the oldest. */
+static void make_place(struct gb_query *query)
+{
+    struct asker *oldest = query->askers;
+    unsigned count = 0;
+
+    for (struct asker *asker = query->askers; asker; asker = asker->next, count++)
+        oldest = asker;
+    if (count >= ASKERS_MOST)
+        end(oldest);
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct gb_query *query = stream->data;
+    struct asker *asker = status < 0 ? NULL : calloc(1, sizeof(*asker));
+
+    if (!asker)
+        return;
+    make_place(query);
+    asker->query = query;
+    (void)uv_pipe_init(query->options.loop, &asker->pipe, 0); /* cannot fail */
+    asker->pipe.data = asker;
+    asker->next = query->askers;
+    query->askers = asker;
+    if (uv_accept(stream, (uv_stream_t *)&asker->pipe) < 0)
+        end(asker);
+    else
+        go_on(asker);
+}
+
+/* ---- listening ---- */
+
+/* A socket that a peer left which was killed. */
+static void remove_stale(const struct sockaddr_un *address)
+{
+    struct stat found;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && lstat(address->sun_path, &found) == 0 && S_ISSOCK(found.st_mode) &&
+        connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
+        errno == ECONNREFUSED)
+        (void)unlink(address->sun_path);
+    if (fd >= 0)
+        close(fd);
+}
+
+static int bind_socket(const char *path, int *out, struct gb_error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    if (path[0] != '/' || strlen(path) >= sizeof(address.sun_path))
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "--query %s: expected an absolute path of at most %zu bytes", path,
+                       sizeof(address.sun_path) - 1);
+    strcpy(address.sun_path, path);
+    remove_stale(&address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t mask = umask(0117); /* 0660 */
+    int r = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&address, sizeof(address));
+    umask(mask);
+    if (r < 0) {
+        r = gb_fail_errno(error, "cannot listen at --query %s", path);
+        if (fd >= 0)
+            close(fd);
+        return r;
+    }
+    *out = fd;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_query *query = handle->data;
+
+    free(query->path);
+    free(query);
+}
+
+int gb_query_new(struct gb_query **result, const struct gb_query_options *options,
+                 struct gb_error *error)
+{
+    struct gb_query *query = calloc(1, sizeof(*query));
+    int fd = -1;
+
+    if (!query || !(query->path = strdup(options->path))) {
+        free(query);
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    query->options = *options;
+    int r = bind_socket(options->path, &fd, error);
+    if (r < 0) {
+        free(query->path);
+        free(query);
+        return r;
+    }
+    (void)uv_pipe_init(options->loop, &query->pipe, 0); /* cannot fail */
+    query->pipe.data = query;
+    r = uv_pipe_open(&query->pipe, fd);
+    if (r < 0)
+        close(fd);
+    else
+        r = uv_listen((uv_stream_t *)&query->pipe, BACKLOG, on_connection);
+    if (r < 0) {
+        (void)gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at --query %s: %s", options->path,
+                      uv_strerror(r));
+        gb_query_close(query);
+        return error->code;
+    }
+    *result = query;
+    return 0;
+}
+
+void gb_query_close(struct gb_query *query)
+{
+    if (!query)
+        return;
+    while (query->askers)
+        end(query->askers);
+    (void)unlink(query->path);
+    uv_close((uv_handle_t *)&query->pipe, on_closed);
+}

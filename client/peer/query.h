@@ -1,0 +1,48 @@
+/*
+ * A unix socket at which programs of this machine ask the peer: gpubufctl and the gateway. A line
+ * of JSON each way, one question after the other:
+ *
+ *     → {"method":"where","name"}             ← {"node","places":[{"node","host"?,"port"?,"origin",
+ *                                                "version","bytes","since"}],"why"?}
+ *     → {"method":"list","prefix"?,"after"?}  ← {"node","names":[{"name","node","version","bytes",
+ *                                                "since","copies"}],"after"?}
+ *     → {"method":"metrics"}                  ← {"families":[…]}, as the daemon's method has them
+ *     or ← {"error":{"kind","message"}}
+ *
+ * `since` is Unix time in milliseconds, 0 where it is not known; "why" says that other machines
+ * could not be asked; "after" is for the next page. What is in the directory others, or the peer's
+ * group, may read; the socket has mode 0660 and that group. So nobody is told of a name that he
+ * may not open.
+ *
+ * On the loop's thread.
+ */
+#ifndef GB_QUERY_H
+#define GB_QUERY_H
+
+#include <uv.h>
+
+#include "client/peer/copies.h"
+#include "client/peer/figures.h"
+#include "proto/json.h"
+
+struct gb_query;
+
+struct gb_query_options {
+    uv_loop_t *loop;
+    struct gpubuf_client *client;
+    struct gb_directory *directory;
+    const struct gb_copies *copies;
+    const char *node, *path;
+    /* Writes the families of `metrics`. */
+    void (*metrics)(struct gb_writer *writer, void *user);
+    void *user;
+};
+
+/* A socket at that path that nobody listens at is replaced. */
+int gb_query_new(struct gb_query **query, const struct gb_query_options *options,
+                 struct gb_error *error);
+/* Before the directory and the client are closed, which end the questions under way. NULL is
+   fine. */
+void gb_query_close(struct gb_query *query);
+
+#endif

@@ -1,0 +1,270 @@
+"""What gpubufd-peer tells the programs of its machine (--query): gpubufctl where, ls --cluster, and its metrics
+through the gateway."""
+
+import json
+import os
+import re
+import socket
+
+import pytest
+
+import etcds
+from cluster import Authority, Cluster
+from ctl import FAILED, USAGE, Ctl
+from device import ROOT
+from http_client import get
+from peer import DEADLINE, wait_until
+from test_metrics import parse
+from test_peer_cluster import ByEtcd, Etcd, fetched
+
+SHARED = {"scope": "cluster", "mode": "0644"}
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority-query"))
+
+
+@pytest.fixture
+def listed(daemon_factory, authority):
+    """Two machines that know each other by a list."""
+    one = Cluster(daemon_factory, authority)
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def cluster(daemon_factory, authority):
+    """Machines that know each other by etcd."""
+    if not etcds.ETCD:
+        pytest.skip("needs etcd")
+    etcd = Etcd()
+    one = ByEtcd(daemon_factory, authority, etcd)
+    yield one
+    one.stop()
+    etcd.close()
+
+
+def path_of(machine):
+    return os.path.join(machine.daemon.directory, "peer.sock")
+
+
+def start(cluster, *nodes):
+    """Machines that answer questions."""
+    machines = cluster.start(*nodes)
+    for machine in machines:
+        machine.peer.stop()
+        if isinstance(cluster, ByEtcd):
+            cluster.run(machine, options=["--query", path_of(machine)])
+        else:
+            os.unlink(machine.peer.stderr_path)
+            cluster.run(machine, options=["--query", path_of(machine)])
+    return machines
+
+
+class Asker:
+    """A connection to a peer's socket."""
+
+    def __init__(self, machine):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(DEADLINE)
+        self.socket.connect(path_of(machine))
+        self.file = self.socket.makefile("rb")
+
+    def line(self, text):
+        self.socket.sendall(text + b"\n")
+        return json.loads(self.file.readline())
+
+    def ask(self, method, **params):
+        return self.line(json.dumps({"method": method, **params}).encode())
+
+    def refused(self, text):
+        error = self.line(text)["error"]
+        assert error["message"]
+        return error["kind"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.file.close()
+        self.socket.close()
+
+
+def ctl(machine, tmp_path):
+    one = Ctl(machine.daemon.path, str(tmp_path))
+    one.env["GPUBUFD_PEER_SOCKET"] = path_of(machine)
+    return one
+
+
+def places(machine, name):
+    with Asker(machine) as asker:
+        answer = asker.ask("where", name=name)
+    return {place["node"]: (place["origin"], place["version"], place["bytes"]) for place in answer.get("places", [])}
+
+
+@pytest.mark.parametrize("known_by", ["listed", "cluster"])
+def test_where_a_name_is(known_by, request, tmp_path):
+    a, b = start(request.getfixturevalue(known_by), "a", "b")
+    with a.connect() as here, b.connect() as there:
+        version = here.put("x", b"12345", **SHARED)
+        here.put("own", b"1", mode="0644")
+        wait_until(lambda: places(b, "x") == {"a": ("a", version, 5)})
+        assert fetched(there, "x") == b"12345"
+        copy = there.call("stat", name="x")["object"]["version"]
+        expected = {"a": ("a", version, 5), "b": ("a", copy, 5)}
+        wait_until(lambda: places(a, "x") == expected and places(b, "x") == expected)
+        assert places(a, "own") == {}
+        shown = ctl(b, tmp_path)
+        assert json.loads(shown.raw("where", "x", "--json").stdout)["node"] == "b"
+        rows = [line.split() for line in shown.raw("where", "x").stdout.decode().splitlines()]
+        assert sorted(row[:2] for row in rows[1:]) == [["a", "owner"], ["b", "copy"]]
+        assert any(f"127.0.0.1:{a.lane.port}" in row for row in rows)
+        done = shown.raw("where", "absent")
+        assert done.returncode == FAILED and b"has" in done.stderr
+
+
+def test_since_when(cluster):
+    a, b = start(cluster, "a", "b")
+    with a.connect() as here, b.connect() as there, Asker(b) as asker:
+        here.put("x", b"1", **SHARED)
+        fetched(there, "x")
+        wait_until(lambda: len(asker.ask("where", name="x")["places"]) == 2)
+        created = [peer.call("stat", name="x")["object"]["created_ms"] for peer in (here, there)]
+        since = [place["since"] for place in asker.ask("where", name="x")["places"]]
+        assert all(abs(told - min(created)) < 600_000 for told in since) and asker.ask("list")["names"][0]["since"]
+
+
+def test_all_names_of_the_cluster(cluster, tmp_path):
+    a, b = start(cluster, "a", "b")
+    names = [f"many/{i:03}" for i in range(300)]  # more than a page
+    with a.connect() as here, b.connect() as there:
+        for name in names:
+            here.put(name, b"1", **SHARED)
+        there.put("one", b"12", **SHARED)
+        shown = ctl(b, tmp_path)
+
+        def told(*words):
+            return json.loads(shown.raw("ls", "--cluster", "--json", *words).stdout)["names"]
+
+        wait_until(lambda: [one["name"] for one in told()] == [*names, "one"])
+        assert fetched(there, "many/007") == b"1"
+        wait_until(lambda: told("many/007")[0]["copies"] == 1)
+        assert told("on")[0]["node"] == "b" and told("on")[0]["bytes"] == 2
+        assert [one["name"] for one in told("many/29")] == names[290:]
+        assert shown.raw("ls", "-c", "-1", "many/").stdout.decode().split() == names
+        assert shown.raw("ls", "-c").stdout.decode().splitlines()[-1].split()[:2] == ["one", "b"]
+        assert told("none") == []
+        assert shown.raw("ls", "--cluster", "--long").returncode == USAGE
+        with Asker(b) as asker:
+            assert [one["name"] for one in asker.ask("list", after="many/298")["names"]] == ["many/299", "one"]
+
+
+def test_without_etcd_nobody_knows_all_names(listed, tmp_path):
+    a, _ = start(listed, "a", "b")
+    done = ctl(a, tmp_path).raw("ls", "--cluster")
+    assert done.returncode == FAILED and b"without etcd" in done.stderr
+
+
+def test_a_machine_is_not_reached(listed, tmp_path):
+    a, b = start(listed, "a", "b")
+    with a.connect() as here:
+        here.put("x", b"1", **SHARED)
+        b.lane.cut()
+        done = ctl(a, tmp_path).raw("where", "x")
+        assert done.returncode == FAILED and b"owner" in done.stdout
+        assert f"b (127.0.0.1:{b.lane.port})".encode() in done.stderr
+
+
+def test_where_there_is_no_peer(listed, tmp_path):
+    a, b = start(listed, "a", "b")
+    shown = ctl(a, tmp_path)
+    a.peer.kill()
+    done = shown.raw("where", "x")
+    assert done.returncode == FAILED and path_of(a).encode() in done.stderr and b"--query" in done.stderr
+    assert os.path.exists(path_of(a))
+    os.unlink(a.peer.stderr_path)
+    listed.run(a, options=["--query", path_of(a)])  # takes the place of what was left
+    assert shown.raw("where", "x").returncode == FAILED and places(a, "x") == {}
+    a.peer.stop()
+    assert not os.path.exists(path_of(a))
+
+
+def test_questions_that_make_no_sense(listed):
+    a, _ = start(listed, "a", "b")
+    with Asker(a) as asker:
+        assert asker.refused(b"") == "parse" and asker.refused(b"[") == "parse"
+        assert asker.refused(b"[]") == asker.refused(b"{}") == "invalid"
+        assert asker.refused(b'{"method":"drop"}') == "method"
+        assert asker.refused(b'{"method":"where"}') == "invalid"
+        assert asker.refused(b'{"method":"where","name":"' + b"n" * 5000 + b'"}') == "invalid"
+        assert asker.refused(b'{"method":"where","name":"x"}') == "not_found"
+        asker.socket.sendall(b"{" * 9000)
+        with pytest.raises((json.JSONDecodeError, ConnectionError)):
+            asker.line(b"")  # it has hung up
+    with Asker(a) as asker:
+        asker.socket.sendall(b'{"method":"where","name":"x"}\n' * 200)  # at once
+        assert all(json.loads(asker.file.readline())["error"]["kind"] == "not_found" for _ in range(200))
+
+
+def test_who_asks_at_a_time(listed):
+    """A connection too many takes the place of the oldest."""
+    a, _ = start(listed, "a", "b")
+    askers = [Asker(a) for _ in range(33)]
+    assert askers[-1].refused(b"{}") == "invalid"
+    assert askers[0].file.readline() == b""
+    assert askers[1].refused(b"{}") == "invalid"
+    for asker in askers:
+        asker.__exit__()
+    leaver = Asker(a)
+    leaver.socket.sendall(b'{"method":"where","name":"x"}\n')
+    leaver.__exit__()  # before it is answered
+    with Asker(a) as asker:
+        assert asker.refused(b"{}") == "invalid"
+
+
+@pytest.mark.root
+def test_who_may_ask(listed):
+    a, _ = start(listed, "a", "b")
+    mode = os.stat(path_of(a)).st_mode & 0o777
+    assert mode == 0o660
+    with a.connect() as here:
+        here.put("secret", b"1", scope="cluster", mode="0600")  # for its owner alone
+        assert places(a, "secret") == {}
+
+
+# ---- metrics ----
+
+
+def scrape(port):
+    return parse(get(port, "/metrics").text)
+
+
+def test_the_metrics_of_the_peer(cluster, gateway, tmp_path):
+    a, b = start(cluster, "a", "b")
+    port = gateway(b.daemon, "--http", "127.0.0.1:0", "--peer-socket", path_of(b)).port
+    with a.connect() as here, b.connect() as there:
+        here.put("x", b"12345", **SHARED)
+        there.put("y", b"1", **SHARED)
+        assert fetched(there, "x") == b"12345"
+        there.error("timeout", "open", name="absent", wait_ms=300)
+
+        def value(name, *labels):
+            return scrape(port)[f"gpubufd_peer_{name}"][2].get((f"gpubufd_peer_{name}", labels))
+
+        wait_until(lambda: value("names_published") == 1)
+        assert [value(name) for name in ("up", "fetched_total", "fetched_bytes_total", "copies", "machines_read",
+                                         "directory_up", "joined_total", "names_shared", "names_refused")
+                ] == [1, 1, 5, 1, 1, 1, 1, 1, 0]
+        assert value("fetch_failures_total", ("kind", "not_found")) == 1
+        assert value("etcd_requests_total") > 3 and 0 < value("etcd_seconds_total") < 600
+        other = gateway(a.daemon, "--http", "127.0.0.1:0", "--peer-socket", path_of(a)).port
+        served = scrape(other)["gpubufd_peer_served_bytes_total"][2]
+        assert list(served.values()) == [5]
+        told = {name: (kind, text) for name, (kind, text, _) in scrape(port).items()
+                if name.startswith("gpubufd_peer_")}
+        rows = re.findall(r"^\| `(gpubufd_peer_\w+)` \| (\w+) \| .*? \| (.*) \|$",
+                          (ROOT / "docs" / "METRICS.md").read_text(), re.M)
+        assert [(name, *told[name]) for name in told] == rows
+        b.peer.kill()
+        assert value("up") == 0 and "gpubufd_peer_copies" not in scrape(port)
