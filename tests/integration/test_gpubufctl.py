@@ -405,7 +405,7 @@ def test_stats_trim_describe_call(ctl):
 # ---- the frame ---------------------------------------------------------------------------------
 
 COMMANDS = ("put", "get", "save", "load", "show", "ls", "stat", "rm", "pin", "unpin", "expire", "spill", "restore",
-            "alias", "mv", "cp", "why", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call",
+            "alias", "mv", "cp", "why", "where", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor", "call",
             "describe", "completion", "help", "version")
 
 

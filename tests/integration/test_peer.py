@@ -105,6 +105,7 @@ def test_all_kinds_and_slices_of_them(cluster, tmp_path):
         here.delete(here.names())
 
 
+# RELIABILITY.md: Other machines
 def test_what_a_copy_is_like(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -135,6 +136,7 @@ def test_sizes_around_a_chunk(cluster, size):
         assert fetched(there, "x") == data
 
 
+# RELIABILITY.md: Other machines
 def test_many_readers_cause_one_transfer(cluster):
     a, b = cluster.start("a", "b")
     data = os.urandom(8 * MIB)
@@ -181,6 +183,7 @@ def test_from_the_machine_that_has_a_copy(cluster):
 
 @pytest.mark.root
 @pytest.mark.parametrize("params", [{"mode": "0600"}, {"mode": "0640"}, {"scope": "local"}])
+# RELIABILITY.md: Other machines
 def test_what_is_not_for_other_machines(cluster, params):
     a, b = cluster.start("a", "b")
     with a.daemon.connect_as(1001, 1001) as here: # whose group is not the peer's
@@ -196,6 +199,7 @@ def test_nobody_has_it(cluster):
         assert refused(there, "x", "not_found").endswith("no machine has it")
 
 
+# RELIABILITY.md: Other machines
 def test_a_machine_that_may_have_it_is_not_reached(cluster):
     a, b, c = cluster.start("a", "b", "c")
     with a.connect() as here, c.connect() as there:
@@ -238,6 +242,7 @@ def test_two_machines_have_different_ones(cluster):
 
 
 @pytest.mark.parametrize("percent", [1, 50, 99])
+# RELIABILITY.md: Other machines
 def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a, b = cluster.start("a", "b")
     size = 32 * MIB
@@ -257,6 +262,7 @@ def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a.peer.process.wait()
 
 
+# RELIABILITY.md: Other machines
 def test_another_copy_takes_over(cluster):
     a, b, c = cluster.start("a", "b", "c")
     data = os.urandom(32 * MIB)
@@ -275,6 +281,7 @@ def test_another_copy_takes_over(cluster):
     a.peer.process.wait()
 
 
+# RELIABILITY.md: Other machines
 def test_a_machine_that_stands_still(cluster):
     a, b = cluster.start("a", "b", options=["--patience-ms=500"])
     with a.connect() as here, b.connect() as there:
@@ -303,6 +310,7 @@ def test_a_machine_that_comes_back(cluster):
         wait_until(is_there)
 
 
+# RELIABILITY.md: Other machines
 def test_a_bit_that_is_another(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -479,6 +487,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
+# RELIABILITY.md: Other machines
 def test_nothing_is_believed(lying, lie):
     """Each wait ends with a sentence, nothing is made, and the peer serves on."""
     b, liar = lying
@@ -501,6 +510,7 @@ def test_the_truth_is_believed(lying):
 ZEROS, NINE_ZEROS = 0x918780B90550BF34, "e2ea7fbe8b7d006d"  # XXH3 of 1 MiB of zeros, and of nine such
 
 
+# RELIABILITY.md: Other machines
 def test_the_origin_is_asked_for_the_sum(cluster, authority):
     """A machine with a copy, which the peer knows first, could tell one that fits whatever it sent."""
     origin, holder = Liar(authority), Liar(authority, "c")
@@ -678,6 +688,7 @@ def test_a_stranger_is_told_to_wait(stranger):
 
 
 @pytest.mark.host_only("about links, not about memory")
+# RELIABILITY.md: Other machines
 def test_a_stranger_without_a_certificate(stranger):
     b, _ = stranger
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -692,6 +703,7 @@ def test_a_stranger_without_a_certificate(stranger):
 
 
 @pytest.mark.host_only("about links, not about memory")
+# RELIABILITY.md: Other machines
 def test_a_machine_that_is_not_known(stranger, authority):
     b, _ = stranger
     one = Stranger(authority, b.peer.port, "unknown")
@@ -709,6 +721,7 @@ def test_a_machine_that_is_not_known(stranger, authority):
     ("foreign", "unable to get local issuer certificate"),
     ("name", "its certificate is that of z"),
 ])
+# RELIABILITY.md: Other machines
 def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
     """Of the machine that has the name: neither is it believed, nor may it read here."""
     wrong = {

@@ -96,6 +96,7 @@ def is_here(peer, name):
     return True
 
 
+# RELIABILITY.md: Other machines
 def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -109,6 +110,7 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
     there.error("timeout", "open", name="cols/x", wait_ms=300)
 
 
+# RELIABILITY.md: Other machines
 def test_a_newer_version_takes_the_place_of_a_copy(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -129,6 +131,7 @@ def test_a_name_that_nobody_has_is_waited_for(cluster):
     assert there.reply(at_home)["object"]["bytes"] == 2
 
 
+# RELIABILITY.md: Other machines
 def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(cluster, proxy):
     a, b = cluster.add("a"), cluster.add("b", lease=3, url=proxy.url)
     here, there = a.connect(), b.connect()
@@ -160,6 +163,7 @@ def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, p
     assert there.reply(waiting)["object"]["bytes"] == len(b"second")
 
 
+# RELIABILITY.md: Other machines
 def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, proxy):
     a, b, c = cluster.add("a"), cluster.add("b", url=proxy.url), cluster.add("c")
     here, there, elsewhere = a.connect(), b.connect(), c.connect()
@@ -185,6 +189,7 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, pr
     assert there.reply(waiting)["object"]["bytes"] == len(b"made anew")
 
 
+# RELIABILITY.md: Other machines
 def test_of_two_machines_one_has_the_name(cluster):
     a, b, c = cluster.start("a", "b", "c")
     a.connect().put("x", b"of a", **SHARED)
@@ -195,6 +200,7 @@ def test_of_two_machines_one_has_the_name(cluster):
     assert fetched(c.connect(), "x") == b"of a"
 
 
+# RELIABILITY.md: Other machines
 def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
     a, b = cluster.add("a", lease=3), cluster.add("b", lease=60)
     here, there = a.connect(), b.connect()
@@ -209,6 +215,7 @@ def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
     assert fetched(there, "y") == b"never fetched"
 
 
+# RELIABILITY.md: Other machines
 def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -236,6 +243,7 @@ def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
     wait_until(lambda: not [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
 
 
+# RELIABILITY.md: Other machines
 def test_without_etcd_local_work_and_copies_go_on(cluster):
     a, b = cluster.add("a", lease=60), cluster.add("b", lease=3)
     here, there = a.connect(), b.connect()

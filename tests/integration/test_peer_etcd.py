@@ -52,6 +52,7 @@ def wait_until(condition):
 # ---- what it is for ----
 
 
+# RELIABILITY.md: Other machines
 def test_a_published_name_is_found_by_others(run, etcd):
     a = run(Node, "a", etcd.url, port=7001).joined()
     b = run(Node, "b", etcd.url, port=7002).joined()
@@ -98,6 +99,7 @@ def publish_waves(nodes, names, wave=40):
     return told
 
 
+# RELIABILITY.md: Other machines
 def test_1000_races_have_one_winner_each(run, etcd):
     nodes = [run(Node, f"n{i}", etcd.url).joined() for i in range(4)]
     winners = {}
@@ -127,6 +129,7 @@ def test_copies_are_places_too_until_their_node_ends(run, etcd):
     wait_until(lambda: [one["node"] for one in c.find("x@1/y")["places"]] == ["a"])
 
 
+# RELIABILITY.md: Other machines
 def test_a_node_that_ends_takes_its_names_along_at_once(run, etcd):
     a = run(Node, "a", etcd.url, ttl=600).joined()
     b = run(Node, "b", etcd.url).joined()
@@ -137,6 +140,7 @@ def test_a_node_that_ends_takes_its_names_along_at_once(run, etcd):
     assert b.list() == []
 
 
+# RELIABILITY.md: Other machines
 def test_a_node_that_is_killed_takes_its_names_along_with_its_lease(run, etcd):
     a = run(Node, "a", etcd.url, ttl=3).joined()
     b = run(Node, "b", etcd.url).joined()
@@ -160,6 +164,7 @@ def test_a_node_name_is_one_machines(run, etcd):
     assert second.publish("x")["status"] == 0
 
 
+# RELIABILITY.md: Other machines
 def test_a_node_is_known_to_have_ended_before_its_names_are(run):
     """Their end comes in several messages, in the order of keys; copies of a node that has ended stay."""
     etcd = run(Etcd, "--max-request-bytes", "4096")  # of which a message has at most these, and 512 KiB
@@ -189,6 +194,7 @@ def test_a_node_ends_soon_where_etcd_is_dead(run, etcd):
 # ---- etcd goes ----
 
 
+# RELIABILITY.md: Other machines
 def test_without_etcd_nothing_is_found_or_published_and_it_says_why(run):
     node = run(Node, "a", "http://127.0.0.1:1", ttl=2)
     node.wait(event="state")
@@ -263,6 +269,7 @@ def test_a_publish_whose_answer_is_lost_is_known_for_its_own(run, etcd):
     assert len([one for one in b.told if one["event"] == "changed"]) == 1  # written once
 
 
+# RELIABILITY.md: Other machines
 def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", proxy.url).joined()
@@ -277,6 +284,7 @@ def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
 # ---- a network that is parted ----
 
 
+# RELIABILITY.md: Other machines
 def test_no_old_name_comes_back_after_a_partition(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", proxy.url, ttl=5).joined()
@@ -309,6 +317,7 @@ def test_no_old_name_comes_back_after_a_partition(run, etcd):
     assert a.publish("y")["revision"] > old["y"]  # under the new epoch
 
 
+# RELIABILITY.md: Other machines
 def test_changes_that_etcd_has_compacted_are_listed_anew(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", etcd.url, ttl=120).joined()

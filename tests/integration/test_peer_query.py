@@ -190,6 +190,7 @@ def test_where_there_is_no_peer(listed, tmp_path):
     assert not os.path.exists(path_of(a))
 
 
+# RELIABILITY.md: Other machines
 def test_questions_that_make_no_sense(listed):
     a, _ = start(listed, "a", "b")
     with Asker(a) as asker:
@@ -207,6 +208,7 @@ def test_questions_that_make_no_sense(listed):
         assert all(json.loads(asker.file.readline())["error"]["kind"] == "not_found" for _ in range(200))
 
 
+# RELIABILITY.md: Other machines
 def test_who_asks_at_a_time(listed):
     """A connection too many takes the place of the oldest."""
     a, _ = start(listed, "a", "b")

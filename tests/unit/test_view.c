@@ -1,0 +1,222 @@
+/* What a peer knows of the others' keys (client/peer/view.h), by events made by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/peer/view.c"
+
+static struct gb_entry *take_raw(struct gb_view *view, const char *key, const char *value,
+                                 uint64_t revision, uint64_t lease)
+{
+    struct gb_view_key one = {.key = key,
+                              .value = value,
+                              .value_length = value ? strlen(value) : 0,
+                              .revision = revision,
+                              .lease = lease};
+    struct gb_entry *changed;
+
+    assert_int_equal(gb_view_take(view, &one, &changed), 0);
+    return changed;
+}
+
+/* Whether the name's revision is another now. */
+static bool take(struct gb_view *view, const char *key, const char *value, uint64_t revision)
+{
+    struct gb_entry *changed = take_raw(view, key, value, revision, 1);
+
+    if (changed)
+        gb_view_tidy(view, changed);
+    return changed != NULL;
+}
+
+static uint64_t revision_of(struct gb_view *view, const char *name)
+{
+    const struct gb_entry *entry = gb_view_entry(view, name, false);
+
+    return entry ? entry->revision : 0;
+}
+
+#define OF_A "{\"node\":\"a\",\"version\":3,\"bytes\":10,\"serial\":1,\"since\":99}"
+#define AT_A "{\"host\":\"h\",\"port\":7}"
+
+static void test_a_name_comes_is_replaced_and_goes(void **state)
+{
+    struct gb_view view = {0};
+
+    (void)state;
+    assert_true(take(&view, "names/x", OF_A, 5));
+    assert_false(take(&view, "names/x", OF_A, 5)); /* told twice */
+    assert_true(take(&view, "names/x", OF_A, 8));
+    assert_false(take(&view, "names/x", OF_A, 6)); /* an older story */
+    assert_false(take(&view, "names/x", NULL, 7));
+    assert_int_equal(revision_of(&view, "x"), 8);
+    assert_true(take(&view, "names/x", NULL, 9));
+    assert_false(take(&view, "names/x", NULL, 9));
+    assert_int_equal(view.name_count, 0);
+    assert_null(view.nodes);
+    gb_view_end(&view);
+}
+
+static void test_places_are_of_the_revision_and_of_nodes_that_are_there(void **state)
+{
+    struct gb_view view = {0};
+    struct gb_place places[4];
+
+    (void)state;
+    take(&view, "names/x@1/y", OF_A, 5);
+    const struct gb_entry *entry = gb_view_entry(&view, "x@1/y", false);
+    assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 0); /* a has no address */
+    take(&view, "nodes/a", AT_A, 4);
+    take(&view, "nodes/b", "{\"host\":\"i\",\"port\":8}", 6);
+    take(&view, "copies/x@1/y@5/b", "{\"version\":9,\"since\":100}", 7);
+    take(&view, "copies/x@1/y@4/c", "{\"version\":8}", 7); /* of a former revision */
+    assert_int_equal(gb_view_copies(entry), 1);
+    assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 2);
+    assert_string_equal(places[0].node, "a");
+    assert_int_equal(places[0].since_ms, 99);
+    assert_string_equal(places[1].node, "b");
+    assert_string_equal(places[1].origin, "a");
+    assert_int_equal(places[1].version, 9);
+    assert_int_equal(places[1].since_ms, 100);
+    assert_int_equal(gb_view_places(entry, "me", 1, places, 1), 1);
+    assert_string_equal(places[0].node, "b"); /* another begins elsewhere */
+    assert_int_equal(gb_view_places(entry, "b", 0, places, 4), 1);
+    take(&view, "nodes/b", NULL, 8);
+    assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 1);
+    gb_view_end(&view);
+}
+
+static void test_what_cannot_be_read_is_absent(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{\"node\":1}",
+        "{\"version\":1}",
+        "{\"node\":\"a\",\"version\":-1}",
+        "{\"node\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+    };
+    struct gb_view view = {0};
+
+    (void)state;
+    take(&view, "names/x", OF_A, 1);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_true(take(&view, "names/x", bad[i], 2 + 2 * i));
+        assert_int_equal(view.name_count, 0);
+        assert_true(take(&view, "names/x", OF_A, 3 + 2 * i));
+    }
+    assert_false(take(&view, "names/", OF_A, 50));
+    assert_false(take(&view, "others/x", OF_A, 50));
+    assert_false(take(&view, "copies/x/a", "{}", 50));
+    assert_false(take(&view, "copies/x", "{}", 50));
+    take(&view, "nodes/q", "{\"host\":\"h\",\"port\":70000}", 50);
+    assert_null(gb_view_node(&view, "q"));
+    assert_int_equal(view.name_count, 1);
+    gb_view_end(&view);
+}
+
+struct lost {
+    struct gb_view *view;
+    char names[64];
+    bool known; /* node a was, at the first */
+};
+
+static void note(void *user, struct gb_entry *entry)
+{
+    struct lost *lost = user;
+
+    lost->known |= gb_view_node(lost->view, "a") != NULL;
+    strcat(lost->names, entry->name);
+}
+
+static void test_a_listing_forgets_what_it_does_not_tell(void **state)
+{
+    struct gb_view view = {0};
+    struct lost lost = {.view = &view};
+
+    (void)state;
+    take(&view, "nodes/a", AT_A, 1);
+    take(&view, "names/x", OF_A, 9);
+    take(&view, "names/y", OF_A, 3);
+    take(&view, "names/z", OF_A, 4);
+    take(&view, "copies/y@3/b", "{\"version\":1}", 5);
+    gb_view_list(&view);
+    assert_true(take(&view, "names/x", OF_A, 2)); /* etcd was restored: an older one counts */
+    assert_false(take(&view, "names/y", OF_A, 3));
+    gb_view_listed(&view, note, &lost);
+    assert_string_equal(lost.names, "z");
+    assert_false(lost.known); /* its node is forgotten before */
+    assert_int_equal(revision_of(&view, "x"), 2);
+    assert_int_equal(gb_view_copies(gb_view_entry(&view, "y", false)), 0);
+    gb_view_end(&view);
+}
+
+/* A name that is lost while more is to come stays until it is taken out, and may come again. */
+static void test_names_that_are_lost(void **state)
+{
+    struct gb_view view = {0};
+    struct gb_entry *entry;
+    int count = 0;
+
+    (void)state;
+    take(&view, "names/x", OF_A, 1);
+    take(&view, "names/y", OF_A, 2);
+    for (uint64_t revision = 3; revision <= 5; revision += 2) {
+        entry = take_raw(&view, "names/x", NULL, revision, 0);
+        gb_view_lose(&view, entry);
+        gb_view_tidy(&view, entry);
+        assert_true(take(&view, "names/x", OF_A, revision + 1));
+    }
+    entry = take_raw(&view, "names/y", NULL, 7, 0);
+    gb_view_lose(&view, entry);
+    gb_view_list(&view);
+    gb_view_listed(&view, note, &(struct lost){.view = &view}); /* nothing was told */
+    assert_int_equal(view.name_count, 2);
+    for (; (entry = gb_view_take_lost(&view)); count++)
+        gb_view_tidy(&view, entry);
+    assert_int_equal(count, 2);
+    assert_int_equal(view.name_count, 0);
+    gb_view_end(&view);
+}
+
+static void test_names_in_order(void **state)
+{
+    struct gb_view view = {0};
+    const char *after = "";
+    char key[32], before[32] = "";
+    int count = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 1000; i++) {
+        snprintf(key, sizeof(key), "names/%03u", i * 367 % 1000);
+        take(&view, key, OF_A, i + 1);
+    }
+    for (struct gb_entry *entry; (entry = gb_view_next(&view, after, false)); count++) {
+        snprintf(key, sizeof(key), "%03d", count);
+        assert_string_equal(entry->name, key);
+        strcpy(before, entry->name);
+        after = before;
+    }
+    assert_int_equal(count, 1000);
+    assert_string_equal(gb_view_next(&view, "500", true)->name, "500");
+    assert_string_equal(gb_view_next(&view, "5005", true)->name, "501");
+    assert_null(gb_view_next(&view, "999", false));
+    gb_view_end(&view);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_name_comes_is_replaced_and_goes),
+        cmocka_unit_test(test_places_are_of_the_revision_and_of_nodes_that_are_there),
+        cmocka_unit_test(test_what_cannot_be_read_is_absent),
+        cmocka_unit_test(test_a_listing_forgets_what_it_does_not_tell),
+        cmocka_unit_test(test_names_that_are_lost),
+        cmocka_unit_test(test_names_in_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
