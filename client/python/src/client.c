@@ -507,7 +507,7 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {
     .name = "gpubufd._core.Client",
     .basicsize = sizeof(struct client),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .flags = TYPE_FLAGS,
     .slots = slots,
 };
 

@@ -46,6 +46,13 @@ static inline int add_to_module(PyObject *module, const char *name, PyObject *va
     return PyObject_SetAttrString(module, name, value);
 }
 
+/*
+ * The flags of each of our types. Python 3.9 asks types for a flag that later Pythons take for
+ * granted, and whose headers leave it out of Py_TPFLAGS_DEFAULT. Without it 3.9 destroys type.mro
+ * when a class whose metaclass is not type, such as Bundle, is derived from ours.
+ */
+#define TYPE_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VERSION_TAG | Py_TPFLAGS_BASETYPE)
+
 /* An expression that may wait, without the GIL. */
 #define WITHOUT_GIL(...)                                                                           \
     do {                                                                                           \

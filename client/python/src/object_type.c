@@ -471,7 +471,7 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {
     .name = "gpubufd._core.Object",
     .basicsize = sizeof(struct object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .flags = TYPE_FLAGS,
     .slots = slots,
 };
 

@@ -610,7 +610,7 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {
     .name = "gpubufd._core.View",
     .basicsize = sizeof(struct view),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .flags = TYPE_FLAGS,
     .slots = slots,
 };
 
