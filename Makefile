@@ -31,6 +31,13 @@ ifeq ($(filter-out default undefined,$(origin LD)),)
 LD := ld
 endif
 OBJCOPY ?= objcopy
+# For another machine: CROSS=aarch64-linux-gnu, the prefix of a cross compiler's programs.
+ifneq ($(CROSS),)
+override CC := $(CROSS)-gcc
+AR := $(CROSS)-ar
+LD := $(CROSS)-ld
+OBJCOPY := $(CROSS)-objcopy
+endif
 CLANG ?= clang
 CLANG_FORMAT ?= clang-format
 CLANG_TIDY ?= clang-tidy
@@ -81,6 +88,16 @@ endif
 # hidden visibility lets the linker turn the calls back into direct ones.
 # Where a test has the daemon die (daemon/base/failpoint.h): in builds that are tested only.
 FAILING := $(if $(SANITIZE)$(FAILPOINTS),-DGB_FAILPOINTS)
+
+# PUBLISHED=1: what is published ready-made runs with glibc 2.28 and later, where these two libraries
+# still were ones of their own.
+MANYLINUX := manylinux_2_28
+PUBLISHED_CFLAGS := -include $(CURDIR)/client/common/old_glibc.h
+PUBLISHED_LDFLAGS := -Wl,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,--as-needed,--strip-debug
+ifneq ($(PUBLISHED),)
+override CFLAGS += $(PUBLISHED_CFLAGS)
+override LDFLAGS += $(PUBLISHED_LDFLAGS)
+endif
 
 COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(FAILING) $(OPTIMIZE) -fPIC -fvisibility=hidden \
 	-pthread $(WARNINGS) $(HARDEN) $(SANITIZE_COMPILE) $(CPPFLAGS) $(CFLAGS)
@@ -368,13 +385,20 @@ $(B)/python/gpubufd/%: client/python/gpubufd/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
-# By the package's own setup.py, which needs nothing of what is built here.
-wheel: ## a wheel of the Python package, in build/wheel
-	@mkdir -p $(BUILD)/wheel
-	cd client/python && GPUBUF_PYTHON_BUILD=$(abspath $(BUILD))/python-package \
-		$(PYTHON) setup.py -q bdist_wheel --dist-dir $(abspath $(BUILD))/wheel \
-		--bdist-dir $(abspath $(BUILD))/python-package/wheel
-	@ls $(BUILD)/wheel
+# By the package's own setup.py, which needs nothing of what is built here. Of the headers only one
+# depends on the machine, and says the same for every 64-bit Linux as far as the stable ABI goes.
+ARCH := $(firstword $(subst -, ,$(MACHINE)))
+WHEEL_BUILD := $(BUILD)/published/wheel-$(ARCH)
+wheel: ## a wheel of the Python package, in build/wheel; CROSS=aarch64-linux-gnu: for such a machine
+	@rm -rf $(WHEEL_BUILD) $(BUILD)/wheel/*_$(ARCH).whl && mkdir -p $(WHEEL_BUILD)/include $(BUILD)/wheel
+	@ln -s /usr/include/$$(gcc -print-multiarch) $(WHEEL_BUILD)/include/$(MACHINE)
+	cd client/python && CC='$(CC)' LDSHARED='$(CC) -shared' \
+		CFLAGS='$(CFLAGS) $(PUBLISHED_CFLAGS) $(if $(CROSS),-I$(abspath $(WHEEL_BUILD)/include))' \
+		LDFLAGS='$(LDFLAGS) $(PUBLISHED_LDFLAGS)' _PYTHON_HOST_PLATFORM=linux-$(ARCH) \
+		GPUBUF_PYTHON_BUILD=$(abspath $(WHEEL_BUILD)) $(PYTHON) setup.py -q bdist_wheel \
+		--plat-name $(MANYLINUX)_$(ARCH) --dist-dir $(abspath $(BUILD))/wheel \
+		--bdist-dir $(abspath $(WHEEL_BUILD))/wheel
+	@scripts/check-manylinux $(BUILD)/wheel/*_$(ARCH).whl
 
 # Everything is in the one file: it is loaded where no libgpubuf is installed.
 $(NODE_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
@@ -431,14 +455,22 @@ node-modules:
 .PHONY: node-smoke
 node-smoke: node node-modules ## pack Node, its package and a check for a machine with a GPU: build/node-smoke.tar.xz
 	@GPUBUF_BUILD=$(abspath $(BUILD)) scripts/node-smoke pack $(BUILD)/node-smoke.tar.xz
-# PREBUILDS: directories of addons for other machines. REPOSITORY: where the source is published. npm installs it where there is an addon.
+# REPOSITORY: where the source is published. npm installs it where there is an addon.
 NODE_PACK = const fs = require("fs"), name = "package.json", package = JSON.parse(fs.readFileSync(name)); \
 	package.cpu = fs.readdirSync("prebuilds").map(platform => platform.split("-")[1]); \
 	if (process.env.REPOSITORY) package.repository = { type: "git", url: process.env.REPOSITORY }; \
 	fs.writeFileSync(name, JSON.stringify(package, null, 2))
-node-package: node ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler; PREBUILDS=DIR
-	@$(if $(PREBUILDS),cp -R $(addsuffix /.,$(PREBUILDS)) $(NODE_PACKAGE)/prebuilds)
-	@cd $(NODE_PACKAGE) && REPOSITORY='$(REPOSITORY)' $(NODE) -e '$(NODE_PACK)' && npm pack --silent --offline --pack-destination ..
+NODE_PUBLISHED := $(BUILD)/published/npm
+NODE_TARBALL := $(BUILD)/node/gpubufd-$(VERSION).tgz
+node-package: ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler; CROSS=aarch64-linux-gnu: for both machines
+	@rm -rf $(NODE_PUBLISHED) $(NODE_TARBALL) && mkdir -p $(NODE_PUBLISHED) $(BUILD)/node
+	@set -e; for cross in '' $(CROSS); do \
+		$(MAKE) PUBLISHED=1 CROSS=$$cross BUILD=$(BUILD)/published/node-$$cross node; \
+		cp -R $(BUILD)/published/node-$$cross/node/gpubufd/. $(NODE_PUBLISHED)/; \
+	done
+	@cd $(NODE_PUBLISHED) && rm -f .copied && REPOSITORY='$(REPOSITORY)' $(NODE) -e '$(NODE_PACK)' && \
+		npm pack --silent --offline --pack-destination $(abspath $(BUILD)/node)
+	@scripts/check-manylinux $(NODE_TARBALL)
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.

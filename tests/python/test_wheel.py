@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -14,8 +15,8 @@ from conftest import ROOT
 
 needs_tools = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("setuptools", "wheel", "ensurepip"))
-    or not shutil.which("gcc"),
-    reason="needs setuptools, wheel, venv and a compiler",
+    or not shutil.which("gcc") or not shutil.which("make"),
+    reason="needs setuptools, wheel, venv, make and a compiler",
 )
 
 PROGRAM = textwrap.dedent(
@@ -38,7 +39,7 @@ PROGRAM = textwrap.dedent(
 
 def plain_environment(**more):
     """Without sanitizers, and without what the tests set for themselves."""
-    gone = ("LD_PRELOAD", "PYTHONPATH", "ASAN_OPTIONS", "UBSAN_OPTIONS")
+    gone = ("LD_PRELOAD", "PYTHONPATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     return {**{k: v for k, v in os.environ.items() if k not in gone}, **more}
 
 
@@ -50,6 +51,14 @@ def run(*command, **options):
     return done.stdout
 
 
+def check(archive):
+    """What scripts/check-manylinux has against an archive."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "check-manylinux", archive], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == (1 if done.stderr else 0), done.stderr
+    return done.stderr
+
+
 def files_of(directory):
     return {path for path in directory.rglob("*") if "__pycache__" not in path.parts}
 
@@ -57,17 +66,16 @@ def files_of(directory):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     directory = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", directory, "--bdist-dir",
-        directory / "staging", cwd=ROOT / "client" / "python",
-        env=plain_environment(GPUBUF_PYTHON_BUILD=str(directory / "build")))
-    (made,) = directory.glob("*.whl")
+    run("make", "wheel", f"BUILD={directory}", f"PYTHON={sys.executable}", cwd=ROOT)
+    (made,) = (directory / "wheel").glob("*.whl")
     return made
 
 
 @needs_tools
 def test_what_is_in_it(wheel, tmp_path):
     version = re.search(r'#define GPUBUF_VERSION "(.*)"', (ROOT / "include" / "gpubuf.h").read_text())[1]
-    assert wheel.name.startswith(f"gpubufd-{version}-cp39-abi3-linux_")
+    machine = os.uname().machine
+    assert wheel.name == f"gpubufd-{version}-cp39-abi3-manylinux_2_28_{machine}.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if name.startswith("gpubufd/")}
         archive.extractall(tmp_path)
@@ -82,6 +90,30 @@ def test_what_is_in_it(wheel, tmp_path):
     if shutil.which("nm"):
         shown = run("nm", "-D", "--defined-only", tmp_path / "gpubufd" / "_core.abi3.so").split()
         assert [word for word in shown if len(word) > 1 and not re.fullmatch("[0-9a-f]+", word)] == ["PyInit__core"]
+
+
+@needs_tools
+def test_it_obeys_manylinux(wheel, tmp_path):
+    assert check(wheel) == ""
+    # As of another machine, with other tags, or with what glibc 2.28 lacks.
+    machine = os.uname().machine
+    other = tmp_path / wheel.name.replace(machine, "riscv64")
+    shutil.copy(wheel, other)
+    assert f"it is for {machine}" in check(other) and "other tags" in check(other)
+    source = tmp_path / "new.c"
+    source.write_text("int pthread_join(); double sqrt(double); int f(void) { return pthread_join() + (int)sqrt(2); }")
+    run("gcc", "-shared", "-x", "c", "/dev/null", "-o", tmp_path / "libown.so")
+    run("gcc", "-fno-builtin", "-shared", "-fPIC", source, "-o", tmp_path / "new.so", "-Wl,--no-as-needed",
+        "-pthread", "-lm", tmp_path / "libown.so", "-Wl,-soname,new.so")
+    bad = tmp_path / wheel.name
+    with zipfile.ZipFile(bad, "w") as archive:
+        archive.write(tmp_path / "new.so", "gpubufd/new.so")
+    said = check(bad)
+    assert "it needs GLIBC_2.34: pthread_join\n" in said and "libown.so\n" in said
+    assert "libm" not in said and "libc.so" not in said
+    with zipfile.ZipFile(bad, "w") as archive:
+        archive.write(source, "new.c")
+    assert "no native library" in check(bad)
 
 
 @needs_tools
