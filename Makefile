@@ -628,8 +628,9 @@ WHO ?= root
 check-bare: ## the README's two commands on a bare machine, in a chroot (root); WHO=user SUITE=trixie
 	@tests/packaging/check-bare --as $(WHO) $(if $(SUITE),--suite $(SUITE))
 
-check-packages: ## build Debian packages of what is committed; install, use and purge them in a chroot (root)
+check-packages: ## build Debian packages, wheels and the npm tarball; install and use each in a chroot (root)
 	@tests/packaging/check-packages
+	@tests/packaging/check-published
 
 check-systemd: ## the packages on a machine that systemd boots, an emulated one: restarts, crashes, the watchdog (root)
 	@BUILD=$(BUILD) tests/packaging/check-systemd

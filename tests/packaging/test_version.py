@@ -17,6 +17,7 @@ PLACES = {
     "README.md": r"gpubufd (\d\S+) answers|^(\d\S+), not released yet",
     "docs/NODE.md": r"gpubufd-(\d+\.\d+\.\d+)",
     "docs/HTTP.md": r'"version": "(.*?)"',
+    "packaging/conda/recipe.yaml": r'^  version: "(.*?)"$',
     "docs/PROTOCOL.md": r'"gpubufd (\d.*?)"',
 }
 
