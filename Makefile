@@ -493,6 +493,7 @@ NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--w
 
 # Unit tests reach into everything but the two main()s.
 $(UNIT_TESTS): | $(FAKECUDA)
+$(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

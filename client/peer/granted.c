@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "client/peer/lane.h"
+
 static int read_fields(const char *text, size_t length, const struct gb_field *fields, size_t count,
                        struct gb_pool *pool, void *out, struct gb_error *error)
 {
@@ -80,4 +82,17 @@ int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64
     *sum = strtoull(digits.text, &end, 16);
     return digits.length == 16 && !*end ? 0
                                         : gb_fail(error, GPUBUF_E_PROTOCOL, "its sum is no number");
+}
+
+int gb_granted_address(const char *text, size_t length, struct gb_pool *pool,
+                       struct gb_string *address, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        {.name = "address",
+         .type = GB_FIELD_STRING,
+         .flags = GB_FIELD_REQUIRED,
+         .max = GB_LANE_ADDRESS_MOST},
+    };
+
+    return read_fields(text, length, fields, 1, pool, address, error) < 0 ? GPUBUF_E_PROTOCOL : 0;
 }

@@ -26,4 +26,8 @@ uint64_t gb_granted_lease(const char *text, size_t length);
 int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
                    struct gb_error *error);
 
+/* The answer to `lane`: an address. GPUBUF_E_PROTOCOL. */
+int gb_granted_address(const char *text, size_t length, struct gb_pool *pool,
+                       struct gb_string *address, struct gb_error *error);
+
 #endif

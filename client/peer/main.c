@@ -16,6 +16,7 @@
 #include "client/peer/publish.h"
 #include "client/peer/query.h"
 #include "client/peer/serve.h"
+#include "client/peer/ucx.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
 
@@ -25,6 +26,7 @@ struct peer {
     struct gb_local local;
     char instance[64]; /* of the daemon */
     struct gb_tls tls;
+    struct gb_ucx ucx; /* all zero: not used */
     struct gb_copies copies;
     struct gb_remotes *remotes;
     struct gb_directory *directory;
@@ -320,6 +322,19 @@ static int answer_questions(struct peer *peer, struct gb_error *error)
 
 /* ---- the whole ---- */
 
+/* Without it content goes over TLS. */
+static void use_ucx(struct peer *peer)
+{
+    struct gb_error error;
+
+    if (!peer->options.ucx)
+        return;
+    if (gb_ucx_open(&peer->ucx, &error) < 0)
+        gb_say("no chunks by UCX: %s", error.message);
+    else
+        gb_remotes_use(peer->remotes, &peer->ucx);
+}
+
 static int start_parts(struct peer *peer, struct gb_error *error)
 {
     const struct gb_options *options = &peer->options;
@@ -347,6 +362,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
         });
     if (!peer->fetches)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    use_ucx(peer);
     return gb_serve_new(&peer->serve,
                         &(struct gb_serve_options){
                             .loop = &peer->loop,
@@ -355,6 +371,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
                             .directory = peer->directory,
                             .copies = &peer->copies,
                             .figures = &peer->figures,
+                            .ucx = peer->ucx.context ? &peer->ucx : NULL,
                             .listen = options->listen,
                             .connections = options->connections,
                         },
@@ -387,6 +404,7 @@ static void stop(struct peer *peer)
     if (peer->directory)
         peer->directory->methods->close(peer->directory);
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
+    gb_ucx_close(&peer->ucx);
     gb_copies_end(&peer->copies);
     gb_absent_over(&peer->absent, 0);
     gb_tls_end(&peer->tls);

@@ -163,6 +163,18 @@ static int set_true(void *member, const struct option *option, const char *value
     return 0;
 }
 
+static int set_trusted(void *member, const struct option *option, const char *value,
+                       struct gb_error *error)
+{
+    (void)option;
+    if (strcmp(value, "trusted-network") != 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "\"%s\": expected trusted-network, which says that nobody else is there",
+                       value);
+    *(bool *)member = true;
+    return 0;
+}
+
 #define AT(member) offsetof(struct gb_options, member)
 
 static const struct option known[] = {
@@ -199,6 +211,9 @@ static const struct option known[] = {
      AT(copy_seconds), 1, 31536000},
     {"patience-ms", "N", "a machine that sends nothing for so long is given up (5000)", set_count,
      AT(patience_ms), 100, 600000},
+    {"ucx", "trusted-network",
+     "bring content by UCX: without encryption, on a network that is trusted", set_trusted, AT(ucx),
+     0, 0},
     {"connections", "N", "of other machines, at most (64)", set_count, AT(connections), 1, 4096},
     {"query", "PATH", "answer gpubufctl where, ls --cluster and the gateway at this unix socket",
      set_string, AT(query), 0, 0},

@@ -28,6 +28,7 @@ struct gb_options {
     uint64_t largest;
     char *query; /* a socket's path; NULL: programs of this machine cannot ask */
     unsigned connections, patience_ms, copy_seconds;
+    bool ucx; /* the network is trusted */
     bool help, version;
 };
 

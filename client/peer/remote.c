@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "client/gateway/say.h"
 #include "client/peer/content.h"
+#include "client/peer/granted.h"
 #include "proto/json.h"
 
 enum {
@@ -13,6 +16,8 @@ enum {
     AGAIN_MS = 250,
     AGAIN_MOST_MS = 4000,
     TICK_MS = 100,
+    LANE_LEAST = 65536,     /* bytes of a chunk that is worth it */
+    LANE_AGAIN_MS = 60000,  /* after one that failed, another is tried */
     ANSWER_MOST_MS = 600000 /* then what else comes is of no use: it would keep a fetch for ever */
 };
 
@@ -24,8 +29,11 @@ struct ask {
     gb_answered_cb answered;
     gb_chunk_cb read;
     void *user;
-    uint64_t chunk; /* of a read */
+    uint64_t lease, chunk; /* of a read */
     struct gb_room room;
+    struct gb_remote *by; /* whose lane brings the chunk, while the answer tells its sum */
+    bool came, told;
+    uint64_t sum;
 };
 
 struct gb_remote {
@@ -35,6 +43,10 @@ struct gb_remote {
     char text[GB_NODE_BYTES + GB_HOST_BYTES + 16];
     uint16_t port;
     struct gb_link *link; /* NULL: none now */
+    struct gb_lane *lane; /* beside the link; NULL: none */
+    bool lane_ready;      /* the other side has its end */
+    uint64_t lane_again;  /* when another may be tried */
+    uint64_t lane_moved;  /* when it brought something */
     uint64_t epoch, last; /* of the requests' ids */
     struct ask *asks;     /* in order, under way */
     struct ask *failed;   /* to be told so in the next turn */
@@ -46,6 +58,7 @@ struct gb_remote {
 struct gb_remotes {
     uv_loop_t *loop;
     const struct gb_tls *tls;
+    const struct gb_ucx *ucx; /* NULL: no lanes */
     unsigned patience_ms, count;
     struct gb_remote *first;
     uv_timer_t tick, soon;
@@ -78,9 +91,9 @@ static void fail_all(struct ask **list, const struct gb_error *error)
     }
 }
 
-static const struct ask *find_ask(const struct gb_remote *remote, uint64_t id)
+static struct ask *find_ask(const struct gb_remote *remote, uint64_t id)
 {
-    const struct ask *ask = remote->asks;
+    struct ask *ask = remote->asks;
 
     while (ask && ask->id != id)
         ask = ask->next;
@@ -132,6 +145,145 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
                    failure.message.text);
 }
 
+/* ---- the lane ---- */
+
+/* The chunks that it was to bring stay asked for. */
+static void drop_lane(struct gb_remote *remote)
+{
+    struct gb_lane *lane = remote->lane;
+
+    remote->lane = NULL;
+    remote->lane_ready = false;
+    gb_lane_close(lane);
+}
+
+static bool ask_read(struct gb_remote *remote, const struct ask *values);
+
+/* Chunks that it was to bring are asked for anew, to come over the link. The answers to those
+   requests are of no use any more. */
+static void leave_lane(struct gb_remote *remote, const char *why)
+{
+    static const char bye[] = "{\"method\":\"lane\"}";
+    struct ask *last = remote->asks;
+
+    gb_say("%s: no chunks by UCX: %s", remote->text, why);
+    drop_lane(remote);
+    remote->lane_again = uv_now(remote->remotes->loop) + LANE_AGAIN_MS;
+    gb_link_send(remote->link, 0, bye, sizeof(bye) - 1);
+    while (last && last->next)
+        last = last->next;
+    for (struct ask *ask = remote->asks, *next; ask; ask = next) {
+        struct ask values = *ask;
+        next = ask == last ? NULL : ask->next;
+        if (!ask->by)
+            continue;
+        values.by = NULL;
+        values.came = values.told = false;
+        ask->by = NULL;
+        if (!ask_read(remote, &values))
+            continue; /* memory is out: what is answered makes no sense, and ends the link */
+        ask->read = NULL;
+        ask->since = uv_now(remote->remotes->loop);
+        if (ask->told)
+            free(take_ask(remote, ask->id));
+    }
+}
+
+static void on_lane(void *user, int status, const char *result, size_t length,
+                    const struct gb_error *error)
+{
+    struct gb_remote *remote = user;
+    struct gb_string address = {0};
+    struct gb_error why;
+
+    if (!remote->lane) /* it went with its link */
+        return;
+    remote->lane_moved = uv_now(remote->remotes->loop);
+    if (status == 0) {
+        status = gb_granted_address(result, length, &remote->remotes->pool, &address, &why);
+        if (status == 0)
+            status = gb_lane_connect(remote->lane, address.text, &why);
+        error = &why;
+    }
+    remote->lane_ready = status == 0;
+    if (status == 0) {
+        gb_say("%s: chunks come by UCX", remote->text);
+        return;
+    }
+    leave_lane(remote, error->message);
+    if (status == GPUBUF_E_UNSUPPORTED || status == GPUBUF_E_METHOD)
+        remote->lane_again = UINT64_MAX; /* as long as this link */
+}
+
+/* Makes one, if it is time, and tells the other side. Nobody waits for it. */
+static void make_lane(struct gb_remote *remote)
+{
+    struct gb_remotes *remotes = remote->remotes;
+    struct gb_writer writer;
+    struct gb_error error;
+
+    if (!remotes->ucx || remote->lane || !gb_link_is_open(remote->link) ||
+        uv_now(remotes->loop) < remote->lane_again)
+        return;
+    remote->lane_again = uv_now(remotes->loop) + LANE_AGAIN_MS;
+    remote->lane = gb_lane_new(remotes->ucx, remotes->loop, &error);
+    if (!remote->lane) {
+        gb_say("%s: no chunks by UCX: %s", remote->text, error.message);
+        return;
+    }
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"method\":\"lane\",");
+    gb_lane_write(remote->lane, &writer);
+    gb_write_char(&writer, '}');
+    if (writer.failed || !gb_remote_ask(remote, writer.data, writer.length, on_lane, remote))
+        drop_lane(remote);
+    gb_writer_end(&writer);
+}
+
+/* The chunk and its sum are here, or one of the two. */
+static void finish_by_lane(struct gb_remote *remote, struct ask *ask)
+{
+    if (!ask->came || !ask->told)
+        return;
+    if (gb_content_sum(ask->room.memory, ask->room.bytes) != ask->sum) {
+        leave_lane(remote, "a chunk has another checksum than it was sent with");
+        return;
+    }
+    remote->lane_moved = uv_now(remote->remotes->loop);
+    ask = take_ask(remote, ask->id);
+    answer(ask, 0, NULL, 0, ask->sum, NULL);
+}
+
+static void on_came(void *user, int status, const struct gb_error *error)
+{
+    struct ask *ask = user;
+    struct gb_remote *remote = ask->by;
+
+    if (!remote->lane) /* it is being left */
+        return;
+    ask->came = status == 0;
+    if (status < 0)
+        leave_lane(remote, error->message);
+    else
+        finish_by_lane(remote, ask);
+}
+
+static void on_told(struct gb_remote *remote, struct ask *ask, int status, const char *text,
+                    size_t length, const struct gb_error *error)
+{
+    struct gb_error why;
+
+    if (status == 0) {
+        status = gb_granted_sum(text, length, &remote->remotes->pool, &ask->sum, &why);
+        error = &why;
+    }
+    ask->told = true;
+    if (status < 0)
+        leave_lane(remote, error->message);
+    else
+        finish_by_lane(remote, ask);
+}
+
 /* ---- the link ---- */
 
 /* Its requests fail, and it is not tried again for a moment. */
@@ -141,6 +293,7 @@ static void lose(struct gb_remote *remote, const struct gb_error *why)
     bool served = remote->link && gb_link_is_open(remote->link);
 
     remote->link = NULL;
+    drop_lane(remote);
     remote->why = *why;
     remote->why.code = error.code = GPUBUF_E_CLOSED;
     remote->again_ms = served ? AGAIN_MS : 2 * remote->again_ms;
@@ -174,6 +327,7 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
     (void)link;
     (void)node;
     remote->again_ms = 0;
+    remote->lane_again = 0;
     return true;
 }
 
@@ -187,7 +341,11 @@ static void on_control(struct gb_link *link, uint64_t request, const char *text,
     if (request == GB_REQUEST_WAIT)
         return;
     int status = check(remote, text, length, &error);
-    const struct ask *asked = find_ask(remote, request);
+    struct ask *asked = find_ask(remote, request);
+    if (asked && asked->by) {
+        on_told(remote, asked, status, text, length, &error);
+        return;
+    }
     if (!asked || status == GPUBUF_E_PROTOCOL || (asked->read && status == 0)) {
         refuse(remote, "it sent an answer that makes no sense");
         return;
@@ -203,7 +361,7 @@ static struct gb_room on_room(struct gb_link *link, uint64_t request, void *user
     const struct ask *ask = find_ask(remote, request);
 
     (void)link;
-    return ask ? ask->room : (struct gb_room){0};
+    return ask && !ask->by ? ask->room : (struct gb_room){0};
 }
 
 static void on_data(struct gb_link *link, uint64_t request, uint64_t sum, void *user)
@@ -243,6 +401,18 @@ static void on_soon(uv_timer_t *timer)
     }
 }
 
+/* One that cannot connect, or stands still, does so without a word. */
+static void look_at_lane(struct gb_remote *remote)
+{
+    uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
+    const struct ask *ask = remote->asks;
+
+    while (ask && !ask->by)
+        ask = ask->next;
+    if (ask && now - ask->since > patience && now - remote->lane_moved > patience)
+        leave_lane(remote, "nothing comes that way");
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct gb_remotes *remotes = timer->data;
@@ -250,6 +420,7 @@ static void on_tick(uv_timer_t *timer)
     for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
         if (!remote->link || !remote->asks)
             continue;
+        look_at_lane(remote);
         uint64_t silent = gb_link_silent(remote->link);
         uint64_t waited = uv_now(remotes->loop) - remote->asks->since;
         if (waited > ANSWER_MOST_MS ||
@@ -277,14 +448,15 @@ static bool connect_to(struct gb_remote *remote)
     return remote->link != NULL;
 }
 
-static bool ask_remote(struct gb_remote *remote, const struct ask *values, const char *text,
-                       size_t length)
+/* NULL: out of memory, or the remotes are being closed. */
+static struct ask *ask_remote(struct gb_remote *remote, const struct ask *values, const char *text,
+                              size_t length)
 {
     struct ask *ask = malloc(sizeof(*ask)), **place = &remote->failed;
 
     if (!ask || remote->remotes->closing) {
         free(ask);
-        return false;
+        return NULL;
     }
     *ask = *values;
     ask->next = NULL;
@@ -299,27 +471,49 @@ static bool ask_remote(struct gb_remote *remote, const struct ask *values, const
     while (*place)
         place = &(*place)->next;
     *place = ask;
-    return true;
+    return ask;
 }
 
 bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
                    gb_answered_cb callback, void *user)
 {
-    return ask_remote(remote, &(struct ask){.answered = callback, .user = user}, text, length);
+    return ask_remote(remote, &(struct ask){.answered = callback, .user = user}, text, length) !=
+           NULL;
+}
+
+/* Asks for a chunk, by the lane or over the link. */
+static bool ask_read(struct gb_remote *remote, const struct ask *values)
+{
+    char text[128], tag[32] = "";
+    struct ask *ask;
+    uint64_t number = 0;
+
+    if (values->by && getrandom(&number, sizeof(number), 0) != sizeof(number))
+        return false;
+    if (values->by)
+        snprintf(tag, sizeof(tag), ",\"tag\":\"%016" PRIx64 "\"", number);
+    int length = snprintf(text, sizeof(text),
+                          "{\"method\":\"read\",\"lease\":%" PRIu64 ",\"chunk\":%" PRIu64 "%s}",
+                          values->lease, values->chunk, tag);
+    ask = ask_remote(remote, values, text, (size_t)length);
+    if (!ask || !tag[0])
+        return ask != NULL;
+    /* The request is queued, not sent yet. If memory is out nothing comes, and the lane is left. */
+    (void)gb_lane_receive(remote->lane, number, ask->room.memory, ask->room.bytes, on_came, ask);
+    return true;
 }
 
 bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
                     uint64_t bytes, gb_chunk_cb callback, void *user)
 {
-    char text[96];
-    int length =
-        snprintf(text, sizeof(text),
-                 "{\"method\":\"read\",\"lease\":%" PRIu64 ",\"chunk\":%" PRIu64 "}", lease, chunk);
+    struct ask values = {
+        .read = callback, .user = user, .lease = lease, .chunk = chunk, .room = {memory, bytes}};
 
-    return ask_remote(
-        remote,
-        &(struct ask){.read = callback, .user = user, .chunk = chunk, .room = {memory, bytes}},
-        text, (size_t)length);
+    if (bytes >= LANE_LEAST && remote->link)
+        make_lane(remote);
+    if (bytes >= LANE_LEAST && remote->lane_ready)
+        values.by = remote;
+    return ask_read(remote, &values);
 }
 
 void gb_remote_release(struct gb_remote *remote, uint64_t lease)
@@ -396,6 +590,11 @@ struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, uns
     return remotes;
 }
 
+void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx)
+{
+    remotes->ucx = ucx;
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
     struct gb_remotes *remotes = handle->data;
@@ -420,6 +619,7 @@ void gb_remotes_close(struct gb_remotes *remotes)
     for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
         struct gb_link *link = remote->link;
         remote->link = NULL;
+        drop_lane(remote);
         fail_all(&remote->asks, &error);
         fail_all(&remote->failed, &error);
         gb_link_close(link);

@@ -22,6 +22,7 @@ struct gb_session {
     struct gb_session_events events;
     void *user;
     struct gb_link *link; /* NULL: it has ended, and waits for the daemon's answers */
+    struct gb_lane *lane; /* beside the link; NULL: none */
     char node[GB_NODE_BYTES];
     struct gb_lease *leases;
     unsigned lease_count, busy;
@@ -53,8 +54,16 @@ struct sum {
     struct gb_lease *lease;
 };
 
+/* A chunk on the lane. */
+struct passage {
+    struct gb_session *session;
+    struct gb_lease *lease;
+    uint64_t request, sum;
+    void *buffer; /* NULL: it goes from where it lies */
+};
+
 struct params {
-    struct gb_string method, name;
+    struct gb_string method, name, tag, address;
     uint64_t version, lease, chunk;
 };
 
@@ -91,9 +100,18 @@ static void finish(struct gb_session *session)
     drop(session);
 }
 
+static void close_lane(struct gb_session *session)
+{
+    struct gb_lane *lane = session->lane;
+
+    session->lane = NULL;
+    gb_lane_close(lane);
+}
+
 static void end(struct gb_session *session)
 {
     session->link = NULL;
+    close_lane(session);
     while (session->leases) {
         struct gb_lease *lease = session->leases;
         session->leases = lease->next;
@@ -397,12 +415,105 @@ static void sent(const struct gb_source *source)
     gb_lease_drop(source->user);
 }
 
+static void send_sum(struct gb_session *session, uint64_t request, uint64_t sum)
+{
+    char text[40];
+    int length = snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", sum);
+
+    gb_link_send(session->link, request, text, (size_t)length);
+}
+
+static void on_passed(void *user, int status, const struct gb_error *error)
+{
+    struct passage *passage = user;
+    struct gb_session *session = passage->session;
+
+    if (session->link && status == 0)
+        send_sum(session, passage->request, passage->sum);
+    else if (session->link)
+        gb_link_send_error(session->link, passage->request, error);
+    gb_lease_drop(passage->lease);
+    free(passage->buffer);
+    free(passage);
+    finish(session);
+}
+
+/* The chunk of a passage, on its way. */
+static int pass(struct passage *passage, const struct params *params, struct gb_error *error)
+{
+    struct gb_session *session = passage->session;
+    char *end = NULL;
+    uint64_t tag = strtoull(params->tag.text, &end, 16);
+    const void *bytes;
+    size_t length;
+
+    if (!session->lane)
+        return gb_fail(error, GPUBUF_E_UNAVAILABLE, "there is no lane");
+    if (params->tag.length != 16 || *end)
+        return gb_fail(error, GPUBUF_E_INVALID, "its tag is no number");
+    if (!gb_content_direct(&passage->lease->content, params->chunk)) {
+        passage->buffer = malloc(GB_CHUNK + 8);
+        if (!passage->buffer)
+            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    }
+    int r = gb_lease_chunk(passage->lease, params->chunk, passage->buffer, &bytes, &length,
+                           &passage->sum, error);
+    if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
+        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return r;
+}
+
+static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease *lease,
+                       const struct params *params)
+{
+    struct passage *passage = calloc(1, sizeof(*passage));
+    struct gb_error error;
+
+    if (!passage) /* it is missed, and asked for once more */
+        return;
+    *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
+    begin(session);
+    int r = pass(passage, params, &error);
+    if (r < 0)
+        on_passed(passage, r, &error);
+}
+
+static int open_lane(struct gb_session *session, const char *address, struct gb_error *error)
+{
+    const struct gb_serve_options *options = session->options;
+
+    if (!options->ucx)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "this machine has no such lane");
+    session->lane = gb_lane_new(options->ucx, options->loop, error);
+    return session->lane ? gb_lane_connect(session->lane, address, error) : error->code;
+}
+
+/* In place of the one that there is. */
+static void change_lane(struct gb_session *session, uint64_t id, const struct params *params)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+
+    close_lane(session);
+    if (!params->address.text)
+        return;
+    if (open_lane(session, params->address.text, &error) < 0) {
+        close_lane(session);
+        gb_link_send_error(session->link, id, &error);
+        return;
+    }
+    gb_writer_init(&writer, 0);
+    gb_write_char(&writer, '{');
+    gb_lane_write(session->lane, &writer);
+    gb_write_char(&writer, '}');
+    send_writer(session, id, &writer);
+}
+
 static void on_summing(uv_idle_t *idle)
 {
     struct gb_session *session = idle->data;
     struct sum *sum = session->sums;
     struct gb_error error;
-    char text[40];
     uint64_t value;
 
     if (!session->buffer)
@@ -411,9 +522,8 @@ static void on_summing(uv_idle_t *idle)
                             : gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
     if (r > 0)
         return;
-    snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", r == 0 ? value : 0);
     if (r == 0)
-        gb_link_send(session->link, sum->request, text, strlen(text));
+        send_sum(session, sum->request, value);
     else
         gb_link_send_error(session->link, sum->request, &error);
     session->sums = sum->next;
@@ -459,6 +569,8 @@ static void use_lease(struct gb_session *session, uint64_t id, const struct para
     } else if (params->chunk >= gb_content_chunks(lease->content.bytes)) {
         (void)gb_fail(&error, GPUBUF_E_INVALID, "there is no chunk %" PRIu64, params->chunk);
         gb_link_send_error(session->link, id, &error);
+    } else if (params->tag.text) {
+        pass_chunk(session, id, lease, params);
     } else {
         struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk};
         gb_link_send_chunk(session->link, id, &source);
@@ -473,6 +585,8 @@ static int read_params(const char *text, size_t length, struct gb_pool *pool, st
     static const struct gb_field fields[] = {
         GB_FIELD(struct params, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
         GB_FIELD(struct params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct params, tag, GB_FIELD_STRING, 0, 0, 16),
+        GB_FIELD(struct params, address, GB_FIELD_STRING, 0, 0, GB_LANE_ADDRESS_MOST),
         GB_FIELD(struct params, version, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct params, lease, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct params, chunk, GB_FIELD_UINT, 0, 0, 0),
@@ -503,6 +617,8 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
     } else if (strcmp(method, "read") == 0 || strcmp(method, "sum") == 0 ||
                strcmp(method, "release") == 0) {
         use_lease(session, id, &params);
+    } else if (strcmp(method, "lane") == 0) {
+        change_lane(session, id, &params);
     } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0) && params.name.text) {
         stat_name(session, id, &params, method[0] == 'f' ? on_found : on_described);
     } else {

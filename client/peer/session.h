@@ -4,6 +4,8 @@
  *     → {"method":"find","name"}            ← {"origin","revision","version","bytes","since"}
  *     → {"method":"open","name","version"}  ← {"lease","content","mode","device","label"?,"layout"}
  *     → {"method":"read","lease","chunk"}   ← data
+ *     → {"method":"lane","address"?}        ← {"address"}; without one no answer (lane.h)
+ *     → {"method":"read",…,"tag"}           ← {"sum"}, once the chunk has gone by the lane
  *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
  *     → {"method":"release","lease"}        (no answer)
  *     or ← {"error":{"kind","message"}}
@@ -16,6 +18,7 @@
 
 #include "client/peer/described.h"
 #include "client/peer/figures.h"
+#include "client/peer/lane.h"
 #include "client/peer/link.h"
 
 struct gb_session;
@@ -27,8 +30,9 @@ struct gb_serve_options {
     struct gb_directory *directory;
     const struct gb_copies *copies;
     struct gb_figures *figures;
-    const char *listen;   /* ADDRESS:PORT; port 0: any */
-    unsigned connections; /* at most */
+    const struct gb_ucx *ucx; /* for lanes; NULL: none */
+    const char *listen;       /* ADDRESS:PORT; port 0: any */
+    unsigned connections;     /* at most */
 };
 
 struct gb_session_events {

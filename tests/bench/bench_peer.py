@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What gpubufd-peer brings from another machine, over loopback, beside what the parts allow in the same run:
-OpenSSL's cipher on one core, and sendfile from a memory file into mapped memory. Both ends are here, so that
+OpenSSL's cipher on one core, sendfile from a memory file into mapped memory, and, where ucx_perftest (ucx-utils) is
+installed, UCX's own messages beside what comes by UCX. Both ends are here, so that
 the cores are shared by them. Prints a line of JSON.
 
     tests/bench/bench_peer.py [MIB [DEVICE]]
@@ -15,6 +16,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from peer import Peer, wait_until  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
 ROUNDS, SMALL = 5, 500
+LANE = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "UCX_WARN_UNUSED_ENV_VARS": "n"}
 
 
 def cipher():
@@ -67,6 +70,26 @@ def sent(size):
     return size / (time.perf_counter() - begin)
 
 
+def by_ucx(size):
+    """Bytes a second of UCX's own messages of that size, over its TCP; None without ucx_perftest."""
+    if not shutil.which("ucx_perftest"):
+        return None
+    port, words = str(free_port()), ["-t", "tag_bw", "-s", str(size), "-n", "6", "-w", "1"]
+    server = subprocess.Popen(["ucx_perftest", "-p", port], env={**os.environ}, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+    try:
+        while server.poll() is None:
+            done = subprocess.run(["ucx_perftest", "127.0.0.1", "-p", port, *words], env={**os.environ},
+                                  capture_output=True, text=True)
+            if told := re.search(r"^Final:.*", done.stdout, re.M):
+                return float(told.group(0).split()[6]) * (1 << 20)
+            time.sleep(0.05)  # it does not listen yet
+    finally:
+        server.kill()
+        server.wait()
+    return None
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -84,8 +107,8 @@ def start(stack, *argv):
     return process
 
 
-def machines(stack, directory, size, device):
-    """Two of them: paths of their sockets, and their peers."""
+def machines(stack, directory, size, device, options=()):
+    """Two of them: paths of their sockets, and their peers, with those options."""
     authority = Authority(directory)
     ports = {node: free_port() for node in "ab"}
     paths, peers = [], []
@@ -97,7 +120,8 @@ def machines(stack, directory, size, device):
         peers.append(start(
             stack, BUILD / "bin/gpubufd-peer", "--socket", path, "--listen", f"127.0.0.1:{ports[node]}",
             "--authority", authority.certificate, "--certificate", certificate, "--key", key,
-            f"--peer={other}=127.0.0.1:{ports[other]}", *(["--gpu", device] if device != "host" else [])))
+            f"--peer={other}=127.0.0.1:{ports[other]}", *options,
+            *(["--gpu", device] if device != "host" else [])))
         paths.append(path)
     for port in ports.values():
         wait_until(lambda port=port: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
@@ -130,10 +154,27 @@ def fetch(path, name):
     return took
 
 
+def over_ucx(size, device):
+    """What is fetched by UCX's TCP, beside UCX alone."""
+    with contextlib.ExitStack() as stack:
+        paths, _ = machines(stack, stack.enter_context(tempfile.TemporaryDirectory()), size, device,
+                            ["--ucx=trusted-network"])
+        stack.enter_context(contextlib.closing(publish(paths[0], size, device)))
+        fetch(paths[1], "large")  # which makes the lane
+        rounds, floors = [], []
+        for _ in range(ROUNDS):
+            rounds.append(size / fetch(paths[1], "large"))
+            floors.append(by_ucx(size))
+    best, floor = max(rounds), max(filter(None, floors), default=None)
+    return {"ucx_fetch_gb_s": round(best / 1e9, 2), "ucx_tag_gb_s": floor and round(floor / 1e9, 2),
+            "of_ucx": floor and round(best / floor, 2)}
+
+
 def main():
     size = int(sys.argv[1] if len(sys.argv) > 1 else 256) << 20
     device = sys.argv[2] if len(sys.argv) > 2 else "host"
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.environ.update(LANE)  # of the peers, which read it where they use UCX
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         paths, peers = machines(stack, directory, size, device)
@@ -155,6 +196,7 @@ def main():
         "fetch_gb_s": round(best / 1e9, 2), "sendfile_gb_s": round(floor / 1e9, 2),
         "cipher_gb_s": round(ciphers[0] / 1e9, 2), "of_the_bound": round(best / bound, 2),
         "seconds_a_gb": [round(one, 2) for one in spent],
+        **over_ucx(size, device),
         "small_us": [round(1e6 * small[len(small) * part // 100]) for part in (50, 99)],
     }))
 

@@ -411,6 +411,7 @@ class Liar:
                     length, _, request, _ = struct.unpack("<IcxxxQQ", start)
                     asked = json.loads(file.read(length))
                     self.asked.append(asked["method"])
+                    self.last = asked
                     answer = self.answers.get(asked["method"])
                     if callable(answer):
                         answer = answer(request)
@@ -429,10 +430,11 @@ class Liar:
 
 
 @pytest.fixture
-def lying(cluster, authority):
-    """(machine, liar): a machine, and one that a test plays, whose node is a."""
+def lying(cluster, authority, request):
+    """(machine, liar): a machine, with what options the test says, and one that a test plays, whose node is a."""
     liar = Liar(authority)
-    (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{liar.port}", "--patience-ms=1000"])
+    (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{liar.port}", "--patience-ms=1000",
+                                       *getattr(request, "param", [])])
     liar.answers = {
         "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 4},
         "open": {"lease": 1, "content": 4, "mode": 0o644, "device": "gpu" if test_device.ON_GPU else "host",

@@ -42,8 +42,8 @@ PARTS = {
         ("program", "main"),
     ],
     "client/peer": [
-        ("ground", "directory content local dial absent figures"),
-        ("parts", "tls outbox copies etcd view"),
+        ("ground", "directory content local dial absent figures ucx"),
+        ("parts", "tls outbox lane copies etcd view"),
         ("connections", "link described lease granted member"),
         ("machines", "remote transfer"),
         ("names", "directory_static directory_etcd publish"),

@@ -1,0 +1,378 @@
+#include "client/peer/lane.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/ucx.h"
+
+enum {
+    TURN = 256,         /* times that UCX is let go on in one turn of the loop */
+    CLOSE_TURNS = 10000 /* until an endpoint has closed; then its worker ends without */
+};
+
+/* A message under way. */
+struct message {
+    struct message *next;
+    void *request; /* UCX's; NULL: it was never made */
+    bool receives, over;
+    ucs_status_t status;
+    size_t bytes, came;
+    gb_lane_cb callback;
+    void *user;
+};
+
+struct gb_lane {
+    const struct gb_ucx *ucx;
+    ucp_worker_h worker; /* NULL: it is closed */
+    ucp_ep_h endpoint;   /* NULL: it is not connected */
+    struct message *first;
+    bool spoilt; /* something came that nobody awaits */
+    uv_poll_t poll;
+    uv_idle_t more; /* runs while there is something left to do */
+    unsigned handles;
+};
+
+static int fail(const struct gb_lane *lane, ucs_status_t status, struct gb_error *error)
+{
+    return gb_fail(error, status == UCS_ERR_CANCELED ? GPUBUF_E_CANCELED : GPUBUF_E_UNAVAILABLE,
+                   "UCX: %s", lane->ucx->ucs_status_string(status));
+}
+
+/* ---- messages ---- */
+
+static void answer(const struct gb_lane *lane, struct message *message)
+{
+    struct gb_error error;
+    int status = 0;
+
+    if (lane->spoilt)
+        status = gb_fail(&error, GPUBUF_E_PROTOCOL, "UCX: a message came that nobody awaits");
+    else if (message->status != UCS_OK)
+        status = fail(lane, message->status, &error);
+    else if (message->came != message->bytes)
+        status = gb_fail(&error, GPUBUF_E_PROTOCOL, "%zu bytes came in place of %zu", message->came,
+                         message->bytes);
+    message->callback(message->user, status, status < 0 ? &error : NULL);
+}
+
+/* Answers those that are over. Each is taken off first: a callback may close the lane. */
+static bool answer_over(struct gb_lane *lane)
+{
+    struct message **place = &lane->first;
+    bool any = false;
+
+    while (*place) {
+        struct message *message = *place;
+        if (!message->over) {
+            place = &message->next;
+            continue;
+        }
+        *place = message->next;
+        if (message->request)
+            lane->ucx->ucp_request_free(message->request);
+        answer(lane, message);
+        free(message);
+        any = true;
+        if (!lane->worker)
+            return true;
+        place = &lane->first;
+    }
+    return any;
+}
+
+static void finish(struct message *message, ucs_status_t status, size_t came)
+{
+    message->over = true;
+    message->status = status;
+    message->came = came;
+}
+
+static void on_sent(void *request, ucs_status_t status, void *user)
+{
+    struct message *message = user;
+
+    (void)request;
+    finish(message, status, message->bytes);
+}
+
+static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                        void *user)
+{
+    (void)request;
+    finish(user, status, status == UCS_OK ? info->length : 0);
+}
+
+/* ---- turns ---- */
+
+static void go_on(struct gb_lane *lane);
+
+static void on_more(uv_idle_t *more)
+{
+    go_on(more->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    go_on(poll->data);
+}
+
+/* A receive is begun before anybody is asked to send for it: what comes first is not meant here. */
+static void look_for_strays(struct gb_lane *lane)
+{
+    ucp_tag_recv_info_t info;
+
+    if (!lane->ucx->ucp_tag_probe_nb(lane->worker, 0, 0, 0, &info))
+        return;
+    lane->spoilt = true;
+    for (struct message *message = lane->first; message; message = message->next)
+        if (message->receives && !message->over)
+            lane->ucx->ucp_request_cancel(lane->worker, message->request);
+}
+
+/* UCX tells of the next event only once it has done all it can. */
+static void go_on(struct gb_lane *lane)
+{
+    unsigned turns = 0;
+
+    while (turns < TURN && lane->ucx->ucp_worker_progress(lane->worker) > 0)
+        turns++;
+    look_for_strays(lane);
+    if (answer_over(lane) || turns == TURN || lane->ucx->ucp_worker_arm(lane->worker) != UCS_OK) {
+        if (lane->worker)
+            (void)uv_idle_start(&lane->more, on_more);
+        return;
+    }
+    (void)uv_idle_stop(&lane->more);
+}
+
+static bool begin(struct gb_lane *lane, struct message *message, void *request)
+{
+    struct message **place = &lane->first;
+
+    if (UCS_PTR_IS_ERR(request))
+        finish(message, UCS_PTR_STATUS(request), 0);
+    else
+        message->request = request;
+    while (*place)
+        place = &(*place)->next;
+    *place = message;
+    (void)uv_idle_start(&lane->more, on_more);
+    return true;
+}
+
+static struct message *new_message(bool receives, size_t bytes, gb_lane_cb callback, void *user)
+{
+    struct message *message = calloc(1, sizeof(*message));
+
+    if (message)
+        *message = (struct message){
+            .receives = receives, .bytes = bytes, .callback = callback, .user = user};
+    return message;
+}
+
+static ucp_request_param_t params_of(struct message *message)
+{
+    return (ucp_request_param_t){
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .user_data = message,
+    };
+}
+
+bool gb_lane_receive(struct gb_lane *lane, uint64_t tag, void *memory, size_t bytes,
+                     gb_lane_cb callback, void *user)
+{
+    struct message *message = new_message(true, bytes, callback, user);
+
+    if (!message)
+        return false;
+    ucp_request_param_t params = params_of(message);
+    params.cb.recv = on_received;
+    return begin(
+        lane, message,
+        lane->ucx->ucp_tag_recv_nbx(lane->worker, memory, bytes, tag, UINT64_MAX, &params));
+}
+
+bool gb_lane_send(struct gb_lane *lane, uint64_t tag, const void *memory, size_t bytes,
+                  gb_lane_cb callback, void *user)
+{
+    struct message *message = new_message(false, bytes, callback, user);
+
+    if (!message)
+        return false;
+    ucp_request_param_t params = params_of(message);
+    params.cb.send = on_sent;
+    return begin(lane, message,
+                 lane->ucx->ucp_tag_send_nbx(lane->endpoint, memory, bytes, tag, &params));
+}
+
+/* ---- addresses ---- */
+
+static unsigned digit(char letter)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = letter ? strchr(digits, letter) : NULL;
+
+    return found ? (unsigned)(found - digits) : 16;
+}
+
+static void *read_address(const char *text)
+{
+    size_t length = strlen(text);
+    unsigned char *bytes =
+        length && length % 2 == 0 && length <= GB_LANE_ADDRESS_MOST ? malloc(length / 2) : NULL;
+
+    for (size_t i = 0; bytes && i < length; i += 2) {
+        unsigned high = digit(text[i]), low = digit(text[i + 1]);
+        if (high > 15 || low > 15) {
+            free(bytes);
+            return NULL;
+        }
+        bytes[i / 2] = (unsigned char)(high << 4 | low);
+    }
+    return bytes;
+}
+
+void gb_lane_write(const struct gb_lane *lane, struct gb_writer *writer)
+{
+    ucp_address_t *address;
+    size_t length;
+
+    if (lane->ucx->ucp_worker_get_address(lane->worker, &address, &length) != UCS_OK) {
+        writer->failed = true;
+        return;
+    }
+    GB_WRITE_LITERAL(writer, "\"address\":\"");
+    for (size_t i = 0; i < length; i++)
+        gb_write_format(writer, "%02x", ((const unsigned char *)address)[i]);
+    gb_write_char(writer, '"');
+    lane->ucx->ucp_worker_release_address(lane->worker, address);
+}
+
+/* ---- beginning and end ---- */
+
+/* The messages of the endpoint are answered with the error, too. */
+static void on_endpoint_error(void *user, ucp_ep_h endpoint, ucs_status_t status)
+{
+    (void)user;
+    (void)endpoint;
+    (void)status;
+}
+
+int gb_lane_connect(struct gb_lane *lane, const char *text, struct gb_error *error)
+{
+    void *address = read_address(text);
+
+    if (!address)
+        return gb_fail(error, GPUBUF_E_INVALID, "that is no address of UCX");
+    const ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = address,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb = on_endpoint_error,
+    };
+    ucs_status_t status = lane->ucx->ucp_ep_create(lane->worker, &params, &lane->endpoint);
+    free(address);
+    (void)uv_idle_start(&lane->more, on_more);
+    return status == UCS_OK ? 0 : fail(lane, status, error);
+}
+
+static int make_worker(struct gb_lane *lane, int *fd, struct gb_error *error)
+{
+    const ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
+    };
+    ucs_status_t status = lane->ucx->ucp_worker_create(lane->ucx->context, &params, &lane->worker);
+
+    if (status == UCS_OK)
+        status = lane->ucx->ucp_worker_get_efd(lane->worker, fd);
+    return status == UCS_OK ? 0 : fail(lane, status, error);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct gb_lane *lane = handle->data;
+
+    if (--lane->handles == 0)
+        free(lane);
+}
+
+/* Until the endpoint has ended its messages. A worker that ends while one of them is half way does
+   so by abort(). */
+static void close_endpoint(struct gb_lane *lane)
+{
+    const ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+    };
+    void *request = lane->endpoint ? lane->ucx->ucp_ep_close_nbx(lane->endpoint, &params) : NULL;
+
+    if (!UCS_PTR_IS_PTR(request))
+        return;
+    for (int i = 0;
+         i < CLOSE_TURNS && lane->ucx->ucp_request_check_status(request) == UCS_INPROGRESS; i++)
+        (void)lane->ucx->ucp_worker_progress(lane->worker);
+    lane->ucx->ucp_request_free(request);
+}
+
+void gb_lane_close(struct gb_lane *lane)
+{
+    struct message *messages;
+
+    if (!lane)
+        return;
+    for (struct message *message = lane->first; message; message = message->next)
+        if (message->receives && !message->over)
+            lane->ucx->ucp_request_cancel(lane->worker, message->request);
+    close_endpoint(lane);
+    for (struct message *message = lane->first; message; message = message->next)
+        if (message->over && message->request)
+            lane->ucx->ucp_request_free(message->request);
+    if (lane->handles == 2)
+        uv_close((uv_handle_t *)&lane->poll, on_closed);
+    if (lane->worker)
+        lane->ucx->ucp_worker_destroy(lane->worker);
+    lane->worker = NULL;
+    messages = lane->first;
+    lane->first = NULL;
+    while (messages) {
+        struct message *message = messages;
+        messages = message->next;
+        message->status = UCS_ERR_CANCELED;
+        answer(lane, message);
+        free(message);
+    }
+    uv_close((uv_handle_t *)&lane->more, on_closed);
+}
+
+struct gb_lane *gb_lane_new(const struct gb_ucx *ucx, uv_loop_t *loop, struct gb_error *error)
+{
+    struct gb_lane *lane = calloc(1, sizeof(*lane));
+    int fd = -1;
+
+    if (!lane) {
+        (void)gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return NULL;
+    }
+    lane->ucx = ucx;
+    lane->handles = 1;
+    (void)uv_idle_init(loop, &lane->more); /* cannot fail */
+    lane->more.data = lane->poll.data = lane;
+    int r = make_worker(lane, &fd, error);
+    if (r == 0 && uv_poll_init(loop, &lane->poll, fd) != 0)
+        r = gb_fail(error, GPUBUF_E_SYSTEM, "the loop cannot watch UCX");
+    if (r < 0) {
+        gb_lane_close(lane);
+        return NULL;
+    }
+    lane->handles = 2;
+    lane->poll.data = lane;
+    (void)uv_poll_start(&lane->poll, UV_READABLE, on_poll);
+    (void)uv_idle_start(&lane->more, on_more); /* it is armed there */
+    return lane;
+}

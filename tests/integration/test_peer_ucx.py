@@ -1,0 +1,177 @@
+"""Chunks that come by UCX, and the way back to TLS where they do not."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+import device as test_device
+from cluster import PEER
+from test_peer import (MIB, NINE_ZEROS, WAIT, ZEROS, authority, cluster, fetched, head, is_nowhere,  # noqa: F401
+                       lying, refused, share)
+
+UCX = "--ucx=trusted-network"
+PATIENT = "--patience-ms=1000"
+
+
+@pytest.fixture(autouse=True)
+def over_tcp(monkeypatch):
+    """As between machines, also on one; and nothing of another network."""
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
+
+
+def start(cluster, *nodes, options=()):
+    """Machines of which the second has a lane to the first."""
+    a, b = cluster.start(*nodes, options=[UCX, *options])
+    with a.connect() as here, b.connect() as there:
+        share(here, "first", bytes(MIB))
+        assert fetched(there, "first") == bytes(MIB)
+    b.peer.wait_for("chunks come by UCX")
+    return a, b
+
+
+def test_content_comes_beside_the_link(cluster):
+    a, b = start(cluster, "a", "b")
+    data = os.urandom(24 * MIB + 5)
+    before = a.lane.towards
+    with a.connect() as here, b.connect() as there:
+        share(here, "large", data)
+        assert fetched(there, "large") == data
+        assert a.lane.towards - before < MIB
+        share(here, "small", b"few")
+        assert fetched(there, "small") == b"few"
+    assert "no chunks by UCX" not in b.peer.stderr()
+
+
+def test_one_machine_without(cluster):
+    a, b = cluster.start("a", "b")
+    b.peer.stop()
+    cluster.run(b, [UCX])
+    data = os.urandom(9 * MIB)
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", data)
+        assert fetched(there, "x") == data
+    b.peer.wait_for("no chunks by UCX: .*this machine has no such lane")
+
+
+def test_a_machine_without_the_library(cluster, tmp_path, monkeypatch):
+    (tmp_path / "libucp.so.0").write_bytes(b"no library")
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+        a, b = cluster.start("a", "b", options=[UCX])
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", bytes(2 * MIB))
+        assert fetched(there, "x") == bytes(2 * MIB)
+    a.peer.wait_for("no chunks by UCX: UCX cannot be loaded")
+
+
+def test_the_owner_is_killed(cluster):
+    """The sums of chunks wait on the link, while the chunks come."""
+    a, b = start(cluster, "a", "b", options=[PATIENT])
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", os.urandom(40 * MIB))
+        a.lane.hold(2000)
+        request = there.request("open", name="x", wait_ms=WAIT)
+        a.lane.wait_held()
+        a.peer.kill()
+        a.lane.cut()
+        with pytest.raises(Exception, match="unavailable"):
+            there.reply(request)
+        there.delete(["first"])
+        is_nowhere(there, "x")
+        share(there, "y", b"1")
+    assert b.peer.process.poll() is None
+
+
+def test_a_reader_that_leaves(cluster):
+    a, b = start(cluster, "a", "b")
+    data = os.urandom(40 * MIB)
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", data)
+        a.lane.hold(2000)
+        with b.connect() as other:
+            other.request("open", name="x", wait_ms=WAIT)
+            a.lane.wait_held()
+        a.lane.release()
+        assert fetched(there, "x") == data
+
+
+def test_no_option_without_the_word():
+    told = subprocess.run([PEER, "--ucx=yes"], capture_output=True, text=True, env=test_device.environment())
+    assert told.returncode == 2
+    assert "expected trusted-network" in told.stderr
+
+
+# ---- machines that lie ------------------------------------------------------------------------------
+
+
+def of_zeros(liar):
+    """Nine MiB, which come over TLS as they should."""
+    opened = dict(liar.answers["open"], content=9 * MIB,
+                  layout={"kind": "bytes", "bytes": 9 * MIB, "data": {"bytes": 9 * MIB}})
+    liar.answers.update(open=opened, sum={"sum": NINE_ZEROS},
+                        read=lambda request: head(MIB, b"d", request, ZEROS) + bytes(MIB))
+
+
+ADDRESSES = {
+    "refused": {"error": {"kind": "invalid", "message": "no"}},
+    "none": {},
+    "empty": {"address": ""},
+    "no number": {"address": "zz"},
+    "long": {"address": "00" * 9000},
+    "a number": {"address": 1},
+}
+
+
+@pytest.mark.parametrize("lying", [[UCX]], indirect=True)
+@pytest.mark.parametrize("told", ADDRESSES)
+def test_an_address_that_is_none(lying, told):
+    b, liar = lying
+    of_zeros(liar)
+    liar.answers["lane"] = ADDRESSES[told]
+    with b.connect() as there:
+        assert fetched(there, "x") == bytes(9 * MIB)
+    b.peer.wait_for("no chunks by UCX")
+    assert re.search("lane.*lane", " ".join(liar.asked))  # the other side is told
+
+
+def tagged(answer):
+    """A machine that takes the reader's own address for its own, and answers so what has a tag."""
+    def lie(liar):
+        plain = liar.answers["read"]
+        liar.answers.update(lane=lambda _: "address" in liar.last and {"address": liar.last["address"]},
+                            read=lambda request: answer(request) if "tag" in liar.last else plain(request))
+    return lie
+
+
+LIES = {
+    "nothing": tagged(lambda request: None),
+    "a sum without a chunk": tagged(lambda request: {"sum": f"{ZEROS:016x}"}),
+    "no sum": tagged(lambda request: {"sum": "x"}),
+    "an error": tagged(lambda request: {"error": {"kind": "stale", "message": "no"}}),
+}
+
+
+@pytest.mark.parametrize("lying", [[UCX]], indirect=True)
+@pytest.mark.parametrize("lie", LIES)
+def test_what_does_not_come_by_the_lane_comes_by_the_link(lying, lie):
+    b, liar = lying
+    of_zeros(liar)
+    LIES[lie](liar)
+    with b.connect() as there:
+        assert fetched(there, "x") == bytes(9 * MIB)
+        b.peer.wait_for("chunks come by UCX")
+        assert fetched(there, "y") == bytes(9 * MIB)
+    b.peer.wait_for("no chunks by UCX")
+
+
+@pytest.mark.parametrize("lying", [[UCX]], indirect=True)
+def test_data_on_the_link_for_a_chunk_of_the_lane(lying):
+    b, liar = lying
+    of_zeros(liar)
+    tagged(lambda request: head(MIB, b"d", request, ZEROS) + bytes(MIB))(liar)
+    with b.connect() as there:
+        refused(there, "x", "unavailable")  # the ninth chunk is asked for when the lane is there
+        is_nowhere(there, "x")

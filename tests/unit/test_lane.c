@@ -1,0 +1,258 @@
+/* lane: chunks by UCX, over its TCP: what comes whole, too short, too long, unasked, and never. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/lane.h"
+#include "client/peer/ucx.h"
+
+enum { TAG = 7, LARGE = 64 << 20 };
+
+static struct gb_ucx ucx;
+static uv_loop_t loop;
+
+struct result {
+    bool over;
+    int status;
+    char message[200];
+};
+
+static void on_result(void *user, int status, const struct gb_error *error)
+{
+    struct result *result = user;
+
+    assert_false(result->over);
+    assert_int_equal(status < 0, error != NULL);
+    result->over = true;
+    result->status = status;
+    if (error)
+        strcpy(result->message, error->message);
+}
+
+struct ends {
+    struct gb_lane *in, *out;
+};
+
+static void connect_to(struct gb_lane *lane, const struct gb_lane *other)
+{
+    struct gb_error error;
+    struct gb_writer writer;
+
+    assert_non_null(lane);
+    assert_non_null(other);
+    gb_writer_init(&writer, 0);
+    gb_lane_write(other, &writer);
+    gb_write_char(&writer, '\0');
+    assert_false(writer.failed);
+    assert_memory_equal(writer.data, "\"address\":\"", 11);
+    char *address = writer.data + 11, *end = strchr(address, '"');
+    assert_non_null(end);
+    assert_true(end - address <= GB_LANE_ADDRESS_MOST);
+    *end = '\0';
+    assert_int_equal(gb_lane_connect(lane, address, &error), 0);
+    gb_writer_end(&writer);
+}
+
+static struct ends make(void)
+{
+    struct gb_error error;
+    struct ends ends = {gb_lane_new(&ucx, &loop, &error), gb_lane_new(&ucx, &loop, &error)};
+
+    connect_to(ends.in, ends.out);
+    connect_to(ends.out, ends.in);
+    return ends;
+}
+
+static void wait_for(const struct result *result)
+{
+    while (!result->over)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void end(struct ends ends)
+{
+    gb_lane_close(ends.in);
+    gb_lane_close(ends.out);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+}
+
+/* In a block of exactly its size, so that the sanitizer sees every byte too far. */
+static char *filled(size_t bytes, int seed)
+{
+    char *memory = malloc(bytes);
+
+    assert_non_null(memory);
+    for (size_t i = 0; i < bytes; i++)
+        memory[i] = (char)(seed + (int)(i * 7 + i / 256));
+    return memory;
+}
+
+static void test_content_comes_whole(void **state)
+{
+    static const size_t sizes[] = {1, 1000, 65536, 1 << 20, 9000001, LARGE};
+    struct ends ends = make();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct result came = {0}, went = {0};
+        char *from = filled(sizes[i], (int)i + 1), *to = calloc(1, sizes[i]);
+
+        assert_true(gb_lane_receive(ends.in, TAG + i, to, sizes[i], on_result, &came));
+        assert_true(gb_lane_send(ends.out, TAG + i, from, sizes[i], on_result, &went));
+        assert_false(came.over || went.over);
+        wait_for(&came);
+        wait_for(&went);
+        assert_int_equal(came.status, 0);
+        assert_int_equal(went.status, 0);
+        assert_memory_equal(from, to, sizes[i]);
+        free(from);
+        free(to);
+    }
+    end(ends);
+}
+
+static void test_many_at_a_time_in_any_order(void **state)
+{
+    enum { COUNT = 64, BYTES = 100000 };
+    struct ends ends = make();
+    struct result came[COUNT] = {{0}}, went[COUNT] = {{0}};
+    char *from = filled(COUNT * BYTES, 1), *to = calloc(COUNT, BYTES);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(gb_lane_receive(ends.in, i, to + i * BYTES, BYTES, on_result, &came[i]));
+    for (size_t i = COUNT; i-- > 0;)
+        assert_true(gb_lane_send(ends.out, i, from + i * BYTES, BYTES, on_result, &went[i]));
+    for (size_t i = 0; i < COUNT; i++) {
+        wait_for(&came[i]);
+        assert_int_equal(came[i].status, 0);
+    }
+    assert_memory_equal(from, to, (size_t)COUNT * BYTES);
+    end(ends);
+    free(from);
+    free(to);
+}
+
+/* What is `sent` where `awaited` bytes are awaited: the receive fails. */
+static void refuse(uint64_t tag, size_t sent, size_t awaited, const char *sentence)
+{
+    struct ends ends = make();
+    struct result came = {0}, went = {0};
+    char *from = filled(sent, 1), *to = calloc(1, awaited);
+
+    assert_true(gb_lane_receive(ends.in, TAG, to, awaited, on_result, &came));
+    assert_true(gb_lane_send(ends.out, tag, from, sent, on_result, &went));
+    wait_for(&came);
+    assert_true(came.status < 0);
+    assert_non_null(strstr(came.message, sentence));
+    end(ends);
+    assert_true(went.over);
+    free(from);
+    free(to);
+}
+
+static void test_another_length(void **state)
+{
+    (void)state;
+    refuse(TAG, 99, 100, "99 bytes came in place of 100");
+    refuse(TAG, 999999, 1 << 20, "999999 bytes came in place of 1048576");
+    refuse(TAG, 101, 100, "runcated");
+    refuse(TAG, (1 << 20) + 1, 1 << 20, "runcated");
+}
+
+static void test_unasked(void **state)
+{
+    (void)state;
+    refuse(TAG + 1, 100, 100, "nobody awaits");
+    refuse(TAG + 1, 1 << 20, 1 << 20, "nobody awaits");
+}
+
+/* After the close the memory is anybody's: the sanitizer sees what is written there. */
+static void test_closed_in_the_middle(void **state)
+{
+    (void)state;
+    for (int closes_sender = 0; closes_sender < 2; closes_sender++) {
+        struct ends ends = make();
+        struct result came = {0}, went = {0};
+        char *from = filled(LARGE, 1), *to = calloc(1, LARGE);
+
+        assert_true(gb_lane_receive(ends.in, TAG, to, LARGE, on_result, &came));
+        assert_true(gb_lane_send(ends.out, TAG, from, LARGE, on_result, &went));
+        while (!to[0])
+            (void)uv_run(&loop, UV_RUN_ONCE);
+        assert_false(came.over);
+        gb_lane_close(closes_sender ? ends.out : ends.in);
+        assert_true(closes_sender ? went.over : came.over);
+        assert_int_equal(closes_sender ? went.status : came.status, GPUBUF_E_CANCELED);
+        free(closes_sender ? from : to);
+        *(closes_sender ? &ends.out : &ends.in) = NULL;
+        for (int i = 0; i < 1000; i++)
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+        end(ends);
+        assert_true(came.over && went.over);
+        free(closes_sender ? to : from);
+    }
+}
+
+static void test_nobody_is_there(void **state)
+{
+    struct ends ends = make();
+    struct result went = {0};
+    char *from = filled(1 << 20, 1);
+
+    (void)state;
+    gb_lane_close(ends.in);
+    ends.in = NULL;
+    assert_true(gb_lane_send(ends.out, TAG, from, 1 << 20, on_result, &went));
+    wait_for(&went);
+    assert_int_equal(went.status, GPUBUF_E_UNAVAILABLE);
+    end(ends);
+    free(from);
+}
+
+static void test_no_address(void **state)
+{
+    static const char *const texts[] = {"", "0", "zz", "0g", "00 "};
+    struct gb_error error;
+    struct gb_lane *lane = gb_lane_new(&ucx, &loop, &error);
+
+    (void)state;
+    assert_non_null(lane);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        assert_int_equal(gb_lane_connect(lane, texts[i], &error), GPUBUF_E_INVALID);
+    gb_lane_close(lane);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_content_comes_whole),
+        cmocka_unit_test(test_many_at_a_time_in_any_order),
+        cmocka_unit_test(test_another_length),
+        cmocka_unit_test(test_unasked),
+        cmocka_unit_test(test_closed_in_the_middle),
+        cmocka_unit_test(test_nobody_is_there),
+        cmocka_unit_test(test_no_address),
+    };
+    struct gb_error error;
+
+    (void)setenv("UCX_TLS", "tcp", 1);
+    (void)setenv("UCX_NET_DEVICES", "lo", 1);
+    if (gb_ucx_open(&ucx, &error) < 0) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    if (uv_loop_init(&loop) != 0)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    gb_ucx_close(&ucx);
+    return failed || uv_loop_close(&loop) != 0;
+}
