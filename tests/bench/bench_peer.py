@@ -108,13 +108,14 @@ def start(stack, *argv):
 
 
 def machines(stack, directory, size, device, options=()):
-    """Two of them: paths of their sockets, and their peers, with those options."""
+    """Two of them: paths of their sockets, and their peers, with those options. `device`: of both, or a pair."""
+    devices = device if isinstance(device, tuple) else (device, device)
     authority = Authority(directory)
     ports = {node: free_port() for node in "ab"}
     paths, peers = [], []
-    for node, other in ("ab", "ba"):
+    for node, other, device in zip("ab", "ba", devices):
         path = os.path.join(directory, f"{node}.sock")
-        start(stack, BUILD / "bin/gpubufd", "--socket", path, "--device", f"{device}:{2 * size + (256 << 20)}")
+        start(stack, BUILD / "bin/gpubufd", "--socket", path, "--device", f"{device}:{2 * size + (64 << 20)}")
         wait_until(lambda path=path: os.path.exists(path))
         certificate, key = authority.sign(node)
         peers.append(start(
