@@ -54,7 +54,7 @@ PARTS = {
         ("environment", "addon"),
         ("values", "values table completion"),
         ("turns", "deliver watching client turn"),
-        ("methods", "request create object bundle memory copy provide"),
+        ("methods", "request create object bundle memory copy watch provide"),
         ("module", "module"),
     ],
     "client/node/lib": [

@@ -14,6 +14,7 @@
 #include "client/node/src/table.h"
 #include "client/node/src/turn.h"
 #include "client/node/src/values.h"
+#include "client/node/src/watch.h"
 
 /* The environment ends: the process, or a worker. Poll handles have to be closed before libuv's
    loop is, which is why this may take a turn of it. */

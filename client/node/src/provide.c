@@ -5,9 +5,8 @@
 
 #include "client/node/src/client.h"
 #include "client/node/src/completion.h"
-#include "client/node/src/request.h"
 #include "client/node/src/values.h"
-#include "client/node/src/watching.h"
+#include "client/node/src/watch.h"
 
 static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
 {
@@ -26,43 +25,22 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
 static void on_provided(struct gpubuf_client *client, int status, const char *text, size_t length,
                         void *arg)
 {
-    struct gb_watching *mine = arg;
     (void)text;
     (void)length;
-    gb_complete(mine->client->addon, &(struct gb_completion){
-                                         .type = GB_DONE_PLAIN,
-                                         .id = mine->id,
-                                         .status = status,
-                                         .text = status < 0 ? gb_copy(gpubuf_errmsg(client)) : NULL,
-                                     });
-    if (status < 0)
-        gb_watching_remove(mine);
+    gb_watching_answered(client, status, 0, arg);
+}
+
+static int begin_provide(struct gpubuf_client *client, const char *prefix, struct gb_watching *mine,
+                         uint64_t *request)
+{
+    return gpubuf_provide_async(client, prefix, on_wanted, on_provided, mine, request);
 }
 
 /* provide(client, id, prefix): a plain completion says whether it has begun; what is wanted has the
    same id, and may come before that. */
 napi_value gb_js_provide(napi_env env, napi_callback_info info)
 {
-    napi_value values[GB_ARGUMENTS_MAX];
-    struct gb_addon *addon = gb_arguments(env, info, values);
-    struct gb_node_client *client = gb_client_at(addon, values[0]);
-    char *prefix = NULL;
-    double id;
-    if (!client || !gb_read_number(env, values[1], "the id", &id) ||
-        !gb_read_text(env, values[2], "the prefix", &prefix))
-        return NULL;
-    struct gb_watching *mine = calloc(1, sizeof(*mine));
-    uint64_t request = 0;
-    int r = GPUBUF_E_NO_MEMORY;
-    if (mine) {
-        *mine = (struct gb_watching){.client = client, .id = id};
-        gb_watching_add(mine);
-        r = gpubuf_provide_async(client->client, prefix, on_wanted, on_provided, mine, &request);
-        if (r < 0)
-            gb_watching_remove(mine);
-    }
-    free(prefix);
-    return gb_begun(env, client, NULL, r, request);
+    return gb_watching_begin(env, info, begin_provide);
 }
 
 /* provideEnd(client, prefix). The callback is freed with the client, which has nothing else to do:

@@ -7,7 +7,6 @@
 #include "client/node/src/deliver.h"
 #include "client/node/src/table.h"
 #include "client/node/src/values.h"
-#include "client/node/src/watching.h"
 
 struct gb_pending {
     struct gb_node_client *client; /* which outlives its requests */
@@ -237,82 +236,6 @@ napi_value gb_js_cancel(napi_env env, napi_callback_info info)
     gb_deliver_from_call(addon);
     (void)napi_get_boolean(env, canceled, &result);
     return result;
-}
-
-/* ---- watch ---- */
-
-static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
-                     void *arg)
-{
-    const struct gb_watching *watch = arg;
-    (void)client;
-    struct gb_completion event = {.type = GB_DONE_EVENT, .id = watch->id, .text = gb_copy(kind)};
-    if (info) {
-        event.info = malloc(sizeof(*info));
-        if (event.info)
-            *event.info = *info;
-    }
-    gb_complete(watch->client->addon, &event);
-}
-
-static void on_watch(struct gpubuf_client *client, int status, uint64_t number, void *arg)
-{
-    struct gb_watching *watch = arg;
-    pthread_mutex_t *lock = &watch->client->addon->lock;
-    pthread_mutex_lock(lock);
-    watch->number = number;
-    pthread_mutex_unlock(lock);
-    gb_complete(watch->client->addon, &(struct gb_completion){
-                                          .type = GB_DONE_PLAIN,
-                                          .id = watch->id,
-                                          .status = status,
-                                          .value = (double)number,
-                                          .text = failure_text(client, status),
-                                      });
-    if (status < 0)
-        gb_watching_remove(watch);
-}
-
-/* watch(client, id, prefix): the completion brings the watch's number; events have the same id. */
-napi_value gb_js_watch(napi_env env, napi_callback_info info)
-{
-    napi_value values[GB_ARGUMENTS_MAX];
-    struct gb_addon *addon = gb_arguments(env, info, values);
-    struct gb_node_client *client = gb_client_at(addon, values[0]);
-    char *prefix = NULL;
-    double id;
-    if (!client || !gb_read_number(env, values[1], "the id", &id) ||
-        !gb_read_text(env, values[2], "the prefix", &prefix))
-        return NULL;
-    struct gb_watching *watch = calloc(1, sizeof(*watch));
-    uint64_t request = 0;
-    int r = GPUBUF_E_NO_MEMORY;
-    if (watch) {
-        *watch = (struct gb_watching){.client = client, .id = id};
-        gb_watching_add(watch);
-        r = gpubuf_watch_async(client->client, prefix, on_event, on_watch, watch, &request);
-        if (r < 0)
-            gb_watching_remove(watch);
-    }
-    free(prefix);
-    return gb_begun(env, client, NULL, r, request);
-}
-
-/* unwatch(client, number) */
-napi_value gb_js_unwatch(napi_env env, napi_callback_info info)
-{
-    napi_value values[GB_ARGUMENTS_MAX];
-    struct gb_addon *addon = gb_arguments(env, info, values);
-    struct gb_node_client *client = gb_client_at(addon, values[0]);
-    uint64_t number;
-    if (!client || !gb_read_index(env, values[1], "the watch", &number))
-        return NULL;
-    (void)gpubuf_unwatch(client->client, number); /* the daemon's end of it may be gone already */
-    struct gb_watching *watch = number ? gb_watching_find(client, number) : NULL;
-    if (watch)
-        gb_watching_remove(watch);
-    gb_client_poll(client);
-    return NULL;
 }
 
 /* ---- seal ---- */

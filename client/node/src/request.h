@@ -7,8 +7,6 @@
 napi_value gb_js_open(napi_env env, napi_callback_info info);
 napi_value gb_js_open_many(napi_env env, napi_callback_info info);
 napi_value gb_js_call(napi_env env, napi_callback_info info);
-napi_value gb_js_watch(napi_env env, napi_callback_info info);
-napi_value gb_js_unwatch(napi_env env, napi_callback_info info);
 napi_value gb_js_cancel(napi_env env, napi_callback_info info);
 napi_value gb_js_seal(napi_env env, napi_callback_info info);
 /* The callback of requests that bring an object, and its argument. */

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "client/node/src/completion.h"
+
 void gb_watching_add(struct gb_watching *watch)
 {
     pthread_mutex_t *lock = &watch->client->addon->lock;
@@ -37,4 +39,22 @@ void gb_watches_free(struct gb_node_client *client)
 {
     while (client->watches)
         gb_watching_remove(client->watches);
+}
+
+void gb_watching_answered(struct gpubuf_client *client, int status, uint64_t number,
+                          struct gb_watching *watch)
+{
+    struct gb_addon *addon = watch->client->addon;
+    pthread_mutex_lock(&addon->lock);
+    watch->number = number;
+    pthread_mutex_unlock(&addon->lock);
+    gb_complete(addon, &(struct gb_completion){
+                           .type = GB_DONE_PLAIN,
+                           .id = watch->id,
+                           .status = status,
+                           .value = (double)number,
+                           .text = status < 0 ? gb_copy(gpubuf_errmsg(client)) : NULL,
+                       });
+    if (status < 0)
+        gb_watching_remove(watch);
 }

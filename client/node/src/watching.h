@@ -1,15 +1,18 @@
-/* The watches of a client, under the addon's lock. Any thread. */
+/*
+ * What has events until it is ended, the watches and providers of a client: under the addon's lock.
+ * Any thread.
+ */
 #ifndef GB_NODE_WATCHING_H
 #define GB_NODE_WATCHING_H
 
 #include "client/node/src/addon.h"
 
-/* Belongs to the node client: until unwatch(), or until it is closed. */
+/* Belongs to the node client, until unwatch() or until that is closed. A watch, or a provider. */
 struct gb_watching {
     struct gb_watching *next;
     struct gb_node_client *client;
     double id;       /* JavaScript's */
-    uint64_t number; /* the daemon's; 0 until it has answered */
+    uint64_t number; /* the daemon's; 0 until it has answered, and of providers */
 };
 
 void gb_watching_add(struct gb_watching *watch);
@@ -17,6 +20,9 @@ void gb_watching_add(struct gb_watching *watch);
 void gb_watching_remove(struct gb_watching *watch);
 /* The watch of the daemon's number; NULL if there is none. */
 struct gb_watching *gb_watching_find(struct gb_node_client *client, uint64_t number);
+/* Completes the call that has begun it; a failure frees it. */
+void gb_watching_answered(struct gpubuf_client *client, int status, uint64_t number,
+                          struct gb_watching *watch);
 /* Frees its watches, after it has been disconnected. */
 void gb_watches_free(struct gb_node_client *client);
 
