@@ -217,6 +217,80 @@ test('a producer that is still at work is waited for, while all else goes on', {
   }
 })
 
+const gated = existsSync(path.join(PACKAGE, '..', 'gate.node')) ? skip : 'tests/node/gate.c is not built'
+
+test('what is put, sealed and released on a stream waits there, and nobody else does', { skip: gated }, async () => {
+  const got = await program(`
+    const gate = createRequire('/')(${JSON.stringify(path.join(PACKAGE, '..', 'gate.node'))})
+    const values = Int32Array.from({ length: 1000 }, (_, i) => i)
+    const other = await connect({ socket: process.env.S, copy: true })
+    const rest = { device: 'cuda:0', replace: true }
+    const all = []
+    const until = async condition => { while (!await condition()) await new Promise(resolve => setTimeout(resolve, 5)) }
+    for (const value of [values, { x: values, y: values }]) {
+      const stream = gate.hold()
+      const version = await c.put('late', value, { ...rest, stream, wait: false })
+      const late = await other.open('late')
+      let ready = false
+      const waits = late.ready().then(() => { ready = true })
+      await c.stat('late')
+      all.push([version === late.version, gate.done(stream), ready])
+      gate.go()
+      await waits
+      const column = late.kind === 'table' ? late.column('x') : late
+      const there = await column._read(0, Int32Array, 0, 1000)
+      await until(() => gate.done(stream)) // its end comes after the event that ready() waits for
+      all.push([there.every((value, i) => value === i)])
+      late.release()
+    }
+    const sealing = gate.hold()
+    const made = await c.create('made', { kind: 'array', dtype: 'int32', shape: [1000] }, rest)
+    await made.write(values)
+    const version = await made.seal({ stream: { ptr: sealing } })
+    const theirs = gate.hold() // which is held by the same gate
+    const opened = await other.open('made', { version })
+    await opened.ready({ stream: theirs })
+    all.push([gate.done(sealing), gate.done(theirs)])
+    opened.release({ stream: theirs })
+    const leased = async () => (await c.leases('made')).leases.length
+    const before = await leased()
+    gate.go()
+    await until(async () => await leased() === 1)
+    await made.ready()
+    await until(() => gate.done(sealing) && gate.done(theirs))
+    made.release()
+    const waited = gate.hold()
+    let over = false
+    const put = c.put('waited', values, { ...rest, stream: Number(waited) }).then(() => { over = true })
+    await other.open('waited', { timeout: 60000 })
+    all.push([over, gate.done(waited), before])
+    gate.go()
+    await put
+    await until(() => gate.done(waited))
+    // Given up while its copies are queued: the memory stays until these are done.
+    const used = async () => (await c.stats()).devices.find(device => device.name !== 'host').used
+    const least = await used()
+    const stream = gate.hold()
+    const controller = new AbortController()
+    const { subscribe } = createRequire('/')('node:diagnostics_channel')
+    subscribe('gpubufd:request:end', ({ method }) => { if (method === 'write') controller.abort() })
+    const odd = await c.put('odd', values, { ...rest, stream, wait: false, signal: controller.signal }).catch(error => error.name)
+    all.push([odd, gate.done(stream), await used() > least])
+    const refused = []
+    for (const bad of [{ stream: 'x' }, { stream: -1 }, { stream: 1.5 }, { stream: {} }, { stream: null }, { stream, wait: 1 }]) {
+      refused.push(await c.put('bad', values, bad).catch(error => error.name))
+    }
+    await c.put('host', values, { device: 'host', replace: true, wait: false }) // nothing to queue
+    gate.go()
+    await until(async () => await used() <= least)
+    print({ all, refused })
+    other.close(); c.close()`)
+  assert.deepEqual(got.all, [
+    [true, false, false], [true], [true, false, false], [true],
+    [false, false], [false, false, 2], ['AbortError', false, true]])
+  assert.deepEqual(got.refused, ['TypeError', 'RangeError', 'TypeError', 'TypeError', 'TypeError', 'TypeError'])
+})
+
 test('the check for machines with a GPU', { skip }, async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [path.join(HERE, 'gpu-smoke.mjs'), '--fake', '--python', PYTHON,
     '--package', path.join(PACKAGE, 'lib', 'index.mjs'), '--data', path.join(ROOT, 'examples', 'data')],

@@ -6,7 +6,7 @@ const { channel } = require('node:diagnostics_channel')
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
 const { submit, nextId, pending, checkSignal, optionsOf } = require('./requests.cjs')
-const { makeObject, fill, SharedObject } = require('./objects.cjs')
+const { makeObject, fill, streamOf, SharedObject } = require('./objects.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
 const { dtypeOf, DATA, OFFSETS } = require('./dtypes.cjs')
@@ -25,7 +25,7 @@ const DAY_MS = 86_400_000
 const REQUEST = ['signal']
 const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'label', 'keep', 'scope', 'timeout',
   'signal']
-const PUT = [...CREATE, 'as', 'shape', 'dtype']
+const PUT = [...CREATE, 'as', 'shape', 'dtype', 'stream', 'wait']
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 const TIMER_MAX = 2 ** 31 - 1
 const CHANNELS = Object.fromEntries(['connect', 'reconnect', 'disconnect', 'close'].map(
@@ -448,12 +448,16 @@ class Client extends EventEmitter {
    * Publishes what it is given under a name, and resolves with the version: a typed array (with
    * `shape` of several axes, with `as: 'column'` as a column); bytes as a Buffer, an ArrayBuffer or
    * with `as: 'bytes'`; an Arrow vector or table, or the content of an Arrow IPC file or stream; an
-   * object of columns, each a typed array, a vector, or an array of strings and nulls.
+   * object of columns, each a typed array, a vector, or an array of strings and nulls. `stream`: a CUDA stream to
+   * copy on; with `wait: false` it resolves when all is queued, and readers wait for it on the GPU.
    */
   async put (name, value, options) {
     text(name, 'the name')
     const given = optionsOf(options, PUT)
     checkSignal(given.signal)
+    const stream = streamOf(given.stream)
+    const queued = { stream: given.stream }
+    if (given.wait !== undefined && typeof given.wait !== 'boolean') throw new TypeError('wait is not true or false')
     if (typeof value?.[Symbol.asyncIterator] === 'function') value = await gather(value)
     const { layout, writes, children } = content(value, given)
     noteSizes(writes, children) // now, while the value is what it was when this was called
@@ -462,11 +466,14 @@ class Client extends EventEmitter {
     let object
     try {
       object = await this.#create(name, layout, given)
-      await this.#fill(object, writes, children, given.signal)
+      await this.#fill(object, writes, children, given.signal, stream)
       given.signal?.throwIfAborted()
-      return await object.seal({ signal: given.signal })
+      const version = await object.seal({ stream: given.stream, signal: given.signal })
+      if (stream !== undefined && given.wait !== false) await object.ready({ signal: given.signal })
+      queued.stream = undefined // the daemon knows of what is queued
+      return version
     } finally {
-      object?.release()
+      object?.release(queued)
       if (!this.#waiting.next()) this.#puts--
     }
   }
@@ -509,7 +516,7 @@ class Client extends EventEmitter {
   }
 
   /** Copies into an object that is being written: many pieces of many columns. */
-  async #fill (object, writes, children, signal) {
+  async #fill (object, writes, children, signal, stream) {
     const parts = []
     const collect = (target, writes, children) => {
       checkCovered(target, writes)
@@ -519,7 +526,7 @@ class Client extends EventEmitter {
       })
     }
     collect(object, writes, children)
-    await fill(this, object.device, parts, signal)
+    await fill(this, object.device, parts, signal, stream)
   }
 
   /**

@@ -77,7 +77,12 @@ export interface CreateOptions extends RequestOptions {
   timeout?: number
 }
 
+/** A CUDA stream's handle (0: the legacy default stream), or what has it as `ptr`. */
+export type StreamLike = bigint | number | { readonly ptr: bigint | number }
+
 export interface SealOptions extends RequestOptions {
+  /** Work queued there still writes the object: readers wait for it on the GPU, nobody waits here. */
+  stream?: StreamLike
   /** How many are null, of a table for each column. */
   nullCounts?: number | number[] | Record<string, number>
   /** What you call this version, in place of what create() was told. */
@@ -90,6 +95,10 @@ export interface PutOptions extends CreateOptions {
   as?: 'bytes' | 'array' | 'column' | 'table'
   shape?: number[]
   dtype?: string
+  /** To copy on, where the object is on a GPU. */
+  stream?: StreamLike
+  /** With `stream`; false: resolve when the copies are queued. Default true. */
+  wait?: boolean
 }
 
 export interface ColumnLayout {
@@ -232,7 +241,8 @@ export abstract class SharedObject {
   readonly length: number
   readonly released: boolean
   slice (begin?: number, end?: number): this
-  release (): void
+  /** `stream`: when the work that is queued there is done. */
+  release (options?: { stream?: StreamLike }): void
   /** Publishes what create() gave; resolves with the version. */
   seal (options?: SealOptions): Promise<number>
   /** Copies into an object that is being written; `at`: bytes from the buffer's begin. */
@@ -240,7 +250,7 @@ export abstract class SharedObject {
   /** Of objects on a GPU that were created with share: "ipc". */
   ipcHandle (options?: RequestOptions): Promise<IpcHandle>
   /** Resolves once the content is there: at once, but on a GPU where its producer has work queued. */
-  ready (options?: RequestOptions): Promise<void>
+  ready (options?: RequestOptions & { stream?: StreamLike }): Promise<void>
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
 }

@@ -32,6 +32,7 @@ const forgotten = new FinalizationRegistry(lease => {
 })
 
 const keepers = new WeakMap()
+const pinned = new WeakSet() // ArrayBuffers that the GPU reads by itself, after a queued copy has "returned"
 
 /** What an opened object and all views of it have in common. Has no reference to any of them. */
 class Lease {
@@ -44,10 +45,10 @@ class Lease {
     this.released = false
   }
 
-  release () {
+  release (stream) {
     if (this.released) return
     this.released = true
-    for (const slot of this.slots) native.release(slot)
+    for (const slot of this.slots) native.release(slot, slot === this.root ? stream : undefined)
     this.slots.clear()
   }
 }
@@ -84,8 +85,23 @@ function checkSizes (parts) {
   }
 }
 
-/** Copies [object, which, at, view, bytes] into objects on a device: `bytes`, as long as the view was. */
-async function fill (client, device, parts, signal) {
+/** A CUDA stream's handle as a bigint; undefined: none. Zero is the legacy default stream. */
+function streamOf (stream) {
+  if (stream === undefined) return undefined
+  const handle = typeof stream === 'object' ? stream?.ptr : stream
+  if (typeof handle !== 'bigint' && !Number.isSafeInteger(handle)) {
+    throw new TypeError('stream is not a CUDA stream: a bigint, a number, or an object that has one as `ptr`')
+  }
+  const number = BigInt(handle)
+  if (number < 0n || number >> 64n) throw new RangeError(`stream is ${number}, which is no handle`)
+  return number || 1n
+}
+
+/**
+ * Copies [object, which, at, view, bytes] into objects on a device: `bytes`, as long as the view was. On a
+ * stream: queues it; the driver has taken the views' content by then, unless they lie in pinned memory.
+ */
+async function fill (client, device, parts, signal, stream) {
   checkSignal(signal)
   checkSizes(parts)
   const bytes = parts.reduce((sum, part) => sum + part[4], 0)
@@ -94,7 +110,8 @@ async function fill (client, device, parts, signal) {
     call(() => native.write(0, parts, true))
     return
   }
-  await submit(client, id => native.write(id, parts, false), { signal, method: 'write' })
+  if (parts.some(part => pinned.has(part[3].buffer))) stream = undefined
+  await submit(client, id => native.write(id, parts, false, stream), { signal, method: 'write' })
   checkSizes(parts)
 }
 
@@ -165,15 +182,20 @@ class SharedObject {
     return this._view(call(() => native.slice(index, from, to - from)))
   }
 
-  /** Ends the lease, if this is what was opened; of a view, only the view. May be called again. */
-  release () {
+  /**
+   * Ends the lease, if this is what was opened; of a view, only the view. May be called again. `stream`: when
+   * what is queued there is done.
+   */
+  release (options) {
+    const { stream } = optionsOf(options, ['stream'])
+    const after = streamOf(stream)
     if (this.#slot < 0) return
     if (this.#slot === this.#lease.root) {
       forgotten.unregister(this.#lease)
-      this.#lease.release()
+      this.#lease.release(after)
     } else if (!this.#lease.released) {
       this.#lease.slots.delete(this.#slot)
-      native.release(this.#slot)
+      native.release(this.#slot, after)
     }
     this.#slot = -1
   }
@@ -181,15 +203,20 @@ class SharedObject {
   [Symbol.dispose ?? Symbol.for('nodejs.dispose')] () { this.release() }
   async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.release() }
 
-  /** Publishes what create() gave; resolves with the version. `label`, `keep`: in place of what create() said. */
+  /**
+   * Publishes what create() gave; resolves with the version. `label`, `keep`: in place of what create() said.
+   * `stream`: work queued there still writes it, which readers wait for on the GPU; nobody waits here.
+   */
   seal (options) {
     let request
     try {
-      const { nullCounts, label, keep = -1, signal } = optionsOf(options, ['nullCounts', 'label', 'keep', 'signal'])
+      const { nullCounts, label, keep = -1, stream, signal } =
+        optionsOf(options, ['nullCounts', 'label', 'keep', 'stream', 'signal'])
+      const after = streamOf(stream)
       const counts = sealCounts(this, nullCounts)
       if (keep !== -1 && !(Number.isInteger(keep) && keep >= 0)) throw new RangeError(`keep is ${keep}, not 0 to 8`)
       const { client } = this.#lease
-      request = submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep),
+      request = submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep, after),
         { signal, method: 'seal', name: this.name })
     } catch (error) {
       return Promise.reject(translate(error))
@@ -230,11 +257,12 @@ class SharedObject {
     if (!this._pointer(which)) return undefined
     const size = Type.BYTES_PER_ELEMENT
     const bytes = count * size
-    const pinned = external && this.#info.ordinal >= 0 && bytes >= PINNED_MIN && bytes <= constants.MAX_LENGTH
-    const target = pinned ? undefined : room(bytes)
+    const pins = external && this.#info.ordinal >= 0 && bytes >= PINNED_MIN && bytes <= constants.MAX_LENGTH
+    const target = pins ? undefined : room(bytes)
     const buffer = await submit(this.#lease.client,
       id => native.read(this._index, id, which, from * size, bytes, target),
       { signal, method: 'read', name: this.name })
+    if (pins) pinned.add(buffer)
     return typed(Type, buffer, 0, count)
   }
 
@@ -253,11 +281,13 @@ class SharedObject {
 
   /**
    * Resolves once the content is there. Only an object on a GPU may be opened before it is, where its
-   * producer has sealed it with work still queued; toHost() waits by itself.
+   * producer has sealed it with work still queued; toHost() waits by itself. With `stream` it resolves at
+   * once, and what is queued on the stream from then on waits.
    */
   async ready (options) {
-    const { signal } = optionsOf(options, ['signal'])
-    await submit(this.#lease.client, id => native.ready(this._index, id),
+    const { stream, signal } = optionsOf(options, ['stream', 'signal'])
+    const after = streamOf(stream)
+    await submit(this.#lease.client, id => native.ready(this._index, id, after),
       { signal, method: 'ready', name: this.name })
   }
 
@@ -576,4 +606,4 @@ function makeObject (client, name, slot, kind, copy) {
   return object
 }
 
-module.exports = { fill, SharedObject, Bytes, NDArray, Column, Table, Bundle, makeObject }
+module.exports = { fill, streamOf, SharedObject, Bytes, NDArray, Column, Table, Bundle, makeObject }

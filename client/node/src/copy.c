@@ -18,7 +18,7 @@ struct part {
     struct gb_staging *block;
 };
 
-enum copy { COPY_READ, COPY_WRITE, COPY_NOTHING };
+enum copy { COPY_READ, COPY_WRITE, COPY_NOTHING, COPY_SEAL };
 
 /* Several copies in one direction. */
 struct copying {
@@ -26,6 +26,9 @@ struct copying {
     napi_async_work work;
     double id;
     enum copy what;
+    void *stream;    /* what they are queued on; NULL: done at once */
+    int64_t *counts; /* of a seal */
+    uint64_t version;
     int status;
     char *message;
     size_t count;
@@ -40,18 +43,24 @@ static void copying_free(napi_env env, struct copying *copying)
         if (copying->parts[i].holder)
             (void)napi_delete_reference(env, copying->parts[i].holder);
     }
+    free(copying->counts);
     free(copying->message);
     free(copying);
 }
 
 /* Copies one part. Waits while another process still writes it on a GPU. */
-static int copy_part(const struct copying *copying, struct part *part)
+static int copy_part(struct copying *copying, struct part *part)
 {
+    if (copying->what == COPY_SEAL) {
+        int r = gpubuf_seal_on(part->object, copying->counts, copying->stream);
+        copying->version = r < 0 ? 0 : gpubuf_object_version(part->object);
+        return r;
+    }
     if (copying->what == COPY_WRITE)
         return part->bytes == 0 ? 0
                                 : gpubuf_write(part->object, part->which, part->offset, part->data,
-                                               part->bytes, NULL);
-    int r = gpubuf_wait_ready(part->object, NULL);
+                                               part->bytes, copying->stream);
+    int r = gpubuf_wait_ready(part->object, copying->stream);
     if (r < 0 || part->bytes == 0)
         return r;
     if (part->own) {
@@ -83,6 +92,7 @@ static void copy_complete(napi_env env, napi_status status, void *data)
         .type = copying->what == COPY_READ ? GB_DONE_BUFFER : GB_DONE_PLAIN,
         .id = copying->id,
         .status = copying->status,
+        .value = (double)copying->version,
         .text = gb_copy(copying->message),
     };
     (void)napi_delete_async_work(env, copying->work);
@@ -181,18 +191,38 @@ napi_value gb_js_read(napi_env env, napi_callback_info info)
     return copy_start(env, copying);
 }
 
-/* ready(object, id): completes when what another process writes on a GPU is there. */
+/* ready(object, id, stream or undefined): completes when what another process writes on a GPU is
+   there; or when the stream waits for it. */
 napi_value gb_js_ready(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL);
-    struct copying *copying = object ? copying_new(addon, values[1], COPY_NOTHING, 1) : NULL;
+    void *stream;
+    if (!object || !gb_read_stream(env, values[2], &stream))
+        return NULL;
+    struct copying *copying = copying_new(addon, values[1], COPY_NOTHING, 1);
     if (!copying)
         return NULL;
+    copying->stream = stream;
     copying->count = 1;
     copying->parts[0] = (struct part){.object = gpubuf_retain(object)};
     return copy_start(env, copying);
+}
+
+napi_value gb_seal_on(struct gb_addon *addon, napi_value id, struct gpubuf_object *object,
+                      int64_t *counts, void *stream)
+{
+    struct copying *copying = copying_new(addon, id, COPY_SEAL, 1);
+    if (!copying) {
+        free(counts);
+        return NULL;
+    }
+    copying->counts = counts;
+    copying->stream = stream;
+    copying->count = 1;
+    copying->parts[0] = (struct part){.object = gpubuf_retain(object)};
+    return copy_start(addon->env, copying);
 }
 
 /* The bytes of a typed array, DataView or Buffer. */
@@ -247,16 +277,20 @@ static bool read_part(struct gb_addon *addon, napi_value item, struct part *part
     return true;
 }
 
-/* write(id, parts, now): copies into objects being written; `now`: before this returns, and there
-   is no completion then. */
+/* write(id, parts, now, stream or undefined): copies into objects being written; `now`: before this
+   returns, and there is no completion then. */
 napi_value gb_js_write(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     uint32_t count = gb_array_length(env, values[1]);
+    void *stream;
+    if (!gb_read_stream(env, values[3], &stream))
+        return NULL;
     struct copying *copying = copying_new(addon, values[0], COPY_WRITE, count);
     if (!copying)
         return NULL;
+    copying->stream = stream;
     for (uint32_t i = 0; i < count; i++) {
         napi_value item;
         struct part *part = &copying->parts[i];

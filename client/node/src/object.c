@@ -79,14 +79,19 @@ napi_value gb_js_null_count(napi_env env, napi_callback_info info)
     return object ? gb_number(env, (double)gpubuf_null_count(object)) : NULL;
 }
 
-/* release(object) */
+/* release(object, stream or undefined): where work queued on a stream uses it, after that. */
 napi_value gb_js_release(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     uint64_t index;
-    if (gb_read_index(env, values[0], "the object", &index))
-        gpubuf_release(gb_object_take(addon, index));
+    void *stream;
+    if (!gb_read_index(env, values[0], "the object", &index) ||
+        !gb_read_stream(env, values[1], &stream))
+        return NULL;
+    struct gpubuf_object *object = gb_object_take(addon, index);
+    if (gpubuf_release_on(object, stream) < 0) /* the stream has failed, and nothing runs on it */
+        gpubuf_release(object);
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/node/src/completion.h"
+#include "client/node/src/copy.h"
 #include "client/node/src/deliver.h"
 #include "client/node/src/table.h"
 #include "client/node/src/values.h"
@@ -271,14 +272,16 @@ static bool set_label(napi_env env, struct gpubuf_object *object, napi_value tex
     return r >= 0;
 }
 
-/* seal(client, id, object, null counts or undefined, label or undefined, keep or -1) */
+/* seal(client, id, object, null counts or undefined, label or undefined, keep or -1, stream or
+   undefined) */
 napi_value gb_js_seal(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX], result = NULL;
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     struct gpubuf_object *object = client ? gb_object_at(addon, values[2], NULL) : NULL;
-    if (!object)
+    void *stream;
+    if (!object || !gb_read_stream(env, values[6], &stream))
         return NULL;
     uint32_t count = gb_array_length(env, values[3]);
     size_t expected = gpubuf_kind(object) == GPUBUF_KIND_TABLE ? gpubuf_child_count(object) : 1;
@@ -298,9 +301,10 @@ napi_value gb_js_seal(napi_env env, napi_callback_info info)
             break;
         counts[i] = number >= 0 && number < 9007199254740992.0 ? (int64_t)number : -1;
     }
-    struct gb_pending *pending = i == count && set_label(env, object, values[4], values[5])
-                                     ? gb_pending_new(client, values[1])
-                                     : NULL;
+    bool good = i == count && set_label(env, object, values[4], values[5]);
+    if (good && stream)
+        return gb_seal_on(addon, values[1], object, counts, stream);
+    struct gb_pending *pending = good ? gb_pending_new(client, values[1]) : NULL;
     if (pending) {
         uint64_t request = 0;
         int r = gpubuf_seal_async(object, counts, on_sealed, pending, &request);

@@ -74,6 +74,21 @@ bool gb_read_flag(napi_env env, napi_value value)
     return napi_get_value_bool(env, value, &flag) == napi_ok && flag;
 }
 
+bool gb_read_stream(napi_env env, napi_value value, void **stream)
+{
+    uint64_t handle = 0;
+    bool lossless = true;
+    *stream = NULL;
+    if (gb_is_absent(env, value))
+        return true;
+    if (napi_get_value_bigint_uint64(env, value, &handle, &lossless) != napi_ok || !lossless) {
+        (void)napi_throw_type_error(env, NULL, "the stream is not a handle of 64 bits");
+        return false;
+    }
+    *stream = (void *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): as CUDA has it */
+    return true;
+}
+
 napi_value gb_member(napi_env env, napi_value object, const char *name)
 {
     napi_value value = NULL;

@@ -19,6 +19,8 @@ bool gb_read_index(napi_env env, napi_value value, const char *what, uint64_t *n
 bool gb_read_text(napi_env env, napi_value value, const char *what, char **text);
 bool gb_read_flag(napi_env env, napi_value value);
 bool gb_is_absent(napi_env env, napi_value value);
+/* A CUDA stream's handle, a bigint; NULL for undefined. False after throwing. */
+bool gb_read_stream(napi_env env, napi_value value, void **stream);
 napi_value gb_member(napi_env env, napi_value object, const char *name);
 uint32_t gb_array_length(napi_env env, napi_value array);
 
