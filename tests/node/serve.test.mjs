@@ -6,6 +6,7 @@ import { readFile } from 'node:fs/promises'
 import http from 'node:http'
 import path from 'node:path'
 import test, { after } from 'node:test'
+import zlib, { gunzipSync } from 'node:zlib'
 import { PACKAGE, arrow, data, fixture, require, until, withArrow } from './harness.mjs'
 
 const { daemon, connect } = await fixture()
@@ -113,6 +114,69 @@ test('a prefix is all that is served', async () => {
   assert.match((await (await fetch(`${part}objects/party`)).json()).error, /begin with "part\/"/)
   if (arrow) assert.equal((await fetch(`${part}objects/part/a`)).status, 200)
   assert.throws(() => createHandler(c, { prefix: 7 }), TypeError)
+})
+
+test('bytes as they are, and ranges of them', async () => {
+  const content = Uint8Array.from({ length: 3_000_001 }, (_, i) => i * 7)
+  await c.put('raw', Buffer.from(content.buffer))
+  const get = async (headers, name = 'raw', method = 'GET') => {
+    const response = await fetch(`${address}bytes/${name}`, { method, headers })
+    return [response.status, response.headers, Buffer.from(await response.arrayBuffer())]
+  }
+  const [status, headers, all] = await get({})
+  assert.deepEqual([status, headers.get('content-length'), headers.get('accept-ranges')], [200, '3000001', 'bytes'])
+  assert.ok(all.equals(Buffer.from(content.buffer)))
+  for (const [range, from, to] of [['0-9', 0, 10], ['2999990-', 2999990, 3000001], ['-5', 2999996, 3000001],
+    ['1048570-2097160', 1048570, 2097161], ['3000000-4000000', 3000000, 3000001], ['-9999999', 0, 3000001]]) {
+    const [status, headers, part] = await get({ Range: `bytes=${range}` })
+    assert.deepEqual([status, headers.get('content-range')], [206, `bytes ${from}-${to - 1}/3000001`], range)
+    assert.ok(part.equals(all.subarray(from, to)), range)
+  }
+  for (const range of ['bytes=3000001-', 'bytes=-0']) {
+    const [status, headers] = await get({ Range: range })
+    assert.deepEqual([status, headers.get('content-range')], [416, 'bytes */3000001'])
+  }
+  for (const range of ['bytes=5-2', 'bytes=-', 'bytes=0-1,4-5', 'rows=0-1', 'bytes=a-b']) {
+    assert.equal((await get({ Range: range }))[2].length, 3_000_001, range)
+  }
+  const tag = headers.get('etag')
+  assert.equal((await get({ Range: 'bytes=0-0', 'If-Range': tag }))[0], 206)
+  assert.equal((await get({ Range: 'bytes=0-0', 'If-Range': '"other"' }))[0], 200)
+  assert.equal((await get({ 'If-None-Match': tag }))[0], 304)
+  const head = await get({ Range: 'bytes=0-9' }, 'raw', 'HEAD')
+  assert.deepEqual([head[0], head[1].get('content-length')], [206, '10'])
+  await c.put('nothing', Buffer.alloc(0))
+  assert.deepEqual([(await get({}, 'nothing'))[0], (await get({ Range: 'bytes=0-' }, 'nothing'))[0]], [200, 416])
+  await c.put('no bytes', { a: Int32Array.of(1) })
+  assert.deepEqual([(await get({}, 'no bytes'))[0], (await get({}, 'none'))[0]], [415, 404])
+  await until(async () => (await c.leases()).leases.length === 0)
+})
+
+test('packed for who takes it, where that was asked for', withArrow, async () => {
+  await c.put('zeros', { a: new Int32Array(200_000) })
+  const { address: packing } = await serve('--compress')
+  const get = (place, accept) => new Promise((resolve, reject) => http.get(`${place}objects/zeros`,
+    { headers: accept === undefined ? {} : { 'Accept-Encoding': accept } }, response => {
+      const chunks = []
+      response.on('data', chunk => chunks.push(chunk)).on('error', reject)
+        .on('end', () => resolve({ headers: response.headers, body: Buffer.concat(chunks) }))
+    }).once('error', reject))
+  const plain = (await get(address, 'gzip')).body
+  const codings = { gzip: gunzipSync, ...(zlib.zstdDecompressSync && { zstd: zlib.zstdDecompressSync }) }
+  for (const [coding, unpack] of Object.entries(codings)) {
+    const { headers, body } = await get(packing, `br, ${coding};q=0.5`)
+    assert.deepEqual([headers['content-encoding'], headers.vary], [coding, 'Accept-Encoding'])
+    assert.ok(body.length < plain.length / 10)
+    assert.ok(unpack(body).equals(plain))
+    assert.match(headers.etag, new RegExp(`-${coding}"$`))
+  }
+  for (const accept of [undefined, '', 'br', 'gzip;q=0', 'gzip; q=0.000', 'identity']) {
+    const { headers, body } = await get(packing, accept)
+    assert.equal(headers['content-encoding'], undefined, accept)
+    assert.ok(body.equals(plain))
+  }
+  const table = await arrow.tableFromIPC(fetch(`${packing}objects/zeros`))
+  assert.equal(table.numRows, 200_000)
 })
 
 test('a page of another name is not answered, nor one without the token', async () => {

@@ -4,6 +4,7 @@
 //
 //   GET /                          what there is, as JSON; ?prefix=
 //   GET /objects/NAME              the object; ?columns=a,b &offset=ROW &length=ROWS
+//   GET /bytes/NAME                the content of one of kind bytes or bundle, as it is; also a Range of it
 //
 // On loopback it serves whoever can reach it; any other address takes a token, which is sent as
 // `Authorization: Bearer TOKEN` or as ?token=. It may open what its own user may.
@@ -14,20 +15,21 @@ const { connect } = require('../lib/index.cjs')
 const { createHandler, checkOwnToken, LOOPBACK } = require('../lib/serve.cjs')
 
 const USAGE = `usage: gpubufd-serve [--socket PATH] [--host ADDRESS] [--port N] [--token TEXT] [--origin URL]
-                     [--prefix TEXT]
+                     [--prefix TEXT] [--compress]
   --host    default 127.0.0.1; another one needs a token
   --port    default 8080; 0: any that is free
   --token   what clients have to show, 16 characters at least; also GPUBUFD_SERVE_TOKEN
   --origin  which pages of other servers may read; "*": all
   --prefix  serve only objects whose names begin so
+  --compress  pack tables for clients that take gzip or zstd: for slow networks
 `
 
 /** Starts the server; { server, port, close }. */
-async function serve ({ socket, host = '127.0.0.1', port = 8080, token, origin, prefix }) {
+async function serve ({ socket, host = '127.0.0.1', port = 8080, token, origin, prefix, compress }) {
   checkOwnToken(token)
   if (!LOOPBACK.test(host) && !token) throw new Error(`to listen on ${host} a token is needed: --token`)
   const client = await connect({ socket, name: 'gpubufd-serve' })
-  const server = http.createServer(createHandler(client, { host, token, origin, prefix }))
+  const server = http.createServer(createHandler(client, { host, token, origin, prefix, compress }))
   await new Promise((resolve, reject) => server.once('error', reject).listen(port, host, resolve))
   return {
     server,
@@ -49,6 +51,7 @@ async function main () {
       token: { type: 'string' },
       origin: { type: 'string' },
       prefix: { type: 'string' },
+      compress: { type: 'boolean' },
       help: { type: 'boolean', short: 'h' }
     }
   })

@@ -4,18 +4,30 @@
 //
 //   GET /                          what there is, as JSON; ?prefix=
 //   GET /objects/NAME              the object; ?columns=a,b &offset=ROW &length=ROWS
+//   GET /bytes/NAME                the content of one of kind bytes or bundle, as it is; also a Range of it
 
 const { createHash, timingSafeEqual } = require('node:crypto')
+const { Readable } = require('node:stream')
 const { pipeline } = require('node:stream/promises')
+const zlib = require('node:zlib')
+const { DATA } = require('./dtypes.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/
 const BATCH = 65536 // rows in a batch, so that a page can begin before all has come
+const PIECE = 1 << 20 // bytes that are sent at a time
+
+/** In the order in which they are chosen. Quick rather than small: the data is made as it is sent. */
+const CODINGS = {
+  zstd: zlib.createZstdCompress, // from Node 22.15 on
+  gzip: () => zlib.createGzip({ level: 1 })
+}
 
 class HttpError extends Error {
-  constructor (status, message) {
+  constructor (status, message, headers = {}) {
     super(message)
     this.status = status
+    this.headers = headers
   }
 }
 
@@ -85,31 +97,79 @@ async function select (object, query) {
   return { table, total: object.length }
 }
 
+/** How a body is to be packed for the client; undefined: not at all. */
+function codingOf (request) {
+  const asked = (request.headers['accept-encoding'] ?? '').split(',').map(text => text.split(';').map(part => part.trim()))
+  const taken = asked.filter(([, q]) => !/^q=0(\.0*)?$/.test(q ?? '')).map(([name]) => name.toLowerCase())
+  return Object.keys(CODINGS).find(name => CODINGS[name] && taken.includes(name))
+}
+
+/**
+ * [from, to) of a Range; undefined: all, as where there is none, or one that is not understood. As RFC 9110
+ * has it: what is past the end is left out, and what begins there is an error.
+ */
+function rangeOf (header, total) {
+  const [, first, last] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header ?? '') ?? []
+  if (!first && !last) return undefined
+  if (first && last && Number(last) < Number(first)) return undefined
+  const from = first ? Number(first) : Math.max(total - Number(last), 0)
+  const to = first && last ? Math.min(Number(last) + 1, total) : total
+  if (from < to) return [from, to]
+  throw new HttpError(416, `there are ${total} bytes`, { 'Content-Range': `bytes */${total}` })
+}
+
+/** Sends [from, to) of an object's content, no faster than it is taken. */
+async function sendBytes (object, tag, request, response) {
+  if (object.kind !== 'bytes' && object.kind !== 'bundle') {
+    throw new HttpError(415, `this is of kind ${object.kind}: ask for /objects/`)
+  }
+  const total = object.length
+  const whole = request.headers['if-range'] !== undefined && request.headers['if-range'] !== tag
+  const range = whole ? undefined : rangeOf(request.headers.range, total)
+  const [from, to] = range ?? [0, total]
+  response.setHeader('Content-Type', 'application/octet-stream')
+  response.setHeader('Accept-Ranges', 'bytes')
+  response.setHeader('Content-Length', to - from)
+  if (range) {
+    response.statusCode = 206
+    response.setHeader('Content-Range', `bytes ${from}-${to - 1}/${total}`)
+  }
+  if (request.method === 'HEAD') return void response.end()
+  await pipeline(Readable.from((async function * () {
+    for (let at = from; at < to; at += PIECE) yield await object._read(DATA, Uint8Array, at, Math.min(PIECE, to - at))
+  })(), { objectMode: false }), response)
+}
+
 /** Sends a table batch by batch, no faster than it is taken. */
-async function stream (table, response) {
+async function stream (table, coding, response) {
   const { RecordBatchStreamWriter } = getArrow()
   const batches = (function * () {
     for (let at = 0; at < table.numRows; at += BATCH) yield * table.slice(at, at + BATCH).batches
     if (table.numRows === 0) yield * table.batches
   })()
-  await pipeline(RecordBatchStreamWriter.writeAll(batches).toNodeStream(), response)
+  const packed = coding ? [CODINGS[coding]()] : []
+  await pipeline(RecordBatchStreamWriter.writeAll(batches).toNodeStream(), ...packed, response)
 }
 
-async function send (client, name, query, request, response) {
+async function send (client, name, { query, raw, compress }, request, response) {
+  const coding = compress && !raw ? codingOf(request) : undefined
   const object = await client.open(name)
   try {
-    const tag = `"${client.instance}-${object.version}"`
+    const tag = `"${client.instance}-${object.version}${coding ? `-${coding}` : ''}"`
+    if (compress && !raw) response.setHeader('Vary', 'Accept-Encoding')
     response.setHeader('ETag', tag)
     response.setHeader('Cache-Control', 'no-cache')
     if (request.headers['if-none-match'] === tag) {
       response.statusCode = 304
       return void response.end()
     }
+    if (raw) return await sendBytes(object, tag, request, response)
     const { table, total } = await select(object, query)
     response.setHeader('Content-Type', 'application/vnd.apache.arrow.stream')
     response.setHeader('X-Total-Rows', total)
+    if (coding) response.setHeader('Content-Encoding', coding)
     if (request.method === 'HEAD') return void response.end()
-    await stream(table, response)
+    await stream(table, coding, response)
   } finally {
     object.release()
   }
@@ -119,16 +179,16 @@ async function answer (client, options, request, response) {
   const url = new URL(request.url, 'http://server')
   if (options.origin !== undefined) {
     response.setHeader('Access-Control-Allow-Origin', options.origin)
-    response.setHeader('Access-Control-Allow-Headers', 'Authorization')
-    response.setHeader('Access-Control-Expose-Headers', 'X-Total-Rows, ETag')
+    response.setHeader('Access-Control-Allow-Headers', 'Authorization, Range')
+    response.setHeader('Access-Control-Expose-Headers', 'X-Total-Rows, ETag, Content-Range')
   }
   checkHost(request, options.host, options.token)
   if (request.method === 'OPTIONS') return void response.end()
   if (request.method !== 'GET' && request.method !== 'HEAD') throw new HttpError(405, 'GET only')
   checkToken(request, url.searchParams, options.token)
   if (url.pathname === '/') return list(client, url.searchParams, options.prefix, response)
-  const name = /^\/objects\/(.+)$/.exec(url.pathname)?.[1]
-  if (name === undefined) throw new HttpError(404, 'there are / and /objects/NAME')
+  const [, what, name] = /^\/(objects|bytes)\/(.+)$/.exec(url.pathname) ?? []
+  if (name === undefined) throw new HttpError(404, 'there are /, /objects/NAME and /bytes/NAME')
   let decoded
   try {
     decoded = decodeURIComponent(name)
@@ -137,23 +197,27 @@ async function answer (client, options, request, response) {
   }
   if (decoded.includes('\0')) throw new HttpError(400, 'no name has a NUL')
   if (!decoded.startsWith(options.prefix)) throw new HttpError(404, `only names that begin with "${options.prefix}" are served`)
-  return send(client, decoded, url.searchParams, request, response)
+  const { compress } = options
+  return send(client, decoded, { query: url.searchParams, raw: what === 'bytes', compress }, request, response)
 }
 
 /**
  * A listener for requests: (request, response), which answers each, also with an error. `host` is the
  * address that the server listens on; on loopback it answers to loopback's names only, unless there is a
  * token to be shown. `origin`: which pages of other servers may read. `prefix`: only names that begin so.
+ * `compress`: pack tables for clients that take gzip or zstd, which pays where the network is slower than that.
  */
-function createHandler (client, { host = '127.0.0.1', token, origin, prefix = '' } = {}) {
+function createHandler (client, { host = '127.0.0.1', token, origin, prefix = '', compress = false } = {}) {
   if (typeof client?.open !== 'function') throw new TypeError('the first argument is not a client')
   if (typeof prefix !== 'string') throw new TypeError('the prefix is not a string')
   checkOwnToken(token)
-  const options = { host, token, origin, prefix }
+  const options = { host, token, origin, prefix, compress }
   return (request, response) => {
     answer(client, options, request, response).catch(error => {
       if (response.headersSent) return response.destroy()
       response.statusCode = error.status ?? STATUS[error.kind] ?? 500
+      for (const name of ['Content-Encoding', 'Content-Length']) response.removeHeader(name) // of what was to be sent
+      for (const [name, value] of Object.entries(error.headers ?? {})) response.setHeader(name, value)
       response.setHeader('Content-Type', 'application/json')
       response.end(JSON.stringify({ error: error.message }))
     })

@@ -10,7 +10,9 @@ export interface HandlerOptions {
   origin?: string
   /** Only names that begin so are listed and opened. */
   prefix?: string
+  /** Pack tables for clients that take gzip or zstd. Default false. */
+  compress?: boolean
 }
 
-/** A listener for http.createServer(): `/` lists objects, `/objects/NAME` streams one as Arrow IPC. */
+/** A listener for http.createServer(): `/` lists objects, `/objects/NAME` streams one as Arrow IPC, `/bytes/NAME` one as it is. */
 export function createHandler (client: Client, options?: HandlerOptions): (request: IncomingMessage, response: ServerResponse) => void
