@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import v8 from 'node:v8'
-import { fixture, gpubufd, mappings, run, until } from './harness.mjs'
+import { Worker } from 'node:worker_threads'
+import { PACKAGE, fixture, gpubufd, mappings, run, until } from './harness.mjs'
 
 v8.setFlagsFromString('--expose-gc')
 const gc = (await import('node:vm')).runInNewContext('gc')
@@ -517,4 +518,47 @@ test('a count of nulls is what the mask says, or nobody has counted', async () =
     assert.deepEqual([column.isValid(0), column.isValid(1), Math.abs(column.nullCount)], [true, false, 1])
     column.release()
   }
+})
+
+test('an object is handed to a worker, as the version that it is', async () => {
+  await c.put('handed', { a: Int32Array.of(1, 2, 3) }, { replace: true, keep: 1 })
+  const object = await c.open('handed')
+  await c.put('handed', { a: Int32Array.of(4) }, { replace: true, keep: 1 })
+  const worker = new Worker(`const { parentPort, workerData } = require('node:worker_threads')
+    require(workerData.package).connect(workerData.socket).then(async client => {
+      const object = await client.open(workerData.shared)
+      parentPort.postMessage([object.version, [...object.column('a').values]])
+      object.release()
+      client.close()
+    })`, { eval: true, workerData: { package: PACKAGE, socket: daemon.socket, shared: object.column('a').share() } })
+  const got = await new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject))
+  assert.deepEqual(got, [object.version, [1, 2, 3]])
+  const shared = object.share()
+  assert.deepEqual(shared, { name: 'handed', version: object.version, instance: c.instance })
+  await assert.rejects(c.open({ ...shared, instance: 'another' }), gpubufd.StaleError)
+  await assert.rejects(c.open({ ...shared, version: 1e9 }), gpubufd.GpubufError)
+  for (const bad of [null, {}, { name: 1 }, { ...shared, version: -1 }]) await assert.rejects(c.open(bad), /name is not|version is/)
+  object.release()
+  assert.throws(() => object.share(), gpubufd.StaleError)
+  const made = await c.create('handed/made', { kind: 'bytes', bytes: 1 })
+  assert.throws(() => made.share(), gpubufd.UnsupportedError)
+  made.release()
+})
+
+test('the warning of what was not released can be made an error', async () => {
+  const forget = `
+    const client = await connect(process.env.S)
+    await client.put('forgotten', Int8Array.of(1), { replace: true })
+    await (async () => { await client.open('forgotten') })()
+    const gc = (await import('node:vm')).runInNewContext('gc')
+    for (let i = 0; i < 6000 && (await client.leases('forgotten')).leases.length; i++) {
+      gc()
+      await new Promise(resolve => setTimeout(resolve, 5))
+    }
+    client.close()`
+  const strict = "process.on('warning', warning => { if (warning.code === 'GPUBUF_UNRELEASED') throw warning })\n"
+  const thrown = await run(strict + forget, { S: daemon.socket }, ['--expose-gc'])
+  assert.deepEqual([thrown.code, /GpubufWarning: the object "forgotten"/.test(thrown.stderr)], [1, true])
+  const told = await run(forget, { S: daemon.socket }, ['--expose-gc'])
+  assert.deepEqual([told.code, /GPUBUF_UNRELEASED/.test(told.stderr)], [0, true])
 })

@@ -55,6 +55,8 @@ export async function more (client: Client, signal: AbortSignal): Promise<number
   await client.put('queued', Int8Array.of(1), { stream: 1n, wait: false })
   await column.ready({ stream: { ptr: pointer ?? 0 } })
   column.release({ stream: 0 })
+  const same: Column = await client.open(column.share(), { timeout: 5 })
+  await client.open({ name: same.name, version: 1, instance: client.instance })
   client.on('reconnect', () => {}).once('disconnect', error => error.kind)
   const made = await client.create('m', { kind: 'array', dtype: 'int8', shape: [1, 2] })
   await made.seal({ stream: 7n })

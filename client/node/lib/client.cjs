@@ -271,14 +271,22 @@ class Client extends EventEmitter {
 
   // ---- reading ----
 
-  /** Opens an object, or its `version`, or the newest with a `label`; `timeout`: ms to wait until it exists. */
-  async open (name, options) {
-    text(name, 'the name')
-    const { timeout, version, label, signal, copy = this.#options.copy } =
+  /**
+   * Opens an object, or its `version`, or the newest with a `label`; `timeout`: ms to wait until it exists. Or what
+   * share() gave, if that version can still be opened.
+   */
+  async open (what, options) {
+    const shared = typeof what === 'object' && what !== null ? what : undefined
+    const name = text(shared ? shared.name : what, 'the name')
+    const { timeout, version = shared?.version, label, signal, copy = this.#options.copy } =
       optionsOf(options, ['timeout', 'version', 'label', 'signal', 'copy'])
     if (label !== undefined) text(label, 'label')
     const waits = wait(timeout)
     const wanted = number(version, 'version')
+    if (shared) await this._ready()
+    if (shared && (shared.instance ?? this.instance) !== this.instance) {
+      throw new classes.StaleError(`"${name}" was shared by another run of the daemon`, 'stale', -32007)
+    }
     return this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
       signal,
       method: 'open',

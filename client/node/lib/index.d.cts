@@ -230,6 +230,16 @@ export type Publishable =
 
 export type AnyObject = Bytes | NDArray | Column | Table | Bundle
 
+/** Names one version of an object, for a worker or another process; holds no lease. */
+export interface Shared<T extends SharedObject = SharedObject> {
+  readonly name: string
+  readonly version: number
+  /** Which run of the daemon has it. */
+  readonly instance: string
+  /** Never there: it tells the compiler which kind of object open() gives. */
+  readonly object?: T
+}
+
 export abstract class SharedObject {
   protected constructor ()
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
@@ -241,6 +251,8 @@ export abstract class SharedObject {
   readonly length: number
   readonly released: boolean
   slice (begin?: number, end?: number): this
+  /** What a worker's `client.open()` takes; of a view the whole object. Release this one only when it has opened. */
+  share (): Shared<this>
   /** `stream`: when the work that is queued there is done. */
   release (options?: { stream?: StreamLike }): void
   /** Publishes what create() gave; resolves with the version. */
@@ -409,7 +421,7 @@ export class Client extends EventEmitter {
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
 
-  open<T extends AnyObject = AnyObject> (name: string, options?: OpenOptions): Promise<T>
+  open<T extends AnyObject = AnyObject> (what: string | Shared<T>, options?: OpenOptions): Promise<T>
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options?: OpenManyOptions & { partial?: false }): Promise<T[]>
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options: OpenManyOptions & { partial: true }): Promise<(T | GpubufError)[]>
 

@@ -172,6 +172,13 @@ class SharedObject {
   get length () { return this.#info.length }
   get released () { return this.#slot < 0 || this.#lease.released }
 
+  /** { name, version, instance }: for a worker, or another process, whose open() takes it; of a view the whole object. */
+  share () {
+    void this._index // not after release
+    if (this.version === 0) throw new classes.UnsupportedError(`"${this.name}" is not sealed yet`, 'unsupported', -32010)
+    return { name: this.name, version: this.version, instance: this.#lease.client.instance }
+  }
+
   /** Elements [begin, end), which as for Array.prototype.slice may count from the end. */
   slice (begin, end) {
     const index = this._index
