@@ -446,8 +446,12 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
  *     time32[s|ms] time64[us|ns]   int32_t, int64_t since midnight
  *     timestamp[s|ms|us|ns], timestamp[UNIT,ZONE], duration[UNIT]   int64_t
  *     decimal128(PRECISION,SCALE)  16 bytes
+ *     month_interval               int32_t
+ *     day_time_interval            int32_t days, int32_t milliseconds
+ *     month_day_nano_interval      int32_t months, int32_t days, int64_t nanoseconds
  *     list large_list              none: offsets, int32_t or int64_t, and one child, the items
  *     fixed_list(N)                none: one child with N items for each element
+ *     map                          as list; the child is a struct of key and value
  *     struct                       none: a child for each field
  *     dictionary                   none: two children, the indices, which have the mask, and values
  *     null                         none

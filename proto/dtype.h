@@ -51,9 +51,13 @@ enum gb_type {
     GB_TYPE_TIMESTAMP,  /* unit, time zone */
     GB_TYPE_DURATION,   /* unit */
     GB_TYPE_DECIMAL128, /* precision, scale */
+    GB_TYPE_MONTH_INTERVAL,
+    GB_TYPE_DAY_TIME_INTERVAL,
+    GB_TYPE_MONTH_DAY_NANO_INTERVAL,
     GB_TYPE_LIST,
     GB_TYPE_LARGE_LIST,
     GB_TYPE_FIXED_LIST, /* parameter: elements a list */
+    GB_TYPE_MAP,
     GB_TYPE_STRUCT,
     GB_TYPE_DICTIONARY,
     GB_TYPE_NULL,

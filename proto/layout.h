@@ -9,6 +9,7 @@
  *   fixed width      mask?, data of (offset + length) elements; bool: bits
  *   strings          mask?, offsets of (offset + length + 1) integers, data
  *   list, large_list mask?, offsets likewise; one child of any length
+ *   map              as list; the child is a struct of two fields, key and value
  *   fixed_list(n)    mask?; one child of at least (offset + length) * n elements
  *   struct           mask?; children of at least offset + length elements, each with a name
  *   dictionary       nothing of its own; two children: the indices, of an integer type and at least

@@ -234,6 +234,11 @@ static int check_children(struct gb_layout_reader *reader, const struct gb_colum
         return gb_fail_at(reader->error, &dtype, "indices of a dictionary are integers, not %s",
                           gb_type_info(column->children[0].dtype.type)->name);
     }
+    if (column->dtype.type == GB_TYPE_MAP && (column->children[0].dtype.type != GB_TYPE_STRUCT ||
+                                              column->children[0].child_count != 2)) {
+        struct gb_path item = {.up = path, .index = 0};
+        return gb_fail_at(reader->error, &item, "a map is of structs of two fields, key and value");
+    }
     needed = column->offset + column->length;
     switch (column->dtype.type) {
     case GB_TYPE_FIXED_LIST:

@@ -360,6 +360,36 @@ size_t gb_format_duration(int64_t value, enum gb_unit unit, char *out)
     return used;
 }
 
+size_t gb_format_interval(enum gb_type type, const void *bytes, char *out)
+{
+    int32_t parts[2] = {0, 0}; /* months and days; of day_time_interval days and milliseconds */
+    int64_t nanoseconds = 0;
+    size_t used = 0;
+
+    memcpy(parts, bytes, type == GB_TYPE_MONTH_INTERVAL ? sizeof(parts[0]) : sizeof(parts));
+    if (type == GB_TYPE_MONTH_DAY_NANO_INTERVAL)
+        memcpy(&nanoseconds, (const char *)bytes + sizeof(parts), sizeof(nanoseconds));
+    bool day_time = type == GB_TYPE_DAY_TIME_INTERVAL;
+    int32_t months = day_time ? 0 : parts[0], days = parts[!day_time];
+    int64_t fine = day_time ? parts[1] : nanoseconds;
+    int64_t scale = day_time ? 1000 : 1000000000;
+    out[used++] = 'P';
+    if (months)
+        used += (size_t)sprintf(out + used, "%" PRId32 "M", months);
+    if (days || (!months && !fine))
+        used += (size_t)sprintf(out + used, "%" PRId32 "D", days);
+    if (fine) {
+        int64_t rest = fine % scale;
+        used += (size_t)sprintf(out + used, "T%s%" PRId64, fine < 0 ? "-" : "",
+                                fine < 0 ? -(fine / scale) : fine / scale);
+        used += format_fraction(rest < 0 ? -rest : rest, day_time ? GB_UNIT_MS : GB_UNIT_NS,
+                                out + used);
+        out[used++] = 'S';
+    }
+    out[used] = '\0';
+    return used;
+}
+
 size_t gb_format_decimal128(const void *bytes, int scale, char *out)
 {
     uint128 value;

@@ -43,6 +43,8 @@ size_t gb_format_date(int64_t days, char *out);                     /* 2012-01-3
 size_t gb_format_time(int64_t value, enum gb_unit unit, char *out); /* 23:59:59.001 */
 size_t gb_format_timestamp(int64_t value, enum gb_unit unit, bool utc, char *out); /* …Z if utc */
 size_t gb_format_duration(int64_t value, enum gb_unit unit, char *out);            /* PT1.5S */
+/* P1M2DT1.5S of a dtype of intervals, whose parts have signs of their own. */
+size_t gb_format_interval(enum gb_type type, const void *bytes, char *out);
 
 /* 16 bytes, little-endian two's complement, with `scale` digits after the point. */
 size_t gb_format_decimal128(const void *bytes, int scale, char *out);

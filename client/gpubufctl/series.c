@@ -420,6 +420,11 @@ static void write_fixed(const struct gb_series *series, uint64_t i, struct gb_wr
     case GB_TYPE_DURATION:
         gb_format_duration(read_signed(item, 8), dtype->unit, text);
         break;
+    case GB_TYPE_MONTH_INTERVAL:
+    case GB_TYPE_DAY_TIME_INTERVAL:
+    case GB_TYPE_MONTH_DAY_NANO_INTERVAL:
+        gb_format_interval(dtype->type, item, text);
+        break;
     case GB_TYPE_DECIMAL128:
         gb_format_decimal128(item, dtype->scale, text);
         break;
@@ -563,6 +568,7 @@ int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer
         return 0;
     case GB_TYPE_LIST:
     case GB_TYPE_LARGE_LIST:
+    case GB_TYPE_MAP:
         status = read_span(series, i, series->children[0].length, &start, &end, error);
         return status != 0 ? status : write_list(series, start, end, writer, error);
     case GB_TYPE_FIXED_LIST:

@@ -33,6 +33,9 @@ def of_children(random, dtype, needed, depth):
     some = random.randint(0, 40)
     if dtype in ("list", "large_list"):
         return [a_column(random, some, depth)]
+    if dtype == "map":
+        fields = [{"name": name, **a_column(random, some, depth + 1)} for name in ("key", "value")]
+        return [{"dtype": "struct", "length": some, "children": fields}]
     if dtype == "fixed_list(2)":
         return [a_column(random, 2 * needed + random.choice([0, 0, 3]), depth)]
     if dtype == "dictionary":
@@ -43,7 +46,7 @@ def of_children(random, dtype, needed, depth):
 
 
 def a_column(random, length, depth=1, dtypes=None):
-    nested = [] if depth > 4 else ["list", "large_list", "fixed_list(2)", "struct", "dictionary"] * 3
+    nested = [] if depth > 4 else ["list", "large_list", "map", "fixed_list(2)", "struct", "dictionary"] * 3
     dtype = random.choice(dtypes or FLAT + nested)
     made = {"dtype": dtype, "length": length}
     if random.random() < 0.3:

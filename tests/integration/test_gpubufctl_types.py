@@ -55,6 +55,10 @@ def test_every_column_type(ctl, shared_peer):
         "timestamp[ms,UTC]": (words("q", 0, 1500, 0), [
             "1970-01-01T00:00:00Z", "1970-01-01T00:00:01.500Z", "1970-01-01T00:00:00Z"]),
         "duration[ms]": (words("q", 0, 1500, -1), ["PT0S", "PT1.500S", "-PT0.001S"]),
+        "month_interval": (words("i", 0, 14, -1), ["P0D", "P14M", "P-1M"]),
+        "day_time_interval": (words("i", 0, 0, 2, 1500, -1, -1), ["P0D", "P2DT1.500S", "P-1DT-0.001S"]),
+        "month_day_nano_interval": (struct.pack("<iiqiiqiiq", 1, -2, 3, 0, 0, -10**9, 5, 0, -2**63), [
+            "P1M-2DT0.000000003S", "PT-1S", "P5MT-9223372036.854775808S"]),
         "decimal128(10,2)": (d128, ["123.45", "-0.05", "0.00"]),
         "fixed_binary(2)": (b"\x00\x01ab\xff\xff", ["0001", "6162", "ffff"]),
         "complex64": (words("f", 1, 2, 0, -1, 0.5, 0), ["1.0+2.0j", "0.0-1.0j", "0.5+0.0j"]),

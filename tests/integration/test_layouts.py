@@ -25,6 +25,7 @@ WIDTHS = {
     "timestamp[us,UTC]": 64, "timestamp[ns,Europe/Vienna]": 64, "timestamp[s,+02:00]": 64,
     "duration[s]": 64, "duration[ms]": 64, "duration[us]": 64, "duration[ns]": 64,
     "decimal128(38,10)": 128, "decimal128(1,0)": 128, "decimal128(5,-2)": 128,
+    "month_interval": 32, "day_time_interval": 64, "month_day_nano_interval": 128,
 }
 STRINGS = {"utf8": 4, "binary": 4, "large_utf8": 8, "large_binary": 8}
 
@@ -34,7 +35,7 @@ ARRAYS = ["bool8", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32
           "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
 # dtype -> elements, and the bytes that they fill together
 PACKED = {"float4_e2m1fn": (2, 1), "float6_e2m3fn": (4, 3), "float6_e3m2fn": (4, 3)}
-NESTED = {"list", "large_list", "fixed_list", "struct", "dictionary", "null"}
+NESTED = {"list", "large_list", "fixed_list", "map", "struct", "dictionary", "null"}
 
 
 def test_every_type_is_tried():

@@ -5,6 +5,7 @@ column and in a table, or is refused with a TypeError or ValueError that names t
 import array
 import datetime
 import decimal
+import struct
 
 import pytest
 
@@ -359,8 +360,7 @@ def test_arrow_types_that_there_are_not(client):
 
     advice = {
         "+vl": "cast it to list", "+r": "decode it", "+ud:0": "make a column of each type", "x": "cast it",
-        "tiM": "intervals of months cannot be put: cast it to int32", "tiD": "intervals of days .*cast it to duration",
-        "tin": "intervals of months, days .*cast it to duration, or make a struct", "d:5,2,256": "cast it to decimal128",
+        "d:5,2,256": "cast it to decimal128",
     }
     for format_, way in advice.items():
         producer = arrowc.StreamProducer([("good", "i", []), ("which", format_, [])])
@@ -372,7 +372,7 @@ def test_arrow_types_that_there_are_not(client):
 
 
 class Map:
-    """An Arrow map: what lies like a list of structs, by the name of a map."""
+    """An Arrow map: what lies like a list of structs, by the name of a map, as pyarrow and others make one."""
 
     def __init__(self, held):
         self.held = held
@@ -388,11 +388,53 @@ class Map:
         return schema, array
 
 
-def test_a_map_is_a_list_of_pairs(client):
+def test_a_map_comes_back_as_a_map(client):
+    import arrowc
+
     rows = [[{"key": "a", "value": 1}, {"key": "b", "value": None}], None, [], [{"key": "c", "value": 2}]]
+    pairs = [row and [tuple(entry.values()) for entry in row] for row in rows]
     client.put("lists", {"x": rows})
-    for part in (client["lists"]["x"], client["lists"]["x"][1:]):
+    for start in (0, 1):
+        part = client["lists"]["x"][start:]
         for value in (Map(part), {"m": Map(part)}):
             client.put("map", value, replace=True)
             held = client["map"] if isinstance(value, Map) else client["map"]["m"]
-            assert held.dtype == "list" and held.tolist() == part.tolist()
+            assert held.dtype == "map" and held.tolist() == pairs[start:] and held[3 - start] == pairs[3]
+            assert held.to_pandas().tolist() == pairs[start:]
+            told = held.__arrow_c_schema__()
+            schema = arrowc.struct_of(told, arrowc.Schema)
+            entries = schema.children[0].contents
+            assert (schema.format, entries.format, entries.name) == (b"+m", b"+s", b"entries")
+            assert [schema.flags & 2, entries.flags & 2] == [2, 0]  # what pyarrow insists on: keys are there
+            assert [entries.children[i].contents.flags & 2 for i in range(2)] == [0, 2]
+            client.put("again", held, replace=True)
+            assert client["again"].dtype == "map" and client["again"].tolist() == pairs[start:]
+    client.put("ints", {"x": [[1], [2]]})
+    with pytest.raises(gpubufd.Invalid, match="a map is of structs of two fields"):
+        client.put("bad", {"x": Map(client["ints"]["x"])})
+
+
+def test_intervals(client):
+    import arrowc
+
+    Interval = gpubufd.Interval
+    given = {
+        "month_interval": ("tiM", struct.pack("<3i", 14, 0, -1), [Interval(14), None, Interval(-1)]),
+        "day_time_interval": ("tiD", struct.pack("<6i", 2, 1500, 0, 0, -1, -1),
+                              [Interval(0, 2, 1_500_000_000), None, Interval(0, -1, -1_000_000)]),
+        "month_day_nano_interval": ("tin", struct.pack("<iiqiiqiiq", 1, -2, 3, 0, 0, 0, 5, 0, -2**63),
+                                    [Interval(1, -2, 3), None, Interval(5, 0, -2**63)]),
+    }
+    for dtype, (format_, data, values) in given.items():
+        producer = arrowc.StreamProducer([("x", format_, [(3, 0, 1, [b"\5", data])])])
+        client.put("i", producer, replace=True)
+        column = client["i"]["x"]
+        assert column.dtype == dtype and column.tolist() == values and column[2] == values[2]
+        assert column[1:].tolist() == values[1:] and column.to_numpy().tolist() == values
+        assert column.to_pandas().tolist() == values and dtype in repr(column)
+        client.put("again", client["i"], replace=True)  # by Arrow's structs
+        assert client["again"]["x"].dtype == dtype and client["again"]["x"].tolist() == values
+    client.put("made", [Interval(1, 2, 3), None])
+    assert client["made"].dtype == "month_day_nano_interval" and client["made"].tolist() == [Interval(1, 2, 3), None]
+    with pytest.raises(ValueError, match="an interval is out of the range"):
+        client.put("bad", [Interval(2**40)])

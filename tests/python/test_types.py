@@ -188,7 +188,7 @@ NESTED = {
 
 
 class AsMap:
-    """A list of structs of key and value, by the name of a map."""
+    """A list of structs of key and value, by the name of a map: an Arrow map, as pyarrow makes one."""
 
     column_names = ()
 
@@ -242,8 +242,10 @@ def arrow_rows(client):
         rows.append(arrow_row(column, name, "the same"))
     client["pairs"] = {"x": [[{"key": "a", "value": 1}], []]}
     client["a"] = {"x": AsMap(client["pairs"]["x"])}
-    assert client["a"]["x"].tolist() == client["pairs"]["x"].tolist()
-    rows.insert(-1, arrow_row(client["a"]["x"], "map", "a list of structs"))
+    assert client["a"]["x"].tolist() == [[("a", 1)], []] and format_of(client["a"]["x"]) == "+m"
+    client["again"] = client["a"]
+    assert client["again"]["x"].tolist() == client["a"]["x"].tolist() and format_of(client["again"]["x"]) == "+m"
+    rows.insert(-1, arrow_row(client["a"]["x"], "map", "the same"))
     return table(["type", "is published as", "as Arrow again", "an element", "`to_numpy()`", "`to_pandas()`"], rows)
 
 

@@ -157,6 +157,19 @@ static inline char *make_text(struct maker *maker, const char *prefix, unsigned 
 static inline void make_column(struct maker *maker, unsigned depth, uint64_t length,
                                struct gb_column *column);
 
+/* What a map is of: structs of two fields. */
+static inline void make_entries(struct maker *maker, unsigned depth, struct gb_column *entries)
+{
+    entries->dtype.type = GB_TYPE_STRUCT;
+    entries->length = below(maker, 20);
+    entries->child_count = 2;
+    entries->children = make_memory(maker, 2, sizeof(*entries->children));
+    for (unsigned i = 0; i < 2; i++) {
+        make_column(maker, depth, entries->length + below(maker, 3), &entries->children[i]);
+        entries->children[i].name = make_text(maker, "field ", i);
+    }
+}
+
 static inline void make_children(struct maker *maker, unsigned depth, struct gb_column *column)
 {
     int wanted = gb_type_info(column->dtype.type)->children;
@@ -168,6 +181,10 @@ static inline void make_children(struct maker *maker, unsigned depth, struct gb_
         struct gb_column *child = &column->children[i];
         uint64_t length = below(maker, 20);
 
+        if (column->dtype.type == GB_TYPE_MAP) {
+            make_entries(maker, depth - 1, child);
+            continue;
+        }
         if (column->dtype.type == GB_TYPE_FIXED_LIST)
             length += elements * column->dtype.size;
         else if (column->dtype.type == GB_TYPE_STRUCT || i == 0)
@@ -189,7 +206,8 @@ static inline void make_column(struct maker *maker, unsigned depth, uint64_t len
     uint64_t data, mask, offsets;
 
     column->dtype = make_dtype(maker, depth > 1);
-    while (gb_dtype_packed(&column->dtype)) /* arrays alone have it */
+    while (gb_dtype_packed(&column->dtype) || /* arrays alone have it */
+           (column->dtype.type == GB_TYPE_MAP && depth < 3))
         column->dtype = make_dtype(maker, depth > 1);
     const struct gb_type_info *info = gb_type_info(column->dtype.type);
     column->length = length;

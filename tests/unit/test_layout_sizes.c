@@ -54,10 +54,18 @@ static const struct size_row {
     {"timestamp[us,UTC]", 64, 0, NULL, true, false},
     {"duration[s]", 64, 0, NULL, true, false},
     {"decimal128(38,10)", 128, 0, NULL, true, false},
+    {"month_interval", 32, 0, NULL, true, false},
+    {"day_time_interval", 64, 0, NULL, true, false},
+    {"month_day_nano_interval", 128, 0, NULL, true, false},
     {"list", 0, 4, "{\"dtype\":\"int8\",\"length\":0}", true, false},
     {"large_list", 0, 8, "{\"dtype\":\"int8\",\"length\":1}", true, false},
     {"fixed_list(3)", 0, 0, "{\"dtype\":\"int8\",\"length\":54}", true, false},
     {"fixed_list(0)", 0, 0, "{\"dtype\":\"int8\",\"length\":0}", true, false},
+    {"map", 0, 4,
+     "{\"dtype\":\"struct\",\"length\":0,\"children\":[{\"name\":\"k\",\"dtype\":\"int8\","
+     "\"length\":0},"
+     "{\"name\":\"v\",\"dtype\":\"int8\",\"length\":0}]}",
+     true, false},
     {"struct", 0, 0, "{\"name\":\"a\",\"dtype\":\"int8\",\"length\":18}", true, false},
     {"dictionary", 0, 0, "{\"dtype\":\"int8\",\"length\":18},{\"dtype\":\"date32\",\"length\":2}",
      false, false},

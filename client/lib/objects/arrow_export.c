@@ -118,6 +118,13 @@ static int set_metadata(struct ArrowSchema *schema, const struct gb_column *colu
     return node->metadata ? 0 : GPUBUF_E_NO_MEMORY;
 }
 
+/* Arrow's maps have entries and keys that cannot be null, and do not say that they could be. */
+static void forbid_nulls(struct ArrowSchema *map)
+{
+    map->children[0]->flags &= ~ARROW_FLAG_NULLABLE;
+    map->children[0]->children[0]->flags &= ~ARROW_FLAG_NULLABLE;
+}
+
 static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *column,
                             const char *name)
 {
@@ -132,16 +139,20 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
     r = set_format(schema, &own->dtype);
     if (r == 0)
         r = set_metadata(schema, column);
+    bool map = column->dtype.type == GB_TYPE_MAP;
     bool list = gb_type_info(column->dtype.type)->children == 1;
     for (int64_t i = 0; r == 0 && i < schema->n_children; i++) {
         const struct gb_column *child = &column->children[i];
         r = schema_of_column(schema->children[i], child,
                              child->name ? child->name
+                             : map       ? "entries"
                              : list      ? "item"
                                          : "");
     }
     if (r == 0 && dictionary)
         r = schema_of_column(schema->dictionary, &column->children[1], "");
+    if (r == 0 && map)
+        forbid_nulls(schema);
     if (r < 0)
         schema_release(schema);
     return r;

@@ -24,6 +24,9 @@ const FIXED = {
   timestamp: [BigInt64Array, 1],
   duration: [BigInt64Array, 1],
   decimal128: [Uint32Array, 4],
+  month_interval: [Int32Array, 1],
+  day_time_interval: [Int32Array, 2],
+  month_day_nano_interval: [Int32Array, 4],
   float8_e3m4: [Uint8Array, 1],
   float8_e4m3: [Uint8Array, 1],
   float8_e4m3b11fnuz: [Uint8Array, 1],
@@ -44,6 +47,7 @@ const OFFSET_ARRAYS = {
   large_utf8: BigInt64Array,
   large_binary: BigInt64Array,
   list: Int32Array,
+  map: Int32Array,
   large_list: BigInt64Array
 }
 

@@ -19,11 +19,12 @@ const DATE = 8
 const TIME = 9
 const TIMESTAMP = 10
 const INTERVAL = 11
+const INTERVALS = ['month_interval', 'day_time_interval', 'month_day_nano_interval']
 const LIST = 12
 const STRUCT = 13
 const FIXED_BINARY = 15
 const FIXED_LIST = 16
-const MAP = 17 // which lies as a list of structs of key and value does
+const MAP = 17
 const DURATION = 18
 const LARGE_BINARY = 19
 const LARGE_UTF8 = 20
@@ -55,8 +56,9 @@ function dtypeName (type) {
     case DATE: return type.unit === 0 ? 'date32' : 'date64'
     case TIME: return `time${type.bitWidth}[${UNITS[type.unit]}]`
     case TIMESTAMP: return `timestamp[${UNITS[type.unit]}${type.timezone ? ',' + type.timezone : ''}]`
-    case LIST:
-    case MAP: return 'list'
+    case INTERVAL: return INTERVALS[type.unit]
+    case LIST: return 'list'
+    case MAP: return 'map'
     case STRUCT: return 'struct'
     case FIXED_BINARY: return `fixed_binary(${type.byteWidth})`
     case FIXED_LIST: return `fixed_list(${type.listSize})`
@@ -68,8 +70,7 @@ function dtypeName (type) {
 }
 
 function refused (type, name) {
-  const advice = type.typeId === INTERVAL ? ': make durations of them, or structs' : ''
-  return new TypeError(`${name ? `column "${name}": ` : ''}the type ${type} cannot be shared${advice}`)
+  return new TypeError(`${name ? `column "${name}": ` : ''}the type ${type} cannot be shared`)
 }
 
 /** Copies `count` bits. */

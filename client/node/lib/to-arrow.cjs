@@ -53,6 +53,9 @@ const TYPES = {
   timestamp: (arrow, { unit, zone }) => new arrow.Timestamp(UNITS[unit], zone),
   duration: (arrow, { unit }) => new arrow.Duration(UNITS[unit]),
   decimal128: (arrow, { precision, scale }) => new arrow.Decimal(scale, precision, 128),
+  month_interval: arrow => new arrow.IntervalYearMonth(),
+  day_time_interval: arrow => new arrow.IntervalDayTime(),
+  month_day_nano_interval: arrow => new arrow.IntervalMonthDayNano(),
   null: arrow => new arrow.Null()
 }
 
@@ -143,6 +146,12 @@ function field (arrow, node, data) {
   })
 }
 
+/** Entries and keys of a map are there, whatever their masks. */
+function mapType (arrow, { type: { children: [key, value] } }) {
+  const entries = new arrow.Struct([key.clone({ nullable: false }), value])
+  return new arrow.Map_(arrow.Field.new({ name: 'entries', type: entries, nullable: false }))
+}
+
 function makeData (arrow, node) {
   const { dtype, length, mask } = node
   const props = { length, offset: node.bit, nullCount: mask ? node.column.nullCount : 0 }
@@ -156,6 +165,7 @@ function makeData (arrow, node) {
       return arrow.makeData({ ...props, type: new arrow.Struct(fields), children })
     }
     case 'list':
+    case 'map':
     case 'fixed_list': {
       const child = makeData(arrow, node.children[0])
       const item = field(arrow, node.children[0], child)
@@ -163,6 +173,9 @@ function makeData (arrow, node) {
         return arrow.makeData({
           ...props, type: new arrow.List(item), valueOffsets: node.offsets ?? new Int32Array(1), child
         })
+      }
+      if (dtype.name === 'map') {
+        return arrow.makeData({ ...props, type: mapType(arrow, child), valueOffsets: node.offsets ?? new Int32Array(1), child })
       }
       return arrow.makeData({ ...props, type: new arrow.FixedSizeList(dtype.size, item), child })
     }

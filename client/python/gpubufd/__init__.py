@@ -39,6 +39,7 @@ _core.set_error_factory(_make)
 from ._buffers import Buffer, Validity  # noqa: E402
 from ._client import Client, Ref, connect  # noqa: E402
 from . import _kinds as _kinds  # noqa: E402
+from ._layout import Interval  # noqa: E402
 from ._bundle import Bundle  # noqa: E402
 from ._provide import Provider, Wanted  # noqa: E402
 from ._objects import Array, Bytes, Column, Columns, Table  # noqa: E402
@@ -48,7 +49,7 @@ __version__ = _core.version
 
 __all__ = [
     "Array", "Buffer", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
-    "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Invalid",
-    "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
+    "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Interval",
+    "Invalid", "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
     "Unavailable", "Unsupported", "Validity", "Wanted", "Watch", "connect",
 ]

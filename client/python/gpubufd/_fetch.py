@@ -111,7 +111,7 @@ class HostCopy:
         wanted = [True, self._dtype in _nodes.OFFSET_WIDTHS, not children and self._dtype != "struct"]
         buffers = () if self._dtype == "null" else tuple(
             b"" if data is None and i else data for i, (data, want) in enumerate(zip(found, wanted)) if want)
-        named = tuple((child._column_name or "item", child._source()) for child in children)
+        named = tuple((child._column_name or ("entries" if self._dtype == "map" else "item"), child._source()) for child in children)
         return (_nodes.format_of(self._dtype), self._length, self._null_count, buffers, named, None, *more)
 
     def _arrow_schema(self) -> Any:
@@ -189,7 +189,7 @@ def _sizes(spec: Tuple[Any, ...]) -> List[Tuple[int, int]]:
     width = _nodes.OFFSET_WIDTHS.get(dtype)
     if width:
         found.append((OFFSETS, (length + 1) * width))
-        if "list" not in dtype:
+        if not dtype.endswith(("list", "map")):
             found.append((DATA, data_bytes))
     elif dtype == "bool":
         found.append((DATA, (length + 7) // 8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from . import _core
 
@@ -13,6 +13,14 @@ CPU, CUDA = 1, 2  # DLPack's devices
 HOST = -1  # where others say a GPU's ordinal
 NUMPY_UNITS = ("s", "ms", "us", "ns")
 EPOCH = datetime.datetime(1970, 1, 1)
+
+
+class Interval(NamedTuple):
+    """An element of Arrow's interval types. Months and days have no fixed length, so that it is no timedelta."""
+
+    months: int = 0
+    days: int = 0
+    nanoseconds: int = 0
 
 
 def kind_of(value: Any) -> Optional[int]:

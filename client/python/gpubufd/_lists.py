@@ -10,7 +10,7 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _core
-from ._layout import EPOCH, at_column
+from ._layout import EPOCH, Interval, at_column
 
 
 def _is_missing(value: Any) -> bool:
@@ -149,7 +149,8 @@ def _unwrap(value: Any) -> Any:
 KINDS: Tuple[Tuple[Any, str], ...] = (
     (bool, "bool"), (int, "int"), (float, "float"), (str, "str"), ((bytes, bytearray), "bytes"),
     (datetime.datetime, "datetime"), (datetime.date, "date"), (datetime.timedelta, "timedelta"),
-    (datetime.time, "time"), (decimal.Decimal, "Decimal"), (dict, "dict"), ((list, tuple), "list"),
+    (datetime.time, "time"), (decimal.Decimal, "Decimal"), (dict, "dict"),
+    (Interval, "interval"), ((list, tuple), "list"),
 )
 
 
@@ -205,6 +206,15 @@ def _time_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     return _fixed("ttu", "q", [None if _is_missing(v) else micros(v) for v in values])
 
 
+def _interval_source(values: List[Any], where: str) -> Tuple[Any, ...]:
+    mask, count = _mask_of(values)
+    try:
+        data = b"".join(struct.pack("<iiq", *(Interval() if _is_missing(v) else v)) for v in values)
+    except struct.error:
+        raise ValueError(f"{at_column(where)}an interval is out of the range of Arrow's") from None
+    return ("tin", len(values), count, (mask, data), (), None)
+
+
 _SOURCES = {
     "bool": _bool_source,
     "int": _integer_source,
@@ -220,6 +230,7 @@ _SOURCES = {
     ),
     "time": _time_source,
     "Decimal": _decimal_source,
+    "interval": _interval_source,
     "list": _nested_source,
     "dict": _struct_source,
 }

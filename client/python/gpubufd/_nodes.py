@@ -19,7 +19,7 @@ FORMATS = {
     "u": "utf8", "U": "large_utf8", "z": "binary", "Z": "large_binary", "tdD": "date32",
     "tdm": "date64", "tts": "time32[s]", "ttm": "time32[ms]", "ttu": "time64[us]",
     "ttn": "time64[ns]", "+l": "list", "+L": "large_list", "+s": "struct",
-    "+m": "list",  # a map lies as a list of structs of key and value does
+    "+m": "map", "tiM": "month_interval", "tiD": "day_time_interval", "tin": "month_day_nano_interval",
     "vu": "large_utf8", "vz": "large_binary",  # views, which are made into what they show
 }
 VIEWS = ("vu", "vz")
@@ -27,9 +27,6 @@ VIEWS = ("vu", "vz")
 OTHERS = {
     "v": ("views of strings on a GPU", "cast it to large_string"),
     "+vl": ("views of lists", "cast it to list"), "+vL": ("views of lists", "cast it to large_list"),
-    "tiM": ("intervals of months", "cast it to int32"),
-    "tiD": ("intervals of days and milliseconds", "cast it to duration, or make a struct of it"),
-    "tin": ("intervals of months, days and nanoseconds", "cast it to duration, or make a struct of it"),
     "+r": ("runs of equal values", "decode it"), "+u": ("unions", "make a column of each type"),
     "d:": ("decimals of other than 128 bits", "cast it to decimal128"),
 }
@@ -39,10 +36,10 @@ WIDTHS = {
     "bool8": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
     "uint32": 4, "float32": 4, "date32": 4, "time32": 4, "int64": 8, "uint64": 8, "float64": 8,
     "date64": 8, "time64": 8, "timestamp": 8, "duration": 8, "complex64": 8, "complex128": 16,
-    "decimal128": 16, **{name: 1 for name in _floats.SMALL - set(_floats.PACKED)},
+    "decimal128": 16, "month_interval": 4, "day_time_interval": 8, "month_day_nano_interval": 16, **{name: 1 for name in _floats.SMALL - set(_floats.PACKED)},
 }
 OFFSET_WIDTHS = {
-    "utf8": 4, "binary": 4, "list": 4, "large_utf8": 8, "large_binary": 8, "large_list": 8,
+    "utf8": 4, "binary": 4, "list": 4, "map": 4, "large_utf8": 8, "large_binary": 8, "large_list": 8,
 }
 
 
@@ -342,7 +339,7 @@ class Building:
             specs = [self._column(inner, None, path + (0,))]
         elif node.dtype in OFFSET_WIDTHS:
             inner = self._offsets(pieces, path, rows, where)
-            if head.endswith("list"):
+            if node.children:
                 specs = [self._column(inner, None, path + (0,))]
             else:
                 data_bytes = self._characters(inner, path)

@@ -6,14 +6,19 @@ import datetime
 import decimal
 import re
 import struct
-from typing import Any, List
+from typing import Any, Callable, Dict, List, Tuple
 
 from . import _core, _floats
-from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, called
+from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, Interval, called
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NAT = -(2**63)
+# How an element lies in memory, and what it means.
+INTERVALS: Dict[str, Tuple[str, Callable[..., Interval]]] = {
+    "month_interval": ("<i", Interval), "month_day_nano_interval": ("<iiq", Interval),
+    "day_time_interval": ("<ii", lambda days, milliseconds: Interval(0, days, milliseconds * 10**6)),
+}
 
 
 def head(dtype: str) -> str:
@@ -101,7 +106,7 @@ def plain(column: Any) -> Any:
         return bits_to_numpy(column._buffer(DATA), column._offset, column._length)
     if dtype == "date32":
         return buffer_to_numpy(column.values).astype("M8[D]")
-    if head(dtype) in ("time32", "time64", "decimal128") or dtype == "null":
+    if head(dtype) in ("time32", "time64", "decimal128", *INTERVALS) or dtype == "null":
         return None
     try:
         view = column._view()
@@ -316,6 +321,11 @@ def _column_list(column: Any) -> List[Any]:
         return _strings(column)
     if kind in ("list", "large_list"):
         return _lists(column)
+    if kind == "map":
+        return [[entry and tuple(entry.values()) for entry in entries] for entries in _lists(column)]
+    if kind in INTERVALS:
+        format_, make = INTERVALS[kind]
+        return [make(*row) for row in struct.iter_unpack(format_, bytes(column.values))]
     if kind == "fixed_list":
         size = int(arguments(dtype)[0])
         items = column._child(0).tolist()

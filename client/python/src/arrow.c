@@ -512,6 +512,11 @@ static int build_children(struct sources *sources, PyObject *tuple, struct Arrow
             build(sources, child, &schemas[i], &arrays[i]) < 0)
             return -1;
         schemas[i].name = name;
+        if (strcmp(schema->format, "+m") == 0) { /* entries and keys of a map cannot be null */
+            schemas[i].flags &= ~ARROW_FLAG_NULLABLE;
+            if (schemas[i].n_children > 0)
+                schemas[i].children[0]->flags &= ~ARROW_FLAG_NULLABLE;
+        }
         schema->children[i] = &schemas[i];
         array->children[i] = &arrays[i];
     }

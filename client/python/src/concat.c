@@ -318,7 +318,7 @@ static int join_content(const struct ArrowSchema *schema, const struct span *spa
         return join_fixed(bits, spans, count, out);
     if (strchr("uzUZ", format[0]) && !format[1])
         return join_strings(format[0] == 'U' || format[0] == 'Z', spans, count, out, inner);
-    if (strcmp(format, "+l") == 0 || strcmp(format, "+L") == 0)
+    if (strcmp(format, "+l") == 0 || strcmp(format, "+L") == 0 || strcmp(format, "+m") == 0)
         return join_lists(schema, spans, count, out, inner);
     int64_t scale = strncmp(format, "+w:", 3) == 0 ? strtoll(format + 3, NULL, 10) : 1;
     if (strcmp(format, "+s") != 0 && strncmp(format, "+w:", 3) != 0) {

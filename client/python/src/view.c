@@ -105,8 +105,12 @@ static Py_ssize_t bytes_of_dtype(const char *dtype)
     struct element element;
     if (element_of_dtype(dtype, &element))
         return element_item(&element);
-    if (strncmp(dtype, "decimal128", 10) == 0)
+    if (strncmp(dtype, "decimal128", 10) == 0 || strcmp(dtype, "month_day_nano_interval") == 0)
         return 16;
+    if (strcmp(dtype, "day_time_interval") == 0)
+        return 8;
+    if (strcmp(dtype, "month_interval") == 0)
+        return 4;
     if (strncmp(dtype, "fixed_binary(", 13) == 0)
         return (Py_ssize_t)strtoll(dtype + 13, NULL, 10);
     return 0;
