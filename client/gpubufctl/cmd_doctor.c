@@ -17,6 +17,8 @@ static const struct {
     [GB_HEALTH_FAIL] = {"fail", GB_STYLE_RED},
 };
 
+enum { TEXT_AT = 19 }; /* behind the longest part, "descriptors" */
+
 static bool print_findings(const struct gb_doctor *doctor)
 {
     struct gb_writer out;
@@ -30,12 +32,12 @@ static bool print_findings(const struct gb_doctor *doctor)
         gb_line_text(&line, healths[finding->health].style, healths[finding->health].name);
         gb_line_to(&line, 6);
         gb_line_text(&line, GB_STYLE_BOLD, finding->part);
-        gb_line_to(&line, 16);
+        gb_line_to(&line, TEXT_AT);
         gb_line_text(&line, GB_STYLE_NONE, finding->text);
         gb_line_end(&line);
         if (!finding->advice[0])
             continue;
-        gb_line_to(&line, 16);
+        gb_line_to(&line, TEXT_AT);
         gb_line_text(&line, GB_STYLE_NONE, "-> ");
         gb_line_text(&line, GB_STYLE_NONE, finding->advice);
         gb_line_end(&line);

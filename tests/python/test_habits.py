@@ -131,6 +131,65 @@ def test_a_client_is_a_mapping_of_names(client):
         del client["x/1"]
 
 
+FINGERS = {
+    "loc": "to_pandas", "iloc": "to_pandas", "filter": "to_pyarrow", "group_by": "polars.from_arrow", "sort_values": "to_pandas",
+    "query": "to_pandas", "with_columns": "polars.from_arrow", "describe": "to_pandas", "to_polars": "polars.from_arrow",
+}
+
+
+@pytest.mark.parametrize("name", FINGERS)
+def test_what_frames_have_is_told_the_way(table, name):
+    with pytest.raises(AttributeError, match=rf"a gpubufd.Table has no '{name}', and computes nothing: .*{FINGERS[name]}"):
+        getattr(table, name)
+    assert not hasattr(table, name)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "astype", "item", "reshape", "unique", "isin", "str", "cast", "to_list"])
+def test_what_arrays_have_is_told_the_way(table, array, name):
+    for held, kind in ((table["mass"], "Column"), (array, "Array")):
+        with pytest.raises(AttributeError, match=rf"a gpubufd.{kind} has no '{name}': take to_numpy\(\), to_pandas"):
+            getattr(held, name)
+    with pytest.raises(AttributeError, match="on the host"):
+        array.__cuda_array_interface__  # its own sentence
+
+
+def test_nothing_is_set_by_an_index(client, table, array):
+    with client.create("made", "f8", 3) as made:
+        for held in (table, table["mass"], array, made):
+            with pytest.raises(TypeError, match="put.. publishes a new version; what create.. made is written by write"):
+                held[0] = 1
+        made.write(np.arange(3.0))
+    with pytest.raises(TypeError, match="what is published never changes"):
+        del table["Sex"]
+
+
+def test_steps_are_told_the_way(table, array):
+    for held, way in ((table, "to_pandas"), (table["mass"], "to_numpy"), (array, "to_numpy")):
+        for key in (slice(None, None, 2), slice(None, None, -1)):
+            with pytest.raises(ValueError, match=rf"step 1; take every n-th of {way}\(\)"):
+                held[key]
+
+
+def test_one_element_is_a_number(client, array):
+    client.put("one", np.array([3]))
+    assert float(client["one"]) == 3.0 and int(client["one"]) == 3 and complex(client["one"]) == 3
+    assert divmod(array, 2)[0].tolist() == [0, 0, 1, 1, 2, 2] and divmod(7, array[1:])[1].tolist()[1] == 1
+    for convert in (float, int, complex):
+        with pytest.raises(TypeError):
+            convert(array)
+
+
+def test_columns_are_selected_by_a_list_too(table):
+    assert table.select(["mass"]).names == table.select("mass").names == table[["mass"]].names == ["mass"]
+    assert table.select(("mass", "Sex")).names == ["mass", "Sex"]
+    with pytest.raises(KeyError, match="there is no column 'x'"):
+        table.select(["x"])
+
+
+def test_the_memory_of_a_column_is_indexed_as_numpy_does_it(table):
+    assert table["mass"].values[0] == 3750.0 and table["mass"].values[-2:].tolist() == [3250.0, 3450.0]
+
+
 def test_copies_are_refused_with_the_way(table):
     with pytest.raises(TypeError, match="cannot be pickled"):
         copy.deepcopy(table)

@@ -116,6 +116,10 @@ class Buffer(_core.View):
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         return _values.as_asked(self.to_numpy(), dtype, copy, True)
 
+    def __getitem__(self, key: Any) -> Any:
+        """As NumPy does it: of times and the like the numbers that they are stored as. Host only."""
+        return self.to_numpy()[key]
+
     def tobytes(self) -> bytes:
         """A copy of its bytes. Host only."""
         return bytes(self)

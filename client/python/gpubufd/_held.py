@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, Tuple, TypeVar
 
 from . import _core, _errors, _fetch, _repr
-from ._layout import BYTES, TABLE
+from ._layout import BYTES, TABLE, a_kind
 from .cuda import handle_or_zero
 
 Self = TypeVar("Self", bound="Held")
@@ -113,9 +113,31 @@ class Held(_Parts):
         finally:
             self.release()
 
+    if not TYPE_CHECKING:  # a type checker would believe that it has any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # there is one, but not here: its own sentence again
+                return object.__getattribute__(self, name)
+            if name.startswith("_") or self.released:
+                raise AttributeError(f"{a_kind(self)} has no {name!r}")
+            raise AttributeError(f"{a_kind(self)} has no {name!r}{self._instead(name)}")
+
+    def _instead(self, name: str) -> str:
+        """The end of the sentence on an attribute that it has not, of those that pandas, NumPy and others have."""
+        return ""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(
+            f"elements of {a_kind(self)} are not set by an index: what is published never changes, put() publishes a new "
+            "version; what create() made is written by write() or through to_numpy()"
+        )
+
+    def __delitem__(self, key: Any) -> None:
+        raise TypeError("what is published never changes: put() publishes a new version, delete() removes a name")
+
     def __bool__(self) -> bool:
         raise TypeError(
-            f"a {type(self).__name__} is neither true nor false: for its length say len(), "
+            f"{a_kind(self)} is neither true nor false: for its length say len(), "
             "for what is in it to_numpy()"
         )
 
@@ -148,7 +170,8 @@ class Held(_Parts):
     def _range(self: Self, key: slice, count: int) -> Self:
         start, stop, step = key.indices(count)
         if step != 1:
-            raise ValueError("a slice without a copy has step 1; take every n-th of to_numpy()")
+            raise ValueError("a slice without a copy has step 1; take every n-th of "
+                             f"{'to_pandas()' if self.kind == TABLE else 'to_numpy()'}")
         part: Self = self._slice(start, max(stop - start, 0))
         return part
 

@@ -33,6 +33,11 @@ def at_column(where: str) -> str:
     return f"column {where!r}: " if where else ""
 
 
+def a_kind(held: Any) -> str:
+    """For messages: "a gpubufd.Table"."""
+    return f"a gpubufd.{type(held).__name__}"
+
+
 def called(held: Any) -> str:
     """For messages: which column of what."""
     column = held._column_name

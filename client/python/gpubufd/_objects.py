@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _convert, _core, _fetch, _floats, _frames, _values
 from ._buffers import AsBytes, Buffer, Validity, cuda_interface, dlpack
@@ -173,6 +173,11 @@ class _Sequence(Held):
 
     # ---- comparing and computing, as NumPy does it ----
 
+    def _instead(self, name: str) -> str:
+        if self._ordinal >= 0:
+            return ": take to_cupy() or to_host()"
+        return ": take to_numpy(), to_pandas() or pyarrow.array(…)"
+
     def _operand(self) -> Any:
         if self._ordinal >= 0:
             raise TypeError(
@@ -215,7 +220,7 @@ def _operator(name: str) -> Callable[..., Any]:
 
 _BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
 for _name in (
-    "eq ne lt le gt ge neg pos abs invert".split() + _BINARY + ["r" + name for name in _BINARY]
+    "eq ne lt le gt ge neg pos abs invert int float complex divmod rdivmod".split() + _BINARY + ["r" + name for name in _BINARY]
 ):
     setattr(_Sequence, f"__{_name}__", _operator(f"__{_name}__"))
 
@@ -441,8 +446,10 @@ class Table(Held):
     @property
     def schema(self) -> Any:
         """A pyarrow.Schema."""
-        import pyarrow
-
+        try:
+            import pyarrow
+        except ImportError:
+            raise AttributeError("schema is a pyarrow.Schema, and pyarrow is not installed: see dtypes") from None
         return pyarrow.schema(self)
 
     def _children(self) -> List[Column]:
@@ -470,12 +477,12 @@ class Table(Held):
         """(name, column) for each column, in order."""
         return list(zip(self.names, self._children()))
 
-    if not TYPE_CHECKING:  # a type checker would believe that it has any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            if not name.startswith("_") and not self.released and name in self.names:
-                raise AttributeError(f"{name}: a column is taken by its name in brackets, table[{name!r}]")
-            raise AttributeError(f"a gpubufd.Table has no {name!r}")
+    def _instead(self, name: str) -> str:
+        if name in self.names:
+            return f": a column is taken by its name in brackets, table[{name!r}]"
+        if self._ordinal >= 0:
+            return ", and computes nothing: take to_cudf() or to_host()"
+        return ", and computes nothing: take to_pandas(), to_pyarrow() or polars.from_arrow(table)"
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         raise TypeError(
@@ -521,12 +528,13 @@ class Table(Held):
             )
         raise TypeError(f"{key!r}: expected a column's name or number, a list of names, or a range of rows")
 
-    def select(self, *names: str) -> "Table":
-        """A Table of some of the columns, in that order; nothing is copied. KeyError."""
+    def select(self, *names: Union[str, Sequence[str]]) -> "Table":
+        """A Table of some of the columns, in that order; nothing is copied. By names, or a list of them. KeyError."""
+        chosen = [name for one in names for name in ([one] if isinstance(one, str) else one)]
         try:
-            return self._select(names)
+            return self._select(tuple(chosen))
         except KeyError as error:
-            missing = [name for name in names if name not in self.names]
+            missing = [name for name in chosen if name not in self.names]
             error.args = (f"there is no column {missing[0]!r}; there are {', '.join(self.names)}",)
             raise
 

@@ -572,7 +572,7 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     PyObject *source, *options_tuple;
     int as_table;
     struct gpubuf_create_options options;
-    if (!PyArg_ParseTuple(args, "sOpO:put_arrow", &name, &source, &as_table, &options_tuple) ||
+    if (!PyArg_ParseTuple(args, "sOpO:put", &name, &source, &as_table, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
     struct link *link = client_enter(self);

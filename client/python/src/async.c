@@ -70,7 +70,7 @@ PyObject *client_open_async(PyObject *self, PyObject *args)
     unsigned long long version;
     long long wait_ms;
     PyObject *callable;
-    if (!PyArg_ParseTuple(args, "sKLzO:open_async", &name, &version, &wait_ms, &label, &callable))
+    if (!PyArg_ParseTuple(args, "sKLzO:get", &name, &version, &wait_ms, &label, &callable))
         return NULL;
     struct link *link;
     struct pending *pending = begin(self, callable, &link);

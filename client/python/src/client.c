@@ -221,7 +221,7 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     const char *name, *label;
     unsigned long long version;
     long long wait_ms;
-    if (!PyArg_ParseTuple(args, "sKLz:open", &name, &version, &wait_ms, &label))
+    if (!PyArg_ParseTuple(args, "sKLz:get", &name, &version, &wait_ms, &label))
         return NULL;
     struct link *link = client_enter(self);
     if (!link)
@@ -317,7 +317,7 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
     struct gpubuf_create_options options;
     uint64_t extents[MAX_NDIM];
     int64_t steps[MAX_NDIM];
-    if (!PyArg_ParseTuple(args, "ssO!OKO:put_array", &name, &dtype, &PyTuple_Type, &shape, &strides,
+    if (!PyArg_ParseTuple(args, "ssO!OKO:put", &name, &dtype, &PyTuple_Type, &shape, &strides,
                           &address, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
