@@ -166,39 +166,59 @@ static int64_t offset_at(const struct column *column, long long i)
 }
 
 /* Strings that came lately, by a hash: columns repeat themselves, and a new object costs more. */
-struct recent {
-    struct {
-        const char *text;
-        Py_ssize_t size;
-        PyObject *value; /* a reference */
-    } slots[512];
+#define RECENT_BITS_MAX 12 /* with a few hundred values hardly two are in one slot */
+
+struct slot {
+    const char *text;
+    Py_ssize_t size;
+    PyObject *value; /* a reference */
 };
 
-static size_t slot_of(const char *text, Py_ssize_t size)
+struct recent {
+    struct slot *slots; /* 1 << bits: no more than there are elements, or a few */
+    unsigned bits;
+};
+
+static int recent_begin(struct recent *recent, long long elements)
+{
+    recent->bits = 4;
+    while (recent->bits < RECENT_BITS_MAX && 1ll << recent->bits < elements)
+        recent->bits++;
+    recent->slots = calloc((size_t)1 << recent->bits, sizeof(*recent->slots));
+    if (recent->slots)
+        return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+static void recent_end(struct recent *recent)
+{
+    for (size_t i = 0; i < (size_t)1 << recent->bits; i++)
+        Py_XDECREF(recent->slots[i].value);
+    free(recent->slots);
+}
+
+static struct slot *slot_of(const struct recent *recent, const char *text, Py_ssize_t size)
 {
     uint64_t head = 0, tail = 0;
     size_t some = size < 8 ? (size_t)size : 8;
     memcpy(&head, text, some);
     memcpy(&tail, text + size - some, some);
-    return (size_t)((head * 0x9e3779b97f4a7c15 ^ tail * 0xc2b2ae3d27d4eb4f ^ (uint64_t)size) *
-                        0xff51afd7ed558ccd >>
-                    55);
+    uint64_t hash = head * 0x9e3779b97f4a7c15 ^ tail * 0xc2b2ae3d27d4eb4f ^ (uint64_t)size;
+    return recent->slots + (hash * 0xff51afd7ed558ccd >> (64 - recent->bits));
 }
 
 static PyObject *value_of(const struct column *column, struct recent *recent, const char *text,
                           Py_ssize_t size)
 {
-    size_t slot = slot_of(text, size);
-    if (recent->slots[slot].value && recent->slots[slot].size == size &&
-        memcmp(recent->slots[slot].text, text, (size_t)size) == 0)
-        return new_ref(recent->slots[slot].value);
+    struct slot *slot = slot_of(recent, text, size);
+    if (slot->value && slot->size == size && memcmp(slot->text, text, (size_t)size) == 0)
+        return new_ref(slot->value);
     PyObject *value = column->text ? PyUnicode_DecodeUTF8(text, size, "surrogateescape")
                                    : PyBytes_FromStringAndSize(text, size);
     if (value) {
-        Py_XDECREF(recent->slots[slot].value);
-        recent->slots[slot].text = text;
-        recent->slots[slot].size = size;
-        recent->slots[slot].value = new_ref(value);
+        Py_XDECREF(slot->value);
+        *slot = (struct slot){text, size, new_ref(value)};
     }
     return value;
 }
@@ -226,8 +246,10 @@ static bool has_all(const struct column *column)
 /* Puts the elements into a list, or into memory that holds references to objects. */
 static int put_elements(const struct column *column, PyObject *list, PyObject **objects)
 {
-    struct recent recent = {0};
-    int r = 0;
+    struct recent recent;
+    int r = recent_begin(&recent, column->length);
+    if (r < 0)
+        return r;
     for (long long i = 0; r == 0 && i < column->length; i++) {
         PyObject *value = element(column, &recent, column->start + i);
         if (!value) {
@@ -241,8 +263,7 @@ static int put_elements(const struct column *column, PyObject *list, PyObject **
         }
         let_others_run((Py_ssize_t)i);
     }
-    for (size_t i = 0; i < sizeof(recent.slots) / sizeof(recent.slots[0]); i++)
-        Py_XDECREF(recent.slots[i].value);
+    recent_end(&recent);
     return r;
 }
 
