@@ -164,6 +164,19 @@ static int check_kind(const struct gb_put *put, const char *what)
     return gb_cli_usage(put->cli, "%s becomes a table and nothing else", what);
 }
 
+/* A file with another delimiter is a table of one column, which is seldom meant. */
+static void tell_of_delimiter(const struct gb_put *put, const struct gb_csv_table *table)
+{
+    const char *name = table->column_count == 1 ? table->columns[0].name : "";
+    size_t at = strcspn(name, ";|\t");
+
+    if (put->csv.delimiter || !name[at])
+        return;
+    char quoted[] = {'\'', name[at], '\'', '\0'};
+    fprintf(stderr, "gpubufctl: %s has one column; --delimiter %s makes several of it\n",
+            put->input.name, name[at] == '\t' ? "tab" : quoted);
+}
+
 int gb_put_csv(struct gb_put *put)
 {
     struct gb_csv_table table = {0};
@@ -173,6 +186,8 @@ int gb_put_csv(struct gb_put *put)
         status = read_table(put, &table);
     if (status == GB_STATUS_OK)
         status = put_table(put, &table);
+    if (status == GB_STATUS_OK)
+        tell_of_delimiter(put, &table);
     gb_csv_table_end(&table);
     return status;
 }
