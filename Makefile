@@ -152,7 +152,7 @@ BENCH_HELPERS := $(filter-out $(BENCH_SOURCES),$(wildcard tests/bench/*.c))
 SOURCES := $(PROTO_SOURCES) $(DAEMON_SOURCES) daemon/main.c $(LIB_SOURCES) $(CTL_SOURCES) \
 	client/gpubufctl/main.c $(GATEWAY_SOURCES) $(PEER_SOURCES) $(EXAMPLE_SOURCES) $(wildcard tests/unit/*.c tests/lib/*.c) \
 	$(FAKECUDA_SOURCES) \
-	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c tests/peer/*.c) tests/node/columns.c
+	$(wildcard tests/fuzz/*.c tests/bench/*.c tests/gpu/*.c tests/fault/*.c tests/peer/*.c tests/sim/*.c) tests/node/columns.c
 HEADERS := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h client/*/*.h client/*/*/*.h examples/*.h tests/*/*.h)
 OBJECTS := $(call objects,$(SOURCES))
 PYTHON_OBJECTS := $(call objects,$(PYTHON_SOURCES))
@@ -168,6 +168,9 @@ FUZZERS := $(call programs,$(FUZZ_SOURCES))
 PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 # Those of its sources that know no daemon and no other machine.
 PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c member.c view.c)
+# Fetching behind a network and a clock of the program's own.
+SIM := $(call programs,$(wildcard tests/sim/*.c))
+SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c transfer.c)
 BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
@@ -204,7 +207,7 @@ gateway: $(B)/bin/gpubufd-gateway
 peer: $(B)/bin/gpubufd-peer
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
-tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(PEER_TESTS) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
+tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(PEER_TESTS) $(SIM) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
 python: $(PACKAGE) ## build the Python package in build/python
@@ -361,6 +364,12 @@ $(PEER_TESTS): $(B)/tests/peer/%: $(B)/obj/tests/peer/%.o $(call objects,$(PEER_
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(UV_LIBS) $(CURL_LIBS)
+
+$(B)/tests/sim/storm: $(call objects,$(SIM_FETCH))
+$(SIM): $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o $(B)/obj/client/peer/view.o $(B)/obj/libproto.a $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^)
 
 $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)

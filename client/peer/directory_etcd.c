@@ -37,7 +37,7 @@ struct directory {
     struct gb_directory base;
     struct gb_member member;
     uv_timer_t soon;
-    uint64_t serial, turn;
+    uint64_t serial, turn, starts;
     bool unswept;         /* something may be left to sweep */
     struct gb_error told; /* the last reason that events.state had; none: the directory is there */
     struct op *ops;
@@ -114,8 +114,8 @@ static void find_finish(struct op *op)
         op->status = gb_fail(&op->error, GPUBUF_E_NOT_FOUND, "no machine of the cluster has \"%s\"",
                              op->name);
     if (op->status == 0) {
-        count = gb_view_places(entry, directory->member.node, (size_t)directory->serial++, places,
-                               GB_PLACES_MOST);
+        count = gb_view_places(entry, directory->member.node, gb_view_start(&directory->starts),
+                               places, GB_PLACES_MOST);
         if (!count && strcmp(entry->node->name, directory->member.node) == 0)
             op->status = gb_fail(&op->error, GPUBUF_E_NOT_FOUND,
                                  "\"%s\" was this machine's own, and is no more", op->name);
@@ -727,6 +727,8 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     directory->base.methods = &methods;
     directory->base.events = settings->events;
     directory->soon.data = directory;
+    for (const char *letter = member->node; *letter; letter++)
+        directory->starts = 31 * directory->starts + (unsigned char)*letter;
     uv_timer_init(loop, &directory->soon);
     member->port = settings->port;
     member->events = (struct gb_member_events){

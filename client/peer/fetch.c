@@ -16,8 +16,7 @@ enum {
     FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
     ROUNDS_MOST = 32, /* so often the directory is asked */
     PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
-    SAID_MOST = 20,   /* failures that the log has in a while */
-    SAID_MS = 60000,  /* this while */
+    PAUSES_MOST = 5,  /* in a row, each longer by one, where those who have it serve others */
 };
 
 struct fetch {
@@ -25,7 +24,9 @@ struct fetch {
     struct fetch *next;
     struct gb_fetches *fetches;
     uint64_t request; /* 0: nobody waits */
-    bool active, ending, created, sealing, summing, paused;
+    bool active, ending, created, sealing, summing, over;
+    unsigned paused;  /* for so many more pauses; `over`: the last one is */
+    unsigned refused; /* so often in a row, since those who have it serve others */
     unsigned pending; /* calls under way, but for chunks: it stays until they are answered */
     unsigned opens;   /* of them, at places */
     unsigned rounds;
@@ -461,7 +462,7 @@ static void on_opened(void *user, int status, const char *result, size_t length,
             give_back(opening.remote, result, length);
     }
     if (status < 0) {
-        if (status == GPUBUF_E_STALE)
+        if (status == GPUBUF_E_STALE || status == GPUBUF_E_BUSY)
             fetch->error = *error; /* the directory is asked again */
         else
             leave_machine(fetch, gb_remote_node(opening.remote), error);
@@ -554,33 +555,47 @@ static void ask_directory(struct fetch *fetch)
 static void on_pause_over(uv_timer_t *timer)
 {
     struct gb_fetches *fetches = timer->data;
-    struct fetch *fetch = fetches->first;
+    struct fetch *fetch;
+    bool more = false;
 
-    while (fetch) {
-        if (!fetch->paused) {
+    for (fetch = fetches->first; fetch; fetch = fetch->next) {
+        fetch->over = fetch->paused > 0 && (fetch->ending || --fetch->paused == 0);
+        more = more || (fetch->paused > 0 && !fetch->over);
+    }
+    for (fetch = fetches->first; fetch;) {
+        if (!fetch->over) {
             fetch = fetch->next;
             continue;
         }
-        fetch->paused = false;
+        fetch->over = false;
+        fetch->paused = 0;
         if (answered(fetch))
             ask_directory(fetch);
         fetch = fetches->first; /* it and others may have ended */
     }
+    if (more)
+        (void)uv_timer_start(timer, on_pause_over, PAUSE_MS, 0);
 }
 
 static void find(struct fetch *fetch)
 {
     uv_timer_t *pause = &fetch->fetches->pause;
 
-    if (fetch->rounds++ == ROUNDS_MOST) {
+    bool busy = fetch->error.code == GPUBUF_E_BUSY; /* they will have time, however long it takes */
+
+    if (!busy && fetch->rounds++ == ROUNDS_MOST) {
         give_up(fetch, &fetch->error);
         return;
     }
-    if (fetch->error.code != GPUBUF_E_STALE) {
+    if (!busy && fetch->error.code != GPUBUF_E_STALE) {
         ask_directory(fetch);
         return;
     }
-    fetch->paused = true;
+    if (busy && fetch->refused == 0)
+        gb_say("%s waits: %s", fetch->name, fetch->error.message);
+    if (busy && fetch->refused < PAUSES_MOST)
+        fetch->refused++;
+    fetch->paused = busy ? fetch->refused : 1;
     fetch->pending++;
     if (!uv_is_active((uv_handle_t *)pause))
         (void)uv_timer_start(pause, on_pause_over, PAUSE_MS, 0);

@@ -214,7 +214,7 @@ static const struct option known[] = {
     {"ucx", "trusted-network",
      "bring content by UCX: without encryption, on a network that is trusted", set_trusted, AT(ucx),
      0, 0},
-    {"connections", "N", "of other machines, at most (64)", set_count, AT(connections), 1, 4096},
+    {"connections", "N", "of other machines, at most (1024)", set_count, AT(connections), 1, 4096},
     {"query", "PATH", "answer gpubufctl where, ls --cluster and the gateway at this unix socket",
      set_string, AT(query), 0, 0},
     {"help", NULL, "print this and exit", set_true, AT(help), 0, 0},
@@ -346,7 +346,7 @@ static int check(const struct gb_options *options, struct gb_error *error)
 
 int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){.connections = 64, .patience_ms = 5000, .lease_seconds = 10};
+    *options = (struct gb_options){.connections = 1024, .patience_ms = 5000, .lease_seconds = 10};
     /* The file comes first, wherever on the line it stands: options are over its keys. */
     for (int config = 1; config >= 0; config--) {
         int at = 1;

@@ -12,7 +12,7 @@
 
 enum {
     NODE_CONNECTIONS = 4,
-    BACKLOG = 64,
+    BACKLOG = 1024, /* all of a cluster may come at once */
     ACCEPT_MOST = 16,
     TICK_MS = 1000,
     CONNECTIONS_MOST = 4096
@@ -54,6 +54,16 @@ static void on_closed(struct gb_session *session, void *user)
         }
 }
 
+static unsigned count_readers(uint64_t version, void *user)
+{
+    const struct gb_serve *serve = user;
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < serve->count; i++)
+        count += gb_session_reads(serve->sessions[i], version);
+    return count;
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events);
 
 static void on_tick(uv_timer_t *timer)
@@ -67,7 +77,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
-    static const struct gb_session_events session_events = {on_open, on_closed};
+    static const struct gb_session_events session_events = {on_open, on_closed, count_readers};
     struct gb_serve *serve = poll->data;
 
     (void)status;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/gateway/say.h"
+#include "client/peer/crowd.h"
 #include "client/peer/lease.h"
 
 enum {
@@ -280,6 +281,22 @@ static void stat_name(struct gb_session *session, uint64_t id, const struct para
 
 /* ---- open ---- */
 
+/* True: as many machines fetch the object as may, and the request has been refused. */
+static bool crowded(struct request *request)
+{
+    const struct gb_session *session = request->session;
+    const struct gb_described *described = &request->described;
+    unsigned readers = session->events.readers(described->version, session->user);
+    struct gb_error error;
+
+    if (gb_session_reads(session, described->version) || gb_crowd_takes(readers, described->bytes))
+        return false;
+    (void)gb_fail(&error, GPUBUF_E_BUSY, "%u machines are fetching %s from it", readers,
+                  described->name.text);
+    refuse(request, &error);
+    return true;
+}
+
 static void grant(struct request *request)
 {
     struct gb_session *session = request->session;
@@ -291,6 +308,8 @@ static void grant(struct request *request)
         end_request(request);
         return;
     }
+    if (crowded(request)) /* others asked at the same moment */
+        return;
     lease->id = ++session->last_lease;
     lease->next = session->leases;
     session->leases = lease;
@@ -370,7 +389,7 @@ static void on_described(struct gpubuf_client *client, int status, const char *r
 
     if (status == 0 && !copy)
         status = GPUBUF_E_NO_MEMORY;
-    if (!describe(request, status, copy, length))
+    if (!describe(request, status, copy, length) || crowded(request))
         return;
     status = request->session->lease_count >= LEASES_MOST
                  ? gb_fail(&error, GPUBUF_E_LIMIT, "this machine has %d leases at a time at most",
@@ -667,6 +686,15 @@ struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd
 const char *gb_session_node(const struct gb_session *session)
 {
     return session->node;
+}
+
+bool gb_session_reads(const struct gb_session *session, uint64_t version)
+{
+    const struct gb_lease *lease = session->leases;
+
+    while (lease && gpubuf_object_version(lease->object) != version)
+        lease = lease->next;
+    return lease != NULL;
 }
 
 void gb_session_tick(struct gb_session *session)

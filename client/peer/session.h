@@ -8,7 +8,7 @@
  *     → {"method":"read",…,"tag"}           ← {"sum"}, once the chunk has gone by the lane
  *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
  *     → {"method":"release","lease"}        (no answer)
- *     or ← {"error":{"kind","message"}}
+ *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says
  *     and while an answer takes long, each second, {} without a request
  *
  * On the loop's thread.
@@ -39,6 +39,8 @@ struct gb_session_events {
     /* Whether the machine of that name may have one more connection. */
     bool (*open)(struct gb_session *session, const char *node, void *user);
     void (*closed)(struct gb_session *session, void *user); /* it is no more after that */
+    /* How many machines have leases on that version. */
+    unsigned (*readers)(uint64_t version, void *user);
 };
 
 /* Of a socket that was accepted, which is the session's, also where this fails. */
@@ -46,6 +48,9 @@ struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd
                                   const struct gb_session_events *events, void *user);
 void gb_session_close(struct gb_session *session);             /* without an event */
 const char *gb_session_node(const struct gb_session *session); /* "": not known yet */
+
+/* Whether this machine has a lease on that version. */
+bool gb_session_reads(const struct gb_session *session, uint64_t version);
 
 /* A moment has passed: one that is stuck ends. */
 void gb_session_tick(struct gb_session *session);

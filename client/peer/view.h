@@ -95,6 +95,13 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
 /* How many nodes have a copy of the entry's revision. */
 size_t gb_view_copies(const struct gb_entry *entry);
 
+/* The next `start`: *state is any number at first, and another one on each machine. */
+static inline size_t gb_view_start(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (size_t)(*state >> 33);
+}
+
 /* Calls `each` for every entry, in the order of names; it must not end any. */
 void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),
                   void *user);

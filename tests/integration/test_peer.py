@@ -672,6 +672,29 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
 
 
 @pytest.mark.host_only("about links, not about memory")
+def test_a_fifth_machine_waits_its_turn(cluster, authority):
+    """Of a large object; what is small goes to all, and more leases to one that has some."""
+    _, b, c = cluster.start("a", "b", "c")
+    data, small = bytes(64 * MIB // 4), bytes(64 * MIB // 5)
+    with b.connect() as here, c.connect() as there, contextlib.ExitStack() as stack:
+        share(here, "large", data)
+        share(here, "small", small)
+        four = [Stranger(authority, b.peer.port) for _ in range(4)]
+        for one in four:
+            stack.callback(one.close)
+            for name in ("small", "large", "large"):
+                assert "lease" in one.ask({"method": "open", "name": name})
+        waiting = there.request("open", name="large", wait_ms=WAIT)
+        c.peer.wait_for("large waits: b .*: 4 machines are fetching large from it")
+        assert fetched(c.connect(), "small") == small
+        four[0].send({"method": "release", "lease": 2})
+        four[1].send({"method": "release", "lease": 2})
+        four[1].send({"method": "release", "lease": 3})
+        assert there.reply(waiting)["object"]["bytes"] >= len(data)
+        assert fetched(there, "large") == data
+
+
+@pytest.mark.host_only("about links, not about memory")
 def test_a_stranger_is_told_to_wait(stranger):
     """By a message without a request, as long as the daemon takes."""
     b, connect = stranger

@@ -42,7 +42,7 @@ PARTS = {
         ("program", "main"),
     ],
     "client/peer": [
-        ("ground", "directory content local dial absent figures ucx"),
+        ("ground", "directory content local dial absent figures ucx crowd"),
         ("parts", "tls outbox lane copies etcd view"),
         ("connections", "link described lease granted member"),
         ("machines", "remote transfer"),

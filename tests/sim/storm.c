@@ -1,0 +1,788 @@
+/*
+ * One hot name that all machines of a cluster open at the same moment: fetch.c, transfer.c,
+ * granted.c, copies.c and view.c as they are, behind a network, an etcd, daemons and a clock of
+ * this program's own. The linker takes these in place of libuv, libgpubuf and remote.c, so nothing
+ * of the peer knows of it. A run depends on its options alone.
+ *
+ * The model: each machine sends and receives at a rate of its own, one chunk after the other; a
+ * message takes `latency` one way; a link is made by two round trips more. etcd takes so many
+ * writes a second, and tells so many events a second to all watches together. Neither processors
+ * nor a switch between the machines are in it.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/common/remake.h"
+#include "client/gateway/say.h"
+#include "client/peer/content.h"
+#include "client/peer/crowd.h"
+#include "client/peer/fetch.h"
+#include "client/peer/view.h"
+#include "tests/sim/events.h"
+#include "tests/unit/random.h"
+
+#define NAME "hot"
+#define SECOND 1000000000.0
+#define DAEMON_NS 50000 /* an answer of the daemon */
+
+static struct {
+    unsigned machines, connections, deaths;
+    uint64_t bytes, seed;
+    double rate;              /* bytes a second */
+    double writes, events;    /* etcd's, a second */
+    double latency, until_ns; /* one way; those who die do so until then */
+    bool unbounded;           /* no crowd.h */
+} options = {
+    .machines = 1000,
+    .connections = 1024,
+    .bytes = UINT64_C(1) << 30,
+    .seed = 1,
+    .rate = 25e9 / 8,
+    .writes = 10000,
+    .events = 500000,
+    .latency = 50000,
+    .until_ns = 10 * SECOND,
+};
+
+static struct test_random chance;
+
+/* ---- libuv's timers ---- */
+
+struct timer {
+    uv_timer_t *handle;
+    uv_timer_cb callback;
+};
+
+int uv_timer_init(uv_loop_t *loop, uv_timer_t *timer)
+{
+    timer->loop = loop;
+    timer->flags = 0;
+    return 0;
+}
+
+static void on_timer(void *user, uint64_t number)
+{
+    struct timer timer = *(struct timer *)user;
+
+    (void)number;
+    free(user);
+    timer.handle->flags = 0;
+    timer.callback(timer.handle);
+}
+
+int uv_timer_start(uv_timer_t *handle, uv_timer_cb callback, uint64_t timeout, uint64_t repeat)
+{
+    struct timer *timer = malloc(sizeof(*timer));
+
+    (void)repeat;
+    if (!timer)
+        abort();
+    *timer = (struct timer){handle, callback};
+    handle->flags = 1;
+    at(now + timeout * 1000000, on_timer, timer, 0);
+    return 0;
+}
+
+int uv_is_active(const uv_handle_t *handle)
+{
+    return handle->flags != 0;
+}
+
+void uv_close(uv_handle_t *handle, uv_close_cb callback)
+{
+    if (callback)
+        callback(handle);
+}
+
+/* ---- machines ---- */
+
+struct gpubuf_object {
+    struct gpubuf_client *machine;
+};
+
+/* A machine: its daemon, its peer, and its place in the network. */
+struct gpubuf_client {
+    struct gb_directory directory; /* first: it is the directory, too */
+    char node[GB_NODE_BYTES];
+    struct gb_view view;
+    struct gb_copies copies;
+    struct gb_remotes *remotes;
+    struct gb_fetches *fetches;
+    struct gpubuf_object object;
+    bool dead, has;                  /* the object */
+    double sends_until, takes_until; /* its lane is busy */
+    unsigned leases, leases_most, connections, depth, failures;
+    uint64_t sent, starts;
+    double done; /* when it had the object; 0: not yet */
+};
+
+struct gb_remote {
+    struct gpubuf_client *from, *to;
+    uint64_t epoch;
+    unsigned leases;
+    char text[GB_NODE_BYTES + 16];
+};
+
+struct gb_remotes {
+    struct gpubuf_client *machine;
+    struct gb_remote **all; /* by the machine's number */
+};
+
+static struct gpubuf_client *machines;
+static uint64_t chunk_sum(uint64_t chunk)
+{
+    return chunk * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* ---- etcd ---- */
+
+static double etcd_writes_until, etcd_tells_until;
+static uint64_t etcd_writes, etcd_events, etcd_bytes;
+
+static void take(struct gpubuf_client *machine, const char *key, const char *value,
+                 uint64_t revision)
+{
+    struct gb_view_key told = {.key = key, .value = value, .revision = revision, .lease = 1};
+    struct gb_entry *changed = NULL;
+
+    told.value_length = value ? strlen(value) : 0;
+    if (gb_view_take(&machine->view, &told, &changed) < 0)
+        abort();
+    if (changed)
+        gb_view_tidy(&machine->view, changed);
+}
+
+/* A machine is told that another has a copy; `number`: that one, and then that it died. */
+static void on_watch(void *user, uint64_t number)
+{
+    const struct gpubuf_client *about = &machines[number >> 1];
+    char key[2 * GB_NODE_BYTES];
+
+    snprintf(key, sizeof(key), "copies/" NAME "@1/%s", about->node);
+    take(user, key, number & 1 ? NULL : "{\"version\":1}", 2);
+    if (number & 1) {
+        snprintf(key, sizeof(key), "nodes/%s", about->node);
+        take(user, key, NULL, 2);
+    }
+}
+
+static void on_written(void *user, uint64_t number)
+{
+    (void)user;
+    for (unsigned i = 0; i < options.machines; i++) {
+        if (machines[i].dead)
+            continue;
+        etcd_tells_until = (etcd_tells_until > (double)now ? etcd_tells_until : (double)now) +
+                           SECOND / options.events;
+        etcd_events++;
+        etcd_bytes += 250; /* of JSON, for such a key */
+        at((uint64_t)(etcd_tells_until + options.latency), on_watch, &machines[i], number);
+    }
+}
+
+static void etcd_write(uint64_t number)
+{
+    double start = (double)now + options.latency;
+
+    etcd_writes_until =
+        (etcd_writes_until > start ? etcd_writes_until : start) + SECOND / options.writes;
+    etcd_writes++;
+    at((uint64_t)etcd_writes_until, on_written, NULL, number);
+}
+
+/* ---- the directory, as directory_etcd.c answers ---- */
+
+struct finding {
+    struct gpubuf_client *machine;
+    gb_found_cb callback;
+    void *user;
+};
+
+static void on_find(void *user, uint64_t number)
+{
+    struct finding finding = *(struct finding *)user;
+    struct gb_place places[GB_PLACES_MOST];
+    struct gb_entry *entry = gb_view_entry(&finding.machine->view, NAME, false);
+    size_t count =
+        entry && entry->revision
+            ? gb_view_places(entry, finding.machine->node, gb_view_start(&finding.machine->starts),
+                             places, GB_PLACES_MOST)
+            : 0;
+    struct gb_error error;
+
+    (void)number;
+    free(user);
+    if (!count)
+        (void)gb_fail(&error, GB_UNAVAILABLE, "nobody has it");
+    finding.callback(finding.user, count ? 0 : GB_UNAVAILABLE, count ? places : NULL, count,
+                     count ? NULL : &error);
+}
+
+static bool directory_find(struct gb_directory *directory, const char *name, gb_found_cb callback,
+                           void *user)
+{
+    struct finding *finding = malloc(sizeof(*finding));
+
+    (void)name;
+    if (!finding)
+        abort();
+    *finding = (struct finding){(struct gpubuf_client *)directory, callback, user};
+    at(now, on_find, finding, 0);
+    return true;
+}
+
+static void directory_copied(struct gb_directory *directory, const char *name, uint64_t revision,
+                             uint64_t version)
+{
+    struct gpubuf_client *machine = (struct gpubuf_client *)directory;
+
+    (void)name;
+    (void)revision;
+    machine->has = version != 0;
+    machine->done = (double)now;
+    etcd_write((uint64_t)(machine - machines) << 1);
+}
+
+static bool directory_knows(struct gb_directory *directory, const char *node)
+{
+    return gb_view_node(&((struct gpubuf_client *)directory)->view, node);
+}
+
+/* ---- the network, in place of remote.c ---- */
+
+struct message {
+    struct gb_remote *remote;
+    gb_answered_cb answered;
+    gb_chunk_cb read;
+    void *user;
+    uint64_t chunk, bytes;
+    char kind;
+    int status;
+};
+
+static void on_answer(void *user, uint64_t number)
+{
+    struct message message = *(struct message *)user;
+    struct gb_error error;
+    char text[256];
+    int length = 0;
+
+    free(user);
+    if (message.remote->from->dead)
+        message.status = GPUBUF_E_CLOSED; /* only to free what waits for it */
+    if (message.status < 0)
+        (void)gb_fail(&error, message.status, "%s: busy, or dead", message.remote->text);
+    if (message.read) {
+        message.read(message.user, message.status, message.chunk, chunk_sum(message.chunk), &error);
+        return;
+    }
+    if (message.kind == 's')
+        length = snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", number);
+    else
+        length =
+            snprintf(text, sizeof(text),
+                     "{\"lease\":1,\"content\":%" PRIu64 ",\"mode\":420,\"device\":\"host\","
+                     "\"layout\":{\"kind\":\"array\",\"dtype\":\"uint8\",\"shape\":[%" PRIu64 "]}}",
+                     options.bytes, options.bytes);
+    message.answered(message.user, message.status, text, (size_t)length, &error);
+}
+
+static uint64_t whole_sum(void)
+{
+    static uint64_t sum;
+    uint64_t chunks = gb_content_chunks(options.bytes), *sums;
+
+    if (sum)
+        return sum;
+    sums = malloc(chunks * sizeof(*sums));
+    if (!sums)
+        abort();
+    for (uint64_t i = 0; i < chunks; i++)
+        sums[i] = chunk_sum(i);
+    sum = gb_content_sum(sums, chunks * sizeof(*sums));
+    free(sums);
+    return sum;
+}
+
+/* The other machine's side of an open: session.c. */
+static int serve_open(struct gb_remote *remote)
+{
+    struct gpubuf_client *to = remote->to;
+
+    if (!to->has)
+        return GPUBUF_E_NOT_FOUND;
+    if (!options.unbounded && !gb_crowd_takes(to->leases, options.bytes))
+        return GPUBUF_E_BUSY;
+    remote->leases++;
+    if (++to->leases > to->leases_most)
+        to->leases_most = to->leases;
+    return 0;
+}
+
+static void on_asked(void *user, uint64_t number)
+{
+    struct message *message = user;
+    struct gb_remote *remote = message->remote;
+    struct gpubuf_client *from = remote->from, *to = remote->to;
+    double start = (double)now;
+
+    (void)number;
+    if (to->dead || from->dead || remote->epoch == 0) {
+        message->status = GPUBUF_E_CLOSED;
+        remote->epoch = 0;
+    } else if (message->kind == 'o') {
+        message->status = serve_open(remote);
+        start += DAEMON_NS;
+    } else if (message->read) {
+        double each = (double)message->bytes * SECOND / options.rate;
+        start = (to->sends_until > start ? to->sends_until : start) + each;
+        to->sends_until = start;
+        to->sent += message->bytes;
+        if (from->takes_until + each > start)
+            start = from->takes_until + each;
+        from->takes_until = start;
+        if (from->depth <= to->depth)
+            from->depth = to->depth + 1;
+    }
+    at((uint64_t)(start + options.latency), on_answer, message, whole_sum());
+}
+
+static void post(struct gb_remote *remote, const struct message *values)
+{
+    struct message *message = malloc(sizeof(*message));
+    double when = (double)now + options.latency;
+
+    if (!message)
+        abort();
+    *message = *values;
+    if (remote->epoch == 0 && remote->to->connections < options.connections && !remote->to->dead) {
+        when += 4 * options.latency; /* TCP's round trip, and TLS's */
+        remote->to->connections++;
+        remote->epoch = 1;
+    }
+    at((uint64_t)when, on_asked, message, 0);
+}
+
+bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
+                   gb_answered_cb callback, void *user)
+{
+    (void)length;
+    post(remote, &(struct message){.remote = remote,
+                                   .answered = callback,
+                                   .user = user,
+                                   .kind = strstr(text, "\"sum\"") ? 's' : 'o'});
+    return true;
+}
+
+bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
+                    uint64_t bytes, gb_chunk_cb callback, void *user)
+{
+    (void)lease;
+    (void)memory;
+    post(remote, &(struct message){.remote = remote,
+                                   .read = callback,
+                                   .user = user,
+                                   .chunk = chunk,
+                                   .bytes = bytes,
+                                   .kind = 'r'});
+    return true;
+}
+
+void gb_remote_release(struct gb_remote *remote, uint64_t lease)
+{
+    (void)lease;
+    if (remote->leases > 0) {
+        remote->leases--;
+        remote->to->leases--;
+    }
+}
+
+struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
+                                 uint16_t port)
+{
+    unsigned long number = strtoul(node + 1, NULL, 10);
+    struct gb_remote *remote = remotes->all[number];
+
+    (void)host;
+    (void)port;
+    if (remote)
+        return remote;
+    remotes->all[number] = remote = calloc(1, sizeof(*remote));
+    if (!remote)
+        abort();
+    remote->from = remotes->machine;
+    remote->to = &machines[number];
+    snprintf(remote->text, sizeof(remote->text), "%s", node);
+    return remote;
+}
+
+uint64_t gb_remote_epoch(const struct gb_remote *remote)
+{
+    return remote->epoch;
+}
+const char *gb_remote_text(const struct gb_remote *remote)
+{
+    return remote->text;
+}
+const char *gb_remote_node(const struct gb_remote *remote)
+{
+    return remote->to->node;
+}
+
+/* ---- the daemon, in place of libgpubuf, content.c and remake.c ---- */
+
+struct daemon_call {
+    gpubuf_object_cb callback;
+    struct gpubuf_client *machine;
+    void *arg;
+};
+
+static void on_daemon(void *user, uint64_t number)
+{
+    struct daemon_call call = *(struct daemon_call *)user;
+
+    (void)number;
+    free(user);
+    call.callback(call.machine, call.machine->dead ? GPUBUF_E_CLOSED : 0, &call.machine->object,
+                  call.arg);
+}
+
+static int ask_daemon(struct gpubuf_client *machine, gpubuf_object_cb callback, void *arg)
+{
+    struct daemon_call *call = malloc(sizeof(*call));
+
+    if (!call)
+        abort();
+    *call = (struct daemon_call){callback, machine, arg};
+    at(now + DAEMON_NS, on_daemon, call, 0);
+    return 0;
+}
+
+int gpubuf_create_async(struct gpubuf_client *client, const char *name,
+                        const struct gpubuf_layout_spec *layout,
+                        const struct gpubuf_create_options *create, gpubuf_object_cb callback,
+                        void *arg, uint64_t *request)
+{
+    (void)name;
+    (void)layout;
+    (void)create;
+    (void)request;
+    return ask_daemon(client, callback, arg);
+}
+
+int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
+                      gpubuf_object_cb callback, void *arg, uint64_t *request)
+{
+    (void)null_counts;
+    (void)request;
+    return ask_daemon(object->machine, callback, arg);
+}
+
+int gpubuf_call_async(struct gpubuf_client *client, const char *method, const char *params,
+                      gpubuf_call_cb callback, void *arg, uint64_t *request)
+{
+    (void)client, (void)method, (void)params, (void)callback, (void)arg, (void)request;
+    return 0;
+}
+
+uint64_t gpubuf_object_version(const struct gpubuf_object *object)
+{
+    (void)object;
+    return 1;
+}
+void gpubuf_release(struct gpubuf_object *object)
+{
+    (void)object;
+}
+const char *gpubuf_errmsg(const struct gpubuf_client *client)
+{
+    (void)client;
+    return "";
+}
+const char *gpubuf_strerror(int code)
+{
+    return gb_error_text(code);
+}
+void gb_say(const char *format, ...)
+{
+    (void)format;
+}
+
+bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
+                    struct gpubuf_layout_spec *spec)
+{
+    (void)layout;
+    (void)pool;
+    *spec = (struct gpubuf_layout_spec){0};
+    return true;
+}
+
+int gb_content_for(struct gb_content *content, struct gpubuf_object *object,
+                   const struct gb_layout *layout, struct gb_error *error)
+{
+    (void)object;
+    (void)layout;
+    (void)error;
+    content->bytes = options.bytes;
+    return 0;
+}
+void gb_content_end(struct gb_content *content)
+{
+    (void)content;
+}
+bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
+{
+    (void)layout;
+    *bytes = options.bytes;
+    return true;
+}
+void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
+{
+    static char memory[1]; /* nobody writes to it: no byte is sent */
+
+    (void)content;
+    (void)chunk;
+    return memory;
+}
+int gb_content_write(const struct gb_content *content, uint64_t chunk, const void *buffer,
+                     struct gb_error *error)
+{
+    (void)content;
+    (void)chunk;
+    (void)buffer;
+    (void)error;
+    return 0;
+}
+uint64_t gb_content_sum(const void *bytes, size_t length)
+{
+    const unsigned char *byte = bytes;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < length; i++)
+        sum = (sum ^ byte[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+/* ---- the storm ---- */
+
+static void on_want(void *user, uint64_t number)
+{
+    struct gpubuf_client *machine = user;
+
+    if (!machine->dead && !machine->has)
+        gb_fetches_want(machine->fetches, NAME, number);
+}
+
+/* What waits for a name on a machine tries it again for as long as it is patient. */
+static void on_declined(void *user, uint64_t request, int status, const char *message)
+{
+    struct gpubuf_client *machine = user;
+
+    (void)request;
+    (void)status;
+    (void)message;
+    machine->failures++;
+}
+
+static void on_lease_over(void *user, uint64_t number)
+{
+    (void)user;
+    etcd_write(number << 1 | 1);
+}
+
+/* A machine is no more: links to it fail when they are used, its lease ends after ten seconds. */
+static void on_death(void *user, uint64_t number)
+{
+    struct gpubuf_client *machine = user;
+
+    (void)number;
+    machine->dead = true;
+    gb_fetches_leave(machine->fetches, 0);
+    for (unsigned i = 0; i < options.machines; i++) {
+        struct gb_remote *remote = machine->remotes->all[i];
+        for (; remote && remote->leases > 0;)
+            gb_remote_release(remote, 1);
+        remote = machines[i].remotes->all[machine - machines];
+        if (remote)
+            remote->epoch = 0;
+    }
+    at(now + (uint64_t)(10 * SECOND), on_lease_over, NULL, (uint64_t)(machine - machines));
+}
+
+static void begin_machine(struct gpubuf_client *machine, unsigned number)
+{
+    static const struct gb_directory_methods methods = {
+        .find = directory_find, .copied = directory_copied, .knows = directory_knows};
+
+    machine->directory.methods = &methods;
+    machine->object.machine = machine;
+    machine->starts = test_random_next(&chance);
+    snprintf(machine->node, sizeof(machine->node), "m%u", number);
+    machine->remotes = calloc(1, sizeof(*machine->remotes));
+    if (!machine->remotes)
+        abort();
+    machine->remotes->machine = machine;
+    machine->remotes->all = calloc(options.machines, sizeof(struct gb_remote *));
+    machine->fetches = gb_fetches_new(&(struct gb_fetch_options){
+        .client = machine,
+        .remotes = machine->remotes,
+        .directory = &machine->directory,
+        .copies = &machine->copies,
+        .decline = on_declined,
+        .user = machine,
+    });
+    if (!machine->remotes->all || !machine->fetches)
+        abort();
+}
+
+static void begin_all(void)
+{
+    char key[GB_NODE_BYTES + 16], value[128];
+
+    machines = calloc(options.machines, sizeof(*machines));
+    if (!machines)
+        abort();
+    for (unsigned i = 0; i < options.machines; i++)
+        begin_machine(&machines[i], i);
+    for (unsigned i = 0; i < options.machines; i++) {
+        for (unsigned j = 0; j < options.machines; j++) {
+            snprintf(key, sizeof(key), "nodes/m%u", j);
+            snprintf(value, sizeof(value), "{\"host\":\"10.0.0.1\",\"port\":9470}");
+            take(&machines[i], key, value, 1);
+        }
+        snprintf(value, sizeof(value),
+                 "{\"node\":\"m0\",\"version\":1,\"bytes\":%" PRIu64 ",\"serial\":1}",
+                 options.bytes);
+        take(&machines[i], "names/" NAME, value, 1);
+        at(test_random_below(&chance, 1000000), on_want, &machines[i], 1);
+    }
+    machines[0].has = true;
+    for (unsigned i = 0; i < options.deaths; i++)
+        at(test_random_below(&chance, 1000) * (uint64_t)(options.until_ns / 1000), on_death,
+           &machines[1 + test_random_below(&chance, options.machines - 1)], 0);
+}
+
+static void end_all(void)
+{
+    for (unsigned i = 0; i < options.machines; i++) {
+        struct gpubuf_client *machine = &machines[i];
+        gb_fetches_free(machine->fetches);
+        gb_view_end(&machine->view);
+        gb_copies_end(&machine->copies);
+    }
+    for (unsigned i = 0; i < options.machines; i++) {
+        struct gpubuf_client *machine = &machines[i];
+        for (unsigned j = 0; j < options.machines; j++)
+            free(machine->remotes->all[j]);
+        free(machine->remotes->all);
+        free(machine->remotes);
+    }
+    free(machines);
+    free(heap);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+/* One line of JSON. Times are of the clock of the model. */
+static void tell(void)
+{
+    double *times = malloc(options.machines * sizeof(*times));
+    double ideal = (double)options.bytes / options.rate;
+    unsigned done = 0, dead = 0, failed = 0, depth = 0, leases = 0;
+    uint64_t most = 0;
+
+    if (!times)
+        abort();
+    for (unsigned i = 1; i < options.machines; i++) {
+        const struct gpubuf_client *machine = &machines[i];
+        dead += machine->dead;
+        failed += machine->failures > 0;
+        if (machine->dead || machine->done == 0)
+            continue;
+        times[done++] = machine->done / SECOND;
+        depth = machine->depth > depth ? machine->depth : depth;
+        most = machine->sent > most ? machine->sent : most;
+        leases = machine->leases_most > leases ? machine->leases_most : leases;
+    }
+    qsort(times, done, sizeof(*times), compare_times);
+    printf("{\"machines\":%u,\"bytes\":%" PRIu64 ",\"done\":%u,\"failed\":%u,\"dead\":%u,"
+           "\"one_s\":%.3f,\"half_s\":%.3f,\"all_s\":%.3f,\"owner_sent\":%.2f,"
+           "\"other_sent\":%.2f,\"owner_readers\":%u,\"other_readers\":%u,\"depth\":%u,"
+           "\"etcd_writes\":%" PRIu64 ",\"etcd_events\":%" PRIu64 ",\"etcd_bytes\":%" PRIu64
+           ",\"steps\":%" PRIu64 "}\n",
+           options.machines, options.bytes, done, failed, dead, ideal, done ? times[done / 2] : 0.0,
+           done ? times[done - 1] : 0.0, (double)machines[0].sent / (double)options.bytes,
+           (double)most / (double)options.bytes, machines[0].leases_most, leases, depth,
+           etcd_writes, etcd_events, etcd_bytes, event_count);
+    free(times);
+}
+
+static void read_options(int argc, char **argv)
+{
+    static const char usage[] =
+        "usage: storm [-m MACHINES] [-b BYTES] [-c CONNECTIONS] [-d DEATHS] [-e EVENTS/s]\n"
+        "             [-r GBIT/s] [-s SEED] [-u]\n"
+        "-d  so many machines die in the first ten seconds\n"
+        "-u  a machine serves all who ask at the same time\n";
+
+    for (int c; (c = getopt(argc, argv, "m:b:c:d:e:r:s:u")) != -1;) {
+        double value = optarg ? strtod(optarg, NULL) : 1;
+        if (c == '?' || value < 0) {
+            fputs(usage, stderr);
+            exit(2);
+        }
+        switch (c) {
+        case 'm':
+            options.machines = (unsigned)value;
+            break;
+        case 'b':
+            options.bytes = (uint64_t)value;
+            break;
+        case 'c':
+            options.connections = (unsigned)value;
+            break;
+        case 'd':
+            options.deaths = (unsigned)value;
+            break;
+        case 'e':
+            options.events = value;
+            break;
+        case 'r':
+            options.rate = value * 1e9 / 8;
+            break;
+        case 's':
+            options.seed = (uint64_t)value;
+            break;
+        default:
+            options.unbounded = true;
+        }
+    }
+    if (options.machines < 2 || !options.bytes) {
+        fputs(usage, stderr);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    read_options(argc, argv);
+    chance.state = options.seed;
+    begin_all();
+    while (heap_count > 0) {
+        struct event event = earliest();
+        now = event.at;
+        event_count++;
+        event.run(event.user, event.number);
+    }
+    tell();
+    end_all();
+    return 0;
+}
