@@ -552,7 +552,7 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libda
 # Nothing that runs from here may write into the tree.
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test check-tsan check-valgrind fuzz bench
+.PHONY: demo cluster-demo test check-tsan check-valgrind fuzz bench
 # What the sanitizers of older compilers need where the kernel randomises addresses widely.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 ONLY ?=
@@ -562,6 +562,9 @@ HAS_FUZZER = $(shell echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { r
 
 demo: all ## publish a real table in one process, open and slice it in another
 	@GPUBUF_BUILD=$(BUILD) scripts/run-demo
+
+cluster-demo: all ## three machines, as network namespaces: one publishes, is killed, the others read on
+	@GPUBUF_BUILD=$(BUILD) scripts/run-cluster-demo
 
 test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite's name
 	@rm -f $(BUILD)/asan/reports/summary

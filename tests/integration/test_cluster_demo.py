@@ -1,0 +1,32 @@
+"""scripts/run-cluster-demo: three machines, as network namespaces of this one."""
+
+import os
+import subprocess
+
+import etcds
+import pytest
+from conftest import BUILD, ROOT
+
+pytestmark = pytest.mark.host_only("its daemons have memory of the host")
+
+
+def demo(tmp_path, **environment):
+    """What it says."""
+    run = subprocess.run([str(ROOT / "scripts" / "run-cluster-demo")], capture_output=True, text=True, timeout=600,
+                         stdin=subprocess.DEVNULL,
+                         env=dict(os.environ, GPUBUF_BUILD=str(BUILD), TMPDIR=str(tmp_path), **environment))
+    if run.returncode == 77:
+        pytest.skip(run.stderr.strip())
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("how", [
+    pytest.param("etcd", marks=pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")), "static"])
+def test_three_machines(tmp_path, how):
+    said = demo(tmp_path, STATIC="" if how == "etcd" else "1")
+    assert ("--etcd http" if how == "etcd" else "--peer node") in said
+    assert said.count("label       copy of node1") == 2
+    before, _, after = said.partition("5. node1 is killed")
+    assert before.count("sum 140542660013") == after.count("sum 140542660013") == 2
+    assert not list(tmp_path.iterdir()), "it leaves nothing"
