@@ -17,6 +17,8 @@ enum {
     ROUNDS_MOST = 32, /* so often the directory is asked */
     PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
     PAUSES_MOST = 5,  /* in a row, each longer by one, where those who have it serve others */
+    SAID_MOST = 20,   /* failures that the log has in a while */
+    SAID_MS = 60000,  /* this while */
 };
 
 struct fetch {

@@ -53,18 +53,23 @@ def read_manifest(name: str) -> Optional[Manifest]:
     return manifest
 
 
+def homes(entry: Dict[str, Any]) -> List[str]:
+    """The daemons that have a partition: the one that it was made on, and those of its replicas."""
+    return [str(one["instance"]) for one in (entry, *entry.get("replicas", ()))]
+
+
 def summary_of(manifest: Manifest) -> Summary:
-    daemons: Dict[str, Dict[str, Any]] = {}
+    hosts: Dict[str, str] = {}
+    counts: Dict[Tuple[str, ...], int] = {}
     for entry in manifest["partitions"]:
-        new = {"host": str(entry["host"]), "partitions": 0, "bytes": 0}
-        part = daemons.setdefault(str(entry["instance"]), new)
-        part["partitions"] += 1
-        part["bytes"] += int(entry["bytes"])
+        hosts.update({str(one["instance"]): str(one["host"]) for one in (entry, *entry.get("replicas", ()))})
+        counts[tuple(homes(entry))] = counts.get(tuple(homes(entry)), 0) + 1
     is_frame = manifest["kind"] == "frame"
     return {
         "kind": "series" if manifest.get("series") else str(manifest["kind"]),
         "rows": sum(int(entry["rows"]) for entry in manifest["partitions"]) if is_frame else None,
-        "name": str(manifest["name"]), "daemons": daemons,
+        "name": str(manifest["name"]), "hosts": hosts, "homes": [*counts.items()],
+        "bytes": sum(int(entry["bytes"]) for entry in manifest["partitions"]),
         "generation": int(manifest["generation"]), "publication": str(manifest["publication"]),
     }
 
@@ -161,7 +166,7 @@ def sweep(name: str) -> None:
 def keep_only(manifest: Manifest) -> None:
     """Makes sure of this daemon's partitions, and deletes those that were made twice."""
     daemon = local_daemon()
-    wanted = {p["name"] for p in manifest["partitions"] if p["instance"] == daemon.instance}
+    wanted = {p["name"] for p in manifest["partitions"] if daemon.instance in homes(p)}
     there = {info.name for info in _publications(manifest["name"]).get(manifest["publication"], ())}
     if wanted - there:
         raise failure("stale", f"{min(wanted - there)!r} is no longer in the daemon of host {host_name()!r}: "
@@ -292,6 +297,11 @@ def put_partition(value: Any, number: int, manifest: Manifest, options: Dict[str
             "bytes": info.bytes, **entry}
 
 
+def read_original(manifest: Manifest, number: int, entry: Dict[str, Any]) -> Any:
+    """A partition where it was made, for a replica of it; `manifest` has no partitions yet."""
+    return _open_partition(_Hold({**manifest, "partitions": {number: entry}}, entry["instance"]), number)
+
+
 def _put(daemon: Client, name: str, value: Any, manifest: Manifest, options: Dict[str, Any]) -> Dict[str, Any]:
     on_gpu = type(value).__module__.partition(".")[0] in ("cudf", "cupy")
     if options["device"] is None and not on_gpu:
@@ -344,7 +354,7 @@ def _spec(manifest: Manifest, entry: Dict[str, Any]) -> Dict[str, Any]:
 def read_here(hold: _Hold, number: int) -> Any:
     """A partition, from this worker's daemon and no other; perhaps a peer brings it there."""
     entry = hold.manifest["partitions"][number]
-    if is_here(entry["instance"]):
+    if any(map(is_here, homes(entry))):
         return _open_partition(hold, number)
     where = f"its daemon ({entry['instance']}) has ended, or no worker beside it is left"
     if not by_peers(hold.manifest):
@@ -358,8 +368,8 @@ def read_here(hold: _Hold, number: int) -> Any:
 
 def read_partition(hold: _Hold, number: int) -> Any:
     """A partition, in place where this process's daemon has it; else from a worker that Dask asks."""
-    instance = hold.manifest["partitions"][number]["instance"]
-    if is_here(instance) or not _in_worker():
+    having = homes(hold.manifest["partitions"][number])
+    if any(map(is_here, having)) or not _in_worker():
         return read_here(hold, number)
     import distributed
 
@@ -369,10 +379,10 @@ def read_partition(hold: _Hold, number: int) -> Any:
             daemons = cluster.survey()
         except _errors.ConnectFailed:
             daemons = {}
-        if instance not in daemons and by_peers(hold.manifest):
-            workers = [worker for place in daemons.values() for worker in place.workers]
-        else:
-            workers = daemons[instance].workers if instance in daemons else []
+        near = [daemons[home] for home in having if home in daemons]
+        if not near and by_peers(hold.manifest):
+            near = [*daemons.values()]
+        workers = [worker for place in near for worker in place.workers]
         if workers:
             future = client.submit(read_here, hold, number, workers=workers,
                                    allow_other_workers=False, pure=False)

@@ -190,8 +190,11 @@ class Cluster:
 
     def compute(self, tasks: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
         """The results of tasks that only workers beside daemons may do; tell(done) as they are done."""
+        return self.gather(self.client.compute(tasks), places, tell)
+
+    def gather(self, futures: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
+        """The same of what was submitted."""
         workers = [worker for place in places.values() for worker in place.workers]
-        futures = self.client.compute(tasks)
         try:
             while not any(future.status == "error" for future in futures):
                 pending = [future for future in futures if not future.done()]

@@ -36,11 +36,13 @@ from ._dask_partitions import (
     by_peers,
     forget,
     hold_publication,
+    homes,
     keep_only,
     lock,
     purge,
     put_partition,
     read_manifest,
+    read_original,
     read_partition,
     read_schema,
     summaries,
@@ -60,7 +62,7 @@ class Published:
     name: str
     kind: str  # "frame", "series" or "array"
     partitions: int
-    bytes: int
+    bytes: int  # of one replica
     rows: Optional[int]  # None: it is an array
     hosts: Tuple[str, ...]  # of the daemons that have partitions
     workers: Tuple[str, ...]  # addresses of those that read partitions in place; none without a cluster
@@ -70,7 +72,7 @@ class Published:
 def publish(
     value: Any, name: str, *, client: Any = None, device: Optional[str] = None,
     mode: Union[int, str, None] = None, evict: Optional[str] = None, replace: bool = False,
-    progress: Optional[Callable[[int, int], None]] = None, scope: str = "local",
+    progress: Optional[Callable[[int, int], None]] = None, scope: str = "local", replicas: int = 1,
 ) -> Published:
     """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
 
@@ -84,8 +86,12 @@ def publish(
     the host or a GPU. `mode`, `evict`: as for Client.put(). `scope`: "cluster" where gpubufd-peer is to bring
     a partition from a daemon that no worker reaches; `mode` must let it read them.
 
-    `progress`: called as progress(done, total), in this thread, when partitions have been put, the first
-    time with 0 of them; an exception from it ends the publication. The partitions of a worker that dies
+    `replicas`: how many daemons have each partition, on different hosts as far as there are as many. Workers
+    beside them put it, which costs its memory once more each. A task reads any of them, so that a collection
+    stays whole when all but one of a partition's daemons have gone. ValueError: there are not as many.
+
+    `progress`: called as progress(done, total), in this thread, when partitions and replicas have been put, the
+    first time with 0 of them; an exception from it ends the publication. The partitions of a worker that dies
     are put again: `done` is less by them for a while.
 
     Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published;
@@ -94,10 +100,12 @@ def publish(
     places = places_of(client)
     kind, meta, parts, manifest = _plan(value)
     daemons = places.survey()
+    if not 1 <= replicas <= len(daemons):
+        raise ValueError(f"replicas is {replicas}, expected 1 to {len(daemons)}, as there are daemons")
     _check_free(name, places.each(daemons, read_manifest, name), replace)
     publication = f"dask-{secrets.token_hex(8)}"
     manifest.update({"name": name, "publication": publication, "kind": kind, "mode": mode, "scope": scope})
-    tell = _teller(progress, len(parts))
+    tell = _teller(progress, len(parts) * replicas)
     try:
         import dask
 
@@ -107,8 +115,11 @@ def publish(
         with _beside(daemons.values(), False):
             tasks = [put(part, i, _Quiet(manifest), _Quiet(options)) for i, part in enumerate(parts)]
         tell(0)
-        manifest["partitions"] = places.compute(tasks, daemons, tell)
+        entries = places.compute(tasks, daemons, tell)
         tell(len(tasks))
+        if replicas > 1:
+            _replicate(places, daemons, manifest, entries, replicas, {**options, "scope": "local"}, tell)
+        manifest["partitions"] = entries
         places.each(daemons, keep_only, manifest)
         with _locked(places, daemons, name):
             _commit(places, daemons, manifest, replace)
@@ -118,6 +129,30 @@ def publish(
     del holds
     _quietly(places.each, daemons, sweep, name)
     return _published(summary_of(manifest), daemons)
+
+
+def _replicate(
+    places: Any, daemons: Dict[str, Place], manifest: Manifest, entries: List[Dict[str, Any]], replicas: int,
+    options: Dict[str, Any], tell: Callable[[int], None],
+) -> None:
+    """Puts partitions into further daemons, and notes that in their entries."""
+    copies = []
+    for number, entry in enumerate(entries):
+        others = [one for one in sorted(daemons) if one != entry["instance"]]
+        others = others[number % len(others) :] + others[: number % len(others)]
+        others.sort(key=lambda one: daemons[one].host == entry["host"])
+        copies += [(number, entry, one) for one in others[: replicas - 1]]
+    tasks = [
+        places.client.submit(
+            put_partition,
+            places.client.submit(read_original, _Quiet(manifest), number, _Quiet(entry), pure=False,
+                                 workers=daemons[entry["instance"]].workers),
+            number, _Quiet(manifest), _Quiet(options), pure=False, workers=daemons[one].workers)
+        for number, entry, one in copies
+    ]
+    done = places.gather(tasks, daemons, lambda count: tell(len(entries) + count))
+    for (_, entry, _), put in zip(copies, done):
+        entry.setdefault("replicas", []).append({"instance": put["instance"], "host": put["host"]})
 
 
 def _teller(progress: Optional[Callable[[int, int], None]], total: int) -> Callable[[int], None]:
@@ -133,16 +168,16 @@ def _teller(progress: Optional[Callable[[int, int], None]], total: int) -> Calla
 
 
 def _published(summary: Summary, daemons: Dict[str, Place]) -> Published:
-    parts = summary["daemons"]
+    hosts, counts = summary["hosts"], summary["homes"]
     return Published(
         name=summary["name"],
         kind=summary["kind"],
-        partitions=sum(part["partitions"] for part in parts.values()),
-        bytes=sum(part["bytes"] for part in parts.values()),
+        partitions=sum(count for _, count in counts),
+        bytes=summary["bytes"],
         rows=summary["rows"],
-        hosts=tuple(sorted({part["host"] for part in parts.values()})),
-        workers=tuple(sorted(w for i in parts if i in daemons for w in daemons[i].workers)),
-        unreachable=sum(part["partitions"] for instance, part in parts.items() if instance not in daemons),
+        hosts=tuple(sorted(set(hosts.values()))),
+        workers=tuple(sorted(w for i in hosts if i in daemons for w in daemons[i].workers)),
+        unreachable=sum(count for having, count in counts if not daemons.keys() & having),
     )
 
 
@@ -318,18 +353,19 @@ def _load(
     places: Any, daemons: Dict[str, Place], manifest: Manifest, copies: Dict[str, Optional[Manifest]]
 ) -> Any:
     partitions = manifest["partitions"]
-    for instance, entry in {entry["instance"]: entry for entry in partitions}.items():
-        if instance not in daemons and not by_peers(manifest):
-            numbers = [str(i) for i, one in enumerate(partitions) if one["instance"] == instance]
+    near = [[home for home in homes(entry) if home in daemons] for entry in partitions]
+    for instance, entry in {one["instance"]: one for one, here in zip(partitions, near) if not here}.items():
+        if not by_peers(manifest):
+            numbers = [str(i) for i, one in enumerate(partitions) if one["instance"] == instance and not near[i]]
             some = ", ".join(numbers[:5]) + (", …" if len(numbers) > 5 else "")
             raise _Unreachable(f"partition {some} of {manifest['name']!r}: in the daemon {instance} of "
                                f"host {entry['host']!r}. {places.advice}")
-    here = {i: daemons[i] for i in daemons if any(entry["instance"] == i for entry in partitions)}
+    here = {i: daemons[i] for i in daemons if any(i in some for some in near)}
     if not here:  # peers bring all of them
         here = {i: daemons[i] for i in daemons if age(copies[i]) == age(manifest)}
     holds = places.hold(here, hold_publication, manifest)
     first = next(iter(here))
-    beside = [entry["instance"] if entry["instance"] in here else first for entry in partitions]
+    beside = [some[i % len(some)] if some else first for i, some in enumerate(near)]
     parts = [_read_task(holds[instance], here[instance], i) for i, instance in enumerate(beside)]
     if manifest["kind"] == "array":
         return _array(manifest, parts)
