@@ -481,6 +481,7 @@ struct gpubuf_layout_spec {
     const uint64_t *shape;            /* extents, in elements */
     bool mask;                        /* place a bitmap of valid elements */
     struct gpubuf_column_spec column; /* KIND_COLUMN; KIND_TABLE: its children, length, metadata */
+    const char *const *parts;         /* KIND_BUNDLE: as gpubuf_alias_options.parts; NULL: all */
 };
 
 /* The fate of an object when memory is short and nobody holds it. DEFAULT: what the daemon
@@ -689,6 +690,9 @@ GPUBUF_API void gpubuf_bundle_free(struct gpubuf_bundle *bundle);
 
 /* How many arrays there are; array i, in the order of the manifest; and one by its name, its index
    to *i, which may be NULL. NULL if there is none. */
+/* Whether it has only some of the tensors that its memory has (gpubuf_alias_options.parts). */
+GPUBUF_API bool gpubuf_bundle_is_part(const struct gpubuf_bundle *bundle);
+
 GPUBUF_API size_t gpubuf_bundle_count(const struct gpubuf_bundle *bundle);
 GPUBUF_API const struct gpubuf_tensor *gpubuf_bundle_at(const struct gpubuf_bundle *bundle,
                                                         size_t i);
@@ -862,6 +866,10 @@ struct gpubuf_alias_options {
     const char *label; /* as of gpubuf_create_options */
     unsigned keep;
     enum gpubuf_scope scope;
+    const char *const *parts; /* NULL-terminated names of a bundle's tensors, each or, with a * at
+                                 its end, all that begin so: no others are told of; NULL: all */
+    const char *layout_json;  /* other than the source's, which is bytes, a bundle, or an array
+                                 without a mask: buffers are {"offset":…,"bytes":…} in its content */
 };
 
 /* Gives a part of a sealed object a name of its own; the memory is shared. */

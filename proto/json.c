@@ -366,6 +366,28 @@ int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
     return 0;
 }
 
+int gb_json_strings(struct gb_json array, const struct gb_path *path, struct gb_pool *pool,
+                    struct gb_string **out, size_t *out_count, struct gb_error *error)
+{
+    size_t count = gb_json_count(array), i = 0;
+    struct gb_string *strings = gb_pool_calloc(pool, count ? count : 1, sizeof(*strings));
+    struct gb_json_walk walk = gb_json_walk(array);
+    struct gb_json item;
+
+    if (!strings)
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
+    for (; gb_json_next(&walk, NULL, &item); i++) {
+        struct gb_path step = {.up = path, .index = i};
+        int r = gb_json_string(item, 0, &step, pool, &strings[i], error);
+
+        if (r < 0)
+            return r;
+    }
+    *out = strings;
+    *out_count = count;
+    return 0;
+}
+
 /* ---- tables ---- */
 
 /* Shared by the steps of one gb_json_read. */

@@ -164,6 +164,9 @@ int gb_json_int(struct gb_json value, int64_t min, int64_t max, const struct gb_
                 int64_t *out, struct gb_error *error);
 int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_string *out, struct gb_error *error);
+/* An array of strings, as one without a maximum; `count` of them. */
+int gb_json_strings(struct gb_json array, const struct gb_path *path, struct gb_pool *pool,
+                    struct gb_string **strings, size_t *count, struct gb_error *error);
 
 /* ---- writing ---- */
 

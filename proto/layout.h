@@ -60,7 +60,10 @@ struct gb_layout {
     enum gb_kind kind;
     uint64_t bytes;          /* bytes, bundle */
     uint64_t manifest_bytes; /* bundle: what follows the first 8 bytes; never 0, and lies inside */
-    unsigned ndim;           /* array */
+    struct gb_string *parts; /* bundle: the arrays that readers are told of (NULL: all); one that
+                                ends in * stands for all whose names begin so */
+    size_t part_count;
+    unsigned ndim; /* array */
     uint64_t *shape;
     int64_t *strides; /* in bytes, from item to item; always filled in by reading */
     bool c_order;     /* the strides are those of C order and need not be written */
@@ -76,6 +79,7 @@ enum gb_layout_form {
     GB_LAYOUT_CREATE,   /* {"bytes":n}; what dtype, offset and length fix may be left out */
     GB_LAYOUT_REGISTER, /* {"handle":i,"offset","bytes"} */
     GB_LAYOUT_REPLY,    /* {"segment":id,"offset","bytes"} */
+    GB_LAYOUT_WITHIN, /* {"offset","bytes"}, of another buffer: gb_layout_read_within; not written */
 };
 
 /*
@@ -98,6 +102,12 @@ enum gb_layout_form {
  */
 int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
+
+/* Reads one whose buffers are ranges of `buffer`, as REGISTER reads one of handles: they then lie in
+   its segment. Each is aligned there. */
+int gb_layout_read_within(struct gb_json value, const struct gb_buffer *buffer,
+                          const struct gb_path *path, struct gb_pool *pool,
+                          struct gb_layout *layout, struct gb_error *error);
 
 /* Checks and reads a text that gb_layout_write made in form REPLY. GPUBUF_E_PARSE too. */
 int gb_layout_parse(const char *text, size_t length, const struct gb_path *path,

@@ -7,11 +7,13 @@
 #include "json_print.h"
 #include "parse.h"
 
-enum { SLICE, COLUMNS, MODE, REPLACE };
+enum { SLICE, COLUMNS, PARTS, MODE, REPLACE };
 
 const struct gb_cli_option gb_alias_options[] = {
     {"slice", 's', "A:B", "only rows or elements A to B (not included)", NULL, GB_COMPLETE_NONE},
     {"columns", 'c', "A,B,…", "only these columns of a table, in this order", NULL,
+     GB_COMPLETE_NONE},
+    {"parts", 'p', "A,B,…", "only these tensors of a bundle; all that begin with A.: 'A.*'", NULL,
      GB_COMPLETE_NONE},
     {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (as the source)",
      "600 640 644 660 666", GB_COMPLETE_NONE},
@@ -63,7 +65,7 @@ int gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     const char *name = args->value[0], *of = args->value[1];
     struct gb_slice_text slice;
     struct gb_error error;
-    const char **columns = NULL;
+    const char **columns = NULL, **parts = NULL;
 
     if ((args->option[SLICE] && gb_parse_slice(args->option[SLICE], &slice, &error) != 0) ||
         (args->option[MODE] && gb_parse_mode(args->option[MODE], &options.mode, &error) != 0))
@@ -73,14 +75,16 @@ int gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
         status = settle_slice(cli, of, &slice, &options);
     if (status != GB_STATUS_OK)
         return status;
-    if (args->option[COLUMNS]) {
-        columns = gb_parse_list(args->option[COLUMNS]);
-        if (!columns)
-            return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-        options.columns = columns;
-    }
-    int code = gpubuf_alias(cli->client, name, of, &options);
+    if (args->option[COLUMNS])
+        options.columns = columns = gb_parse_list(args->option[COLUMNS]);
+    if (args->option[PARTS])
+        options.parts = parts = gb_parse_list(args->option[PARTS]);
+    bool made = (columns || !args->option[COLUMNS]) && (parts || !args->option[PARTS]);
+    int code = made ? gpubuf_alias(cli->client, name, of, &options) : GPUBUF_E_NO_MEMORY;
     free(columns);
+    free(parts);
+    if (!made)
+        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
     return code == 0 ? print_alias(cli, name, of)
                      : gb_cli_error(cli, code, "cannot name %s after %s", name, of);
 }

@@ -48,12 +48,15 @@ enum format {
 
 static const char *const formats[] = {"npy", "csv", "json", "jsonl", "safetensors", "raw"};
 
+#define BUNDLE_PIECE ((uint64_t)4 << 20) /* bytes that are read from a GPU at a time */
+
 struct get {
     struct gb_cli *cli;
     const char *name;
     struct gpubuf_object *object;
     struct gb_output output;
     struct gb_progress progress;
+    uint64_t written;      /* bytes of a bundle */
     struct gb_error error; /* what `failure` tells */
 };
 
@@ -268,30 +271,111 @@ static int get_items(struct get *get, struct gb_series *series)
     return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
-/* The memory of a bundle is a .safetensors file. */
-static int get_bundle(struct get *get)
+/* Bytes of a bundle; `stage` is for those on a GPU. */
+static int write_bytes(struct get *get, const char *memory, char *stage, uint64_t at,
+                       uint64_t bytes)
 {
-    const uint64_t piece = 4 << 20;
+    for (uint64_t done = 0, piece; done < bytes && !ferror(get->output.file); done += piece) {
+        piece = bytes - done < BUNDLE_PIECE ? bytes - done : BUNDLE_PIECE;
+        int code = stage ? gpubuf_read(get->object, GPUBUF_DATA, at + done, stage, piece, NULL) : 0;
+        if (code < 0)
+            return code;
+        fwrite(stage ? stage : memory + at + done, 1, (size_t)piece, get->output.file);
+        get->written += piece;
+        gb_progress_update(&get->progress, get->written);
+    }
+    return 0;
+}
+
+/* A tensor's place in the file that is written, and in the memory. */
+struct move {
+    uint64_t to, from, bytes;
+};
+
+static int compare_moves(const void *a, const void *b)
+{
+    const struct move *left = a, *right = b;
+
+    return (left->to > right->to) - (left->to < right->to);
+}
+
+/* Some of a bundle's tensors get a manifest of their own. */
+static int plan_some(const struct gpubuf_bundle *some, struct gpubuf_bundle **planned,
+                     struct move *moves)
+{
+    size_t count = gpubuf_bundle_count(some), pairs = 0;
+    const char *key, *value;
+    while (gpubuf_bundle_metadata_at(some, pairs, &key, &value) == 0)
+        pairs++;
+    struct gpubuf_tensor_spec *specs = calloc(count + 1, sizeof(*specs));
+    const char **metadata = calloc(2 * pairs + 1, sizeof(*metadata));
+    int code = specs && metadata ? 0 : GPUBUF_E_NO_MEMORY;
+
+    for (size_t i = 0; code == 0 && i < pairs; i++)
+        gpubuf_bundle_metadata_at(some, i, &metadata[2 * i], &metadata[2 * i + 1]);
+    for (size_t i = 0; code == 0 && i < count; i++) {
+        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(some, i);
+        specs[i] =
+            (struct gpubuf_tensor_spec){tensor->name, tensor->dtype, tensor->ndim, tensor->shape};
+    }
+    if (code == 0)
+        code = gpubuf_bundle_plan(specs, count, metadata, planned);
+    for (size_t i = 0; code == 0 && i < count; i++) {
+        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(some, i);
+        moves[i] =
+            (struct move){gpubuf_bundle_at(*planned, i)->offset, tensor->offset, tensor->bytes};
+    }
+    qsort(moves, count, sizeof(*moves), compare_moves);
+    free(metadata);
+    free(specs);
+    return code;
+}
+
+static int write_some(struct get *get, const struct gpubuf_bundle *some, const char *memory,
+                      char *stage)
+{
+    struct gpubuf_layout_spec layout;
+    struct gpubuf_bundle *planned = NULL;
+    size_t count = gpubuf_bundle_count(some);
+    struct move *moves = calloc(count + 1, sizeof(*moves));
+    int code = moves ? plan_some(some, &planned, moves) : GPUBUF_E_NO_MEMORY;
+
+    if (code == 0) {
+        gpubuf_bundle_layout(planned, &layout);
+        const void *head = gpubuf_bundle_head(planned, &get->written);
+        get->progress.total = layout.bytes;
+        fwrite(head, 1, (size_t)get->written, get->output.file);
+    }
+    for (size_t i = 0; code == 0 && i < count; i++)
+        code = write_bytes(get, memory, stage, moves[i].from, moves[i].bytes);
+    gpubuf_bundle_free(planned);
+    free(moves);
+    return code;
+}
+
+/* The memory of a bundle is a .safetensors file; of a part of one, a file of its own is made. */
+static int get_bundle(struct get *get, enum format format)
+{
     struct gpubuf_memory memory;
+    struct gpubuf_bundle *bundle = NULL;
     char *stage = NULL;
 
     int code = gpubuf_memory(get->object, GPUBUF_DATA, &memory);
     if (code == 0)
         code = gpubuf_wait_ready(get->object, NULL);
+    if (code == 0 && format == FORMAT_SAFETENSORS)
+        code = gpubuf_bundle_open(get->object, &bundle);
     if (code < 0)
         return gb_cli_error(get->cli, code, "cannot read %s", get->name);
-    bool on_gpu = gpubuf_device_ordinal(get->object) >= 0;
-    if (on_gpu && !(stage = malloc(piece)))
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    if (gpubuf_device_ordinal(get->object) >= 0 && !(stage = malloc(BUNDLE_PIECE)))
+        code = GPUBUF_E_NO_MEMORY;
     get->progress.total = memory.bytes;
-    for (uint64_t done = 0; done < memory.bytes && !ferror(get->output.file); done += piece) {
-        uint64_t bytes = memory.bytes - done < piece ? memory.bytes - done : piece;
-        if (on_gpu && (code = gpubuf_read(get->object, GPUBUF_DATA, done, stage, bytes, NULL)) < 0)
-            break;
-        fwrite(on_gpu ? stage : (const char *)memory.pointer + done, 1, bytes, get->output.file);
-        gb_progress_update(&get->progress, done);
-    }
+    if (code == 0 && bundle && gpubuf_bundle_is_part(bundle))
+        code = write_some(get, bundle, memory.pointer, stage);
+    else if (code == 0)
+        code = write_bytes(get, memory.pointer, stage, 0, memory.bytes);
     free(stage);
+    gpubuf_bundle_free(bundle);
     return code < 0 ? gb_cli_error(get->cli, code, "cannot read %s", get->name) : GB_STATUS_OK;
 }
 
@@ -300,7 +384,7 @@ static int get_part(struct get *get, enum format format)
     bool bundle = gpubuf_kind(get->object) == GPUBUF_KIND_BUNDLE;
 
     if (bundle && format >= FORMAT_SAFETENSORS)
-        return get_bundle(get);
+        return get_bundle(get, format);
     if (bundle || format == FORMAT_SAFETENSORS)
         return gb_cli_fail(GB_STATUS_FAILED,
                            bundle ? "cannot get %s so: it is a bundle; write .safetensors"

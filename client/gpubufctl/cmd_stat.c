@@ -29,6 +29,7 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 {
     const cJSON *columns = cJSON_GetObjectItemCaseSensitive(layout, "columns");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(layout, "shape");
+    const cJSON *parts = cJSON_GetObjectItemCaseSensitive(layout, "parts");
 
     gb_write_text(writer, gb_cjson_string_of(layout, "kind", "?"));
     if (gb_cjson_string_of(layout, "dtype", NULL))
@@ -40,6 +41,8 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
     if (gb_cjson_int_of(layout, "manifest_bytes", 0) > 0)
         gb_write_format(writer, ", manifest of %" PRId64 " bytes",
                         gb_cjson_int_of(layout, "manifest_bytes", 0));
+    if (parts)
+        gb_write_format(writer, ", parts of it: %d", cJSON_GetArraySize(parts));
     GB_CJSON_EACH(extent, shape)
         gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
                         extent->valuedouble);

@@ -240,28 +240,6 @@ int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path
     return r < 0 ? r : gb_name_check(name->text, name->length, path, &call->error);
 }
 
-int gb_strings_read(struct gb_json array, const char *key, struct gb_pool *pool,
-                    struct gb_string **out, size_t *out_count, struct gb_error *error)
-{
-    size_t count = gb_json_count(array), i = 0;
-    struct gb_string *strings = gb_pool_calloc(pool, count ? count : 1, sizeof(*strings));
-    struct gb_json_walk walk = gb_json_walk(array);
-    struct gb_json item;
-
-    if (!strings)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    for (; gb_json_next(&walk, NULL, &item); i++) {
-        struct gb_path path = {.up = GB_PARAM(key), .index = i};
-        int r = gb_json_string(item, 0, &path, pool, &strings[i], error);
-
-        if (r < 0)
-            return r;
-    }
-    *out = strings;
-    *out_count = count;
-    return 0;
-}
-
 int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
                  int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path))
 {

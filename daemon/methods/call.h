@@ -137,9 +137,6 @@ int gb_call_may_lease(struct gb_call *call);
 /* Reads a name in an array that is at `path`. */
 int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path *path,
                  struct gb_string *name);
-/* Reads the array of strings that the parameter `key` is; into the pool, by any thread. */
-int gb_strings_read(struct gb_json array, const char *key, struct gb_pool *pool,
-                    struct gb_string **strings, size_t *count, struct gb_error *error);
 /* Does to each element of the array that the parameter `key` is what it can, and answers with what
    was wrong with the first of the others; an empty result if nothing was. */
 int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,

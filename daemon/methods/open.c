@@ -312,7 +312,8 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     struct gb_segments segments = {.count = 0};
     struct gb_string *names = NULL;
     size_t count = 0;
-    int r = gb_strings_read(params->names, "names", call->pool, &names, &count, &call->error);
+    int r =
+        gb_json_strings(params->names, GB_PARAM("names"), call->pool, &names, &count, &call->error);
 
     if (r == 0)
         r = check_names(call, names, count);

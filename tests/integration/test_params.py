@@ -38,6 +38,7 @@ GOOD = {
                  "replace": True, "ttl_ms": 1000000, "evict": "keep",
                  "wait_ms": 1, **REGISTERED},
     "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
+              "layout": {"kind": "bytes", "bytes": 1, "data": {"offset": 0, "bytes": 1}},
               "mode": "0600", "replace": True},
     "keep": {"leases": [], "used": True},
     "delete": {"name": "there", "version": "VERSION"},

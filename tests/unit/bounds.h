@@ -167,21 +167,24 @@ static inline void seal(struct peer *peer, uint64_t lease)
     prepare(peer, "version");
 }
 
-static inline void make_small(struct peer *peer, const char *name)
+static inline void make_object(struct peer *peer, const char *name, const char *layout)
 {
     bool measured = measuring;
     char *answer;
 
     measuring = false;
     begin_line("create");
-    gb_write_format(&line,
-                    "\"name\":\"%s\",\"replace\":true,\"layout\":{\"kind\":\"bytes\",\"bytes\":1}",
-                    name);
+    gb_write_format(&line, "\"name\":\"%s\",\"replace\":true,\"layout\":%s", name, layout);
     end_line();
     answer = ask_with(peer, line.data, line.length, NULL, 0);
     seal(peer, number_after(answer, "\"lease\":"));
     free(answer);
     measuring = measured;
+}
+
+static inline void make_small(struct peer *peer, const char *name)
+{
+    make_object(peer, name, "{\"kind\":\"bytes\",\"bytes\":1}");
 }
 
 /* The widest table: every column with three buffers. */

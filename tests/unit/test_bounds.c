@@ -98,6 +98,36 @@ static void ask_alias_of_columns(void)
     end_line();
 }
 
+static void prepare_bundle(void)
+{
+    make_object(&asker, "bundle", "{\"kind\":\"bundle\",\"bytes\":4096,\"manifest_bytes\":9}");
+}
+
+static void ask_alias_of_parts(void)
+{
+    begin_line("alias");
+    gb_write_text(&line, "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"parts\":[");
+    for (int i = COLUMNS; i-- > 0;)
+        gb_write_format(&line, "\"model.layers.%04d.mlp.experts.0000.down_proj.weight\"%s", i,
+                        i ? "," : "");
+    gb_write_char(&line, ']');
+    end_line();
+}
+
+static void ask_alias_with_layout(void)
+{
+    begin_line("alias");
+    gb_write_text(&line, "\"name\":\"made\",\"of\":\"bundle\",\"replace\":true,\"layout\":{"
+                         "\"kind\":\"table\",\"length\":1,\"columns\":[");
+    for (int i = COLUMNS; i-- > 0;)
+        gb_write_format(&line,
+                        "{\"name\":\"column %04d\",\"dtype\":\"uint8\",\"length\":1,\"data\":{"
+                        "\"offset\":%d,\"bytes\":1}}%s",
+                        i, i, i ? "," : "");
+    gb_write_text(&line, "]}");
+    end_line();
+}
+
 static void ask_open(void)
 {
     begin_line("open");
@@ -631,6 +661,9 @@ static const struct ask asks[] = {
     {"register, 4096 columns", NULL, ask_register, NULL, "\"version\":"},
     {"alias of 4096 columns", NULL, ask_alias, NULL, "\"version\":"},
     {"alias, 4096 names", NULL, ask_alias_of_columns, NULL, "\"version\":"},
+    {"alias, 4096 parts", prepare_bundle, ask_alias_of_parts, NULL, "\"version\":"},
+    {"alias, a layout of 4096 columns", prepare_bundle, ask_alias_with_layout, NULL,
+     "\"version\":"},
     {"open, 4096 columns", NULL, ask_open, NULL, "\"lease\":"},
     {"open, names", NULL, ask_open_names, NULL, "\"objects\":"},
     {"open, names of nothing", NULL, ask_open_nothing, NULL, "\"objects\":"},

@@ -241,6 +241,13 @@ static const struct scenario tiered[] = {
      1,
      false},
     {"create by spilling", {LARGE}, CALL("create", "\"name\":\"q\"," BYTES(8388608)), 1, false},
+    {"alias with a layout",
+     {"2" CALL("create", "\"name\":\"p\"," BYTES(100)), "2" CALL("seal", "\"lease\":1")},
+     CALL("alias", "\"name\":\"q\",\"of\":\"p\",\"layout\":{\"kind\":\"bundle\",\"bytes\":90,"
+                   "\"manifest_bytes\":2,\"data\":{\"offset\":8,\"bytes\":90},"
+                   "\"parts\":[\"a\",\"\\u0062*\"]}"),
+     1,
+     false},
     {"alias of what was spilled",
      {LARGE, SPILLED},
      CALL("alias", "\"name\":\"q\",\"of\":\"p\""),

@@ -94,6 +94,82 @@ static int sort_names(struct gb_named *names, size_t count, const char *what,
     return 0;
 }
 
+/* The first name that is not before the text, by as many of its bytes as that has. */
+static size_t first_from(const struct gb_named *names, size_t count, const char *text,
+                         size_t length)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strncmp(names[middle].name, text, length) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Marks those that have the name, or begin so; how many they are. */
+static size_t mark(const struct gb_manifest *manifest, const char *text, size_t length, bool whole,
+                   bool value, bool *marks)
+{
+    const struct gb_named *names = manifest->tensor_names;
+    size_t count = manifest->tensor_count, marked = 0;
+
+    for (size_t i = first_from(names, count, text, length);
+         i < count && strncmp(names[i].name, text, length) == 0; i++) {
+        if (whole && names[i].name[length]) /* a longer one: equal ones come first */
+            break;
+        marks[names[i].i] = value;
+        marked++;
+    }
+    return marked;
+}
+
+/* Keeps the marked tensors. `places` has room for as many numbers as there are. */
+static void keep_marked(struct gb_manifest *manifest, const bool *marks, size_t *places)
+{
+    size_t count = manifest->tensor_count, kept = 0, named = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        places[i] = kept;
+        if (marks[i])
+            manifest->tensors[kept++] = manifest->tensors[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct gb_named name = manifest->tensor_names[i];
+        if (marks[name.i])
+            manifest->tensor_names[named++] = (struct gb_named){name.name, places[name.i]};
+    }
+    manifest->tensor_count = kept;
+}
+
+int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
+                       struct gb_error *error)
+{
+    size_t tensors = manifest->tensor_count;
+    const char *gap = GB_MANIFEST_GAP;
+    size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
+    bool *marks = (bool *)(places + tensors + 1);
+    int r = places ? 0 : no_memory(error);
+
+    for (size_t i = 0; r == 0 && i < count; i++) {
+        struct gb_string part = parts[i];
+        bool whole = part.length == 0 || part.text[part.length - 1] != '*';
+        if (mark(manifest, part.text, part.length - !whole, whole, true, marks) == 0)
+            r = gb_fail(error, GPUBUF_E_INVALID, "there is no tensor \"%.80s\"", part.text);
+    }
+    if (r == 0 && !parts) {
+        memset(marks, true, tensors);
+        mark(manifest, gap, strlen(gap), false, false, marks);
+    }
+    if (r == 0)
+        keep_marked(manifest, marks, places);
+    free(places);
+    return r;
+}
+
 /* ---- one tensor ---- */
 
 struct raw_tensor {
@@ -382,6 +458,8 @@ int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
     r = read_text(&reading, text, length);
     if (r == 0)
         r = check_places(&reading);
+    if (r == 0)
+        r = gb_manifest_select(&made, NULL, 0, error);
     gb_pool_end(&reading.texts);
     if (r < 0) {
         gb_manifest_end(&made);
@@ -414,6 +492,10 @@ static int plan_tensor(const struct gpubuf_tensor_spec *spec, struct planned *pl
         strcmp(spec->name, METADATA) == 0)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the name of a tensor is UTF-8, and not \"" METADATA "\"");
+    if (strncmp(spec->name, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) == 0)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "tensor \"%.80s\": names that begin so are of bytes that are no tensor's",
+                       spec->name);
     if (!spec->dtype || !gb_dtype_parse(spec->dtype, strlen(spec->dtype), &dtype))
         return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": unknown dtype \"%.80s\"",
                        spec->name, spec->dtype ? spec->dtype : "");

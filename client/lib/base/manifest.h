@@ -14,6 +14,10 @@
 #include "proto/json.h"
 #include "proto/layout.h"
 
+/* Bytes that are no array's, as in memory that was allocated from piece by piece, are arrays of bytes
+   whose names begin so: a safetensors file has no holes. No reader here is told of them. */
+#define GB_MANIFEST_GAP "__gap__"
+
 #define GB_MANIFEST_MAX 100000000u /* bytes, as safetensors has it */
 
 /* The place of a name in the order of the text. */
@@ -44,6 +48,14 @@ struct gb_manifest {
  */
 int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
                      struct gb_manifest *manifest, struct gb_error *error);
+
+/*
+ * Forgets all tensors but the parts of a layout: each is a name, or, with a * at its end, all names
+ * that begin so. `parts` NULL: forgets the gaps. GPUBUF_E_INVALID: no tensor has such a name;
+ * GPUBUF_E_NO_MEMORY. The manifest is then as it was.
+ */
+int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
+                       struct gb_error *error);
 
 /*
  * Writes the first bytes of a bundle, the manifest with its length in front, to `head`, which is

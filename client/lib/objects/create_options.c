@@ -26,6 +26,20 @@ void gb_write_title(struct gb_writer *writer, const char *label, int keep)
         gb_write_format(writer, ",\"keep\":%d", keep);
 }
 
+void gb_write_texts(struct gb_writer *writer, const char *key, const char *const *texts)
+{
+    if (!texts)
+        return;
+    gb_write_text(writer, key);
+    gb_write_char(writer, '[');
+    for (size_t i = 0; texts[i]; i++) {
+        if (i)
+            gb_write_char(writer, ',');
+        gb_write_cstring(writer, texts[i]);
+    }
+    gb_write_char(writer, ']');
+}
+
 int gb_read_create_options(const struct gpubuf_client *client,
                            const struct gpubuf_create_options *given,
                            struct gpubuf_create_options *options)

@@ -363,6 +363,7 @@ int gpubuf_versions(struct gpubuf_client *client, const char *name,
 
 struct alias {
     const char *name, *of;
+    struct gb_json layout; /* none: without text */
     struct gpubuf_alias_options options;
 };
 
@@ -377,12 +378,12 @@ static void write_alias(struct gb_writer *writer, const void *arg)
     if (options->slice)
         gb_write_format(writer, ",\"slice\":{\"offset\":%" PRIu64 ",\"length\":%" PRIu64 "}",
                         options->offset, options->length);
-    for (size_t i = 0; options->columns && options->columns[i]; i++) {
-        gb_write_text(writer, i ? "," : ",\"columns\":[");
-        gb_write_cstring(writer, options->columns[i]);
+    gb_write_texts(writer, ",\"columns\":", options->columns);
+    gb_write_texts(writer, ",\"parts\":", options->parts);
+    if (alias->layout.text) {
+        GB_WRITE_LITERAL(writer, ",\"layout\":");
+        gb_write_json(writer, alias->layout);
     }
-    if (options->columns)
-        gb_write_text(writer, options->columns[0] ? "]" : ",\"columns\":[]");
     if (options->mode)
         gb_write_format(writer, ",\"mode\":\"0%o\"", options->mode);
     if (options->replace)
@@ -391,6 +392,29 @@ static void write_alias(struct gb_writer *writer, const void *arg)
     if (options->scope == GPUBUF_SCOPE_CLUSTER)
         GB_WRITE_LITERAL(writer, ",\"scope\":\"cluster\"");
     gb_write_char(writer, '}');
+}
+
+static int check_texts(const struct gpubuf_client *client, const char *member,
+                       const char *const *texts)
+{
+    for (size_t i = 0; texts && texts[i]; i++) {
+        if (!gb_utf8_valid(texts[i], strlen(texts[i])))
+            return gb_report_text(client, GPUBUF_E_INVALID, "options.%s[%zu] is not UTF-8", member,
+                                  i);
+    }
+    return 0;
+}
+
+/* A layout by JSON; its tape lies in the pool. */
+static int check_layout(const struct gpubuf_client *client, const char *text, struct gb_pool *pool,
+                        struct gb_json *layout)
+{
+    struct gb_error error;
+    int r = gb_json_check(text, strlen(text), pool, layout, &error);
+
+    if (r == GPUBUF_E_PARSE)
+        return gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
+    return r < 0 ? gb_report(client, &error) : 0;
 }
 
 int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
@@ -412,17 +436,23 @@ int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
     if (options->mode > 0777)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
                               options->mode);
-    for (size_t i = 0; options->columns && options->columns[i]; i++) {
-        if (!gb_utf8_valid(options->columns[i], strlen(options->columns[i])))
-            return gb_report_text(client, GPUBUF_E_INVALID, "options.columns[%zu] is not UTF-8", i);
-    }
-    r = gb_check_title(client, options->label, options->keep);
+    r = check_texts(client, "columns", options->columns);
+    if (r == 0)
+        r = check_texts(client, "parts", options->parts);
+    if (r == 0)
+        r = gb_check_title(client, options->label, options->keep);
     if (r == 0 && (unsigned)options->scope > GPUBUF_SCOPE_CLUSTER)
         r = gb_report_text(client, GPUBUF_E_INVALID, "options.scope %d is none",
                            (int)options->scope);
     if (r < 0)
         return r;
-    return gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
+    struct gb_pool pool = {0};
+    if (options->layout_json)
+        r = check_layout(client, options->layout_json, &pool, &alias.layout);
+    if (r == 0)
+        r = gb_call(client, "alias", write_alias, &alias, answer_timeout(client), NULL);
+    gb_pool_end(&pool);
+    return r;
 }
 
 /* ---- register ---- */
@@ -483,7 +513,6 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
                           const char *layout_json, const struct gpubuf_create_options *given)
 {
     struct registration registration = {.name = name, .bytes = bytes};
-    struct gb_error error;
     int r = check_name(client, "name", name);
     if (r == 0)
         r = gb_read_create_options(client, given, &registration.options);
@@ -495,13 +524,9 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
         return gb_report_text(client, GPUBUF_E_INVALID, "descriptor %d is none", fd);
     registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
     struct gb_pool pool = {0};
-    r = gb_json_check(layout_json, strlen(layout_json), &pool, &registration.layout, &error);
+    r = check_layout(client, layout_json, &pool, &registration.layout);
     if (r == 0)
         r = register_fd(client, &registration, fd);
-    else if (r == GPUBUF_E_PARSE)
-        r = gb_report_text(client, GPUBUF_E_INVALID, "layout_json: %s", error.message);
-    else
-        r = gb_report(client, &error);
     gb_pool_end(&pool);
     return r;
 }

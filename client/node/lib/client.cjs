@@ -403,11 +403,14 @@ class Client extends EventEmitter {
     await this.#call('_ask', 'restore', params, { signal })
   }
 
-  /** Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. */
+  /**
+   * Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. `parts`: names of a
+   * bundle's arrays, 'layers.0.*' for all that begin so. `layout`: what the bytes are, as the protocol has it.
+   */
   async alias (name, of, options) {
-    const { slice, columns, replace, mode, label, keep, signal } =
-      optionsOf(options, ['slice', 'columns', 'replace', 'mode', 'label', 'keep', 'signal'])
-    const params = { name: text(name, 'the name'), of: text(of, 'the source'), slice, columns, replace, label, keep }
+    const { mode, signal, ...rest } = optionsOf(options,
+      ['slice', 'columns', 'parts', 'layout', 'replace', 'mode', 'label', 'keep', 'signal'])
+    const params = { name: text(name, 'the name'), of: text(of, 'the source'), ...rest }
     if (mode !== undefined) params.mode = modeOf(mode).toString(8).padStart(4, '0')
     return (await this.#call('_request', 'alias', params, { signal })).version
   }

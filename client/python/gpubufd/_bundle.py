@@ -84,7 +84,7 @@ class Bundle(Held, Mapping[str, Array]):
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return int(self._buffer(DATA).nbytes) - 8 - self._manifest_bytes()
+        return sum(size for *_, size in self._entries())
 
     def to_numpy(self) -> Dict[str, Any]:
         """A dict of NumPy arrays over the same memory, read-only: Array.to_numpy(). Host only."""

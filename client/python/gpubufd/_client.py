@@ -664,15 +664,18 @@ class Client(_core.Client):
 
     def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
-        columns: Optional[Sequence[str]] = None, mode: Union[int, str, None] = None,
+        columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
+        layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
         replace: bool = False,
     ) -> None:
         """Gives an object, or a part of it, another name; the memory is shared.
 
         `rows`: (start, stop), in rows, elements, or along an array's first axis. `columns`: names of a
-        table's columns, in the order you want.
+        table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
+        all that begin with "layers.0.". `layout`: what the bytes are, as the protocol has it; its buffers are
+        {"offset": …, "bytes": …} in the content of bytes, an array or a bundle.
         """
-        self.call("alias", _alias(name, of, rows, columns, mode, replace))
+        self.call("alias", _alias(name, of, rows, columns, parts, layout, mode, replace))
 
     def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
@@ -729,7 +732,7 @@ def _spill(name: str, tier: Optional[str]) -> Dict[str, Any]:
 
 def _alias(
     name: str, of: str, rows: Optional[Tuple[int, int]], columns: Optional[Sequence[str]],
-    mode: Union[int, str, None], replace: bool,
+    parts: Optional[Sequence[str]], layout: Optional[Mapping[str, Any]], mode: Union[int, str, None], replace: bool,
 ) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name, "of": of}
     if rows is not None:
@@ -737,6 +740,10 @@ def _alias(
         params["slice"] = {"offset": start, "length": max(stop - start, 0)}
     if columns is not None:
         params["columns"] = list(columns)
+    if parts is not None:
+        params["parts"] = list(parts)
+    if layout is not None:
+        params["layout"] = dict(layout)
     if mode is not None:
         params["mode"] = f"{_mode(mode):04o}"
     if replace:

@@ -208,6 +208,9 @@ def _plan_held(value: Any) -> Plan:
 
 def _plan_bundle(value: Any) -> Plan:
     """A bundle as it lies: one part that is all of it."""
+    if value._is_part():
+        raise TypeError(f"{value.name!r} has some tensors of a bundle: put_bundle(name, bundle, bundle.metadata) "
+                        "copies these")
     memory = value._buffer(DATA)
     made = Plan("bundle", value)
     made.parts = [(0, bytes_at(memory.pointer, memory.nbytes, memory))]

@@ -38,10 +38,12 @@ def _pieces(copy: Any) -> Iterator[Any]:
 def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[str, str]] = None) -> None:
     """Writes a safetensors file, which is there when all of it is: under another name until then.
 
-    A Bundle without new metadata is written as it is, byte for byte.
+    A Bundle without new metadata keeps its own, and is written byte for byte, if it has all that its memory has.
     """
     target = pathlib.Path(os.path.realpath(os.fsdecode(path)))
-    whole = isinstance(tensors, _bundle.Bundle) and metadata is None
+    whole = False
+    if isinstance(tensors, _bundle.Bundle) and metadata is None:
+        whole, metadata = not tensors._is_part(), tensors.metadata
     plan = _convert.plan(tensors) if whole else _packing.tensors(tensors, metadata, None)
     _client.wait_for_streams(plan, None)
     part = target.with_name(f".gpubufd-{os.getpid()}-{threading.get_ident()}.part")

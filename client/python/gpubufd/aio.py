@@ -428,11 +428,12 @@ class Client:
 
     async def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
-        columns: Optional[Sequence[str]] = None, mode: Union[int, str, None] = None,
+        columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
+        layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
         replace: bool = False,
     ) -> None:
         """Gives an object, or a part of it, another name."""
-        await self.call("alias", _client._alias(name, of, rows, columns, mode, replace))
+        await self.call("alias", _client._alias(name, of, rows, columns, parts, layout, mode, replace))
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases."""

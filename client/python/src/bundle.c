@@ -132,6 +132,14 @@ PyObject *object_tensor_count(PyObject *self, PyObject *unused)
     return PyLong_FromSize_t(gpubuf_bundle_count(bundle));
 }
 
+/* is_part(): whether the memory has more tensors */
+PyObject *object_is_part(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    BUNDLE(bundle, self);
+    return PyBool_FromLong(gpubuf_bundle_is_part(bundle));
+}
+
 PyObject *object_manifest_bytes(PyObject *self, PyObject *unused)
 {
     struct gpubuf_layout_spec layout;

@@ -11,6 +11,7 @@ PyObject *object_find(PyObject *self, PyObject *name);
 PyObject *object_tensor(PyObject *self, PyObject *index);
 PyObject *object_bundle_metadata(PyObject *self, PyObject *unused);
 PyObject *object_tensor_count(PyObject *self, PyObject *unused);
+PyObject *object_is_part(PyObject *self, PyObject *unused);
 PyObject *object_manifest_bytes(PyObject *self, PyObject *unused);
 
 /* check_manifest(text, bytes): raises if it is no manifest of a file of `bytes`. */

@@ -444,6 +444,7 @@ static PyMethodDef methods[] = {
     {"_tensor", object_tensor, METH_O, NULL},
     {"_tensor_count", object_tensor_count, METH_NOARGS, NULL},
     {"_bundle_metadata", object_bundle_metadata, METH_NOARGS, NULL},
+    {"_is_part", object_is_part, METH_NOARGS, NULL},
     {"_manifest_bytes", object_manifest_bytes, METH_NOARGS, NULL},
     {"_view", object_view, METH_NOARGS, NULL},
     {"_buffer", object_buffer, METH_O, NULL},
