@@ -10,13 +10,15 @@
 /* ---- spill ---- */
 
 struct spill_params {
-    struct gb_string name, tier;
+    struct gb_string name, label, tier;
+    uint64_t version;
 };
 
 static const struct gb_field spill_fields[] = {
     GB_FIELD(struct spill_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
              GB_LIMIT(name_bytes)),
     GB_FIELD(struct spill_params, tier, GB_FIELD_STRING, 0, 0, 0),
+    GB_WHICH_FIELDS(struct spill_params),
 };
 
 /* The tier that was said; if none was, the first one that there is for the device. */
@@ -56,11 +58,12 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
 static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct spill_params *params = p;
+    const struct gb_which which = {params->version, params->label, false};
     struct gb_demand demand = gb_call_demand(call);
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;
-    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
+    int r = gb_call_find_changeable(call, &params->name, &which, &object);
 
     (void)present;
     if (r == 0)
@@ -89,21 +92,23 @@ const struct gb_method gb_method_spill = {
 /* ---- restore ---- */
 
 struct restore_params {
-    struct gb_string name;
-    uint64_t wait_ms;
+    struct gb_string name, label;
+    uint64_t version, wait_ms;
 };
 
 static const struct gb_field restore_fields[] = {
     GB_FIELD(struct restore_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
              GB_LIMIT(name_bytes)),
     GB_FIELD(struct restore_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+    GB_WHICH_FIELDS(struct restore_params),
 };
 
 static int handle_restore(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct restore_params *params = p;
+    const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
-    int r = gb_call_find(call, &params->name, &object);
+    int r = gb_call_find_which(call, &params->name, &which, &object);
 
     (void)present;
     if (r == GPUBUF_E_NOT_FOUND && call->wait && gb_wait_failure(call->wait))

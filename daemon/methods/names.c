@@ -10,20 +10,21 @@
 struct delete_params {
     struct gb_string name;
     struct gb_json names;
+    struct gb_string label;
     uint64_t version;
 };
 
 static const struct gb_field delete_fields[] = {
     GB_FIELD(struct delete_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     GB_FIELD(struct delete_params, names, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(names)),
-    GB_FIELD(struct delete_params, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
+    GB_WHICH_FIELDS(struct delete_params),
 };
 
-static int delete_one(struct gb_call *call, const struct gb_string *name, uint64_t version)
+static int delete_one(struct gb_call *call, const struct gb_string *name,
+                      const struct gb_which *which)
 {
-    const struct gb_which which = {.version = version};
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, name, &which, &object);
+    int r = gb_call_find_changeable(call, name, which, &object);
 
     if (r < 0)
         return r;
@@ -36,22 +37,24 @@ static int delete_item(struct gb_call *call, struct gb_json item, const struct g
     struct gb_string name;
     int r = gb_call_name(call, item, path, &name);
 
-    return r < 0 ? r : delete_one(call, &name, 0);
+    return r < 0 ? r : delete_one(call, &name, NULL);
 }
 
 static int handle_delete(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct delete_params *params = p;
+    const struct gb_which which = {params->version, params->label, false};
     int r;
 
     (void)present;
     if (!params->name.text == !params->names.text)
         return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
-    if (params->names.text && params->version)
-        return gb_fail_at(&call->error, GB_PARAM("version"), "goes with name, not with names");
+    if (params->names.text && (params->version || params->label.text))
+        return gb_fail_at(&call->error, GB_PARAM(params->version ? "version" : "label"),
+                          "goes with name, not with names");
     if (params->names.text)
         return gb_call_each(call, params->names, "names", delete_item);
-    r = delete_one(call, &params->name, params->version);
+    r = delete_one(call, &params->name, &which);
     return r < 0 ? r : gb_call_empty(call);
 }
 
@@ -186,27 +189,20 @@ const struct gb_method gb_method_list = {
 
 /* ---- stat, pin, unpin ---- */
 
-struct stat_params {
+struct version_params {
     struct gb_string name, label;
     uint64_t version;
 };
 
-static const struct gb_field stat_fields[] = {
-    GB_FIELD(struct stat_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
-    GB_WHICH_FIELDS(struct stat_params),
-};
-
-struct name_params {
-    struct gb_string name;
-};
-
-static const struct gb_field name_fields[] = {
-    GB_FIELD(struct name_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+static const struct gb_field version_fields[] = {
+    GB_FIELD(struct version_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+             GB_LIMIT(name_bytes)),
+    GB_WHICH_FIELDS(struct version_params),
 };
 
 static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
 {
-    const struct stat_params *params = p;
+    const struct version_params *params = p;
     const struct gb_which which = {params->version, params->label, .held = true};
     struct gb_object *object;
     int r = gb_call_find_which(call, &params->name, &which, &object);
@@ -222,12 +218,13 @@ static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_stat = {
-    GB_METHOD_ROW("stat", 0, stat_fields, handle_stat, struct stat_params)};
+    GB_METHOD_ROW("stat", 0, version_fields, handle_stat, struct version_params)};
 
-static int set_pin(struct gb_call *call, const struct name_params *params, bool pin)
+static int set_pin(struct gb_call *call, const struct version_params *params, bool pin)
 {
+    const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
+    int r = gb_call_find_changeable(call, &params->name, &which, &object);
 
     if (r < 0)
         return r;
@@ -248,28 +245,30 @@ static int handle_unpin(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_pin = {
-    GB_METHOD_ROW("pin", 0, name_fields, handle_pin, struct name_params)};
+    GB_METHOD_ROW("pin", 0, version_fields, handle_pin, struct version_params)};
 const struct gb_method gb_method_unpin = {
-    GB_METHOD_ROW("unpin", 0, name_fields, handle_unpin, struct name_params)};
+    GB_METHOD_ROW("unpin", 0, version_fields, handle_unpin, struct version_params)};
 
 /* ---- expire ---- */
 
 struct expire_params {
-    struct gb_string name;
-    uint64_t ttl_ms;
+    struct gb_string name, label;
+    uint64_t version, ttl_ms;
 };
 
 static const struct gb_field expire_fields[] = {
     GB_FIELD(struct expire_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
              GB_LIMIT(name_bytes)),
     GB_FIELD(struct expire_params, ttl_ms, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    GB_WHICH_FIELDS(struct expire_params),
 };
 
 static int handle_expire(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct expire_params *params = p;
+    const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
+    int r = gb_call_find_changeable(call, &params->name, &which, &object);
 
     (void)present;
     if (r == 0)

@@ -635,13 +635,13 @@ class Client(_core.Client):
                 if not missing_ok:
                     raise
 
-    def pin(self, name: str) -> None:
+    def pin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
-        self.call("pin", {"name": name})
+        self.call("pin", _which(name, version, label))
 
-    def unpin(self, name: str) -> None:
+    def unpin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Takes a pin back."""
-        self.call("unpin", {"name": name})
+        self.call("unpin", _which(name, version, label))
 
     def expire(self, name: str, ttl: Optional[float]) -> None:
         """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""

@@ -406,13 +406,13 @@ class Client:
                 if not missing_ok:
                     raise
 
-    async def pin(self, name: str) -> None:
+    async def pin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Keeps an object from being evicted."""
-        await self.call("pin", {"name": name})
+        await self.call("pin", _client._which(name, version, label))
 
-    async def unpin(self, name: str) -> None:
+    async def unpin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Takes a pin back."""
-        await self.call("unpin", {"name": name})
+        await self.call("unpin", _client._which(name, version, label))
 
     async def expire(self, name: str, ttl: Optional[float]) -> None:
         """Deletes it `ttl` seconds from now; see gpubufd.Client.expire."""
