@@ -546,7 +546,7 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * Whoever writes it all the same, through the pointers of this object, gets SIGSEGV until it is
  * released: in host memory, in the whole pages that are the object's alone, where these are 64 KiB
  * or more, and for some thousands of objects at a time, since each may cost the process two of its
- * mappings. Elsewhere, and on a GPU, it would change for all who read it.
+ * mappings. Elsewhere, and on a GPU (but see gpubuf_protect), it would change for all who read it.
  *
  * Only an object that was created `final` nobody can change. Its seal has the kernel hold the
  * memory, and is GPUBUF_E_BUSY while that is mapped for writing elsewhere, in a child of fork() for
@@ -556,6 +556,13 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
  * be released beside the caller's own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
+/*
+ * Keeps this process from writing an object that it created and sealed, until that is released;
+ * nothing of the GPU may be under way then that writes it. Positive: it does; 0: it cannot be done,
+ * where the object does not fill its segment on a GPU, or is too small on the host (where the seal
+ * does it by itself). Takes some 100 us on a GPU. GPUBUF_E_INVALID: it is none of that kind.
+ */
+GPUBUF_API int gpubuf_protect(struct gpubuf_object *object);
 /* The seal's settings for this version, in place of gpubuf_create's: its label (NULL: as it
    was; "": none), and how many older ones stay (-1: as it was). GPUBUF_E_BUSY: it is sealed. */
 GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep);

@@ -139,6 +139,51 @@ static void test_a_late_manifest(void **state)
     run_gpu(seal_late);
 }
 
+static unsigned long long access_of(const struct gpubuf_object *object)
+{
+    CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    struct gpubuf_memory memory;
+    unsigned long long flags = 0;
+
+    CHECK(gpubuf_memory(object, GPUBUF_DATA, &memory) == 0);
+    OK(cu->cuMemGetAccess(&flags, &place, (CUdeviceptr)(uintptr_t)memory.pointer));
+    return flags;
+}
+
+/* What fills its segment can be kept from this process' own writes, and what comes there later is
+   written again. */
+static void protect(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    struct gpubuf_object *object = create_bytes(client, "bytes", 8 << 20, "cuda:0");
+
+    begin(0);
+    CHECK(gpubuf_protect(object) == GPUBUF_E_INVALID);
+    WORKS(client, gpubuf_seal(object, NULL));
+    CHECK(access_of(object) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(gpubuf_protect(object) == 1 && gpubuf_protect(object) == 1);
+    CHECK(access_of(object) == CU_MEM_ACCESS_FLAGS_PROT_READ);
+    WORKS(client, gpubuf_delete(client, "bytes"));
+    gpubuf_release(object);
+    object = create_bytes(client, "bytes", 8 << 20, "cuda:0");
+    CHECK(access_of(object) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    gpubuf_release(object);
+    object = create_bytes(client, "bytes", 100, "cuda:0");
+    WORKS(client, gpubuf_seal(object, NULL));
+    CHECK(gpubuf_protect(object) == 0);
+    CHECK(access_of(object) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    WORKS(client, gpubuf_delete(client, "bytes"));
+    gpubuf_release(object);
+    gpubuf_disconnect(client);
+}
+
+static void test_protecting(void **state)
+{
+    (void)state;
+    run_gpu(protect);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -146,6 +191,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_another_process),
         cmocka_unit_test(test_a_late_manifest),
+        cmocka_unit_test(test_protecting),
     };
     return cmocka_run_group_tests_name("gpu: bundles", tests, gpu_set_up, gpu_tear_down);
 }

@@ -70,7 +70,7 @@ static bool round_guard(uint64_t *from, uint64_t *to)
 
 bool gb_mapped_guard(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 {
-    if (mapping->memory.gpu || !round_guard(&from, &to) || atomic_load(&mapping->strays) > 0)
+    if (!round_guard(&from, &to) || atomic_load(&mapping->strays) > 0)
         return false;
     if (atomic_fetch_add(&guard_count, 1) < GUARDS_MAX) {
         atomic_fetch_add(&mapping->guards, 1);

@@ -188,6 +188,8 @@ static int memfd_write(const struct gb_imported *imported, uint64_t offset, cons
 bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, uint64_t to,
                             bool writable)
 {
+    if (imported->gpu)
+        return from == 0 && to == imported->bytes && gb_cuda_set_writable(imported, writable);
     int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     return mprotect((char *)imported->address + from, (size_t)(to - from), protection) == 0;
 }

@@ -24,8 +24,8 @@ int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_impor
                   struct gb_error *error);
 void gb_import_unmap(const struct gb_imported *imported);
 
-/* Takes away, or gives back, the right to write bytes `from` to `to` of a writable mapping of a
-   memfd; whole pages. Whether that could be done. */
+/* Takes away, or gives back, the right to write bytes `from` to `to` of a writable mapping: whole
+   pages of a memfd, or all of a segment on a GPU. Whether that could be done. */
 bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, uint64_t to,
                             bool writable);
 

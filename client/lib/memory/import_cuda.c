@@ -41,6 +41,17 @@ int gb_cuda_identify(const struct gb_segment_info *segment, struct gb_memory_ide
 
 /* ---- memory of cuMemCreate ---- */
 
+static CUresult set_access(const struct gb_gpu *gpu, CUdeviceptr address, size_t bytes,
+                           bool writable)
+{
+    CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu->ordinal},
+        .flags = writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ,
+    };
+
+    return gpu->cuda->cuMemSetAccess(address, bytes, &access, 1);
+}
+
 /* Maps an imported allocation at addresses of its own, exactly as many as it has bytes. */
 static CUresult place(const struct gb_gpu *gpu, CUmemGenericAllocationHandle allocation,
                       size_t bytes, bool writable, CUdeviceptr *out, const char **what)
@@ -54,12 +65,8 @@ static CUresult place(const struct gb_gpu *gpu, CUmemGenericAllocationHandle all
     *what = "mapping";
     result = cuda->cuMemMap(address, bytes, 0, allocation, 0);
     if (result == CUDA_SUCCESS) {
-        CUmemAccessDesc access = {
-            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu->ordinal},
-            .flags = writable ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ,
-        };
         *what = "setting the access to";
-        result = cuda->cuMemSetAccess(address, bytes, &access, 1);
+        result = set_access(gpu, address, bytes, writable);
         if (result == CUDA_SUCCESS) {
             *out = address;
             return CUDA_SUCCESS;
@@ -101,6 +108,19 @@ static void unmap_fd(const struct gb_imported *imported)
     (void)cuda->cuMemUnmap(address, (size_t)imported->bytes);
     (void)cuda->cuMemAddressFree(address, (size_t)imported->bytes);
     (void)cuda->cuMemRelease(imported->allocation);
+}
+
+bool gb_cuda_set_writable(const struct gb_imported *imported, bool writable)
+{
+    struct gb_gpu *gpu = imported->gpu;
+    struct gb_error ignored;
+
+    if (imported->kind != GB_HANDLE_CUDA_FD || gb_gpu_enter(gpu, &ignored) < 0)
+        return false;
+    CUresult result = set_access(gpu, (CUdeviceptr)(uintptr_t)imported->address,
+                                 (size_t)imported->bytes, writable);
+    gb_gpu_leave(gpu);
+    return result == CUDA_SUCCESS;
 }
 
 /* ---- memory of cuMemAlloc ---- */

@@ -67,17 +67,24 @@ static int widen(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* NULL if it is none of host memory that is written here. */
+/* NULL if it is none that is written here. */
 static struct gb_mapped *written(struct gb_holding *lease, struct extent *extent)
 {
     if (!lease->writable || lease->segment_count != 1)
         return NULL;
     struct gb_mapped *mapping = lease->segments[0].import->mappings[1];
-    if (!mapping || gb_mapped_gpu(mapping))
+    if (!mapping)
         return NULL;
     *extent = (struct extent){.from = UINT64_MAX};
     (void)gb_layout_each(&lease->layout, widen, extent);
     return mapping;
+}
+
+static struct gb_mapped *written_on_host(struct gb_holding *lease, struct extent *extent)
+{
+    struct gb_mapped *mapping = written(lease, extent);
+
+    return mapping && !gb_mapped_gpu(mapping) ? mapping : NULL;
 }
 
 void gb_holding_made(struct gb_holding *lease)
@@ -91,9 +98,17 @@ void gb_holding_made(struct gb_holding *lease)
 void gb_holding_guard(struct gb_holding *lease)
 {
     struct extent extent;
+    if (written_on_host(lease, &extent))
+        (void)gb_holding_protect(lease);
+}
+
+bool gb_holding_protect(struct gb_holding *lease)
+{
+    struct extent extent;
     struct gb_mapped *mapping = written(lease, &extent);
     if (mapping && !lease->guarded && !lease->final)
         lease->guarded = gb_mapped_guard(mapping, extent.from, extent.to);
+    return lease->guarded || atomic_load(&lease->held);
 }
 
 void gb_holding_unguard(struct gb_holding *lease)
@@ -108,7 +123,7 @@ void gb_holding_unguard(struct gb_holding *lease)
 int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
 {
     struct extent extent;
-    struct gb_mapped *mapping = written(lease, &extent);
+    struct gb_mapped *mapping = written_on_host(lease, &extent);
     struct gb_error cause;
     if (!mapping || atomic_load(&lease->held))
         return 0;
@@ -122,7 +137,7 @@ int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
 void gb_holding_stray(struct gb_holding *lease)
 {
     struct extent extent;
-    struct gb_mapped *mapping = written(lease, &extent);
+    struct gb_mapped *mapping = written_on_host(lease, &extent);
     if (!mapping || lease->stray)
         return;
     gb_holding_unguard(lease);

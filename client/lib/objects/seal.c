@@ -206,6 +206,25 @@ int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
     return r;
 }
 
+int gpubuf_protect(struct gpubuf_object *object)
+{
+    int r = gb_object_check(object);
+    if (r < 0)
+        return r;
+    struct gb_holding *lease = object->lease;
+    struct gpubuf_client *client = lease->client;
+    r = gb_enter(client);
+    if (r < 0)
+        return r;
+    if (atomic_load(&lease->state) != GB_LEASE_SEALED)
+        r = gb_report_text(client, GPUBUF_E_INVALID, "%s is none that was created and sealed here",
+                           lease->name);
+    else
+        r = gb_holding_protect(lease);
+    gb_leave(client);
+    return r;
+}
+
 /* Sends a seal, the client being entered. `ready` (may be NULL) is taken over on success. */
 static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
                       struct gb_ready *ready, struct seal **out)
