@@ -16,14 +16,16 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 
-from . import _bundle, _core, _floats, _packing, _states, _weights, cuda
+from . import _bundle, _client, _core, _floats, _packing, _pool, _states, _weights, cuda
 from ._client import Client, Ref
 from ._files import FilePath
 from ._layout import DATA
 from ._safetensors import SafeOpen, check_writable
 from ._states import Mismatch
 
-__all__ = ["Mismatch", "get_state_dict", "load_file", "put_state_dict", "safe_open", "save_file"]
+__all__ = [
+    "MemPool", "Mismatch", "get_state_dict", "load_file", "mem_pool", "put_state_dict", "safe_open", "save_file",
+]
 
 LEGACY_STREAM = 1  # a handle; torch calls it 0
 _Device = Union[str, int, torch.device, None]
@@ -159,6 +161,89 @@ def put_state_dict(
     options.setdefault("stream", _stream_of(parts))
     facts = _states.metadata_of(metadata, others)
     return client.put_bundle(name, parts, facts, device=_place_of(device), label=label, keep=keep, **options)
+
+
+# ---- tensors that are made where they are published ----
+
+
+@functools.lru_cache(None)
+def _allocator() -> Any:
+    """PyTorch's way to the C functions of `_core`; never freed, as tensors may be freed at any time."""
+    return torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, "gpubufd_pool_alloc", "gpubufd_pool_free")
+
+
+class MemPool:
+    """What mem_pool() made. `with pool:` has what this thread allocates on its GPU lie in it.
+
+    Keep it for as long as its tensors. The memory stays the object's until PyTorch has given all of it back, which it
+    does when the pool and the tensors are gone, by torch.cuda.empty_cache() at the latest.
+    """
+
+    def __init__(self, pool: _pool.Pool):
+        self._pool = pool
+        self._pieces = pool.pieces
+        self._torch = torch.cuda.MemPool(_allocator().allocator())
+        self._using: Any = None
+
+    def __enter__(self) -> "MemPool":
+        if self._pool.object.released or self._pool.object.version:
+            raise ValueError(f"{self._pool.name!r} is published: its memory is given out no more")
+        self._pieces.enter()
+        try:
+            self._using = torch.cuda.use_mem_pool(self._torch, self._pool.object._ordinal)
+            self._using.__enter__()
+        except BaseException:
+            self._pieces.leave()
+            raise
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            self._using.__exit__(*exception)
+        finally:
+            self._pieces.leave()
+
+    def publish(
+        self, state_dict: Mapping[str, Any], *, metadata: Optional[Mapping[str, Any]] = None,
+        label: Optional[str] = None, keep: Optional[int] = None,
+    ) -> Ref:
+        """Publishes a state dict whose tensors lie in the pool as one Bundle, where they are: nothing is copied.
+
+        Waits for the GPU. From then on nobody writes to the pool, this process included: to none of its memory, that
+        of tensors that are not published neither. Tied tensors are one. `metadata`, `label`, `keep`: as of
+        put_state_dict(). ValueError: a tensor does not lie in the pool, is not in C order, or overlaps another; with
+        its name. The pool is as before then.
+        """
+        for name, tensor in state_dict.items():
+            _check(name, tensor)
+            if not tensor.is_contiguous():
+                raise ValueError(f"tensor {name!r} is not in C order: make it so while the pool is in use")
+        parts, others = _parts(state_dict, True)
+        return self._pool.publish(parts, _states.metadata_of(metadata, others), label, keep)
+
+    def __repr__(self) -> str:
+        return repr(self._pool)
+
+
+def mem_pool(
+    client: Client, name: str, size: int, *, device: _Device = None, mode: Any = None, ttl: Optional[float] = None,
+    evict: Optional[str] = None, replace: bool = False, timeout: Optional[float] = None, scope: str = "local",
+    manifest_bytes: int = _pool.MANIFEST,
+) -> MemPool:
+    """Memory of the daemon's for a model that is made in place, and published without a copy:
+
+        with gpubufd.torch.mem_pool(client, "llama-8b/tp0", 17 << 30, device="cuda:0") as pool:
+            model = Model(config).to("cuda:0")
+        pool.publish(model.state_dict(), label="step-0")
+
+    `size`: bytes that PyTorch can have of it, in pieces of 2 MiB and more: the tensors and some percent. All of it is
+    taken now; what is more is torch.cuda.OutOfMemoryError. What is freed in the pool PyTorch uses again. `device`: a
+    GPU; None: the current one. `manifest_bytes`: room for names, dtypes and shapes. The others are those of
+    Client.put(). Until publish() nobody sees it.
+    """
+    place = _place_of("cuda" if device is None else device)
+    options = _client.options(place, None, mode, ttl, evict, replace, timeout, scope=scope)
+    return MemPool(_pool.Pool(client, name, size, manifest_bytes, options))
 
 
 # ---- a bundle's tensors ----

@@ -7,6 +7,7 @@
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
 #include "client/python/src/object_type.h"
+#include "client/python/src/pool.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
 
@@ -72,6 +73,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!module)
         return NULL;
     if (client_setup(module) < 0 || object_setup(module) < 0 || view_setup(module) < 0 ||
+        pool_setup(module) < 0 ||
         PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -364,6 +364,15 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
     return result;
 }
 
+/* Whether this process cannot write any more what it has sealed. */
+static PyObject *object_protect(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    USE(object, self);
+    int status = gpubuf_protect(object);
+    return status < 0 ? object_raise((struct object *)self, status) : PyBool_FromLong(status);
+}
+
 /* ---- the buffer protocol ---- */
 
 static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
@@ -453,6 +462,7 @@ static PyMethodDef methods[] = {
     {"_wait_ready", object_wait_ready, METH_O, NULL},
     {"_release_on", object_release_on, METH_O, NULL},
     {"_seal", object_seal, METH_VARARGS, NULL},
+    {"_protect", object_protect, METH_NOARGS, NULL},
     {"set_label", (PyCFunction)(void (*)(void))object_set_label, METH_VARARGS | METH_KEYWORDS,
      "set_label(label, keep=-1)\n--\n\nWhat seal() says of this version in place of what create() "
      "did: its label, and how many\nolder versions can still be opened (-1: as it was)."},

@@ -5,6 +5,7 @@ PyTorch's names and meanings, and says nothing of what the real one does: tests/
 """
 
 import contextlib
+import ctypes
 
 import numpy
 
@@ -92,10 +93,10 @@ class Tensor:
         return Tensor(self.items.view(kind.items), kind, keep=self)
 
     def reshape(self, shape):
-        return Tensor(self.items.reshape(shape), self.dtype, keep=self)
+        return Tensor(self.items.reshape(shape), self.dtype, self.device, keep=self)
 
     def __getitem__(self, key):
-        return Tensor(self.items[key], self.dtype, keep=self)
+        return Tensor(self.items[key], self.dtype, self.device, keep=self)
 
     def copy_(self, other, non_blocking=False):
         self.items[...] = other.items
@@ -104,6 +105,69 @@ class Tensor:
         return self.items.tolist()
 
     item = tolist
+
+
+class cuda:
+    """A pool asks its allocator for 2 MiB and more at a time, and gives nothing back before release()."""
+
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    class memory:
+        class CUDAPluggableAllocator:
+            def __init__(self, path, alloc, free):
+                library = ctypes.CDLL(path)
+                self.alloc = ctypes.CFUNCTYPE(
+                    ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)((alloc, library))
+                self.free = ctypes.CFUNCTYPE(
+                    None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)((free, library))
+
+            def allocator(self):
+                return self
+
+    class MemPool:
+        def __init__(self, allocator):
+            self.allocator, self.pieces, self.room = allocator, [], 0
+
+        def take(self, size):
+            if size > self.room:
+                self.room = max(2 << 20, size)
+                self.at = self.allocator.alloc(self.room, 0, None)
+                if not self.at:
+                    self.room = 0
+                    raise cuda.OutOfMemoryError("CUDA out of memory")
+                self.pieces.append(self.at)
+            at, used = self.at, (size + 511) // 512 * 512
+            self.at, self.room = at + used, self.room - used
+            return at
+
+        def release(self):
+            while self.pieces:
+                self.allocator.free(self.pieces.pop(), 0, 0, None)
+
+    pool = None
+
+    @staticmethod
+    @contextlib.contextmanager
+    def use_mem_pool(pool, device=None):
+        cuda.pool = pool
+        try:
+            yield
+        finally:
+            cuda.pool = None
+
+    @staticmethod
+    def current_device():
+        return 0
+
+    @staticmethod
+    def made(values, dtype):
+        """A tensor on the GPU, whose memory the fake driver's processes can read."""
+        items = numpy.asarray(values, dtype.items)
+        at = cuda.pool.take(items.nbytes)
+        there = numpy.frombuffer((ctypes.c_char * items.nbytes).from_address(at), dtype.items).reshape(items.shape)
+        there[...] = items
+        return Tensor(there, dtype, device("cuda", 0))
 
 
 class nn:

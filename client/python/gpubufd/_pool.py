@@ -1,0 +1,94 @@
+"""Memory to make arrays in, which is published as it lies: the object is a bundle whose manifest is written last."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from . import _client, _convert, _core, _errors, _packing, cuda
+from ._client import Client, Ref
+from ._layout import BUNDLE, DATA
+
+GAP = "__gap__"  # begins the names of arrays that readers are not told of: safetensors has no holes
+PREFIX = 8  # bytes of the manifest's length
+GRANULE = 2 << 20  # a segment of a GPU is a multiple of that, and is read-only as a whole or not at all
+MANIFEST = GRANULE  # room for the manifest, with its length: some 15 000 arrays
+
+
+def _rounded(count: int) -> int:
+    return (count + GRANULE - 1) // GRANULE * GRANULE
+
+
+class Pool:
+    """An object on a GPU that is being made. `pieces` gives its memory out, and has it until all is given back."""
+
+    def __init__(self, client: Client, name: str, size: int, manifest_bytes: int, options: Tuple[Any, ...]):
+        if size <= 0:
+            raise ValueError(f"size is {size}: a pool has some bytes")
+        self.client, self.name = client, name
+        self.start = _rounded(max(manifest_bytes, PREFIX + 2))
+        whole = self.start + _rounded(size)
+        self.object = client._create(name, (BUNDLE, whole, None, (), False, None, self.start - PREFIX), options)
+        if self.object._ordinal < 0:
+            self.object.release()
+            raise _errors.make(-32010, "unsupported", f"{name!r} would lie on the host: a pool is for a GPU")
+        self.pieces = _core.Pool(self.object, self.start)
+
+    def _places(self, parts: List[Tuple[str, Any]]) -> List[Tuple[int, int, str]]:
+        """(begin, end, name) of the arrays in the pool, from its start on. ValueError: one lies elsewhere."""
+        first = int(self.object._buffer(DATA).pointer) + self.start
+        found = []
+        for name, part in parts:
+            if name.startswith(GAP):
+                raise ValueError(f"tensor {name!r}: names that begin with {GAP} are the pool's own")
+            size = _convert.bytes_of(part.dtype, part.shape)
+            begin = part.address - first if size else 0
+            if isinstance(part, _convert.Plan) and part.strides is not None:
+                raise ValueError(f"tensor {name!r} is not in C order: make it so while the pool is in use")
+            if begin < 0 or begin + size > self.pieces.used:
+                raise ValueError(f"tensor {name!r} does not lie in the pool: it was not made in it, or was moved since")
+            found.append((begin, begin + size, name))
+        found.sort()
+        for one, other in zip(found, found[1:]):
+            if other[0] < one[1]:
+                raise ValueError(f"tensors {one[2]!r} and {other[2]!r} overlap: a bundle's do not")
+        return found
+
+    def _manifest(self, plan: _convert.Plan, names: List[str]) -> bytes:
+        """The bytes before the arrays. `plan`: as if they were to be copied; its own places do not matter."""
+        _, head = plan.parts[0]
+        entries: Dict[str, Any] = json.loads(bytes(head.keep)[PREFIX:])
+        at = 0
+        places = self._places(list(zip(names, (part for _, part in plan.parts[1:]))))
+        for begin, end, name in [*places, (self.pieces.size, self.pieces.size, "")]:
+            if begin > at:
+                entries[f"{GAP}{at}"] = {"dtype": "U8", "shape": [begin - at], "data_offsets": [at, begin]}
+            if name:
+                entries[name]["data_offsets"] = [begin, end]
+            at = end
+        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+        room = self.start - PREFIX
+        if len(text) > room:
+            raise ValueError(f"the manifest has {len(text)} bytes, and the pool room for {room}: manifest_bytes=")
+        return room.to_bytes(PREFIX, "little") + text.ljust(room)
+
+    def publish(
+        self, values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], label: Optional[str],
+        keep: Optional[int],
+    ) -> Ref:
+        """Publishes arrays that lie in the pool, or Parts; nobody writes to them any more."""
+        plan = _packing.tensors(values, metadata, None)
+        _client.wait_for_streams(plan, None)
+        head = self._manifest(plan, list(values))
+        cuda.Device(self.object._ordinal).synchronize()  # after the seal a write would fault
+        address, count = _core.address(head)
+        self.object._write(DATA, 0, address, count, 0)
+        self.object.set_label(label, -1 if keep is None else keep)
+        self.object._seal(None, 0)
+        self.pieces.end()
+        self.object._protect()
+        return self.client._ref(self.name, self.object.version)
+
+    def __repr__(self) -> str:
+        state = "published" if self.object.released or self.object.version else "being made"
+        return f"<gpubufd pool {self.name!r}, {state}: {self.pieces.used} of {self.pieces.size} bytes given out>"

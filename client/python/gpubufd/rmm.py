@@ -1,0 +1,59 @@
+"""Memory for RAPIDS to make arrays in, which are published as they lie; the only module that imports RMM.
+
+    pool = gpubufd.rmm.mem_pool(client, "features", 8 << 30)
+    with pool:                                # what this process allocates by RMM lies in the pool
+        x = cupy.empty(…)                     # with rmm's allocator for CuPy
+    pool.publish({"x": x})
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import rmm.mr
+
+from . import _client, _pool
+from ._client import Client, Ref
+
+__all__ = ["MemPool", "mem_pool"]
+
+
+class MemPool:
+    """What mem_pool() made; `resource` is its rmm.mr.CallbackMemoryResource, `with` makes it the device's."""
+
+    def __init__(self, pool: _pool.Pool):
+        self._pool = pool
+        pieces = pool.pieces
+        self.resource = rmm.mr.CallbackMemoryResource(
+            lambda size, *stream: pieces.take(max(size, 1)), lambda address, size, *stream: pieces.give_back(address))
+
+    def __enter__(self) -> "MemPool":
+        self._outer = rmm.mr.get_per_device_resource(self._pool.object._ordinal)
+        rmm.mr.set_per_device_resource(self._pool.object._ordinal, self.resource)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        rmm.mr.set_per_device_resource(self._pool.object._ordinal, self._outer)
+
+    def publish(
+        self, arrays: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
+        label: Optional[str] = None, keep: Optional[int] = None,
+    ) -> Ref:
+        """Publishes arrays that lie in the pool as a Bundle, where they are. ValueError: one does not, by its name."""
+        return self._pool.publish(arrays, metadata, label, keep)
+
+    def __repr__(self) -> str:
+        return repr(self._pool)
+
+
+def mem_pool(
+    client: Client, name: str, size: int, *, device: Optional[str] = None, mode: Any = None,
+    ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False,
+    timeout: Optional[float] = None, scope: str = "local", manifest_bytes: int = _pool.MANIFEST,
+) -> MemPool:
+    """A MemPool of `size` bytes; `device` as of Client.put(), a GPU. Memory that is given back is not given out again.
+
+    The other options are those of Client.put(). `manifest_bytes`: room for names, dtypes and shapes.
+    """
+    options = _client.options(device, None, mode, ttl, evict, replace, timeout, scope=scope)
+    return MemPool(_pool.Pool(client, name, size, manifest_bytes, options))
