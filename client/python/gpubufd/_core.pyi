@@ -99,6 +99,8 @@ class Object:
     def _arrow_stream(self) -> Any: ...
     def _arrow_device_stream(self) -> Any: ...
 
+exchange_api: Any
+
 class Pool:
     size: int
     used: int

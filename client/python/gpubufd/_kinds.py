@@ -29,6 +29,8 @@ class _Copy(_fetch.HostCopy):
 def _over(what: type, kind: type, *more: type) -> Any:
     """A class with a kind's methods, over a lease or a copy; to its users it is the kind itself."""
     slots: Dict[str, Any] = {"__slots__": ()} if what is _Lease else {"kind": _KINDS.index(kind)}
+    if what is _Lease and kind in (Bytes, Array, Column):
+        slots["__dlpack_c_exchange_api__"] = _core.exchange_api
     slots.update({name: what.__dict__[name] for name in what.__dict__ if name.startswith("__arrow")})
     return type(kind.__name__, (kind, *more, what), {**slots, "__module__": "gpubufd", "__doc__": kind.__doc__})
 

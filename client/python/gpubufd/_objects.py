@@ -142,6 +142,21 @@ class _Sequence(Held):
         self._no_nulls("numba")
         return numba.cuda.as_cuda_array(self)
 
+    def to_cuda_core(self) -> Any:
+        """A cuda.core Buffer over the same memory, to be read; it holds the lease. GPU only.
+
+        Waits here for what the producer has queued, as a Buffer has no way to say it. No descriptor is imported anew:
+        that would be a second mapping, which could be written.
+        """
+        from cuda.core import Buffer
+
+        if self._ordinal < 0:
+            raise TypeError("it is on the host: a cuda.core Buffer of ours is on a GPU")
+        self._no_nulls("cuda.core")
+        self._wait_ready(0)
+        view = self._view()
+        return Buffer.from_handle(view.pointer if view.nbytes else 0, view.nbytes, owner=view)
+
     def to_torch(self) -> Any:
         """A PyTorch tensor over the same memory. Do not write to it: that ends in a fault."""
         import torch

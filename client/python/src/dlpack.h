@@ -37,4 +37,16 @@ struct dl_versioned {
     struct dl_tensor tensor;
 };
 
+/* What a type's __dlpack_c_exchange_api__, a capsule "dlpack_exchange_api", points to. */
+struct dl_exchange {
+    uint32_t major, minor;
+    void *older;
+    int (*allocate)(struct dl_tensor *like, struct dl_versioned **out, void *context,
+                    void (*set_error)(void *context, const char *kind, const char *message));
+    int (*from_object)(void *object, struct dl_versioned **out);
+    int (*to_object)(struct dl_versioned *tensor, void **out);
+    int (*borrow)(void *object, struct dl_tensor *out); /* NULL: not offered */
+    int (*current_stream)(int32_t device_type, int32_t device_id, void **out);
+};
+
 #endif

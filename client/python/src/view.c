@@ -484,13 +484,9 @@ static void fill_tensor(const struct view *self, struct export *export, struct d
     };
 }
 
-/* dlpack(versioned, copied) */
-static PyObject *view_dlpack(PyObject *object, PyObject *args)
+/* A tensor that holds the View's memory; NULL with BufferError, MemoryError. */
+static struct export *export_new(struct view *self, bool versioned, bool copied)
 {
-    struct view *self = (struct view *)object;
-    int versioned, copied;
-    if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
-        return NULL;
     if (!self->element.plain || self->element.code == 255) {
         PyErr_Format(PyExc_BufferError,
                      self->element.plain ? "DLPack does not say how %s is packed"
@@ -505,13 +501,13 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
         }
     }
     struct export *export = calloc(1, sizeof(*export));
-    if (!export)
-        return PyErr_NoMemory();
+    if (!export) {
+        PyErr_NoMemory();
+        return NULL;
+    }
     export->object = gpubuf_retain(self->object);
     export->link = self->link ? link_get(self->link) : NULL;
-    export->owner = self->object ? NULL : new_ref(object);
-
-    void *tensor;
+    export->owner = self->object ? NULL : new_ref((PyObject *)self);
     if (versioned) {
         struct dl_versioned *out = &export->as.versioned;
         fill_tensor(self, export, &out->tensor);
@@ -520,16 +516,33 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
         out->context = export;
         out->deleter = delete_versioned;
         out->flags = (self->readonly ? DL_READ_ONLY : 0u) | (copied ? DL_IS_COPIED : 0u);
-        tensor = out;
     } else {
         struct dl_managed *out = &export->as.managed;
         fill_tensor(self, export, &out->tensor);
         out->context = export;
         out->deleter = delete_managed;
-        tensor = out;
     }
+    return export;
+}
+
+struct dl_versioned *view_export(struct view *view)
+{
+    struct export *export = export_new(view, true, false);
+
+    return export ? &export->as.versioned : NULL;
+}
+
+/* dlpack(versioned, copied) */
+static PyObject *view_dlpack(PyObject *object, PyObject *args)
+{
+    int versioned, copied;
+    if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
+        return NULL;
+    struct export *export = export_new((struct view *)object, versioned, copied);
+    if (!export)
+        return NULL;
     PyObject *capsule =
-        PyCapsule_New(tensor, versioned ? "dltensor_versioned" : "dltensor", end_capsule);
+        PyCapsule_New(&export->as, versioned ? "dltensor_versioned" : "dltensor", end_capsule);
     if (!capsule)
         export_end(export);
     return capsule;

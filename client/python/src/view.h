@@ -6,6 +6,7 @@
 #include "client/python/src/link.h"
 
 struct object;
+struct dl_versioned;
 
 struct view {
     PyObject_HEAD void *pointer;
@@ -34,6 +35,8 @@ PyObject *core_itemsize(PyObject *module, PyObject *dtype);
 PyObject *view_of_object(struct object *self);
 /* A whole buffer, as bytes; None if the object has no such buffer. */
 PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
+/* Its memory for DLPack, held until the deleter is called; NULL with an exception. */
+struct dl_versioned *view_export(struct view *view);
 /* Fills a Py_buffer for a read-only or writable view that `exporter` answers for. */
 int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flags);
 

@@ -1,0 +1,99 @@
+#include "client/python/src/exchange.h"
+
+#include "client/python/src/dlpack.h"
+#include "client/python/src/object.h"
+#include "client/python/src/view.h"
+
+/* 1: it has nulls, or nobody has counted them on a GPU; -1 with an exception. */
+static int has_nulls(const struct object *self)
+{
+    struct gpubuf_memory mask;
+    if (gpubuf_null_count(self->object) == 0 || gpubuf_memory(self->object, GPUBUF_MASK, &mask) < 0)
+        return 0;
+    PyObject *count = PyObject_GetAttrString((PyObject *)self, "_null_count");
+    int r = count ? PyObject_IsTrue(count) : -1;
+    Py_XDECREF(count);
+    return r;
+}
+
+/*
+ * On any stream the memory can be used at once: this thread waits, where the producer's work is
+ * not done. A consumer may use a stream of its own or of another argument's, and never asks for
+ * ours.
+ */
+static int from_object(void *object, struct dl_versioned **out)
+{
+    struct object *self = object;
+    if (!PyObject_TypeCheck((PyObject *)object, object_type)) {
+        PyErr_SetString(PyExc_BufferError, "it is no object of gpubufd's");
+        return -1;
+    }
+    struct gpubuf_object *held = object_use(self);
+    if (!held)
+        return -1;
+    int nulls = has_nulls(self);
+    if (nulls > 0)
+        PyErr_SetString(PyExc_BufferError, "it may have nulls, which DLPack has no place for");
+    if (nulls != 0)
+        return -1;
+    struct view *view = (struct view *)view_of_object(self);
+    if (!view)
+        return -1;
+    int status = 0;
+    if (gpubuf_device_ordinal(held) >= 0)
+        WITHOUT_GIL(status = gpubuf_wait_ready(view->object, NULL));
+    if (status < 0)
+        raise_status(view->link, status);
+    else
+        *out = view_export(view);
+    bool made = status == 0 && *out;
+    Py_DECREF((PyObject *)view);
+    return made ? 0 : -1;
+}
+
+static int allocate(struct dl_tensor *like, struct dl_versioned **out, void *context,
+                    void (*set_error)(void *context, const char *kind, const char *message))
+{
+    (void)like;
+    (void)out;
+    set_error(context, "NotImplementedError", "gpubufd makes no arrays without a name: create()");
+    return -1;
+}
+
+/* The tensor is the caller's on failure. */
+static int to_object(struct dl_versioned *tensor, void **out)
+{
+    (void)tensor;
+    (void)out;
+    PyErr_SetString(PyExc_NotImplementedError,
+                    "an object of gpubufd's has a name: put() publishes a copy");
+    return -1;
+}
+
+/* The legacy default stream; nothing is queued by us. */
+static int current_stream(int32_t device_type, int32_t device_id, void **out)
+{
+    (void)device_type;
+    (void)device_id;
+    *out = NULL;
+    return 0;
+}
+
+/* None is lent (`borrow`): a DLTensor cannot say that it is read-only. Consumers take the other. */
+static struct dl_exchange exchange = {
+    .major = 1,
+    .minor = 3,
+    .allocate = allocate,
+    .from_object = from_object,
+    .to_object = to_object,
+    .current_stream = current_stream,
+};
+
+int exchange_setup(PyObject *module)
+{
+    PyObject *capsule = PyCapsule_New(&exchange, "dlpack_exchange_api", NULL);
+    int r = capsule ? add_to_module(module, "exchange_api", capsule) : -1;
+
+    Py_XDECREF(capsule);
+    return r;
+}
