@@ -272,6 +272,35 @@ def gpu_others(place):
     place.one.other_libraries()
 
 
+@check("a model is made in the daemon's memory, and published without a copy")
+def gpu_pool(place):
+    seconds = place.one.pool("pool")
+    place.row("publish 256 MiB that lie in a pool", ms(seconds))
+    reader = place.fresh()
+    expect(reader.pool_state("pool") > 5, "tensors are missing")
+    reader.stop()
+
+
+@check("a pool's maker cannot write what it has published")
+def gpu_pool_written(place):
+    worker = place.fresh()
+    said = worker.pool_written("written")
+    expect("illegal" in said.lower() or "invalid" in said.lower(), f"it said: {said}")
+    expect(place.one.is_ones("written"), "others see the change")
+
+
+@check("pools whose tensors are gone leave nothing")
+def gpu_pools(place):
+    worker = place.fresh()
+    worker.pools_come_and_go("pools")
+    worker.stop()
+
+
+@check("cuda.core takes a tensor's memory as a Buffer")
+def gpu_cuda_core(place):
+    place.one.cuda_core("core")
+
+
 # ---- figures ----
 
 
@@ -295,6 +324,13 @@ def full_size(place):
     place.row("publish from the GPU, the first time", rate(size, first), "", "memory is new")
     place.row("publish n+1 (replace)", rate(size, again), f"plain copy {rate(size, plain)}",
               f"{plain / again:.2f} of it; aim 0.9")
+    steps = place.one.publish_by_steps("llama", 3)
+    names = ("plan", "create and map", "queue the copies", "copies", "seal")
+    place.row("publish n+1, its steps", ", ".join(f"{name} {ms(part)}" for name, part in zip(names, steps)))
+    made, copied, dropped = place.one.driver_alone(3)
+    place.row("publish n+1 into new memory, beside the driver alone", rate(size, again),
+              f"cuMemCreate and map {ms(made)}, one copy {ms(copied)}, release {ms(dropped)}: "
+              f"{rate(size, made + copied + dropped)}", f"{(made + copied + dropped) / again:.2f} of it; aim 0.9")
     times = []
     for _ in range(2):
         reader = place.fresh()

@@ -452,6 +452,135 @@ def plain_copy(size, turns):
     return min(timed(lambda: target.copy_(source)) for _ in range(turns))
 
 
+def driver_alone(turns):
+    """Seconds of create and map, copy, unmap and release of new memory of that size by the driver alone."""
+    import weights_driver
+
+    rounds = weights_driver.rounds(sum(tensor.nbytes for tensor in KEPT["state"].values()), turns, timed)
+    torch.cuda.empty_cache()
+    return min(rounds, key=sum)
+
+
+def publish_by_steps(name, turns):
+    """Seconds of what put_state_dict() does: the plan, create and map, queueing the copies, the copies, the seal."""
+    from gpubufd import _client, _nodes, _packing
+
+    def once():
+        times = [time.monotonic()]
+
+        def mark():
+            times.append(time.monotonic())
+
+        parts, _ = gt._parts(KEPT["state"], True)
+        plan = _packing.tensors(parts, {}, None)
+        stream = gt._stream_of(parts)
+        mark()
+        options = _client.options(_client.place_of(plan, None), None, None, None, None, True, None)
+        with client()._create(name, plan.layout, options) as made:
+            mark()
+            _nodes.fill(made, _packing.copies(plan), stream)
+            mark()
+            torch.cuda.synchronize()
+            mark()
+            made._seal(None, 0)
+            mark()
+        return [after - before for before, after in zip(times, times[1:])]
+
+    return min((once() for _ in range(turns)), key=sum)
+
+
+def pool(name):
+    """A model that is made in a pool and published there; what it computes afterwards, and what is refused."""
+    torch.manual_seed(7)
+    with gt.mem_pool(client(), name, 256 << 20, device="cuda") as made:
+        model = model_of("cuda")
+        big = torch.empty(32 << 20, dtype=torch.uint8, device="cuda").fill_(3)
+        try:
+            torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        except torch.cuda.OutOfMemoryError:
+            pass
+        else:
+            raise AssertionError("the pool gave more than it has")
+    ids = torch.arange(20, device="cuda")
+    outside = torch.ones(3, device="cuda")
+    with torch.no_grad():
+        before = model(ids)
+    try:
+        made.publish({"outside": outside})
+    except ValueError as error:
+        expect("'outside' does not lie in the pool" in str(error), str(error))
+    else:
+        raise AssertionError("a tensor of elsewhere was published")
+    free = torch.cuda.mem_get_info()[0]
+    seconds = timed(lambda: made.publish({**model.state_dict(), "big": big}, metadata={"rank": 0}))
+    expect(free - torch.cuda.mem_get_info()[0] < 16 << 20, "publishing took memory")
+    with torch.no_grad():
+        expect(torch.equal(model(ids), before), "another result over read-only weights")
+    state = gt.get_state_dict(client(), name, expect={"rank": 0})
+    same(state, {**model.state_dict(), "big": big})
+    expect(state["big"].data_ptr() == big.data_ptr(), "this process has it mapped twice")
+    try:
+        made.__enter__()
+    except ValueError:
+        pass
+    else:
+        raise AssertionError("what is published is given out")
+    return seconds
+
+
+def pool_state(name):
+    """What another process finds of pool()'s."""
+    state = gt.get_state_dict(client(), name)
+    expect(bool((state["big"] == 3).all()), "other bytes")
+    torch.manual_seed(7)
+    model = model_of("cuda")
+    expected = model.state_dict()
+    same({key: state[key] for key in expected}, expected)
+    return len(state)
+
+
+def pool_written(name):
+    """A pool's maker cannot write what it has published; its context is lost then."""
+    with gt.mem_pool(client(), name, 64 << 20, device="cuda") as made:
+        w = torch.ones(1 << 20, device="cuda")
+    made.publish({"w": w})
+    try:
+        w.zero_()
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("the write went through")
+
+
+def pools_come_and_go(name):
+    """The device's account after pools whose tensors are gone: in bytes."""
+    for step in range(5):
+        with gt.mem_pool(client(), name, 64 << 20, device="cuda", replace=True) as made:
+            w = torch.full((1 << 20,), float(step), device="cuda")
+        if step % 2:
+            made.publish({"w": w})
+        else:
+            del w
+        del made
+        w = None
+        gc.collect()
+        torch.cuda.empty_cache()
+        expect(left_of(name) == 0, f"step {step}: a lease is left")
+    expect(float(gt.get_state_dict(client(), name)["w"][0]) == 3.0, "another version")
+    client().delete(name)
+
+
+def cuda_core(name):
+    """to_cuda_core(): a Buffer over the same memory, which another stream of cuda.core's copies."""
+    need("cuda.core")
+    gt.put_state_dict(client(), name, {"w": torch.arange(1024, device="cuda", dtype=torch.float32)}, replace=True)
+    array = client().get(name)["w"]
+    buffer = array.to_cuda_core()
+    expect((int(buffer.handle), buffer.size) == (array.values.pointer, 4096), "another place")
+    expect(float(torch.from_dlpack(buffer).view(torch.float32).sum()) == 523776.0, "another sum")
+    buffer.close()
+
+
 def get(name):
     """(connect, until all tensors are there) in seconds."""
     begun = time.monotonic()
