@@ -223,7 +223,7 @@ static void where(struct asker *asker, const struct question *question)
 {
     struct gb_writer writer;
 
-    if (!question->name.text) {
+    if (!question->name.length) {
         answer_error(asker, GPUBUF_E_INVALID, "name is missing");
         return;
     }
@@ -306,7 +306,7 @@ static void ask(struct asker *asker, const char *text, size_t length)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct question, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
-        GB_FIELD(struct question, name, GB_FIELD_STRING, 0, 1, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct question, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
         GB_FIELD(struct question, prefix, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
         GB_FIELD(struct question, after, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     };

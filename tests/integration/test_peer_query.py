@@ -198,6 +198,7 @@ def test_questions_that_make_no_sense(listed):
         assert asker.refused(b"[]") == asker.refused(b"{}") == "invalid"
         assert asker.refused(b'{"method":"drop"}') == "method"
         assert asker.refused(b'{"method":"where"}') == "invalid"
+        assert asker.refused(b'{"method":"where","name":""}') == "invalid"
         assert asker.refused(b'{"method":"where","name":"' + b"n" * 5000 + b'"}') == "invalid"
         assert asker.refused(b'{"method":"where","name":"x"}') == "not_found"
         asker.socket.sendall(b"{" * 9000)
