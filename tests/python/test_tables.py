@@ -397,6 +397,9 @@ def test_reprs(client, np):
     assert "<path" in t["x"]._repr_html_()
     client.put("n", [float("nan"), None, 1e308, -1e308])
     assert "<svg" in client["n"]._repr_html_() and "null" in repr(client["n"])
+    client.put("told apart", {"s": ["null", None, "…", "plain"]})
+    shown = client["told apart"]._repr_html_()
+    assert shown.count(">null<") == 1 and "&#x27;null&#x27;" in shown and "&#x27;…&#x27;" in shown and ">plain<" in shown
     with client.create("new", int, 3) as new:
         assert "not sealed" in repr(new) and "not sealed" in new._repr_html_()
     assert "released" in repr(new) and "released" in new._repr_html_()

@@ -32,6 +32,11 @@ def _value(value: Any, quote: Callable[[Any], str] = repr) -> str:
     return _short(quote(value) if isinstance(value, (str, bytes)) else str(value), 32)
 
 
+def _plain(value: Any) -> str:
+    """Text as it is, in quotes where it would be taken for what stands for a null or for what is left out."""
+    return repr(value) if value in ("null", "…") else str(value)
+
+
 def _short(text: str, most: int = 64) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -282,7 +287,7 @@ def html(held: Any) -> str:
         dtype = f'<small style="font-weight:normal;opacity:.6">{_html.escape(column._dtype)}</small>'
         heads.append(_cell("th", f"{name}<br>{dtype}", f"text-align:{align}"))
         plots.append(_cell("td", plot(column), f"text-align:{align};border-bottom:1px solid"))
-        bodies.append([_body(cell, align) for cell in _cells(column, str)])
+        bodies.append([_body(cell, align) for cell in _cells(column, _plain)])
     height = max((len(body) for body in bodies), default=0)
     empty = _cell("td", "", "")
     rows = [_row(heads), _row(plots)]
