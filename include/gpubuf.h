@@ -876,7 +876,8 @@ struct gpubuf_alias_options {
     const char *const *parts; /* NULL-terminated names of a bundle's tensors, each or, with a * at
                                  its end, all that begin so: no others are told of; NULL: all */
     const char *layout_json;  /* other than the source's, which is bytes, a bundle, or an array
-                                 without a mask: buffers are {"offset":…,"bytes":…} in its content */
+                                 without a mask; buffers are ranges of its content,
+                                 {"offset":…,"bytes":…} */
 };
 
 /* Gives a part of a sealed object a name of its own; the memory is shared. */

@@ -79,7 +79,7 @@ enum gb_layout_form {
     GB_LAYOUT_CREATE,   /* {"bytes":n}; what dtype, offset and length fix may be left out */
     GB_LAYOUT_REGISTER, /* {"handle":i,"offset","bytes"} */
     GB_LAYOUT_REPLY,    /* {"segment":id,"offset","bytes"} */
-    GB_LAYOUT_WITHIN, /* {"offset","bytes"}, of another buffer: gb_layout_read_within; not written */
+    GB_LAYOUT_WITHIN, /* {"offset","bytes"}, of another buffer: gb_layout_read_within; only read */
 };
 
 /*
@@ -103,8 +103,8 @@ enum gb_layout_form {
 int gb_layout_read(struct gb_json value, enum gb_layout_form form, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_layout *layout, struct gb_error *error);
 
-/* Reads one whose buffers are ranges of `buffer`, as REGISTER reads one of handles: they then lie in
-   its segment. Each is aligned there. */
+/* Reads one whose buffers are ranges of `buffer`, as REGISTER reads one of handles: they then lie
+   in its segment. Each is aligned there. */
 int gb_layout_read_within(struct gb_json value, const struct gb_buffer *buffer,
                           const struct gb_path *path, struct gb_pool *pool,
                           struct gb_layout *layout, struct gb_error *error);

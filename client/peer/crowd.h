@@ -4,7 +4,7 @@
  * all of a cluster want at once spreads as a tree, and the first of them have it early, where a
  * machine that served all would have none of them done before the last.
  *
- * What is small goes to all at once: waiting would take longer than sending it.
+ * A small object goes to all at once: waiting would take longer than sending it.
  */
 #ifndef GB_CROWD_H
 #define GB_CROWD_H

@@ -1,6 +1,6 @@
 /*
- * What the peer has done since it began, counted where it happens; query.h tells it. On the loop's
- * thread.
+ * Counts of what the peer has done since it began, made where it happens; query.h tells it. On the
+ * loop's thread.
  */
 #ifndef GB_FIGURES_H
 #define GB_FIGURES_H

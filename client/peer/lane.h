@@ -39,7 +39,7 @@ struct gb_lane *gb_lane_new(const struct gb_ucx *ucx, uv_loop_t *loop, struct gb
    GPUBUF_E_UNAVAILABLE. */
 int gb_lane_connect(struct gb_lane *lane, const char *address, struct gb_error *error);
 
-/* Nothing of it touches memory any more when this returns. What is under way is answered with
+/* Nothing of it touches memory any more when this returns. Calls under way are answered with
    GPUBUF_E_CANCELED, in this call. NULL is fine. */
 void gb_lane_close(struct gb_lane *lane);
 

@@ -1,4 +1,4 @@
-/* What gpubufd-peer tells of itself, in the form of the daemon's method `metrics`. */
+/* The figures that gpubufd-peer tells of itself, in the form of the daemon's method `metrics`. */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
 

@@ -10,8 +10,8 @@
  *     or ← {"error":{"kind","message"}}
  *
  * `since` is Unix time in milliseconds, 0 where it is not known; "why" says that other machines
- * could not be asked; "after" is for the next page. What is in the directory others, or the peer's
- * group, may read; the socket has mode 0660 and that group. So nobody is told of a name that he
+ * could not be asked; "after" is for the next page. Others, or the peer's group, may read
+ * the directory; the socket has mode 0660 and that group. So nobody is told of a name that he
  * may not open.
  *
  * On the loop's thread.

@@ -1,6 +1,6 @@
 /*
  * The time of a simulation, in nanoseconds, and what happens in it: a heap of functions that are to
- * be called. What is to happen at the same time happens in the order in which it was said. For one
+ * be called. Calls for the same time are made in the order in which they were said. For one
  * program, which includes this once; out of memory it aborts.
  */
 #ifndef GB_SIM_EVENTS_H

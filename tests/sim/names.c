@@ -1,7 +1,7 @@
 /*
- * What the names of a cluster cost each of its machines, and etcd: view.c as it is takes in the
- * keys of so many names of so many machines, and then one machine's end. Memory is what malloc
- * says, so it depends on the C library; times are this machine's. What etcd sends is counted from
+ * The cost of a cluster's names for each of its machines, and for etcd: view.c as it is takes in
+ * the keys of `names` names of `machines` machines, and then one machine's end. Memory is what
+ * malloc says, so it depends on the C library; times are this machine's. Events are counted from
  * the sizes of keys and values as the gateway writes them, not measured at an etcd.
  */
 #include <inttypes.h>

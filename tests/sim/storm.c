@@ -5,8 +5,8 @@
  * of the peer knows of it. A run depends on its options alone.
  *
  * The model: each machine sends and receives at a rate of its own, one chunk after the other; a
- * message takes `latency` one way; a link is made by two round trips more. etcd takes so many
- * writes a second, and tells so many events a second to all watches together. Neither processors
+ * message takes `latency` one way; a link is made by two round trips more. etcd has a rate of
+ * writes, and one of events, which it tells to all watches together. Neither processors
  * nor a switch between the machines are in it.
  */
 #include <getopt.h>
@@ -84,6 +84,12 @@ int uv_timer_start(uv_timer_t *handle, uv_timer_cb callback, uint64_t timeout, u
     handle->flags = 1;
     at(now + timeout * 1000000, on_timer, timer, 0);
     return 0;
+}
+
+uint64_t uv_now(const uv_loop_t *loop)
+{
+    (void)loop;
+    return (uint64_t)(now / 1000000);
 }
 
 int uv_is_active(const uv_handle_t *handle)
@@ -576,7 +582,7 @@ static void on_want(void *user, uint64_t number)
         gb_fetches_want(machine->fetches, NAME, number);
 }
 
-/* What waits for a name on a machine tries it again for as long as it is patient. */
+/* A program that waits for a name tries it again for as long as it is patient. */
 static void on_declined(void *user, uint64_t request, int status, const char *message)
 {
     struct gpubuf_client *machine = user;

@@ -14,8 +14,8 @@
 #include "proto/json.h"
 #include "proto/layout.h"
 
-/* Bytes that are no array's, as in memory that was allocated from piece by piece, are arrays of bytes
-   whose names begin so: a safetensors file has no holes. No reader here is told of them. */
+/* A safetensors file has no holes. Bytes between the arrays, as in memory that was allocated from
+   piece by piece, are arrays of bytes whose names begin so. No reader here is told of them. */
 #define GB_MANIFEST_GAP "__gap__"
 
 #define GB_MANIFEST_MAX 100000000u /* bytes, as safetensors has it */

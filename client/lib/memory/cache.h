@@ -34,9 +34,9 @@ int gb_mapped_write(const struct gb_mapped *mapping, uint64_t offset, const void
 
 /*
  * Keeps sealed memory from being written here: bytes `from` to `to`, rounded to the whole pages
- * within, of a writable mapping; on a GPU all of it or nothing. True if that was done, and is to be ended in the
- * same way. Not for what is smaller than 64 KiB, or when there are many, since each costs the
- * process up to two mappings, and it may have some 65 000; nor beside a stray.
+ * within, of a writable mapping; on a GPU all of it or nothing. True if that was done, and is to be
+ * ended in the same way. Not for what is smaller than 64 KiB, or when there are many, since each
+ * costs the process up to two mappings, and it may have some 65 000; nor beside a stray.
  */
 bool gb_mapped_guard(struct gb_mapped *mapping, uint64_t from, uint64_t to);
 void gb_mapped_unguard(struct gb_mapped *mapping, uint64_t from, uint64_t to);

@@ -1,6 +1,6 @@
 /*
- * What has events until it is ended, the watches and providers of a client: under the addon's lock.
- * Any thread.
+ * The watches and providers of a client, which have events until they are ended: under the addon's
+ * lock. Any thread.
  */
 #ifndef GB_NODE_WATCHING_H
 #define GB_NODE_WATCHING_H

@@ -37,7 +37,7 @@ struct dl_versioned {
     struct dl_tensor tensor;
 };
 
-/* What a type's __dlpack_c_exchange_api__, a capsule "dlpack_exchange_api", points to. */
+/* A type's __dlpack_c_exchange_api__, a capsule "dlpack_exchange_api", points to it. */
 struct dl_exchange {
     uint32_t major, minor;
     void *older;
