@@ -27,8 +27,8 @@ struct fetch {
     struct gb_fetches *fetches;
     uint64_t request; /* 0: nobody waits */
     bool active, ending, created, sealing, summing, over;
-    unsigned paused;  /* pauses that are left; `over`: the last one is */
-    unsigned refused; /* times in a row, since those who have it serve others */
+    unsigned paused;  /* how many more pauses it waits; `over`: the last one is */
+    unsigned refused; /* how often in a row, as those who have it serve others */
     unsigned pending; /* calls under way, but for chunks: it stays until they are answered */
     unsigned opens;   /* of them, at places */
     unsigned rounds;

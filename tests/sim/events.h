@@ -1,6 +1,6 @@
 /*
  * The time of a simulation, in nanoseconds, and what happens in it: a heap of functions that are to
- * be called. Calls for the same time are made in the order in which they were said. For one
+ * be called. Events of one moment run in the order in which they were added. For one
  * program, which includes this once; out of memory it aborts.
  */
 #ifndef GB_SIM_EVENTS_H

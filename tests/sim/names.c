@@ -1,8 +1,8 @@
 /*
- * The cost of a cluster's names for each of its machines, and for etcd: view.c as it is takes in
- * the keys of `names` names of `machines` machines, and then one machine's end. Memory is what
- * malloc says, so it depends on the C library; times are this machine's. Events are counted from
- * the sizes of keys and values as the gateway writes them, not measured at an etcd.
+ * The names of a cluster, and their cost for each machine and for etcd. This program gives view.c
+ * the keys of NAMES names of MACHINES machines, and then ends one machine. The memory is malloc's
+ * own figure, so it depends on the C library; times are this machine's. The bytes that etcd sends
+ * are counted from the sizes of keys and values as the gateway writes them.
  */
 #include <inttypes.h>
 #include <malloc.h>

@@ -5,8 +5,8 @@
  * of the peer knows of it. A run depends on its options alone.
  *
  * The model: each machine sends and receives at a rate of its own, one chunk after the other; a
- * message takes `latency` one way; a link is made by two round trips more. etcd has a rate of
- * writes, and one of events, which it tells to all watches together. Neither processors
+ * message takes `latency` one way; a link is made by two round trips more. etcd takes
+ * `writes` a second, and tells `events` a second to all watches together. Neither processors
  * nor a switch between the machines are in it.
  */
 #include <getopt.h>
