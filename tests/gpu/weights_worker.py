@@ -541,7 +541,7 @@ def pool_state(name):
 
 def pool_written(name):
     """A pool's maker cannot write what it has published; its context is lost then."""
-    with gt.mem_pool(client(), name, 64 << 20, device="cuda") as made:
+    with gt.mem_pool(client(), name, 1 << 30, device="cuda") as made:  # a segment of its own
         w = torch.ones(1 << 20, device="cuda")
     made.publish({"w": w})
     try:

@@ -52,7 +52,8 @@ def test_pieces_are_given_out_to_the_thread_that_has_entered(pool_run):
         assert alloc(10) is None
         one.pieces.enter()
         first, second = alloc(10), alloc(MIB)
-        assert second == first + 512 and (first, one.pieces.used) == (one.object._buffer(0).pointer + one.start, 512 + MIB)
+        assert first == one.object._buffer(0).pointer + one.start
+        assert second == first + 512 and one.pieces.used == 512 + MIB
         assert alloc(1, 1) is None and alloc(0) is None and alloc(-1) is None and alloc(8 * MIB) is None
         assert "already" in raises(ValueError, one.pieces.enter)
         found = []
@@ -79,7 +80,8 @@ def test_arrays_are_published_where_they_lie(pool_run):
         fill(w, values)
         fill(b, np.arange(3, dtype="i8"))
         fill(e, np.array([7.0]))
-        arrays = {"e": Mine(e, (1,), "<f8"), "w": Mine(w, (10, 100)), "b": Mine(b, (3,), "<i8"), "none": Mine(0, (0, 2))}
+        arrays = {
+            "e": Mine(e, (1,), "<f8"), "w": Mine(w, (10, 100)), "b": Mine(b, (3,), "<i8"), "none": Mine(0, (0, 2))}
         assert not client.list() and raises(KeyError, lambda: client.get("m"))
         ref = one.publish(arrays, {"step": "1"}, "step-1", 1)
         found = client.get("m")

@@ -89,10 +89,10 @@ void gb_holding_discard(struct gb_holding *lease);
 void gb_send_releases(struct gpubuf_client *client);
 
 /*
- * Of one that `create` made, with the lock held. On a GPU they do nothing, but for `protect`: by it
- * the program asks for the guard of what it has sealed, and learns whether it is there. `guard` is
- * for the time from before its seal is sent, so that nobody else has the memory yet, until it ends,
- * or until the seal has failed: whoever writes it here meanwhile dies of SIGSEGV. `made` makes sure
+ * Of one that `create` made, with the lock held; on a GPU they do nothing, but for `protect`, by
+ * which the program asks for the guard of what it has sealed: whether it is there. `guard` is for
+ * the time from before its seal is sent, so that nobody else has the memory yet, until it ends, or
+ * until the seal has failed: whoever writes it here meanwhile dies of SIGSEGV. `made` makes sure
  * that it can be written at first. `finish` has the kernel hold it for good: GPUBUF_E_BUSY,
  * GPUBUF_E_SYSTEM.
  */

@@ -19,7 +19,7 @@ __all__ = ["MemPool", "mem_pool"]
 
 
 class MemPool:
-    """The pool that mem_pool() made; `resource` is its rmm.mr.CallbackMemoryResource, `with` makes it the device's."""
+    """Made by mem_pool(); `resource` is its rmm.mr.CallbackMemoryResource, `with` makes it the device's."""
 
     def __init__(self, pool: _pool.Pool):
         self._pool = pool

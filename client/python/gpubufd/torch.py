@@ -173,7 +173,7 @@ def _allocator() -> Any:
 
 
 class MemPool:
-    """The pool that mem_pool() made. `with pool:` has what this thread allocates on its GPU lie in it.
+    """Made by mem_pool(). `with pool:` has what this thread allocates on its GPU lie in it.
 
     Keep it for as long as its tensors. The memory stays the object's until PyTorch has given all of it back, which it
     does when the pool and the tensors are gone, by torch.cuda.empty_cache() at the latest.
@@ -237,7 +237,7 @@ def mem_pool(
         pool.publish(model.state_dict(), label="step-0")
 
     `size`: bytes that PyTorch can have of it, in pieces of 2 MiB and more: the tensors and some percent. All of it is
-    taken now; what is more is torch.cuda.OutOfMemoryError. PyTorch uses again what is freed in the pool. `device`: a
+    taken now; what is more is torch.cuda.OutOfMemoryError. PyTorch uses what is freed in the pool again. `device`: a
     GPU; None: the current one. `manifest_bytes`: room for names, dtypes and shapes. The others are those of
     Client.put(). Until publish() nobody sees it.
     """
