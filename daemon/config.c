@@ -30,7 +30,7 @@ static int set_string(char **member, const char *value, struct gb_error *error)
     char *copy = strdup(value);
 
     if (!copy)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     free(*member);
     *member = copy;
     return 0;
@@ -265,7 +265,7 @@ static int set_provider(struct gb_config *config, const char *value, struct gb_e
     if (rules)
         config->providers = rules;
     if (!rules || set_string(&rule.prefix, colon + 1, error) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     rules[config->provider_count++] = rule;
     return 0;
 }

@@ -519,7 +519,7 @@ static int set_command(struct supervisor *supervisor, char **argv, struct gb_err
         count++;
     supervisor->arguments = calloc(count + 1, sizeof(char *));
     if (!supervisor->arguments)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         if (strcmp(argv[i], "--supervise") != 0)
             supervisor->arguments[kept++] = argv[i];
@@ -536,7 +536,7 @@ static void raise_limit(void)
     }
 }
 
-static void end(struct supervisor *supervisor)
+static void destroy(struct supervisor *supervisor)
 {
     forget(supervisor, NULL);
     gb_listener_close(&supervisor->listener);
@@ -570,6 +570,6 @@ int gb_supervise(const struct gb_config *config, char **argv)
         fprintf(stderr, "gpubufd: %s\n", error.message);
         supervisor.status = NOT_STARTED;
     }
-    end(&supervisor);
+    destroy(&supervisor);
     return supervisor.status;
 }

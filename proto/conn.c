@@ -25,6 +25,7 @@ struct gb_conn_fds {
 static void drop_fds(const int *fds, unsigned count)
 {
     int saved = errno;
+
     for (unsigned i = 0; i < count; i++)
         close(fds[i]);
     errno = saved;
@@ -38,6 +39,7 @@ void gb_conn_init(struct gb_conn *conn, int fd)
 static void pop_fds(struct gb_conn *conn)
 {
     struct gb_conn_fds *first = conn->out_fds;
+
     conn->out_fds = first->next;
     conn->out_fd_count -= first->count;
     drop_fds(first->fds, first->count);
@@ -69,6 +71,7 @@ void gb_conn_end(struct gb_conn *conn)
 static unsigned collect_fds(struct msghdr *header, int *fds)
 {
     unsigned count = 0;
+
     for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control;
          control = CMSG_NXTHDR(header, control)) {
         if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
@@ -128,6 +131,7 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
 static int reserve_out(struct gb_conn *conn, size_t length)
 {
     size_t unsent = conn->out_length - conn->out_sent;
+
     if (length <= conn->out_capacity - conn->out_length)
         return 0;
     if (conn->out_sent >= unsent && length <= conn->out_capacity - unsent) {
@@ -188,6 +192,7 @@ int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, cons
                   unsigned count)
 {
     int r;
+
     if (length == 0 || count > GB_LIMIT(fds))
         r = length == 0 && count == 0 ? 0 : GPUBUF_E_INTERNAL;
     else

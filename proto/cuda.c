@@ -26,6 +26,7 @@ static struct gb_error failure; /* code 0: `table` is good */
 static void *symbol_bits(void *library, const char *symbol, void *function, size_t size)
 {
     void *found = dlsym(library, symbol);
+
     if (found)
         __builtin_memcpy(function, &found, size);
     return found;
@@ -40,6 +41,7 @@ static void *find(const struct finder *finder, const char *name, const char *sym
     void *found = NULL;
     CUdriverProcAddressQueryResult why;
     CUresult result = CUDA_ERROR_NOT_FOUND;
+
     if (finder->telling)
         result = finder->telling(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &why);
     else if (finder->plain)
@@ -68,6 +70,7 @@ static int fill(const struct finder *finder)
 static int load(void)
 {
     struct finder finder = {.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
+
     if (!finder.library) {
         const char *why = dlerror();
         return gb_fail(&failure, GPUBUF_E_UNSUPPORTED, "no CUDA driver here: %s",
@@ -132,6 +135,7 @@ bool gb_cuda_is_loaded(void)
     static atomic_bool loaded;
     static atomic_ullong missed; /* libraries that had been loaded when it was not among them */
     unsigned long long loads = 0;
+
     if (atomic_load(&loaded))
         return true;
     dl_iterate_phdr(note_loads, &loads);
@@ -152,6 +156,7 @@ CUresult gb_cuda_device_id(const struct gb_cuda *cuda, CUdevice device, char id[
     char name[256] = "";
     CUuuid uuid;
     CUresult result = cuda->cuDeviceGetUuid(&uuid, device);
+
     if (result == CUDA_SUCCESS)
         result = cuda->cuDeviceGetName(name, sizeof(name) - 1, device);
     if (result != CUDA_SUCCESS)
@@ -168,6 +173,7 @@ CUresult gb_cuda_device_id(const struct gb_cuda *cuda, CUdevice device, char id[
 const char *gb_cuda_error_name(const struct gb_cuda *cuda, CUresult result)
 {
     const char *name = NULL;
+
     if (cuda->cuGetErrorName(result, &name) != CUDA_SUCCESS || !name)
         return "an unknown CUDA error";
     return name;
@@ -178,6 +184,7 @@ int gb_cuda_fail(struct gb_error *error, const struct gb_cuda *cuda, CUresult re
 {
     char what[256];
     va_list arguments;
+
     va_start(arguments, format);
     vsnprintf(what, sizeof(what), format, arguments);
     va_end(arguments);

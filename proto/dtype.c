@@ -102,6 +102,7 @@ struct cursor {
 static bool take(struct cursor *cursor, const char *text)
 {
     size_t length = strlen(text);
+
     if ((size_t)(cursor->end - cursor->at) < length || memcmp(cursor->at, text, length) != 0)
         return false;
     cursor->at += length;

@@ -13,6 +13,7 @@ __attribute__((format(printf, 3, 0))) static size_t format_message(char *text, s
                                                                    va_list arguments)
 {
     int length = vsnprintf(text, size, format, arguments);
+
     if (length < 0) {
         text[0] = '\0';
         return 0;
@@ -47,6 +48,11 @@ int gb_fail(struct gb_error *error, int code, const char *format, ...)
     return fill(error, code, message, length);
 }
 
+int gb_fail_memory(struct gb_error *error)
+{
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+}
+
 int gb_fail_errno(struct gb_error *error, const char *format, ...)
 {
     if (!error)
@@ -67,6 +73,7 @@ int gb_fail_errno(struct gb_error *error, const char *format, ...)
 int gb_fail_limit(struct gb_error *error, const char *limit, long long value, const char *text)
 {
     int code = gb_fail(error, GPUBUF_E_LIMIT, "%s (the limit %s is %lld)", text, limit, value);
+
     if (error)
         error->limit = limit;
     return code;

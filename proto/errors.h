@@ -24,6 +24,9 @@ struct gb_error {
 int gb_fail(struct gb_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* gb_fail with GPUBUF_E_NO_MEMORY: "out of memory". The daemon's answers say whose. */
+int gb_fail_memory(struct gb_error *error);
+
 /* As gb_fail for a failed system call: code GPUBUF_E_SYSTEM, ": strerror(errno)" appended. */
 int gb_fail_errno(struct gb_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -35,6 +38,7 @@ int gb_fail_limit(struct gb_error *error, const char *limit, long long value, co
 /* clang's analyzer looks at one file at a time: this tells it that a failure is not 0. */
 #if defined(__clang_analyzer__) && !defined(GB_ERRORS_DEFINED_HERE)
 #define gb_fail(error, code, ...) (gb_fail(error, code, __VA_ARGS__), (code))
+#define gb_fail_memory(error) (gb_fail_memory(error), GPUBUF_E_NO_MEMORY)
 #define gb_fail_errno(error, ...) (gb_fail_errno(error, __VA_ARGS__), GPUBUF_E_SYSTEM)
 #define gb_fail_limit(error, limit, value, text)                                                   \
     (gb_fail_limit(error, limit, value, text), GPUBUF_E_LIMIT)

@@ -52,6 +52,7 @@ static int next_in_partial(struct gb_frame *frame, const char *newline, const ch
                            size_t *length)
 {
     const char *start = frame->partial + frame->partial_start;
+
     if ((size_t)(newline - start) >= GB_LIMIT(line_bytes))
         return GPUBUF_E_LIMIT;
     *line = start;
@@ -132,6 +133,7 @@ bool gb_frame_has_line(const struct gb_frame *frame)
 int gb_frame_finish(struct gb_frame *frame)
 {
     int r = 0;
+
     if (frame->partial && frame->partial_start == frame->partial_length)
         drop_partial(frame);
     if (frame->input_length > 0)

@@ -105,6 +105,7 @@ bool gb_json_is(struct gb_json value, const char *text)
 static char *put_before(char *start, char *at, const char *text, size_t length)
 {
     size_t room = (size_t)(at - start);
+
     if (length > room) {
         text += length - room;
         length = room;
@@ -116,6 +117,7 @@ static char *put_before(char *start, char *at, const char *text, size_t length)
 const char *gb_path_text(const struct gb_path *path, char *buffer, size_t size)
 {
     static const char ellipsis[] = "…";
+
     if (size == 0)
         return buffer;
     char *end = buffer + size - 1;
@@ -173,6 +175,7 @@ static int fail_type(struct gb_error *error, const struct gb_path *path, const c
                      struct gb_json value)
 {
     const char *found = !value.text ? "nothing" : gb_json_type_name(gb_json_type(value));
+
     return gb_fail_at(error, path, "expected %s, found %s", expected, found);
 }
 
@@ -189,6 +192,7 @@ static inline bool parse_integer(struct gb_json value, struct integer *out)
 {
     const char *p = value.text, *end = p + gb_json_length(value);
     struct integer integer = {.negative = *p == '-'};
+
     if (integer.negative)
         p++;
     if (end - p <= 18) { /* cannot overflow */
@@ -217,6 +221,7 @@ __attribute__((format(printf, 4, 5))) static int fail_number(struct gb_error *er
 {
     char expected[128];
     va_list arguments;
+
     va_start(arguments, format);
     vsnprintf(expected, sizeof(expected), format, arguments);
     va_end(arguments);
@@ -229,6 +234,7 @@ int gb_json_uint(struct gb_json value, uint64_t min, uint64_t max, const struct 
                  uint64_t *out, struct gb_error *error)
 {
     struct integer integer;
+
     if (!is_type(value, GB_JSON_NUMBER))
         return fail_type(error, path, "an integer", value);
     if (!parse_integer(value, &integer))
@@ -245,6 +251,7 @@ int gb_json_int(struct gb_json value, int64_t min, int64_t max, const struct gb_
                 int64_t *out, struct gb_error *error)
 {
     struct integer integer;
+
     if (!is_type(value, GB_JSON_NUMBER))
         return fail_type(error, path, "an integer", value);
     if (!parse_integer(value, &integer))
@@ -263,6 +270,7 @@ int gb_json_int(struct gb_json value, int64_t min, int64_t max, const struct gb_
 static unsigned hex4(const char *p)
 {
     unsigned unit = 0;
+
     for (int i = 0; i < 4; i++) {
         unsigned digit =
             gb_is_digit(p[i]) ? (unsigned)(p[i] - '0') : (unsigned)((p[i] | 0x20) - 'a') + 10;
@@ -436,6 +444,7 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
 {
     const struct gb_path here = {.up = reader->path, .key = field->name};
     void *out = reader->out + field->offset;
+
     switch (field->type) {
     case GB_FIELD_UINT:
         return gb_json_uint(value, (uint64_t)field->min,

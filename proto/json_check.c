@@ -90,6 +90,7 @@ static long code_unit(const char *p, const char *end)
 static const char *check_escape(struct checker *checker, const char *p)
 {
     const char *end = checker->end;
+
     if (end - p < 2)
         return refuse(checker, end, "the string is not closed");
     switch (p[1]) {
@@ -362,6 +363,7 @@ int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct 
 bool gb_utf8_valid(const char *text, size_t length)
 {
     const char *end = text + length;
+
     for (const char *p = text; p < end;) {
         const char *special = gb_skip_plain(p, end);
         if (special > p) {

@@ -69,6 +69,7 @@ static inline bool reserve(struct gb_writer *writer, size_t length)
 char *gb_writer_take(struct gb_writer *writer, size_t *length)
 {
     char *data = NULL;
+
     if (!writer->failed &&
         (writer->length < writer->capacity || grow(writer, writer->length + 1))) {
         data = writer->data;
@@ -111,6 +112,7 @@ void gb_write_uint(struct gb_writer *writer, uint64_t value)
                                 "75767778798081828384858687888990919293949596979899";
     char digits[20];
     char *p = digits + sizeof(digits);
+
     while (value >= 100) {
         p -= 2;
         memcpy(p, pairs + value % 100 * 2, 2);
@@ -176,6 +178,7 @@ static void write_escape(struct gb_writer *writer, char c)
     };
     static const char hex[] = "0123456789abcdef";
     unsigned char byte = (unsigned char)c;
+
     if (byte == 0 || byte >= 0x80) {
         GB_WRITE_LITERAL(writer, "\\ufffd"); /* NUL, or not UTF-8: "replacement character" */
     } else if (byte < sizeof(short_form) && short_form[byte] != 0) {
@@ -188,6 +191,7 @@ static void write_escape(struct gb_writer *writer, char c)
 void gb_write_string(struct gb_writer *writer, const char *text, size_t length)
 {
     const char *end = text + length;
+
     gb_write_char(writer, '"');
     for (const char *p = text; p < end && !writer->failed;) {
         const char *special = gb_skip_plain(p, end);
@@ -216,6 +220,7 @@ void gb_write_cstring(struct gb_writer *writer, const char *text)
 void gb_write_format(struct gb_writer *writer, const char *format, ...)
 {
     va_list arguments, again;
+
     va_start(arguments, format);
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
@@ -240,6 +245,7 @@ size_t gb_base64_encode(const void *data, size_t length, char *out)
 {
     const unsigned char *p = data;
     char *start = out;
+
     for (; length >= 3; length -= 3, p += 3) {
         *out++ = base64[p[0] >> 2];
         *out++ = base64[(p[0] & 3) << 4 | p[1] >> 4];

@@ -323,6 +323,7 @@ struct named {
 static int compare_named(const void *a, const void *b)
 {
     const struct named *left = a, *right = b;
+
     return strcmp(left->column->name, right->column->name);
 }
 

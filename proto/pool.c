@@ -38,6 +38,7 @@ static void open_chunk(struct gb_pool *pool, struct gb_pool_chunk *chunk)
 static void *alloc_large(struct gb_pool *pool, size_t size)
 {
     struct gb_pool_chunk *chunk = chunk_new(size);
+
     if (!chunk)
         return NULL;
     if (!pool->chunks) {
@@ -93,6 +94,7 @@ void gb_pool_shrink(struct gb_pool *pool, void *memory, size_t had, size_t size)
 void *gb_pool_calloc(struct gb_pool *pool, size_t count, size_t size)
 {
     size_t bytes;
+
     if (__builtin_mul_overflow(count, size, &bytes))
         return NULL;
     void *memory = gb_pool_alloc(pool, bytes);
@@ -126,6 +128,7 @@ size_t gb_pool_used(const struct gb_pool *pool)
 void gb_pool_reset(struct gb_pool *pool)
 {
     struct gb_pool_chunk *kept = NULL;
+
     for (struct gb_pool_chunk *chunk = pool->chunks, *older; chunk; chunk = older) {
         older = chunk->older;
         if (!kept && chunk->bytes == CHUNK_BYTES)

@@ -57,6 +57,7 @@ static int read_id(struct gb_json value, struct gb_pool *pool, struct gb_string 
     int64_t number;
     struct gb_string string;
     int r = 0;
+
     switch (gb_json_type(value)) {
     case GB_JSON_NULL:
         break;
@@ -85,6 +86,7 @@ static int read_fds(struct gb_json value, uint64_t *fds, struct gb_error *error)
 static void read_rest(struct gb_json object, struct gb_pool *pool, struct gb_rpc_request *request)
 {
     struct envelope envelope = {0};
+
     gb_json_read(object, &request_fields[1], 1, GB_UNKNOWN_IGNORE, NULL, pool, &envelope, NULL,
                  NULL);
     gb_json_read(object, &request_fields[3], 1, GB_UNKNOWN_IGNORE, NULL, pool, &envelope, NULL,
@@ -220,6 +222,7 @@ int gb_rpc_read_error(struct gb_json value, struct gb_pool *pool, struct gb_erro
     struct wire_data data = {0};
     int r = gb_json_read(value, error_fields, COUNT(error_fields), GB_UNKNOWN_IGNORE, &error_path,
                          pool, &wire, NULL, error);
+
     if (r == 0)
         r = gb_json_read(wire.data, data_fields, COUNT(data_fields), GB_UNKNOWN_IGNORE, &data_path,
                          pool, &data, NULL, error);
@@ -297,15 +300,23 @@ static void write_data_member(struct gb_writer *writer, const char *key, const c
     gb_write_cstring(writer, value);
 }
 
-void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const struct gb_error *error)
+/* A client that reads "out of memory" must know that it is not its own. */
+static const char *message_of(const struct gb_error *error)
+{
+    bool memory = error->code == GPUBUF_E_NO_MEMORY && strcmp(error->message, "out of memory") == 0;
+
+    return memory ? "the daemon is out of memory" : error->message;
+}
+
+void gb_rpc_write_error_value(struct gb_writer *writer, const struct gb_error *error)
 {
     /* The small codes are the library's own and have no place on the wire. */
     int code = error->code <= -32000 ? error->code : GPUBUF_E_INTERNAL;
-    write_id(writer, id);
-    GB_WRITE_LITERAL(writer, ",\"error\":{\"code\":");
+
+    GB_WRITE_LITERAL(writer, "{\"code\":");
     gb_write_int(writer, code);
     GB_WRITE_LITERAL(writer, ",\"message\":");
-    gb_write_cstring(writer, error->message);
+    gb_write_cstring(writer, message_of(error));
     GB_WRITE_LITERAL(writer, ",\"data\":{\"kind\":");
     gb_write_cstring(writer, gb_error_kind(code));
     if (error->name[0] != '\0')
@@ -315,5 +326,12 @@ void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const str
     if (error->cuda)
         write_data_member(writer, "cuda", error->cuda);
     GB_WRITE_LITERAL(writer, "}}");
+}
+
+void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id, const struct gb_error *error)
+{
+    write_id(writer, id);
+    GB_WRITE_LITERAL(writer, ",\"error\":");
+    gb_rpc_write_error_value(writer, error);
     gb_rpc_end(writer);
 }

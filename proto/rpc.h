@@ -48,6 +48,8 @@ void gb_rpc_begin_result(struct gb_writer *writer, struct gb_string id, unsigned
 void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *method, unsigned fds);
 void gb_rpc_begin_notification(struct gb_writer *writer, const char *method, unsigned fds);
 void gb_rpc_end(struct gb_writer *writer); /* } and the newline */
+/* {"code":C,"message":"M","data":{...}}: the error as a value. */
+void gb_rpc_write_error_value(struct gb_writer *writer, const struct gb_error *error);
 /* A whole error reply with its newline; an absent id is written as null. */
 void gb_rpc_write_error(struct gb_writer *writer, struct gb_string id,
                         const struct gb_error *error);

@@ -59,6 +59,7 @@ static int read_part(const char *text, struct gb_pool *pool, struct part *part,
         GB_FIELD(struct part, sessions, GB_FIELD_ARRAY, 0, 0, 0),
         GB_FIELD(struct part, cursor, GB_FIELD_UINT, 0, 0, 0),
     };
+
     *part = (struct part){0};
     return gb_answer_read(text, strlen(text), fields, 3, "result", pool, part, error);
 }
@@ -85,7 +86,7 @@ static int ask_parts(struct gb_ask *ask, const char *method, struct gb_pool *poo
         texts = r == 0 ? realloc(parts->texts, (parts->count + 1) * sizeof(*texts)) : NULL;
         if (r == 0 && !texts) {
             gpubuf_free(text);
-            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            r = gb_fail_memory(error);
         }
         if (r < 0)
             return r;
@@ -368,7 +369,7 @@ static int ask_list(struct gb_objects *objects, char **text, struct gb_error *er
         gb_write_cstring(&params, objects->after);
     }
     gb_write(&params, "}", 2); /* ends the text, too */
-    r = params.failed ? gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory")
+    r = params.failed ? gb_fail_memory(error)
                       : gb_ask(objects->ask, "list", params.data, text, error);
     gb_writer_end(&params);
     return r;

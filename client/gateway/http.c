@@ -315,7 +315,7 @@ static int bind_unix(struct gb_door *door, const char *path, struct gb_error *er
     r = door->fd < 0 ? -1 : bind(door->fd, (struct sockaddr *)&address, sizeof(address));
     umask(mask);
     if (r == 0 && !(door->path = strdup(path)))
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     if (r < 0 || listen(door->fd, BACKLOG) < 0)
         return gb_fail_errno(error, "cannot listen at --http unix:%s", path);
     door->port = 80; /* as who asks by it has no port to name */
@@ -406,7 +406,7 @@ static int check_token(struct gb_http *http, const char *path, char *text, struc
             return gb_fail(error, GPUBUF_E_INVALID,
                            "%s: the token may only have letters, digits and signs", path);
     http->token = strdup(text);
-    return http->token ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return http->token ? 0 : gb_fail_memory(error);
 }
 
 static int read_token(struct gb_http *http, const char *path, struct gb_error *error)
@@ -450,7 +450,7 @@ int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct g
     int r = 0;
 
     if (!http)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     http->options = options;
     http->ring = ring;
     http->feed = feed;

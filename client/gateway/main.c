@@ -52,7 +52,7 @@ static int serve(const struct gb_options *options, const sigset_t *signals)
     int r = 0;
 
     if (!gb_ring_init(&ring))
-        r = gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+        r = gb_fail_memory(&error);
     if (r == 0 && options->event_count > 0)
         r = gb_publish_new(options->events, options->event_count, options->subscribers, &publish,
                            &error);

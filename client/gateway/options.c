@@ -18,7 +18,7 @@ static int set_string(char **member, const char *value, struct gb_error *error)
     char *copy = strdup(value);
 
     if (!copy)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     free(*member);
     *member = copy;
     return 0;

@@ -199,7 +199,7 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
 
     outlet->all = calloc(outlet->publish->most, sizeof(*outlet->all));
     if (!outlet->all)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     r = nng_pub0_open(&outlet->socket);
     if (r == 0) {
         outlet->opened = true;
@@ -403,7 +403,7 @@ int gb_publish_new(char *const *urls, unsigned count, unsigned subscribers, stru
     int r = 0;
 
     if (!publish)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     pthread_mutex_init(&publish->lock, NULL);
     gb_condition_init(&publish->changed);
     publish->most = subscribers;

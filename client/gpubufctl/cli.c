@@ -46,6 +46,7 @@ static int tell_call(const struct gb_cli *cli, int code, const char *method)
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result)
 {
     int status = gb_cli_connect(cli);
+
     if (status != GB_STATUS_OK)
         return status;
 
@@ -192,6 +193,7 @@ int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 static void print_wrapped(const char *text, unsigned at, unsigned indent)
 {
     const unsigned most = 80;
+
     for (bool first = true; *text; first = false) {
         size_t length = strcspn(text, " \n");
         unsigned width = gb_text_width(text, length);

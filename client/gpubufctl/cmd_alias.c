@@ -110,6 +110,7 @@ static int read_version(struct gb_cli *cli, const char *name, double *version, b
 {
     char *result = NULL;
     int status = gb_cli_call_name(cli, "stat", name, &result);
+
     if (status != GB_STATUS_OK)
         return status;
     cJSON *answer = gb_cjson_parse(result);

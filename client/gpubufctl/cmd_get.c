@@ -210,7 +210,7 @@ static int get_array_csv(struct get *get, const struct gb_series *series)
     char(*names)[24] = calloc(columns + 1, sizeof(*names));
     int code = 0;
     if (!sources || !names)
-        code = gb_fail(&get->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        code = gb_fail_memory(&get->error);
     for (uint64_t i = 0; i < columns && code == 0; i++) {
         (void)snprintf(names[i], sizeof(names[i]), "%" PRIu64, i);
         sources[i] = (struct gb_csv_source){names[i], series, i, columns};
@@ -232,7 +232,7 @@ static int get_rows(struct get *get, enum format format)
     int code = 0;
 
     if (!series || !sources)
-        code = gb_fail(&get->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        code = gb_fail_memory(&get->error);
     for (size_t i = 0; i < count && code == 0; i++) {
         struct gpubuf_object *column = NULL;
         code = gpubuf_child(get->object, i, &column);
@@ -305,6 +305,7 @@ static int plan_some(const struct gpubuf_bundle *some, struct gpubuf_bundle **pl
 {
     size_t count = gpubuf_bundle_count(some), pairs = 0;
     const char *key, *value;
+
     while (gpubuf_bundle_metadata_at(some, pairs, &key, &value) == 0)
         pairs++;
     struct gpubuf_tensor_spec *specs = calloc(count + 1, sizeof(*specs));

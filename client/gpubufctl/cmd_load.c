@@ -85,9 +85,7 @@ static int read_manifest(const char *directory, cJSON **manifest)
 {
     char *path = NULL, *text = NULL;
     struct gb_error error;
-    int r = asprintf(&path, "%s/manifest.json", directory) < 0
-                ? gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory")
-                : 0;
+    int r = asprintf(&path, "%s/manifest.json", directory) < 0 ? gb_fail_memory(&error) : 0;
 
     if (r == 0)
         r = read_text(path, &text, &error);
@@ -139,7 +137,7 @@ static int open_data(struct load *load, const cJSON *entry, char **path, struct 
         return gb_fail(error, GPUBUF_E_INVALID, "the manifest names no file");
     if (asprintf(path, "%s/%s", load->directory, file) < 0) {
         *path = NULL;
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     load->file.path = *path;
     load->file.fd = open(*path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

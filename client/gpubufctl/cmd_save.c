@@ -220,7 +220,7 @@ static int write_object(struct save *save, const cJSON *object, struct gpubuf_ob
 
     (void)snprintf(file, sizeof(file), "%06d.data", cJSON_GetArraySize(save->entries) + 1);
     int status = open_file(save, file, &path);
-    int r = text ? 0 : gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+    int r = text ? 0 : gb_fail_memory(&error);
     if (status == GB_STATUS_OK && r == 0)
         r = gb_layout_parse(text, strlen(text), &where, &pool, &layout, &error);
     if (status == GB_STATUS_OK && r == 0)

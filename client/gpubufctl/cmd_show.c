@@ -421,6 +421,7 @@ static int show_object(struct show *show)
 static void print_json(const struct show *show)
 {
     struct gpubuf_object *object = show->object;
+
     static const char *const kinds[] = {"bytes", "array", "column", "table", "bundle"};
     cJSON *out = cJSON_CreateObject();
 

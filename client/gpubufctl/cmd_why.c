@@ -283,6 +283,7 @@ int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
     char *result = NULL;
     int status = gb_cli_call_version(cli, "why", args->value[0], args->option[VERSION],
                                      args->option[LABEL], &result);
+
     if (status != GB_STATUS_OK)
         return status;
 

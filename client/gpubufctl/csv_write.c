@@ -67,7 +67,7 @@ static int write_rows(FILE *file, const struct gb_csv_source *sources, size_t co
         }
         gb_write_char(row, '\n');
         if (row->failed)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            return gb_fail_memory(error);
         if (fwrite(row->data, 1, row->length, file) != row->length)
             return 0;
         written += row->length;
@@ -94,7 +94,7 @@ int gb_csv_write(FILE *file, const struct gb_csv_source *sources, size_t count, 
     }
     gb_write_char(&row, '\n');
     if (row.failed)
-        status = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        status = gb_fail_memory(error);
     else if (fwrite(row.data, 1, row.length, file) != row.length)
         status = 0;
     else

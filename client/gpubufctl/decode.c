@@ -23,7 +23,7 @@ int gb_decoder_new(struct gb_decoder **out, const char *encoding, struct gb_erro
     struct gb_decoder *decoder = calloc(1, sizeof(*decoder));
 
     if (!decoder)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     decoder->encoding = encoding;
     decoder->line = 1;
     decoder->iconv = iconv_open("UTF-8", encoding);

@@ -122,7 +122,7 @@ static int open_temporary(struct gb_output *output, mode_t mode, struct gb_error
                  output->path + directory) < 0) {
         output->temporary = NULL;
         forget(output);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     int fd = mkostemp(output->temporary, O_CLOEXEC);
     if (fd < 0) {

@@ -28,7 +28,7 @@ struct gb_json_lines {
 int gb_json_lines_new(struct gb_json_lines **lines, struct gb_error *error)
 {
     *lines = calloc(1, sizeof(**lines));
-    return *lines ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return *lines ? 0 : gb_fail_memory(error);
 }
 
 void gb_json_lines_free(struct gb_json_lines *lines)
@@ -63,7 +63,7 @@ static int find_column(struct gb_json_lines *lines, const struct gb_string *name
             return 0;
     struct seen *grown = realloc(lines->seen, (table->column_count + 1) * sizeof(*grown));
     if (!grown)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     lines->seen = grown;
     grown[table->column_count] = (struct seen){.type = GB_JSON_NULL};
     int r = gb_csv_table_add(table, name->text, name->length, error);
@@ -172,7 +172,7 @@ static int keep(struct gb_json_lines *lines, const char *bytes, size_t length,
         size_t capacity = (lines->length + length) * 2;
         char *grown = realloc(lines->line, capacity);
         if (!grown)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            return gb_fail_memory(error);
         lines->line = grown;
         lines->capacity = capacity;
     }

@@ -6,7 +6,7 @@ enum { CHUNK = 1 << 16 };
 static bool flush(FILE *file, struct gb_writer *text, struct gb_error *error, int *status)
 {
     if (text->failed) {
-        *status = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        *status = gb_fail_memory(error);
         return false;
     }
     bool done = fwrite(text->data, 1, text->length, file) == text->length;

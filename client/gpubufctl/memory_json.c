@@ -4,6 +4,7 @@
 static cJSON *place_json(const struct gb_inventory_place *place)
 {
     cJSON *item = cJSON_CreateObject();
+
     const struct {
         const char *name;
         uint64_t value;

@@ -50,6 +50,7 @@ int gb_put_failure(struct gb_put *put)
 int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout)
 {
     int status = gb_cli_connect(put->cli);
+
     if (status != GB_STATUS_OK)
         return status;
     int code = gpubuf_create(put->cli->client, put->name, layout, &put->create, &put->object);
@@ -76,7 +77,7 @@ static int stage(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_w
     if (!stage || !memory) {
         free(stage);
         free(memory);
-        gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_fail_memory(&put->error);
         return gb_put_failure(put);
     }
     *stage = (struct gb_put_stage){put->stages, gpubuf_retain(object), which, bytes, memory};

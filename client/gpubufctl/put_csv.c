@@ -15,7 +15,7 @@ static int feed_all(struct gb_put *put, gb_text_taker feed, void *reader)
     struct gb_decoder *decoder = NULL;
     char *chunk = malloc(CHUNK);
     uint64_t got = CHUNK;
-    int code = chunk ? 0 : gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    int code = chunk ? 0 : gb_fail_memory(&put->error);
 
     if (code == 0 && put->encoding)
         code = gb_decoder_new(&decoder, put->encoding, &put->error);
@@ -63,7 +63,7 @@ static int force_types(struct gb_put *put, struct gb_csv_table *table)
     int code = 0;
 
     if (!pairs)
-        return gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(&put->error);
     for (size_t i = 0; pairs[i] && code == 0; i++) {
         const char *mark = strrchr(pairs[i], '=');
         code = mark ? force_type(put, table, pairs[i], (size_t)(mark - pairs[i]), mark + 1)
@@ -96,7 +96,7 @@ static int create_table(struct gb_put *put, const struct gb_csv_table *table)
     struct gpubuf_column_spec *columns = calloc(table->column_count, sizeof(*columns));
 
     if (!columns) {
-        gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_fail_memory(&put->error);
         return gb_put_failure(put);
     }
     for (size_t i = 0; i < table->column_count; i++) {
@@ -146,7 +146,7 @@ static int put_table(struct gb_put *put, const struct gb_csv_table *table)
     if (status == GB_STATUS_OK) {
         put->null_counts = calloc(table->column_count, sizeof(*put->null_counts));
         if (!put->null_counts) {
-            gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+            gb_fail_memory(&put->error);
             status = gb_put_failure(put);
         }
     }

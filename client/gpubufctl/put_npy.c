@@ -9,7 +9,7 @@
 
 static int no_memory(struct gb_put *put)
 {
-    gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    gb_fail_memory(&put->error);
     return gb_put_failure(put);
 }
 
@@ -105,6 +105,7 @@ static void scatter_next(struct scatter *scatter, const struct gb_npy *npy)
 static int read_fortran(struct gb_put *put, const struct gb_npy *npy, char *data)
 {
     uint64_t per_chunk = ((uint64_t)1 << 20) / npy->item_bytes;
+
     if (per_chunk == 0)
         per_chunk = 1;
     char *chunk = malloc(per_chunk * npy->item_bytes);

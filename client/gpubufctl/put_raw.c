@@ -14,7 +14,7 @@ static int read_all(struct gb_put *put, char **data, uint64_t *length)
 
     for (;;) {
         if (!bytes) {
-            gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+            gb_fail_memory(&put->error);
             return gb_put_failure(put);
         }
         if (gb_put_read(put, bytes + used, capacity - used, &got) != 0) {

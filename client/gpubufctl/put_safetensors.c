@@ -43,7 +43,7 @@ int gb_put_manifest(struct gb_put *put, char **text, uint64_t *length,
     }
     char *bytes = malloc(PREFIX + count + 1);
     if (!bytes) {
-        gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_fail_memory(&put->error);
         return gb_put_failure(put);
     }
     memcpy(bytes, prefix, PREFIX);
@@ -93,7 +93,7 @@ static int stream_copied(struct gb_put *put, uint64_t offset, uint64_t bytes)
     int status = GB_STATUS_OK, code;
 
     if (!stage) {
-        gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_fail_memory(&put->error);
         return gb_put_failure(put);
     }
     for (uint64_t done = 0; done < bytes && status == GB_STATUS_OK; done += got) {

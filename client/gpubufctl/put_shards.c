@@ -39,7 +39,7 @@ struct shards {
 
 static int no_memory(struct gb_put *put)
 {
-    gb_fail(&put->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    gb_fail_memory(&put->error);
     return gb_put_failure(put);
 }
 

@@ -57,6 +57,7 @@ static int start(char *request, pid_t *process, int *output)
 {
     extern char **environ;
     char name[] = "python3", option[] = "-c", code[sizeof(program)];
+
     char *const words[] = {name, option, code, request, NULL};
     posix_spawn_file_actions_t actions;
     int ends[2];

@@ -37,7 +37,7 @@ static int copy_buffer(struct gb_series *series, struct gpubuf_object *object,
         return 0;
     char *copy = malloc(memory->bytes + 1);
     if (!copy)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     series->copies[which] = copy;
     memory->pointer = copy;
     int status = gpubuf_read(object, which, from, copy, memory->bytes, NULL);
@@ -52,6 +52,7 @@ static int copy_buffers(struct gb_series *series, struct gpubuf_object *object,
 {
     uint64_t data_from = 0, mask_from = 0, offsets_from = 0;
     int status = gpubuf_wait_ready(object, NULL);
+
     if (status < 0)
         return library_failure(object, status, error);
     if (gpubuf_kind(object) == GPUBUF_KIND_COLUMN) {
@@ -95,7 +96,7 @@ static int init_children(struct gb_series *series, struct gpubuf_object *object,
         return 0;
     series->children = calloc(count, sizeof(*series->children));
     if (!series->children)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     series->child_count = count;
     for (size_t i = 0; i < count; i++) {
         struct gpubuf_object *child = NULL;
@@ -223,6 +224,7 @@ uint8_t gb_series_packed(const struct gb_series *series, uint64_t i)
     const unsigned char *item = gb_series_item(series, i * bits / 8);
     unsigned shift = (unsigned)(i * bits % 8);
     unsigned pair = item[0] | (shift + bits > 8 ? (unsigned)item[1] << 8 : 0);
+
     return (uint8_t)(pair >> shift & ((1u << bits) - 1));
 }
 

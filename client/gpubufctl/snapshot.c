@@ -57,7 +57,7 @@ static int start(struct copy *copy, struct gb_snapshot_file *file, struct gb_err
     *copy = (struct copy){.file = file, .error = error};
     copy->chunk = malloc(CHUNK + ALIGN);
     copy->state = XXH3_createState();
-    return copy->chunk && copy->state ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return copy->chunk && copy->state ? 0 : gb_fail_memory(error);
 }
 
 static void end(struct copy *copy)

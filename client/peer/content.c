@@ -53,7 +53,7 @@ static int add(struct gb_content *content, const struct gb_part *part, struct gb
         size_t room = content->room ? 2 * content->room : 8;
         added = realloc(content->parts, room * sizeof(*added));
         if (!added)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            return gb_fail_memory(error);
         content->parts = added;
         content->room = room;
     }

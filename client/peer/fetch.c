@@ -394,7 +394,7 @@ static int take_first(struct fetch *fetch, const char *text, size_t length, stru
     gb_pool_reset(&fetch->pool);
     fetch->text = malloc(length + 1);
     if (!fetch->text)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     memcpy(fetch->text, text, length + 1);
     int r = gb_granted_read(fetch->text, length, &fetch->pool, &fetch->granted, error);
     if (r == 0 && largest && fetch->granted.content > largest)

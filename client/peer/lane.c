@@ -356,7 +356,7 @@ struct gb_lane *gb_lane_new(const struct gb_ucx *ucx, uv_loop_t *loop, struct gb
     int fd = -1;
 
     if (!lane) {
-        (void)gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        (void)gb_fail_memory(error);
         return NULL;
     }
     lane->ucx = ucx;

@@ -20,7 +20,7 @@ struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *de
                               struct gb_error *error)
 {
     struct gb_lease *lease = calloc(1, sizeof(*lease));
-    int r = lease ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    int r = lease ? 0 : gb_fail_memory(error);
 
     if (r == 0)
         r = gb_content_of(&lease->content, object, described, error);
@@ -31,7 +31,7 @@ struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *de
         lease->sums = calloc(chunks + 1, sizeof(*lease->sums));
         lease->summed = calloc(chunks + 1, sizeof(*lease->summed));
         if (!lease->sums || !lease->summed)
-            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            r = gb_fail_memory(error);
     }
     if (lease) {
         lease->uses = 1;

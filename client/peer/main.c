@@ -361,7 +361,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
             .user = peer,
         });
     if (!peer->fetches)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     use_ucx(peer);
     return gb_serve_new(&peer->serve,
                         &(struct gb_serve_options){

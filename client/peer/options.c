@@ -25,7 +25,7 @@ static int set_string(void *member, const struct option *option, const char *val
 
     (void)option;
     if (!copy)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     if (!*value) {
         free(copy);
         return gb_fail(error, GPUBUF_E_INVALID, "expected a value");
@@ -75,7 +75,7 @@ static int add_prefix(void *member, const struct option *option, const char *val
         return gb_fail(error, GPUBUF_E_INVALID, "given more than %d times", GB_PREFIXES_MOST);
     copy = strdup(value);
     if (!copy)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     options->prefixes[options->prefix_count++] = copy;
     return 0;
 }
@@ -94,7 +94,7 @@ static int add_etcd(void *member, const struct option *option, const char *value
                        "\"%s\": expected a URL such as https://192.0.2.7:2379", value);
     copy = strdup(value);
     if (!copy)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     options->etcd[options->etcd_count++] = copy;
     return 0;
 }

@@ -462,7 +462,7 @@ int gb_query_new(struct gb_query **result, const struct gb_query_options *option
 
     if (!query || !(query->path = strdup(options->path))) {
         free(query);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     query->options = *options;
     int r = bind_socket(options->path, &fd, error);

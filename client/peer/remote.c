@@ -442,7 +442,7 @@ static bool connect_to(struct gb_remote *remote)
     remote->link = gb_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
                                    remote->port, &events, remote);
     if (!remote->link)
-        (void)gb_fail(&remote->why, GPUBUF_E_NO_MEMORY, "out of memory");
+        (void)gb_fail_memory(&remote->why);
     else
         remote->epoch++;
     return remote->link != NULL;

@@ -149,7 +149,7 @@ int gb_serve_new(struct gb_serve **result, const struct gb_serve_options *option
     struct gb_serve *serve = calloc(1, sizeof(*serve));
 
     if (!serve)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     serve->options = *options;
     serve->fd = -1;
     int r = open_socket(serve, options->listen, error);

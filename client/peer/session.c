@@ -194,7 +194,7 @@ static void send_writer(struct gb_session *session, uint64_t request, struct gb_
         return;
     }
     if (writer->failed) {
-        (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+        (void)gb_fail_memory(&error);
         gb_link_send_error(session->link, request, &error);
     } else {
         gb_link_send(session->link, request, writer->data, writer->length);
@@ -473,12 +473,12 @@ static int pass(struct passage *passage, const struct params *params, struct gb_
     if (!gb_content_direct(&passage->lease->content, params->chunk)) {
         passage->buffer = malloc(GB_CHUNK + 8);
         if (!passage->buffer)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            return gb_fail_memory(error);
     }
     int r = gb_lease_chunk(passage->lease, params->chunk, passage->buffer, &bytes, &length,
                            &passage->sum, error);
     if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
-        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        r = gb_fail_memory(error);
     return r;
 }
 
@@ -538,7 +538,7 @@ static void on_summing(uv_idle_t *idle)
     if (!session->buffer)
         session->buffer = malloc(GB_CHUNK + 8);
     int r = session->buffer ? gb_lease_sum(sum->lease, SUM_CHUNKS, session->buffer, &value, &error)
-                            : gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory");
+                            : gb_fail_memory(&error);
     if (r > 0)
         return;
     if (r == 0)

@@ -27,7 +27,7 @@ int gb_transfer_init(struct gb_transfer *transfer, struct gb_content *content,
     free(transfer->states);
     free(transfer->sums);
     *transfer = (struct gb_transfer){0};
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return gb_fail_memory(error);
 }
 
 static void give_back(const struct gb_sender *sender)
@@ -158,7 +158,7 @@ void gb_transfer_pump(struct gb_transfer *transfer)
             if (sender->failed || sender->in_flight >= IN_FLIGHT_MOST)
                 continue;
             if (!ask(transfer, sender, transfer->next)) {
-                (void)gb_fail(&transfer->error, GPUBUF_E_NO_MEMORY, "out of memory");
+                (void)gb_fail_memory(&transfer->error);
                 sender->failed = true;
                 continue;
             }

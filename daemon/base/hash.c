@@ -144,7 +144,7 @@ static void move_chain(struct gb_hash_table *table, struct gb_hash_link *link)
     }
 }
 
-static void step(struct gb_hash_table *table)
+static void move_some(struct gb_hash_table *table)
 {
     bool growing = table->mask > table->old_mask;
     size_t smaller = growing ? table->old_mask : table->mask;
@@ -202,7 +202,7 @@ bool gb_hash_insert(struct gb_hash_table *table, struct gb_hash_link *link, uint
     }
     if (!table->old_slots && table->count > table->mask)
         resize(table, (table->mask + 1) * 2);
-    step(table);
+    move_some(table);
     slot = chain_of(table, hash);
     link->hash = hash;
     link->next = *slot;
@@ -224,7 +224,7 @@ void gb_hash_remove(struct gb_hash_table *table, struct gb_hash_link *link)
     table->count--;
     if (!table->old_slots && table->mask >= SLOTS_MIN && table->count < (table->mask + 1) / 8)
         resize(table, (table->mask + 1) / 2);
-    step(table);
+    move_some(table);
 }
 
 struct gb_hash_link *gb_hash_first(const struct gb_hash_table *table, uint64_t hash)

@@ -25,7 +25,7 @@ static char *default_path(struct gb_error *error)
                 "XDG_RUNTIME_DIR is not set; say --socket PATH",
                 GB_SYSTEM_DIRECTORY);
     else if (!path)
-        gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_fail_memory(error);
     return path;
 }
 
@@ -154,7 +154,7 @@ int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mo
     listener->fd = listener->lock_fd = -1;
     listener->path = path ? strdup(path) : default_path(error);
     if (!listener->path)
-        return path ? gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory") : GPUBUF_E_INVALID;
+        return path ? gb_fail_memory(error) : GPUBUF_E_INVALID;
     if (strlen(listener->path) >= sizeof(address.sun_path))
         r = gb_fail(error, GPUBUF_E_INVALID,
                     "the path of the socket has %zu bytes, and %zu is the most: %s",
@@ -219,7 +219,7 @@ int gb_listener_adopt(struct gb_listener *listener, int fd, const char *path,
     if (r == 0) {
         listener->path = strdup(address.sun_path[0] ? address.sun_path : "(abstract)");
         if (!listener->path)
-            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            r = gb_fail_memory(error);
     }
     if (r < 0)
         close(fd);

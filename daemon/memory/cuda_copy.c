@@ -107,7 +107,7 @@ static int enter(struct gb_cuda_copier *copier, struct gb_error *error)
     return gb_cuda_fail(error, copier->cuda, result, "making a context for spilling");
 }
 
-static void leave(struct gb_cuda_copier *copier)
+static void leave_context(struct gb_cuda_copier *copier)
 {
     CUcontext context;
 
@@ -244,7 +244,7 @@ int gb_cuda_copy(struct gb_cuda_copier *copier, enum gb_direction direction,
         result = direction == GB_OUT
                      ? cuda->cuMemcpyDtoHAsync(own, address + offset, bytes, stream)
                      : cuda->cuMemcpyHtoDAsync(address + offset, own, bytes, stream);
-    leave(copier);
+    leave_context(copier);
     if (result == CUDA_SUCCESS)
         return 0;
     return gb_cuda_fail(error, cuda, result, "copying %s the device",
@@ -281,7 +281,7 @@ int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
 
     if (r == 0) {
         result = await(cuda, &copier->lanes[direction]);
-        leave(copier);
+        leave_context(copier);
         if (result != CUDA_SUCCESS)
             r = gb_cuda_fail(error, cuda, result, "copying %s the device",
                              direction == GB_OUT ? "out of" : "into");
@@ -298,7 +298,7 @@ int gb_cuda_pin(struct gb_cuda_copier *copier, void *own, uint64_t bytes, struct
     if (r < 0)
         return r;
     result = copier->cuda->cuMemHostRegister(own, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-    leave(copier);
+    leave_context(copier);
     if (result == CUDA_SUCCESS)
         return 0;
     return gb_cuda_fail(error, copier->cuda, result, "pinning %llu bytes",
@@ -312,5 +312,5 @@ void gb_cuda_unpin(struct gb_cuda_copier *copier, void *own)
     if (enter(copier, &error) < 0)
         return;
     copier->cuda->cuMemHostUnregister(own);
-    leave(copier);
+    leave_context(copier);
 }

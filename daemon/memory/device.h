@@ -133,8 +133,8 @@ struct gb_device {
     uint64_t spilled, spilled_bytes; /* storages that are in tiers below only, their content */
     uint64_t spills, restores;       /* so far */
     uint64_t spills_bytes, restores_bytes;
-    bool tended;     /* above the high watermark, until it is below the low one */
-    uint64_t passed; /* of used: of requests that were served before older ones: wait.h */
+    bool above_high;    /* above the high watermark, until it is below the low one */
+    uint64_t overtaken; /* of used: of requests that were served before older ones: wait.h */
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
     struct gb_recency recency;   /* what may leave; clean: at once */

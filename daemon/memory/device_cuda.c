@@ -408,7 +408,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     int r;
 
     if (!device)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     device->base.ops = &gb_device_cuda;
     device->base.can_block = true;
     device->cuda = cuda;
@@ -419,7 +419,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     gb_list_init(&device->base.retiring);
     r = describe(device, ordinal, error);
     if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
-        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        r = gb_fail_memory(error);
     if (r < 0) {
         free(device);
         return r;

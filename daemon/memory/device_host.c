@@ -286,7 +286,7 @@ static int host_open(const struct gb_device_spec *spec, struct gb_device **devic
         return r;
     device = calloc(1, sizeof(*device));
     if (!device)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     device->ops = &gb_device_host;
     device->capacity = capacity;
     device->granularity = GRANULARITY;

@@ -149,7 +149,7 @@ static void made(struct gb_job *base)
                                  &job->memories[0]);
     if (job->result == 0 && !segment) {
         gb_memory_discard(device, &job->memories[0]);
-        job->result = gb_fail(&job->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        job->result = gb_fail_memory(&job->error);
     }
     if (job->result < 0) {
         tell_failure(job);
@@ -170,7 +170,7 @@ int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
     struct gb_making_job *job = job_new(store, key, user, 0);
 
     if (!job)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     job->kind = kind;
     job->bytes = bytes;
     user->held[key->device->index] += bytes;
@@ -343,7 +343,7 @@ int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_
     struct gb_making_job *job = job_new(store, &key, user, count);
 
     if (!job)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     job->kind = GB_SEGMENT_ADOPTED;
     for (; job->count < count; job->count++) {
         struct gb_adoption *adoption = &job->adoptions[job->count];

@@ -90,12 +90,12 @@ int gb_pinned_new(uint64_t bytes, struct gb_pinned **out, struct gb_error *error
 
     if (!pinned || uv_mutex_init(&pinned->lock) < 0) {
         free(pinned);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     if (uv_cond_init(&pinned->wake) < 0) {
         uv_mutex_destroy(&pinned->lock);
         free(pinned);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     pinned->bytes = bytes;
     pinned->base = MAP_FAILED;

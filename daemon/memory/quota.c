@@ -102,7 +102,7 @@ static int keep_rule(const struct gb_quota_rule *rule, struct gb_quota_rule **ru
     struct gb_quota_rule *more = realloc(*rules, (*count + 1) * sizeof(**rules));
 
     if (!more)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     more[(*count)++] = *rule;
     *rules = more;
     return 0;
@@ -302,7 +302,7 @@ int gb_quotas_set(struct gb_quotas *quotas, const struct gb_limits *limits,
     set_standard(&quotas->standard, limits);
     quotas->others = calloc(rule_count ? rule_count : 1, sizeof(*quotas->others));
     if (!quotas->others)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     /* Everybody's before somebody's, every device's before one device's; then the later one
        wins. */
     for (unsigned pass = 0; pass < 4; pass++)

@@ -108,7 +108,7 @@ int gb_spill_dir_list(const struct gb_spill_dir *dir, uint64_t **ids, size_t *co
     *ids = read_ids(stream, count);
     closedir(stream);
     if (!*ids)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     return 0;
 }
 
@@ -135,7 +135,7 @@ int gb_spill_dir_open(const char *path, struct gb_spill_dir **out, struct gb_err
     int r;
 
     if (!dir)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     strcpy(dir->path, path);
     dir->lock_fd = -1;
     r = take_directory(dir, error);
@@ -202,7 +202,7 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, int
         file->state = XXH3_createState();
     if (!file || !file->state) {
         free(file);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     }
     XXH3_64bits_reset(file->state);
     file->dir = dir;

@@ -365,8 +365,8 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
     if (!storage || --storage->references > 0)
         return;
     gb_recent_leave(&storage->recent);
-    if (storage->passed)
-        storage->device->passed -= storage->bytes;
+    if (storage->overtook)
+        storage->device->overtaken -= storage->bytes;
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
     for (int i = 0; i < GB_TIERS; i++)
@@ -465,7 +465,7 @@ static int make_segment(struct gb_store *store, const struct gb_storage *storage
     if (*segment)
         return 0;
     device->ops->destroy(device, &memory);
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    return gb_fail_memory(error);
 }
 
 uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
@@ -527,11 +527,11 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
     int r;
 
     if (!domain)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     r = place_in_own(domain, rounded, near, storage);
     gb_domain_release(&store->domains, domain);
     if (r < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     if (r == 0)
         return 0;
     r = make_segment(store, storage, GB_SEGMENT_OWN, rounded, &segment, shortfall, job, error);
@@ -563,7 +563,7 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
         int r;
 
         if (!domain)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+            return gb_fail_memory(error);
         r = gb_arena_alloc(domain->arena, storage->size, &range);
         if (r == 0) {
             gb_storage_place_in(storage, gb_range_owner(range), range);
@@ -573,7 +573,7 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
         bytes = gb_making_bytes(domain, storage);
         gb_domain_release(&store->domains, domain);
         if (r < 0)
-            return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+            return gb_fail_memory(error);
         r = grow_shared(store, storage, bytes, shortfall, job, error);
         if (r != 0)
             return r;
@@ -614,9 +614,9 @@ int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_
 void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
 {
     gb_recent_leave(&storage->recent);
-    if (storage->passed)
-        storage->device->passed -= storage->bytes;
-    storage->passed = false;
+    if (storage->overtook)
+        storage->device->overtaken -= storage->bytes;
+    storage->overtook = false;
     if (storage->pins > 0)
         storage->device->pinned -= storage->bytes;
     if (storage->leases > 0)
@@ -659,7 +659,7 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
         storage = NULL;
     }
     if (!storage)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
     storage->key.share = storage->share;
     gb_charge_bytes(storage, storage->bytes);
@@ -744,7 +744,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
         return r;
     storage = gb_storage_new(store, key, user, 1);
     if (!storage)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     storage->size = bytes;
     r = place_content(store, storage, shortfall, job, error);
     if (r != 0) {

@@ -87,7 +87,7 @@ struct gb_storage {
     enum gb_share share;
     bool adopted;
     bool resident;
-    bool passed;    /* it got its room before older requests did, and is held since */
+    bool overtook;  /* it got its room before older requests did, and is held since */
     uint64_t size;  /* bytes of content: what a copy holds */
     uint64_t bytes; /* that it occupies on its device; 0 while it is not there */
     struct gb_copy *copies[GB_TIERS];

@@ -161,6 +161,7 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error)
 {
     unsigned index = device ? device->index : 0;
+
     const struct {
         const char *limit, *what;
         uint64_t used, quota;

@@ -35,7 +35,7 @@ int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *na
 
 int gb_call_no_memory(struct gb_call *call)
 {
-    return gb_fail(&call->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    return gb_fail_memory(&call->error);
 }
 
 int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **out)

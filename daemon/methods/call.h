@@ -45,17 +45,17 @@ struct gb_call {
     unsigned fd_count;
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
-    bool asks;                 /* providers may be asked for names that it waits for */
-    struct gb_making_job *job; /* begun for this request, to be waited for; NULL: none */
-    uint64_t shortfall;        /* bytes that are missing on a device that is full */
-    uint64_t need;             /* bytes that were asked for there */
-    unsigned left;             /* storages that have left for it, in this try */
-    bool comes_back;           /* they are for what a tier has */
-    bool comes;                /* they are on their way without anybody else's doing */
-    bool stuck;                /* the driver could not copy what would have to leave */
-    bool looked;               /* that what may leave will do has been seen */
-    bool asked;                /* sessions have been asked to unmap what would be empty then */
-    enum gb_tier_kind lacks;   /* the tier that has no room for that; GB_TIERS: none */
+    bool asks;                   /* providers may be asked for names that it waits for */
+    struct gb_making_job *job;   /* begun for this request, to be waited for; NULL: none */
+    uint64_t shortfall;          /* bytes that are missing on a device that is full */
+    uint64_t need;               /* bytes that were asked for there */
+    unsigned left;               /* storages that have left for it, in this try */
+    bool comes_back;             /* they are for what a tier has */
+    bool arriving;               /* they are on their way without anybody else's doing */
+    bool stuck;                  /* the driver could not copy what would have to leave */
+    bool looked;                 /* that what may leave will do has been seen */
+    bool asked;                  /* sessions have been asked to unmap what would be empty then */
+    enum gb_tier_kind full_tier; /* the tier that has no room for that; GB_TIERS: none */
     struct gb_error error;
 };
 

@@ -120,7 +120,7 @@ static void enter_session(struct gb_call *call, struct listing *listing, struct 
 }
 
 /* One step: to the next session, lease or mapping. False at the end. */
-static bool step(struct gb_call *call, struct listing *listing)
+static bool next_item(struct gb_call *call, struct listing *listing)
 {
     struct gb_walk *sessions = &call->task->walks[0], *items = &call->task->walks[1];
     struct gb_session *session;
@@ -150,7 +150,7 @@ static bool write_list(struct gb_call *call, struct listing *listing, uint64_t u
 {
     size_t room = GB_ANSWER_ROOM + (listing->mapped ? 8192 : 0);
 
-    for (unsigned steps = 1; step(call, listing); steps++) {
+    for (unsigned steps = 1; next_item(call, listing); steps++) {
         if (call->writer->length > room) {
             listing->truncated = true;
             return true;
@@ -179,14 +179,14 @@ static int go_on(struct gb_call *call, void *state)
     return GB_DONE;
 }
 
-static int begin(struct gb_call *call, void *state)
+static int begin_listing(struct gb_call *call, void *state)
 {
     unsigned walkers = 0;
 
     GB_LIST_EACH(&call->server->walks, link)
         walkers++;
     if (walkers >= WALKERS_LIMIT) /* when those are done */
-        return gb_call_go_on(call, NULL, begin, state);
+        return gb_call_go_on(call, NULL, begin_listing, state);
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"leases\":[");
     begin_sessions(call, state);
@@ -204,7 +204,7 @@ static int handle_leases(struct gb_call *call, const void *params, uint64_t pres
     if (!call->task)
         return gb_call_as_task(call);
     listing = gb_pool_calloc(call->pool, 1, sizeof(*listing));
-    return listing ? begin(call, listing) : gb_call_no_memory(call);
+    return listing ? begin_listing(call, listing) : gb_call_no_memory(call);
 }
 
 const struct gb_method gb_method_leases = {

@@ -77,8 +77,7 @@ static void read_message(struct gb_message *message, const char *line, size_t le
     params = gb_pool_calloc(pool, 1, method->params_size);
     message->params = params;
     if (!params)
-        message->params_r =
-            gb_fail(&message->error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        message->params_r = gb_fail_memory(&message->error);
     else if (length >= GB_LIMIT(request_bytes) && !(method->flags & GB_METHOD_LONG))
         message->params_r = gb_fail_limit(&message->error, "request_bytes", GB_LIMIT(request_bytes),
                                           "bytes in a request that brings no layout");
@@ -175,8 +174,8 @@ static void call_init(struct gb_call *call, struct gb_session *session,
     call->message = message;
     call->task = task;
     call->since_ns = task ? task->since_ns : 0;
-    call->pool = task ? &task->pool : &server->desk.pool;
-    call->writer = &server->desk.writer;
+    call->pool = task ? &task->pool : &server->workspace.pool;
+    call->writer = &server->workspace.writer;
     call->id = message->request.id;
     call->method = message->method;
     call->index = message->index;
@@ -246,7 +245,7 @@ static bool has_settled(struct gb_server *server, const struct gb_message *messa
 
 static int serve(struct gb_session *session, const char *line, size_t length)
 {
-    struct gb_pool *pool = &session->server->desk.pool;
+    struct gb_pool *pool = &session->server->workspace.pool;
     struct gb_message message;
     struct gb_call call;
     int r;
@@ -266,7 +265,7 @@ static int serve(struct gb_session *session, const char *line, size_t length)
 static bool retry(struct gb_wait *wait, bool last_try)
 {
     struct gb_session *session = gb_wait_session(wait);
-    struct gb_pool *pool = &session->server->desk.pool;
+    struct gb_pool *pool = &session->server->workspace.pool;
     struct gb_task *task = gb_wait_task(wait);
     struct gb_message message;
     struct gb_call call;

@@ -82,7 +82,7 @@ static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
     if (r == GB_MOVING)
         return gb_call_wait_move(call, storage, NULL);
     if (r == GB_MOVE_FULL)
-        return gb_call_wait_tier(call, storage->device, demand.lacks);
+        return gb_call_wait_tier(call, storage->device, demand.full_tier);
     return r < 0 ? r : gb_call_empty(call);
 }
 

@@ -85,7 +85,7 @@ int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
     int r;
 
     if (!unsealed)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     r = gb_layout_read(params->layout, form, GB_PARAM("layout"), &unsealed->pool, &unsealed->layout,
                        error);
     if (r < 0)

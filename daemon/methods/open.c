@@ -147,20 +147,11 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
 
 static void write_entry_error(struct gb_call *call, struct gb_writer *list)
 {
-    int code = call->error.code > -32000 ? GPUBUF_E_INTERNAL : call->error.code;
-
-    gb_write_format(list, "{\"error\":{\"code\":%d,\"message\":", code);
-    gb_write_cstring(list, call->error.message);
-    gb_write_format(list, ",\"data\":{\"kind\":\"%s\"", gb_error_kind(code));
-    if (call->error.name[0]) {
-        GB_WRITE_LITERAL(list, ",\"name\":");
-        gb_write_cstring(list, call->error.name);
-    }
-    if (call->error.limit) {
+    if (call->error.limit)
         gb_metrics_limit(&call->server->metrics, call->error.limit);
-        gb_write_format(list, ",\"limit\":\"%s\"", call->error.limit);
-    }
-    GB_WRITE_LITERAL(list, "}}}");
+    GB_WRITE_LITERAL(list, "{\"error\":");
+    gb_rpc_write_error_value(list, &call->error);
+    gb_write_char(list, '}');
 }
 
 static void write_entry(struct gb_call *call, const struct open_params *params,
@@ -374,7 +365,7 @@ static int release_one(struct gb_call *call, uint64_t id)
     if (lease->write)
         return gb_fail(&call->error, GPUBUF_E_BUSY,
                        "lease %" PRIu64 " is on an unsealed object: seal or abort it", id);
-    call->session->holder.deaf = false;
+    call->session->holder.silent = false;
     gb_lease_end(&call->server->registry, lease);
     return 0;
 }
@@ -430,7 +421,7 @@ static int keep_item(struct gb_call *call, struct gb_json item, const struct gb_
                     "lease %" PRIu64 " has no slot in the page, and cannot be kept", id);
     if (r < 0)
         return r;
-    call->session->holder.deaf = false;
+    call->session->holder.silent = false;
     if (params->used)
         gb_lease_used(registry, lease);
     else

@@ -62,7 +62,7 @@ static int sort_columns(struct gb_layout *layout, struct gb_pool *pool,
     columns->count = layout->kind == GB_KIND_TABLE ? table->child_count : 0;
     columns->sorted = gb_pool_alloc(pool, columns->count * sizeof(struct gb_column *));
     if (!columns->sorted)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     for (size_t i = 0; i < columns->count; i++)
         columns->sorted[i] = &table->children[i];
     qsort(columns->sorted, columns->count, sizeof(struct gb_column *), compare_names);

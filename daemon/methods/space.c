@@ -76,7 +76,8 @@ static void tell_remedy(const struct gb_call *call, struct gb_writer *writer,
 {
     const struct gb_spill *spill = &call->server->spill;
 
-    if (device->recency.needed_bytes > 0 && !call->comes && gb_device_may_fit(device, call->need))
+    if (device->recency.needed_bytes > 0 && !call->arriving &&
+        gb_device_may_fit(device, call->need))
         gb_write_text(writer, spill->tiers[GB_TIER_HOST].failing_until ||
                                       spill->tiers[GB_TIER_DISK].failing_until
                                   ? "; the tiers are full, or failed lately"
@@ -151,7 +152,7 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     struct gb_demand demand = {.since_ms = UINT64_MAX,
                                .serial = UINT64_MAX,
                                .reserve = call->comes_back ? 0 : call->need,
-                               .lacks = GB_TIERS,
+                               .full_tier = GB_TIERS,
                                .keeps = call->server->state.grace.count > 0};
 
     if (call->wait) {
@@ -189,15 +190,15 @@ static bool make_room(struct gb_call *call, struct gb_device *device,
     if (soon >= call->shortfall || !may_leave(call, device, key, soon, demand.reserve))
         return false;
     if (call->left++ == LEAVE_A_TRY && !is_in_vain(call)) {
-        call->lacks = GB_TIERS;
-        call->comes = device->space_changed = true;
+        call->full_tier = GB_TIERS;
+        call->arriving = device->space_changed = true;
         call->stuck = false;
         return false;
     }
     room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon, &demand,
                               &call->error);
-    call->lacks = demand.lacks;
-    call->comes = room == GB_ROOM_COMES;
+    call->full_tier = demand.full_tier;
+    call->arriving = room == GB_ROOM_ARRIVING;
     call->stuck = room == GB_ROOM_STUCK;
     return room == GB_ROOM_MADE;
 }
@@ -230,14 +231,14 @@ static bool still_making(struct gb_call *call, int *outcome)
 /* Whether older requests that wait come first; those that have waited are tried in their order. */
 static bool must_queue(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
 {
-    bool comes;
+    bool arriving;
 
     call->need = call->shortfall = bytes;
-    call->comes = call->stuck = call->looked = call->asked = false;
-    call->lacks = GB_TIERS;
-    if (call->wait || gb_waits_let_pass(device, bytes, &comes))
+    call->arriving = call->stuck = call->looked = call->asked = false;
+    call->full_tier = GB_TIERS;
+    if (call->wait || gb_waits_let_pass(device, bytes, &arriving))
         return false;
-    call->comes = comes;
+    call->arriving = arriving;
     no_space(call, device, bytes, "; older requests wait for it");
     return true;
 }
@@ -249,8 +250,8 @@ static void note_passing(struct gb_call *call, struct gb_storage *storage)
 
     if (!gb_waits_older(device, call->wait))
         return;
-    storage->passed = true;
-    device->passed += storage->bytes;
+    storage->overtook = true;
+    device->overtaken += storage->bytes;
 }
 
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
@@ -282,8 +283,8 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
     if (still_making(call, &r))
         return r;
     call->need = 0;
-    call->comes = call->stuck = call->looked = call->asked = false;
-    call->lacks = GB_TIERS;
+    call->arriving = call->stuck = call->looked = call->asked = false;
+    call->full_tier = GB_TIERS;
     for (unsigned i = 0; i < count; i++)
         call->need += adoptions[i].handle.bytes;
     do {
@@ -302,6 +303,7 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
                      uint64_t until_ms)
 {
     const struct gb_limits *limits = call->server->limits;
+
     /* A text that was read takes several times its room. */
     size_t length = call->message->length * (call->task ? 4 : 1);
 
@@ -377,7 +379,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     const struct gb_state *state = &call->server->state;
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
     uint64_t until = since + wait_ms;
-    bool driver = place == GB_PLACE_FULL && !call->comes && device->freeing >= call->shortfall;
+    bool driver = place == GB_PLACE_FULL && !call->arriving && device->freeing >= call->shortfall;
     uint64_t trusts = trusts_until(call, device);
     char why[sizeof(call->error.message)];
     int r;
@@ -387,7 +389,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     if (place == GB_PLACE_QUOTA)
         return wait_quota(call, device, wait_ms);
     /* The daemon's own work has its time, and so have sessions that were asked to unmap. */
-    if (call->comes || driver)
+    if (call->arriving || driver)
         until = !is_in_vain(call) && until < now + PATIENCE_MS ? now + PATIENCE_MS : until;
     else if (trusts)
         until = trusts; /* and then it is tried again, however long it may wait */
@@ -403,7 +405,7 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
         if (driver)
             gb_wait_for_driver(call->wait, device, now);
         else
-            gb_wait_for_space(call->wait, device, call->need, call->comes, call->lacks);
+            gb_wait_for_space(call->wait, device, call->need, call->arriving, call->full_tier);
         return r;
     }
     if (wait_ms == 0)
@@ -436,7 +438,7 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
     return r;
 }
 
-int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks)
+int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind full_tier)
 {
     int r;
 
@@ -445,7 +447,7 @@ int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_ti
                        PATIENCE_MS / 1000);
     r = put_aside(call, NULL, 0, gb_now_ms() + PATIENCE_MS);
     if (r == GB_WAITS)
-        gb_wait_for_tier(call->wait, device, lacks);
+        gb_wait_for_tier(call->wait, device, full_tier);
     return r;
 }
 

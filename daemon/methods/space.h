@@ -33,7 +33,7 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
 /* The tiers' view of a request that waits for room there. */
 struct gb_demand gb_call_demand(const struct gb_call *call);
 /* Waits, with a claim, for room in the tier that has none, and for any change on the device. */
-int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind lacks);
+int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind full_tier);
 /* Waits for leases that were recalled, of objects on the device. */
 int gb_call_wait_recall(struct gb_call *call, struct gb_device *device);
 /* The error that a move which this request has waited for ended with; 0: none. */

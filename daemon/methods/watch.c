@@ -103,7 +103,7 @@ struct news {
 
 static struct news write_news(struct gb_server *server, const struct gb_object *object)
 {
-    struct gb_writer *writer = &server->desk.list_writer;
+    struct gb_writer *writer = &server->workspace.list_writer;
     struct news news = {object, writer, 0};
 
     gb_writer_reset(writer);
@@ -152,7 +152,7 @@ void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_o
 /* Whether the session reads what it is told: no more is written in a turn than is sent in one. */
 static bool may_tell(const struct gb_session *session)
 {
-    return !session->doomed && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
+    return !session->end_reason && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
 }
 
 /* Tells of objects lost with an earlier daemon, so that nobody takes them for existing ones. False:

@@ -11,7 +11,7 @@ void gb_holder_init(struct gb_holder *holder)
     gb_list_init(&holder->leases);
     holder->count = holder->idle = 0;
     holder->page = NULL;
-    holder->deaf = false;
+    holder->silent = false;
     memset(holder->bytes, 0, sizeof(holder->bytes));
 }
 
@@ -152,8 +152,8 @@ static bool recall(struct gb_registry *registry, struct gb_lease *lease, uint64_
     bool overdue = lease->recalled_ms && now_ms - lease->recalled_ms >= registry->recall_ms;
 
     if (overdue)
-        lease->holder->deaf = true;
-    if (lease->holder->deaf) {
+        lease->holder->silent = true;
+    if (lease->holder->silent) {
         gb_lease_used(registry, lease);
         return false;
     }

@@ -28,7 +28,7 @@ struct gb_holder {
     uint64_t count, idle;       /* all; those that are idle */
     uint64_t bytes[GB_DEVICES]; /* of its leases' objects, by the device's index */
     struct gb_page *page;       /* owned; NULL: it keeps none */
-    bool deaf; /* it has not answered a recall, nor said anything of leases since */
+    bool silent; /* it has not answered a recall, nor said anything of leases since */
 };
 
 struct gb_lease {

@@ -66,8 +66,7 @@ int gb_page_new(struct gb_page **out, int *fd, struct gb_error *error)
 {
     struct gb_page *page = calloc(1, sizeof(*page));
     void *slots;
-    int r = page ? make_memory(BYTES, &slots, fd, error)
-                 : gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    int r = page ? make_memory(BYTES, &slots, fd, error) : gb_fail_memory(error);
 
     if (r < 0) {
         free(page);

@@ -138,9 +138,9 @@ struct gb_object *gb_object_older(const struct gb_object *object)
 static void end_hold(struct gb_storage *storage)
 {
     storage->device->space_changed = true; /* it may be evicted now */
-    if (storage->recent.holds == 0 && storage->passed) {
-        storage->device->passed -= storage->bytes;
-        storage->passed = false;
+    if (storage->recent.holds == 0 && storage->overtook) {
+        storage->device->overtaken -= storage->bytes;
+        storage->overtook = false;
     }
 }
 
@@ -392,7 +392,7 @@ static void keep_older(struct gb_registry *registry, struct gb_object *current, 
     }
 }
 
-static void tell(struct gb_registry *registry, enum gb_event event, struct gb_object *object)
+static void notify(struct gb_registry *registry, enum gb_event event, struct gb_object *object)
 {
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, event, object);
@@ -406,7 +406,7 @@ static void leave_to_older(struct gb_registry *registry, struct gb_object *objec
     leave_index(registry, object);
     if (older && older->named) {
         enter_index(registry, older); /* an index that had a name before has room for one */
-        tell(registry, GB_EVENT_SEALED, older);
+        notify(registry, GB_EVENT_SEALED, older);
     }
 }
 
@@ -416,7 +416,7 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
         if (event != GB_EVENT_WITHDRAWN)
             keep_older(registry, object, 0, event == GB_EVENT_EVICTED);
         gb_object_outdate(object);
-        tell(registry, event, object);
+        notify(registry, event, object);
         leave_to_older(registry, object);
     }
     lose_name(registry, object, false);
@@ -445,14 +445,14 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     }
     if (object->ttl_ms > 0 && !gb_deadlines_add(&registry->deadlines, &object->deadline,
                                                 now_ms + (uint64_t)object->ttl_ms))
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     GB_FAILPOINT(PUBLISH_BEGIN);
     if (former)
         leave_index(registry, former);
     if (!enter_index(registry, object)) {
         assert(!former); /* an index that had a name before has room for one */
         gb_deadlines_remove(&registry->deadlines, &object->deadline);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     }
     object->version = registry->next_version++;
     if (!object->storage->used_ms)
@@ -466,7 +466,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         follow(registry, object, former);
     }
     GB_FAILPOINT(PUBLISH_DONE);
-    tell(registry, GB_EVENT_SEALED, object);
+    notify(registry, GB_EVENT_SEALED, object);
     return 0;
 }
 
@@ -552,7 +552,7 @@ int gb_object_expire(struct gb_registry *registry, struct gb_object *object, uin
     if (ttl_ms == 0)
         gb_deadlines_remove(&registry->deadlines, &object->deadline);
     else if (!gb_deadlines_add(&registry->deadlines, &object->deadline, registry->now_ms + ttl_ms))
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     object->ttl_ms = (int64_t)ttl_ms;
     gb_storage_changed(object->storage);
     return 0;

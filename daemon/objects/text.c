@@ -59,7 +59,7 @@ static int take_text(struct gb_writer *writer, struct text *text, struct gb_erro
 {
     text->text = gb_writer_take(writer, &text->length);
     if (!text->text)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     if (text->length <= GB_OBJECT_TEXT_MAX)
         return 0;
     free(text->text);
@@ -69,9 +69,9 @@ static int take_text(struct gb_writer *writer, struct text *text, struct gb_erro
 }
 
 /* `writer` is empty, before and after. */
-static int render(const struct gb_object *object, const char *layout, size_t length,
-                  uint64_t version, struct gb_writer *writer, struct text *text,
-                  struct gb_error *error)
+static int write_whole(const struct gb_object *object, const char *layout, size_t length,
+                       uint64_t version, struct gb_writer *writer, struct text *text,
+                       struct gb_error *error)
 {
     write_fixed(writer, object, version);
     text->brief = writer->length;
@@ -152,8 +152,8 @@ int gb_object_render(struct gb_object *object, const struct gb_writer *layout, u
                      struct gb_writer *room, struct gb_error *error)
 {
     struct text text;
-    int r = render(object, layout->failed ? NULL : layout->data, layout->length, version, room,
-                   &text, error);
+    int r = write_whole(object, layout->failed ? NULL : layout->data, layout->length, version, room,
+                        &text, error);
 
     if (r == 0)
         r = check_text(object, &text, error);
@@ -199,7 +199,7 @@ int gb_object_set_version(struct gb_object *object, uint64_t version, bool entit
     int r;
 
     gb_writer_init(&writer, 0);
-    r = render(object, layout.text, layout.length, version, &writer, &text, error);
+    r = write_whole(object, layout.text, layout.length, version, &writer, &text, error);
     if (r == 0 && entitled)
         r = check_text(object, &text, error);
     if (r == 0)
@@ -452,7 +452,7 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
         count++;
     texts = calloc(count ? count : 1, sizeof(*texts));
     if (!texts)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     GB_LIST_EACH(&storage->objects, link)
         if (r == 0)
             r = relocated_text(GB_CONTAINER(link, struct gb_object, of_storage), &relocation,

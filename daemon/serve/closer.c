@@ -88,7 +88,7 @@ int gb_closer_new(struct gb_closer **out, struct gb_error *error)
         return 0;
     closer = calloc(1, sizeof(*closer));
     if (!closer)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     closer->closings[0] = closer->closings[1] = closer->closed[0] = closer->closed[1] = -1;
     gb_list_init(&closer->waiting);
     closer->sweep = mmap(NULL, sizeof(*closer->sweep), PROT_READ | PROT_WRITE,

@@ -22,7 +22,7 @@ static void on_tick(int number)
 }
 
 /* Signals that are meant for the daemon do not end it: it ends when the daemon has. */
-static void begin(pid_t daemon, const char *name, int at_its_death)
+static void become_helper(pid_t daemon, const char *name, int at_its_death)
 {
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE};
     struct sigaction tick = {.sa_handler = on_tick}; /* no SA_RESTART */
@@ -57,7 +57,7 @@ void gb_closer_run(pid_t daemon, int closings_fd, int closed_fd)
     struct gb_closing closing;
     ssize_t n;
 
-    begin(daemon, "gpubufd-closer", SIGKILL);
+    become_helper(daemon, "gpubufd-closer", SIGKILL);
     for (;;) {
         n = read(closings_fd, &closing, sizeof(closing));
         if (n < 0 && errno == EINTR)
@@ -124,7 +124,7 @@ void gb_sweeper_run(pid_t daemon, const struct gb_sweep *sweep)
     sigemptyset(&death);
     sigaddset(&death, SIGUSR1);
     sigprocmask(SIG_BLOCK, &death, NULL);
-    begin(daemon, "gpubufd-sweeper", SIGUSR1);
+    become_helper(daemon, "gpubufd-sweeper", SIGUSR1);
     do {
         sigwait(&death, &number);
     } while (getppid() == daemon);

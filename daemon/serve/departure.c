@@ -50,7 +50,7 @@ static void leave_turn(struct gb_session *session)
         gb_list_remove(&session->user->turn);
 }
 
-static void leave(struct gb_session *session)
+static void begin_leaving(struct gb_session *session)
 {
     if (!gb_list_linked(&session->leaving))
         gb_list_append(&session->server->leaving, &session->leaving);
@@ -142,7 +142,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
     if (gb_flight_end(&server->flights, &session->flight))
         close_socket(session);
-    leave(session);
+    begin_leaving(session);
     give_back_some(session);
 }
 
@@ -174,7 +174,7 @@ static void put_off_rest(struct gb_session *session)
     leave_turn(session); /* it may stand among those that have not hung up */
     gb_waits_end_session(session);
     session->server->service->end_watches(session);
-    leave(session);
+    begin_leaving(session);
     if (session->input == GB_INPUT_HELD)
         return; /* it goes on when its request is done */
     session->input = GB_INPUT_KEPT;
@@ -187,7 +187,7 @@ static void put_off_rest(struct gb_session *session)
 static bool drain_until(struct gb_session *session, uint64_t until)
 {
     struct gb_conn *conn = &session->conn;
-    char *scratch = session->server->desk.end_scratch;
+    char *scratch = session->server->workspace.end_scratch;
     bool received;
     ssize_t n = 1;
 

@@ -367,7 +367,7 @@ static bool is_there(const struct gb_provider *provider)
 {
     const struct gb_session *session = session_of(provider);
 
-    return session->state == GB_SESSION_OPEN && !session->doomed;
+    return session->state == GB_SESSION_OPEN && !session->end_reason;
 }
 
 static bool reads(const struct gb_provider *provider)
@@ -422,22 +422,23 @@ static int make_instance(struct gb_server *server, struct gb_error *error)
     return 0;
 }
 
-static bool make_desk(struct gb_desk *desk)
+static bool make_workspace(struct gb_workspace *workspace)
 {
-    gb_writer_init(&desk->writer, 2 * GB_LIMIT(line_bytes)); /* the last of many entries may go */
-    gb_writer_init(&desk->list_writer, GB_LIMIT(line_bytes));
-    desk->scratch = malloc(GB_SCRATCH_BYTES);
-    desk->end_scratch = malloc(GB_SCRATCH_BYTES);
-    return desk->scratch && desk->end_scratch;
+    gb_writer_init(&workspace->writer,
+                   2 * GB_LIMIT(line_bytes)); /* the last of many entries may go */
+    gb_writer_init(&workspace->list_writer, GB_LIMIT(line_bytes));
+    workspace->scratch = malloc(GB_SCRATCH_BYTES);
+    workspace->end_scratch = malloc(GB_SCRATCH_BYTES);
+    return workspace->scratch && workspace->end_scratch;
 }
 
-static void end_desk(struct gb_desk *desk)
+static void end_workspace(struct gb_workspace *workspace)
 {
-    gb_pool_end(&desk->pool);
-    gb_writer_end(&desk->writer);
-    gb_writer_end(&desk->list_writer);
-    free(desk->scratch);
-    free(desk->end_scratch);
+    gb_pool_end(&workspace->pool);
+    gb_writer_end(&workspace->writer);
+    gb_writer_end(&workspace->list_writer);
+    free(workspace->scratch);
+    free(workspace->end_scratch);
 }
 
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
@@ -495,9 +496,9 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->store.drop = on_drop;
     server->store.drop_arg = server;
     server->counts = calloc(service->count, sizeof(*server->counts));
-    if (!make_desk(&server->desk) || !server->counts ||
+    if (!make_workspace(&server->workspace) || !server->counts ||
         !gb_metrics_init(&server->metrics, service->count))
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     r = make_devices(server, error);
     if (r < 0)
         return r;
@@ -590,7 +591,7 @@ static int clean_disk(struct gb_server *server, struct gb_error *error)
     int r;
 
     if (!kept)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     GB_LIST_EACH(&server->state.storages, link) {
         const struct gb_copy *copy =
             GB_CONTAINER(link, struct gb_storage, of_state)->copies[GB_TIER_DISK];
@@ -788,7 +789,7 @@ void gb_server_end(struct gb_server *server)
         close(server->ends_fd);
     if (server->spare_fd >= 0)
         close(server->spare_fd);
-    end_desk(&server->desk);
+    end_workspace(&server->workspace);
     gb_writer_end(&server->event_writer);
     gb_metrics_end(&server->metrics);
     free(server->counts);

@@ -54,8 +54,8 @@ static const struct gb_provider *asker(const struct gb_missing *missing,
     return NULL;
 }
 
-static void ask(struct gb_provider *provider, struct gb_missing *missing,
-                const struct gb_provider *by)
+static void send_wanted(struct gb_provider *provider, struct gb_missing *missing,
+                        const struct gb_provider *by)
 {
     struct gb_writer *writer;
 
@@ -88,7 +88,7 @@ void gb_provider_pump(struct gb_provider *provider)
 
         gb_list_remove(&missing->turn);
         if (by)
-            ask(provider, missing, by);
+            send_wanted(provider, missing, by);
         else
             gb_provider_want(provider->all, missing);
     }
@@ -204,7 +204,7 @@ int gb_provider_begin(struct gb_provider *provider, const char *text, size_t len
                              "prefixes that a user's sessions provide");
     prefix = calloc(1, sizeof(*prefix) + length);
     if (!prefix)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     prefix->provider = provider;
     prefix->length = length;
     memcpy(prefix->text, text, length);

@@ -29,7 +29,7 @@ struct gb_session;
 struct gb_trace;
 
 /* Scratch of the message at hand. */
-struct gb_desk {
+struct gb_workspace {
     struct gb_pool pool;
     struct gb_writer writer, list_writer;
     char *scratch, *end_scratch; /* received bytes; of a session whose peer has hung up */
@@ -94,7 +94,7 @@ struct gb_server {
     struct gb_link watches;      /* of all sessions */
     uint64_t next_watch;
 
-    struct gb_desk desk;
+    struct gb_workspace workspace;
     struct gb_writer event_writer;
     uint64_t drain_ns; /* see GB_SESSION_DRAIN_NS */
 

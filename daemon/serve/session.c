@@ -277,11 +277,11 @@ void gb_session_flush(struct gb_session *session, size_t most)
 
     if (gb_session_has_ended(session))
         return;
-    if (session->doomed) {
-        gb_session_end(session, session->doomed);
+    if (session->end_reason) {
+        gb_session_end(session, session->end_reason);
         return;
     }
-    if (!gb_conn_has_output(&session->conn) || session->deaf)
+    if (!gb_conn_has_output(&session->conn) || session->stopped_reading)
         return;
     gb_list_remove(&session->flight.grounded);
     fds = session->conn.out_fd_count;
@@ -296,7 +296,7 @@ void gb_session_flush(struct gb_session *session, size_t most)
     else if (r != GPUBUF_E_CLOSED)
         gb_session_end(session, "sending failed");
     else { /* its input is still to be served */
-        session->deaf = true;
+        session->stopped_reading = true;
         note_hung_up(session);
     }
 }
@@ -304,8 +304,8 @@ void gb_session_flush(struct gb_session *session, size_t most)
 /* Notes why the session must end; it ends when nobody is in the middle of walking over it. */
 static void doom(struct gb_session *session, const char *why)
 {
-    if (!session->doomed)
-        session->doomed = why;
+    if (!session->end_reason)
+        session->end_reason = why;
 }
 
 void gb_session_doom(struct gb_session *session, const char *why)
@@ -321,7 +321,7 @@ static bool may_send(struct gb_session *session, const struct gb_writer *message
 {
     if (message->failed)
         doom(session, "out of memory");
-    if (!gb_session_has_ended(session) && !session->doomed && !session->deaf)
+    if (!gb_session_has_ended(session) && !session->end_reason && !session->stopped_reading)
         return true;
     for (unsigned i = 0; i < count; i++)
         close(fds[i]);
@@ -382,7 +382,7 @@ static enum gb_session_input next_input(struct gb_session *session)
         return GB_INPUT_HELD;
     if (!gb_session_has_ended(session) && has_unread_output(session)) {
         gb_session_flush(session, GB_SESSION_SEND_BYTES);
-        if (!session->deaf && has_unread_output(session))
+        if (!session->stopped_reading && has_unread_output(session))
             return GB_INPUT_THROTTLED;
     }
     return session->busy && gb_frame_has_line(&session->conn.in) ? GB_INPUT_KEPT : GB_INPUT_WANTED;
@@ -390,7 +390,8 @@ static enum gb_session_input next_input(struct gb_session *session)
 
 static bool may_go_on(const struct gb_session *session)
 {
-    return !gb_session_has_ended(session) && !session->doomed && session->input == GB_INPUT_WANTED;
+    return !gb_session_has_ended(session) && !session->end_reason &&
+           session->input == GB_INPUT_WANTED;
 }
 
 void gb_session_serve_lines(struct gb_session *session, uint64_t until)
@@ -419,7 +420,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
         lines++;
     }
     session->busy |= lines == 0 || lines > GB_SESSION_MODEST_LINES;
-    if (gb_session_has_ended(session) || session->doomed)
+    if (gb_session_has_ended(session) || session->end_reason)
         return;
     if (r == GPUBUF_E_LIMIT)
         gb_metrics_limit(&session->server->metrics, "line_bytes");
@@ -447,7 +448,7 @@ static void watch_half_line(struct gb_session *session)
 {
     struct gb_server *server = session->server;
 
-    if (gb_session_has_ended(session) || session->doomed || !keeps_to_limits(session))
+    if (gb_session_has_ended(session) || session->end_reason || !keeps_to_limits(session))
         return;
     if (session->input != GB_INPUT_WANTED || !gb_frame_is_partial(&session->conn.in))
         gb_timer_cancel(&server->timers, &session->half_line);
@@ -467,7 +468,7 @@ static bool is_behind_with_closing(const struct gb_session *session)
 static ssize_t receive_some(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
-    char *scratch = server->desk.scratch;
+    char *scratch = server->workspace.scratch;
     ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
 
     if (n < GB_SESSION_PIECE_BYTES || is_behind_with_closing(session) ||
@@ -504,11 +505,11 @@ static bool receive(struct gb_session *session, uint64_t begun)
         gb_frame_begin(&session->conn.in, NULL, 0);
         return true;
     }
-    if (!gb_session_may_receive(session, server->desk.scratch))
+    if (!gb_session_may_receive(session, server->workspace.scratch))
         return false;
     n = receive_some(session, begun);
     if (n > 0) {
-        gb_frame_begin(&session->conn.in, server->desk.scratch, (size_t)n);
+        gb_frame_begin(&session->conn.in, server->workspace.scratch, (size_t)n);
         return session->conn.in.fd_count == 0 || keeps_to_limits(session);
     }
     if (n == 0 || n == GPUBUF_E_SYSTEM)

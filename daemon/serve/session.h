@@ -81,10 +81,10 @@ struct gb_session {
     char *client;    /* the name it gave; owned; NULL if none */
     enum gb_session_state state;
     enum gb_session_input input;
-    bool greeted;       /* it has sent a request: `hello` comes first or not at all */
-    bool busy;          /* it sent much, or used its slice up: served after those that did not */
-    bool deaf;          /* its peer will read nothing more */
-    const char *doomed; /* why it is to end at the end of the turn; NULL: it is not */
+    bool greeted;         /* it has sent a request: `hello` comes first or not at all */
+    bool busy;            /* it sent much, or used its slice up: served after those that did not */
+    bool stopped_reading; /* its peer will read nothing more */
+    const char *end_reason; /* why it is to end at the end of the turn; NULL: it is not */
 
     struct gb_holder holder;
     struct gb_mapper mapper;

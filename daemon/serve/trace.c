@@ -239,7 +239,7 @@ int gb_trace_begin(struct gb_server *server, struct gb_error *error)
     trace = calloc(1, sizeof(*trace));
     if (!trace) {
         close(fd);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     trace->timers = &server->timers;
     trace->flush.fire = on_flush;

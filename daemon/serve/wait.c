@@ -20,7 +20,7 @@ struct gb_wait {
     uint64_t since_ms, begun_ns;
     uint64_t charged;      /* bytes that the session's user is charged with */
     uint64_t need;         /* bytes, while it waits for space */
-    bool comes;            /* they are on their way */
+    bool arriving;         /* they are on their way */
     uint64_t driver_since; /* while it waits for the driver */
     struct gb_claim claim; /* on room in a tier */
     struct gb_making making;
@@ -120,9 +120,9 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     return 0;
 }
 
-static void claim(struct gb_wait *wait, enum gb_tier_kind lacks)
+static void claim(struct gb_wait *wait, enum gb_tier_kind full_tier)
 {
-    gb_spill_claim(&wait->session->server->spill, &wait->claim, lacks);
+    gb_spill_claim(&wait->session->server->spill, &wait->claim, full_tier);
 }
 
 uint64_t gb_wait_serial(const struct gb_wait *wait)
@@ -139,7 +139,7 @@ static void leave_queue(struct gb_wait *wait)
     wait->device = NULL;
     wait->waits_for = FOR_NOTHING;
     wait->need = 0;
-    wait->comes = false;
+    wait->arriving = false;
     wait->driver_since = 0;
 }
 
@@ -235,13 +235,13 @@ static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_
     wait->waits_for = waits_for;
 }
 
-void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
-                       enum gb_tier_kind lacks)
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes,
+                       bool arriving, enum gb_tier_kind full_tier)
 {
     enter_queue(wait, device, FOR_SPACE);
     wait->need = bytes ? bytes : 1;
-    wait->comes = comes;
-    claim(wait, lacks);
+    wait->arriving = arriving;
+    claim(wait, full_tier);
 }
 
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms)
@@ -250,15 +250,15 @@ void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t
     wait->driver_since = since_ms;
 }
 
-void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks)
+void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier)
 {
     enter_queue(wait, device, FOR_TIER);
-    claim(wait, lacks);
+    claim(wait, full_tier);
 }
 
 bool gb_wait_comes(const struct gb_wait *wait)
 {
-    return wait->waits_for == FOR_SPACE ? wait->comes : wait->waits_for != FOR_NOTHING;
+    return wait->waits_for == FOR_SPACE ? wait->arriving : wait->waits_for != FOR_NOTHING;
 }
 
 uint64_t gb_wait_driver_since(const struct gb_wait *wait)
@@ -342,9 +342,9 @@ static void wake_some(struct gb_server *server, uint64_t until)
 /* Whether `bytes` may pass a request that waits. */
 static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait, uint64_t bytes)
 {
-    return !wait->comes && wait->need <= device->capacity &&
-           device->passed <= device->capacity - wait->need &&
-           bytes <= device->capacity - wait->need - device->passed;
+    return !wait->arriving && wait->need <= device->capacity &&
+           device->overtaken <= device->capacity - wait->need &&
+           bytes <= device->capacity - wait->need - device->overtaken;
 }
 
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
@@ -360,18 +360,18 @@ bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
     return false;
 }
 
-bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes)
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *arriving)
 {
     bool passes = true;
 
-    *comes = true;
+    *arriving = true;
     GB_LIST_EACH(&device->waits, link) {
         const struct gb_wait *wait = wait_of(link);
 
         if (wait->waits_for != FOR_SPACE || lets_pass(device, wait, bytes))
             continue;
         passes = false;
-        *comes &= wait->comes;
+        *arriving &= wait->arriving;
     }
     return passes;
 }
@@ -379,9 +379,9 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *com
 /* Of two requests that wait for space, the one that is harder to pass. */
 static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wait *b)
 {
-    if (!a || b->comes)
+    if (!a || b->arriving)
         return b;
-    return !a->comes && b->need > a->need ? b : a;
+    return !a->arriving && b->need > a->need ? b : a;
 }
 
 /* Tries a request, and gives up what was made for it if that did not do. True if it was
@@ -413,7 +413,7 @@ static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wa
     if (waiting && !lets_pass(device, waiting, wait->need))
         return true;
     /* One whose room was on its way has to be told if that did not come. */
-    return !wait->comes && !device->lost && !gb_device_may_fit(device, wait->need);
+    return !wait->arriving && !device->lost && !gb_device_may_fit(device, wait->need);
 }
 
 /* Goes on with a device's round, or begins one: also when space has changed since, or a younger

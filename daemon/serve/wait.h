@@ -59,8 +59,8 @@ uint64_t gb_wait_begun_ns(const struct gb_wait *wait);
 
 /* Room for `bytes` on a device. `comes`: it is on its way, and nobody else is waited for. It
    claims room in the tier that it lacks for that (GB_TIERS: none). */
-void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes, bool comes,
-                       enum gb_tier_kind lacks);
+void gb_wait_for_space(struct gb_wait *wait, struct gb_device *device, uint64_t bytes,
+                       bool arriving, enum gb_tier_kind full_tier);
 /* The device's driver, to make memory, since then. It does not stand behind requests that wait for
    space, since these may wait for ever. */
 void gb_wait_for_driver(struct gb_wait *wait, struct gb_device *device, uint64_t since_ms);
@@ -70,7 +70,7 @@ bool gb_wait_comes(const struct gb_wait *wait);
 /* The end of a storage's move. */
 void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage);
 /* Room in a tier, with a claim, and any change on the device. */
-void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind lacks);
+void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier);
 
 /* Keeps a storage where it is until the wait ends. Fine if it does already. GPUBUF_E_NO_MEMORY. */
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
@@ -80,7 +80,7 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 
 /* Whether a request that needs `bytes` of the device may be served before those that wait. If
    not, *comes says whether these wait for nothing but the daemon's own work. */
-bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *comes);
+bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *arriving);
 /* Whether requests wait for its space that are older than this one (NULL: than a new one). */
 bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
 

@@ -125,7 +125,7 @@ static char *stage(struct gb_device *device, enum gb_direction direction, struct
     memory =
         mmap(NULL, 2 * GB_STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        gb_fail_memory(error);
         return NULL;
     }
     if (device->ops->pin && device->ops->pin(device, memory, 2 * GB_STAGE_BYTES, NULL) == 0)

@@ -27,8 +27,8 @@
 /* Dropped objects are logged once in this time. */
 #define TELL_MS 60000
 
-/* SHORT: of the daemon's own memory. Nothing is lost for that. */
-enum begun { BEGUN, LATER, NEVER, SHORT };
+/* NO_MEMORY: of the daemon's own memory. Nothing is lost for that. */
+enum begun { STARTED, LATER, IMPOSSIBLE, NO_MEMORY };
 
 /* ---- leaving ---- */
 
@@ -75,7 +75,7 @@ static void tell_losses(struct gb_spill *spill, uint64_t now)
     *losses = (struct gb_losses){.tell_at = now + TELL_MS};
 }
 
-static void tell(struct gb_spill *spill, struct gb_storage *storage, enum gb_event event)
+static void notify(struct gb_spill *spill, struct gb_storage *storage, enum gb_event event)
 {
     struct gb_registry *registry = spill->registry;
 
@@ -102,7 +102,7 @@ static bool vacate(struct gb_spill *spill, struct gb_storage *storage)
     gb_storage_set_clean(storage);
     gb_storage_vacate(spill->registry->store, storage);
     GB_FAILPOINT(VACATE_DONE);
-    tell(spill, storage, GB_EVENT_SPILLED);
+    notify(spill, storage, GB_EVENT_SPILLED);
     return true;
 }
 
@@ -220,7 +220,7 @@ static bool take_copy(struct gb_move *move)
     return true;
 }
 
-static void left(struct gb_job *job)
+static void on_copied_out(struct gb_job *job)
 {
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
     struct gb_storage *storage = move->storage;
@@ -339,12 +339,12 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand
            (oldest = gb_recency_oldest_dirty(&spill->tiers[GB_TIER_HOST].recency))) {
         enum begun begun = begin_down(spill, copy_of(oldest), demand, false);
 
-        if (begun == NEVER || begun == SHORT)
+        if (begun == IMPOSSIBLE || begun == NO_MEMORY)
             return spill->draining > 0 ? LATER : begun;
         if (begun == LATER)
             return LATER;
     }
-    return spill->draining > 0 ? LATER : NEVER;
+    return spill->draining > 0 ? LATER : IMPOSSIBLE;
 }
 
 /* Whether there is room for a copy if all go that may. */
@@ -357,7 +357,7 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
                            struct gb_demand *demand, struct gb_copy **copy)
 {
     if (!gb_tier_works(tier) || !gb_tier_fits(tier, storage->size))
-        return NEVER;
+        return IMPOSSIBLE;
     if (gb_tier_claimed(tier, demand ? demand->serial : UINT64_MAX))
         return LATER;
     for (;;) {
@@ -367,10 +367,10 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
 
         if (r == 0) {
             (*copy)->owner = storage->number;
-            return BEGUN;
+            return STARTED;
         }
         if (r < 0)
-            return SHORT;
+            return NO_MEMORY;
         if (tier->going > 0)
             return LATER;
         needless = may_fit(tier, storage->size) ? find_needless(tier, storage, demand) : NULL;
@@ -381,10 +381,10 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
                 forget_copy(needless);
             continue;
         }
-        begun = tier->kind == GB_TIER_HOST ? drain(spill, storage->size, demand) : NEVER;
-        if (begun == LATER || begun == SHORT)
+        begun = tier->kind == GB_TIER_HOST ? drain(spill, storage->size, demand) : IMPOSSIBLE;
+        if (begun == LATER || begun == NO_MEMORY)
             return begun;
-        return demand && tier->used > 0 && spill->moves > 0 ? LATER : NEVER;
+        return demand && tier->used > 0 && spill->moves > 0 ? LATER : IMPOSSIBLE;
     }
 }
 
@@ -398,8 +398,8 @@ static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
 {
     enum begun begun = try_copy(spill, tier, storage, demand, copy);
 
-    if (begun == LATER && demand && tier->kind < demand->lacks)
-        demand->lacks = tier->kind;
+    if (begun == LATER && demand && tier->kind < demand->full_tier)
+        demand->full_tier = tier->kind;
     return begun;
 }
 
@@ -411,15 +411,15 @@ static enum begun begin_copy(struct gb_spill *spill, struct gb_storage *storage,
     struct gb_copy *to;
     enum begun begun = make_copy(spill, tier, storage, demand, &to);
 
-    if (begun != BEGUN)
+    if (begun != STARTED)
         return begun;
     *move = move_new(spill, storage, from, to, done);
     if (!*move) {
         give_up_copy(to);
-        return SHORT;
+        return NO_MEMORY;
     }
     (*move)->leave = leave;
-    return BEGUN;
+    return STARTED;
 }
 
 static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
@@ -433,12 +433,12 @@ static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struc
     if (storage->out)
         return LATER;
     begun = begin_copy(spill, storage, from, disk, demand, leave, went_down, &move);
-    if (begun != BEGUN)
+    if (begun != STARTED)
         return begun;
     storage->out = move;
     spill->draining += from->occupied;
     gb_mover_submit(disk->mover, &move->job);
-    return BEGUN;
+    return STARTED;
 }
 
 /* Begins to copy a resident storage to a tier. */
@@ -447,9 +447,9 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
 {
     struct gb_move *move;
     enum begun begun =
-        begin_copy(spill, storage, NULL, &spill->tiers[kind], demand, leave, left, &move);
+        begin_copy(spill, storage, NULL, &spill->tiers[kind], demand, leave, on_copied_out, &move);
 
-    if (begun == BEGUN)
+    if (begun == STARTED)
         submit_out(storage, move);
     return begun;
 }
@@ -463,11 +463,11 @@ static bool is_stuck(const struct gb_storage *storage)
 static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
                             struct gb_demand *demand, bool leave)
 {
-    enum begun begun = NEVER;
+    enum begun begun = IMPOSSIBLE;
 
     if (!demand && is_stuck(storage))
-        return NEVER;
-    for (int kind = 0; begun == NEVER && kind < GB_TIERS; kind++)
+        return IMPOSSIBLE;
+    for (int kind = 0; begun == IMPOSSIBLE && kind < GB_TIERS; kind++)
         if (gb_spill_has(spill, storage->device, (enum gb_tier_kind)kind))
             begun = begin_out_to(spill, storage, (enum gb_tier_kind)kind, demand, leave);
     return begun;
@@ -477,31 +477,31 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
 
 /* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Where
    somebody waits, those that no tier has room for are passed over; what comes after them leaves as
-   soon as it has been copied, or its copy would be given up for theirs. NEVER: nothing is on its
+   soon as it has been copied, or its copy would be given up for theirs. IMPOSSIBLE: nothing is on its
    way. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                              struct gb_demand *demand)
 {
     uint64_t coming = 0;
-    unsigned moves = 0, passed = 0;
+    unsigned moves = 0, skipped = 0;
 
     GB_LIST_EACH(&device->recency.dirty, link) {
         struct gb_storage *storage = storage_of(GB_CONTAINER(link, struct gb_recent, link));
-        enum begun begun = storage->out ? BEGUN : begin_out(spill, storage, demand, passed > 0);
+        enum begun begun = storage->out ? STARTED : begin_out(spill, storage, demand, skipped > 0);
 
         if (begun == LATER)
             return LATER;
-        if (begun == SHORT)
-            return coming > 0 ? BEGUN : SHORT;
-        if (begun == NEVER && demand && ++passed < LOOK_AT)
+        if (begun == NO_MEMORY)
+            return coming > 0 ? STARTED : NO_MEMORY;
+        if (begun == IMPOSSIBLE && demand && ++skipped < LOOK_AT)
             continue;
-        if (begun == NEVER)
+        if (begun == IMPOSSIBLE)
             break;
         coming += storage->bytes;
         if (coming >= bytes || (!demand && ++moves == BACKGROUND_MOVES))
             break;
     }
-    return coming > 0 ? BEGUN : NEVER;
+    return coming > 0 ? STARTED : IMPOSSIBLE;
 }
 
 static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error *error)
@@ -562,7 +562,7 @@ static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, u
         if (other != storage && other->idle > 0)
             (void)gb_storage_recall(spill->registry, other, now);
     }
-    return waits ? GB_ROOM_COMES : GB_ROOM_MADE;
+    return waits ? GB_ROOM_ARRIVING : GB_ROOM_MADE;
 }
 
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
@@ -575,12 +575,12 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
     if (oldest && !oldest->clean) {
         storage = storage_of(oldest);
         if (storage->out)
-            return GB_ROOM_COMES;
+            return GB_ROOM_ARRIVING;
         if (storage->stuck_ms >= demand->since_ms)
             return tell_stuck(storage, error);
         begun = copy_ahead(spill, device, bytes, demand);
-        if (begun != NEVER)
-            return begun == SHORT ? GB_ROOM_NONE : GB_ROOM_COMES;
+        if (begun != IMPOSSIBLE)
+            return begun == NO_MEMORY ? GB_ROOM_NONE : GB_ROOM_ARRIVING;
         oldest =
             gb_recency_oldest_clean(&device->recency); /* no tier takes what was used before it */
     }
@@ -588,7 +588,7 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         return GB_ROOM_NONE;
     storage = storage_of(oldest);
     if (storage->out)
-        return GB_ROOM_COMES;
+        return GB_ROOM_ARRIVING;
     if (storage->idle > 0)
         return recall(spill, storage, bytes);
     if (best_copy(storage))
@@ -612,12 +612,12 @@ static void tend_device(struct gb_spill *spill, struct gb_device *device)
     uint64_t need;
 
     if (above(stays, device->capacity, spill->high))
-        device->tended = true;
-    if (!device->tended)
+        device->above_high = true;
+    if (!device->above_high)
         return;
     need = above(stays, device->capacity, spill->low);
-    if (need == 0 || copy_ahead(spill, device, need, NULL) >= NEVER)
-        device->tended = false;
+    if (need == 0 || copy_ahead(spill, device, need, NULL) >= IMPOSSIBLE)
+        device->above_high = false;
 }
 
 static void tend_host_tier(struct gb_spill *spill)
@@ -683,7 +683,7 @@ static void give_up_restore(struct gb_move *move)
     gb_registry_lose(spill->registry, storage, GB_EVENT_WITHDRAWN);
 }
 
-static void came_back(struct gb_job *job)
+static void on_restored(struct gb_job *job)
 {
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
     struct gb_spill *spill = move->owner;
@@ -706,7 +706,7 @@ static void came_back(struct gb_job *job)
     GB_FAILPOINT(IN_DONE);
     if (!gb_list_empty(&storage->objects))
         gb_storage_enter(storage);
-    tell(spill, storage, GB_EVENT_RESTORED);
+    notify(spill, storage, GB_EVENT_RESTORED);
     move_end(move);
 }
 
@@ -716,9 +716,9 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
     struct gb_move *move;
 
     assert(from && !storage->resident && !storage->in);
-    move = move_new(spill, storage, from, NULL, came_back);
+    move = move_new(spill, storage, from, NULL, on_restored);
     if (!move)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+        return gb_fail_memory(error);
     storage->in = move;
     gb_mover_submit(storage->device->lanes[GB_IN], &move->job);
     return 0;
@@ -728,10 +728,10 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
 
 static int outcome_of(enum begun begun, const struct gb_tier *tier, struct gb_error *error)
 {
-    if (begun == SHORT)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
-    if (begun != NEVER)
-        return begun == BEGUN ? GB_MOVING : GB_MOVE_FULL;
+    if (begun == NO_MEMORY)
+        return gb_fail_memory(error);
+    if (begun != IMPOSSIBLE)
+        return begun == STARTED ? GB_MOVING : GB_MOVE_FULL;
     return gb_fail(error, GPUBUF_E_NO_SPACE,
                    "the %s tier has no room: of %" PRIu64 " bytes, %" PRIu64 " are in use%s",
                    gb_tier_name(tier->kind), tier->capacity, tier->used,
@@ -755,7 +755,7 @@ static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb
                           error);
     if (vacate(spill, storage))
         return GB_MOVED;
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "the daemon is out of memory");
+    return gb_fail_memory(error);
 }
 
 int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind kind,

@@ -56,16 +56,17 @@ struct gb_demand {
     uint64_t
         reserve; /* bytes that it leaves free below: what is new as many as it asks for, or what is
                          below could not come back to a full device in exchange for others */
-    enum gb_tier_kind lacks; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
-    bool keeps;              /* nothing may be lost for it: there will be room */
+    enum gb_tier_kind
+        full_tier; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
+    bool keeps;    /* nothing may be lost for it: there will be room */
 };
 
 /* Ways to make room on a device that is full. */
 enum gb_room {
-    GB_ROOM_NONE,  /* nothing */
-    GB_ROOM_MADE,  /* something has left: try again */
-    GB_ROOM_COMES, /* something is on its way out, or has been recalled: wait */
-    GB_ROOM_STUCK, /* nothing: the driver could not copy what is to leave; *error says why */
+    GB_ROOM_NONE,     /* nothing */
+    GB_ROOM_MADE,     /* something has left: try again */
+    GB_ROOM_ARRIVING, /* something is on its way out, or has been recalled: wait */
+    GB_ROOM_STUCK,    /* nothing: the driver could not copy what is to leave; *error says why */
 };
 
 /* Makes room for somebody who lacks `bytes`: the least recently used leaves. */

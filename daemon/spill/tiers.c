@@ -19,9 +19,9 @@ void gb_spill_changed(void *arg)
         spill->devices[i]->space_changed = true;
 }
 
-void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks)
+void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier)
 {
-    if (gb_claim_set(claim, spill->tiers, lacks))
+    if (gb_claim_set(claim, spill->tiers, full_tier))
         gb_spill_changed(spill); /* for the requests behind it */
 }
 
@@ -48,7 +48,7 @@ static int add_places(struct gb_tier *tier, uint64_t bytes, struct gb_error *err
 {
     tier->arena = gb_arena_new();
     tier->block = tier->arena ? gb_arena_add(tier->arena, bytes, tier) : NULL;
-    return tier->block ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return tier->block ? 0 : gb_fail_memory(error);
 }
 
 static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *error)

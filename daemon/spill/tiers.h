@@ -21,7 +21,7 @@ void gb_spill_stop(struct gb_spill *spill);
 void gb_spill_end(struct gb_spill *spill);
 
 /* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */
-void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind lacks);
+void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier);
 
 /* The bytes of the device that the tiers could take if they kept only what is nowhere else. They
    leave the reserve free, and some more, since the room that a device has left may lie in pieces;

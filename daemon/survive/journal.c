@@ -67,6 +67,7 @@ static int write_all(int fd, struct iovec *parts, uint64_t at)
 static ssize_t read_some(int fd, void *data, size_t bytes, uint64_t at)
 {
     size_t done = 0;
+
     while (done < bytes) {
         ssize_t n = pread(fd, (char *)data + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR)
@@ -85,6 +86,7 @@ static ssize_t read_some(int fd, void *data, size_t bytes, uint64_t at)
 static int read_header(int fd, struct header *header, struct gb_error *error)
 {
     ssize_t n = read_some(fd, header, sizeof(*header), 0);
+
     if (n < 0)
         return gb_fail_errno(error, "reading the journal");
     if (n < (ssize_t)sizeof(*header) || memcmp(header->magic, MAGIC, sizeof(header->magic)) != 0)
@@ -110,6 +112,7 @@ int gb_journal_peek(int fd, uint64_t *generation, struct gb_error *error)
 {
     struct header header;
     int r = read_header(fd, &header, error);
+
     if (r == 0)
         *generation = le64toh(header.generation);
     return r;
@@ -131,6 +134,7 @@ int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t ge
         .bytes = htole32(sizeof(header)),
         .generation = htole64(generation),
     };
+
     if (strlen(instance) != GB_JOURNAL_INSTANCE_BYTES ||
         strspn(instance, "0123456789abcdef") != GB_JOURNAL_INSTANCE_BYTES)
         return gb_fail(error, GPUBUF_E_INVALID, "an instance is %d hex digits",
@@ -157,6 +161,7 @@ static uint64_t checksum_of(uint64_t seed, uint64_t at, const struct head *head,
                             const unsigned char *data, size_t length)
 {
     uint64_t hash = XXH3_64bits_withSeed(head, offsetof(struct head, checksum), seed ^ at);
+
     return XXH3_64bits_withSeed(data, length, hash);
 }
 
@@ -171,6 +176,7 @@ static bool read_record(const struct reading *reading, uint64_t at,
                         struct gb_journal_record *record)
 {
     struct head head;
+
     if (at > reading->length || reading->length - at < sizeof(head))
         return false;
     memcpy(&head, reading->bytes + at, sizeof(head));
@@ -189,6 +195,7 @@ static bool read_record(const struct reading *reading, uint64_t at,
 static bool is_torn_end(const struct reading *reading, uint64_t at)
 {
     struct gb_journal_record record;
+
     for (at += sizeof(struct head); at < reading->length; at += 8) {
         if (read_record(reading, at, &record))
             return false;
@@ -203,6 +210,7 @@ static int read_records(const struct reading *reading, uint64_t *end,
 {
     struct gb_journal_record record;
     uint64_t at = sizeof(struct header), count = 0;
+
     for (; read_record(reading, at, &record); count++) {
         int r = each(&record, arg, error);
         if (r < 0)
@@ -226,6 +234,7 @@ int gb_journal_open(struct gb_journal *journal, int fd,
     struct stat status;
     uint64_t end = 0;
     int r = read_header(fd, &header, error);
+
     if (r < 0)
         return r;
     if (fstat(fd, &status) < 0)
@@ -254,6 +263,7 @@ int gb_journal_open(struct gb_journal *journal, int fd,
 static void tear(const struct gb_journal *journal, const struct iovec *parts)
 {
     struct iovec torn[PARTS] = {parts[0], {parts[1].iov_base, parts[1].iov_len / 16 * 8}};
+
     if (gb_failpoint_is_next(GB_FAILPOINT_APPEND_TORN))
         (void)write_all(journal->fd, torn, journal->bytes);
     GB_FAILPOINT(APPEND_TORN);
@@ -268,6 +278,7 @@ int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *dat
     struct iovec parts[PARTS] = {{&head, sizeof(head)},
                                  {(void *)(uintptr_t)data, length},
                                  {(void *)(uintptr_t)zeros, padded(length) - length}};
+
     if (length > GB_JOURNAL_RECORD_MAX)
         return gb_fail(error, GPUBUF_E_LIMIT, "a record of %zu octets; the journal takes %u",
                        length, GB_JOURNAL_RECORD_MAX);

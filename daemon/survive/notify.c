@@ -135,7 +135,7 @@ static int read_fds(struct gb_notify *notify, struct gb_error *error)
     notify->fds = calloc(count, sizeof(*notify->fds));
     notify->names = names ? strdup(names) : NULL;
     if (!notify->fds || (names && !notify->names))
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     notify->fd_count = (unsigned)count;
     r = name_fds(notify, error);
     return r == 0 ? mark_fds(notify, error) : r;

@@ -32,7 +32,7 @@ struct cursor {
     bool failed; /* it ended too early, or a value cannot be: what was read is 0 */
 };
 
-static const unsigned char *take(struct cursor *cursor, uint64_t length)
+static const unsigned char *take_bytes(struct cursor *cursor, uint64_t length)
 {
     const unsigned char *at = cursor->at;
 
@@ -48,7 +48,7 @@ static const unsigned char *take(struct cursor *cursor, uint64_t length)
 /* Of at most `max`. */
 static uint64_t take_number(struct cursor *cursor, unsigned octets, uint64_t max)
 {
-    const unsigned char *bytes = take(cursor, octets);
+    const unsigned char *bytes = take_bytes(cursor, octets);
     uint64_t value = 0;
 
     for (unsigned i = octets; bytes && i > 0; i--)
@@ -83,7 +83,7 @@ static uint32_t take_id(struct cursor *cursor)
 static const char *take_text(struct cursor *cursor, size_t *length)
 {
     uint64_t said = take_number(cursor, 8, SIZE_MAX / 2);
-    const unsigned char *text = take(cursor, said);
+    const unsigned char *text = take_bytes(cursor, said);
 
     *length = text ? (size_t)said : 0;
     return (const char *)text;
@@ -144,7 +144,7 @@ static int enter(struct gb_hash_table *table, struct gb_link *all, uint32_t type
     drop(table, find(table, number));
     record = malloc(sizeof(*record) + rest->left);
     if (!record)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     *record = (struct record){.number = number, .type = type, .length = rest->left};
     memcpy(record->bytes, rest->at, rest->left);
     if (gb_hash_insert(table, &record->link, gb_hash_id(number))) {
@@ -152,7 +152,7 @@ static int enter(struct gb_hash_table *table, struct gb_link *all, uint32_t type
         return 0;
     }
     free(record);
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return gb_fail_memory(error);
 }
 
 /* ---- what cannot be believed ---- */
@@ -273,7 +273,7 @@ static int read_segments(struct gb_replay *replay, struct gb_error *error)
 {
     replay->segments = calloc(replay->segment_records.count + 1, sizeof(*replay->segments));
     if (!replay->segments)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     GB_LIST_EACH(&replay->segment_list, link) {
         const struct record *record = GB_CONTAINER(link, struct record, of_all);
         struct gb_replayed_segment *segment = &replay->segments[replay->segment_count++];
@@ -554,7 +554,7 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
 
     replay->storages = calloc(replay->storage_records.count + 1, sizeof(*replay->storages));
     if (!replay->storages)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     gb_writer_init(&writer, 0);
     GB_LIST_EACH(&replay->records, link) {
         struct gb_replayed_storage *storage = &replay->storages[replay->storage_count++];

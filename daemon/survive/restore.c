@@ -232,7 +232,7 @@ static int take_places(struct restoring *restoring, struct gb_error *error)
         room += replay->storages[i].placement_count;
     places = calloc(room + 1, sizeof(*places));
     if (!places)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
 
@@ -295,7 +295,7 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
     size_t count = 0;
 
     if (!places)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     for (size_t i = 0; i < replay->storage_count; i++) {
         struct gb_replayed_storage *replayed = &replay->storages[i];
         const struct gb_replayed_copy *copy = &replayed->copies[kind];
@@ -571,7 +571,7 @@ static int restore_fleeting(struct restoring *restoring, struct gb_error *error)
         for (uint64_t j = 0; replayed->fleeting && r == 0 && j < replayed->object_count; j++)
             r = withdraw(state, replayed->number, &replayed->objects[j]);
     }
-    return state->withdrawn && r == 0 ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return state->withdrawn && r == 0 ? 0 : gb_fail_memory(error);
 }
 
 static int compare_objects(const void *a, const void *b)

@@ -282,7 +282,7 @@ static void begin_anew(void)
     server->missings.providers.last_request = 0;
     server->store.next_segment = 1;
     server->registry.next_lease = server->registry.next_version = 1;
-    device->lost = device->withdrawn = device->tended = false;
+    device->lost = device->withdrawn = device->above_high = false;
     device->retired_ms = 0;
     for (int i = 0; i < GB_TIERS; i++) {
         server->spill.tiers[i].failing_until = 0;

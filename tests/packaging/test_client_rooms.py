@@ -75,7 +75,7 @@ PARTS = {
         ("module", "module"),
     ],
     "client/python/gpubufd": [
-        ("words", "_layout _errors"),
+        ("words", "_layout _errors _params"),
         ("values", "_floats _values _lists _cuda_array _frames"),
         ("driver", "cuda"),
         ("columns", "_nodes _buffers _gpu"),

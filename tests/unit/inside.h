@@ -380,7 +380,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     count->charged += storage->charged * count_payers(storage);
     count->leased += leases ? storage->bytes : 0;
     count->pinned += pins ? storage->bytes : 0;
-    count->passed += storage->passed ? storage->bytes : 0;
+    count->passed += storage->overtook ? storage->bytes : 0;
     if (storage->recent.in && storage->recent.holds == 0) {
         DEMAND(storage->recent.bytes == storage->bytes);
         DEMAND(storage->recent.needed == (storage->needs > 0));
@@ -543,10 +543,10 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     /* Everything it needs to go on will wake it; one whose peer can be sent nothing any more waits
        for its end.
        */
-    DEMAND(session->poll_events == wanted || (session->deaf && session->poll_events) ||
+    DEMAND(session->poll_events == wanted || (session->stopped_reading && session->poll_events) ||
            (gb_list_linked(&session->ready) && !session->poll_events) ||
            gb_list_linked(&session->dirty));
-    DEMAND(gb_list_linked(&session->dirty) || !session->doomed);
+    DEMAND(gb_list_linked(&session->dirty) || !session->end_reason);
 }
 
 /* The sum of all users. */
@@ -592,7 +592,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     FOUND(count->evictable, device->recency.bytes);
     FOUND(count->stays, device->stay.bytes);
     FOUND(count->clean, device->recency.clean_bytes);
-    FOUND(count->passed, device->passed);
+    FOUND(count->passed, device->overtaken);
     FOUND(count->spilled, device->spilled);
     FOUND(count->spilled_bytes, device->spilled_bytes);
     FOUND(count->leaving, device->leaving);
@@ -701,7 +701,7 @@ static inline void inside_empty(struct inside *inside)
     }
     DEMAND(device->allocated == 0 && device->used == 0 && device->pinned == 0);
     DEMAND(device->segments == 0 && device->objects == 0 && device->recency.count == 0);
-    DEMAND(device->spilled == 0 && device->leaving == 0 && device->passed == 0);
+    DEMAND(device->spilled == 0 && device->leaving == 0 && device->overtaken == 0);
     for (int i = 0; i < GB_TIERS; i++)
         DEMAND(server->spill.tiers[i].used == 0 && server->spill.tiers[i].copies == 0);
     DEMAND(server->store.segments.count == 0 && server->store.domains.count == 0);

@@ -112,7 +112,7 @@ static void test_recall(void **state)
 
     assert_true(gb_storage_recall(&world.registry, a->object->storage, 2000));
     assert_false(gb_storage_recall(&world.registry, a->object->storage, 2100));
-    assert_true(world.holders[0].deaf);
+    assert_true(world.holders[0].silent);
     assert_int_equal(world.device.leased, 1);
     assert_false(gb_storage_recall(&world.registry, b->object->storage, 2100)); /* at once */
     assert_int_equal(world.recalls, 2);

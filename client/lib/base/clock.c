@@ -5,6 +5,7 @@
 int64_t gb_now_us(void)
 {
     struct timespec now;
+
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
@@ -17,6 +18,7 @@ int64_t gb_now_ms(void)
 int64_t gb_coarse_ms(void)
 {
     struct timespec now;
+
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }

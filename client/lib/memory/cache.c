@@ -63,6 +63,7 @@ static _Atomic int guard_count;
 static bool round_guard(uint64_t *from, uint64_t *to)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
     *from = (*from + page - 1) / page * page;
     *to = *to / page * page;
     return *to >= *from + GUARD_BYTES;
@@ -94,6 +95,7 @@ void gb_mapped_unguard(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
     if (atomic_load(&mapping->guards) == 0)
         return;
     to = (to + page - 1) / page * page;
@@ -115,12 +117,14 @@ int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error)
 static size_t hash_segment(uint64_t segment)
 {
     uint64_t hash = segment * UINT64_C(0x9e3779b97f4a7c15);
+
     return (size_t)(hash >> 32);
 }
 
 static struct gb_mapped *cache_find(const char *instance, uint64_t segment, bool writable)
 {
     struct gb_mapped *mapping = cache_buckets[hash_segment(segment) % MAPPING_BUCKETS];
+
     while (mapping && (mapping->segment != segment || mapping->memory.writable != writable ||
                        strcmp(mapping->instance, instance) != 0))
         mapping = mapping->chain;
@@ -136,6 +140,7 @@ static bool is_on_gpu(const struct gb_segment_info *segment)
 static struct gb_mapped *cache_find_for(const char *instance, const struct gb_segment_info *segment)
 {
     struct gb_mapped *mapping = NULL;
+
     if (is_on_gpu(segment) && !segment->writable)
         mapping = cache_find(instance, segment->id, true);
     return mapping ? mapping : cache_find(instance, segment->id, segment->writable);
@@ -144,6 +149,7 @@ static struct gb_mapped *cache_find_for(const char *instance, const struct gb_se
 static void cache_remove(struct gb_mapped *mapping)
 {
     struct gb_mapped **link = &cache_buckets[hash_segment(mapping->segment) % MAPPING_BUCKETS];
+
     while (*link != mapping)
         link = &(*link)->chain;
     *link = mapping->chain;
@@ -154,8 +160,9 @@ static struct gb_mapped *cache_add(const char *instance, const struct gb_segment
                                    struct gb_error *error)
 {
     struct gb_mapped *mapping = calloc(1, sizeof(*mapping));
+
     if (!mapping) {
-        gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        gb_fail_memory(error);
         return NULL;
     }
     strncpy(mapping->instance, instance, sizeof(mapping->instance) - 1);
@@ -193,6 +200,7 @@ static int mapping_acquire(const char *instance, const struct gb_segment_info *s
 {
     struct gb_memory_identity identity = {0, 0};
     int r = gb_import_identify(segment, fd, &identity, error);
+
     if (r < 0)
         return r;
 
@@ -252,6 +260,7 @@ void gb_cache_after_fork(void)
 static uint64_t import_bytes(const struct gb_import *import)
 {
     uint64_t bytes = 0;
+
     for (int access = 0; access < 2; access++) {
         if (import->mappings[access])
             bytes += import->mappings[access]->memory.bytes;
@@ -301,6 +310,7 @@ static void import_free(struct gb_import *import)
 static struct gb_import **find_link(const struct gb_imports *imports, uint64_t segment)
 {
     struct gb_import **link = &imports->buckets[hash_segment(segment) % imports->bucket_count];
+
     while (*link && (*link)->segment != segment)
         link = &(*link)->chain;
     return link;
@@ -341,6 +351,7 @@ static int grow_buckets(struct gb_imports *imports, size_t wanted)
 int gb_imports_reserve(struct gb_imports *imports, size_t more)
 {
     size_t wanted = imports->count + imports->unmap_count + more;
+
     if (wanted > imports->unmap_capacity) {
         size_t capacity = imports->unmap_capacity ? imports->unmap_capacity : 64;
         while (capacity < wanted)
@@ -394,10 +405,11 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
     struct gb_import *import = gb_imports_find(imports, segment->id);
     struct gb_mapped *mapping = NULL;
     int r = mapping_acquire(instance, segment, fd, &mapping, error);
+
     if (r == 0 && !import) {
         import = import_add(imports, segment->id);
         if (!import)
-            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            r = gb_fail_memory(error);
     }
     if (r < 0) {
         mapping_release(mapping);
@@ -425,6 +437,7 @@ struct gb_mapped *gb_imports_for_reading(struct gb_imports *imports, const char 
                                          struct gb_import *import)
 {
     const struct gb_mapped *writing = import->mappings[1];
+
     if (import->mappings[0] || !writing || writing->memory.gpu || writing->memory.fd < 0)
         return import->mappings[0];
     const struct gb_segment_info segment = {
@@ -459,6 +472,7 @@ void gb_imports_unuse(struct gb_imports *imports, struct gb_import *import)
 void gb_imports_retire(struct gb_imports *imports, uint64_t segment)
 {
     struct gb_import *import = gb_imports_find(imports, segment);
+
     if (!import || import->retired)
         return;
     import->retired = true;
@@ -470,6 +484,7 @@ void gb_imports_retire(struct gb_imports *imports, uint64_t segment)
 static void drop_retired(struct gb_imports *imports)
 {
     struct gb_import *import = imports->oldest;
+
     while (imports->idle_retired > 0) {
         struct gb_import *newer = import->newer;
         if (import->retired)

@@ -32,12 +32,14 @@ void gb_gpu_unlock(void)
 bool gb_gpu_is_ours(void)
 {
     unsigned by = atomic_load(&owner);
+
     return by == 0 || by == gb_generation();
 }
 
 static int claim(struct gb_error *error)
 {
     unsigned none = 0;
+
     if (atomic_compare_exchange_strong(&owner, &none, gb_generation()) || gb_gpu_is_ours())
         return 0;
     return gb_fail(error, GPUBUF_E_UNSUPPORTED,
@@ -66,6 +68,7 @@ static int start(struct gb_error *error)
 {
     const struct gb_cuda *cuda;
     int r = gb_cuda_load(&cuda, error);
+
     if (r < 0)
         return r;
     CUresult result = cuda->cuInit(0);
@@ -84,7 +87,7 @@ static int start(struct gb_error *error)
 
     struct gb_gpu *list = calloc((size_t)count, sizeof(*list));
     if (!list)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     r = read_devices(cuda, count, list, error);
     if (r < 0) {
         free(list);
@@ -94,7 +97,7 @@ static int start(struct gb_error *error)
        is registered now runs before what the driver has registered. */
     if (!gb_process_stop_at_exit()) {
         free(list);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     gpus = list;
     atomic_store(&gpu_count, count);
@@ -104,6 +107,7 @@ static int start(struct gb_error *error)
 static int begin(struct gb_error *error)
 {
     int r = claim(error);
+
     if (r < 0 || atomic_load(&gpu_count) > 0)
         return r;
     gb_gpu_lock();
@@ -118,6 +122,7 @@ static int begin(struct gb_error *error)
 static int hidden(const char *id, struct gb_error *error)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
     if (visible)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "%s is not visible to this process: CUDA_VISIBLE_DEVICES=%.200s leaves it "
@@ -132,6 +137,7 @@ static int hidden(const char *id, struct gb_error *error)
 int gb_gpu_find(const char *id, struct gb_gpu **gpu, struct gb_error *error)
 {
     int r = begin(error);
+
     if (r < 0)
         return r;
     int count = atomic_load(&gpu_count);
@@ -147,6 +153,7 @@ int gb_gpu_find(const char *id, struct gb_gpu **gpu, struct gb_error *error)
 int gb_gpu_at(int ordinal, struct gb_gpu **gpu, struct gb_error *error)
 {
     int r = begin(error);
+
     if (r < 0)
         return r;
     if (ordinal < 0 || ordinal >= atomic_load(&gpu_count))
@@ -159,6 +166,7 @@ struct gb_gpu *gb_gpu_of_pointer(const void *pointer)
 {
     struct gb_error ignored;
     const struct gb_cuda *cuda;
+
     if (!pointer || !gb_gpu_is_ours() || !gb_cuda_is_loaded() || gb_cuda_load(&cuda, &ignored) < 0)
         return NULL;
 
@@ -219,6 +227,7 @@ void gb_gpu_release(struct gb_gpu *gpu)
 int gb_gpu_enter(struct gb_gpu *gpu, struct gb_error *error)
 {
     int r = gb_gpu_retain(gpu, error);
+
     if (r < 0)
         return r;
     CUresult result = gpu->cuda->cuCtxPushCurrent(gpu->context);
@@ -233,6 +242,7 @@ int gb_gpu_enter(struct gb_gpu *gpu, struct gb_error *error)
 void gb_gpu_leave(struct gb_gpu *gpu)
 {
     CUcontext context;
+
     (void)gpu->cuda->cuCtxPopCurrent(&context);
     gb_gpu_release(gpu);
 }

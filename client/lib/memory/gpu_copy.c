@@ -27,6 +27,7 @@ static bool copy_staged(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {
     struct gb_gpu *target = gb_gpu_of_pointer((const void *)(uintptr_t)to);
     struct gb_gpu *source = gb_gpu_of_pointer((const void *)(uintptr_t)from);
+
     if (!target || !source || target == source || gb_gpu_finish(source, NULL, NULL) < 0)
         return false;
     void *stage = malloc(STAGE_BYTES);
@@ -64,6 +65,7 @@ int gb_gpu_copy(struct gb_gpu *gpu, void *to, const void *from, uint64_t bytes, 
 int gb_gpu_finish(struct gb_gpu *gpu, CUstream stream, struct gb_error *error)
 {
     const struct gb_cuda *cuda;
+
     if (!gpu && !gb_gpu_is_ours())
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "a stream is of no use in a child of fork() of a process that used CUDA");
@@ -84,5 +86,6 @@ int gb_gpu_finish(struct gb_gpu *gpu, CUstream stream, struct gb_error *error)
 int gb_gpu_finish_other(const struct gb_gpu *gpu, const void *data, struct gb_error *error)
 {
     struct gb_gpu *other = gb_gpu_of_pointer(data);
+
     return other && other != gpu ? gb_gpu_finish(other, NULL, error) : 0;
 }

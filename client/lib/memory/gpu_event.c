@@ -25,6 +25,7 @@ static unsigned idle_opened;
 static struct gb_event **bucket_of(const unsigned char *handle)
 {
     uint64_t hash = 0;
+
     for (size_t i = 0; i < GB_IPC_BYTES; i++)
         hash = (hash ^ handle[i]) * UINT64_C(0x100000001b3);
     return &buckets[(hash ^ hash >> 32) % BUCKETS];
@@ -42,6 +43,7 @@ static void idle_add(struct gb_event *event)
 static struct gb_event *idle_take(struct gb_event **link)
 {
     struct gb_event *event = *link;
+
     *link = event->next_idle;
     if (idle_end == &event->next_idle)
         idle_end = link;
@@ -52,6 +54,7 @@ static struct gb_event *idle_take(struct gb_event **link)
 static struct gb_event **idle_link(const struct gb_event *event)
 {
     struct gb_event **link = &idle;
+
     while (*link != event)
         link = &(*link)->next_idle;
     return link;
@@ -74,6 +77,7 @@ static void destroy(struct gb_event *event)
 static void forget(struct gb_gpu *gpu)
 {
     struct gb_event **link = &idle;
+
     while (*link) {
         if ((*link)->gpu == gpu)
             destroy(idle_take(link));
@@ -85,6 +89,7 @@ static void forget(struct gb_gpu *gpu)
 static void trim_opened(void)
 {
     struct gb_event **link = &idle;
+
     while (idle_opened > IDLE_OPENED_MAX) {
         if ((*link)->imported)
             destroy(idle_take(link));
@@ -100,6 +105,7 @@ static CUresult make(struct gb_gpu *gpu, bool shared, const unsigned char *handl
                      struct gb_event **out)
 {
     struct gb_event *event = calloc(1, sizeof(*event));
+
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const struct gb_cuda *cuda = gpu->cuda;
@@ -149,6 +155,7 @@ int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_
                     struct gb_error *error)
 {
     int r = gb_gpu_enter(gpu, error);
+
     if (r < 0)
         return r;
     CUresult result = CUDA_SUCCESS;
@@ -177,6 +184,7 @@ int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_
 static struct gb_event *find(const unsigned char *handle)
 {
     struct gb_event *event = *bucket_of(handle);
+
     while (event && memcmp(event->handle, handle, GB_IPC_BYTES) != 0)
         event = event->chain;
     return event;
@@ -186,6 +194,7 @@ int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
                   struct gb_event **out, struct gb_error *error)
 {
     int r = gb_gpu_enter(gpu, error);
+
     if (r < 0)
         return r;
     CUresult result = CUDA_SUCCESS;
@@ -234,6 +243,7 @@ int gb_event_query(const struct gb_event *event, struct gb_error *error)
 {
     const struct gb_cuda *cuda = event->gpu->cuda;
     CUresult result = cuda->cuEventQuery(event->event);
+
     if (result == CUDA_SUCCESS)
         return 1;
     if (result == CUDA_ERROR_NOT_READY)
@@ -245,6 +255,7 @@ int gb_event_wait(const struct gb_event *event, struct gb_error *error)
 {
     const struct gb_cuda *cuda = event->gpu->cuda;
     CUresult result = cuda->cuEventSynchronize(event->event);
+
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "waiting for work on %s", event->gpu->id);
     return 0;
@@ -254,6 +265,7 @@ int gb_event_stream_wait(const struct gb_event *event, CUstream stream, struct g
 {
     struct gb_gpu *gpu = event->gpu;
     int r = gb_gpu_enter(gpu, error);
+
     if (r < 0)
         return r;
     CUresult result = gpu->cuda->cuStreamWaitEvent(stream, event->event, CU_EVENT_WAIT_DEFAULT);

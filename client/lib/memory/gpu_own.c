@@ -20,6 +20,7 @@ static struct own_memory *buckets[BUCKETS];
 static struct own_memory **bucket_of(const unsigned char *handle)
 {
     uint64_t hash = 0;
+
     for (size_t i = 0; i < GB_IPC_BYTES; i++)
         hash = (hash ^ handle[i]) * UINT64_C(0x100000001b3);
     return &buckets[(hash ^ hash >> 32) % BUCKETS];
@@ -28,6 +29,7 @@ static struct own_memory **bucket_of(const unsigned char *handle)
 static struct own_memory *find(const unsigned char *handle)
 {
     struct own_memory *own = *bucket_of(handle);
+
     while (own && memcmp(own->handle, handle, GB_IPC_BYTES) != 0)
         own = own->chain;
     return own;
@@ -49,6 +51,7 @@ int gb_gpu_own_note(const unsigned char handle[GB_IPC_BYTES], uint64_t client, v
                     uint64_t bytes)
 {
     struct own_memory *made = malloc(sizeof(*made));
+
     pthread_mutex_lock(&lock);
     struct own_memory *own = find(handle), **bucket = bucket_of(handle);
     if (own) {

@@ -25,6 +25,7 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
                           struct gb_memory_identity *identity, struct gb_error *error)
 {
     struct stat status;
+
     if (fstat(fd, &status) < 0)
         return gb_fail_errno(error, "segment %" PRIu64 ": fstat", segment->id);
     if (!S_ISREG(status.st_mode) || status.st_size < 0 || segment->bytes == 0 ||
@@ -62,6 +63,7 @@ static int memfd_map(const struct gb_segment_info *segment, int fd, struct gb_im
 {
     int protection = segment->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     void *address = mmap(NULL, (size_t)segment->bytes, protection, MAP_SHARED, fd, 0);
+
     if (address == MAP_FAILED) {
         if (errno == ENOMEM)
             return gb_fail(error, GPUBUF_E_NO_MEMORY,
@@ -118,6 +120,7 @@ static int write_file(int fd, uint64_t offset, const char *from, uint64_t bytes,
 static bool may_write_file(uint64_t end)
 {
     struct rlimit limit;
+
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && end <= limit.rlim_cur;
 }
 
@@ -126,6 +129,7 @@ static unsigned note_written(const struct gb_imported *imported, uint64_t granul
 {
     _Atomic uint8_t *written = &imported->written[granule];
     uint8_t before = atomic_load_explicit(written, memory_order_relaxed);
+
     if (before < 2)
         atomic_store_explicit(written, (uint8_t)(before + 1), memory_order_relaxed);
     return before;
@@ -137,6 +141,7 @@ static void map_pages(char *from, char *end)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = ((uintptr_t)from + page - 1) / page * page,
               last = (uintptr_t)end / page * page;
+
     if (first < last)
         (void)madvise(from + (first - (uintptr_t)from), last - first, MADV_POPULATE_WRITE);
 }
@@ -151,6 +156,7 @@ static int memfd_write(const struct gb_imported *imported, uint64_t offset, cons
                        uint64_t bytes, struct gb_error *error)
 {
     char *to = imported->address;
+
     if (bytes < GRANULE_BYTES || !imported->written) {
         memcpy(to + offset, from, (size_t)bytes);
         return 0;
@@ -203,6 +209,7 @@ int gb_import_finish(const struct gb_imported *imported, struct gb_error *error)
 {
     void *address = imported->address;
     size_t bytes = (size_t)imported->bytes;
+
     if (imported->fd < 0)
         return gb_fail(error, GPUBUF_E_SYSTEM, "there was no descriptor left to keep it by");
     /* cppcheck-suppress leakReturnValNotUsed ; it is mapped where it was */

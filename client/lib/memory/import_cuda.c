@@ -12,6 +12,7 @@ static uint64_t hash_bytes(const void *bytes, size_t length)
 {
     const unsigned char *byte = bytes;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
     return hash;
@@ -23,6 +24,7 @@ int gb_cuda_identify(const struct gb_segment_info *segment, struct gb_memory_ide
     struct gb_gpu *gpu;
     struct gb_error why;
     int r = gb_gpu_find(segment->device, &gpu, &why);
+
     if (r == GPUBUF_E_DEVICE) { /* with the driver's name of it */
         if (error)
             *error = why;
@@ -58,6 +60,7 @@ static CUresult place(const struct gb_gpu *gpu, CUmemGenericAllocationHandle all
 {
     const struct gb_cuda *cuda = gpu->cuda;
     CUdeviceptr address = 0;
+
     *what = "reserving addresses for";
     CUresult result = cuda->cuMemAddressReserve(&address, bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS)
@@ -87,6 +90,7 @@ static int map_fd(struct gb_gpu *gpu, const struct gb_segment_info *segment, int
     const char *what = "importing";
     CUresult result = cuda->cuMemImportFromShareableHandle(
         &allocation, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
     if (result == CUDA_SUCCESS) {
         result = place(gpu, allocation, (size_t)segment->bytes, segment->writable, &address, &what);
         if (result != CUDA_SUCCESS)
@@ -105,6 +109,7 @@ static void unmap_fd(const struct gb_imported *imported)
 {
     const struct gb_cuda *cuda = imported->gpu->cuda;
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)imported->address;
+
     (void)cuda->cuMemUnmap(address, (size_t)imported->bytes);
     (void)cuda->cuMemAddressFree(address, (size_t)imported->bytes);
     (void)cuda->cuMemRelease(imported->allocation);
@@ -143,6 +148,7 @@ static int open_ipc(struct gb_gpu *gpu, const struct gb_segment_info *segment,
     CUipcMemHandle handle;
     CUdeviceptr address = 0, base = 0;
     size_t bytes = 0;
+
     memcpy(&handle, segment->handle.ipc, sizeof(handle));
     CUresult result =
         cuda->cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
@@ -168,6 +174,7 @@ static int map_ipc(struct gb_gpu *gpu, const struct gb_segment_info *segment,
                    struct gb_imported *imported, struct gb_error *error)
 {
     uint64_t bytes;
+
     imported->own = gb_gpu_own_find(segment->handle.ipc, &imported->address, &bytes);
     return imported->own ? check_size(segment, bytes, error)
                          : open_ipc(gpu, segment, imported, error);
@@ -180,6 +187,7 @@ int gb_cuda_map(const struct gb_segment_info *segment, int fd, struct gb_importe
 {
     struct gb_gpu *gpu;
     int r = gb_gpu_find(segment->device, &gpu, error);
+
     if (r == 0)
         r = gb_gpu_enter(gpu, error);
     if (r < 0)
@@ -207,6 +215,7 @@ void gb_cuda_unmap(const struct gb_imported *imported)
     struct gb_gpu *gpu = imported->gpu;
     struct gb_error ignored;
     bool entered = gb_gpu_enter(gpu, &ignored) == 0;
+
     if (imported->kind == GB_HANDLE_CUDA_FD)
         unmap_fd(imported);
     else if (!imported->own)

@@ -18,6 +18,7 @@ struct device_array {
 static void device_array_release(struct ArrowArray *array)
 {
     struct device_array *device = array->private_data;
+
     /* In a child of fork what the object held is freed, and nothing else is touched. */
     bool forked = device->held && !gb_gpu_is_ours();
     device->array.release(&device->array);
@@ -31,6 +32,7 @@ static void device_array_release(struct ArrowArray *array)
 static int wrap(struct ArrowArray *array, struct gb_event *event, struct device_array **out)
 {
     struct device_array *device = calloc(1, sizeof(*device));
+
     if (!device)
         return GPUBUF_E_NO_MEMORY;
     device->array = *array;
@@ -47,6 +49,7 @@ int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema 
                                struct ArrowDeviceArray *array)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     struct gpubuf_client *client = object->lease->client;

@@ -30,6 +30,7 @@ struct schema_node {
 static void schema_release(struct ArrowSchema *schema)
 {
     struct schema_node *node = schema->private_data;
+
     for (int64_t i = 0; i < schema->n_children; i++) {
         if (schema->children[i]->release)
             schema->children[i]->release(schema->children[i]);
@@ -47,6 +48,7 @@ static void schema_release(struct ArrowSchema *schema)
 static char *put_int32(char *out, size_t value)
 {
     int32_t number = (int32_t)value;
+
     memcpy(out, &number, sizeof(number));
     return out + sizeof(number);
 }
@@ -55,6 +57,7 @@ static char *put_int32(char *out, size_t value)
 static char *encode_metadata(const struct gb_column *column)
 {
     size_t size = 4;
+
     for (uint32_t i = 0; i < column->metadata_count; i++)
         size += 8 + strlen(column->metadata[i].key) + strlen(column->metadata[i].value);
     char *text = malloc(size);
@@ -78,6 +81,7 @@ static int schema_begin(struct ArrowSchema *schema, const char *name, size_t chi
                         bool dictionary)
 {
     struct schema_node *node = calloc(1, sizeof(*node));
+
     if (!node)
         return GPUBUF_E_NO_MEMORY;
     size_t count = children + dictionary;
@@ -106,12 +110,14 @@ static int schema_begin(struct ArrowSchema *schema, const char *name, size_t chi
 static int set_format(struct ArrowSchema *schema, const struct gb_dtype *dtype)
 {
     struct schema_node *node = schema->private_data;
+
     return gb_dtype_to_arrow(dtype, node->format, sizeof(node->format)) ? 0 : GPUBUF_E_UNSUPPORTED;
 }
 
 static int set_metadata(struct ArrowSchema *schema, const struct gb_column *column)
 {
     struct schema_node *node = schema->private_data;
+
     if (column->metadata_count == 0)
         return 0;
     schema->metadata = node->metadata = encode_metadata(column);
@@ -131,6 +137,7 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
     bool dictionary = column->dtype.type == GB_TYPE_DICTIONARY;
     const struct gb_column *own = dictionary ? &column->children[0] : column;
     int r = schema_begin(schema, name, dictionary ? 0 : column->child_count, dictionary);
+
     if (r < 0)
         return r;
     /* As most of Arrow's libraries say of every column: types that differ in this only are not
@@ -162,6 +169,7 @@ static int schema_of_table(struct ArrowSchema *schema, const struct gb_column *t
 {
     static const struct gb_dtype structure = {.type = GB_TYPE_STRUCT};
     int r = schema_begin(schema, "", table->child_count, false);
+
     if (r < 0)
         return r;
     r = set_format(schema, &structure);
@@ -186,6 +194,7 @@ struct array_node {
 static void array_release(struct ArrowArray *array)
 {
     struct array_node *node = array->private_data;
+
     for (int64_t i = 0; i < array->n_children; i++) {
         if (array->children[i]->release)
             array->children[i]->release(array->children[i]);
@@ -203,6 +212,7 @@ static int array_begin(struct ArrowArray *array, struct gpubuf_object *object, s
                        bool dictionary)
 {
     struct array_node *node = calloc(1, sizeof(*node));
+
     if (!node)
         return GPUBUF_E_NO_MEMORY;
     size_t count = children + dictionary;
@@ -239,6 +249,7 @@ static void set_buffers(struct ArrowArray *array, const struct gpubuf_object *ob
     const struct gb_type_info *info = gb_type_info(column->dtype.type);
     const void **buffers = array->buffers;
     int64_t count = 0;
+
     if (column->dtype.type != GB_TYPE_NULL)
         buffers[count++] = address(object, &column->mask);
     if (info->offset_bytes)
@@ -259,6 +270,7 @@ static int array_of_part(struct ArrowArray *array, struct gpubuf_object *object,
     const struct gb_column *column = part.column;
     bool dictionary = column->dtype.type == GB_TYPE_DICTIONARY;
     int r = array_begin(array, object, dictionary ? 0 : column->child_count, dictionary);
+
     if (r < 0)
         return r;
     array->length = (int64_t)part.length;
@@ -281,6 +293,7 @@ static int array_of_part(struct ArrowArray *array, struct gpubuf_object *object,
 static int array_of_table(struct ArrowArray *array, struct gpubuf_object *table)
 {
     int r = array_begin(array, table, table->column->child_count, false);
+
     if (r < 0)
         return r;
     array->length = (int64_t)table->length;
@@ -303,6 +316,7 @@ static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
 {
     const struct gb_column *column = object->column;
     int r = array_begin(array, object, 0, false);
+
     if (r < 0)
         return r;
     array->length = (int64_t)object->length;
@@ -355,6 +369,7 @@ static int make_schema(struct ArrowSchema *schema, struct gpubuf_object *object)
 static int make_array(struct ArrowArray *array, struct gpubuf_object *object)
 {
     struct part part = {object->column, object->offset, object->length, gpubuf_null_count(object)};
+
     switch (object->kind) {
     case GPUBUF_KIND_TABLE:
         return array_of_table(array, object);
@@ -371,6 +386,7 @@ static int make_array(struct ArrowArray *array, struct gpubuf_object *object)
 static int report(const struct gpubuf_object *object, int r)
 {
     const struct gpubuf_client *client = object->lease->client;
+
     if (r == GPUBUF_E_NO_MEMORY)
         return gb_report_memory(client);
     return gb_report_text(client, r, "%s: Arrow has no type for %s", object->lease->name,
@@ -382,6 +398,7 @@ int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
 {
     int r;
     const char *reason = why_not(object);
+
     if (reason)
         return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED, "%s: %s",
                               object->lease->name, reason);
@@ -411,6 +428,7 @@ int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema
                         struct ArrowArray *array)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     if (strcmp(object->lease->device, "host") != 0)

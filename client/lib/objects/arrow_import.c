@@ -32,7 +32,7 @@ struct planning {
 
 static int out_of_memory(struct planning *planning)
 {
-    return gb_fail(&planning->error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return gb_fail_memory(&planning->error);
 }
 
 /* ---- checking a node ---- */
@@ -45,6 +45,7 @@ static bool is_integer(enum gb_type type)
 static int64_t buffer_count(enum gb_type type)
 {
     const struct gb_type_info *info = gb_type_info(type);
+
     return (type != GB_TYPE_NULL) + (info->offset_bytes > 0) + info->has_data;
 }
 
@@ -52,6 +53,7 @@ static int check_node(struct planning *planning, const struct ArrowSchema *schem
                       const struct ArrowArray *array, const struct gb_dtype *dtype)
 {
     const char *format = schema->format;
+
     if (array->length < 0 || array->offset < 0 || array->null_count < -1 ||
         array->length > (int64_t)GB_LIMIT(integer) || array->offset > (int64_t)GB_LIMIT(integer))
         return FAIL(planning, "an array of format \"%s\" has an impossible length or offset",
@@ -89,6 +91,7 @@ static bool take_int32(const char **at, int32_t *value)
 static int take_text(struct planning *planning, const char **at, const char **text)
 {
     int32_t length;
+
     if (!take_int32(at, &length))
         return FAIL(planning, "a schema's metadata has a negative length");
     *text = NULL;
@@ -104,6 +107,7 @@ static int take_text(struct planning *planning, const char **at, const char **te
 static int read_metadata(struct planning *planning, const char *at, const char *const **out)
 {
     int32_t count;
+
     if (!at)
         return 0;
     if (!take_int32(&at, &count))
@@ -171,6 +175,7 @@ static int plan_buffers(struct planning *planning, const struct ArrowArray *arra
                         struct plan *plan, struct gpubuf_column_spec *spec)
 {
     const struct gb_type_info *info = gb_type_info(plan->dtype.type);
+
     if (plan->dtype.type == GB_TYPE_NULL) {
         spec->null_count = (int64_t)plan->length;
         return 0;
@@ -227,6 +232,7 @@ static int plan_children(struct planning *planning, const struct ArrowSchema *sc
 {
     struct gpubuf_column_spec *specs = NULL;
     uint64_t skip = plan->start, length = plan->length;
+
     if (plan->dtype.type == GB_TYPE_FIXED_LIST) {
         if (__builtin_mul_overflow(skip, plan->dtype.size, &skip) ||
             __builtin_mul_overflow(length, plan->dtype.size, &length))
@@ -255,6 +261,7 @@ static int plan_dictionary(struct planning *planning, const struct ArrowSchema *
         .dtype = spec->dtype,
         .length = plan->length,
     };
+
     if (!is_integer(indices.dtype.type))
         return FAIL(planning, "the indices of a dictionary are of format \"%s\"", schema->format);
     int r = plan_buffers(planning, array, &indices, &index_spec);
@@ -326,6 +333,7 @@ static int copy_bits(const struct gb_holding *lease, const struct gb_buffer *buf
     uint64_t bytes = length / 8 + (length % 8 != 0);
     unsigned shift = start % 8;
     const unsigned char *from = bits + start / 8;
+
     if (shift == 0)
         return gb_buffer_write(lease, buffer, 0, from, bytes);
 
@@ -353,6 +361,7 @@ static int copy_offsets(const struct gb_holding *lease, const struct gb_buffer *
     size_t width = gb_type_info(plan->dtype.type)->offset_bytes;
     char chunk[CHUNK_BYTES];
     uint64_t total = plan->length + 1;
+
     if (plan->offsets && plan->length > 0 && plan->data_start == 0)
         return gb_buffer_write(lease, buffer, 0, (const char *)plan->offsets + plan->start * width,
                                total * width);
@@ -379,6 +388,7 @@ static int copy_data(const struct gb_holding *lease, const struct gb_buffer *buf
                      const struct plan *plan)
 {
     uint64_t bits = gb_dtype_bits(&plan->dtype);
+
     if (bits == 0)
         return gb_buffer_write(lease, buffer, 0, (const char *)plan->data + plan->data_start,
                                plan->data_bytes);
@@ -395,6 +405,7 @@ static int copy_node(const struct gb_holding *lease, const struct gb_column *col
 {
     const struct gb_type_info *info = gb_type_info(plan->dtype.type);
     int r = 0;
+
     if (plan->mask)
         r = copy_bits(lease, &column->mask, plan->mask, plan->start, plan->length);
     if (r == 0 && info->offset_bytes)
@@ -439,6 +450,7 @@ int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_COLUMN};
     struct gpubuf_object *object = NULL;
     int r = plan_layout(&planning, schema, array, as_table, &plan, &layout);
+
     if (r < 0)
         (void)gb_report(client, &planning.error);
     else

@@ -93,6 +93,7 @@ static int read_head(const struct gb_layout *layout, const unsigned char *head,
 int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bundle)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     const struct gpubuf_client *client = object->lease->client;

@@ -11,6 +11,7 @@ int gpubuf_device_ordinal(const struct gpubuf_object *object)
 {
     struct gb_gpu *gpu;
     struct gb_error ignored;
+
     if (!object || gb_holding_gpu(object->lease, &gpu, &ignored) < 0 || !gpu)
         return -1;
     return gpu->ordinal;
@@ -22,6 +23,7 @@ static int locate(const struct gpubuf_object *object, enum gpubuf_which which, u
 {
     struct gpubuf_memory memory;
     int r = gpubuf_memory(object, which, &memory);
+
     if (r < 0)
         return r;
     const struct gpubuf_client *client = object->lease->client;
@@ -46,6 +48,7 @@ static int copy(const struct gb_holding *lease, void *to, const void *from, cons
     struct gb_error error;
     struct gb_gpu *gpu;
     int r = gb_holding_gpu(lease, &gpu, &error);
+
     if (r < 0)
         return gb_report(lease->client, &error);
     if (!gpu)
@@ -67,6 +70,7 @@ int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which, uin
 {
     char *from;
     int r = locate(object, which, offset, data, bytes, &from);
+
     if (r < 0 || bytes == 0)
         return r;
     return copy(object->lease, data, from, data, bytes, stream);
@@ -77,6 +81,7 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
 {
     char *to;
     int r = locate(object, which, offset, data, bytes, &to);
+
     if (r < 0)
         return r;
     if (atomic_load(&object->lease->state) == GB_LEASE_STALE)
@@ -95,6 +100,7 @@ int gb_finish_writing(const struct gb_holding *lease)
     struct gb_error error;
     struct gb_gpu *gpu;
     int r = gb_holding_gpu(lease, &gpu, &error);
+
     if (r < 0 || !gpu)
         return r < 0 ? gb_report(lease->client, &error) : 0;
     r = gb_gpu_finish(gpu, NULL, &error);

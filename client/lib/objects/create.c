@@ -30,6 +30,7 @@ static void digest_number(struct digest *digest, uint64_t number)
 static void digest_bytes(struct digest *digest, const void *bytes, size_t length)
 {
     const unsigned char *byte = bytes;
+
     digest_number(digest, length);
     for (size_t i = 0; i < length; i++)
         digest_number(digest, byte[i]);
@@ -66,6 +67,7 @@ static void digest_column(struct digest *digest, const struct gb_column *column)
 static uint64_t digest_layout(const struct gb_layout *layout)
 {
     struct digest digest = {(uint64_t)layout->kind};
+
     switch (layout->kind) {
     case GB_KIND_BYTES:
         digest_number(&digest, layout->bytes);
@@ -112,6 +114,7 @@ static int read_dtype(struct layout_writing *writing, const char *text, struct g
 static int write_metadata(struct layout_writing *writing, const struct gpubuf_column_spec *spec)
 {
     struct gb_writer *writer = writing->writer;
+
     if (!spec->metadata || !spec->metadata[0])
         return 0;
     for (size_t i = 0; spec->metadata[i]; i += 2) {
@@ -132,6 +135,7 @@ static int write_texts(struct layout_writing *writing, const struct gpubuf_colum
                        bool named)
 {
     struct gb_writer *writer = writing->writer;
+
     if (named) {
         if (!spec->name || !gb_utf8_valid(spec->name, strlen(spec->name)))
             return gb_fail(writing->error, GPUBUF_E_INVALID,
@@ -152,6 +156,7 @@ static int write_column(struct layout_writing *writing, const struct gpubuf_colu
     struct gb_writer *writer = writing->writer;
     struct gb_dtype dtype;
     int r = read_dtype(writing, spec->dtype, &dtype);
+
     if (r < 0)
         return r;
     if (depth > GB_LIMIT(layout_depth))
@@ -191,6 +196,7 @@ static int write_children(struct layout_writing *writing, const struct gpubuf_co
                           const char *member, bool named, unsigned depth)
 {
     struct gb_writer *writer = writing->writer;
+
     gb_write_format(writer, ",\"%s\":[", member);
     for (size_t i = 0; i < spec->child_count; i++) {
         GB_WRITE_LITERAL(writer, "{");
@@ -211,6 +217,7 @@ static int write_array(struct layout_writing *writing, const struct gpubuf_layou
     struct gb_writer *writer = writing->writer;
     struct gb_dtype dtype;
     int r = read_dtype(writing, spec->dtype, &dtype);
+
     if (r < 0)
         return r;
     if (spec->ndim > GB_LIMIT(ndim) || (spec->ndim && !spec->shape))
@@ -297,7 +304,7 @@ static int create_send(struct gpubuf_client *client, struct create *create, stru
 {
     if (gb_reserve_releases(client, 1) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &create->base, "create", 0);
     gb_write(writer, create->params.data, create->params.length);
     create->drops = client->imports.drops;
@@ -308,6 +315,7 @@ static int create_send(struct gpubuf_client *client, struct create *create, stru
 static int create_again(struct gb_request *request, struct gb_error *error)
 {
     struct create *create = (struct create *)request;
+
     gb_request_hold_imports(request);
     gb_request_remove(request);
     int r = create_send(request->client, create, error);
@@ -333,6 +341,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
     };
     struct create *create = (struct create *)request;
     struct gpubuf_client *client = request->client;
+
     if (reply->refused)
         return reply->refused->code;
     struct create_members members = {.lease = 0};
@@ -368,6 +377,7 @@ static int create_reply(struct gb_request *request, const struct gb_reply *reply
 static int clear_buffer(struct gb_buffer *buffer, void *arg)
 {
     const struct gb_holding *lease = arg;
+
     if (buffer->bytes == 0)
         return 0;
     char *end = (char *)gb_buffer_address(lease, buffer) + buffer->bytes;
@@ -388,6 +398,7 @@ static void clear_masks(const struct gb_holding *lease, const struct gb_column *
 static void clear(struct gpubuf_object *object)
 {
     struct gb_holding *lease = object->lease;
+
     if (strcmp(lease->device, "host") != 0)
         return;
     (void)gb_layout_each(&lease->layout, clear_buffer, lease);
@@ -398,6 +409,7 @@ static void create_deliver(struct gb_request *request, int status)
 {
     struct create *create = (struct create *)request;
     struct gpubuf_object *object = NULL;
+
     if (status >= 0) {
         object = create->object;
         create->object = NULL;
@@ -413,6 +425,7 @@ static void create_deliver(struct gb_request *request, int status)
 static void create_discard(struct gb_request *request)
 {
     struct create *create = (struct create *)request;
+
     gb_object_drop(create->object);
     create->object = NULL;
     gb_flush_releases(request->client);
@@ -421,6 +434,7 @@ static void create_discard(struct gb_request *request)
 static void create_free(struct gb_request *request)
 {
     struct create *create = (struct create *)request;
+
     gb_writer_end(&create->params);
     free(create);
 }
@@ -445,6 +459,7 @@ static int write_params(struct create *create, const char *name,
 {
     struct gb_path path = {.key = "name"};
     int r = gb_name_check(name ? name : "", name ? strlen(name) : 0, &path, error);
+
     if (r < 0)
         return r;
     if (!layout)
@@ -460,7 +475,7 @@ static int write_params(struct create *create, const char *name,
     gb_write_create_options(writer, options);
     GB_WRITE_LITERAL(writer, ",\"brief\":true}");
     create->digest = writing.digest.value;
-    return writer->failed ? gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory") : 0;
+    return writer->failed ? gb_fail_memory(error) : 0;
 }
 
 static int create_start(struct gpubuf_client *client, const char *name,
@@ -469,6 +484,7 @@ static int create_start(struct gpubuf_client *client, const char *name,
 {
     struct gpubuf_create_options options;
     int r = gb_read_create_options(client, given, &options);
+
     if (r < 0)
         return r;
     struct create *create = calloc(1, sizeof(*create));
@@ -496,6 +512,7 @@ int gpubuf_create(struct gpubuf_client *client, const char *name,
                   const struct gpubuf_create_options *options, struct gpubuf_object **object)
 {
     int r = gb_enter_blocking(client);
+
     if (r < 0)
         return r;
     struct create *create;
@@ -520,6 +537,7 @@ int gpubuf_create_async(struct gpubuf_client *client, const char *name,
                         void *arg, uint64_t *request)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     struct create *create;

@@ -22,6 +22,7 @@ struct gb_failed_segment {
 static int note_failed(struct gb_grants *grants, uint64_t segment, const struct gb_error *error)
 {
     struct gb_failed_segment *failed = gb_pool_alloc(&grants->client->pool, sizeof(*failed));
+
     if (!failed)
         return GPUBUF_E_NO_MEMORY;
     failed->next = grants->failed;
@@ -37,6 +38,7 @@ static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
     struct gpubuf_client *client = grants->client;
     struct gb_segment_info segment;
     int r = gb_segment_read(value, path, &client->pool, &segment, error);
+
     if (r < 0)
         return r;
     int fd = -1;
@@ -47,7 +49,7 @@ static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
         fd = reply->fds[segment.handle.fd];
     }
     if (gb_imports_reserve(&client->imports, 1) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
 
     r = gb_imports_take(&client->imports, client->instance, &segment, fd, error);
     if (r == GPUBUF_E_PROTOCOL || r == 0)
@@ -62,6 +64,7 @@ static int take_segments(struct gb_grants *grants, const struct gb_reply *reply,
     struct gb_path step = {.up = &member};
     struct gb_json_walk walk = gb_json_walk(segments);
     struct gb_json key, item;
+
     for (; gb_json_next(&walk, &key, &item); step.index++) {
         int r = take_segment(grants, reply, item, &step, error);
         if (r < 0) {
@@ -79,13 +82,14 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
                     bool writable, uint64_t drops, struct gb_error *error)
 {
     int r;
+
     *grants = (struct gb_grants){.client = client, .writable = writable};
     grants->dropped = client->imports.drops != drops;
     /* Earlier releases are told first: should the request be sent again, only the leases that this
        reply brings in vain are given back after it. */
     gb_queue_releases(client);
     if (gb_reserve_releases(client, leases) < 0)
-        r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        r = gb_fail_memory(error);
     else
         r = take_segments(grants, reply, segments, error);
     if (r == GPUBUF_E_NO_MEMORY)
@@ -96,6 +100,7 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
 void gb_grants_end(struct gb_grants *grants)
 {
     struct gpubuf_client *client = grants->client;
+
     gb_imports_trim(&client->imports);
     gb_flush_releases(client);
 }
@@ -132,6 +137,7 @@ static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_i
     struct gb_mapped *reading =
         grants->writable ? NULL
                          : gb_imports_for_reading(&client->imports, client->instance, import);
+
     return writing && (!reading || gb_mapped_gpu(writing)) ? writing : reading;
 }
 
@@ -139,6 +145,7 @@ static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_i
 static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
 {
     struct gb_holding *lease = placing->lease;
+
     for (size_t i = lease->segment_count; i-- > 0;) {
         if (lease->segments[i].import->segment == segment) {
             *index = i;
@@ -157,7 +164,7 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
         struct gb_holding_segment *segments =
             gb_pool_alloc(&lease->pool, capacity * sizeof(*segments));
         if (!segments)
-            return gb_fail(placing->error, GPUBUF_E_NO_MEMORY, "out of memory");
+            return gb_fail_memory(placing->error);
         if (lease->segment_count)
             memcpy(segments, lease->segments, lease->segment_count * sizeof(*segments));
         lease->segments = segments;
@@ -175,6 +182,7 @@ static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *in
 static int place_buffer(struct gb_buffer *buffer, void *arg)
 {
     struct placing *placing = arg;
+
     if (buffer->bytes == 0) {
         buffer->segment = GB_NO_SEGMENT;
         return 0;
@@ -217,6 +225,7 @@ static int read_members(struct gb_grants *grants, struct gb_json value,
         GB_FIELD(struct object_members, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
     };
     struct gb_path path = {.key = "object"};
+
     *members = (struct object_members){.version = 0};
     return gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
                         &grants->client->pool, members, NULL, error);
@@ -235,6 +244,7 @@ static size_t lease_bytes(const struct object_members *members)
     struct gb_json layout = members->layout, key, item;
     struct gb_json_walk walk = gb_json_walk(layout);
     bool flat = true;
+
     while (flat && gb_json_next(&walk, &key, &item))
         flat = gb_json_type(item) != GB_JSON_ARRAY && !gb_json_is(key, "metadata");
     return rounded(sizeof(struct gb_holding)) + rounded(sizeof(struct gpubuf_object)) +
@@ -248,6 +258,7 @@ static struct gb_holding *lease_new(const struct object_members *members)
 {
     size_t size = lease_bytes(members), used = rounded(sizeof(struct gb_holding));
     struct gb_holding *lease = malloc(size);
+
     if (!lease)
         return NULL;
     memset(lease, 0, sizeof(*lease));
@@ -272,6 +283,7 @@ static int read_ready(struct gb_holding *lease, const struct gb_string *text,
                       struct gb_error *error)
 {
     unsigned char handle[GB_IPC_BYTES];
+
     if (!text->text)
         return 0;
     if (gb_base64_decode(text->text, text->length, handle, sizeof(handle)) != GB_IPC_BYTES)
@@ -279,7 +291,7 @@ static int read_ready(struct gb_holding *lease, const struct gb_string *text,
                        GB_IPC_BYTES);
     struct gb_ready *ready = gb_ready_new(handle, NULL);
     if (!ready)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     atomic_init(&lease->ready, ready);
     return 0;
 }
@@ -290,11 +302,12 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
     struct object_members members;
     struct gb_path path = {.key = "object"}, layout = {.up = &path, .key = "layout"};
     int r = read_members(grants, object, &members, error);
+
     if (r < 0)
         return r;
     struct gb_holding *lease = lease_new(&members);
     if (!lease)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     lease->client = grants->client;
     lease->id = id;
     lease->writable = grants->writable;
@@ -322,6 +335,7 @@ int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json obje
                    struct gpubuf_object **out, struct gb_error *error)
 {
     int r = make_lease(grants, lease, object, out, error);
+
     if (r == GPUBUF_E_INVALID || r == GPUBUF_E_LIMIT)
         r = error->code = GPUBUF_E_PROTOCOL; /* it is the daemon's doing, not the caller's */
     if (r != 0)
@@ -333,6 +347,7 @@ int gb_grants_take_kept(struct gb_grants *grants, uint64_t lease, uint64_t slot,
                         struct gb_json object, struct gpubuf_object **out, struct gb_error *error)
 {
     int r = gb_grants_take(grants, lease, object, out, error);
+
     if (r != 0)
         return r;
     (*out)->lease->slot = slot;

@@ -40,6 +40,7 @@ int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
 {
     struct gpubuf_memory part;
     int r = gpubuf_memory(object, which, &part);
+
     if (r != 0)
         return r;
     const struct gb_holding *lease = object->lease;

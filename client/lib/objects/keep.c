@@ -33,6 +33,7 @@ struct gb_keeper {
 int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *bounds)
 {
     struct gb_keeper *keeper = calloc(1, sizeof(*keeper));
+
     if (keeper)
         keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
     if (!keeper || !keeper->buckets) {
@@ -70,6 +71,7 @@ static const void *map(int fd, uint64_t bytes)
 {
     struct stat status;
     int seals = fcntl(fd, F_GET_SEALS);
+
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) < 0 || status.st_size < 0 ||
         (uint64_t)status.st_size < bytes)
         return NULL;
@@ -86,6 +88,7 @@ static bool is_dead(uint32_t pulse)
 void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
 {
     struct gb_keeper *keeper = client->keeper;
+
     if (!keeper || slots == 0 || slots > UINT32_MAX)
         return;
     unmap_page(keeper);
@@ -109,6 +112,7 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 static uint64_t hash_of(const char *name, size_t length)
 {
     uint64_t hash = length, word;
+
     for (; length > sizeof(word); name += sizeof(word), length -= sizeof(word)) {
         memcpy(&word, name, sizeof(word));
         hash = mix(hash, word);
@@ -126,6 +130,7 @@ static struct gb_holding **bucket_of(const struct gb_keeper *keeper, uint64_t ha
 static struct gb_holding *find(const struct gb_keeper *keeper, const char *name, uint64_t hash)
 {
     struct gb_holding *lease = *bucket_of(keeper, hash);
+
     while (lease && (lease->hash != hash || strcmp(lease->name, name) != 0))
         lease = lease->chain;
     return lease;
@@ -136,6 +141,7 @@ static void grow(struct gb_keeper *keeper)
 {
     size_t count = keeper->bucket_count * 2;
     struct gb_holding **buckets = calloc(count, sizeof(struct gb_holding *));
+
     if (!buckets)
         return;
     for (size_t i = 0; i < keeper->bucket_count; i++) {
@@ -155,6 +161,7 @@ static void grow(struct gb_keeper *keeper)
 static void unlist(struct gb_keeper *keeper, struct gb_holding *lease)
 {
     struct gb_holding **link = bucket_of(keeper, lease->hash);
+
     while (*link != lease)
         link = &(*link)->chain;
     *link = lease->chain;
@@ -218,6 +225,7 @@ static bool is_current(const struct gb_keeper *keeper, const struct gb_holding *
 struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *name, uint64_t version)
 {
     struct gb_keeper *keeper = client->keeper;
+
     if (!keeper || keeper->listed == 0)
         return NULL;
     struct gb_holding *lease = find(keeper, name, hash_of(name, strlen(name)));
@@ -244,6 +252,7 @@ bool gb_keep_take(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_keeper *keeper = client->keeper;
+
     if (!lease->listed)
         return false;
     if (client->lost.code || client->link != GB_LINK_UP || lease->bytes > keeper->bounds.bytes ||
@@ -272,6 +281,7 @@ static int add_bytes(struct gb_buffer *buffer, void *arg)
 void gb_keep_list(struct gb_holding *lease)
 {
     struct gb_keeper *keeper = lease->client->keeper;
+
     if (!keeper || !keeper->slots || !lease->slot || lease->slot > keeper->slot_count ||
         lease->id == 0)
         return;
@@ -297,6 +307,7 @@ void gb_keep_list(struct gb_holding *lease)
 static void tell_used(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_holding *lease = client->leases;
+
     while (lease && lease->id != id)
         lease = lease->next;
     if (!lease || gb_reserve_releases(client, 1) < 0)
@@ -308,6 +319,7 @@ static void tell_used(struct gpubuf_client *client, uint64_t id)
 static void recall(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_holding *lease = client->keeper->oldest;
+
     while (lease && lease->id != id)
         lease = lease->newer;
     if (lease)
@@ -324,6 +336,7 @@ void gb_keep_recall(struct gpubuf_client *client, struct gb_json params)
     };
     struct gb_path path = {.key = "params"};
     struct gb_error error;
+
     if (!client->keeper)
         return;
     if (gb_json_read(params, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &leases, NULL,
@@ -353,6 +366,7 @@ static bool lies_in(const struct gb_holding *lease, uint64_t segment)
 void gb_keep_clear_segment(struct gpubuf_client *client, uint64_t segment)
 {
     struct gb_holding *lease = client->keeper ? client->keeper->oldest : NULL;
+
     while (lease) {
         struct gb_holding *next = lease->newer;
         if (lies_in(lease, segment))
@@ -365,6 +379,7 @@ void gb_keep_sweep(struct gpubuf_client *client)
 {
     struct gb_keeper *keeper = client->keeper;
     int64_t now = gb_coarse_ms();
+
     if (!keeper || now - keeper->swept_ms < SWEEP_MS)
         return;
     keeper->swept_ms = now;
@@ -383,6 +398,7 @@ void gb_keep_sweep(struct gpubuf_client *client)
 void gb_keep_forget(struct gpubuf_client *client)
 {
     struct gb_keeper *keeper = client->keeper;
+
     if (!keeper)
         return;
     unmap_page(keeper);

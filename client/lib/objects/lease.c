@@ -31,6 +31,7 @@ static void unuse_segments(struct gb_holding *lease)
 void gb_holding_add(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
+
     gb_client_retain(client);
     lease->link = &client->leases;
     lease->next = client->leases;
@@ -58,6 +59,7 @@ struct extent {
 static int widen(struct gb_buffer *buffer, void *arg)
 {
     struct extent *extent = arg;
+
     if (buffer->bytes == 0)
         return 0;
     if (buffer->offset < extent->from)
@@ -91,6 +93,7 @@ void gb_holding_made(struct gb_holding *lease)
 {
     struct extent extent;
     struct gb_mapped *mapping = written(lease, &extent);
+
     if (mapping)
         gb_mapped_open(mapping, extent.from, extent.to);
 }
@@ -98,6 +101,7 @@ void gb_holding_made(struct gb_holding *lease)
 void gb_holding_guard(struct gb_holding *lease)
 {
     struct extent extent;
+
     if (written_on_host(lease, &extent))
         (void)gb_holding_protect(lease);
 }
@@ -106,6 +110,7 @@ bool gb_holding_protect(struct gb_holding *lease)
 {
     struct extent extent;
     struct gb_mapped *mapping = written(lease, &extent);
+
     if (mapping && !lease->guarded && !lease->final)
         lease->guarded = gb_mapped_guard(mapping, extent.from, extent.to);
     return lease->guarded || atomic_load(&lease->held);
@@ -115,6 +120,7 @@ void gb_holding_unguard(struct gb_holding *lease)
 {
     struct extent extent = {0, 0};
     struct gb_mapped *mapping = lease->guarded ? written(lease, &extent) : NULL;
+
     if (mapping)
         gb_mapped_unguard(mapping, extent.from, extent.to);
     lease->guarded = false;
@@ -125,6 +131,7 @@ int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
     struct extent extent;
     struct gb_mapped *mapping = written_on_host(lease, &extent);
     struct gb_error cause;
+
     if (!mapping || atomic_load(&lease->held))
         return 0;
     int r = gb_mapped_finish(mapping, &cause);
@@ -138,6 +145,7 @@ void gb_holding_stray(struct gb_holding *lease)
 {
     struct extent extent;
     struct gb_mapped *mapping = written_on_host(lease, &extent);
+
     if (!mapping || lease->stray)
         return;
     gb_holding_unguard(lease);
@@ -159,6 +167,7 @@ void gb_holding_end(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     int state = atomic_load(&lease->state);
+
     *lease->link = lease->next;
     if (lease->next)
         lease->next->link = lease->link;

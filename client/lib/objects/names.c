@@ -56,6 +56,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
     struct gb_path path = {.key = "object"};
     int r = gb_json_read(object, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
                          &path, pool, &members, NULL, error);
+
     if (r < 0)
         return r;
 
@@ -103,6 +104,7 @@ static int check_name(const struct gpubuf_client *client, const char *member, co
 {
     struct gb_path path = {.key = member};
     struct gb_error error;
+
     if (gb_name_check(name ? name : "", name ? strlen(name) : 0, &path, &error) < 0)
         return gb_report(client, &error);
     return 0;
@@ -133,6 +135,7 @@ static int64_t answer_timeout(const struct gpubuf_client *client)
 static int call_name(struct gpubuf_client *client, const char *method, const char *name)
 {
     int r = check_name(client, "name", name);
+
     return r < 0 ? r : gb_call(client, method, write_name, name, answer_timeout(client), NULL);
 }
 
@@ -149,12 +152,14 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *info,
     struct object_member member;
     struct gb_path path = {.key = "result"};
     int r = gb_json_read(result, fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &member, NULL, error);
+
     return r < 0 ? r : gb_info_read(member.object, pool, info, error);
 }
 
 int gpubuf_stat(struct gpubuf_client *client, const char *name, struct gpubuf_info *info)
 {
     int r = check_name(client, "name", name);
+
     if (r < 0)
         return r;
     return gb_call_read(client, "stat", write_name, name, answer_timeout(client), read_stat, info);
@@ -183,6 +188,7 @@ struct expiry {
 static void write_expiry(struct gb_writer *writer, const void *arg)
 {
     const struct expiry *expiry = arg;
+
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, expiry->name);
     GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
@@ -194,6 +200,7 @@ int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms
 {
     const struct expiry expiry = {name, ttl_ms};
     int r = check_name(client, "name", name);
+
     if (r == 0 && (ttl_ms < 0 || ttl_ms > (int64_t)GB_LIMIT(integer)))
         r = gb_report_text(client, GPUBUF_E_INVALID, "ttl_ms is not from 0 to 2^52 - 1");
     return r < 0 ? r
@@ -213,6 +220,7 @@ struct placing {
 static void write_placing(struct gb_writer *writer, const void *arg)
 {
     const struct placing *placing = arg;
+
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, placing->name);
     if (placing->tier) {
@@ -228,6 +236,7 @@ int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tie
 {
     struct placing placing = {.name = name, .tier = tier};
     int r = check_name(client, "name", name);
+
     if (r < 0)
         return r;
     if (tier && !gb_utf8_valid(tier, strlen(tier)))
@@ -240,6 +249,7 @@ int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_
 {
     struct placing placing = {.name = name, .wait_ms = wait_ms};
     int r = check_name(client, "name", name);
+
     if (r < 0)
         return r;
     if (wait_ms < 0 || wait_ms > GB_LIMIT(wait_ms))
@@ -262,6 +272,7 @@ struct page {
 static void write_list(struct gb_writer *writer, const void *arg)
 {
     const struct page *page = arg;
+
     gb_write_format(writer, "{\"limit\":%d", page->versions ? 1 : (int)GB_LIMIT(list));
     if (page->versions)
         GB_WRITE_LITERAL(writer, ",\"versions\":true");
@@ -286,11 +297,12 @@ static int read_infos(struct gb_json objects, struct gb_pool *pool, struct page 
 {
     struct gb_json_walk walk = gb_json_walk(objects);
     struct gb_json item;
+
     free(page->infos);
     page->count = 0;
     page->infos = calloc(gb_json_count(objects) + 1, sizeof(*page->infos));
     if (!page->infos)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     while (gb_json_next(&walk, NULL, &item)) {
         if (gb_json_type(item) != GB_JSON_OBJECT)
             return gb_fail(error, GPUBUF_E_INVALID, "an element of objects is not an object");
@@ -313,6 +325,7 @@ static int read_page(struct gb_json result, struct gb_pool *pool, void *out, str
     struct page_members members = {.cursor = {"", 0}};
     struct gb_path path = {.key = "result"};
     int r = gb_json_read(result, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &members, NULL, error);
+
     if (r == 0)
         r = read_infos(members.objects, pool, page, error);
     if (r < 0)
@@ -328,6 +341,7 @@ int gpubuf_list(struct gpubuf_client *client, const char *prefix,
                 int (*each)(const struct gpubuf_info *info, void *arg), void *arg)
 {
     int r = gb_check_prefix(client, prefix);
+
     if (r < 0)
         return r;
     struct page page = {.prefix = prefix};
@@ -346,6 +360,7 @@ int gpubuf_versions(struct gpubuf_client *client, const char *name,
                     int (*each)(const struct gpubuf_info *info, void *arg), void *arg)
 {
     int r = check_name(client, "name", name);
+
     if (r < 0)
         return r;
     struct page page = {.prefix = name, .versions = true};
@@ -371,6 +386,7 @@ static void write_alias(struct gb_writer *writer, const void *arg)
 {
     const struct alias *alias = arg;
     const struct gpubuf_alias_options *options = &alias->options;
+
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, alias->name);
     GB_WRITE_LITERAL(writer, ",\"of\":");
@@ -422,6 +438,7 @@ int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
 {
     struct alias alias = {.name = name, .of = of};
     int r = check_name(client, "name", name);
+
     if (r == 0)
         r = check_name(client, "of", of);
     if (r < 0)
@@ -467,6 +484,7 @@ struct registration {
 static void write_register(struct gb_writer *writer, const void *arg)
 {
     const struct registration *registration = arg;
+
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, registration->name);
     GB_WRITE_LITERAL(writer, ",\"layout\":");
@@ -489,6 +507,7 @@ static int open_for_reading(int fd)
     struct stat status;
     char path[48];
     int seals = fcntl(fd, F_GET_SEALS);
+
     if (seals < 0)
         return -1;
     if (!(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && fstat(fd, &status) == 0 &&
@@ -504,6 +523,7 @@ static int register_fd(struct gpubuf_client *client, const struct registration *
     int read_fd = open_for_reading(fd);
     int r = gb_call_with_fds(client, "register", write_register, registration,
                              read_fd < 0 ? &fd : &read_fd, 1, answer_timeout(client), NULL);
+
     if (read_fd >= 0)
         close(read_fd);
     return r;
@@ -514,6 +534,7 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
 {
     struct registration registration = {.name = name, .bytes = bytes};
     int r = check_name(client, "name", name);
+
     if (r == 0)
         r = gb_read_create_options(client, given, &registration.options);
     if (r < 0)

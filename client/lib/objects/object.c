@@ -16,6 +16,7 @@ static uint64_t array_extent(const struct gpubuf_object *object)
 {
     const struct gb_dtype *dtype = &object->column->dtype;
     uint64_t span = gb_dtype_item(dtype);
+
     for (unsigned i = 0; i < object->ndim; i++) {
         if (object->shape[i] == 0)
             return 0;
@@ -61,6 +62,7 @@ static void set_one_axis(struct gpubuf_object *object, int64_t stride)
 static void set_column(struct gpubuf_object *object)
 {
     uint64_t bits = gb_dtype_bits(&object->column->dtype);
+
     object->kind = GPUBUF_KIND_COLUMN;
     set_one_axis(object, bits % 8 == 0 ? (int64_t)(bits / 8) : 0);
     set_dtype(object);
@@ -69,6 +71,7 @@ static void set_column(struct gpubuf_object *object)
 void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease)
 {
     struct gb_layout *layout = &lease->layout;
+
     memset(object, 0, sizeof(*object));
     atomic_init(&object->references, 1);
     object->lease = lease;
@@ -108,6 +111,7 @@ void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease)
 static struct gpubuf_object *view_new(struct gb_holding *lease, unsigned ndim)
 {
     struct gpubuf_object *view = calloc(1, sizeof(*view) + ndim * sizeof(view->own_shape[0]));
+
     if (!view) {
         (void)gb_report_memory(lease->client);
         return NULL;
@@ -159,6 +163,7 @@ uint64_t gpubuf_object_version(const struct gpubuf_object *object)
 const char *gpubuf_label(const struct gpubuf_object *object)
 {
     const char *label = object->lease->label;
+
     return label && *label ? label : NULL;
 }
 
@@ -238,6 +243,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
                   struct gpubuf_memory *memory)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     const struct gb_holding *lease = object->lease;
@@ -286,6 +292,7 @@ static bool bit(const void *bits, uint64_t i)
 uint64_t gb_count_bits(const unsigned char *bits, uint64_t offset, uint64_t length)
 {
     uint64_t count = 0, i = offset, end = offset + length;
+
     for (; i < end && i % 8; i++)
         count += bit(bits, i);
     for (; end - i >= 64; i += 64) {
@@ -313,6 +320,7 @@ static uint64_t offset_at(const char *offsets, size_t width, uint64_t i)
 {
     int32_t narrow;
     int64_t wide;
+
     if (width == sizeof(wide)) {
         memcpy(&wide, offsets + i * width, width);
         return (uint64_t)wide;
@@ -324,6 +332,7 @@ static uint64_t offset_at(const char *offsets, size_t width, uint64_t i)
 bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 {
     const struct gb_holding *lease = object->lease;
+
     if (i >= element_count(object) || strcmp(lease->device, "host") != 0)
         return false;
     if (object->kind != GPUBUF_KIND_ARRAY && object->kind != GPUBUF_KIND_COLUMN)
@@ -346,6 +355,7 @@ const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uin
     const struct gb_holding *lease = column->lease;
     const struct gb_column *made = column->column;
     uint64_t at = column->offset + i, begin, end, ignored;
+
     length = length ? length : &ignored;
     *length = 0;
     if (column->kind != GPUBUF_KIND_COLUMN || !gpubuf_is_valid(column, i))
@@ -379,6 +389,7 @@ static int make_column(struct gpubuf_object *parent, struct gb_column *column, u
                        uint64_t length, struct gpubuf_object **out)
 {
     struct gpubuf_object *view = view_new(parent->lease, 0);
+
     if (!view)
         return GPUBUF_E_NO_MEMORY;
     view->column = column;
@@ -401,6 +412,7 @@ size_t gpubuf_child_count(const struct gpubuf_object *object)
 int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **child)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     size_t count = gpubuf_child_count(object);
@@ -426,6 +438,7 @@ int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **
 int gpubuf_column(struct gpubuf_object *object, const char *name, struct gpubuf_object **column)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     if (!name)
@@ -463,6 +476,7 @@ static struct gb_selection *selection_new(const struct gb_column *column, unsign
 {
     struct gb_selection *selection =
         calloc(1, sizeof(*selection) + ndim * sizeof(selection->strides[0]));
+
     if (!selection)
         return NULL;
     atomic_init(&selection->references, 1);
@@ -473,6 +487,7 @@ static struct gb_selection *selection_new(const struct gb_column *column, unsign
 static struct gb_selection *selection_of_columns(const struct gb_column *table, size_t count)
 {
     struct gb_selection *selection = selection_new(table, 0);
+
     if (!selection)
         return NULL;
     selection->column.child_count = 0;
@@ -490,6 +505,7 @@ static int selection_add(struct gb_selection *selection, const struct gpubuf_obj
 {
     const struct gpubuf_client *client = table->lease->client;
     struct gb_column *origin = NULL;
+
     for (uint32_t i = 0; name && !origin && i < table->column->child_count; i++) {
         struct gb_column *candidate =
             table->selection ? table->selection->origins[i] : &table->column->children[i];
@@ -515,6 +531,7 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
                   struct gpubuf_object **view)
 {
     int r = gb_object_check(table);
+
     if (r < 0)
         return r;
     const struct gpubuf_client *client = table->lease->client;
@@ -554,6 +571,7 @@ int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsi
 {
     struct gb_selection *selection = selection_new(&lease->layout.column, ndim);
     struct gpubuf_object *view = selection ? view_new(lease, ndim) : NULL;
+
     if (!view) {
         gb_selection_drop(selection);
         return selection ? GPUBUF_E_NO_MEMORY : gb_report_memory(lease->client);
@@ -587,6 +605,7 @@ static void slice_array(const struct gpubuf_object *array, struct gpubuf_object 
                         uint64_t offset)
 {
     uint64_t row = 1; /* elements */
+
     for (unsigned i = 1; i < array->ndim; i++)
         row *= array->shape[i];
     memcpy(slice->own_shape, array->shape, array->ndim * sizeof(array->shape[0]));
@@ -606,6 +625,7 @@ int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint64_t length,
                  struct gpubuf_object **slice)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     struct gpubuf_client *client = object->lease->client;
@@ -681,6 +701,7 @@ int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char 
 const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key)
 {
     const char *candidate, *value;
+
     for (size_t i = 0; gpubuf_metadata_at(object, i, &candidate, &value) == 0; i++) {
         if (strcmp(candidate, key) == 0)
             return value;

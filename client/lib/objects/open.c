@@ -53,6 +53,7 @@ void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_op
 int gb_open_malformed(struct gb_error *error)
 {
     struct gb_error cause = *error;
+
     return gb_fail(error, GPUBUF_E_PROTOCOL, "the daemon's answer to open is malformed: %s",
                    cause.message);
 }
@@ -73,7 +74,7 @@ static int open_send(struct gpubuf_client *client, struct open *open, enum gb_re
 {
     if (gb_reserve_releases(client, 1) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &open->base, "open", 0);
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_string(writer, open->name, open->name_length);
@@ -85,6 +86,7 @@ static int open_send(struct gpubuf_client *client, struct open *open, enum gb_re
 static int open_again(struct gb_request *request, struct gb_error *error)
 {
     struct open *open = (struct open *)request;
+
     /* The lease that was of no use ends after the new request, so that the object is not evicted
        in between. */
     gb_request_hold_imports(request);
@@ -109,6 +111,7 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
     };
     struct open *open = (struct open *)request;
     struct gpubuf_client *client = request->client;
+
     if (reply->refused)
         return reply->refused->code;
     struct gb_grant grant = {.slot = GB_NO_SLOT};
@@ -133,6 +136,7 @@ static void open_deliver(struct gb_request *request, int status)
 {
     struct open *open = (struct open *)request;
     struct gpubuf_object *object = NULL;
+
     if (status >= 0) {
         object = open->object;
         open->object = NULL;
@@ -146,6 +150,7 @@ static void open_deliver(struct gb_request *request, int status)
 static void open_discard(struct gb_request *request)
 {
     struct open *open = (struct open *)request;
+
     gb_object_drop(open->object);
     open->object = NULL;
     gb_flush_releases(request->client);
@@ -174,6 +179,7 @@ static struct open *open_new(const char *name, size_t length,
 {
     size_t label = options->label ? strlen(options->label) + 1 : 0;
     struct open *open = calloc(1, sizeof(*open) + length + 1 + label);
+
     if (!open)
         return NULL;
     open->base.type = &open_type;
@@ -193,6 +199,7 @@ static int open_start(struct gpubuf_client *client, const char *name,
     size_t length = name ? strlen(name) : 0;
     struct gb_path path = {.key = "name"};
     struct gb_error error;
+
     if (gb_name_check(name ? name : "", length, &path, &error) < 0)
         return gb_report(client, &error);
 
@@ -213,6 +220,7 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
 {
     struct gpubuf_open_options options;
     int r = gb_enter_blocking(client);
+
     if (r < 0)
         return r;
     struct open *open;
@@ -250,6 +258,7 @@ static struct open *open_kept(struct gpubuf_client *client, const char *name,
     struct gpubuf_object *kept =
         name && !options->label ? gb_keep_find(client, name, options->version) : NULL;
     struct open *open = kept ? open_new(name, strlen(name), options) : NULL;
+
     if (open && gb_request_note(client, &open->base) < 0) {
         free(open);
         open = NULL;
@@ -269,6 +278,7 @@ int gpubuf_open_async(struct gpubuf_client *client, const char *name,
 {
     struct gpubuf_open_options options;
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     struct open *open = NULL;

@@ -65,6 +65,7 @@ static bool is_name(const char *name)
 static bool part_fill(struct part *part, size_t most)
 {
     struct open_many *many = part->many;
+
     while (part->left_count < most && many->next < many->count) {
         size_t i = many->next++;
         if (many->objects[i]) /* it was kept */
@@ -82,9 +83,10 @@ static int part_send(struct gpubuf_client *client, struct part *part, enum gb_re
                      struct gb_error *error)
 {
     struct open_many *many = part->many;
+
     if (gb_reserve_releases(client, part->left_count) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &part->base, "open", 0);
     /* A name is at most 255 bytes, and six times that when it is escaped. */
     size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
@@ -125,6 +127,7 @@ static bool is_message_full(struct gb_json value, struct gb_pool *pool)
     };
     struct data_member member = {{NULL, 0}};
     struct limit_member data = {{NULL, 0}};
+
     if (gb_json_read(value, data_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &member, NULL, NULL) ||
         gb_json_read(member.data, limit_fields, 1, GB_UNKNOWN_IGNORE, NULL, pool, &data, NULL,
                      NULL))
@@ -146,6 +149,7 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
     struct gb_pool *pool = &grants->client->pool;
     struct gb_grant grant = {.slot = GB_NO_SLOT};
     uint64_t present;
+
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "an element of objects is not an object");
     if (gb_json_read(item, fields, 4, GB_UNKNOWN_IGNORE, path, pool, &grant, &present, error) < 0)
@@ -187,6 +191,7 @@ static int part_read(struct part *part, struct gb_grants *grants, struct gb_json
     struct gb_json key, item;
     size_t read = 0, again = 0;
     int last_limit = GPUBUF_E_LIMIT;
+
     for (; gb_json_next(&walk, &key, &item); read++) {
         if (read == part->asked)
             return gb_fail(error, GPUBUF_E_PROTOCOL, "more objects than were asked for");
@@ -222,6 +227,7 @@ static int part_read(struct part *part, struct gb_grants *grants, struct gb_json
 static int part_go_on(struct part *part, struct gb_error *error)
 {
     struct gpubuf_client *client = part->base.client;
+
     if (!is_wanted(part) || (part->left_count == 0 && !part_fill(part, client->names_max)))
         return 0;
     gb_request_hold_imports(&part->base);
@@ -270,6 +276,7 @@ static int part_reply(struct gb_request *request, const struct gb_reply *reply,
 static void part_ended(struct open_many *many, const struct part *part)
 {
     bool last = true;
+
     for (size_t i = 0; i < PARTS; i++) {
         if (many->parts[i] == part)
             many->parts[i] = NULL;
@@ -283,6 +290,7 @@ static void part_settle(struct gb_request *request)
 {
     struct part *part = (struct part *)request;
     struct open_many *many = part->many;
+
     part->many = NULL;
     request->canceled = true; /* nobody else is told */
     if (many)
@@ -292,6 +300,7 @@ static void part_settle(struct gb_request *request)
 static int part_resend(struct gb_request *request, struct gb_error *error)
 {
     struct part *part = (struct part *)request;
+
     if (!is_wanted(part))
         return gb_fail(error, GPUBUF_E_CANCELED, "nobody waits for it");
     return part_send(request->client, part, GB_RELEASES_FIRST, error);
@@ -312,6 +321,7 @@ static const struct gb_request_type part_type = {
 static void many_settle(struct gb_request *request)
 {
     struct open_many *many = (struct open_many *)request;
+
     for (size_t i = 0; i < PARTS; i++) {
         if (many->parts[i])
             many->parts[i]->many = NULL;
@@ -339,6 +349,7 @@ static int many_resend(struct gb_request *request, struct gb_error *error)
 static void many_discard(struct gb_request *request)
 {
     struct open_many *many = (struct open_many *)request;
+
     for (size_t i = 0; i < many->count; i++) {
         gb_object_drop(many->objects[i]);
         many->objects[i] = NULL;
@@ -350,6 +361,7 @@ static void many_discard(struct gb_request *request)
 static void many_free(struct gb_request *request)
 {
     struct open_many *many = (struct open_many *)request;
+
     free((void *)many->copy);
     free(many->objects);
     free(many->errors);
@@ -359,6 +371,7 @@ static void many_free(struct gb_request *request)
 static void many_deliver(struct gb_request *request, int status)
 {
     struct open_many *many = (struct open_many *)request;
+
     if (status < 0) {
         many->callback(request->client, status, NULL, NULL, many->count, many->arg);
         if (!request->canceled) /* else what comes is discarded when it has come */
@@ -382,6 +395,7 @@ static struct open_many *many_new(const char *const *names, size_t count,
                                   const struct gpubuf_open_options *options)
 {
     struct open_many *many = calloc(1, sizeof(*many));
+
     if (!many)
         return NULL;
     many->base.type = &many_type;
@@ -405,8 +419,9 @@ static int start_part(struct gpubuf_client *client, struct open_many *many, stru
     size_t from = many->next;
     struct part *part = calloc(1, sizeof(*part));
     int r = 0;
+
     if (!part)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     part->base.type = &part_type;
     part->many = many;
     if (part_fill(part, client->names_max))
@@ -435,6 +450,7 @@ static void open_all_kept(struct gpubuf_client *client, struct open_many *many)
 static int many_send(struct gpubuf_client *client, struct open_many *many)
 {
     struct gb_error error;
+
     open_all_kept(client, many);
     if (many->opened == many->count && many->count > 0)
         return 0;
@@ -454,6 +470,7 @@ static int many_send(struct gpubuf_client *client, struct open_many *many)
 static int many_run(struct gpubuf_client *client, struct open_many **many)
 {
     int r = many_send(client, *many);
+
     if (r < 0)
         many_discard(&(*many)->base);
     if (r <= 0)
@@ -473,6 +490,7 @@ static int many_prepare(const struct gpubuf_client *client, const char *const *n
 {
     struct gpubuf_open_options options;
     int r = gb_open_read_options(client, given, &options);
+
     if (r < 0)
         return r;
     if (options.version || options.label)
@@ -489,6 +507,7 @@ int gpubuf_open_many(struct gpubuf_client *client, const char *const *names, siz
                      int *errors)
 {
     int r = gb_enter_blocking(client);
+
     if (r < 0)
         return r;
     struct open_many *many = NULL;
@@ -514,6 +533,7 @@ leave:
 static char **copy_names(const char *const *names, size_t count)
 {
     size_t bytes = count * sizeof(char *);
+
     for (size_t i = 0; i < count; i++)
         bytes += names[i] ? strlen(names[i]) + 1 : 0;
     char **copy = malloc(bytes + 1);
@@ -533,6 +553,7 @@ int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *name
                            void *arg, uint64_t *request)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     struct open_many *many = NULL;

@@ -60,6 +60,7 @@ static size_t send_some(struct gpubuf_client *client, const struct pending_seal 
 {
     struct gb_writer *writer = &client->notice;
     size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128, sent = 0;
+
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "settle", 0);
     GB_WRITE_LITERAL(writer, "{\"objects\":[");
@@ -96,6 +97,7 @@ static bool poll_seals(struct gpubuf_client *client, struct gb_order *order)
 {
     struct pending_seal done[GB_ORDER_MAX];
     size_t done_count = 0, kept = 0, unfinished = 0;
+
     for (size_t i = 0; i < order->seal_count; i++) {
         struct pending_seal seal = order->seals[i];
         int r = unfinished < LOOKED_AT_MAX ? gb_event_query(seal.event, NULL) : 0;
@@ -127,6 +129,7 @@ static bool poll_releases(struct gb_order *order)
 {
     struct pending_release done[GB_ORDER_MAX];
     size_t done_count = 0, kept = 0, unfinished = 0;
+
     for (size_t i = 0; i < order->release_count; i++) {
         struct pending_release *release = &order->releases[i];
         if (unfinished < LOOKED_AT_MAX && gb_event_query(release->event, NULL) != 0) {
@@ -149,6 +152,7 @@ bool gb_order_poll(struct gpubuf_client *client)
     struct gb_order *order = client->order;
     bool settled = order->seal_count > 0 && poll_seals(client, order);
     bool released = order->release_count > 0 && poll_releases(order);
+
     if (settled || released) {
         gb_flush_releases(client);
     }
@@ -171,8 +175,9 @@ static void wait_for(struct gpubuf_client *client, struct gb_event *event)
 int gb_order_reserve(struct gpubuf_client *client, struct gb_error *error)
 {
     struct gb_order *order = order_of(client);
+
     if (!order)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     while (order->seal_count > 0 && order->seal_count + order->reserved >= GB_ORDER_MAX)
         wait_for(client, order->seals[0].event);
     if (order->reserved >= GB_ORDER_MAX)
@@ -190,6 +195,7 @@ void gb_order_sealed(struct gb_holding *lease, struct gb_ready *ready)
 {
     struct gpubuf_client *client = lease->client;
     struct gb_order *order = client->order;
+
     atomic_store(&lease->ready, ready);
     order->reserved--;
     /* Without memory for its name it stays unsettled, and readers wait on the event. */
@@ -213,6 +219,7 @@ static int defer(struct gpubuf_client *client, struct gpubuf_object *object, str
     struct gb_error error;
     struct gb_event *event;
     int r = gb_event_record(gpu, stream, false, &event, &error);
+
     if (r < 0)
         return gb_report(client, &error);
     gb_client_retain(client);
@@ -256,6 +263,7 @@ int gpubuf_release_on(struct gpubuf_object *object, void *stream)
 void gb_order_break(struct gpubuf_client *client)
 {
     struct gb_order *order = client->order;
+
     while (order && order->seal_count > 0) {
         struct pending_seal *seal = &order->seals[--order->seal_count];
         gb_event_drop(seal->event);

@@ -41,6 +41,7 @@ static void block_free(struct gb_staging *block)
 static struct gb_staging *take_idle(const struct gb_gpu *gpu, uint64_t capacity)
 {
     struct gb_staging **best = NULL;
+
     for (struct gb_staging **link = &idle; *link; link = &(*link)->next) {
         const struct gb_staging *block = *link;
         if (block->gpu == gpu && block->capacity >= capacity && block->capacity <= 2 * capacity &&
@@ -60,6 +61,7 @@ static struct gb_staging *shrink_idle(uint64_t left)
 {
     struct gb_staging **link = &idle, *taken;
     uint64_t kept = 0;
+
     while (*link && kept + (*link)->capacity <= left) {
         kept += (*link)->capacity;
         link = &(*link)->next;
@@ -126,6 +128,7 @@ int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct g
 {
     struct gb_gpu *gpu;
     uint64_t capacity = (bytes + UNIT - 1) / UNIT * UNIT;
+
     if (gb_holding_gpu(object->lease, &gpu, &(struct gb_error){.code = 0}) < 0)
         gpu = NULL;
     struct gb_staging *block = NULL;

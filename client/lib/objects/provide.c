@@ -32,6 +32,7 @@ struct notice {
 static struct gb_provide *find_provide(const struct gpubuf_client *client, uint64_t id)
 {
     struct gb_provide *provide = client->provides;
+
     while (provide && provide->id != id)
         provide = provide->next;
     return provide;
@@ -40,6 +41,7 @@ static struct gb_provide *find_provide(const struct gpubuf_client *client, uint6
 static struct gb_provide *find_prefix(const struct gpubuf_client *client, const char *prefix)
 {
     struct gb_provide *provide = client->provides;
+
     while (provide && strcmp(provide->prefix, prefix) != 0)
         provide = provide->next;
     return provide;
@@ -51,6 +53,7 @@ static void notice_deliver(struct gpubuf_client *client, struct gb_delivery *del
 {
     struct notice *notice = (struct notice *)delivery;
     const struct gb_provide *provide = find_provide(client, notice->provide);
+
     if (provide) {
         gpubuf_wanted_cb callback = provide->callback;
         void *arg = provide->arg;
@@ -70,6 +73,7 @@ static int queue_notice(struct gpubuf_client *client, const struct gb_provide *p
                         struct gb_error *error)
 {
     struct notice *notice = calloc(1, sizeof(*notice) + name->length + 1);
+
     if (!notice)
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory for what is wanted");
     notice->delivery.run = notice_deliver;
@@ -101,6 +105,7 @@ void gb_provide_wanted(struct gpubuf_client *client, struct gb_json params, bool
     struct wanted_members members = {.request = 0};
     struct gb_path path = {.key = "params"};
     struct gb_error error;
+
     if (gb_json_read(params, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
                      &client->pool, &members, NULL, &error) < 0) {
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon wants something malformed");
@@ -130,6 +135,7 @@ struct provide_params {
 static void write_provide(struct gb_writer *writer, const void *arg)
 {
     const struct provide_params *params = arg;
+
     GB_WRITE_LITERAL(writer, "{\"prefix\":");
     gb_write_cstring(writer, params->prefix);
     gb_write_text(writer, params->end ? ",\"end\":true}" : "}");
@@ -145,6 +151,7 @@ static bool is_up(const struct gpubuf_client *client)
 static struct gb_provide *take_provide(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_provide **link = &client->provides;
+
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     struct gb_provide *provide = *link;
@@ -165,6 +172,7 @@ static int provide_new(struct gpubuf_client *client, const char *prefix, gpubuf_
                        void *arg, uint64_t *id)
 {
     int r = gb_check_prefix(client, prefix);
+
     if (r == 0 && (!prefix || !callback))
         r = gb_report_text(client, GPUBUF_E_INVALID, "the prefix or the callback is NULL");
     if (r == 0)
@@ -201,6 +209,7 @@ int gpubuf_provide(struct gpubuf_client *client, const char *prefix, gpubuf_want
     const struct provide_params params = {prefix, false};
     uint64_t id;
     int r = provide_new(client, prefix, callback, arg, &id);
+
     if (r < 0)
         return r;
     r = gb_call(client, "provide", write_provide, &params, gb_answer_timeout(client, 0), NULL);
@@ -220,6 +229,7 @@ static void on_provided(struct gpubuf_client *client, int status, const char *re
                         void *arg)
 {
     struct providing *providing = arg;
+
     if (status < 0)
         provide_drop(client, providing->id);
     providing->done(client, status, result, length, providing->arg);
@@ -231,6 +241,7 @@ int gpubuf_provide_async(struct gpubuf_client *client, const char *prefix,
                          uint64_t *request)
 {
     const struct provide_params params = {prefix, false};
+
     if (!done)
         return gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
     struct providing *providing = calloc(1, sizeof(*providing));
@@ -252,6 +263,7 @@ int gpubuf_provide_async(struct gpubuf_client *client, const char *prefix,
 int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     struct gb_provide *provide = prefix ? find_prefix(client, prefix) : NULL;
@@ -272,6 +284,7 @@ int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix)
 int gpubuf_decline(struct gpubuf_client *client, uint64_t request, int code, const char *message)
 {
     size_t length = message ? strnlen(message, GB_LIMIT(decline_bytes) + 1) : 0;
+
     if (code != 0 && code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_UNAVAILABLE)
         return gb_report_text(client, GPUBUF_E_INVALID,
                               "a request is declined with GPUBUF_E_NOT_FOUND or "
@@ -316,13 +329,14 @@ int gb_provide_resume(struct gpubuf_client *client, struct gb_error *error)
     static const struct gpubuf_wanted all = {.ended = true};
     static const struct gb_string none = {NULL, 0};
     int r = 0;
+
     for (struct gb_provide *provide = client->provides; provide && r == 0;
          provide = provide->next) {
         const struct provide_params params = {provide->prefix, false};
         r = queue_notice(client, provide, &all, &none, error);
         write_provide(gb_notice_begin(client, "provide"), &params);
         if (r == 0 && !gb_notice_queue(client))
-            r = gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+            r = gb_fail_memory(error);
     }
     return r;
 }

@@ -28,6 +28,7 @@ static int source_begin(struct source *source, const struct gpubuf_object *objec
 {
     struct gb_error error;
     struct gb_gpu *gpu;
+
     *source = (struct source){.gpu = gb_gpu_of_pointer(data)};
     if (!source->gpu || is_on_host(object))
         return 0;
@@ -44,6 +45,7 @@ static int fetch(const struct gpubuf_object *object, const struct source *source
     const struct gb_holding *lease = object->lease;
     const struct gb_buffer *buffer = &object->column->data;
     struct gb_error error;
+
     if (to > buffer->bytes || bytes > buffer->bytes - to)
         return gb_report_text(lease->client, GPUBUF_E_PROTOCOL,
                               "the daemon gave a smaller buffer than it was asked for");
@@ -67,6 +69,7 @@ static int finish(struct gpubuf_object *object, const struct source *source,
 {
     struct gb_error error;
     int fetched = 0;
+
     if (source->gpu && is_on_host(object) && gb_gpu_finish(source->gpu, NULL, &error) < 0)
         fetched = gb_report(object->lease->client, &error);
     free(source->packed);
@@ -107,6 +110,7 @@ static bool collapse(const struct gpubuf_object *object, const int64_t *strides,
     const struct gb_dtype *dtype = &object->column->dtype;
     uint64_t *shape = source->shape; /* those of the axes that have become one run mean nothing */
     unsigned axis = object->ndim;
+
     for (unsigned i = 0; i < axis; i++)
         shape[i] = gb_dtype_items(dtype, object->shape[i], i + 1 == axis);
     source->run = gb_dtype_item(dtype);
@@ -126,6 +130,7 @@ static bool collapse(const struct gpubuf_object *object, const int64_t *strides,
 static int flush_packed(const struct gpubuf_object *object, struct source *source)
 {
     uint64_t bytes = source->held;
+
     source->held = 0;
     return bytes ? write_run(object, source, source->at, source->packed, bytes) : 0;
 }
@@ -154,6 +159,7 @@ static int copy_runs(const struct gpubuf_object *object, const struct strided *s
                      struct source *data, const char *from)
 {
     uint64_t index[GB_LIMIT(ndim)] = {0}, to = 0;
+
     for (unsigned i = 0; i < object->ndim; i++) {
         if (object->shape[i] == 0)
             return 0;
@@ -188,6 +194,7 @@ int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char 
     };
     struct gpubuf_object *object;
     int r = gpubuf_create(client, name, &layout, options, &object);
+
     if (r < 0)
         return r;
     struct source memory;

@@ -23,6 +23,7 @@ static int flush(struct window *window)
     int r = window->held == 0 ? 0
                               : gb_buffer_write(window->lease, window->buffer, window->at,
                                                 window->bytes, window->held);
+
     window->at += window->held;
     window->held = 0;
     return r;
@@ -68,6 +69,7 @@ static int measure(const struct gpubuf_client *client, const struct gpubuf_value
 {
     const char *text = column->dtype ? column->dtype : "";
     struct gb_dtype dtype;
+
     if (!gb_dtype_parse(text, strlen(text), &dtype))
         return gb_report_text(client, GPUBUF_E_INVALID, "unknown dtype \"%s\"", text);
     bool string = is_string(dtype.type), bits = dtype.type == GB_TYPE_BOOL;
@@ -100,6 +102,7 @@ static int copy_bits(struct window *window, const struct gpubuf_values *column, 
                      uint64_t length, bool values)
 {
     int r = 0;
+
     for (uint64_t i = 0; r == 0 && i < length; i += 8) {
         unsigned char byte = 0;
         for (unsigned bit = 0; bit < 8 && i + bit < length; bit++) {
@@ -118,6 +121,7 @@ static int copy_offsets(struct window *window, const struct gpubuf_values *colum
     size_t width = gb_type_info(dtype->type)->offset_bytes;
     int64_t at = 0;
     int r = 0;
+
     for (uint64_t i = 0; r == 0 && i <= length; i++) {
         int32_t narrow = (int32_t)at;
         r = add(window, width == 8 ? (void *)&at : (void *)&narrow, width);
@@ -130,6 +134,7 @@ static int copy_offsets(struct window *window, const struct gpubuf_values *colum
 static int copy_text(struct window *window, const struct gpubuf_values *column, uint64_t length)
 {
     int r = 0;
+
     for (uint64_t i = 0; r == 0 && i < length; i++) {
         const char *text = string_of(column, i);
         r = text ? add(window, text, strlen(text)) : 0;
@@ -142,6 +147,7 @@ static int copy_column(const struct gb_holding *lease, const struct gb_column *m
 {
     enum gb_type type = made->dtype.type;
     int r = 0;
+
     if (made->mask.present) {
         struct window mask = {.lease = lease, .buffer = &made->mask};
         r = copy_bits(&mask, column, type, length, false);
@@ -168,6 +174,7 @@ static int put(struct gpubuf_client *client, const char *name,
 {
     struct gpubuf_object *object = NULL;
     int r = gpubuf_create(client, name, layout, options, &object);
+
     if (r < 0)
         return r;
     const struct gb_column *made = &object->lease->layout.column;
@@ -205,6 +212,7 @@ int gpubuf_put_column(struct gpubuf_client *client, const char *name,
                       const struct gpubuf_create_options *options)
 {
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_COLUMN};
+
     if (!column)
         return gb_report_text(client, GPUBUF_E_INVALID, "the column is NULL");
     int r = measure(client, column, length, &layout.column);

@@ -8,6 +8,7 @@
 struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_event *event)
 {
     struct gb_ready *ready = calloc(1, sizeof(*ready));
+
     if (!ready)
         return NULL;
     memcpy(ready->handle, handle, sizeof(ready->handle));

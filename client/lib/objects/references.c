@@ -10,6 +10,7 @@
 static bool drop_one(_Atomic size_t *references)
 {
     size_t count = atomic_load_explicit(references, memory_order_relaxed);
+
     while (count > 1) {
         if (atomic_compare_exchange_weak_explicit(references, &count, count - 1,
                                                   memory_order_release, memory_order_relaxed))
@@ -37,6 +38,7 @@ static struct gb_holding *unreference(struct gpubuf_object *object)
 void gb_object_drop(struct gpubuf_object *object)
 {
     struct gb_holding *lease = object ? unreference(object) : NULL;
+
     if (lease && !gb_keep_take(lease))
         gb_holding_end(lease);
 }
@@ -62,6 +64,7 @@ static void batch_end(struct gpubuf_client *client)
 void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count)
 {
     struct gpubuf_client *client = NULL; /* locked */
+
     for (size_t i = 0; i < count; i++) {
         if (!objects[i] || drop_one(&objects[i]->references))
             continue;

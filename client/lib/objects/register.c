@@ -46,6 +46,7 @@ static int read_facts(const struct gb_cuda *cuda, CUdeviceptr pointer, struct po
     };
     void *values[] = {&facts->type,       &facts->managed, &facts->legacy,
                       &facts->exportable, &facts->pool,    &facts->ordinal};
+
     *facts = (struct pointer_facts){0};
     CUresult result = cuda->cuPointerGetAttributes(sizeof(values) / sizeof(values[0]), attributes,
                                                    values, pointer);
@@ -81,6 +82,7 @@ static int export_fd(struct region *region, struct gb_error *error)
     CUmemGenericAllocationHandle allocation;
     CUresult result =
         cuda->cuMemRetainAllocationHandle(&allocation, (void *)(uintptr_t)region->pointer);
+
     if (result == CUDA_SUCCESS) {
         result = cuda->cuMemExportToShareableHandle(&region->fd, allocation,
                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -98,6 +100,7 @@ static int read_region(struct region *region, uint64_t bytes, bool legacy, struc
     const struct gb_cuda *cuda = region->gpu->cuda;
     size_t size = 0;
     CUresult result = cuda->cuMemGetAddressRange(&region->base, &size, region->pointer);
+
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "looking for the allocation of 0x%llx",
                             region->pointer);
@@ -125,6 +128,7 @@ static int find_region(const void *pointer, uint64_t bytes, struct region *regio
 {
     struct gb_gpu *any;
     struct pointer_facts facts;
+
     *region = (struct region){.pointer = (CUdeviceptr)(uintptr_t)pointer, .fd = -1};
     int r = gb_gpu_at(0, &any, error);
     if (r == 0)
@@ -161,6 +165,7 @@ struct registration {
 static void write_handle(struct gb_writer *writer, const struct region *region, unsigned fd)
 {
     char text[GB_IPC_BYTES * 4 / 3 + 4];
+
     if (region->fd >= 0) {
         gb_write_format(writer, "{\"kind\":\"cuda_fd\",\"fd\":%u", fd);
     } else {
@@ -174,6 +179,7 @@ static void write_handle(struct gb_writer *writer, const struct region *region, 
 static void write_register(struct gb_writer *writer, const void *arg)
 {
     const struct registration *registration = arg;
+
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, registration->name);
     GB_WRITE_LITERAL(writer, ",\"layout\":");
@@ -195,6 +201,7 @@ static int move_buffer(struct gb_buffer *buffer, void *arg)
     const struct registration *registration = arg;
     size_t part = (size_t)buffer->segment;
     const struct region *region = &registration->regions[registration->regions_of[part]];
+
     if (buffer->bytes > 0)
         buffer->offset += (CUdeviceptr)(uintptr_t)registration->parts[part].pointer - region->base;
     buffer->segment = registration->regions_of[part];
@@ -207,6 +214,7 @@ static int read_layout(const char *text, struct registration *registration, stru
 {
     struct gb_json value;
     struct gb_path path = {.key = "layout_json"};
+
     if (!text)
         return gb_fail(error, GPUBUF_E_INVALID, "layout_json is NULL");
     int r = gb_json_check(text, strlen(text), pool, &value, error);
@@ -223,7 +231,7 @@ static int read_layout(const char *text, struct registration *registration, stru
         return r;
     uint64_t *bytes = gb_pool_alloc(pool, registration->part_count * sizeof(*bytes));
     if (!bytes)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     for (size_t i = 0; i < registration->part_count; i++)
         bytes[i] = registration->parts[i].bytes;
     return gb_layout_check_handles(&registration->layout, bytes, registration->part_count, &path,
@@ -243,6 +251,7 @@ static int add_region(struct registration *registration, size_t part, struct gb_
     struct region *regions = registration->regions;
     int r = find_region(registration->parts[part].pointer, registration->parts[part].bytes, &region,
                         error);
+
     if (r < 0)
         return r;
     unsigned count = registration->region_count, i = 0;
@@ -280,6 +289,7 @@ static int check_arguments(const struct gpubuf_client *client,
     const char *name = registration->name;
     struct gb_path path = {.key = "name"};
     struct gb_error error;
+
     if (gb_name_check(name ? name : "", name ? strlen(name) : 0, &path, &error) < 0)
         return gb_report(client, &error);
     for (size_t i = 0; i < registration->part_count; i++) {
@@ -316,6 +326,7 @@ static int send_registration(struct gpubuf_client *client, struct registration *
 {
     int fds[REGIONS_MAX];
     unsigned fd_count = 0;
+
     for (unsigned i = 0; i < registration->region_count; i++) {
         if (registration->regions[i].fd >= 0)
             fds[fd_count++] = registration->regions[i].fd;
@@ -341,6 +352,7 @@ static int register_parts(struct gpubuf_client *client, struct registration *reg
     struct gb_pool pool = {0};
     struct gb_error error;
     int r = check_arguments(client, registration);
+
     if (r == 0)
         r = gb_read_create_options(client, given, &registration->options);
     if (r < 0)
@@ -370,6 +382,7 @@ int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
                           const struct gpubuf_create_options *options)
 {
     int r = gb_enter_blocking(client);
+
     if (r < 0)
         return r;
     gb_leave(client); /* what follows takes no lock of it */
@@ -384,6 +397,7 @@ int gpubuf_register_parts_async(struct gpubuf_client *client, const char *name,
                                 gpubuf_call_cb callback, void *arg, uint64_t *request)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     gb_leave(client);
@@ -397,5 +411,6 @@ int gpubuf_register_device(struct gpubuf_client *client, const char *name, const
                            const struct gpubuf_create_options *options)
 {
     struct gpubuf_part part = {pointer, bytes};
+
     return gpubuf_register_parts(client, name, &part, 1, layout_json, options);
 }

@@ -33,6 +33,7 @@ struct seal {
 static struct gb_column *counted_column(const struct gpubuf_object *object, size_t i)
 {
     struct gb_layout *layout = &object->lease->layout;
+
     if (layout->kind == GB_KIND_COLUMN)
         return i == 0 ? &layout->column : NULL;
     if (layout->kind == GB_KIND_TABLE && i < layout->column.child_count)
@@ -43,6 +44,7 @@ static struct gb_column *counted_column(const struct gpubuf_object *object, size
 static size_t count_columns(const struct gpubuf_object *object)
 {
     const struct gb_layout *layout = &object->lease->layout;
+
     return layout->kind == GB_KIND_TABLE ? layout->column.child_count
                                          : layout->kind == GB_KIND_COLUMN;
 }
@@ -60,6 +62,7 @@ static int seal_reply(struct gb_request *request, const struct gb_reply *reply,
     struct seal *seal = (struct seal *)request;
     struct seal_members members = {.version = 0};
     struct gb_path path = {.key = "result"};
+
     if (reply->refused)
         return reply->refused->code;
     if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &request->client->pool,
@@ -86,6 +89,7 @@ static void seal_settle(struct gb_request *request)
 {
     struct seal *seal = (struct seal *)request;
     struct gb_holding *lease = seal->object->lease;
+
     if (request->status < 0) {
         gb_holding_unguard(lease);
         atomic_store(&lease->state, GB_LEASE_OPEN);
@@ -107,6 +111,7 @@ static void seal_deliver(struct gb_request *request, int status)
 {
     struct seal *seal = (struct seal *)request;
     struct gpubuf_object *object = NULL;
+
     if (status >= 0 && seal->callback) {
         object = seal->object; /* the reference goes with it */
         seal->object = NULL;
@@ -118,6 +123,7 @@ static void seal_deliver(struct gb_request *request, int status)
 static void seal_discard(struct gb_request *request)
 {
     struct seal *seal = (struct seal *)request;
+
     gb_object_drop(seal->object);
     seal->object = NULL;
     gb_flush_releases(request->client);
@@ -126,6 +132,7 @@ static void seal_discard(struct gb_request *request)
 static void seal_free(struct gb_request *request)
 {
     struct seal *seal = (struct seal *)request;
+
     gpubuf_release(seal->object);
     free(seal);
 }
@@ -142,6 +149,7 @@ static void write_null_counts(struct gb_writer *writer, const struct gpubuf_obje
                               const int64_t *counts)
 {
     bool first = true;
+
     for (size_t i = 0; i < count_columns(object); i++) {
         if (counts[i] < 0)
             continue;
@@ -160,6 +168,7 @@ static struct seal *seal_new(struct gpubuf_object *object, const int64_t *null_c
 {
     size_t count = count_columns(object);
     struct seal *seal = calloc(1, sizeof(*seal) + count * sizeof(seal->null_counts[0]));
+
     if (!seal)
         return NULL;
     seal->base.type = &seal_type;
@@ -175,6 +184,7 @@ static void write_ready(struct gb_writer *writer, const struct gb_ready *ready)
 {
     char text[GB_IPC_BYTES * 4 / 3 + 4];
     size_t length = gb_base64_encode(ready->handle, sizeof(ready->handle), text);
+
     GB_WRITE_LITERAL(writer, ",\"ready\":\"");
     gb_write(writer, text, length);
     gb_write_char(writer, '"');
@@ -183,6 +193,7 @@ static void write_ready(struct gb_writer *writer, const struct gb_ready *ready)
 int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     struct gb_holding *lease = object->lease;
@@ -209,6 +220,7 @@ int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
 int gpubuf_protect(struct gpubuf_object *object)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     struct gb_holding *lease = object->lease;
@@ -231,6 +243,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
 {
     struct gb_holding *lease = object->lease;
     struct gpubuf_client *client = lease->client;
+
     if (object != lease->root)
         return gb_report_text(client, GPUBUF_E_INVALID,
                               "only what gpubuf_create gave can be sealed, not a view of it");
@@ -283,6 +296,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
 static int reserve(struct gpubuf_client *client, struct gb_event *event, struct gb_ready **ready)
 {
     struct gb_error error;
+
     *ready = NULL;
     if (!event)
         return 0;
@@ -337,6 +351,7 @@ static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_count
                          struct gb_event *event)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     struct gpubuf_client *client = object->lease->client;
@@ -369,6 +384,7 @@ static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_count
 int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts)
 {
     int r = gb_object_check(object);
+
     if (r == 0)
         r = check_null_counts(object, null_counts);
     return r < 0 ? r : seal_and_wait(object, null_counts, false, NULL);
@@ -377,6 +393,7 @@ int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts)
 int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, void *stream)
 {
     int r = gb_object_check(object);
+
     if (r < 0 || !stream)
         return r < 0 ? r : gpubuf_seal(object, null_counts);
     struct gpubuf_client *client = object->lease->client;
@@ -400,12 +417,14 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
 static bool wants_version(const struct gpubuf_create_options *options)
 {
     size_t end = offsetof(struct gpubuf_create_options, version) + sizeof(options->version);
+
     return options && options->size >= end && options->version;
 }
 
 int gb_end_put(struct gpubuf_object *object, const struct gpubuf_create_options *options, int r)
 {
     int finished = gb_finish_writing(object->lease);
+
     if (r == 0)
         r = finished;
     if (r == 0)
@@ -420,6 +439,7 @@ int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                       gpubuf_object_cb callback, void *arg, uint64_t *request)
 {
     int r = gb_object_check(object);
+
     if (r == 0)
         r = check_null_counts(object, null_counts);
     if (r < 0)

@@ -50,6 +50,7 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, str
     struct gb_path path = {.key = "result"};
     int r = gb_json_read(result, result_fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &object, NULL,
                          error);
+
     if (r == 0)
         r = gb_json_read(object, fields, 2, GB_UNKNOWN_IGNORE, &path, pool, &standing, NULL, error);
     if (r == 0)
@@ -68,6 +69,7 @@ static int ask_daemon(const struct gb_holding *lease)
     struct stand stand = {0};
     int r = gb_call_read(client, "stat", write_stat, lease->name, client->answer_timeout_ms,
                          read_stat, &stand);
+
     if (r == 0 && stand.version != atomic_load(&lease->version))
         r = GPUBUF_E_NOT_FOUND;
     if (r == GPUBUF_E_NOT_FOUND)
@@ -84,6 +86,7 @@ static int open_event(struct gb_holding *lease, struct gb_ready *ready, struct g
     struct gpubuf_client *client = lease->client;
     struct gb_gpu *gpu;
     int r = gb_gpu_find(lease->device, &gpu, error);
+
     if (r < 0)
         return r;
     pthread_mutex_lock(&client->lock);
@@ -97,6 +100,7 @@ int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
 {
     struct gb_ready *ready = atomic_load(&lease->ready);
     struct gb_error error;
+
     *event = NULL;
     if (!ready || atomic_load(&ready->passed))
         return 0;
@@ -130,6 +134,7 @@ static int wait_for_other(const struct gb_holding *lease, const struct gb_event 
     struct timespec pause = {.tv_nsec = 20000};
     int64_t ask = gb_now_ms() + ASK_EVERY_MS, give_up = INT64_MAX;
     int why = 0;
+
     for (;;) {
         int r = gb_event_query(event, &error);
         if (r < 0)
@@ -179,6 +184,7 @@ static int check_producer(const struct gb_holding *lease, const struct gb_event 
 int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)
 {
     int r = gb_object_check(object);
+
     if (r < 0)
         return r;
     struct gb_holding *lease = object->lease;

@@ -42,6 +42,7 @@ static void event_free(struct event *event)
 static struct gb_watcher *find_watch(const struct gpubuf_client *client, uint64_t id)
 {
     struct gb_watcher *watch = client->watches;
+
     while (watch && watch->id != id)
         watch = watch->next;
     return watch;
@@ -50,6 +51,7 @@ static struct gb_watcher *find_watch(const struct gpubuf_client *client, uint64_
 static struct gb_watcher *find_remote(const struct gpubuf_client *client, uint64_t remote)
 {
     struct gb_watcher *watch = client->watches;
+
     while (watch && watch->remote != remote)
         watch = watch->next;
     return remote ? watch : NULL;
@@ -76,6 +78,7 @@ static void event_deliver(struct gpubuf_client *client, struct gb_delivery *deli
 {
     struct event *event = (struct event *)delivery;
     const struct gb_watcher *watch = find_watch(client, event->watch);
+
     if (watch) {
         gpubuf_event_cb callback = watch->callback;
         gpubuf_event_json_cb json = watch->json;
@@ -104,6 +107,7 @@ void gb_watcher_event(struct gpubuf_client *client, struct gb_json params)
     struct event_members members = {.watch = 0};
     struct gb_path path = {.key = "params"};
     struct gb_error error;
+
     if (gb_json_read(params, fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool, &members, NULL,
                      &error) < 0) {
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
@@ -197,6 +201,7 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
     struct gpubuf_client *client = request->client;
     struct watch_member member;
     struct gb_path path = {.key = "result"};
+
     if (reply->refused)
         return reply->refused->code;
     if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &member,
@@ -227,6 +232,7 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
 static void watch_done(struct gb_request *request, int status)
 {
     struct watching *watching = (struct watching *)request;
+
     watching->done(request->client, status, status < 0 ? 0 : watching->number, watching->arg);
 }
 
@@ -234,6 +240,7 @@ static void watch_done(struct gb_request *request, int status)
 static bool take_watch(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_watcher **link = &client->watches;
+
     while (*link && (*link)->id != id)
         link = &(*link)->next;
     struct gb_watcher *watch = *link;
@@ -250,12 +257,14 @@ static bool take_watch(struct gpubuf_client *client, uint64_t id)
 static void watch_discard(struct gb_request *request)
 {
     const struct watching *watching = (struct watching *)request;
+
     (void)take_watch(request->client, watching->number);
 }
 
 static void watch_free(struct gb_request *request)
 {
     struct watching *watching = (struct watching *)request;
+
     watch_end(watching->watch);
     free(watching);
 }
@@ -264,6 +273,7 @@ static void watch_free(struct gb_request *request)
 static char *prefix_params(const char *prefix)
 {
     struct gb_writer writer;
+
     gb_writer_init(&writer, 0);
     gb_write_char(&writer, '{');
     if (prefix) {
@@ -280,6 +290,7 @@ static int watch_send(struct gb_request *request, struct gb_error *error)
     struct gpubuf_client *client = request->client;
     const struct gb_watcher *watch =
         watching->again ? find_watch(client, watching->again) : watching->watch;
+
     if (!watch)
         return gb_fail(error, GPUBUF_E_CANCELED, "the watch has ended");
     gb_write_text(gb_request_begin(client, request, "watch", 0), watch->params);
@@ -307,6 +318,7 @@ static struct watching *watching_new(struct gpubuf_client *client, char *params,
 {
     struct watching *watching = calloc(1, sizeof(*watching));
     struct gb_watcher *watch = calloc(1, sizeof(*watch));
+
     if (!watching || !watch || !params) {
         free(params);
         free(watch);
@@ -331,6 +343,7 @@ static int watch_start(struct gpubuf_client *client, char *params, struct listen
                        bool blocking, uint64_t *id, struct watching **out)
 {
     int r = 0;
+
     if (!listener.callback && !listener.json)
         r = gb_report_text(client, GPUBUF_E_INVALID, "the callback is NULL");
     if (r == 0)
@@ -362,6 +375,7 @@ static int watch_blocking(struct gpubuf_client *client, char *params, struct lis
 {
     struct watching *watching;
     int r = watch_start(client, params, listener, true, id, &watching);
+
     if (r < 0)
         return r;
     struct gb_request *request = &watching->base;
@@ -376,6 +390,7 @@ int gpubuf_watch(struct gpubuf_client *client, const char *prefix, gpubuf_event_
                  void *arg, uint64_t *id)
 {
     int r = gb_check_prefix(client, prefix);
+
     if (r < 0)
         return r;
     return watch_blocking(client, prefix_params(prefix), (struct listener){callback, NULL, arg},
@@ -389,6 +404,7 @@ int gpubuf_watch_json(struct gpubuf_client *client, const char *params,
     struct gb_writer writer;
     struct gb_json value;
     int r = gb_check_params(client, params, &pool, &value);
+
     gb_writer_init(&writer, 0);
     if (r == 0)
         gb_write_json(&writer, value);
@@ -432,6 +448,7 @@ static int remove_watch(struct gpubuf_client *client, uint64_t id)
 int gpubuf_unwatch(struct gpubuf_client *client, uint64_t id)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     r = remove_watch(client, id);
@@ -452,6 +469,7 @@ static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
 {
     static const char text[] = "{\"kind\":\"reconnected\"}";
     struct event *event = calloc(1, sizeof(*event));
+
     if (event)
         event->text = strdup(text);
     if (!event || !event->text) {
@@ -469,9 +487,10 @@ static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
 static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error *error)
 {
     struct watching *watching = calloc(1, sizeof(*watching));
+
     if (!watching || queue_resumed(client, id) < 0) {
         free(watching);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
     watching->base.client = client;
     watching->base.type = &watch_type;
@@ -486,6 +505,7 @@ static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error
 int gb_watcher_resume(struct gpubuf_client *client, struct gb_error *error)
 {
     int r = 0;
+
     for (struct gb_watcher *watch = client->watches; watch && r == 0; watch = watch->next) {
         if (watch->remote == 0)
             r = watch_anew(client, watch->id, error);

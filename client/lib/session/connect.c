@@ -65,6 +65,7 @@ static const struct gb_client_hooks hooks = {
 struct gpubuf_client *gb_connect_over(int fd)
 {
     struct gpubuf_client *client = gb_client_new(fd, &hooks);
+
     if (!client || gb_fork_watch(client) == 0)
         return client;
     gb_client_release(client);
@@ -83,6 +84,7 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
+
     if (length == 0 || length >= sizeof(address.sun_path))
         return gb_report_text(NULL, GPUBUF_E_CONNECT,
                               "%s: a socket's path has 1 to %zu bytes, this one has %zu", path,
@@ -119,6 +121,7 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
 static void write_hello(struct gb_writer *writer, const void *arg)
 {
     const struct gpubuf_client *client = arg;
+
     gb_write_hello(writer, client->name, client->keeper);
     gb_write_char(writer, '}');
 }
@@ -134,6 +137,7 @@ static int greet(struct gpubuf_client *client, int64_t deadline)
 {
     int r = gb_call_read(client, "hello", write_hello, client, gb_left_ms(deadline), read_welcome,
                          client);
+
     return r < 0 ? gb_report_text(NULL, r, "%s", gpubuf_errmsg(client)) : 0;
 }
 
@@ -171,6 +175,7 @@ static int keep_leases(struct gpubuf_client *client, const struct gpubuf_connect
         .bytes = options->keep_bytes ? options->keep_bytes : KEEP_BYTES,
         .ms = options->keep_ms > 0 ? options->keep_ms : KEEP_MS,
     };
+
     if (bounds.leases == 0)
         return 0;
     return gb_keep_prepare(client, &bounds) < 0 ? gb_report_memory(NULL) : 0;
@@ -182,6 +187,7 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
 {
     int fd = -1;
     int r = connect_socket(path, deadline, &fd);
+
     if (r < 0)
         return r;
     struct gpubuf_client *client = gb_connect_over(fd);
@@ -215,6 +221,7 @@ static int connect_again(const char *path, const struct gpubuf_connect_options *
 {
     struct gb_error why;
     int r = GPUBUF_E_CLOSED;
+
     (void)gb_fail(&why, r, "%s", gpubuf_errmsg(NULL));
     for (int pause_ms = 1; r == GPUBUF_E_CLOSED; pause_ms = pause_ms < 50 ? pause_ms * 2 : 100) {
         int64_t left = gb_left_ms(deadline);
@@ -230,6 +237,7 @@ static int connect_again(const char *path, const struct gpubuf_connect_options *
 int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_options *given)
 {
     struct gpubuf_connect_options options;
+
     if (!out)
         return gb_report_text(NULL, GPUBUF_E_INVALID, "`client` is NULL");
     int r = read_options(given, &options);

@@ -44,6 +44,7 @@ static int take_page(struct gpubuf_client *client, struct gb_json value, const s
     struct cache cache = {0};
     int r =
         gb_json_read(value, fields, 3, GB_UNKNOWN_IGNORE, path, &client->pool, &cache, NULL, error);
+
     if (r < 0)
         return r;
     const struct gb_reply *reply = client->reply;

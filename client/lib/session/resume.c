@@ -55,6 +55,7 @@ static void forget_asked(struct gb_resumption *resumption)
 void gb_resume_end(struct gpubuf_client *client)
 {
     struct gb_resumption *resumption = client->resumption;
+
     if (!resumption)
         return;
     forget_asked(resumption);
@@ -74,7 +75,7 @@ static void disconnect(struct gpubuf_client *client)
     gb_conn_reset(&client->conn);
     client->input_kept = 0;
     client->write_failed = false;
-    client->doomed.code = 0;
+    client->break_reason.code = 0;
 }
 
 /* The session's leases are lost. */
@@ -99,6 +100,7 @@ static void try_again(struct gpubuf_client *client, const struct gb_error *why)
     struct gb_resumption *resumption = client->resumption;
     unsigned doubled = resumption->attempts < 7 ? resumption->attempts : 7;
     int pause = 1 << doubled;
+
     if (client->link == GB_LINK_GREETING) {
         disconnect(client);
         gb_request_break_all(client);
@@ -160,6 +162,7 @@ static const struct gb_request_type greeting_type = {
 static size_t count_pending(const struct gpubuf_client *client)
 {
     size_t count = 0;
+
     for (const struct gb_holding *lease = client->leases; lease; lease = lease->next)
         count += atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed;
     return count;
@@ -168,6 +171,7 @@ static size_t count_pending(const struct gpubuf_client *client)
 static int find_first(struct gb_buffer *buffer, void *arg)
 {
     const struct gb_buffer **first = arg;
+
     if (!*first && buffer->bytes > 0)
         *first = buffer;
     return 0;
@@ -176,6 +180,7 @@ static int find_first(struct gb_buffer *buffer, void *arg)
 static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
 {
     const struct gb_buffer *first = NULL;
+
     (void)gb_layout_each(&lease->layout, find_first, (void *)&first);
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, lease->name);
@@ -190,6 +195,7 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
 {
     struct gb_resumption *resumption = client->resumption;
     size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+
     GB_WRITE_LITERAL(writer, ",\"resume\":{\"instance\":");
     gb_write_cstring(writer, client->instance);
     GB_WRITE_LITERAL(writer, ",\"objects\":[");
@@ -213,6 +219,7 @@ static void send_hello(struct gpubuf_client *client)
     struct gb_error error = {.code = GPUBUF_E_NO_MEMORY, .message = "out of memory"};
     size_t pending = count_pending(client);
     struct greeting *greeting = calloc(1, sizeof(*greeting));
+
     forget_asked(resumption);
     resumption->asked = calloc(pending + 1, sizeof(struct gb_holding *));
     if (!greeting || !resumption->asked) {
@@ -257,6 +264,7 @@ static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease
 {
     uint64_t id = 0;
     bool granted = gb_json_type(value) != GB_JSON_NULL;
+
     if (granted && gb_json_uint(value, 0, GB_LIMIT(integer), path, &id, error) < 0)
         return GPUBUF_E_PROTOCOL;
     if (!lease)
@@ -280,6 +288,7 @@ static int take_leases(struct gb_resumption *resumption, struct gb_json resumed,
     struct gb_json key, item;
     size_t count = 0;
     int r = 0;
+
     while (r == 0 && resumed.text && gb_json_next(&walk, &key, &item)) {
         path.index = count;
         if (count == resumption->asked_count)
@@ -309,6 +318,7 @@ static void finish(struct gpubuf_client *client, bool same_instance)
 {
     struct gb_resumption *resumption = client->resumption;
     struct gb_error error;
+
     client->link = GB_LINK_UP;
     for (size_t i = 0; i < resumption->unwanted_count; i++)
         gb_push_release(client, resumption->unwanted[i], false);
@@ -337,6 +347,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
     struct gb_resumption *resumption = client->resumption;
     char before[GB_INSTANCE_BYTES];
     struct gb_json resumed = {NULL, 0};
+
     if (reply->refused) {
         /* A limit is one of the moment; another protocol is not. */
         if (reply->refused->code == GPUBUF_E_UNSUPPORTED)
@@ -375,6 +386,7 @@ static void connect_anew(struct gpubuf_client *client)
     struct gb_error why;
     char reason[128];
     int error = gb_fork_reconnect(client);
+
     if (error) {
         (void)gb_fail(&why, GPUBUF_E_CLOSED, "cannot connect to the daemon at %s: %s", client->path,
                       strerror_r(error, reason, sizeof(reason)));
@@ -390,6 +402,7 @@ static void give_up(struct gpubuf_client *client)
 {
     struct gb_error why;
     bool memory = client->resumption->why.code == GPUBUF_E_NO_MEMORY;
+
     (void)gb_fail(&why, memory ? GPUBUF_E_NO_MEMORY : GPUBUF_E_CLOSED,
                   "the connection to the daemon broke, and could not be made anew within %d ms: %s",
                   client->resume_ms, client->resumption->why.message);
@@ -401,6 +414,7 @@ static void give_up(struct gpubuf_client *client)
 static void step(struct gpubuf_client *client)
 {
     int64_t now = gb_now_ms();
+
     if (client->resume_ms >= 0 && now >= client->resumption->started + client->resume_ms) {
         give_up(client);
     } else if (now >= client->resumption->next) {

@@ -36,6 +36,7 @@ static int call_reply(struct gb_request *request, const struct gb_reply *reply,
                       struct gb_error *error)
 {
     struct call *call = (struct call *)request;
+
     if (reply->refused)
         return reply->refused->code;
     if (request->canceled)
@@ -47,12 +48,13 @@ static int call_reply(struct gb_request *request, const struct gb_reply *reply,
     }
     call->length = gb_json_length(reply->result);
     call->result = strndup(reply->result.text, call->length);
-    return call->result ? 0 : gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+    return call->result ? 0 : gb_fail_memory(error);
 }
 
 static void call_deliver(struct gb_request *request, int status)
 {
     struct call *call = (struct call *)request;
+
     if (!call->callback)
         return;
     if (status < 0)
@@ -64,6 +66,7 @@ static void call_deliver(struct gb_request *request, int status)
 static void call_free(struct gb_request *request)
 {
     struct call *call = (struct call *)request;
+
     for (unsigned i = 0; i < call->own_fd_count; i++)
         close(call->own_fds[i]);
     gb_writer_end(&call->written);
@@ -93,6 +96,7 @@ static int send_call(struct gb_request *request, struct gb_error *error)
     struct call *call = (struct call *)request;
     int copies[GB_LIMIT(fds)];
     int r = copy_fds(call->fds, call->fd_count, copies, error);
+
     if (r < 0)
         return r;
     call->write(gb_request_begin(request->client, request, call->method, call->fd_count),
@@ -111,6 +115,7 @@ static const struct gb_request_type call_type = {
 void gb_write_json(struct gb_writer *writer, struct gb_json value)
 {
     const char *text = value.text, *end = text + gb_json_length(value);
+
     while (text < end) {
         const char *stop = text;
         while (stop < end && *stop != '\n' && *stop != '\r')
@@ -141,6 +146,7 @@ static int call_wait(struct gpubuf_client *client, const struct call *given, int
                      struct call **out)
 {
     int r = gb_enter_blocking(client);
+
     if (r < 0)
         return r;
     struct call *call = calloc(1, sizeof(*call));
@@ -180,6 +186,7 @@ int gb_call_with_fds(struct gpubuf_client *client, const char *method, gb_write_
         .method = method, .write = write, .params = arg, .fds = fds, .fd_count = fd_count};
     struct call *call;
     int r = call_wait(client, &given, timeout_ms, &call);
+
     if (r < 0)
         return r;
     if (result) {
@@ -197,6 +204,7 @@ int gb_call_read(struct gpubuf_client *client, const char *method, gb_write_para
         .method = method, .write = write, .params = arg, .read = read, .out = out};
     struct call *call;
     int r = call_wait(client, &given, timeout_ms, &call);
+
     if (r < 0)
         return r;
     r = call->read_status;
@@ -261,6 +269,7 @@ int gpubuf_call(struct gpubuf_client *client, const char *method, const char *pa
     struct gb_json value;
     struct gb_pool pool = {0};
     int r = check_call(client, method, params, &pool, &value);
+
     if (r == 0)
         r = gb_call(client, method, write_value, &value, timeout_ms, result);
     gb_pool_end(&pool);
@@ -270,6 +279,7 @@ int gpubuf_call(struct gpubuf_client *client, const char *method, const char *pa
 static void write_written(struct gb_writer *writer, const void *arg)
 {
     const struct gb_writer *written = arg;
+
     gb_write(writer, written->data, written->length);
 }
 
@@ -279,7 +289,8 @@ static struct call *call_copy(const char *method, gb_write_params write, const v
 {
     size_t length = strlen(method) + 1;
     struct call *call = calloc(1, sizeof(*call) + length);
-    (void)gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+
+    (void)gb_fail_memory(error);
     if (!call)
         return NULL;
     memcpy(call->text, method, length);
@@ -305,6 +316,7 @@ int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_
                            gpubuf_call_cb callback, void *callback_arg, uint64_t *request)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     struct gb_error error;
@@ -334,6 +346,7 @@ int gpubuf_call_async(struct gpubuf_client *client, const char *method, const ch
     struct gb_json value;
     struct gb_pool pool = {0};
     int r = check_call(client, method, params, &pool, &value);
+
     if (r == 0)
         r = gb_call_async_with_fds(client, method, write_value, &value, NULL, 0, callback, arg,
                                    request);

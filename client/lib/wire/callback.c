@@ -29,6 +29,7 @@ void gb_callback_end(struct gpubuf_client *client, const struct gb_callback_fram
 void gb_await_callback(struct gpubuf_client *client, uint64_t watch)
 {
     bool in_callback = gb_in_callback(client);
+
     while (client->delivering_watch == watch && !in_callback) {
         client->waiters++;
         pthread_cond_wait(&client->changed, &client->lock);
@@ -46,6 +47,7 @@ void gb_queue_delivery(struct gpubuf_client *client, struct gb_delivery *deliver
 void gb_unqueue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery)
 {
     struct gb_delivery **link = &client->deliveries;
+
     while (*link != delivery)
         link = &(*link)->next;
     *link = delivery->next;

@@ -6,6 +6,7 @@ struct gpubuf_client *gb_client_new(int fd, const struct gb_client_hooks *hooks)
 {
     static _Atomic uint64_t serial;
     struct gpubuf_client *client = calloc(1, sizeof(*client));
+
     if (!client)
         return NULL;
     client->input = malloc(GB_INPUT_BYTES);

@@ -92,8 +92,8 @@ struct gpubuf_client {
     _Atomic bool ended;        /* disconnected or lost */
     struct gb_error lost;      /* code 0: it is not */
     struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
-    struct gb_error doomed;    /* why the connection is to break; code 0: it is not */
-    bool gathers;              /* requests wait for one another: see gather.h */
+    struct gb_error break_reason; /* why the connection is to break; code 0: it is not */
+    bool gathers;                 /* requests wait for one another: see gather.h */
 
     enum gb_link_state link;
     int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */

@@ -30,6 +30,7 @@ void gb_send_gathered(struct gpubuf_client *client)
 int gpubuf_dispatch(struct gpubuf_client *client)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     gb_loop_clear(client);
@@ -50,6 +51,7 @@ int gpubuf_dispatch(struct gpubuf_client *client)
 int gpubuf_cancel(struct gpubuf_client *client, uint64_t id)
 {
     int r = gb_enter(client);
+
     if (r < 0)
         return r;
     struct gb_request *request = gb_request_find(client, id);

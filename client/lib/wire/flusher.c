@@ -25,6 +25,7 @@ static bool running, sleeping, stopping;
 static int tick_all(struct gpubuf_client *client)
 {
     bool down = true;
+
     while (client) {
         struct gpubuf_client *next = client->flusher_next;
         if (client->hooks->tend(client, &down)) {
@@ -45,6 +46,7 @@ static void look_out(struct gpubuf_client *client, bool listens)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | (listens ? EPOLLIN : 0),
                                 .data.u64 = client->serial};
+
     if (client->listens == listens || !client->link_kept)
         return;
     client->listens = listens;
@@ -77,6 +79,7 @@ static void look_at_unread(void)
 {
     uint64_t serials[EVENTS_MAX];
     unsigned count = 0;
+
     pthread_mutex_lock(&lock);
     for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
          client = client->kept_next) {
@@ -94,6 +97,7 @@ static void sleep_on(int timeout_ms)
     struct epoll_event events[EVENTS_MAX];
     uint64_t count;
     int ready = epoll_wait(sockets, events, EVENTS_MAX, timeout_ms);
+
     if (ready == 0 && timeout_ms == UNREAD_MS)
         look_at_unread();
     for (int i = 0; i < ready; i++) {
@@ -107,12 +111,14 @@ static void sleep_on(int timeout_ms)
 static void wake_up(void)
 {
     uint64_t one = 1;
+
     (void)!write(waker, &one, sizeof(one));
 }
 
 static void *run(void *arg)
 {
     int pause = TICK_MS;
+
     (void)arg;
     pthread_mutex_lock(&lock);
     while (!stopping) {
@@ -151,6 +157,7 @@ static void close_sockets(void)
 static bool open_sockets(void)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0};
+
     sockets = epoll_create1(EPOLL_CLOEXEC);
     waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (sockets >= 0 && waker >= 0 && epoll_ctl(sockets, EPOLL_CTL_ADD, waker, &event) == 0)
@@ -163,6 +170,7 @@ static bool open_sockets(void)
 static bool start(void)
 {
     sigset_t all, before;
+
     (void)sigfillset(&all);
     if (!open_sockets())
         return false;
@@ -198,6 +206,7 @@ bool gb_flusher_engage(struct gpubuf_client *client)
 void gb_flusher_keep(struct gpubuf_client *client)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = client->serial};
+
     if (client->link_kept)
         return;
     pthread_mutex_lock(&lock);

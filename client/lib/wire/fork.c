@@ -86,6 +86,7 @@ int gb_fork_reconnect(struct gpubuf_client *client)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int error = 0;
+
     strcpy(address.sun_path, client->path); /* it was connected to by this name before */
     pthread_mutex_lock(&clients_lock);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -7,7 +7,7 @@
 
 void gb_client_doom(struct gpubuf_client *client, const struct gb_error *why)
 {
-    client->doomed = *why;
+    client->break_reason = *why;
     (void)shutdown(client->conn.fd, SHUT_RDWR); /* so that there is something to receive: its end */
 }
 
@@ -35,6 +35,7 @@ void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why)
 void gb_client_lose_for(struct gpubuf_client *client, int code, const char *why)
 {
     struct gb_error error;
+
     (void)gb_fail(&error, code, "%s", why);
     gb_client_lose(client, &error);
 }

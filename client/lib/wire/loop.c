@@ -8,6 +8,7 @@
 static int add(int set, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
     return epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
 }
 
@@ -47,6 +48,7 @@ void gb_loop_watch(struct gpubuf_client *client, int fd)
 void gb_loop_wake(struct gpubuf_client *client)
 {
     uint64_t one = 1;
+
     if (client->loop < 0 || client->loop_woken)
         return;
     client->loop_woken = write(client->loop_waker, &one, sizeof(one)) == sizeof(one);
@@ -56,6 +58,7 @@ void gb_loop_wake(struct gpubuf_client *client)
 void gb_loop_clear(struct gpubuf_client *client)
 {
     uint64_t count;
+
     if (client->loop_woken && !client->lost.code)
         client->loop_woken = read(client->loop_waker, &count, sizeof(count)) < 0;
 }
@@ -65,6 +68,7 @@ void gb_loop_clear(struct gpubuf_client *client)
 int gpubuf_fd(const struct gpubuf_client *client)
 {
     struct gpubuf_client *mutable = (struct gpubuf_client *)(uintptr_t)client;
+
     if (!client || gb_is_forked(client))
         return -1;
     pthread_mutex_lock(&mutable->lock);
@@ -79,6 +83,7 @@ int gpubuf_fd(const struct gpubuf_client *client)
 short gpubuf_events(const struct gpubuf_client *client)
 {
     struct gpubuf_client *mutable = (struct gpubuf_client *)(uintptr_t)client;
+
     if (!client || gb_is_forked(client))
         return 0;
     pthread_mutex_lock(&mutable->lock);

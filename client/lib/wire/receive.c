@@ -17,6 +17,7 @@ static void handle_reply(struct gpubuf_client *client, const struct gb_rpc_messa
                          int *fds)
 {
     struct gb_request *request = gb_request_find(client, message->id);
+
     if (!request || request->ended) {
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL,
                            "the daemon answered a request that was not made");
@@ -58,6 +59,7 @@ static void handle_retire(struct gpubuf_client *client, struct gb_json params)
     };
     struct gb_path path = {.key = "params"};
     struct gb_error error;
+
     if (gb_json_read(params, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &segments, NULL,
                      &error) < 0) {
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL,
@@ -99,6 +101,7 @@ static void handle_shutdown(struct gpubuf_client *client, struct gb_json params)
 static void handle_notification(struct gpubuf_client *client, const struct gb_rpc_message *message)
 {
     struct gb_json params = message->params;
+
     if (!message->method.text || !params.text || gb_json_type(params) != GB_JSON_OBJECT)
         return;
     if (strcmp(message->method.text, "event") == 0)
@@ -154,6 +157,7 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
 static bool keep_part(struct gpubuf_client *client, size_t received)
 {
     const char *part = client->input + client->input_kept;
+
     if (gb_frame_is_partial(&client->conn.in) || memchr(part, '\n', received) ||
         client->input_kept + received == GB_INPUT_BYTES)
         return false;
@@ -173,10 +177,11 @@ static ssize_t receive(struct gpubuf_client *client)
 static int handle_received(struct gpubuf_client *client, ssize_t received)
 {
     struct gb_conn *conn = &client->conn;
+
     if (received == GPUBUF_E_AGAIN)
         return GPUBUF_E_AGAIN;
-    if (client->doomed.code) {
-        struct gb_error why = client->doomed;
+    if (client->break_reason.code) {
+        struct gb_error why = client->break_reason;
         client->hooks->broken(client, &why);
         return 0;
     }
@@ -211,7 +216,7 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
     while ((r = gb_frame_next(&conn->in, &line, &length)) == 1 && !client->lost.code) {
         handle_line(client, line, length);
         handled++;
-        if (client->doomed.code)
+        if (client->break_reason.code)
             return handled;
     }
     if (r == 0)
@@ -230,6 +235,7 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
 int gb_receive(struct gpubuf_client *client, bool all)
 {
     int handled = 0;
+
     for (int i = 0; i < (all ? RECEIVES_MAX : 1) && !client->lost.code; i++) {
         if (client->link == GB_LINK_DOWN)
             break;

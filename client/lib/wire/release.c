@@ -20,6 +20,7 @@ static struct gb_writer *begin_notice(struct gpubuf_client *client, const char *
                                       const char *member)
 {
     struct gb_writer *writer = gb_notice_begin(client, method);
+
     gb_write_char(writer, '{');
     gb_write_cstring(writer, member);
     GB_WRITE_LITERAL(writer, ":[");
@@ -30,6 +31,7 @@ static bool queue_numbers(struct gpubuf_client *client, const char *method, cons
                           const uint64_t *numbers, size_t count, const char *end)
 {
     struct gb_writer *writer = begin_notice(client, method, member);
+
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             gb_write_char(writer, ',');
@@ -78,6 +80,7 @@ static void queue_leases(struct gpubuf_client *client)
 bool gb_queue_unmaps(struct gpubuf_client *client)
 {
     struct gb_imports *imports = &client->imports;
+
     if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
         return true;
     while (imports->unmap_count > 0) {
@@ -109,6 +112,7 @@ void gb_flush_releases(struct gpubuf_client *client)
 int gb_reserve_releases(struct gpubuf_client *client, size_t more)
 {
     size_t wanted = client->lease_count + client->released_count + more;
+
     if (wanted <= client->released_capacity)
         return 0;
     size_t capacity = client->released_capacity ? client->released_capacity : 64;

@@ -29,6 +29,7 @@ static struct failure *find_failure(uint64_t client)
 static struct failure *oldest_failure(void)
 {
     struct failure *oldest = &failures[0];
+
     for (size_t i = 1; i < REMEMBERED; i++) {
         if (failures[i].when < oldest->when)
             oldest = &failures[i];
@@ -40,6 +41,7 @@ int gb_report(const struct gpubuf_client *client, const struct gb_error *error)
 {
     uint64_t serial = client ? client->serial : 0;
     struct failure *failure = find_failure(serial);
+
     if (!failure)
         failure = oldest_failure();
     failure->client = serial;
@@ -52,6 +54,7 @@ int gb_report_text(const struct gpubuf_client *client, int code, const char *for
 {
     struct gb_error error = {.code = code};
     va_list arguments;
+
     va_start(arguments, format);
     (void)vsnprintf(error.message, sizeof(error.message), format, arguments);
     va_end(arguments);
@@ -66,6 +69,7 @@ int gb_report_memory(const struct gpubuf_client *client)
 const char *gpubuf_errmsg(const struct gpubuf_client *client)
 {
     const struct failure *failure = find_failure(client ? client->serial : 0);
+
     return failure ? failure->message : "";
 }
 

@@ -33,6 +33,7 @@ static int grow_buckets(struct gpubuf_client *client)
 {
     size_t count = client->bucket_count ? client->bucket_count * 2 : BUCKETS_MIN;
     struct gb_request **buckets = calloc(count, sizeof(struct gb_request *));
+
     if (!buckets)
         return GPUBUF_E_NO_MEMORY;
 
@@ -55,6 +56,7 @@ static int grow_buckets(struct gpubuf_client *client)
 void gb_request_restore(struct gb_request *request)
 {
     struct gb_request **bucket = bucket_of(request->client, request->id);
+
     request->chain = *bucket;
     *bucket = request;
     request->client->request_count++;
@@ -74,6 +76,7 @@ void gb_request_remove(struct gb_request *request)
 {
     struct gpubuf_client *client = request->client;
     struct gb_request **link = bucket_of(client, request->id);
+
     while (*link != request)
         link = &(*link)->chain;
     *link = request->chain;
@@ -110,10 +113,11 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
                     unsigned fd_count, enum gb_release_order order, struct gb_error *error)
 {
     struct gb_writer *writer = &client->writer;
+
     gb_rpc_end(writer);
     if (writer->failed || add(client, request) < 0) {
         close_fds(fds, fd_count);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     }
 
     int r = 0;
@@ -155,6 +159,7 @@ void gb_request_run_callback(struct gb_request *request, int status, const struc
 {
     struct gpubuf_client *client = request->client;
     struct gb_callback_frame frame;
+
     if (status < 0)
         (void)gb_report(client, error);
     gb_callback_begin(client, &frame);
@@ -165,6 +170,7 @@ void gb_request_run_callback(struct gb_request *request, int status, const struc
 static void deliver(struct gpubuf_client *client, struct gb_delivery *delivery)
 {
     struct gb_request *request = (struct gb_request *)delivery;
+
     gb_request_remove(request);
     gb_request_run_callback(request, request->status, &request->error);
     pthread_mutex_unlock(&client->lock);
@@ -184,6 +190,7 @@ void gb_request_hold_imports(struct gb_request *request)
 void gb_request_end(struct gb_request *request, int status, const struct gb_error *error)
 {
     struct gpubuf_client *client = request->client;
+
     assert(!request->ended);
     request->ended = true;
     request->status = status;
@@ -235,6 +242,7 @@ static bool is_unsent(const struct gb_request *request)
 void gb_request_break_all(struct gpubuf_client *client)
 {
     struct gb_error lost, unknown;
+
     (void)gb_fail(&lost, GPUBUF_E_STALE,
                   "the connection to the daemon broke, and took what was not sealed along");
     (void)gb_fail(&unknown, GPUBUF_E_CLOSED,
@@ -267,6 +275,7 @@ static int compare_ids(const void *a, const void *b)
 static void resend(struct gb_request *request)
 {
     struct gb_error error;
+
     gb_request_remove(request);
     int r = request->type->resend(request, &error);
     if (r == 0)
@@ -279,8 +288,9 @@ int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error)
 {
     size_t count = 0;
     struct gb_request **requests = calloc(client->request_count + 1, sizeof(struct gb_request *));
+
     if (!requests)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     for (size_t i = 0; i < client->bucket_count; i++) {
         for (struct gb_request *request = client->buckets[i]; request; request = request->chain) {
             if (!request->ended && !request->canceled && request->end == UINT64_MAX)

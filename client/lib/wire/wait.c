@@ -24,6 +24,7 @@ int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms)
 static void lead_sleeping(struct gpubuf_client *client, int timeout_ms)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
+
     if (gb_conn_has_output(&client->conn) && !client->write_failed)
         socket.events |= POLLOUT;
 
@@ -46,6 +47,7 @@ static void lead_down(struct gpubuf_client *client, int pause_ms)
         .tv_sec = (time_t)(until / 1000),
         .tv_nsec = (long)(until % 1000) * 1000000,
     };
+
     client->waiters++;
     (void)pthread_cond_timedwait(&client->changed, &client->lock, &time);
     client->waiters--;
@@ -96,6 +98,7 @@ static void follow(struct gpubuf_client *client, int64_t deadline)
 static void push_output(struct gpubuf_client *client, int left)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLOUT};
+
     client->pollers++;
     pthread_mutex_unlock(&client->lock);
     (void)poll(&socket, 1, left < 0 || left > OUTPUT_POLL_MS ? OUTPUT_POLL_MS : left);
@@ -109,6 +112,7 @@ static void push_output(struct gpubuf_client *client, int left)
 static int give_up(struct gb_request **request)
 {
     struct gpubuf_client *client = (*request)->client;
+
     (*request)->canceled = true;
     *request = NULL;
     return gb_report_text(client, GPUBUF_E_TIMEOUT, "the daemon has not answered in time");
@@ -117,6 +121,7 @@ static int give_up(struct gb_request **request)
 int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, int64_t timeout_ms)
 {
     int64_t deadline = timeout_ms < 0 ? -1 : gb_now_ms() + timeout_ms;
+
     while (!(*request)->ended) {
         int left = gb_left_ms(deadline);
         if (left == 0)

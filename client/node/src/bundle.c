@@ -9,6 +9,7 @@ static struct gpubuf_bundle *bundle_at(struct gb_addon *addon, napi_value value)
 {
     size_t i;
     struct gpubuf_object *object = gb_object_at(addon, value, &i);
+
     if (!object)
         return NULL;
     struct gb_slot *slot = &addon->objects[i];
@@ -24,6 +25,7 @@ static struct gpubuf_bundle *bundle_at(struct gb_addon *addon, napi_value value)
 static napi_value tensor_value(napi_env env, const struct gpubuf_tensor *tensor)
 {
     napi_value value = NULL, shape = NULL;
+
     if (napi_create_object(env, &value) != napi_ok ||
         napi_create_array_with_length(env, tensor->ndim, &shape) != napi_ok)
         return NULL;
@@ -40,6 +42,7 @@ static napi_value tensor_value(napi_env env, const struct gpubuf_tensor *tensor)
 static napi_value entry_value(napi_env env, const char *key, napi_value value)
 {
     napi_value pair = NULL;
+
     if (!value || napi_create_array_with_length(env, 2, &pair) != napi_ok)
         return NULL;
     (void)napi_set_element(env, pair, 0, gb_text(env, key));
@@ -54,6 +57,7 @@ napi_value gb_js_manifest(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     const struct gpubuf_bundle *bundle = bundle_at(addon, values[0]);
     const char *key, *text;
+
     if (!bundle || napi_create_array_with_length(env, 2, &both) != napi_ok ||
         napi_create_array_with_length(env, gpubuf_bundle_count(bundle), &tensors) != napi_ok ||
         napi_create_array(env, &metadata) != napi_ok)
@@ -83,6 +87,7 @@ napi_value gb_js_tensor(napi_env env, napi_callback_info info)
     const struct gpubuf_bundle *bundle = object ? bundle_at(addon, values[0]) : NULL;
     struct gpubuf_object *array = NULL;
     uint64_t i;
+
     if (!bundle || !gb_read_index(env, values[1], "the tensor", &i))
         return NULL;
     int r = gpubuf_bundle_array(bundle, i, &array);

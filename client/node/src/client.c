@@ -28,6 +28,7 @@ struct connecting {
 struct gb_node_client *gb_client_at(struct gb_addon *addon, napi_value value)
 {
     uint64_t i;
+
     if (!gb_read_index(addon->env, value, "the client", &i))
         return NULL;
     if (i >= addon->client_count || !addon->clients[i]) {
@@ -49,6 +50,7 @@ static int uv_events(short events)
 void gb_client_poll(struct gb_node_client *client)
 {
     struct gb_addon *addon = client->addon;
+
     client->gathered = true;
     if (!uv_is_active((uv_handle_t *)&addon->before_wait))
         (void)uv_prepare_start(&addon->before_wait, addon->turn);
@@ -58,6 +60,7 @@ void gb_client_poll(struct gb_node_client *client)
 static void poll_anew(struct gb_node_client *client)
 {
     int events = uv_events(gpubuf_events(client->client));
+
     if (client->events == 0 || events == client->events)
         return;
     if (uv_poll_start(&client->poll, events, on_poll) == 0)
@@ -78,6 +81,7 @@ bool gb_client_receive(struct gb_node_client *client)
     struct gb_addon *addon = client->addon;
     int r = gpubuf_dispatch(client->client);
     uint64_t connections = gb_connections(client->client);
+
     if (connections != client->connections)
         gb_complete(addon, &(struct gb_completion){
                                .type = GB_DONE_CLIENT,
@@ -106,6 +110,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     struct gb_node_client *client = poll->data;
     struct gb_addon *addon = client->addon;
     size_t index = client->index;
+
     (void)status;
     (void)events;
     if (!client->client)
@@ -119,6 +124,7 @@ static void on_poll_closed(uv_handle_t *handle)
 {
     struct gb_node_client *client = handle->data;
     struct gb_addon *addon = client->addon;
+
     free(client);
     gb_handle_closed(addon);
 }
@@ -126,6 +132,7 @@ static void on_poll_closed(uv_handle_t *handle)
 void gb_client_close(struct gb_node_client *client)
 {
     struct gpubuf_client *inner = client->client;
+
     client->addon->clients[client->index] = NULL;
     client->client = NULL;
     (void)uv_poll_stop(&client->poll); /* before the descriptor is closed */
@@ -160,6 +167,7 @@ static void connect_execute(napi_env env, void *data)
         .keep_ms = (int)connecting->keep_ms,
         .keep_bytes = (uint64_t)connecting->keep_bytes,
     };
+
     (void)env;
     connecting->status = gpubuf_connect(&connecting->client, &options);
     if (connecting->status < 0)
@@ -170,6 +178,7 @@ static void connect_execute(napi_env env, void *data)
 static struct gb_node_client *adopt(struct gb_addon *addon, struct gpubuf_client *inner)
 {
     size_t i = 0;
+
     while (i < addon->client_count && addon->clients[i])
         i++;
     if (i == addon->client_count) {
@@ -205,6 +214,7 @@ static void connect_complete(napi_env env, napi_status status, void *data)
 {
     struct connecting *connecting = data;
     struct gb_addon *addon = connecting->addon;
+
     (void)napi_delete_async_work(env, connecting->work);
     if (status != napi_ok || addon->closing) {
         gpubuf_disconnect(connecting->client);
@@ -239,6 +249,7 @@ napi_value gb_js_connect(napi_env env, napi_callback_info info)
     napi_value values[GB_ARGUMENTS_MAX], name;
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct connecting *connecting = calloc(1, sizeof(*connecting));
+
     if (!connecting)
         return gb_throw_memory(env);
     connecting->addon = addon;
@@ -276,6 +287,7 @@ napi_value gb_js_close(napi_env env, napi_callback_info info)
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
+
     if (!client)
         return NULL;
     gb_client_close(client);
@@ -289,6 +301,7 @@ napi_value gb_js_reference(napi_env env, napi_callback_info info)
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
+
     if (!client)
         return NULL;
     bool wanted = gb_read_flag(env, values[1]);

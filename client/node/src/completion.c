@@ -37,6 +37,7 @@ static bool make_room(struct gb_addon *addon)
 void gb_complete(struct gb_addon *addon, const struct gb_completion *completion)
 {
     struct gb_completion one = *completion;
+
     pthread_mutex_lock(&addon->lock);
     bool added = !addon->closing && make_room(addon);
     if (added) {

@@ -75,6 +75,7 @@ static int copy_part(struct copying *copying, struct part *part)
 static void copy_execute(napi_env env, void *data)
 {
     struct copying *copying = data;
+
     (void)env;
     for (size_t i = 0; i < copying->count && copying->status == 0; i++) {
         struct part *part = &copying->parts[i];
@@ -95,6 +96,7 @@ static void copy_complete(napi_env env, napi_status status, void *data)
         .value = (double)copying->version,
         .text = gb_copy(copying->message),
     };
+
     (void)napi_delete_async_work(env, copying->work);
     if (status == napi_ok && copying->what == COPY_READ && copying->status == 0) {
         completion.reference = copying->parts[0].holder;
@@ -116,6 +118,7 @@ static void copy_complete(napi_env env, napi_status status, void *data)
 static napi_value copy_start(napi_env env, struct copying *copying)
 {
     napi_value name;
+
     if (napi_create_string_utf8(env, "gpubufd.copy", NAPI_AUTO_LENGTH, &name) != napi_ok ||
         napi_create_async_work(env, NULL, name, copy_execute, copy_complete, copying,
                                &copying->work) != napi_ok) {
@@ -136,6 +139,7 @@ static struct copying *copying_new(struct gb_addon *addon, napi_value id, enum c
                                    size_t count)
 {
     double number;
+
     if (!gb_read_number(addon->env, id, "the id", &number))
         return NULL;
     struct copying *copying = calloc(1, sizeof(*copying) + count * sizeof(struct part));
@@ -161,6 +165,7 @@ napi_value gb_js_read(napi_env env, napi_callback_info info)
     uint64_t from, bytes;
     void *data = NULL;
     size_t room = 0;
+
     if (!object || !gb_read_which(env, values[2], &which))
         return NULL;
     int r = gpubuf_memory(object, which, &memory);
@@ -199,6 +204,7 @@ napi_value gb_js_ready(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL);
     void *stream;
+
     if (!object || !gb_read_stream(env, values[2], &stream))
         return NULL;
     struct copying *copying = copying_new(addon, values[1], COPY_NOTHING, 1);
@@ -214,6 +220,7 @@ napi_value gb_seal_on(struct gb_addon *addon, napi_value id, struct gpubuf_objec
                       int64_t *counts, void *stream)
 {
     struct copying *copying = copying_new(addon, id, COPY_SEAL, 1);
+
     if (!copying) {
         free(counts);
         return NULL;
@@ -233,6 +240,7 @@ static bool view_bytes(napi_env env, napi_value view, char **data, uint64_t *byt
     napi_typedarray_type type;
     static const uint8_t widths[] = {1, 1, 1, 2, 2, 4, 4, 4, 8, 8, 8};
     bool is_view = false;
+
     if (napi_is_dataview(env, view, &is_view) == napi_ok && is_view) {
         if (napi_get_dataview_info(env, view, &length, &start, NULL, NULL) != napi_ok)
             return false;
@@ -262,6 +270,7 @@ static bool read_part(struct gb_addon *addon, napi_value item, struct part *part
     napi_env env = addon->env;
     napi_value fields[5];
     uint64_t bytes;
+
     for (uint32_t i = 0; i < 5; i++) {
         if (napi_get_element(env, item, i, &fields[i]) != napi_ok)
             return false;
@@ -285,6 +294,7 @@ napi_value gb_js_write(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     uint32_t count = gb_array_length(env, values[1]);
     void *stream;
+
     if (!gb_read_stream(env, values[3], &stream))
         return NULL;
     struct copying *copying = copying_new(addon, values[0], COPY_WRITE, count);

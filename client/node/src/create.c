@@ -22,6 +22,7 @@ struct reading {
 static void *keep(struct reading *reading, void *memory)
 {
     struct piece *piece = memory ? malloc(sizeof(*piece)) : NULL;
+
     if (!piece) {
         free(memory);
         (void)gb_throw_memory(reading->env);
@@ -47,6 +48,7 @@ static bool read_text(struct reading *reading, napi_value object, const char *na
                       const char **text)
 {
     char *copy;
+
     if (!gb_read_text(reading->env, gb_member(reading->env, object, name), name, &copy))
         return false;
     if (!copy)
@@ -59,6 +61,7 @@ static bool read_index(const struct reading *reading, napi_value object, const c
                        uint64_t *number)
 {
     napi_value value = gb_member(reading->env, object, name);
+
     return gb_is_absent(reading->env, value) || gb_read_index(reading->env, value, name, number);
 }
 
@@ -67,6 +70,7 @@ static bool read_count(const struct reading *reading, napi_value object, bool ma
 {
     double number = mask ? -1 : 0;
     napi_value value = gb_member(reading->env, object, "nullCount");
+
     if (!gb_is_absent(reading->env, value) &&
         !gb_read_number(reading->env, value, "nullCount", &number))
         return false;
@@ -79,6 +83,7 @@ static bool read_metadata(struct reading *reading, napi_value object, const char
     napi_env env = reading->env;
     napi_value list = gb_member(env, object, "metadata");
     uint32_t count = gb_array_length(env, list);
+
     if (count == 0)
         return true;
     const char **texts = keep(reading, calloc((size_t)count + 1, sizeof(*texts)));
@@ -102,6 +107,7 @@ static bool read_column(struct reading *reading, napi_value object,
                         struct gpubuf_column_spec *column, unsigned depth)
 {
     napi_env env = reading->env;
+
     if (depth > DEPTH_MAX) {
         (void)napi_throw_range_error(env, NULL, "the layout is nested too deep");
         return false;
@@ -139,6 +145,7 @@ static bool read_layout(struct reading *reading, napi_value object,
 {
     napi_env env = reading->env;
     uint64_t kind = 0;
+
     if (!read_index(reading, object, "kind", &kind) ||
         !read_index(reading, object, "bytes", &layout->bytes) ||
         !read_index(reading, object, "manifestBytes", &layout->manifest_bytes) ||
@@ -170,6 +177,7 @@ static bool read_create_options(struct reading *reading, napi_value object,
 {
     napi_env env = reading->env;
     uint64_t mode = 0, ttl = 0, wait = 0, evict = 0, keep = 0, scope = 0;
+
     *options = (struct gpubuf_create_options){.size = sizeof(*options)};
     if (gb_is_absent(env, object))
         return true;
@@ -204,6 +212,7 @@ napi_value gb_js_create(napi_env env, napi_callback_info info)
     struct gpubuf_create_options options;
     struct gb_pending *pending = NULL;
     char *name = NULL;
+
     if (client && gb_read_text(env, values[2], "the name", &name) &&
         read_layout(&reading, values[3], &layout) &&
         read_create_options(&reading, values[4], &options))

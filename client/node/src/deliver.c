@@ -11,6 +11,7 @@
 static napi_value info_value(napi_env env, const struct gpubuf_info *info)
 {
     napi_value object = NULL;
+
     if (napi_create_object(env, &object) != napi_ok)
         return NULL;
     char mode[8];
@@ -42,6 +43,7 @@ static napi_value info_value(napi_env env, const struct gpubuf_info *info)
 static napi_value event_value(napi_env env, const struct gb_completion *event)
 {
     napi_value pair = NULL, info = NULL;
+
     if (napi_create_array_with_length(env, 2, &pair) != napi_ok)
         return NULL;
     if (event->info)
@@ -56,6 +58,7 @@ static napi_value event_value(napi_env env, const struct gb_completion *event)
 static napi_value wanted_value(napi_env env, const struct gb_completion *wanted)
 {
     napi_value triple = NULL, name = NULL;
+
     if (napi_create_array_with_length(env, 3, &triple) != napi_ok)
         return NULL;
     if (wanted->text)
@@ -72,6 +75,7 @@ static napi_value many_value(struct gb_addon *addon, struct gb_completion *many)
 {
     napi_env env = addon->env;
     napi_value array = NULL;
+
     if (napi_create_array_with_length(env, many->count, &array) != napi_ok)
         return NULL;
     for (size_t i = 0; i < many->count; i++) {
@@ -98,6 +102,7 @@ static void on_block_collected(napi_env env, void *data, void *hint)
 static napi_value block_value(napi_env env, struct gb_staging *block)
 {
     napi_value buffer = NULL;
+
     if (napi_create_external_arraybuffer(env, gb_staging_memory(block),
                                          (size_t)gb_staging_bytes(block), on_block_collected, block,
                                          &buffer) != napi_ok)
@@ -110,6 +115,7 @@ static napi_value extra_value(struct gb_addon *addon, struct gb_completion *comp
 {
     napi_env env = addon->env;
     napi_value value = NULL;
+
     if (completion->status < 0)
         return gb_text(env,
                        completion->text ? completion->text : gpubuf_strerror(completion->status));
@@ -159,6 +165,7 @@ static void deliver_some(struct gb_addon *addon, struct gb_completion *completio
 {
     napi_env env = addon->env;
     napi_handle_scope scope;
+
     if (napi_open_handle_scope(env, &scope) != napi_ok)
         return;
     napi_value extras = NULL;

@@ -32,6 +32,7 @@ static void window_end(struct gb_window *window)
 static void window_free(struct gb_window *window)
 {
     struct gb_addon *addon = window->addon;
+
     free(window);
     gb_addon_release(addon);
 }
@@ -39,6 +40,7 @@ static void window_free(struct gb_window *window)
 static void on_collected(napi_env env, void *data, void *hint)
 {
     struct gb_window *window = hint;
+
     (void)data;
     window->collected = true;
     if (window->creating) /* it has failed, and who creates ends it */
@@ -69,6 +71,7 @@ static napi_value new_window(struct gb_addon *addon, struct gb_hold *hold, char 
 {
     struct gb_window *window = calloc(1, sizeof(*window));
     napi_value buffer = NULL;
+
     if (!window) {
         gb_hold_drop(hold);
         return gb_throw_memory(addon->env);
@@ -115,6 +118,7 @@ bool gb_has_external(napi_env env)
     napi_status status =
         probe ? napi_create_external_arraybuffer(env, probe, 1, on_probe_collected, NULL, &buffer)
               : napi_generic_failure;
+
     if (status == napi_no_external_buffers_allowed)
         free(probe);
     return status == napi_ok;
@@ -123,6 +127,7 @@ bool gb_has_external(napi_env env)
 static napi_value pair(napi_env env, napi_value first, double second)
 {
     napi_value array = NULL;
+
     if (!first || napi_create_array_with_length(env, 2, &array) != napi_ok)
         return NULL;
     (void)napi_set_element(env, array, 0, first);
@@ -150,6 +155,7 @@ bool gb_read_range(napi_env env, const napi_value *values, const struct gpubuf_m
 bool gb_read_which(napi_env env, napi_value value, enum gpubuf_which *which)
 {
     double number;
+
     if (!gb_read_number(env, value, "the buffer's number", &number))
         return false;
     *which = number == 1 ? GPUBUF_MASK : number == 2 ? GPUBUF_OFFSETS : GPUBUF_DATA;
@@ -162,6 +168,7 @@ static int host_buffer(struct gb_addon *addon, const napi_value *values,
                        struct gpubuf_memory *memory)
 {
     napi_env env = addon->env;
+
     *object = gb_object_at(addon, values[0], NULL);
     if (!*object || !gb_read_which(env, values[1], which))
         return -1;
@@ -185,6 +192,7 @@ napi_value gb_js_memory(napi_env env, napi_callback_info info)
     enum gpubuf_which which;
     struct gpubuf_memory memory, mapping;
     uint64_t from, bytes;
+
     if (host_buffer(addon, values, &object, &which, &memory) != 0 ||
         !gb_read_range(env, values + 2, &memory, &from, &bytes))
         return NULL;
@@ -225,6 +233,7 @@ napi_value gb_js_copy(napi_env env, napi_callback_info info)
     uint64_t from;
     void *data = NULL;
     size_t bytes = 0;
+
     if (host_buffer(addon, values, &object, &which, &memory) != 0)
         return NULL;
     if (napi_get_arraybuffer_info(env, values[3], &data, &bytes) != napi_ok)
@@ -245,6 +254,7 @@ napi_value gb_js_pointer(napi_env env, napi_callback_info info)
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL);
     enum gpubuf_which which;
     struct gpubuf_memory memory;
+
     if (!object || !gb_read_which(env, values[1], &which))
         return NULL;
     int r = gpubuf_memory(object, which, &memory);

@@ -21,6 +21,7 @@
 static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
 {
     struct gb_addon *addon = data;
+
     pthread_mutex_lock(&addon->lock);
     addon->closing = true; /* what still comes is dropped */
     pthread_mutex_unlock(&addon->lock);
@@ -47,6 +48,7 @@ static napi_value js_start(napi_env env, napi_callback_info info)
     size_t length = 0;
     void *data = NULL;
     napi_typedarray_type type;
+
     if (!addon || addon->deliver)
         return gb_throw(env, GPUBUF_E_INTERNAL, "started already");
     if (napi_get_typedarray_info(env, values[1], &type, &length, &data, NULL, NULL) != napi_ok ||
@@ -70,6 +72,7 @@ static napi_value js_start(napi_env env, napi_callback_info info)
 static bool add_errors(napi_env env, napi_value exports)
 {
     napi_value codes;
+
     if (napi_create_object(env, &codes) != napi_ok)
         return false;
 #define ADD_ERROR(name, code, kind, text) gb_set_text(env, codes, #code, kind);

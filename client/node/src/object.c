@@ -16,6 +16,7 @@ static napi_value axes(napi_env env, const struct gpubuf_object *object, bool st
 {
     unsigned ndim = gpubuf_ndim(object);
     napi_value array = NULL;
+
     if (napi_create_array_with_length(env, ndim, &array) != napi_ok)
         return NULL;
     for (unsigned i = 0; i < ndim; i++) {
@@ -30,6 +31,7 @@ static napi_value metadata(napi_env env, const struct gpubuf_object *object)
 {
     const char *key, *text;
     napi_value pairs = NULL;
+
     for (size_t i = 0; gpubuf_metadata_at(object, i, &key, &text) == 0; i++) {
         napi_value pair = NULL;
         if ((!pairs && napi_create_array(env, &pairs) != napi_ok) ||
@@ -48,6 +50,7 @@ napi_value gb_js_describe(napi_env env, napi_callback_info info)
     napi_value values[GB_ARGUMENTS_MAX], result = NULL;
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL);
+
     if (!object || napi_create_object(env, &result) != napi_ok)
         return NULL;
     enum gpubuf_kind kind = gpubuf_kind(object);
@@ -76,6 +79,7 @@ napi_value gb_js_null_count(napi_env env, napi_callback_info info)
     napi_value values[GB_ARGUMENTS_MAX];
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL);
+
     return object ? gb_number(env, (double)gpubuf_null_count(object)) : NULL;
 }
 
@@ -86,6 +90,7 @@ napi_value gb_js_release(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     uint64_t index;
     void *stream;
+
     if (!gb_read_index(env, values[0], "the object", &index) ||
         !gb_read_stream(env, values[1], &stream))
         return NULL;
@@ -111,6 +116,7 @@ napi_value gb_js_child(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL), *child = NULL;
     uint64_t i;
+
     if (!object || !gb_read_index(env, values[1], "the child's number", &i))
         return NULL;
     int r = gpubuf_child(object, i, &child);
@@ -124,6 +130,7 @@ napi_value gb_js_column(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL), *column = NULL;
     char *name;
+
     if (!object || !gb_read_text(env, values[1], "the column's name", &name))
         return NULL;
     int r = gpubuf_column(object, name, &column);
@@ -138,6 +145,7 @@ napi_value gb_js_slice(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gpubuf_object *object = gb_object_at(addon, values[0], NULL), *slice = NULL;
     uint64_t offset, length;
+
     if (!object || !gb_read_index(env, values[1], "the offset", &offset) ||
         !gb_read_index(env, values[2], "the length", &length))
         return NULL;

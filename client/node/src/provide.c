@@ -11,6 +11,7 @@
 static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
 {
     const struct gb_watching *mine = arg;
+
     (void)client;
     gb_complete(mine->client->addon, &(struct gb_completion){
                                          .type = GB_DONE_WANTED,
@@ -51,6 +52,7 @@ napi_value gb_js_provide_end(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     char *prefix = NULL;
+
     if (!client || !gb_read_text(env, values[1], "the prefix", &prefix))
         return NULL;
     (void)gpubuf_provide_end(client->client, prefix);
@@ -68,6 +70,7 @@ napi_value gb_js_decline(napi_env env, napi_callback_info info)
     char *message = NULL;
     uint64_t request;
     double error;
+
     if (!client || !gb_read_index(env, values[1], "the request", &request) ||
         !gb_read_number(env, values[2], "the error", &error) ||
         !gb_read_text(env, values[3], "the message", &message))

@@ -18,6 +18,7 @@ struct gb_pending *gb_pending_new(struct gb_node_client *client, napi_value id)
 {
     napi_env env = client->addon->env;
     double number;
+
     if (!gb_read_number(env, id, "the id", &number))
         return NULL;
     struct gb_pending *pending = malloc(sizeof(*pending));
@@ -57,6 +58,7 @@ static char *failure_text(const struct gpubuf_client *client, int status)
 void gb_on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object, void *arg)
 {
     struct gb_pending *pending = arg;
+
     pending_complete(pending, &(struct gb_completion){
                                   .type = GB_DONE_OBJECT,
                                   .id = pending->id,
@@ -72,6 +74,7 @@ static bool read_open_options(napi_env env, napi_value version, napi_value wait,
                               struct gpubuf_open_options *options)
 {
     uint64_t wait_ms;
+
     *options = (struct gpubuf_open_options){.size = sizeof(*options)};
     if (!gb_read_index(env, version, "the version", &options->version) ||
         !gb_read_index(env, wait, "the timeout", &wait_ms))
@@ -86,6 +89,7 @@ static bool read_short(napi_env env, napi_value value, const char *what, char te
 {
     size_t length;
     char message[64];
+
     if (napi_get_value_string_utf8(env, value, text, 512, &length) != napi_ok)
         (void)snprintf(message, sizeof(message), "%s is not a string", what);
     else if (strlen(text) != length)
@@ -104,6 +108,7 @@ napi_value gb_js_open(napi_env env, napi_callback_info info)
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     struct gpubuf_open_options options;
     char name[512], label[512];
+
     if (!client || !read_open_options(env, values[3], values[4], &options) ||
         !read_short(env, values[2], "the name", name))
         return NULL;
@@ -131,6 +136,7 @@ static void on_objects(struct gpubuf_client *client, int status,
         .status = status,
         .text = failure_text(client, status),
     };
+
     if (status >= 0) {
         completion.count = count;
         completion.objects = malloc(count * sizeof(*objects));
@@ -157,6 +163,7 @@ napi_value gb_js_open_many(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     struct gpubuf_open_options options;
+
     if (!client || !read_open_options(env, zero, values[3], &options))
         return NULL;
     uint32_t count = gb_array_length(env, values[2]);
@@ -192,6 +199,7 @@ static void on_result(struct gpubuf_client *client, int status, const char *resu
                       void *arg)
 {
     struct gb_pending *pending = arg;
+
     (void)length;
     pending_complete(pending,
                      &(struct gb_completion){
@@ -210,6 +218,7 @@ napi_value gb_js_call(napi_env env, napi_callback_info info)
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     char *method = NULL, *params = NULL;
     struct gb_pending *pending = NULL;
+
     if (client && gb_read_text(env, values[2], "the method", &method) &&
         gb_read_text(env, values[3], "the params", &params))
         pending = gb_pending_new(client, values[1]);
@@ -230,6 +239,7 @@ napi_value gb_js_cancel(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     uint64_t request;
+
     if (!client || !gb_read_index(env, values[1], "the request", &request))
         return NULL;
     bool canceled = gpubuf_cancel(client->client, request) == 0;
@@ -245,6 +255,7 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
                       void *arg)
 {
     struct gb_pending *pending = arg;
+
     pending_complete(pending, &(struct gb_completion){
                                   .type = GB_DONE_PLAIN,
                                   .id = pending->id,
@@ -261,6 +272,7 @@ static bool set_label(napi_env env, struct gpubuf_object *object, napi_value tex
     char label[512];
     double number;
     bool absent = gb_is_absent(env, text);
+
     if ((!absent && !read_short(env, text, "the label", label)) ||
         !gb_read_number(env, keep, "keep", &number))
         return false;
@@ -281,6 +293,7 @@ napi_value gb_js_seal(napi_env env, napi_callback_info info)
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     struct gpubuf_object *object = client ? gb_object_at(addon, values[2], NULL) : NULL;
     void *stream;
+
     if (!object || !gb_read_stream(env, values[6], &stream))
         return NULL;
     uint32_t count = gb_array_length(env, values[3]);

@@ -8,6 +8,7 @@
 double gb_object_add(struct gb_addon *addon, struct gpubuf_object *object)
 {
     size_t i = addon->object_free;
+
     while (i < addon->object_count && addon->objects[i].object)
         i++;
     if (i == addon->object_count) {
@@ -41,6 +42,7 @@ struct gpubuf_object *gb_object_take(struct gb_addon *addon, size_t index)
 struct gpubuf_object *gb_object_at(struct gb_addon *addon, napi_value value, size_t *index)
 {
     uint64_t i;
+
     if (!gb_read_index(addon->env, value, "the object", &i))
         return NULL;
     if (i >= addon->object_count || !addon->objects[i].object) {

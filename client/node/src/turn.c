@@ -41,6 +41,7 @@ static bool is_worth_a_look(struct gb_node_client *client)
 static bool look(struct gb_addon *addon, const bool *wanted, size_t count)
 {
     uint64_t until = uv_hrtime() + LOOK_NS;
+
     do {
         for (size_t i = 0; i < count && i < addon->client_count; i++) {
             struct gb_node_client *client = addon->clients[i];
@@ -56,6 +57,7 @@ static bool look_for_answers(struct gb_addon *addon)
 {
     bool wanted[LOOK_CLIENTS] = {false}, any = false;
     size_t count = addon->client_count < LOOK_CLIENTS ? addon->client_count : LOOK_CLIENTS;
+
     for (size_t i = 0; i < count; i++)
         any |= wanted[i] = is_worth_a_look(addon->clients[i]);
     if (!any)
@@ -88,6 +90,7 @@ static bool is_needed(const struct gb_addon *addon)
 static void on_before_wait(uv_prepare_t *prepare)
 {
     struct gb_addon *addon = prepare->data;
+
     (void)uv_idle_stop(&addon->no_wait);
     send_all(addon);
     if (uv_backend_timeout(addon->loop) != 0 && look_for_answers(addon) && !addon->closing) {

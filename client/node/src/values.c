@@ -8,6 +8,7 @@ struct gb_addon *gb_arguments(napi_env env, napi_callback_info info, napi_value 
 {
     size_t count = GB_ARGUMENTS_MAX;
     void *data = NULL;
+
     if (napi_get_cb_info(env, info, &count, values, NULL, &data) != napi_ok)
         return NULL;
     return data;
@@ -16,6 +17,7 @@ struct gb_addon *gb_arguments(napi_env env, napi_callback_info info, napi_value 
 static bool type_error(napi_env env, const char *what, const char *expected)
 {
     char text[160];
+
     (void)snprintf(text, sizeof(text), "%s is not %s", what, expected);
     (void)napi_throw_type_error(env, NULL, text);
     return false;
@@ -31,6 +33,7 @@ bool gb_read_number(napi_env env, napi_value value, const char *what, double *nu
 bool gb_read_index(napi_env env, napi_value value, const char *what, uint64_t *number)
 {
     double given;
+
     if (!gb_read_number(env, value, what, &given))
         return false;
     if (!(given >= 0 && given <= 9007199254740991.0) || floor(given) != given)
@@ -42,6 +45,7 @@ bool gb_read_index(napi_env env, napi_value value, const char *what, uint64_t *n
 bool gb_is_absent(napi_env env, napi_value value)
 {
     napi_valuetype type;
+
     return !value || napi_typeof(env, value, &type) != napi_ok || type == napi_undefined ||
            type == napi_null;
 }
@@ -71,6 +75,7 @@ bool gb_read_text(napi_env env, napi_value value, const char *what, char **text)
 bool gb_read_flag(napi_env env, napi_value value)
 {
     bool flag = false;
+
     return napi_get_value_bool(env, value, &flag) == napi_ok && flag;
 }
 
@@ -78,6 +83,7 @@ bool gb_read_stream(napi_env env, napi_value value, void **stream)
 {
     uint64_t handle = 0;
     bool lossless = true;
+
     *stream = NULL;
     if (gb_is_absent(env, value))
         return true;
@@ -92,6 +98,7 @@ bool gb_read_stream(napi_env env, napi_value value, void **stream)
 napi_value gb_member(napi_env env, napi_value object, const char *name)
 {
     napi_value value = NULL;
+
     if (napi_get_named_property(env, object, name, &value) != napi_ok)
         return NULL;
     return value;
@@ -101,6 +108,7 @@ uint32_t gb_array_length(napi_env env, napi_value array)
 {
     uint32_t length = 0;
     bool is_array = false;
+
     if (!array || napi_is_array(env, array, &is_array) != napi_ok || !is_array)
         return 0;
     (void)napi_get_array_length(env, array, &length);
@@ -110,6 +118,7 @@ uint32_t gb_array_length(napi_env env, napi_value array)
 napi_value gb_number(napi_env env, double number)
 {
     napi_value value = NULL;
+
     (void)napi_create_double(env, number, &value);
     return value;
 }
@@ -117,6 +126,7 @@ napi_value gb_number(napi_env env, double number)
 napi_value gb_text(napi_env env, const char *text)
 {
     napi_value value = NULL;
+
     if (text)
         (void)napi_create_string_utf8(env, text, NAPI_AUTO_LENGTH, &value);
     else
@@ -127,6 +137,7 @@ napi_value gb_text(napi_env env, const char *text)
 napi_value gb_throw(napi_env env, int status, const char *message)
 {
     napi_value error = NULL;
+
     if (napi_create_error(env, NULL, gb_text(env, message), &error) == napi_ok) {
         (void)napi_set_named_property(env, error, "status", gb_number(env, status));
         (void)napi_throw(env, error);

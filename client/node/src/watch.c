@@ -14,6 +14,7 @@ napi_value gb_watching_begin(napi_env env, napi_callback_info info, gb_watching_
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     char *prefix = NULL;
     double id;
+
     if (!client || !gb_read_number(env, values[1], "the id", &id) ||
         !gb_read_text(env, values[2], "the prefix", &prefix))
         return NULL;
@@ -35,6 +36,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
                      void *arg)
 {
     const struct gb_watching *watch = arg;
+
     (void)client;
     struct gb_completion event = {.type = GB_DONE_EVENT, .id = watch->id, .text = gb_copy(kind)};
     if (info) {
@@ -69,6 +71,7 @@ napi_value gb_js_unwatch(napi_env env, napi_callback_info info)
     struct gb_addon *addon = gb_arguments(env, info, values);
     struct gb_node_client *client = gb_client_at(addon, values[0]);
     uint64_t number;
+
     if (!client || !gb_read_index(env, values[1], "the watch", &number))
         return NULL;
     (void)gpubuf_unwatch(client->client, number); /* the daemon's end of it may be gone already */

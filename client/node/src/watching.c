@@ -7,6 +7,7 @@
 void gb_watching_add(struct gb_watching *watch)
 {
     pthread_mutex_t *lock = &watch->client->addon->lock;
+
     pthread_mutex_lock(lock);
     watch->next = watch->client->watches;
     watch->client->watches = watch;
@@ -17,6 +18,7 @@ void gb_watching_remove(struct gb_watching *watch)
 {
     pthread_mutex_t *lock = &watch->client->addon->lock;
     struct gb_watching **link = &watch->client->watches;
+
     pthread_mutex_lock(lock);
     while (*link != watch)
         link = &(*link)->next;
@@ -45,6 +47,7 @@ void gb_watching_answered(struct gpubuf_client *client, int status, uint64_t num
                           struct gb_watching *watch)
 {
     struct gb_addon *addon = watch->client->addon;
+
     pthread_mutex_lock(&addon->lock);
     watch->number = number;
     pthread_mutex_unlock(&addon->lock);

@@ -13,7 +13,7 @@ from typing import (
     Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, overload,
 )
 
-from . import _convert, _core, _errors, _files, _nodes, _packing, _provide, cuda
+from . import _convert, _core, _errors, _files, _nodes, _packing, _params, _provide, cuda
 from ._files import FilePath
 from ._held import Held
 from ._layout import DATA, HOST, MASK
@@ -25,36 +25,8 @@ SCOPE = {"local": 0, "cluster": 1}
 EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
 
-
 _NO_RESUME = -2
-TTL_MOST = 2**52 // 1000  # seconds
 MOVE_TIMEOUT = 120.0  # seconds: the daemon gives its own work one minute
-
-
-def _ms(seconds: Optional[float], what: str = "timeout") -> int:
-    """Milliseconds, rounded up; None is 0. Nobody waits for longer than a day."""
-    if seconds is None:
-        return 0
-    if not seconds >= 0:
-        raise ValueError(f"{what} is {seconds}: expected seconds, 0 or more")
-    return int(min(seconds, 86_400.0) * 1000 + 0.999)
-
-
-def _ttl_ms(seconds: Optional[float]) -> int:
-    if seconds is None:
-        return 0
-    if not 0 <= seconds < TTL_MOST:
-        raise ValueError(f"ttl is {seconds}: expected seconds, 0 or more; None: it stays")
-    return int(seconds * 1000 + 0.999)
-
-
-def _mode(mode: Union[int, str, None]) -> int:
-    if mode is None:
-        return 0
-    bits = int(mode, 8) if isinstance(mode, str) else int(mode)
-    if not 0 <= bits <= 0o777:
-        raise ValueError(f"mode is {mode!r}: expected one as chmod has it, such as 0o640 or '640'")
-    return bits
 
 
 def options(
@@ -68,7 +40,7 @@ def options(
     if scope not in SCOPE:
         raise ValueError(f"scope is {scope!r}: expected local or cluster")
     return (
-        device, share, _mode(mode), bool(replace), _ttl_ms(ttl), EVICT[evict], _ms(timeout),
+        device, share, _params.mode_bits(mode), bool(replace), _params.ttl_ms(ttl), EVICT[evict], _params.ms(timeout),
         bool(final), label, keep, SCOPE[scope],
     )
 
@@ -310,7 +282,7 @@ class Client(_core.Client):
         `timeout`: how long the answer may take, in seconds; None: for ever.
         """
         text = None if params is None else json.dumps(params)
-        return json.loads(self._call(method, text, -1 if timeout is None else max(_ms(timeout), 1)))
+        return json.loads(self._call(method, text, -1 if timeout is None else max(_params.ms(timeout), 1)))
 
     # ---- reading ----
 
@@ -339,7 +311,7 @@ class Client(_core.Client):
         NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
         TimeoutError). Stale: the name does not have that version any more; the sentence says which it has.
         """
-        wait_ms = _ms(timeout) if timeout else 0
+        wait_ms = _params.ms(timeout) if timeout else 0
         if kind is None and not isinstance(name, Ref):
             return self._open(name, version, wait_ms, label)
         try:
@@ -400,7 +372,7 @@ class Client(_core.Client):
         if errors not in ("raise", "return"):
             raise ValueError('errors is "raise" or "return"')
         asked = tuple(names)
-        results = self._open_many(asked, _ms(timeout))
+        results = self._open_many(asked, _params.ms(timeout))
         return named_errors(asked, results, errors)
 
     # ---- publishing ----
@@ -623,7 +595,7 @@ class Client(_core.Client):
 
     def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
         """The daemon's knowledge of an object, its layout too, without opening it. NotFound, Stale."""
-        return Info._of(self.call("stat", _which(name, version, label))["object"])
+        return Info._of(self.call("stat", _params.which(name, version, label))["object"])
 
     def delete(self, *names: str, missing_ok: bool = False) -> None:
         """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
@@ -637,15 +609,15 @@ class Client(_core.Client):
 
     def pin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
-        self.call("pin", _which(name, version, label))
+        self.call("pin", _params.which(name, version, label))
 
     def unpin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Takes a pin back."""
-        self.call("unpin", _which(name, version, label))
+        self.call("unpin", _params.which(name, version, label))
 
     def expire(self, name: str, ttl: Optional[float]) -> None:
         """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""
-        self.call("expire", _expire(name, ttl))
+        self.call("expire", _params.expire(name, ttl))
 
     def spill(self, name: str, tier: Optional[str] = None) -> None:
         """Moves an object off its device now, to a tier below: "host" or "disk"; None: the first there is.
@@ -653,14 +625,14 @@ class Client(_core.Client):
         The daemon does so by itself when memory is short. Busy: somebody holds it. NoSpace: the tier is
         full. Unsupported: there is no such tier.
         """
-        self.call("spill", _spill(name, tier), timeout=MOVE_TIMEOUT)
+        self.call("spill", _params.spill(name, tier), timeout=MOVE_TIMEOUT)
 
     def restore(self, name: str, timeout: Optional[float] = None) -> None:
         """Brings an object back to its device, before it is opened. Nothing holds it there.
 
         `timeout`: how long to wait for room on the device. NotFound, NoSpace (a MemoryError), Timeout.
         """
-        self.call("restore", {"name": name, "wait_ms": _ms(timeout)}, timeout=MOVE_TIMEOUT + (timeout or 0))
+        self.call("restore", {"name": name, "wait_ms": _params.ms(timeout)}, timeout=MOVE_TIMEOUT + (timeout or 0))
 
     def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
@@ -675,7 +647,7 @@ class Client(_core.Client):
         all that begin with "layers.0.". `layout`: what the bytes are, as the protocol has it; its buffers are
         {"offset": …, "bytes": …} in the content of bytes, an array or a bundle.
         """
-        self.call("alias", _alias(name, of, rows, columns, parts, layout, mode, replace))
+        self.call("alias", _params.alias(name, of, rows, columns, parts, layout, mode, replace))
 
     def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
@@ -711,44 +683,6 @@ class Client(_core.Client):
         when nothing has happened for so long; otherwise it goes on for ever.
         """
         return Watch(self, prefix or None, timeout)
-
-
-def _expire(name: str, ttl: Optional[float]) -> Dict[str, Any]:
-    return {"name": name, "ttl_ms": _ttl_ms(ttl)}
-
-
-def _which(name: str, version: int, label: Optional[str]) -> Dict[str, Any]:
-    params: Dict[str, Any] = {"name": name}
-    if version:
-        params["version"] = version
-    if label is not None:
-        params["label"] = label
-    return params
-
-
-def _spill(name: str, tier: Optional[str]) -> Dict[str, Any]:
-    return {"name": name} if tier is None else {"name": name, "tier": tier}
-
-
-def _alias(
-    name: str, of: str, rows: Optional[Tuple[int, int]], columns: Optional[Sequence[str]],
-    parts: Optional[Sequence[str]], layout: Optional[Mapping[str, Any]], mode: Union[int, str, None], replace: bool,
-) -> Dict[str, Any]:
-    params: Dict[str, Any] = {"name": name, "of": of}
-    if rows is not None:
-        start, stop = rows
-        params["slice"] = {"offset": start, "length": max(stop - start, 0)}
-    if columns is not None:
-        params["columns"] = list(columns)
-    if parts is not None:
-        params["parts"] = list(parts)
-    if layout is not None:
-        params["layout"] = dict(layout)
-    if mode is not None:
-        params["mode"] = f"{_mode(mode):04o}"
-    if replace:
-        params["replace"] = True
-    return params
 
 
 def connect(
@@ -796,12 +730,12 @@ def open_client(
         path=None if path is None else os.fspath(path),
         patient=patient,
         name=name,
-        timeout_ms=-1 if timeout is None else max(_ms(timeout), 1),
+        timeout_ms=-1 if timeout is None else max(_params.ms(timeout), 1),
         cache_bytes=cache_bytes,
-        answer_timeout_ms=-1 if answer_timeout is None else max(_ms(answer_timeout), 1),
-        resume_ms=-1 if resume_timeout is None else _ms(resume_timeout) or _NO_RESUME,
+        answer_timeout_ms=-1 if answer_timeout is None else max(_params.ms(answer_timeout), 1),
+        resume_ms=-1 if resume_timeout is None else _params.ms(resume_timeout) or _NO_RESUME,
         keep=-1 if keep is True else int(keep),
-        keep_ms=max(_ms(keep_seconds, "keep_seconds"), 1),
+        keep_ms=max(_params.ms(keep_seconds, "keep_seconds"), 1),
         keep_bytes=keep_bytes,
     )
 

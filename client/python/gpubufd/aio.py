@@ -19,7 +19,7 @@ import weakref
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
 from typing import Tuple, Type, Union, overload
 
-from . import _client, _convert, _core, _errors, _files, _nodes, _packing, _provide, _told, cuda
+from . import _client, _convert, _core, _errors, _files, _nodes, _packing, _params, _provide, _told, cuda
 from ._client import Ref
 from ._files import FilePath
 from ._layout import HOST
@@ -190,7 +190,7 @@ class Client:
         label: Optional[str] = None, kind: Optional[type] = None,
     ) -> Any:
         """Opens what was published under a name; see gpubufd.Client.get."""
-        wait = _client._ms(timeout) if timeout else 0
+        wait = _params.ms(timeout) if timeout else 0
         try:
             held = await self._request(
                 self._client._open_async, *_client.asked(name, version), wait, label
@@ -210,7 +210,7 @@ class Client:
         if errors not in ("raise", "return"):
             raise ValueError('errors is "raise" or "return"')
         asked = tuple(names)
-        results = await self._request(self._client._open_many_async, asked, _client._ms(timeout))
+        results = await self._request(self._client._open_many_async, asked, _params.ms(timeout))
         return _client.named_errors(asked, results, errors)
 
     async def create(
@@ -394,7 +394,7 @@ class Client:
 
     async def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
         """The daemon's knowledge of an object. NotFound, Stale."""
-        return Info._of((await self.call("stat", _client._which(name, version, label)))["object"])
+        return Info._of((await self.call("stat", _params.which(name, version, label)))["object"])
 
     async def delete(self, *names: str, missing_ok: bool = False) -> None:
         """Removes names. NotFound, unless `missing_ok`."""
@@ -408,23 +408,23 @@ class Client:
 
     async def pin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Keeps an object from being evicted."""
-        await self.call("pin", _client._which(name, version, label))
+        await self.call("pin", _params.which(name, version, label))
 
     async def unpin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
         """Takes a pin back."""
-        await self.call("unpin", _client._which(name, version, label))
+        await self.call("unpin", _params.which(name, version, label))
 
     async def expire(self, name: str, ttl: Optional[float]) -> None:
         """Deletes it `ttl` seconds from now; see gpubufd.Client.expire."""
-        await self.call("expire", _client._expire(name, ttl))
+        await self.call("expire", _params.expire(name, ttl))
 
     async def spill(self, name: str, tier: Optional[str] = None) -> None:
         """Moves an object off its device now; see gpubufd.Client.spill."""
-        await self.call("spill", _client._spill(name, tier))
+        await self.call("spill", _params.spill(name, tier))
 
     async def restore(self, name: str, timeout: Optional[float] = None) -> None:
         """Brings an object back to its device; see gpubufd.Client.restore."""
-        await self.call("restore", {"name": name, "wait_ms": _client._ms(timeout)})
+        await self.call("restore", {"name": name, "wait_ms": _params.ms(timeout)})
 
     async def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
@@ -433,7 +433,7 @@ class Client:
         replace: bool = False,
     ) -> None:
         """Gives an object, or a part of it, another name."""
-        await self.call("alias", _client._alias(name, of, rows, columns, parts, layout, mode, replace))
+        await self.call("alias", _params.alias(name, of, rows, columns, parts, layout, mode, replace))
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases."""

@@ -22,6 +22,7 @@ static void held_release(struct ArrowArray *array)
 {
     struct held *held = array->private_data;
     struct link *link = held->link;
+
     array->release = held->release;
     array->private_data = held->private_data;
     free(held);
@@ -32,6 +33,7 @@ static void held_release(struct ArrowArray *array)
 int arrow_hold(struct ArrowArray *array, struct link *link)
 {
     struct held *held = malloc(sizeof(*held));
+
     if (!held)
         return GPUBUF_E_NO_MEMORY;
     *held = (struct held){link_get(link), array->release, array->private_data};
@@ -48,6 +50,7 @@ int arrow_hold(struct ArrowArray *array, struct link *link)
 void arrow_end_schema(PyObject *capsule)
 {
     struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+
     if (schema->release)
         schema->release(schema);
     free(schema);
@@ -56,6 +59,7 @@ void arrow_end_schema(PyObject *capsule)
 void arrow_end_array(PyObject *capsule)
 {
     struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
+
     if (array->release)
         array->release(array);
     free(array);
@@ -64,6 +68,7 @@ void arrow_end_array(PyObject *capsule)
 void arrow_end_device_array(PyObject *capsule)
 {
     struct ArrowDeviceArray *array = PyCapsule_GetPointer(capsule, "arrow_device_array");
+
     if (array->array.release)
         array->array.release(&array->array);
     free(array);
@@ -72,6 +77,7 @@ void arrow_end_device_array(PyObject *capsule)
 static PyObject *schema_capsule(struct object *self, struct gpubuf_object *object)
 {
     struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+
     if (!schema)
         return PyErr_NoMemory();
     int status = gpubuf_export_arrow_device(object, schema, NULL);
@@ -98,6 +104,7 @@ PyObject *object_arrow_schema(PyObject *self, PyObject *unused)
 static int export_array(struct object *self, struct gpubuf_object *object, struct ArrowArray *array)
 {
     int status = gpubuf_export_arrow(object, NULL, array);
+
     if (status < 0) {
         raise_status(self->link, status);
         return -1;
@@ -170,6 +177,7 @@ PyObject *core_schema_format(PyObject *module, PyObject *capsule)
 static PyObject *schema_text(const struct ArrowSchema *schema)
 {
     PyObject *list = PyList_New(0);
+
     if (!list || Py_EnterRecursiveCall(" in an Arrow schema")) {
         Py_XDECREF(list);
         return NULL;
@@ -202,6 +210,7 @@ PyObject *core_schema_text(PyObject *module, PyObject *capsule)
 static int32_t next_int32(const char **at)
 {
     int32_t value;
+
     memcpy(&value, *at, sizeof(value));
     *at += sizeof(value);
     return value;
@@ -212,6 +221,7 @@ static PyObject *metadata_of(const struct ArrowSchema *schema)
 {
     const char *at = schema->metadata;
     int32_t count = at ? next_int32(&at) : 0;
+
     if (count <= 0)
         return new_ref(Py_None);
     PyObject *pairs = PyTuple_New((Py_ssize_t)count * 2);
@@ -247,6 +257,7 @@ static PyObject *addresses_of(const struct ArrowArray *array)
 {
     Py_ssize_t count = array ? (Py_ssize_t)array->n_buffers : 0;
     PyObject *buffers = PyTuple_New(count);
+
     for (Py_ssize_t i = 0; buffers && i < count; i++) {
         PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)array->buffers[i]);
         if (!address || PyTuple_SetItem(buffers, i, address) < 0)
@@ -287,6 +298,7 @@ static const struct ArrowArray *find_array(PyObject *capsule, int *device, long 
                                            void **event)
 {
     const struct ArrowArray *array = NULL;
+
     *device = ARROW_DEVICE_CPU;
     *ordinal = -1;
     *event = NULL;
@@ -370,6 +382,7 @@ struct sources {
 static struct block *sources_block(struct sources *sources, size_t extra)
 {
     struct block *block = calloc(1, sizeof(*block) + extra);
+
     if (!block) {
         PyErr_NoMemory();
         return NULL;
@@ -382,6 +395,7 @@ static struct block *sources_block(struct sources *sources, size_t extra)
 static void *sources_alloc(struct sources *sources, size_t count, size_t size)
 {
     struct block *block = sources_block(sources, (count + 1) * size);
+
     return block ? block + 1 : NULL;
 }
 
@@ -412,6 +426,7 @@ static void no_release_array(struct ArrowArray *array)
 static const struct ArrowArray *capsule_array(PyObject *capsule)
 {
     const struct ArrowArray *array;
+
     if (PyCapsule_IsValid(capsule, "arrow_device_array")) {
         const struct ArrowDeviceArray *device = PyCapsule_GetPointer(capsule, "arrow_device_array");
         if (device->device_type != ARROW_DEVICE_CPU) {
@@ -436,6 +451,7 @@ static int build_capsules(struct sources *sources, PyObject *source, struct Arro
                           struct ArrowArray *array)
 {
     PyObject *head, *list;
+
     if (!PyArg_ParseTuple(source, "OO!:arrow", &head, &PyList_Type, &list))
         return -1;
     const struct ArrowSchema *from = PyCapsule_GetPointer(head, "arrow_schema");
@@ -472,6 +488,7 @@ static int build_buffers(struct sources *sources, PyObject *tuple, struct ArrowA
     Py_ssize_t count = PyTuple_Size(tuple);
     const void **buffers =
         count < 0 ? NULL : sources_alloc(sources, (size_t)count, sizeof(*buffers));
+
     if (!buffers)
         return -1;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -496,6 +513,7 @@ static int build_children(struct sources *sources, PyObject *tuple, struct Arrow
                           struct ArrowArray *array)
 {
     Py_ssize_t count = PyTuple_Size(tuple);
+
     if (count < 0)
         return -1;
     size_t room = (size_t)count;
@@ -529,6 +547,7 @@ static int build_parts(struct sources *sources, PyObject *source, struct ArrowSc
 {
     PyObject *buffers, *children, *dictionary;
     long long length, null_count;
+
     *schema = (struct ArrowSchema){.flags = ARROW_FLAG_NULLABLE, .release = no_release_schema};
     *array = (struct ArrowArray){.release = no_release_array};
     Py_ssize_t metadata_bytes;
@@ -572,6 +591,7 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     PyObject *source, *options_tuple;
     int as_table;
     struct gpubuf_create_options options;
+
     if (!PyArg_ParseTuple(args, "sOpO:put", &name, &source, &as_table, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;

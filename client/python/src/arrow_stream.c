@@ -50,6 +50,7 @@ static void single_end(struct single *single)
 static struct single *single_new(const struct object *self, struct gpubuf_object *object)
 {
     struct single *single = calloc(1, sizeof(*single));
+
     if (!single) {
         PyErr_NoMemory();
         return NULL;
@@ -82,6 +83,7 @@ static int host_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out)
 static int host_next(struct ArrowArrayStream *stream, struct ArrowArray *out)
 {
     struct single *single = stream->private_data;
+
     *out = single->array.array;
     single->array.array.release = NULL;
     return 0;
@@ -101,6 +103,7 @@ static void host_release(struct ArrowArrayStream *stream)
 static void end_host_stream(PyObject *capsule)
 {
     struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+
     if (stream->release)
         stream->release(stream);
     free(stream);
@@ -137,6 +140,7 @@ static int device_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSche
 static int device_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out)
 {
     struct single *single = stream->private_data;
+
     *out = single->array;
     single->array.array.release = NULL;
     return 0;
@@ -157,6 +161,7 @@ static void end_device_stream(PyObject *capsule)
 {
     struct ArrowDeviceArrayStream *stream =
         PyCapsule_GetPointer(capsule, "arrow_device_array_stream");
+
     if (stream->release)
         stream->release(stream);
     free(stream);
@@ -200,6 +205,7 @@ static int raise_stream(const struct reader *reader, int error)
 {
     const char *why = reader->host ? reader->host->get_last_error(reader->host)
                                    : reader->device->get_last_error(reader->device);
+
     PyErr_Format(PyExc_ValueError, "the Arrow stream failed: %s", why ? why : strerror(error));
     return -1;
 }
@@ -208,6 +214,7 @@ static int raise_stream(const struct reader *reader, int error)
 static int read_next(const struct reader *reader, PyObject *list)
 {
     struct ArrowDeviceArray *array = calloc(1, sizeof(*array)); /* it begins with an ArrowArray */
+
     if (!array) {
         PyErr_NoMemory();
         return -1;
@@ -234,6 +241,7 @@ static int read_next(const struct reader *reader, PyObject *list)
 static PyObject *read_schema(const struct reader *reader)
 {
     struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+
     if (!schema)
         return PyErr_NoMemory();
     int error = reader->host ? reader->host->get_schema(reader->host, schema)

@@ -20,6 +20,7 @@ static void leave(struct link *link)
 static struct pending *begin_on(struct link *link, PyObject *callable, struct link **out)
 {
     struct pending *pending = link ? pending_new(link, callable) : NULL;
+
     if (pending)
         *out = link;
     else if (link)
@@ -51,6 +52,7 @@ PyObject *client_call_async(PyObject *self, PyObject *args)
 {
     const char *method, *params;
     PyObject *callable;
+
     if (!PyArg_ParseTuple(args, "szO:call_async", &method, &params, &callable))
         return NULL;
     struct link *link;
@@ -70,6 +72,7 @@ PyObject *client_open_async(PyObject *self, PyObject *args)
     unsigned long long version;
     long long wait_ms;
     PyObject *callable;
+
     if (!PyArg_ParseTuple(args, "sKLzO:get", &name, &version, &wait_ms, &label, &callable))
         return NULL;
     struct link *link;
@@ -95,6 +98,7 @@ PyObject *client_create_async(PyObject *self, PyObject *args)
     struct gpubuf_layout_spec layout;
     struct gpubuf_create_options options;
     struct layout_arena *arena;
+
     if (!PyArg_ParseTuple(args, "sOOO:create_async", &name, &layout_tuple, &options_tuple,
                           &callable))
         return NULL;
@@ -117,6 +121,7 @@ PyObject *client_create_async(PyObject *self, PyObject *args)
 PyObject *client_seal_async(PyObject *self, PyObject *args)
 {
     PyObject *object, *counts, *callable;
+
     if (!PyArg_ParseTuple(args, "O!OO:seal_async", object_type, &object, &counts, &callable))
         return NULL;
     struct gpubuf_object *mine = object_use((struct object *)object);
@@ -142,6 +147,7 @@ PyObject *client_open_many_async(PyObject *self, PyObject *args)
 {
     PyObject *names, *callable;
     long long wait_ms;
+
     if (!PyArg_ParseTuple(args, "O!LO:open_many_async", &PyTuple_Type, &names, &wait_ms, &callable))
         return NULL;
     const char **texts = parse_names(names);
@@ -164,6 +170,7 @@ PyObject *client_register_async(PyObject *self, PyObject *args)
     const char *name, *layout;
     PyObject *parts_tuple, *options_tuple, *callable;
     struct gpubuf_create_options options;
+
     if (!PyArg_ParseTuple(args, "sO!sOO:register_async", &name, &PyTuple_Type, &parts_tuple,
                           &layout, &options_tuple, &callable) ||
         parse_create_options(options_tuple, &options) < 0)
@@ -187,6 +194,7 @@ PyObject *client_watch_async(PyObject *self, PyObject *args)
 {
     const char *prefix;
     PyObject *callable, *done;
+
     if (!PyArg_ParseTuple(args, "zOO:watch_async", &prefix, &callable, &done))
         return NULL;
     struct link *link;
@@ -203,6 +211,7 @@ PyObject *client_cancel(PyObject *self, PyObject *id)
 {
     unsigned long long request = PyLong_AsUnsignedLongLong(id);
     struct link *link = PyErr_Occurred() ? NULL : client_look(self);
+
     if (!link)
         return NULL;
     int status;
@@ -218,6 +227,7 @@ PyObject *client_watch(PyObject *self, PyObject *args)
 {
     const char *prefix;
     PyObject *callable;
+
     if (!PyArg_ParseTuple(args, "zO:watch", &prefix, &callable))
         return NULL;
     struct link *link;
@@ -239,6 +249,7 @@ PyObject *client_unwatch(PyObject *self, PyObject *id)
 {
     unsigned long long watch = PyLong_AsUnsignedLongLong(id);
     struct link *link = ((struct client *)self)->link;
+
     if (PyErr_Occurred())
         return NULL;
     if (!link) /* closed, and the watch with it */
@@ -267,6 +278,7 @@ PyObject *client_provide_async(PyObject *self, PyObject *args)
 {
     const char *prefix;
     PyObject *callable, *done;
+
     if (!PyArg_ParseTuple(args, "sOO:provide_async", &prefix, &callable, &done))
         return NULL;
     struct link *link;
@@ -285,6 +297,7 @@ PyObject *client_provide_async(PyObject *self, PyObject *args)
 static struct pending *provided(struct link *link, const char *prefix)
 {
     struct pending *pending = link->pending;
+
     while (pending && !(pending->lasting && pending->prefix && !strcmp(pending->prefix, prefix)))
         pending = pending->next;
     return pending;
@@ -294,6 +307,7 @@ PyObject *client_provide_end(PyObject *self, PyObject *args)
 {
     const char *prefix;
     struct link *link = ((struct client *)self)->link;
+
     if (!PyArg_ParseTuple(args, "s:provide_end", &prefix))
         return NULL;
     if (!link || !provided(link, prefix)) /* it went with its connection */
@@ -313,6 +327,7 @@ PyObject *client_decline(PyObject *self, PyObject *args)
     const char *message;
     unsigned long long request;
     int error;
+
     if (!PyArg_ParseTuple(args, "Kis:decline", &request, &error, &message))
         return NULL;
     struct link *link = client_look(self);

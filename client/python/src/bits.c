@@ -7,6 +7,7 @@
 uint64_t count_nulls(const unsigned char *bits, uint64_t offset, uint64_t length)
 {
     uint64_t nulls = 0, i = offset, end = offset + length;
+
     for (; i < end && i % 64 != 0; i++)
         nulls += !(bits[i / 8] >> (i % 8) & 1);
     for (; i + 64 <= end; i += 64) {

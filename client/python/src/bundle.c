@@ -39,6 +39,7 @@ static struct gpubuf_bundle *bundle_of(PyObject *self)
 static PyObject *shape_of(const struct gpubuf_tensor *tensor)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)tensor->ndim);
+
     for (unsigned i = 0; tuple && i < tensor->ndim; i++) {
         PyObject *extent = PyLong_FromUnsignedLongLong(tensor->shape[i]);
         if (!extent || PyTuple_SetItem(tuple, (Py_ssize_t)i, extent) < 0)
@@ -51,6 +52,7 @@ static PyObject *shape_of(const struct gpubuf_tensor *tensor)
 static PyObject *entry_of(const struct gpubuf_tensor *tensor)
 {
     PyObject *shape = shape_of(tensor);
+
     return shape ? Py_BuildValue("(ssNKK)", tensor->name, tensor->dtype, shape,
                                  (unsigned long long)tensor->offset,
                                  (unsigned long long)tensor->bytes)
@@ -91,6 +93,7 @@ PyObject *object_find(PyObject *self, PyObject *name)
 {
     const char *text;
     size_t i;
+
     BUNDLE(bundle, self);
     if (!PyArg_Parse(name, "s;a tensor's name is a str", &text))
         return NULL;
@@ -101,6 +104,7 @@ PyObject *object_find(PyObject *self, PyObject *name)
 PyObject *object_tensor(PyObject *self, PyObject *index)
 {
     struct gpubuf_object *array = NULL;
+
     BUNDLE(bundle, self);
     size_t i = PyLong_AsSize_t(index);
     if (PyErr_Occurred())
@@ -113,6 +117,7 @@ PyObject *object_tensor(PyObject *self, PyObject *index)
 PyObject *object_bundle_metadata(PyObject *self, PyObject *unused)
 {
     const char *key, *value;
+
     (void)unused;
     BUNDLE(bundle, self);
     PyObject *found = PyDict_New();
@@ -143,6 +148,7 @@ PyObject *object_is_part(PyObject *self, PyObject *unused)
 PyObject *object_manifest_bytes(PyObject *self, PyObject *unused)
 {
     struct gpubuf_layout_spec layout;
+
     (void)unused;
     BUNDLE(bundle, self);
     gpubuf_bundle_layout(bundle, &layout);
@@ -157,6 +163,7 @@ PyObject *core_check_manifest(PyObject *module, PyObject *args)
     Py_ssize_t length;
     unsigned long long bytes;
     struct gpubuf_bundle *bundle;
+
     (void)module;
     if (!PyArg_ParseTuple(args, "y#K:check_manifest", &text, &length, &bytes))
         return NULL;
@@ -170,6 +177,7 @@ PyObject *core_check_manifest(PyObject *module, PyObject *args)
 static int parse_tensor(PyObject *tuple, struct gpubuf_tensor_spec *spec, uint64_t **extents)
 {
     PyObject *shape;
+
     if (!PyArg_ParseTuple(tuple, "ssO!:tensor", &spec->name, &spec->dtype, &PyTuple_Type, &shape))
         return -1;
     size_t ndim = (size_t)PyTuple_Size(shape);
@@ -211,6 +219,7 @@ PyObject *core_plan_bundle(PyObject *module, PyObject *args)
     struct gpubuf_bundle *bundle = NULL;
     const char **metadata = NULL;
     int status;
+
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O!:plan_bundle", &PyTuple_Type, &tuple, &PyTuple_Type, &pairs))
         return NULL;

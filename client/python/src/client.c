@@ -21,6 +21,7 @@ PyTypeObject *client_type;
 static void client_end(struct client *self, bool release_objects)
 {
     struct link *link = self->link;
+
     if (!link)
         return;
     self->link = NULL;
@@ -37,6 +38,7 @@ static void client_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     PyObject *kind, *error, *traceback; /* callbacks run here, perhaps while one is being raised */
+
     PyErr_Fetch(&kind, &error, &traceback);
     client_end((struct client *)object, false);
     free(((struct client *)object)->path);
@@ -50,6 +52,7 @@ static void client_dealloc(PyObject *object)
 static char *copy_of(const char *text, bool *failed)
 {
     char *copy = text ? strdup(text) : NULL;
+
     *failed = *failed || (text && !copy);
     return copy;
 }
@@ -62,6 +65,7 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes, keep_bytes;
     int patient = 1;
+
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKiiiiK|p:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
                                      &options.answer_timeout_ms, &options.resume_ms, &options.keep,
@@ -132,6 +136,7 @@ static void on_waited(struct gpubuf_client *client, int status, struct gpubuf_ob
                       void *arg)
 {
     struct waiter *waiter = arg;
+
     waiter->status = status;
     waiter->object = object;
     if (status < 0)
@@ -143,6 +148,7 @@ static void on_waited(struct gpubuf_client *client, int status, struct gpubuf_ob
 static void receive(struct gpubuf_client *client, int timeout_ms)
 {
     struct pollfd fd = {gpubuf_fd(client), gpubuf_events(client), 0};
+
     (void)poll(&fd, 1, timeout_ms);
     (void)gpubuf_dispatch(client);
 }
@@ -155,6 +161,7 @@ static int wait_for(struct link *link, uint64_t request, struct waiter *waiter)
 {
     bool canceled = false;
     int signaled = 0;
+
     while (!atomic_load(&waiter->done)) {
         WITHOUT_GIL(receive(link->client, canceled ? 1 : 20));
         if (!signaled)
@@ -176,6 +183,7 @@ static PyObject *await_object(struct link *link, int status, uint64_t request,
                               struct waiter *waiter)
 {
     PyObject *result = NULL;
+
     if (status < 0)
         return finish(link, status, NULL);
     if (wait_for(link, request, waiter) == 0) {
@@ -201,6 +209,7 @@ static PyObject *client_call(PyObject *self, PyObject *args)
 {
     const char *method, *params;
     int timeout_ms;
+
     if (!PyArg_ParseTuple(args, "szi:call", &method, &params, &timeout_ms))
         return NULL;
     struct link *link = client_enter(self);
@@ -221,6 +230,7 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     const char *name, *label;
     unsigned long long version;
     long long wait_ms;
+
     if (!PyArg_ParseTuple(args, "sKLz:get", &name, &version, &wait_ms, &label))
         return NULL;
     struct link *link = client_enter(self);
@@ -249,6 +259,7 @@ static PyObject *client_open_many(PyObject *self, PyObject *args)
 {
     PyObject *names;
     long long wait_ms;
+
     if (!PyArg_ParseTuple(args, "O!L:open_many", &PyTuple_Type, &names, &wait_ms))
         return NULL;
     size_t count = (size_t)PyTuple_Size(names);
@@ -288,6 +299,7 @@ static PyObject *client_create(PyObject *self, PyObject *args)
     struct gpubuf_layout_spec layout;
     struct gpubuf_create_options options;
     struct layout_arena *arena;
+
     if (!PyArg_ParseTuple(args, "sOO:create", &name, &layout_tuple, &options_tuple))
         return NULL;
     if (parse_create_options(options_tuple, &options) < 0 ||
@@ -317,6 +329,7 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
     struct gpubuf_create_options options;
     uint64_t extents[MAX_NDIM];
     int64_t steps[MAX_NDIM];
+
     if (!PyArg_ParseTuple(args, "ssO!OKO:put", &name, &dtype, &PyTuple_Type, &shape, &strides,
                           &address, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
@@ -357,6 +370,7 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
     PyObject *exporter, *options_tuple;
     struct gpubuf_create_options options;
     Py_buffer buffer;
+
     if (!PyArg_ParseTuple(args, "sOO:put_bytes", &name, &exporter, &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
@@ -382,6 +396,7 @@ static PyObject *client_register(PyObject *self, PyObject *args)
     const char *name, *layout;
     PyObject *parts_tuple, *options_tuple;
     struct gpubuf_create_options options;
+
     if (!PyArg_ParseTuple(args, "sO!sO:register", &name, &PyTuple_Type, &parts_tuple, &layout,
                           &options_tuple) ||
         parse_create_options(options_tuple, &options) < 0)

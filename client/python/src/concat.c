@@ -24,6 +24,7 @@ struct joined {
 static void joined_release(struct ArrowArray *array)
 {
     struct joined *joined = array->private_data;
+
     for (int64_t i = 0; i < array->n_children; i++) {
         if (array->children[i]->release)
             array->children[i]->release(array->children[i]);
@@ -48,6 +49,7 @@ static int joined_begin(struct ArrowArray *out, size_t children, bool dictionary
 {
     struct joined *joined = calloc(1, sizeof(*joined));
     size_t nodes = children + dictionary;
+
     *out = (struct ArrowArray){.release = NULL};
     if (!joined)
         return no_memory();
@@ -72,6 +74,7 @@ static int joined_begin(struct ArrowArray *out, size_t children, bool dictionary
 static void *joined_buffer(struct ArrowArray *out, int which, size_t bytes)
 {
     void *buffer = calloc(1, bytes + 8);
+
     if (!buffer)
         PyErr_NoMemory();
     ((struct joined *)out->private_data)->buffers[which] = buffer;
@@ -118,12 +121,14 @@ static int join(const struct ArrowSchema *schema, const struct span *spans, size
 static const unsigned char *mask_of(const struct span *span)
 {
     const struct ArrowArray *array = span->array;
+
     return array->null_count != 0 && array->n_buffers > 0 ? array->buffers[0] : NULL;
 }
 
 static int join_masks(const struct span *spans, size_t count, struct ArrowArray *out)
 {
     bool any = false;
+
     for (size_t i = 0; i < count; i++)
         any = any || mask_of(&spans[i]);
     if (!any)
@@ -147,6 +152,7 @@ static int join_masks(const struct span *spans, size_t count, struct ArrowArray 
 static int join_fixed(int64_t bits, const struct span *spans, size_t count, struct ArrowArray *out)
 {
     size_t bytes;
+
     if (__builtin_mul_overflow((size_t)out->length, (size_t)(bits + 7) / 8, &bytes))
         return no_memory();
     char *data = joined_buffer(out, 1, bytes);
@@ -174,6 +180,7 @@ static int join_fixed(int64_t bits, const struct span *spans, size_t count, stru
 static int64_t offset_at(const struct span *span, int64_t i, bool wide)
 {
     const void *offsets = span->array->buffers[1];
+
     if (span->length == 0)
         return 0;
     return wide ? ((const int64_t *)offsets)[span->start + i]
@@ -186,6 +193,7 @@ static int join_offsets(bool wide, const struct span *spans, size_t count, struc
 {
     size_t width = wide ? 8 : 4;
     char *offsets = joined_buffer(out, 1, ((size_t)out->length + 1) * width);
+
     if (!offsets)
         return -1;
     int64_t base = 0, at = 0;
@@ -257,6 +265,7 @@ static int join_lists(const struct ArrowSchema *schema, const struct span *spans
                       struct ArrowArray *out, struct span *inner)
 {
     struct span *taken = calloc(count + 1, sizeof(*taken));
+
     if (!taken)
         return no_memory();
     int r = join_offsets(schema->format[1] == 'L', spans, count, out, taken);
@@ -314,6 +323,7 @@ static int join_content(const struct ArrowSchema *schema, const struct span *spa
 {
     const char *format = schema->format;
     int64_t bits = width_of(format);
+
     if (bits > 0)
         return join_fixed(bits, spans, count, out);
     if (strchr("uzUZ", format[0]) && !format[1])
@@ -337,6 +347,7 @@ static int join(const struct ArrowSchema *schema, const struct span *spans, size
                 struct ArrowArray *out)
 {
     int64_t total = 0;
+
     for (size_t i = 0; i < count; i++) {
         const struct ArrowArray *array = spans[i].array;
         if (array->n_children != schema->n_children ||
@@ -369,6 +380,7 @@ int concat_arrays(const struct ArrowSchema *schema, const struct ArrowArray *con
                   size_t count, struct ArrowArray *out)
 {
     struct span *spans = calloc(count + 1, sizeof(*spans));
+
     *out = (struct ArrowArray){.release = NULL};
     if (!spans)
         return no_memory();

@@ -61,6 +61,7 @@ static void read_unit(const char *dtype, char *unit, size_t size)
 {
     const char *from = strchr(dtype, '[');
     size_t length = from ? strcspn(from + 1, ",]") : 0;
+
     if (length >= size)
         length = 0;
     if (from)

@@ -8,6 +8,7 @@
 static int has_nulls(const struct object *self)
 {
     struct gpubuf_memory mask;
+
     if (gpubuf_null_count(self->object) == 0 || gpubuf_memory(self->object, GPUBUF_MASK, &mask) < 0)
         return 0;
     PyObject *count = PyObject_GetAttrString((PyObject *)self, "_null_count");
@@ -24,6 +25,7 @@ static int has_nulls(const struct object *self)
 static int from_object(void *object, struct dl_versioned **out)
 {
     struct object *self = object;
+
     if (!PyObject_TypeCheck((PyObject *)object, object_type)) {
         PyErr_SetString(PyExc_BufferError, "it is no object of gpubufd's");
         return -1;

@@ -7,6 +7,7 @@ PyObject *error_factory;
 struct link *link_new(struct gpubuf_client *client)
 {
     struct link *link = calloc(1, sizeof(*link));
+
     if (!link) {
         gpubuf_disconnect(client);
         return NULL;

@@ -71,6 +71,7 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
+
     if (!module)
         return NULL;
     if (client_setup(module) < 0 || object_setup(module) < 0 || view_setup(module) < 0 ||

@@ -10,6 +10,7 @@ PyObject *object_wrap(struct link *link, struct gpubuf_object *object)
     PyTypeObject *type = kind < KINDS && kinds[kind] ? (PyTypeObject *)kinds[kind] : object_type;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct object *self = (struct object *)allocate(type, 0);
+
     if (!self) {
         gpubuf_release(object);
         return NULL;
@@ -26,6 +27,7 @@ PyObject *object_wrap(struct link *link, struct gpubuf_object *object)
 void object_drop(struct object *self)
 {
     struct link *link = self->link;
+
     if (!link)
         return;
     if (self->previous)

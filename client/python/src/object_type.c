@@ -16,6 +16,7 @@
 static void object_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+
     object_drop((struct object *)self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -79,6 +80,7 @@ static PyObject *numbers_of(const struct gpubuf_object *object, bool strides)
 {
     unsigned ndim = gpubuf_ndim(object);
     PyObject *tuple = PyTuple_New((Py_ssize_t)ndim);
+
     for (unsigned i = 0; tuple && i < ndim; i++) {
         PyObject *number = strides ? PyLong_FromLongLong((long long)gpubuf_strides(object)[i])
                                    : PyLong_FromUnsignedLongLong(gpubuf_shape(object)[i]);
@@ -108,6 +110,7 @@ static int64_t null_count(const struct gpubuf_object *object)
 {
     int64_t known = gpubuf_null_count(object);
     struct gpubuf_memory mask;
+
     if (known >= 0 || gpubuf_memory(object, GPUBUF_MASK, &mask) != 0)
         return known;
     if (gpubuf_device_ordinal(object) >= 0)
@@ -168,6 +171,7 @@ static PyObject *object_column(PyObject *self, PyObject *name)
 static PyObject *object_slice(PyObject *self, PyObject *args)
 {
     unsigned long long offset, length;
+
     USE(object, self);
     if (!PyArg_ParseTuple(args, "KK:slice", &offset, &length))
         return NULL;
@@ -247,6 +251,7 @@ static PyObject *object_view(PyObject *self, PyObject *unused)
 static PyObject *object_buffer(PyObject *self, PyObject *which)
 {
     long index = PyLong_AsLong(which);
+
     if (index == -1 && PyErr_Occurred())
         return NULL;
     if (index < 0 || index > GPUBUF_OFFSETS) {
@@ -262,6 +267,7 @@ static PyObject *copy(PyObject *self, PyObject *args, bool write)
 {
     int which;
     unsigned long long offset, address, bytes, stream;
+
     USE(object, self);
     if (!PyArg_ParseTuple(args, "iKKKK", &which, &offset, &address, &bytes, &stream))
         return NULL;
@@ -312,6 +318,7 @@ static PyObject *object_wait_ready(PyObject *self, PyObject *stream)
 static PyObject *object_release_on(PyObject *self, PyObject *stream)
 {
     struct object *mine = (struct object *)self;
+
     USE(object, self);
     void *on = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(stream);
     if (PyErr_Occurred())
@@ -333,6 +340,7 @@ static PyObject *object_set_label(PyObject *self, PyObject *args, PyObject *keyw
     static char *names[] = {"label", "keep", NULL};
     const char *label;
     int keep = -1;
+
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "z|i:set_label", names, &label, &keep))
         return NULL;
     USE(object, self);
@@ -346,6 +354,7 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
 {
     PyObject *counts;
     unsigned long long stream;
+
     USE(object, self);
     if (!PyArg_ParseTuple(args, "OK:seal", &counts, &stream))
         return NULL;

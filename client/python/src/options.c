@@ -8,6 +8,7 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
     unsigned mode;
     int replace, evict, final, keep, scope;
     long long ttl_ms, wait_ms;
+
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
@@ -43,6 +44,7 @@ static void *arena_alloc(struct layout_arena **arena, size_t count, size_t size)
 {
     size_t bytes;
     struct layout_arena *block = NULL;
+
     if (!__builtin_mul_overflow(count, size, &bytes) &&
         !__builtin_add_overflow(bytes, sizeof(*block), &bytes))
         block = calloc(1, bytes);
@@ -92,6 +94,7 @@ static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec,
     unsigned long long length, offset, data_bytes;
     long long null_count;
     int mask;
+
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "a column is not a tuple");
         return -1;
@@ -129,6 +132,7 @@ static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout,
                        struct layout_arena **arena)
 {
     Py_ssize_t ndim = PyTuple_Size(tuple);
+
     if (ndim < 0)
         return -1;
     if (ndim > MAX_NDIM) {
@@ -154,6 +158,7 @@ int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layo
     const char *dtype;
     unsigned long long bytes, manifest_bytes = 0;
     int kind, mask;
+
     *arena = NULL;
     *layout = (struct gpubuf_layout_spec){.kind = GPUBUF_KIND_BYTES};
     if (!PyArg_ParseTuple(tuple, "iKzO!pO|K:layout", &kind, &bytes, &dtype, &PyTuple_Type, &shape,
@@ -178,6 +183,7 @@ const char **parse_names(PyObject *tuple)
 {
     size_t count = (size_t)PyTuple_Size(tuple);
     const char **texts = calloc(count + 1, sizeof(*texts));
+
     if (!texts) {
         PyErr_NoMemory();
         return NULL;
@@ -195,6 +201,7 @@ struct gpubuf_part *parse_parts(PyObject *tuple)
 {
     size_t count = (size_t)PyTuple_Size(tuple);
     struct gpubuf_part *parts = calloc(count + 1, sizeof(*parts));
+
     if (!parts) {
         PyErr_NoMemory();
         return NULL;

@@ -8,6 +8,7 @@
 struct pending *pending_new(struct link *link, PyObject *callable)
 {
     struct pending *pending = calloc(1, sizeof(*pending));
+
     if (!pending) {
         PyErr_NoMemory();
         return NULL;
@@ -42,6 +43,7 @@ static int stop(struct gpubuf_client *client, const struct pending *pending)
     const char *prefix = pending->prefix;
     bool lasting = pending->lasting;
     int status;
+
     WITHOUT_GIL(status = !lasting ? gpubuf_cancel(client, id)
                          : prefix ? gpubuf_provide_end(client, prefix)
                                   : gpubuf_unwatch(client, id));
@@ -68,6 +70,7 @@ void pending_end_all(struct link *link)
 static void answer(PyObject *callable, int status, const char *message, PyObject *result)
 {
     PyObject *error = status < 0 ? make_error(status, message) : new_ref(Py_None);
+
     if (error && status >= 0 && !result) { /* no memory for the result */
         PyObject *type, *traceback;
         Py_DECREF(error);
@@ -99,6 +102,7 @@ void pending_object(struct gpubuf_client *client, int status, struct gpubuf_obje
     struct pending *pending = arg;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = status < 0 ? NULL : object_wrap(pending->link, object);
+
     pending_answer(pending, status, gpubuf_errmsg(client), result);
     PyGILState_Release(state);
 }
@@ -107,6 +111,7 @@ PyObject *object_list(struct link *link, struct gpubuf_object *const *objects, c
                       size_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
+
     for (size_t i = 0; i < count; i++) {
         if (!list) {
             gpubuf_release(objects[i]);
@@ -125,6 +130,7 @@ void pending_objects(struct gpubuf_client *client, int status, struct gpubuf_obj
     struct pending *pending = arg;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = status < 0 ? NULL : object_list(pending->link, objects, errors, count);
+
     pending_answer(pending, status, gpubuf_errmsg(client), result);
     PyGILState_Release(state);
 }
@@ -133,6 +139,7 @@ void pending_sealed(struct gpubuf_client *client, int status, struct gpubuf_obje
                     void *arg)
 {
     struct pending *pending = arg;
+
     gpubuf_release(object); /* the caller has its own */
     PyGILState_STATE state = PyGILState_Ensure();
     pending_answer(pending, status, gpubuf_errmsg(client), status < 0 ? NULL : new_ref(Py_None));
@@ -146,6 +153,7 @@ void pending_call(struct gpubuf_client *client, int status, const char *text, si
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result =
         status < 0 ? NULL : PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace");
+
     pending_answer(pending, status, gpubuf_errmsg(client), result);
     PyGILState_Release(state);
 }
@@ -156,6 +164,7 @@ static void pending_begun(struct pending *pending, int status, const char *messa
                           PyObject *result)
 {
     PyObject *done = pending->done;
+
     pending->done = NULL;
     pending->lasting = status >= 0;
     answer(done, status, message, result);
@@ -168,6 +177,7 @@ void pending_watch(struct gpubuf_client *client, int status, uint64_t watch, voi
 {
     struct pending *pending = arg;
     PyGILState_STATE state = PyGILState_Ensure();
+
     if (status >= 0)
         pending->id = watch;
     pending_begun(pending, status, gpubuf_errmsg(client),

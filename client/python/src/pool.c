@@ -136,6 +136,7 @@ static void pool_dealloc(PyObject *object)
 {
     struct pool *pool = ((struct pool_object *)object)->pool;
     PyTypeObject *type = Py_TYPE(object);
+
     if (pool) {
         (void)pthread_mutex_lock(&lock);
         put_and_unlock(pool);
@@ -177,6 +178,7 @@ static PyObject *pool_take(PyObject *object, PyObject *count)
 {
     struct pool *pool = ((struct pool_object *)object)->pool;
     Py_ssize_t bytes = PyLong_AsSsize_t(count);
+
     if (PyErr_Occurred())
         return NULL;
     void *piece = take(pool, bytes);

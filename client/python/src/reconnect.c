@@ -11,6 +11,7 @@
 static int64_t now_ms(void)
 {
     struct timespec now;
+
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000 + 1;
 }
@@ -41,6 +42,7 @@ static int connect_anew(struct client *self, struct gpubuf_client **client)
 static int replace(struct client *self, struct link *lost)
 {
     struct gpubuf_client *client = NULL;
+
     if (!self->lost_at)
         self->lost_at = now_ms();
     if (connect_anew(self, &client) < 0)
@@ -71,6 +73,7 @@ static bool is_lost(struct gpubuf_client *client)
 {
     int status;
     int looks = 0;
+
     do {
         status = gpubuf_dispatch(client);
     } while (status > 0 && ++looks < LOOKS_MAX);
@@ -81,6 +84,7 @@ static bool is_lost(struct gpubuf_client *client)
 struct link *client_enter(PyObject *object)
 {
     struct client *self = (struct client *)object;
+
     for (;;) {
         struct link *link = client_look(object);
         if (!link || self->options.resume_ms == GPUBUF_NO_RESUME)

@@ -39,6 +39,7 @@ static enum kind kind_of(PyObject *value, PyObject *missing)
 static const char *characters(PyObject *value, enum kind kind, Py_ssize_t *size)
 {
     const char *text = NULL;
+
     *size = 0;
     if (kind == TEXT) {
         text = PyUnicode_AsUTF8AndSize(value, size);
@@ -63,6 +64,7 @@ static struct measured measure(PyObject *values, PyObject *missing)
     struct measured found = {.kind = ABSENT, .fits = true};
     bool nan = false;
     Py_ssize_t count = PyTuple_Size(values);
+
     for (Py_ssize_t i = 0; i < count && found.fits; i++) {
         PyObject *value = PyTuple_GetItem(values, i);
         enum kind kind = kind_of(value, missing);
@@ -89,6 +91,7 @@ static void fill(PyObject *values, PyObject *missing, const struct measured *fou
     bool wide = found->bytes > INT32_MAX;
     uint64_t end = 0;
     Py_ssize_t count = PyTuple_Size(values);
+
     for (Py_ssize_t i = 0; i <= count; i++) {
         int32_t narrow = (int32_t)end;
         memcpy(offsets + (size_t)i * (wide ? 8 : 4), wide ? (void *)&end : (void *)&narrow,
@@ -117,6 +120,7 @@ static PyObject *buffers_of(PyObject *values, PyObject *missing, const struct me
     PyObject *mask =
         found->nulls ? PyBytes_FromStringAndSize(NULL, (count + 7) / 8) : new_ref(Py_None);
     PyObject *result = NULL;
+
     if (offsets && data && mask) {
         unsigned char *bits = found->nulls ? (unsigned char *)PyBytes_AsString(mask) : NULL;
         if (bits)
@@ -161,6 +165,7 @@ static int64_t offset_at(const struct column *column, long long i)
     const char *at = (const char *)column->offsets.buf + i * (column->wide ? 8 : 4);
     int64_t wide;
     int32_t narrow;
+
     memcpy(column->wide ? (void *)&wide : (void *)&narrow, at, column->wide ? 8 : 4);
     return column->wide ? wide : narrow;
 }
@@ -202,6 +207,7 @@ static struct slot *slot_of(const struct recent *recent, const char *text, Py_ss
 {
     uint64_t head = 0, tail = 0;
     size_t some = size < 8 ? (size_t)size : 8;
+
     memcpy(&head, text, some);
     memcpy(&tail, text + size - some, some);
     uint64_t hash = head * 0x9e3779b97f4a7c15 ^ tail * 0xc2b2ae3d27d4eb4f ^ (uint64_t)size;
@@ -212,6 +218,7 @@ static PyObject *value_of(const struct column *column, struct recent *recent, co
                           Py_ssize_t size)
 {
     struct slot *slot = slot_of(recent, text, size);
+
     if (slot->value && slot->size == size && memcmp(slot->text, text, (size_t)size) == 0)
         return new_ref(slot->value);
     PyObject *value = column->text ? PyUnicode_DecodeUTF8(text, size, "surrogateescape")
@@ -226,6 +233,7 @@ static PyObject *value_of(const struct column *column, struct recent *recent, co
 static PyObject *element(const struct column *column, struct recent *recent, long long i)
 {
     const unsigned char *mask = column->mask.buf;
+
     if (mask && !(mask[i / 8] >> (i % 8) & 1))
         return new_ref(Py_None);
     int64_t from = offset_at(column, i), to = offset_at(column, i + 1);
@@ -238,6 +246,7 @@ static PyObject *element(const struct column *column, struct recent *recent, lon
 static bool has_all(const struct column *column)
 {
     long long end = column->start + column->length;
+
     return column->start >= 0 && column->length >= 0 &&
            column->offsets.len / (column->wide ? 8 : 4) > end &&
            (!column->mask.buf || column->mask.len * 8 >= end);
@@ -248,6 +257,7 @@ static int put_elements(const struct column *column, PyObject *list, PyObject **
 {
     struct recent recent;
     int r = recent_begin(&recent, column->length);
+
     if (r < 0)
         return r;
     for (long long i = 0; r == 0 && i < column->length; i++) {
@@ -270,6 +280,7 @@ static int put_elements(const struct column *column, PyObject *list, PyObject **
 static PyObject *into(const struct column *column, PyObject *target)
 {
     Py_buffer buffer;
+
     if (PyObject_GetBuffer(target, &buffer, PyBUF_WRITABLE | PyBUF_ND | PyBUF_FORMAT) < 0)
         return NULL;
     int r = -1;
@@ -354,6 +365,7 @@ static bool view_at(const struct views *views, Py_ssize_t i, const char **text, 
 static int64_t measure_views(const struct views *views)
 {
     int64_t total = 0;
+
     for (Py_ssize_t i = views->start; i < views->end; i++) {
         const char *text;
         int32_t length;
@@ -367,6 +379,7 @@ static int64_t measure_views(const struct views *views)
 static void copy_views(const struct views *views, char *offsets, char *data)
 {
     int64_t at = 0;
+
     memset(offsets, 0, sizeof(at));
     for (Py_ssize_t i = 0; i < views->end; i++) {
         const char *text;
@@ -382,6 +395,7 @@ static void copy_views(const struct views *views, char *offsets, char *data)
 static PyObject *text_of_views(const struct views *views)
 {
     int64_t total;
+
     WITHOUT_GIL(total = measure_views(views));
     if (total < 0) {
         PyErr_SetString(PyExc_ValueError, "a view of a string is not within its data");
@@ -403,6 +417,7 @@ PyObject *core_text_of_views(PyObject *module, PyObject *args)
 {
     PyObject *buffers;
     struct views views = {.count = 0};
+
     (void)module;
     if (!PyArg_ParseTuple(args, "O!nn:text_of_views", &PyTuple_Type, &buffers, &views.start,
                           &views.end))

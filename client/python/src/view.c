@@ -16,6 +16,7 @@ static struct view *view_new(void)
 {
     PyTypeObject *type = view_class ? view_class : view_type;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+
     return (struct view *)allocate(type, 0);
 }
 
@@ -23,6 +24,7 @@ static void view_dealloc(PyObject *object)
 {
     struct view *self = (struct view *)object;
     PyTypeObject *type = Py_TYPE(object);
+
     gpubuf_release(self->object);
     link_put(self->link);
     if (self->buffer.obj)
@@ -55,6 +57,7 @@ static void set_dtype(struct view *view, const char *dtype)
 static void set_c_order(struct view *view)
 {
     Py_ssize_t stride = view->itemsize;
+
     for (int i = view->ndim; i-- > 0;) {
         view->strides[i] = stride;
         stride *= view->shape[i];
@@ -64,6 +67,7 @@ static void set_c_order(struct view *view)
 static Py_ssize_t count_of(const struct view *view)
 {
     Py_ssize_t count = 1;
+
     for (int i = 0; i < view->ndim; i++)
         count *= view->shape[i];
     return count;
@@ -72,6 +76,7 @@ static Py_ssize_t count_of(const struct view *view)
 static bool is_c_order(const struct view *view)
 {
     Py_ssize_t stride = view->itemsize;
+
     for (int i = view->ndim; i-- > 0;) {
         if (view->shape[i] == 0)
             return true;
@@ -87,6 +92,7 @@ static bool is_c_order(const struct view *view)
 static struct view *view_on(struct object *owner, const struct gpubuf_memory *memory)
 {
     struct view *view = view_new();
+
     if (!view)
         return NULL;
     view->object = gpubuf_retain(owner->object);
@@ -103,6 +109,7 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
 static Py_ssize_t bytes_of_dtype(const char *dtype)
 {
     struct element element;
+
     if (element_of_dtype(dtype, &element))
         return element_item(&element);
     if (strncmp(dtype, "decimal128", 10) == 0 || strcmp(dtype, "month_day_nano_interval") == 0)
@@ -135,6 +142,7 @@ static Py_ssize_t element_bytes(const struct gpubuf_object *object)
 PyObject *view_of_object(struct object *self)
 {
     struct gpubuf_object *object = object_use(self);
+
     if (!object)
         return NULL;
     Py_ssize_t size = element_bytes(object);
@@ -182,6 +190,7 @@ static void set_bytes(struct view *view, Py_ssize_t bytes)
 PyObject *view_of_buffer(struct object *self, enum gpubuf_which which)
 {
     struct gpubuf_object *object = object_use(self);
+
     if (!object)
         return NULL;
     struct gpubuf_memory memory;
@@ -300,6 +309,7 @@ static bool type_known(struct view *view, const struct dl_tensor *tensor, const 
 {
     bool padded =
         view->versioned && ((struct dl_versioned *)view->tensor)->flags & DL_SUBBYTE_PADDED;
+
     if (tensor->bits < 8 && padded)
         PyErr_Format(PyExc_TypeError,
                      "its elements of %d bits are padded to bytes: only packed ones can be taken",
@@ -317,6 +327,7 @@ static bool count_bytes(struct view *view)
 {
     int last = view->ndim - 1, each = 8 / view->element.bits;
     bool whole = last >= 0 && view->shape[last] % each == 0, empty = count_of(view) == 0;
+
     whole = whole && (view->strides[last] == 1 || empty);
     for (int i = 0; whole && i < last; i++) {
         whole = view->strides[i] % each == 0 || view->shape[i] == 1 || empty;
@@ -536,6 +547,7 @@ struct dl_versioned *view_export(struct view *view)
 static PyObject *view_dlpack(PyObject *object, PyObject *args)
 {
     int versioned, copied;
+
     if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
         return NULL;
     struct export *export = export_new((struct view *)object, versioned, copied);
@@ -567,6 +579,7 @@ static PyObject *view_as_uint8(PyObject *object, PyObject *unused)
 static PyObject *sizes(const Py_ssize_t *values, int count)
 {
     PyObject *tuple = PyTuple_New(count);
+
     for (int i = 0; tuple && i < count; i++) {
         PyObject *number = PyLong_FromSsize_t(values[i]);
         if (!number || PyTuple_SetItem(tuple, i, number) < 0)

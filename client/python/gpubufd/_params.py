@@ -1,0 +1,71 @@
+"""Parameters of the protocol's methods, as Client and aio.Client say them: times, modes, which version, what an alias is."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+
+TTL_MOST = 2**52 // 1000  # seconds
+
+
+def ms(seconds: Optional[float], what: str = "timeout") -> int:
+    """Milliseconds, rounded up; None is 0. Nobody waits for longer than a day."""
+    if seconds is None:
+        return 0
+    if not seconds >= 0:
+        raise ValueError(f"{what} is {seconds}: expected seconds, 0 or more")
+    return int(min(seconds, 86_400.0) * 1000 + 0.999)
+
+
+def ttl_ms(seconds: Optional[float]) -> int:
+    if seconds is None:
+        return 0
+    if not 0 <= seconds < TTL_MOST:
+        raise ValueError(f"ttl is {seconds}: expected seconds, 0 or more; None: it stays")
+    return int(seconds * 1000 + 0.999)
+
+
+def mode_bits(mode: Union[int, str, None]) -> int:
+    if mode is None:
+        return 0
+    bits = int(mode, 8) if isinstance(mode, str) else int(mode)
+    if not 0 <= bits <= 0o777:
+        raise ValueError(f"mode is {mode!r}: expected one as chmod has it, such as 0o640 or '640'")
+    return bits
+
+
+def expire(name: str, ttl: Optional[float]) -> Dict[str, Any]:
+    return {"name": name, "ttl_ms": ttl_ms(ttl)}
+
+
+def which(name: str, version: int, label: Optional[str]) -> Dict[str, Any]:
+    params: Dict[str, Any] = {"name": name}
+    if version:
+        params["version"] = version
+    if label is not None:
+        params["label"] = label
+    return params
+
+
+def spill(name: str, tier: Optional[str]) -> Dict[str, Any]:
+    return {"name": name} if tier is None else {"name": name, "tier": tier}
+
+
+def alias(
+    name: str, of: str, rows: Optional[Tuple[int, int]], columns: Optional[Sequence[str]],
+    parts: Optional[Sequence[str]], layout: Optional[Mapping[str, Any]], mode: Union[int, str, None], replace: bool,
+) -> Dict[str, Any]:
+    params: Dict[str, Any] = {"name": name, "of": of}
+    if rows is not None:
+        start, stop = rows
+        params["slice"] = {"offset": start, "length": max(stop - start, 0)}
+    if columns is not None:
+        params["columns"] = list(columns)
+    if parts is not None:
+        params["parts"] = list(parts)
+    if layout is not None:
+        params["layout"] = dict(layout)
+    if mode is not None:
+        params["mode"] = f"{mode_bits(mode):04o}"
+    if replace:
+        params["replace"] = True
+    return params
