@@ -182,53 +182,9 @@ def test_one_place_in_the_order(start):
         assert reader.open_object("model").read() == content
 
 
-def test_twenty_thousand_arrays(ctl, shared_peer):
-    tensors = {f"model.layers.{i // 128}.mlp.experts.{i % 128}.down_proj.weight": ("I16", [2], struct.pack("<2H", i, 0))
-               for i in range(20_000)}
-    content = file_of(tensors)
-    assert len(content) > 2 * MIB
-    publish(shared_peer, "many", content)
-    shown = ctl.json("show", "many")
-    assert [one["name"] for one in shown["arrays"]] == list(tensors)
-    assert shown["arrays"][12_345]["offset"] == len(content) - 4 * (20_000 - 12_345)
-    last = list(tensors)[-1]
-    assert ctl("get", "many", "--column", last, "--format", "csv").split() == ["value", str(19_999), "0"]
-    assert last in ctl("show", "many")
-    shared_peer.call("delete", name="many")
-
-
 # ---- parts, and ranges as something else ---------------------------------------------------------
 
 SOME = ["layers.0.weight", "none*"]
-
-
-def test_parts(daemon, peer):
-    publish(peer, "model")
-    version = peer.call("alias", name="some", of="model", parts=SOME)["version"]
-    peer.call("alias", name="again", of="some")
-    for name in ("some", "again"):
-        opened = daemon.connect().open_object(name)
-        assert opened.layout["parts"] == SOME and opened.read() == FILE
-        assert {**opened.layout, "parts": 0} == {**peer.open_object("model").layout, "parts": 0}
-    assert peer.call("stat", name="some")["object"]["version"] == version
-    assert peer.call("why", name="model")["aliases"] == ["some", "again"]
-    peer.call("alias", name="some", of="model", parts=[], replace=True)
-    assert peer.call("stat", name="some")["object"]["layout"]["parts"] == []
-
-
-@pytest.mark.parametrize("params, sentence", [
-    ({"of": "bytes", "parts": ["a"]}, "only a bundle has parts"),
-    ({"of": "some", "parts": ["none"]}, "choose among those of the bundle"),
-    ({"of": "model", "parts": ["a", 1]}, "params.parts[1]"),
-    ({"of": "model", "parts": ["a"] * 4097}, "params.parts"),
-])
-def test_parts_that_are_refused(shared_peer, params, sentence):
-    publish(shared_peer, "model")
-    shared_peer.create_object("bytes", bytes_layout(4), b"1234")
-    shared_peer.call("alias", name="some", of="model", parts=SOME)
-    error = shared_peer.error("invalid", "alias", name="x", **params)
-    shared_peer.delete(["model", "bytes", "some"])
-    assert sentence in error.message
 
 
 def test_ranges_as_something_else(daemon, peer):
@@ -247,6 +203,50 @@ def test_ranges_as_something_else(daemon, peer):
     peer.call("alias", name="row", of="weight", slice={"offset": 1, "length": 1},
               layout={"kind": "bytes", "bytes": 199, "data": {"offset": 1, "bytes": 199}})
     assert daemon.connect().open_object("row").read() == MODEL["layers.0.weight"][2][201:400]
+
+
+def test_parts(daemon, peer):
+    publish(peer, "model")
+    version = peer.call("alias", name="some", of="model", parts=SOME)["version"]
+    peer.call("alias", name="again", of="some")
+    for name in ("some", "again"):
+        opened = daemon.connect().open_object(name)
+        assert opened.layout["parts"] == SOME and opened.read() == FILE
+        assert {**opened.layout, "parts": 0} == {**peer.open_object("model").layout, "parts": 0}
+    assert peer.call("stat", name="some")["object"]["version"] == version
+    assert peer.call("why", name="model")["aliases"] == ["some", "again"]
+    peer.call("alias", name="some", of="model", parts=[], replace=True)
+    assert peer.call("stat", name="some")["object"]["layout"]["parts"] == []
+
+
+def test_twenty_thousand_arrays(ctl, shared_peer):
+    tensors = {f"model.layers.{i // 128}.mlp.experts.{i % 128}.down_proj.weight": ("I16", [2], struct.pack("<2H", i, 0))
+               for i in range(20_000)}
+    content = file_of(tensors)
+    assert len(content) > 2 * MIB
+    publish(shared_peer, "many", content)
+    shown = ctl.json("show", "many")
+    assert [one["name"] for one in shown["arrays"]] == list(tensors)
+    assert shown["arrays"][12_345]["offset"] == len(content) - 4 * (20_000 - 12_345)
+    last = list(tensors)[-1]
+    assert ctl("get", "many", "--column", last, "--format", "csv").split() == ["value", str(19_999), "0"]
+    assert last in ctl("show", "many")
+    shared_peer.call("delete", name="many")
+
+
+@pytest.mark.parametrize("params, sentence", [
+    ({"of": "bytes", "parts": ["a"]}, "only a bundle has parts"),
+    ({"of": "some", "parts": ["none"]}, "choose among those of the bundle"),
+    ({"of": "model", "parts": ["a", 1]}, "params.parts[1]"),
+    ({"of": "model", "parts": ["a"] * 4097}, "params.parts"),
+])
+def test_parts_that_are_refused(shared_peer, params, sentence):
+    publish(shared_peer, "model")
+    shared_peer.create_object("bytes", bytes_layout(4), b"1234")
+    shared_peer.call("alias", name="some", of="model", parts=SOME)
+    error = shared_peer.error("invalid", "alias", name="x", **params)
+    shared_peer.delete(["model", "bytes", "some"])
+    assert sentence in error.message
 
 
 @pytest.mark.parametrize("of, data, sentence", [

@@ -633,9 +633,9 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
         return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
-    source = _gpu.arrow_source(series.array.__arrow_array__()) if _values.lies_in_arrow(dtype) else None
-    if source is not None:  # pyarrow 14 and later
-        return source
+    held = _gpu.arrow_source(series.array.__arrow_array__()) if _values.lies_in_arrow(dtype) else None
+    if held is not None:  # pyarrow 14 and later
+        return held
     if isinstance(dtype, pandas.StringDtype):
         return list_source(series.tolist(), where)
     if hasattr(series.array, "__arrow_array__"):
