@@ -477,8 +477,8 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
 
 /* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Where
    somebody waits, those that no tier has room for are passed over; what comes after them leaves as
-   soon as it has been copied, or its copy would be given up for theirs. IMPOSSIBLE: nothing is on its
-   way. */
+   soon as it has been copied, or its copy would be given up for theirs. IMPOSSIBLE: nothing is on
+   its way. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                              struct gb_demand *demand)
 {

@@ -2,7 +2,7 @@
 """What gpubufd-peer brings from one GPU to another over loopback: two daemons and two peers on this machine, beside
 plain copies of the same bytes to pinned memory of the host and up again. Prints a line of JSON for each way.
 
-    tests/gpu/peer.py DIR [FROM [TO [MIB]]]
+    tests/gpu/two_machines.py DIR [FROM [TO [MIB]]]
 
 DIR is what `make dist` made, unpacked, or `build`. FROM and TO are cuda:0 where nothing is said, MIB is 1024. Needs
 openssl, which makes the certificates; with UCX where libucp.so.0 is installed.
