@@ -695,11 +695,11 @@ GPUBUF_API const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, ui
 /* NULL is fine. */
 GPUBUF_API void gpubuf_bundle_free(struct gpubuf_bundle *bundle);
 
-/* How many arrays there are; array i, in the order of the manifest; and one by its name, its index
-   to *i, which may be NULL. NULL if there is none. */
 /* Whether it has only some of the tensors that its memory has (gpubuf_alias_options.parts). */
 GPUBUF_API bool gpubuf_bundle_is_part(const struct gpubuf_bundle *bundle);
 
+/* How many arrays there are; array i, in the order of the manifest; and one by its name, its index
+   to *i, which may be NULL. NULL if there is none. */
 GPUBUF_API size_t gpubuf_bundle_count(const struct gpubuf_bundle *bundle);
 GPUBUF_API const struct gpubuf_tensor *gpubuf_bundle_at(const struct gpubuf_bundle *bundle,
                                                         size_t i);

@@ -25,7 +25,7 @@ static const struct gb_cli_option options[] = {
 static const struct gb_cli_command commands[] = {
     {"put",
      "NAME FILE",
-     "Publish a file: .npy, .csv, .tsv, .jsonl, .arrow, .parquet, .safetensors, or raw bytes",
+     "Publish a file: .csv, .jsonl, .npy, .arrow, .parquet, .safetensors, raw bytes",
      "FILE may be - for standard input. A .csv or .tsv file needs a header row and becomes a "
      "table, "
      "with types found from its fields, or said by --types, and so does a .jsonl file of JSON "

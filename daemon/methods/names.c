@@ -220,11 +220,18 @@ static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
 const struct gb_method gb_method_stat = {
     GB_METHOD_ROW("stat", 0, version_fields, handle_stat, struct version_params)};
 
-static int set_pin(struct gb_call *call, const struct version_params *params, bool pin)
+struct name_params {
+    struct gb_string name;
+};
+
+static const struct gb_field name_fields[] = {
+    GB_FIELD(struct name_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+};
+
+static int set_pin(struct gb_call *call, const struct name_params *params, bool pin)
 {
-    const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
-    int r = gb_call_find_changeable(call, &params->name, &which, &object);
+    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
 
     if (r < 0)
         return r;
@@ -245,9 +252,9 @@ static int handle_unpin(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_pin = {
-    GB_METHOD_ROW("pin", 0, version_fields, handle_pin, struct version_params)};
+    GB_METHOD_ROW("pin", 0, name_fields, handle_pin, struct name_params)};
 const struct gb_method gb_method_unpin = {
-    GB_METHOD_ROW("unpin", 0, version_fields, handle_unpin, struct version_params)};
+    GB_METHOD_ROW("unpin", 0, name_fields, handle_unpin, struct name_params)};
 
 /* ---- expire ---- */
 

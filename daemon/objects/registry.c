@@ -423,10 +423,12 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
     GB_FAILPOINT(UNNAME_DONE);
 }
 
-/* It comes before the version that was current. */
+/* It comes before the version that was current. The pin was meant for the name, not for the older
+   version. */
 static void follow(struct gb_registry *registry, struct gb_object *object, struct gb_object *former)
 {
     gb_list_append(&former->of_name, &object->of_name);
+    gb_object_pin(former, false);
     keep_older(registry, object, object->keep, false);
 }
 
@@ -461,10 +463,8 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
         gb_object_outdate(former);
     gain_name(object);
     GB_FAILPOINT(PUBLISH_NAMED);
-    if (former) {
-        gb_object_pin(former, false); /* it was meant for the name, not for the older version */
+    if (former)
         follow(registry, object, former);
-    }
     GB_FAILPOINT(PUBLISH_DONE);
     notify(registry, GB_EVENT_SEALED, object);
     return 0;
@@ -496,7 +496,6 @@ int gb_registry_restore(struct gb_registry *registry, struct gb_object *object, 
     if (older) {
         join_older(former, object);
         gain_name(object);
-        gb_object_pin(object, pinned);
         keep_older(registry, former, former->keep, false);
         return 0;
     }

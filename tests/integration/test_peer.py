@@ -270,10 +270,12 @@ def test_another_copy_takes_over(cluster):
         share(here, "x", data)
         assert fetched(there, "x") == data
     c.peer.wait_for("fetched x")
+    c.lane.hold(MIB // 2)  # which one is asked first is chance
     a.lane.hold(4 * MIB)
     with b.connect() as there:
         ident = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
+        c.lane.release()
         a.peer.process.kill()
         a.lane.cut()
         there.reply(ident)

@@ -5,7 +5,6 @@ import os
 import device
 import pytest
 from peer import bytes_layout, wait_until
-from restarts import supervised  # noqa: F401: a fixture
 from test_failpoints import Failpoints, dying  # noqa: F401: a fixture
 
 MIB = 1 << 20
@@ -221,43 +220,20 @@ def test_eviction_takes_older_versions_as_others(daemon_factory):
     peer.wait_for_stats(lambda stats: stats["objects"] == 2)
 
 
-def pinned(peer, label):
-    return peer.call("stat", name="w", label=label)["object"]["pinned"]
-
-
 def test_one_that_is_not_current_is_meant(peer):
     made = [seal(peer, step, 2) for step in (1, 2, 3)]
-    peer.call("pin", name="w", version=made[0])
-    peer.call("pin", name="w", label="step-2")
-    assert [pinned(peer, label) for label in labels(peer)] == [False, True, True]
-    peer.call("unpin", name="w", label="step-2")
-    assert [pinned(peer, label) for label in labels(peer)] == [False, False, True]
     peer.call("restore", name="w", version=made[0])
     peer.error("unsupported", "spill", name="w", version=made[1])
     peer.call("expire", name="w", label="step-2", ttl_ms=1)
     wait_until(lambda: labels(peer) == ["step-3", "step-1"])
     peer.call("delete", name="w", label="step-1")
     assert labels(peer) == ["step-3"]
-    for method, more in (("pin", {}), ("unpin", {}), ("expire", {"ttl_ms": 1}), ("spill", {}), ("restore", {}),
-                         ("delete", {})):
+    for method, more in (("expire", {"ttl_ms": 1}), ("spill", {}), ("restore", {}), ("delete", {})):
         peer.error("stale", method, name="w", version=made[0], **more)
         peer.error("not_found", method, name="w", label="step-1", **more)
         peer.error("invalid", method, name="w", label="step-3", version=made[2], **more)
     peer.error("invalid", "delete", names=["w"], label="step-3")
     assert labels(peer) == ["step-3"]
-
-
-# RELIABILITY.md: Older versions
-def test_the_pin_of_an_older_version_outlives_the_daemon(supervised):  # noqa: F811
-    daemon = supervised()
-    peer = daemon.connect()
-    for step in (1, 2, 3):
-        seal(peer, step, 2)
-    peer.call("pin", name="w", label="step-1")
-    for _ in range(2):
-        daemon.crash()
-        peer = daemon.connect()
-        assert [pinned(peer, f"step-{step}") for step in (1, 2, 3)] == [True, False, False]
 
 
 def test_bad_params(peer):

@@ -12,7 +12,7 @@ PLACE = ROOT / "packaging" / "conda" / "recipe.yaml"
 
 
 def run(command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, **options)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 

@@ -127,15 +127,3 @@ def test_asyncio(daemon, client):
     assert [value for _, _, value in told] == [0, 1, 2]
     assert all(version == held for version, held, _ in told)
     assert labels(client) == ["made"]
-
-
-def test_pin_by_version(client):
-    for step in (1, 2):
-        client.put("w", b"1", replace=True, keep=1, label=str(step))
-    older = client.stat("w", label="1").version
-    client.pin("w", version=older)
-    client.pin("w", label="2")
-    client.unpin("w", label="2")
-    assert client.stat("w", version=older).pinned and not client.stat("w").pinned
-    with pytest.raises(gpubufd.NotFound):
-        client.pin("w", label="3")

@@ -45,7 +45,7 @@ def plain_environment(**more):
 
 def run(*command, **options):
     options.setdefault("env", plain_environment())
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=900,
                           check=False, **options)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout

@@ -114,6 +114,7 @@ struct gpubuf_client {
     struct gb_directory directory; /* first: it is the directory, too */
     char node[GB_NODE_BYTES];
     struct gb_view view;
+    struct gb_figures figures;
     struct gb_copies copies;
     struct gb_remotes *remotes;
     struct gb_fetches *fetches;
@@ -637,6 +638,7 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
         .remotes = machine->remotes,
         .directory = &machine->directory,
         .copies = &machine->copies,
+        .figures = &machine->figures,
         .decline = on_declined,
         .user = machine,
     });

@@ -607,13 +607,13 @@ class Client(_core.Client):
                 if not missing_ok:
                     raise
 
-    def pin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
+    def pin(self, name: str) -> None:
         """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
-        self.call("pin", _params.which(name, version, label))
+        self.call("pin", {"name": name})
 
-    def unpin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
+    def unpin(self, name: str) -> None:
         """Takes a pin back."""
-        self.call("unpin", _params.which(name, version, label))
+        self.call("unpin", {"name": name})
 
     def expire(self, name: str, ttl: Optional[float]) -> None:
         """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""

@@ -190,18 +190,20 @@ class Cluster:
 
     def compute(self, tasks: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
         """The results of tasks that only workers beside daemons may do; tell(done) as they are done."""
-        return self.gather(self.client.compute(tasks), places, tell)
-
-    def gather(self, futures: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
-        """The same of what was submitted."""
         workers = [worker for place in places.values() for worker in place.workers]
+        return self.gather(self.client.compute(tasks), [[workers]] * len(tasks), tell)
+
+    def gather(self, futures: List[Any], needed: List[List[List[str]]], tell: Callable[[int], None]) -> List[Any]:
+        """The same of what was submitted. `needed`: groups of workers for each, and it needs one of each group."""
         try:
             while not any(future.status == "error" for future in futures):
-                pending = [future for future in futures if not future.done()]
+                pending = [i for i, future in enumerate(futures) if not future.done()]
                 tell(len(futures) - len(pending))
                 if not pending:
                     break
-                if not self._wait_a_moment(pending[0], workers):
+                self._wait_a_moment(futures[pending[0]], [])
+                there = set(self.client.nthreads())
+                if any(not there.intersection(group) for i in pending for group in needed[i] if not futures[i].done()):
                     raise failure("connect", "the workers beside daemons have gone")
             return self.client.gather(futures)
         except BaseException:

@@ -39,8 +39,6 @@ class Pool:
         first = int(self.object._buffer(DATA).pointer) + self.start
         found = []
         for name, part in parts:
-            if name.startswith(GAP):
-                raise ValueError(f"tensor {name!r}: names that begin with {GAP} are the pool's own")
             size = _convert.bytes_of(part.dtype, part.shape)
             begin = part.address - first if size else 0
             if isinstance(part, _convert.Plan) and part.strides is not None:
@@ -60,10 +58,10 @@ class Pool:
         entries: Dict[str, Any] = json.loads(bytes(head.keep)[PREFIX:])
         at = 0
         places = self._places(list(zip(names, (part for _, part in plan.parts[1:]))))
-        for begin, end, name in [*places, (self.pieces.size, self.pieces.size, "")]:
+        for begin, end, name in [*places, (self.pieces.size, self.pieces.size, None)]:
             if begin > at:
                 entries[f"{GAP}{at}"] = {"dtype": "U8", "shape": [begin - at], "data_offsets": [at, begin]}
-            if name:
+            if name is not None:
                 entries[name]["data_offsets"] = [begin, end]
             at = end
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()

@@ -406,13 +406,13 @@ class Client:
                 if not missing_ok:
                     raise
 
-    async def pin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
+    async def pin(self, name: str) -> None:
         """Keeps an object from being evicted."""
-        await self.call("pin", _params.which(name, version, label))
+        await self.call("pin", {"name": name})
 
-    async def unpin(self, name: str, *, version: int = 0, label: Optional[str] = None) -> None:
+    async def unpin(self, name: str) -> None:
         """Takes a pin back."""
-        await self.call("unpin", _params.which(name, version, label))
+        await self.call("unpin", {"name": name})
 
     async def expire(self, name: str, ttl: Optional[float]) -> None:
         """Deletes it `ttl` seconds from now; see gpubufd.Client.expire."""

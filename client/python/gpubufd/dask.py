@@ -140,8 +140,12 @@ def _replicate(
     for number, entry in enumerate(entries):
         others = [one for one in sorted(daemons) if one != entry["instance"]]
         others = others[number % len(others) :] + others[: number % len(others)]
-        others.sort(key=lambda one: daemons[one].host == entry["host"])
-        copies += [(number, entry, one) for one in others[: replicas - 1]]
+        hosts = [entry["host"]]
+        for _ in range(replicas - 1):
+            one = min(others, key=lambda one: hosts.count(daemons[one].host))  # the first of those
+            others.remove(one)
+            hosts.append(daemons[one].host)
+            copies.append((number, entry, one))
     tasks = [
         places.client.submit(
             put_partition,
@@ -150,7 +154,8 @@ def _replicate(
             number, _Quiet(manifest), _Quiet(options), pure=False, workers=daemons[one].workers)
         for number, entry, one in copies
     ]
-    done = places.gather(tasks, daemons, lambda count: tell(len(entries) + count))
+    needed = [[daemons[entry["instance"]].workers, daemons[one].workers] for _, entry, one in copies]
+    done = places.gather(tasks, needed, lambda count: tell(len(entries) + count))
     for (_, entry, _), put in zip(copies, done):
         entry.setdefault("replicas", []).append({"instance": put["instance"], "host": put["host"]})
 

@@ -190,11 +190,12 @@ class MemPool:
             raise ValueError(f"{self._pool.name!r} is published: its memory is given out no more")
         self._pieces.enter()
         try:
-            self._using = torch.cuda.use_mem_pool(self._torch, self._pool.object._ordinal)
-            self._using.__enter__()
+            using = torch.cuda.use_mem_pool(self._torch, self._pool.object._ordinal)
+            using.__enter__()
         except BaseException:
             self._pieces.leave()
             raise
+        self._using = using  # not before: another thread may be in it, and is not let in twice
         return self
 
     def __exit__(self, *exception: Any) -> None:
