@@ -183,6 +183,7 @@ static void leave_lane(struct gb_remote *remote, const char *why)
         if (!ask_read(remote, &values))
             continue; /* memory is out: what is answered makes no sense, and ends the link */
         ask->read = NULL;
+        ask->room = (struct gb_room){0};
         ask->since = uv_now(remote->remotes->loop);
         if (ask->told)
             free(take_ask(remote, ask->id));
@@ -422,6 +423,8 @@ static void on_tick(uv_timer_t *timer)
             continue;
         look_at_lane(remote);
         uint64_t silent = gb_link_silent(remote->link);
+        uint64_t still = uv_now(remotes->loop) - remote->lane_moved; /* sums may all be told */
+        silent = still < silent ? still : silent;
         uint64_t waited = uv_now(remotes->loop) - remote->asks->since;
         if (waited > ANSWER_MOST_MS ||
             (silent > remotes->patience_ms && waited > remotes->patience_ms))

@@ -14,6 +14,7 @@ enum {
     BUSY_MOST = 64,     /* requests under way; further ones are not read */
     SUM_CHUNKS = 4,     /* that are summed in a turn of the loop */
     ANSWER_MS = 60000,  /* which the daemon may take, while the other machine is told to wait */
+    LANE_MS = 10000,    /* in which a lane sends something, or it is closed */
     STUCK_MS = 60000,   /* then a machine that takes nothing is gone */
     GREETING_MS = 10000 /* which a handshake may take */
 };
@@ -26,7 +27,7 @@ struct gb_session {
     struct gb_lane *lane; /* beside the link; NULL: none */
     char node[GB_NODE_BYTES];
     struct gb_lease *leases;
-    unsigned lease_count, busy;
+    unsigned lease_count, busy, passing; /* chunks on the lane, of the busy ones */
     uint64_t answered; /* when a request was, or when there were none, by the loop's clock */
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
@@ -454,6 +455,7 @@ static void on_passed(void *user, int status, const struct gb_error *error)
     gb_lease_drop(passage->lease);
     free(passage->buffer);
     free(passage);
+    session->passing--;
     finish(session);
 }
 
@@ -479,6 +481,8 @@ static int pass(struct passage *passage, const struct params *params, struct gb_
                            &passage->sum, error);
     if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
         r = gb_fail_memory(error);
+    if (r == 0)
+        passage->lease->figures->served_bytes += length;
     return r;
 }
 
@@ -492,6 +496,7 @@ static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease 
         return;
     *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
     begin(session);
+    session->passing++;
     int r = pass(passage, params, &error);
     if (r < 0)
         on_passed(passage, r, &error);
@@ -697,10 +702,20 @@ bool gb_session_reads(const struct gb_session *session, uint64_t version)
     return lease != NULL;
 }
 
+/* Its chunks keep the link paused, so that the other side cannot say that it has left. */
+static void look_at_lane(struct gb_session *session)
+{
+    if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
+        return;
+    gb_say("%s: UCX sends nothing", gb_link_text(session->link));
+    close_lane(session);
+}
+
 void gb_session_tick(struct gb_session *session)
 {
     uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
 
+    look_at_lane(session);
     if (gb_link_stuck(session->link) < most) {
         if (session->sums ||
             (session->busy && uv_now(session->options->loop) - session->answered < ANSWER_MS))

@@ -13,6 +13,8 @@ static int load(struct gb_ucx *ucx, struct gb_error *error)
     /* It is not for a library to print the stack of a program that crashes, nor to wait there. */
     (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
     (void)setenv("UCX_ERROR_SIGNALS", "", 0);
+    /* It connects on the loop's thread, which must not wait for another machine. */
+    (void)setenv("UCX_TCP_CONN_NB", "y", 0);
     ucx->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!ucx->library)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "UCX cannot be loaded: %s", dlerror());
