@@ -634,7 +634,7 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
         return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
     held = _gpu.arrow_source(series.array.__arrow_array__()) if _values.lies_in_arrow(dtype) else None
-    if held is not None:  # pyarrow 14 and later
+    if held is not None:  # an old pyarrow has no streams of chunked arrays
         return held
     if isinstance(dtype, pandas.StringDtype):
         return list_source(series.tolist(), where)
