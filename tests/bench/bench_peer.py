@@ -156,7 +156,7 @@ def fetch(path, name):
 
 
 def over_ucx(size, device):
-    """What is fetched by UCX's TCP, beside UCX alone."""
+    """Fetches by UCX's TCP, beside UCX alone."""
     with contextlib.ExitStack() as stack:
         paths, _ = machines(stack, stack.enter_context(tempfile.TemporaryDirectory()), size, device,
                             ["--ucx=trusted-network"])

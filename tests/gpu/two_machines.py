@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What gpubufd-peer brings from one GPU to another over loopback: two daemons and two peers on this machine, beside
+"""The speed of gpubufd-peer from one GPU to another over loopback: two daemons and two peers on this machine, beside
 plain copies of the same bytes to pinned memory of the host and up again. Prints a line of JSON for each way.
 
     tests/gpu/two_machines.py DIR [FROM [TO [MIB]]]

@@ -1,4 +1,4 @@
-"""What the driver alone takes for new memory, beside which weights.py puts publishing."""
+"""The driver's own time for new memory, beside which weights.py puts publishing."""
 
 import ctypes
 

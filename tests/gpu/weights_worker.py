@@ -529,7 +529,7 @@ def pool(name):
 
 
 def pool_state(name):
-    """What another process finds of pool()'s."""
+    """Another process reads what pool() has published."""
     state = gt.get_state_dict(client(), name)
     expect(bool((state["big"] == 3).all()), "other bytes")
     torch.manual_seed(7)

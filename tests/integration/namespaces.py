@@ -38,7 +38,7 @@ class Network:
         return f"10.77.0.{number}"
 
     def inside(self, number):
-        """What a command is to begin with to run there."""
+        """The words that a command begins with to run there."""
         return ["nsenter", f"--net=/proc/{self.machines[number].pid}/ns/net"]
 
     def ip(self, number, *command):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.host_only("its daemons have memory of the host")
 
 
 def demo(tmp_path, **environment):
-    """What it says."""
+    """The text that it prints."""
     run = subprocess.run([str(ROOT / "scripts" / "run-cluster-demo")], capture_output=True, text=True, timeout=600,
                          stdin=subprocess.DEVNULL,
                          env=dict(os.environ, GPUBUF_BUILD=str(BUILD), TMPDIR=str(tmp_path), **environment))

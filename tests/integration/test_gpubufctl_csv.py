@@ -3,7 +3,7 @@
 import pytest
 from ctl import FAILED
 
-# What is in the file, the types of its columns, and what get writes of it.
+# The file's content, the types of its columns, and what get writes of it.
 READ = {
     "header only": (b'a,b\n', "utf8,utf8", b'a,b\n'),
     "no newline": (b'a,b\n1,2', "int64,int64", b'a,b\n1,2\n'),
@@ -51,7 +51,7 @@ READ = {
     "null vs empty": (b'a,b\n"",1\n,2\n', "utf8,int64", b'a,b\n"",1\n,2\n'),
     "one row many types": (b'a\n1\n2.5\nx\n', "utf8", b'a\n1\n2.5\nx\n'),
 }
-# What is in the file, and how the sentence goes on behind its name.
+# The file's content, and how the sentence goes on behind its name.
 REFUSED = {
     "empty": (b'', "the CSV is empty; expected a row with the columns' names"),
     "quote in middle": (b'a,b\nx"y,2\n',

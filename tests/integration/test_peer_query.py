@@ -1,4 +1,4 @@
-"""What gpubufd-peer tells the programs of its machine (--query): gpubufctl where, ls --cluster, and its metrics
+"""Answers of gpubufd-peer to the programs of its machine (--query): gpubufctl where, ls --cluster, and its metrics
 through the gateway."""
 
 import json

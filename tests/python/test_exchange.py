@@ -1,4 +1,4 @@
-"""What consumers do without a call of Python's: DLPack's table of functions on a type. And cuda.core's Buffer."""
+"""Consumers take arrays without a call of Python's: DLPack's table of functions on a type. And cuda.core's Buffer."""
 
 import ctypes
 import gc

@@ -52,7 +52,7 @@ def run(*command, **options):
 
 
 def check(archive):
-    """What scripts/check-manylinux has against an archive."""
+    """The findings of scripts/check-manylinux in an archive."""
     done = subprocess.run([sys.executable, ROOT / "scripts" / "check-manylinux", archive], capture_output=True,
                           text=True, check=False)
     assert done.returncode == (1 if done.stderr else 0), done.stderr
