@@ -72,13 +72,16 @@ static const struct gb_type_info types[GB_TYPE_COUNT] = {
     [GB_TYPE_TIMESTAMP]    = {"timestamp",   64, 0,  true,  true,  0, "ts",   "<M8",  DL_NONE,    true},
     [GB_TYPE_DURATION]     = {"duration",    64, 0,  true,  true,  0, "tD",   "<m8",  DL_NONE,    true},
     [GB_TYPE_DECIMAL128]   = {"decimal128", 128, 0,  true,  true,  0, "d:",   NULL,   DL_NONE,    true},
-    [GB_TYPE_MONTH_INTERVAL] = {"month_interval", 32, 0, true, true, 0, "tiM", NULL, DL_NONE, false},
-    [GB_TYPE_DAY_TIME_INTERVAL] = {"day_time_interval", 64, 0, true, true, 0, "tiD", NULL, DL_NONE, false},
-    [GB_TYPE_MONTH_DAY_NANO_INTERVAL] = {"month_day_nano_interval", 128, 0, true, true, 0, "tin", NULL, DL_NONE, false},
+    [GB_TYPE_MONTH_INTERVAL] =
+        {"month_interval", 32, 0, true, true, 0, "tiM", NULL, DL_NONE, false},
+    [GB_TYPE_DAY_TIME_INTERVAL] =
+        {"day_time_interval", 64, 0, true, true, 0, "tiD", NULL, DL_NONE, false},
+    [GB_TYPE_MONTH_DAY_NANO_INTERVAL] =
+        {"month_day_nano_interval", 128, 0, true, true, 0, "tin", NULL, DL_NONE, false},
     [GB_TYPE_LIST]         = {"list",         0, 4,  false, true,  1, "+l",   NULL,   DL_NONE,    false},
     [GB_TYPE_LARGE_LIST]   = {"large_list",   0, 8,  false, true,  1, "+L",   NULL,   DL_NONE,    false},
     [GB_TYPE_FIXED_LIST]   = {"fixed_list",   0, 0,  false, true,  1, "+w:",  NULL,   DL_NONE,    false},
-    [GB_TYPE_MAP]          = {"map",          0, 4,  false, true,  1, "+m",   NULL,   DL_NONE,    false},
+    [GB_TYPE_MAP] = {"map", 0, 4, false, true, 1, "+m", NULL, DL_NONE, false},
     [GB_TYPE_STRUCT]       = {"struct",       0, 0,  false, true, -1, "+s",   NULL,   DL_NONE,    false},
     [GB_TYPE_DICTIONARY]   = {"dictionary",   0, 0,  false, false, 2, NULL,   NULL,   DL_NONE,    false},
     [GB_TYPE_NULL]         = {"null",         0, 0,  false, false, 0, "n",    NULL,   DL_NONE,    false},

@@ -13,6 +13,7 @@ import pytest
 from certificates import Authority
 from cluster import PEER, PeerProcess
 from peer import RpcError, wait_until
+from test_peer_cluster import fetched
 
 REFUSAL = namespaces.refusal()
 pytestmark = [pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never"),
@@ -75,13 +76,6 @@ def machines(daemon_factory, tmp_path):
         for peer in peers:
             peer.kill()
         network.close()
-
-
-def fetched(peer, name, wait_ms=PATIENCE):
-    opened = peer.open_object(name, wait_ms=wait_ms)
-    data = bytes(opened.read())
-    opened.release()
-    return data
 
 
 def fetches(peer, name, expected):

@@ -150,8 +150,8 @@ static unsigned long long access_of(const struct gpubuf_object *object)
     return flags;
 }
 
-/* What fills its segment can be kept from this process' own writes, and what comes there later is
-   written again. */
+/* An object that fills its segment can be kept from this process' own writes, and the next object
+   there is written again. */
 static void protect(int socket)
 {
     (void)socket;

@@ -7,7 +7,7 @@ from conftest import ROOT
 
 from gpubufd import _core, _floats
 
-ROW = re.compile(r'^ *\[GB_TYPE_\w+\] *= *\{"(\w+)", *(\d+), *\d, *\w+, *\w+, *-?\d+, *(NULL|"[^"]*"), *'
+ROW = re.compile(r'^ *\[GB_TYPE_\w+\] *=\s*\{"(\w+)", *(\d+), *\d, *\w+, *\w+, *-?\d+, *(NULL|"[^"]*"), *'
                  r'(NULL|"[^"]*"), *(DL_\w+), *(true|false)\},?$', re.M)
 CODE = re.compile(r"^    (DL_\w+) = (\d+),?$", re.M)
 NAMED = {"timestamp": "timestamp[us]", "duration": "duration[us]", "time32": "time32[s]", "time64": "time64[us]"}

@@ -157,7 +157,7 @@ static inline char *make_text(struct maker *maker, const char *prefix, unsigned 
 static inline void make_column(struct maker *maker, unsigned depth, uint64_t length,
                                struct gb_column *column);
 
-/* What a map is of: structs of two fields. */
+/* The child of a map: structs of two fields. */
 static inline void make_entries(struct maker *maker, unsigned depth, struct gb_column *entries)
 {
     entries->dtype.type = GB_TYPE_STRUCT;

@@ -140,7 +140,7 @@ static void test_many_at_a_time_in_any_order(void **state)
     free(to);
 }
 
-/* What is `sent` where `awaited` bytes are awaited: the receive fails. */
+/* The receive of `awaited` bytes fails where `sent` is sent. */
 static void refuse(uint64_t tag, size_t sent, size_t awaited, const char *sentence)
 {
     struct ends ends = make();

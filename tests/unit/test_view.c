@@ -1,4 +1,4 @@
-/* What a peer knows of the others' keys (client/peer/view.h), by events made by hand. */
+/* The view that a peer has of the others' keys (client/peer/view.h), by events made by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
