@@ -119,7 +119,9 @@ static void on_address(uv_getaddrinfo_t *lookup, int status, struct addrinfo *ad
     dial->looking = false;
     dial->addresses = dial->address = addresses;
     dial->number = EHOSTUNREACH;
-    if (status < 0 || !dial->callback)
+    if (!dial->callback)
+        finish(dial, -1, "");
+    else if (status < 0)
         finish(dial, -1, uv_strerror(status));
     else
         try_next(dial);
