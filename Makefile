@@ -509,6 +509,8 @@ NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--w
 # Unit tests reach into everything but the two main()s.
 $(UNIT_TESTS): | $(FAKECUDA)
 $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
+$(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
+WRAP_test_dial := uv_getaddrinfo uv_strerror
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

@@ -1,0 +1,410 @@
+/* dial: connections to hosts whose addresses refuse or say nothing, and a stop in each state. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/peer/dial.h"
+#include "descriptors.h"
+
+#define NO_UTF8 "h\xff" /* IDNA refuses it before any lookup */
+
+/* ---- the lookup, with a second address or a failure as a test wants it ---- */
+
+static uv_getaddrinfo_cb looked_up;
+static uint16_t second_port;   /* 0: the host has one address */
+static int lookup_status;      /* negative: the host is not found */
+static unsigned bad_sentences; /* asked for of a number that is no error: libuv leaks those */
+
+int __real_uv_getaddrinfo(uv_loop_t *loop, uv_getaddrinfo_t *lookup, uv_getaddrinfo_cb callback,
+                          const char *host, const char *service, const struct addrinfo *hints);
+int __wrap_uv_getaddrinfo(uv_loop_t *loop, uv_getaddrinfo_t *lookup, uv_getaddrinfo_cb callback,
+                          const char *host, const char *service, const struct addrinfo *hints);
+const char *__real_uv_strerror(int status);
+const char *__wrap_uv_strerror(int status);
+
+static void on_looked_up(uv_getaddrinfo_t *lookup, int status, struct addrinfo *addresses)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    char service[8];
+
+    if (status == 0 && lookup_status < 0) {
+        uv_freeaddrinfo(addresses);
+        addresses = NULL;
+        status = lookup_status;
+    }
+    if (status == 0 && second_port) {
+        snprintf(service, sizeof(service), "%u", second_port);
+        assert_null(addresses->ai_next);
+        assert_int_equal(getaddrinfo("127.0.0.1", service, &hints, &addresses->ai_next), 0);
+    }
+    looked_up(lookup, status, addresses);
+}
+
+int __wrap_uv_getaddrinfo(uv_loop_t *loop, uv_getaddrinfo_t *lookup, uv_getaddrinfo_cb callback,
+                          const char *host, const char *service, const struct addrinfo *hints)
+{
+    looked_up = callback;
+    return __real_uv_getaddrinfo(loop, lookup, on_looked_up, host, service, hints);
+}
+
+const char *__wrap_uv_strerror(int status)
+{
+    char name[64];
+
+    if (strncmp(uv_err_name_r(status, name, sizeof(name)), "Unknown", 7) == 0)
+        bad_sentences++;
+    return __real_uv_strerror(status);
+}
+
+/* ---- a world ---- */
+
+/* Sockets of the loopback, each at a port of its own. */
+struct world {
+    uv_loop_t loop;
+    uv_check_t check;
+    size_t fds;
+    int listening, refusing, silent, filler;
+};
+
+struct dialed {
+    bool over;
+    int fd;
+    char why[200];
+};
+
+static void on_dialed(void *user, int fd, const char *why)
+{
+    struct dialed *dialed = user;
+
+    assert_false(dialed->over);
+    dialed->over = true;
+    dialed->fd = fd;
+    snprintf(dialed->why, sizeof(dialed->why), "%s", why);
+}
+
+static struct sockaddr_in address_of(int fd)
+{
+    struct sockaddr_in address = {0};
+    socklen_t length = sizeof(address);
+
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    return address;
+}
+
+static uint16_t port_of(int fd)
+{
+    return ntohs(address_of(fd).sin_port);
+}
+
+static int bound(void)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* The port of the loopback that a connected socket is of. */
+static uint16_t connected_to(int fd)
+{
+    struct sockaddr_in address = {0};
+    socklen_t length = sizeof(address);
+
+    assert_int_equal(getpeername(fd, (struct sockaddr *)&address, &length), 0);
+    return ntohs(address.sin_port);
+}
+
+static struct dialed dial(struct world *world, const char *host, int at)
+{
+    struct dialed dialed = {.fd = -1};
+
+    assert_non_null(gb_dial(&world->loop, host, port_of(at), on_dialed, &dialed));
+    assert_false(dialed.over);
+    while (!dialed.over)
+        (void)uv_run(&world->loop, UV_RUN_ONCE);
+    return dialed;
+}
+
+static int set_up(void **state)
+{
+    struct world *world = test_calloc(1, sizeof(*world));
+    struct pollfd waiting = {.events = POLLIN};
+
+    world->listening = bound();
+    world->refusing = bound(); /* nobody listens there */
+    world->silent = bound();   /* its queue is full: the kernel drops what more would connect */
+    world->filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(listen(world->listening, 64), 0);
+    assert_int_equal(listen(world->silent, 0), 0);
+    const struct sockaddr_in silent = address_of(world->silent);
+    assert_int_equal(connect(world->filler, (const struct sockaddr *)&silent, sizeof(silent)), 0);
+    waiting.fd = world->silent;
+    assert_int_equal(poll(&waiting, 1, -1), 1);
+    assert_int_equal(uv_loop_init(&world->loop), 0);
+    second_port = 0;
+    lookup_status = 0;
+    bad_sentences = 0;
+    close(dial(world, "127.0.0.1", world->listening).fd); /* what the loop opens once is open now */
+    world->fds = open_fds();
+    *state = world;
+    return 0;
+}
+
+/* Nothing of a dial is left. */
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(open_fds(), world->fds);
+    assert_int_equal(bad_sentences, 0);
+    assert_int_equal(uv_loop_close(&world->loop), 0);
+    close(world->listening);
+    close(world->refusing);
+    close(world->silent);
+    close(world->filler);
+    test_free(world);
+    return 0;
+}
+
+/* ---- what comes of it ---- */
+
+static void test_it_connects(void **state)
+{
+    struct world *world = *state;
+    struct dialed dialed = dial(world, "127.0.0.1", world->listening);
+
+    assert_int_equal(connected_to(dialed.fd), port_of(world->listening));
+    close(dialed.fd);
+}
+
+static void test_it_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
+
+    assert_int_equal(dialed.fd, -1);
+    assert_string_equal(dialed.why, strerror(ECONNREFUSED));
+}
+
+static void test_the_second_address_is_tried_where_the_first_refuses(void **state)
+{
+    struct world *world = *state;
+
+    second_port = port_of(world->listening);
+    struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
+    assert_int_equal(connected_to(dialed.fd), second_port);
+    close(dialed.fd);
+}
+
+static void test_the_second_address_is_tried_where_the_first_says_nothing(void **state)
+{
+    struct world *world = *state;
+
+    second_port = port_of(world->listening);
+    struct dialed dialed = dial(world, "127.0.0.1", world->silent);
+    assert_int_equal(connected_to(dialed.fd), second_port);
+    close(dialed.fd);
+}
+
+static void test_both_addresses_refuse(void **state)
+{
+    struct world *world = *state;
+
+    second_port = port_of(world->refusing);
+    struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
+    assert_int_equal(dialed.fd, -1);
+    assert_string_equal(dialed.why, strerror(ECONNREFUSED));
+}
+
+static void test_a_host_that_cannot_be_looked_up(void **state)
+{
+    struct world *world = *state;
+
+    struct dialed dialed = dial(world, NO_UTF8, world->listening);
+    assert_int_equal(dialed.fd, -1);
+    assert_string_equal(dialed.why, __real_uv_strerror(UV_EINVAL));
+    lookup_status = UV_EAI_NONAME;
+    dialed = dial(world, "127.0.0.1", world->listening);
+    assert_int_equal(dialed.fd, -1);
+    assert_string_equal(dialed.why, __real_uv_strerror(UV_EAI_NONAME));
+}
+
+/* ---- a stop ---- */
+
+static sem_t begun, held;
+
+static void work_and_wait(uv_work_t *work)
+{
+    (void)work;
+    sem_post(&begun);
+    sem_wait(&held);
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    (void)work;
+    assert_int_equal(status, 0);
+}
+
+/* The pool has one thread (main): what is queued later is done later. */
+static void test_stopped_while_the_lookup_waits_for_a_thread(void **state)
+{
+    struct world *world = *state;
+    struct dialed dialed = {0};
+    uv_work_t work;
+
+    assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
+    sem_wait(&begun);
+    gb_dial_stop(gb_dial(&world->loop, "127.0.0.1", port_of(world->listening), on_dialed, &dialed));
+    sem_post(&held);
+    assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
+    assert_false(dialed.over);
+}
+
+static void test_stopped_when_the_lookup_is_done_and_not_told(void **state)
+{
+    struct world *world = *state;
+    struct dialed dialed = {0};
+    uv_work_t work;
+    struct gb_dial *dial =
+        gb_dial(&world->loop, "127.0.0.1", port_of(world->listening), on_dialed, &dialed);
+
+    assert_non_null(dial);
+    assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
+    sem_wait(&begun); /* so the lookup has ended, and cannot be canceled */
+    gb_dial_stop(dial);
+    sem_post(&held);
+    assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
+    assert_false(dialed.over);
+}
+
+struct stopping {
+    struct gb_dial *dial;
+    struct dialed dialed;
+    unsigned left; /* turns of the loop until the stop */
+};
+
+/* After what a turn polled for, and before what it closed is closed. */
+static void on_check(uv_check_t *check)
+{
+    struct stopping *stopping = check->data;
+
+    if (stopping->left-- > 0 && !stopping->dialed.over)
+        return;
+    (void)uv_check_stop(check);
+    if (!stopping->dialed.over)
+        gb_dial_stop(stopping->dial);
+}
+
+/* Whether the dial was still going on in that turn. */
+static bool stop_after(struct world *world, const char *host, int at, unsigned turns)
+{
+    struct stopping stopping = {.left = turns};
+
+    assert_int_equal(uv_check_init(&world->loop, &world->check), 0);
+    world->check.data = &stopping;
+    assert_int_equal(uv_check_start(&world->check, on_check), 0);
+    stopping.dial = gb_dial(&world->loop, host, port_of(at), on_dialed, &stopping.dialed);
+    assert_non_null(stopping.dial);
+    if (turns == 0) {
+        (void)uv_check_stop(&world->check);
+        gb_dial_stop(stopping.dial);
+    }
+    while (uv_is_active((uv_handle_t *)&world->check) && uv_run(&world->loop, UV_RUN_ONCE))
+        ;
+    uv_close((uv_handle_t *)&world->check, NULL);
+    assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
+    if (stopping.dialed.over && stopping.dialed.fd >= 0)
+        close(stopping.dialed.fd);
+    assert_int_equal(open_fds(), world->fds);
+    return !stopping.dialed.over;
+}
+
+static void test_stopped_in_each_turn(void **state)
+{
+    struct world *world = *state;
+    const struct {
+        const char *host;
+        int first, second, status;
+    } hosts[] = {
+        {"127.0.0.1", world->listening, -1, 0},
+        {"127.0.0.1", world->refusing, -1, 0},
+        {"127.0.0.1", world->refusing, world->listening, 0},
+        {"127.0.0.1", world->refusing, world->refusing, 0},
+        {"127.0.0.1", world->listening, -1, UV_EAI_NONAME},
+        {NO_UTF8, world->listening, -1, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        unsigned turns = 0;
+        second_port = hosts[i].second < 0 ? 0 : port_of(hosts[i].second);
+        lookup_status = hosts[i].status;
+        while (stop_after(world, hosts[i].host, hosts[i].first, turns))
+            turns++;
+        assert_in_range(turns, 1, 20);
+    }
+}
+
+static void test_stopped_while_an_address_says_nothing(void **state)
+{
+    struct world *world = *state;
+    struct dialed dialed = {0};
+    size_t before = open_fds();
+
+    for (int one = 0; one < 2; one++) { /* with a timer, and without */
+        second_port = one ? 0 : port_of(world->listening);
+        struct gb_dial *dial =
+            gb_dial(&world->loop, "127.0.0.1", port_of(world->silent), on_dialed, &dialed);
+        assert_non_null(dial);
+        while (open_fds() == before)
+            (void)uv_run(&world->loop, UV_RUN_ONCE);
+        gb_dial_stop(dial);
+        assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
+        assert_int_equal(open_fds(), before);
+    }
+    assert_false(dialed.over);
+    gb_dial_stop(NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_it_connects),
+        TEST(test_it_is_refused),
+        TEST(test_the_second_address_is_tried_where_the_first_refuses),
+        TEST(test_the_second_address_is_tried_where_the_first_says_nothing),
+        TEST(test_both_addresses_refuse),
+        TEST(test_a_host_that_cannot_be_looked_up),
+        TEST(test_stopped_while_the_lookup_waits_for_a_thread),
+        TEST(test_stopped_when_the_lookup_is_done_and_not_told),
+        TEST(test_stopped_in_each_turn),
+        TEST(test_stopped_while_an_address_says_nothing),
+    };
+
+    (void)setenv("UV_THREADPOOL_SIZE", "1", 1);
+    if (sem_init(&begun, 0, 0) < 0 || sem_init(&held, 0, 0) < 0)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
