@@ -51,7 +51,7 @@ struct gb_remote {
     struct ask *asks;     /* in order, under way */
     struct ask *failed;   /* to be told so in the next turn */
     uint64_t again;       /* when it may be tried again */
-    unsigned again_ms;
+    unsigned again_ms, holds;
     struct gb_error why; /* it was not reached last time */
 };
 
@@ -414,10 +414,34 @@ static void look_at_lane(struct gb_remote *remote)
         leave_lane(remote, "nothing comes that way");
 }
 
+/* That it was not reached is remembered for as long again as it is not tried. */
+static bool is_of_use(const struct gb_remote *remote)
+{
+    return remote->link || remote->asks || remote->failed || remote->holds > 0 ||
+           uv_now(remote->remotes->loop) < remote->again + remote->again_ms;
+}
+
+static void free_unused(struct gb_remotes *remotes)
+{
+    struct gb_remote **place = &remotes->first;
+
+    while (*place) {
+        struct gb_remote *remote = *place;
+        if (is_of_use(remote)) {
+            place = &remote->next;
+            continue;
+        }
+        *place = remote->next;
+        remotes->count--;
+        free(remote);
+    }
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct gb_remotes *remotes = timer->data;
 
+    free_unused(remotes);
     for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
         if (!remote->link || !remote->asks)
             continue;
@@ -552,6 +576,16 @@ struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, c
     remotes->first = remote;
     remotes->count++;
     return remote;
+}
+
+void gb_remote_hold(struct gb_remote *remote)
+{
+    remote->holds++;
+}
+
+void gb_remote_drop(struct gb_remote *remote)
+{
+    remote->holds--;
 }
 
 unsigned gb_remotes_connected(const struct gb_remotes *remotes)

@@ -14,7 +14,7 @@
 #include "client/peer/link.h"
 
 struct gb_remotes;
-struct gb_remote; /* lives as long as the remotes */
+struct gb_remote;
 
 /* `tls` is the caller's, and may be put anew for later links. NULL: out of memory. */
 struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms);
@@ -28,9 +28,12 @@ void gb_remotes_close(struct gb_remotes *remotes);
 /* Machines that there is a link to. */
 unsigned gb_remotes_connected(const struct gb_remotes *remotes);
 
-/* NULL: out of memory, or there are too many. */
+/* Freed in a later turn of the loop, unless it has a link, a request under way or a hold. NULL: out
+   of memory, or there are too many. */
 struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
                                  uint16_t port);
+void gb_remote_hold(struct gb_remote *remote);
+void gb_remote_drop(struct gb_remote *remote);
 
 /* `result` is the JSON text of the answer, which lives during the call, and has no error. */
 typedef void (*gb_answered_cb)(void *user, int status, const char *result, size_t length,

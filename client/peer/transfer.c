@@ -34,6 +34,7 @@ static void give_back(const struct gb_sender *sender)
 {
     if (sender->epoch == gb_remote_epoch(sender->remote))
         gb_remote_release(sender->remote, sender->lease);
+    gb_remote_drop(sender->remote);
 }
 
 void gb_transfer_end(struct gb_transfer *transfer)
@@ -56,10 +57,12 @@ void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uin
         give_back(sender);
     if (!sender && transfer->count < GB_SOURCES_MOST)
         sender = &transfer->senders[transfer->count++];
-    if (sender)
-        *sender = (struct gb_sender){remote, lease, gb_remote_epoch(remote), 0, false};
-    else
+    if (!sender) {
         gb_remote_release(remote, lease);
+        return;
+    }
+    gb_remote_hold(remote);
+    *sender = (struct gb_sender){remote, lease, gb_remote_epoch(remote), 0, false};
 }
 
 struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node)

@@ -1,0 +1,210 @@
+/* remote: machines that nobody asks any more are freed, and those of use are not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/peer/remote.c"
+
+/* No machine here gets as far as TLS. */
+struct world {
+    uv_loop_t loop;
+    struct gb_tls tls;
+    struct gb_remotes *remotes;
+    int refusing, mute; /* bound sockets: nobody listens; what connects gets no answer */
+};
+
+struct asked {
+    bool over;
+    int status;
+};
+
+static int bound(void)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+static uint16_t port_of(int fd)
+{
+    struct sockaddr_in address = {0};
+    socklen_t length = sizeof(address);
+
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    return ntohs(address.sin_port);
+}
+
+static int set_up(void **state)
+{
+    struct world *world = test_calloc(1, sizeof(*world));
+
+    world->refusing = bound();
+    world->mute = bound();
+    world->tls.context = SSL_CTX_new(TLS_method());
+    assert_non_null(world->tls.context);
+    assert_int_equal(listen(world->mute, 8), 0);
+    assert_int_equal(uv_loop_init(&world->loop), 0);
+    world->remotes = gb_remotes_new(&world->loop, &world->tls, 3600000);
+    assert_non_null(world->remotes);
+    *state = world;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+
+    gb_remotes_close(world->remotes);
+    assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&world->loop), 0);
+    SSL_CTX_free(world->tls.context);
+    close(world->refusing);
+    close(world->mute);
+    test_free(world);
+    return 0;
+}
+
+static void on_answered(void *user, int status, const char *result, size_t length,
+                        const struct gb_error *error)
+{
+    struct asked *asked = user;
+
+    (void)result;
+    (void)length;
+    assert_false(asked->over);
+    assert_int_equal(error->code, status);
+    *asked = (struct asked){true, status};
+}
+
+static struct gb_remote *get(struct world *world, const char *node, int fd)
+{
+    struct gb_remote *remote = gb_remotes_get(world->remotes, node, "127.0.0.1", port_of(fd));
+
+    assert_non_null(remote);
+    return remote;
+}
+
+static void ask(struct gb_remote *remote, struct asked *asked)
+{
+    *asked = (struct asked){0};
+    assert_true(gb_remote_ask(remote, "{}", 2, on_answered, asked));
+    assert_false(asked->over);
+}
+
+static void wait_until_left(struct world *world, unsigned count)
+{
+    while (world->remotes->count > count)
+        (void)uv_run(&world->loop, UV_RUN_ONCE);
+    assert_int_equal(world->remotes->count, count);
+}
+
+static void test_a_machine_that_is_not_reached_is_freed(void **state)
+{
+    struct world *world = *state;
+    struct asked asked;
+
+    for (int i = 0; i < 2; i++) {
+        ask(get(world, "gone", world->refusing), &asked);
+        wait_until_left(world, 0);
+        assert_true(asked.over);
+        assert_int_equal(asked.status, GPUBUF_E_CLOSED);
+    }
+}
+
+static void test_that_it_is_not_reached_is_remembered_for_a_moment(void **state)
+{
+    struct world *world = *state;
+    struct gb_remote *remote = get(world, "gone", world->refusing);
+    struct asked asked, again;
+
+    ask(remote, &asked);
+    while (!asked.over)
+        (void)uv_run(&world->loop, UV_RUN_ONCE);
+    assert_ptr_equal(get(world, "gone", world->refusing), remote);
+    ask(remote, &again);
+    assert_null(remote->link); /* nobody connects */
+    while (!again.over)
+        (void)uv_run(&world->loop, UV_RUN_ONCE);
+    assert_int_equal(again.status, GPUBUF_E_CLOSED);
+}
+
+static void test_a_machine_that_is_held_stays(void **state)
+{
+    struct world *world = *state;
+    struct gb_remote *held = get(world, "held", world->refusing);
+    struct asked asked;
+
+    gb_remote_hold(held);
+    gb_remote_hold(held);
+    ask(held, &asked);
+    while (!asked.over || uv_now(&world->loop) < held->again + held->again_ms)
+        (void)uv_run(&world->loop, UV_RUN_ONCE);
+    for (int holds = 2; holds > 0; holds--) {
+        assert_int_equal(held->holds, holds);
+        (void)get(world, "other", world->refusing);
+        wait_until_left(world, 1); /* the other one went */
+        gb_remote_drop(held);
+    }
+    wait_until_left(world, 0);
+}
+
+static void test_a_request_under_way_keeps_its_machine(void **state)
+{
+    struct world *world = *state;
+    struct gb_remote *remote = get(world, "mute", world->mute);
+    struct asked mute, gone;
+
+    ask(remote, &mute);
+    ask(get(world, "gone", world->refusing), &gone);
+    wait_until_left(world, 1);
+    assert_true(gone.over);
+    assert_false(mute.over);
+    gb_link_close(remote->link);
+    remote->link = NULL;
+    lose(remote, &(struct gb_error){.code = GPUBUF_E_CLOSED});
+    assert_true(mute.over);
+    wait_until_left(world, 0);
+}
+
+/* More than there may be at a time come and go. */
+static void test_machines_come_and_go(void **state)
+{
+    struct world *world = *state;
+    char node[32];
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < REMOTES_MOST; i++) {
+            snprintf(node, sizeof(node), "node%d-%d", round, i);
+            (void)get(world, node, world->refusing);
+        }
+        assert_null(gb_remotes_get(world->remotes, "more", "127.0.0.1", 1));
+        wait_until_left(world, 0);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_machine_that_is_not_reached_is_freed),
+        TEST(test_that_it_is_not_reached_is_remembered_for_a_moment),
+        TEST(test_a_machine_that_is_held_stays),
+        TEST(test_a_request_under_way_keeps_its_machine),
+        TEST(test_machines_come_and_go),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
