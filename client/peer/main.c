@@ -332,7 +332,7 @@ static void use_ucx(struct peer *peer)
     if (gb_ucx_open(&peer->ucx, &error) < 0)
         gb_say("no chunks by UCX: %s", error.message);
     else
-        gb_remotes_use(peer->remotes, &peer->ucx);
+        gb_remotes_use(peer->remotes, &peer->ucx, &peer->figures);
 }
 
 static int start_parts(struct peer *peer, struct gb_error *error)

@@ -64,6 +64,9 @@ void gb_metrics_write(struct gb_writer *writer, const struct gb_peer_state *stat
     gauge(writer, "copies", "Copies that are here.", state->copies);
     gauge(writer, "machines_reading", "Machines that are connected to this one.", state->clients);
     gauge(writer, "machines_read", "Machines that this one is connected to.", state->servers);
+    counter(writer, "lane_failures_total",
+            "Times that UCX failed between two machines, and TLS took its place.",
+            figures->lane_failures);
     gauge(writer, "directory_up", "1 if the names of other machines are known.", state->directory);
     counter(writer, "joined_total", "Times that they became known: epochs of the lease in etcd.",
             figures->joined);

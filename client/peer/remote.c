@@ -59,6 +59,7 @@ struct gb_remotes {
     uv_loop_t *loop;
     const struct gb_tls *tls;
     const struct gb_ucx *ucx; /* NULL: no lanes */
+    struct gb_figures *figures;
     unsigned patience_ms, count;
     struct gb_remote *first;
     uv_timer_t tick, soon;
@@ -147,6 +148,12 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 
 /* ---- the lane ---- */
 
+static void say_failed(struct gb_remote *remote, const char *why)
+{
+    gb_say("%s: no chunks by UCX: %s", remote->text, why);
+    remote->remotes->figures->lane_failures++;
+}
+
 /* The chunks that it was to bring stay asked for. */
 static void drop_lane(struct gb_remote *remote)
 {
@@ -166,7 +173,7 @@ static void leave_lane(struct gb_remote *remote, const char *why)
     static const char bye[] = "{\"method\":\"lane\"}";
     struct ask *last = remote->asks;
 
-    gb_say("%s: no chunks by UCX: %s", remote->text, why);
+    say_failed(remote, why);
     drop_lane(remote);
     remote->lane_again = uv_now(remote->remotes->loop) + LANE_AGAIN_MS;
     gb_link_send(remote->link, 0, bye, sizeof(bye) - 1);
@@ -229,7 +236,7 @@ static void make_lane(struct gb_remote *remote)
     remote->lane_again = uv_now(remotes->loop) + LANE_AGAIN_MS;
     remote->lane = gb_lane_new(remotes->ucx, remotes->loop, &error);
     if (!remote->lane) {
-        gb_say("%s: no chunks by UCX: %s", remote->text, error.message);
+        say_failed(remote, error.message);
         return;
     }
     gb_writer_init(&writer, 0);
@@ -627,9 +634,11 @@ struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, uns
     return remotes;
 }
 
-void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx)
+void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx,
+                    struct gb_figures *figures)
 {
     remotes->ucx = ucx;
+    remotes->figures = figures;
 }
 
 static void on_timer_closed(uv_handle_t *handle)

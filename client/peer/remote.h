@@ -10,6 +10,7 @@
 #ifndef GB_REMOTE_H
 #define GB_REMOTE_H
 
+#include "client/peer/figures.h"
 #include "client/peer/lane.h"
 #include "client/peer/link.h"
 
@@ -19,8 +20,9 @@ struct gb_remote;
 /* `tls` is the caller's, and may be put anew for later links. NULL: out of memory. */
 struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms);
 /* From now on chunks come by lanes (lane.h) where the other machine has them too. Where one fails
-   they come over the link. `ucx` outlives the remotes. */
-void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx);
+   they come over the link, which `figures` count. Both outlive the remotes. */
+void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx,
+                    struct gb_figures *figures);
 /* Requests under way are answered with GPUBUF_E_CANCELED, in this call. The remotes are freed in a
    later turn of the loop. */
 void gb_remotes_close(struct gb_remotes *remotes);

@@ -263,7 +263,12 @@ def known(served):
     for name, (kind, _, _) in scrape(served).items():
         names |= {name + suffix for suffix in ("_bucket", "_sum", "_count")} if kind == "histogram" \
             else {name}
-    return names
+    return names | of_peers()
+
+
+def of_peers():
+    """Those of gpubufd-peer, as the table has them, which test_peer_query.py holds to what a peer tells."""
+    return set(re.findall(r"^\| `(gpubufd_peer_\w+)`", (ROOT / "docs" / "METRICS.md").read_text(), re.M))
 
 
 def mentioned(text):
@@ -282,6 +287,7 @@ def expressions():
 def test_the_dashboard_uses_what_there_is(served):
     used = set().union(*map(mentioned, expressions()))
     assert len(used) > 20 and used <= known(served), used - known(served)
+    assert of_peers() - used == {"gpubufd_peer_fetched_total"}, "the same is told in bytes"
 
 
 def test_the_dashboard_can_be_imported():

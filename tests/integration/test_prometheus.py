@@ -136,6 +136,20 @@ CASES = {
     "GpubufdSlowTurns": (
         {'gpubufd_loop_longest_turn_seconds{instance="a"}': "0.06x60"},
         {'gpubufd_loop_longest_turn_seconds{instance="a"}': "0.04x60"}),
+    "GpubufdPeerDown": ({'gpubufd_peer_up{instance="a"}': FLAT}, {'gpubufd_peer_up{instance="a"}': "1x60"}),
+    "GpubufdPeerAlone": (
+        {'gpubufd_peer_directory_up{instance="a"}': FLAT}, {'gpubufd_peer_directory_up{instance="a"}': "1x60"}),
+    "GpubufdPeerLosesLease": (
+        {'gpubufd_peer_joined_total{instance="a"}': "1x9 2x9 3x9 4x9 5x9 6x20"},
+        {'gpubufd_peer_joined_total{instance="a"}': "1x30 2x30"}),
+    "GpubufdPeerNotPublished": (
+        {'gpubufd_peer_names_shared{instance="a"}': "9x60", 'gpubufd_peer_names_published{instance="a"}': "7x60",
+         'gpubufd_peer_names_refused{instance="a"}': "1x60"},
+        {'gpubufd_peer_names_shared{instance="a"}': "9x60", 'gpubufd_peer_names_published{instance="a"}': "7x60",
+         'gpubufd_peer_names_refused{instance="a"}': "2x60"}),
+    "GpubufdPeerLaneFails": (
+        {'gpubufd_peer_lane_failures_total{instance="a"}': GROWS},
+        {'gpubufd_peer_lane_failures_total{instance="a"}': FLAT}),
 }
 
 
@@ -225,8 +239,8 @@ def dashboard():
                    .replace("$__rate_interval", "1m"))
 
 
-# Of those that only tell of errors nothing comes on a calm day.
-OF_ERRORS = ("gpubufd_limits_reached_total", "result!=\"ok\"")
+# Of those that only tell of errors nothing comes on a calm day, and of a peer's nothing where there is none.
+OF_ERRORS = ("gpubufd_limits_reached_total", "result!=\"ok\"", "gpubufd_peer_")
 
 
 def test_a_real_one_scrapes_and_understands_all(prometheus):
