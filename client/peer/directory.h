@@ -72,6 +72,8 @@ struct gb_listed {
     size_t copies; /* elsewhere */
 };
 
+typedef void (*gb_machine_cb)(void *user, const char *node, const char *host, uint16_t port);
+
 /* Changes that a directory tells by itself. May be called at any time but inside a call of the
    directory. */
 struct gb_directory_events {
@@ -85,7 +87,7 @@ struct gb_directory_events {
 
 struct gb_directory;
 
-/* Members may be NULL, but for find, knows and close. */
+/* Members may be NULL, but for find, machines, knows and close. */
 struct gb_directory_methods {
     /* False: out of memory, and `callback` is not called. */
     bool (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
@@ -102,6 +104,10 @@ struct gb_directory_methods {
        how many; less than `most`: there are no more. GB_UNAVAILABLE. */
     int (*list)(struct gb_directory *directory, const char *prefix, const char *after,
                 struct gb_listed *listed, size_t most, struct gb_error *error);
+    /* Calls `each` for every machine that is there now, in no order; this one
+       may be among them. 0, or GB_UNAVAILABLE. */
+    int (*machines)(struct gb_directory *directory, gb_machine_cb each, void *user,
+                    struct gb_error *error);
     /* Whether a machine whose certificate has that name may connect to this one. */
     bool (*knows)(struct gb_directory *directory, const char *node);
     /* Ends and frees it; handles of the loop are closed some turns later. */

@@ -554,6 +554,17 @@ static int directory_list(struct gb_directory *base, const char *prefix, const c
     return (int)count;
 }
 
+static int directory_machines(struct gb_directory *base, gb_machine_cb each, void *user,
+                              struct gb_error *error)
+{
+    struct directory *directory = (struct directory *)base;
+
+    if (!gb_member_is_in(&directory->member))
+        return fail_unavailable(directory, error);
+    gb_view_nodes(&directory->member.view, each, user);
+    return 0;
+}
+
 static bool directory_knows(struct gb_directory *base, const char *node)
 {
     struct directory *directory = (struct directory *)base;
@@ -663,6 +674,7 @@ static const struct gb_directory_methods methods = {
     .withdraw = directory_withdraw,
     .copied = directory_copied,
     .list = directory_list,
+    .machines = directory_machines,
     .knows = directory_knows,
     .close = directory_close,
 };

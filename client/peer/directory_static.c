@@ -189,6 +189,17 @@ static bool knows(struct gb_directory *directory, const char *node)
     return false;
 }
 
+static int machines(struct gb_directory *directory, gb_machine_cb each, void *user,
+                    struct gb_error *error)
+{
+    struct fixed *fixed = (struct fixed *)directory;
+
+    (void)error;
+    for (size_t i = 0; i < fixed->count; i++)
+        each(user, fixed->peers[i].node, fixed->peers[i].host, fixed->peers[i].port);
+    return 0;
+}
+
 static void close_directory(struct gb_directory *directory)
 {
     free(directory);
@@ -199,6 +210,7 @@ struct gb_directory *gb_directory_static(struct gb_remotes *remotes, const struc
 {
     static const struct gb_directory_methods methods = {
         .find = find,
+        .machines = machines,
         .knows = knows,
         .close = close_directory,
     };

@@ -244,7 +244,7 @@ static void where(struct asker *asker, const struct question *question)
         answer_error(asker, r, gpubuf_strerror(r));
 }
 
-/* ---- list, metrics ---- */
+/* ---- list, peers, metrics ---- */
 
 static void list(struct asker *asker, const struct question *question)
 {
@@ -288,6 +288,47 @@ static void list(struct asker *asker, const struct question *question)
     answer(asker, &writer);
 }
 
+struct telling {
+    struct gb_writer *writer;
+    const char *self;
+    bool any;
+};
+
+static void write_machine(void *user, const char *node, const char *host, uint16_t port)
+{
+    struct telling *telling = user;
+
+    if (strcmp(node, telling->self) == 0)
+        return;
+    gb_write_text(telling->writer, telling->any ? ",{\"node\":" : "{\"node\":");
+    gb_write_cstring(telling->writer, node);
+    GB_WRITE_LITERAL(telling->writer, ",\"host\":");
+    gb_write_cstring(telling->writer, host);
+    gb_write_format(telling->writer, ",\"port\":%u}", port);
+    telling->any = true;
+}
+
+static void peers(struct asker *asker)
+{
+    struct gb_directory *directory = asker->query->options.directory;
+    struct gb_writer writer;
+    struct gb_error error;
+    struct telling telling = {&writer, asker->query->options.node, false};
+
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"node\":");
+    gb_write_cstring(&writer, telling.self);
+    GB_WRITE_LITERAL(&writer, ",\"peers\":[");
+    int r = directory->methods->machines(directory, write_machine, &telling, &error);
+    if (r < 0) {
+        gb_writer_end(&writer);
+        answer_error(asker, r, error.message);
+        return;
+    }
+    GB_WRITE_LITERAL(&writer, "]}");
+    answer(asker, &writer);
+}
+
 static void metrics(struct asker *asker)
 {
     const struct gb_query_options *options = &asker->query->options;
@@ -327,6 +368,8 @@ static void ask(struct asker *asker, const char *text, size_t length)
         where(asker, &question);
     else if (strcmp(question.method.text, "list") == 0)
         list(asker, &question);
+    else if (strcmp(question.method.text, "peers") == 0)
+        peers(asker);
     else if (strcmp(question.method.text, "metrics") == 0)
         metrics(asker);
     else

@@ -1,11 +1,12 @@
 /*
- * A unix socket at which programs of this machine ask the peer: gpubufctl and the gateway. A line
- * of JSON each way, one question after the other:
+ * A unix socket at which programs of this machine ask the peer: gpubufctl, the gateway, and the
+ * package for Python. A line of JSON each way, one question after the other:
  *
  *     → {"method":"where","name"}             ← {"node","places":[{"node","host"?,"port"?,"origin",
  *                                                "version","bytes","since"}],"why"?}
  *     → {"method":"list","prefix"?,"after"?}  ← {"node","names":[{"name","node","version","bytes",
  *                                                "since","copies"}],"after"?}
+ *     → {"method":"peers"}                    ← {"node","peers":[{"node","host","port"}]}
  *     → {"method":"metrics"}                  ← {"families":[…]}, as the daemon's method has them
  *     or ← {"error":{"kind","message"}}
  *

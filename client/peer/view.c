@@ -479,6 +479,27 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
     return count;
 }
 
+struct telling {
+    gb_machine_cb each;
+    void *user;
+};
+
+static void tell_node(const void *place, VISIT which, void *user)
+{
+    const struct telling *telling = user;
+    const struct gb_view_node *node = *(struct gb_view_node *const *)place;
+
+    if ((which == postorder || which == leaf) && node->port)
+        telling->each(telling->user, node->name, node->host, node->port);
+}
+
+void gb_view_nodes(struct gb_view *view, gb_machine_cb each, void *user)
+{
+    struct telling telling = {each, user};
+
+    twalk_r(view->nodes, tell_node, &telling);
+}
+
 static void free_entry(void *entry)
 {
     entry_free(entry);

@@ -82,6 +82,8 @@ void gb_view_lose(struct gb_view *view, struct gb_entry *entry);
 /* One of them, which is the caller's to tidy; NULL: there is none. */
 struct gb_entry *gb_view_take_lost(struct gb_view *view);
 
+/* Calls `each` for every node that is there. */
+void gb_view_nodes(struct gb_view *view, gb_machine_cb each, void *user);
 /* NULL: the node is not there. */
 const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name);
 

@@ -160,6 +160,17 @@ def test_all_names_of_the_cluster(cluster, tmp_path):
             assert [one["name"] for one in asker.ask("list", after="many/298")["names"]] == ["many/299", "one"]
 
 
+@pytest.mark.parametrize("known_by", ["listed", "cluster"])
+def test_which_machines_there_are(known_by, request):
+    a, b = start(request.getfixturevalue(known_by), "a", "b")
+    with Asker(a) as asker:
+        expected = {"node": "a", "peers": [{"node": "b", "host": "127.0.0.1", "port": b.lane.port}]}
+        wait_until(lambda: asker.ask("peers") == expected)
+        if known_by == "cluster":
+            b.peer.stop()
+            wait_until(lambda: asker.ask("peers")["peers"] == [])
+
+
 def test_without_etcd_nobody_knows_all_names(listed, tmp_path):
     a, _ = start(listed, "a", "b")
     done = ctl(a, tmp_path).raw("ls", "--cluster")
