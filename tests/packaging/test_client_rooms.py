@@ -81,7 +81,7 @@ PARTS = {
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _packing _repr"),
         ("objects", "_held _objects _bundle _kinds"),
-        ("files", "_files _told _provide _provide_aio"),
+        ("files", "_files _told _names _provide _provide_aio"),
         ("client", "_client aio _gpubufctl"),
         ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch jax rmm"),
         ("dask", "_dask_places _dask_partitions dask"),

@@ -1,6 +1,9 @@
 """What fingers of NumPy, pandas, polars and Arrow users type: each does what they expect, or says the way."""
 
+import collections.abc
+import concurrent.futures
 import copy
+import threading
 
 import pytest
 
@@ -129,6 +132,73 @@ def test_a_client_is_a_mapping_of_names(client):
     assert "x/1" not in client
     with pytest.raises(KeyError):
         del client["x/1"]
+
+
+def test_a_client_has_what_a_dict_has(client):
+    assert isinstance(client, collections.abc.MutableMapping) and client == client and client != {}
+    client.update({"a": [1]}, b=[2, 3])
+    assert client.keys() == {"a", "b"} and list(client) == ["a", "b"]
+    assert {name: held.tolist() for name, held in client.items()} == {"a": [1], "b": [2, 3]}
+    assert [held.tolist() for held in client.values()] == [[1], [2, 3]]
+    assert client.setdefault("a", [9]).tolist() == [1] and client.setdefault("c", [9]).tolist() == [9]
+    taken = client.pop("c")
+    assert taken.tolist() == [9] and "c" not in client and client.pop("c", None) is None
+    with pytest.raises(gpubufd.NotFound):
+        client.pop("c")
+    for call in (client.clear, client.popitem):
+        with pytest.raises(TypeError, match="the names are everybody's"):
+            call()
+    assert {client: 1}[client] == 1 and list(client) == ["a", "b"]
+
+
+def test_what_is_no_name_is_not_there(client):
+    ref = client.put("a", [1])
+    assert ref in client and 5 not in client and "" not in client and "a//b" not in client
+    client["a"] = [2]
+    assert ref not in client and "a" in client
+
+
+def test_a_name_that_goes_in_the_middle_is_left_out(client):
+    client.update(a=[1], b=[2], c=[3])
+    seen = []
+    for name, held in client.items():
+        seen.append(name)
+        client.delete("b", missing_ok=True)
+    assert seen == ["a", "c"]
+
+
+def test_pop_takes_the_version_that_it_gives(daemon, client):
+    """Two pop what a third puts anew each time: every value is popped once."""
+    rounds, done = 200, threading.Event()
+
+    def put(producer):
+        for number in range(rounds):
+            while not done.is_set():
+                try:
+                    producer.put("job", [number])
+                    break
+                except gpubufd.Exists:
+                    pass
+
+    def take(one):
+        taken = []
+        while not done.is_set():
+            held = one.pop("job", None)
+            if held is not None:
+                taken.append(held[0])
+        return taken
+
+    with gpubufd.connect(daemon.path) as producer, gpubufd.connect(daemon.path) as other:
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            takers = [pool.submit(take, one) for one in (client, other)]
+            try:
+                pool.submit(put, producer).result(timeout=300)
+                while "job" in producer and not any(taker.done() for taker in takers):
+                    pass
+            finally:
+                done.set()
+            taken = [number for taker in takers for number in taker.result()]
+    assert sorted(taken) == list(range(rounds))
 
 
 FINGERS = {

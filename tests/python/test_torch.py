@@ -161,7 +161,7 @@ def test_what_is_no_plain_tensor(client, torch_run):
         client.put("bytes", b"abc")
         fails(TypeError, lambda: gt.get_state_dict(client, "bytes"))
         fails(KeyError, lambda: gt.get_state_dict(client, "nothing"))
-        assert client.keys() == ["bytes"]
+        assert list(client) == ["bytes"]
     """)
 
 

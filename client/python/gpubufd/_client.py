@@ -17,6 +17,7 @@ from . import _convert, _core, _errors, _files, _nodes, _packing, _params, _prov
 from ._files import FilePath
 from ._held import Held
 from ._layout import DATA, HOST, MASK
+from ._names import Names
 from ._provide import Provider, Wanted
 from ._told import Info, Watch, newer_of
 
@@ -26,7 +27,6 @@ EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
 
 _NO_RESUME = -2
-MOVE_TIMEOUT = 120.0  # seconds: the daemon gives its own work one minute
 
 
 def options(
@@ -234,7 +234,7 @@ def opened(held: Any, name: Union[str, Ref], kind: Optional[type], instance: str
     return held
 
 
-class Client(_core.Client):
+class Client(_core.Client, Names):
     """A connection to the daemon; made by connect(). Any thread may use it at any time.
 
     The connection is the lease: it lasts until the client and all that was taken through it are gone.
@@ -286,7 +286,7 @@ class Client(_core.Client):
 
     # ---- reading ----
 
-    @overload
+    @overload  # type: ignore[override]  # a timeout where a Mapping has a default
     def get(
         self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
         label: Optional[str] = ...,
@@ -331,35 +331,22 @@ class Client(_core.Client):
     def _ref(self, name: str, version: int) -> Ref:
         return Ref(name, version, self.instance, self._path and os.path.abspath(self._path))
 
-    def __contains__(self, name: str) -> bool:
-        try:
-            self.call("stat", {"name": name})
-        except _errors.NotFound:
-            return False
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of what is published, as a dict iterates over its keys."""
-        return iter(self.keys())
-
-    def __len__(self) -> int:
-        """How many objects are published that this user may see."""
-        return len(self.list())
-
-    def __bool__(self) -> bool:
-        return True
-
-    def keys(self) -> List[str]:
-        """The names of what is published, in their order."""
-        return [info.name for info in self.list()]
-
     def __setitem__(self, name: str, value: Any) -> None:
         """put(name, value, replace=True)"""
         self.put(name, value, replace=True)
 
-    def __delitem__(self, name: str) -> None:
-        """delete(name)"""
-        self.delete(name)
+    def __contains__(self, name: object) -> bool:
+        """Whether that is published: a name, or the version of a Ref."""
+        if not isinstance(name, (str, Ref)):
+            return False
+        if isinstance(name, Ref) and name.instance not in ("", self.instance):
+            return False
+        wanted, version = asked(name, 0)
+        try:
+            self.stat(wanted, version=version)
+        except (_errors.NotFound, _errors.Stale, _errors.Invalid):
+            return False
+        return True
 
     def get_many(
         self, names: Iterable[str], timeout: Optional[float] = None, *, errors: str = "raise"
@@ -577,89 +564,7 @@ class Client(_core.Client):
         self.put(found, _files.read(path, format), **options)
         return found
 
-    # ---- names ----
-
-    def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
-        """The objects whose names begin with `prefix`, in the order of names.
-
-        With `versions` each name's older versions follow its current one, newest first.
-        """
-        found: List[Info] = []
-        params: Dict[str, Any] = {"prefix": prefix, "versions": versions}
-        while True:
-            answer = self.call("list", params)
-            found += [Info._of(record) for record in answer["objects"]]
-            if "cursor" not in answer:
-                return found
-            params["cursor"] = answer["cursor"]
-
-    def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
-        """The daemon's knowledge of an object, its layout too, without opening it. NotFound, Stale."""
-        return Info._of(self.call("stat", _params.which(name, version, label))["object"])
-
-    def delete(self, *names: str, missing_ok: bool = False) -> None:
-        """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
-        for name in names:
-            self._mine.pop(name, None)
-            try:
-                self.call("delete", {"name": name})
-            except _errors.NotFound:
-                if not missing_ok:
-                    raise
-
-    def pin(self, name: str) -> None:
-        """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
-        self.call("pin", {"name": name})
-
-    def unpin(self, name: str) -> None:
-        """Takes a pin back."""
-        self.call("unpin", {"name": name})
-
-    def expire(self, name: str, ttl: Optional[float]) -> None:
-        """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""
-        self.call("expire", _params.expire(name, ttl))
-
-    def spill(self, name: str, tier: Optional[str] = None) -> None:
-        """Moves an object off its device now, to a tier below: "host" or "disk"; None: the first there is.
-
-        The daemon does so by itself when memory is short. Busy: somebody holds it. NoSpace: the tier is
-        full. Unsupported: there is no such tier.
-        """
-        self.call("spill", _params.spill(name, tier), timeout=MOVE_TIMEOUT)
-
-    def restore(self, name: str, timeout: Optional[float] = None) -> None:
-        """Brings an object back to its device, before it is opened. Nothing holds it there.
-
-        `timeout`: how long to wait for room on the device. NotFound, NoSpace (a MemoryError), Timeout.
-        """
-        self.call("restore", {"name": name, "wait_ms": _params.ms(timeout)}, timeout=MOVE_TIMEOUT + (timeout or 0))
-
-    def alias(
-        self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
-        columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
-        layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
-        replace: bool = False,
-    ) -> None:
-        """Gives an object, or a part of it, another name; the memory is shared.
-
-        `rows`: (start, stop), in rows, elements, or along an array's first axis. `columns`: names of a
-        table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
-        all that begin with "layers.0.". `layout`: what the bytes are, as the protocol has it; its buffers are
-        {"offset": …, "bytes": …} in the content of bytes, an array or a bundle.
-        """
-        self.call("alias", _params.alias(name, of, rows, columns, parts, layout, mode, replace))
-
-    def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
-        """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
-        return self.call("leases", {"name": name} if name else {})["leases"]
-
-    def stats(self) -> Dict[str, Any]:
-        """The daemon's counters; do not rely on their being complete."""
-        return self.call("stats")
-
-    def devices(self) -> List[Dict[str, Any]]:
-        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
-        return self.stats()["devices"]
+    # ---- watching ----
 
     def versions(self, name: str, *, timeout: Optional[float] = None) -> Iterator[Info]:
         """An iterator over a name's versions: the current one, if there is one, then each that is sealed.

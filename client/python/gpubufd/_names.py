@@ -1,0 +1,199 @@
+"""The names of a daemon as a mapping, and what is told of objects or done to them without opening them."""
+
+from __future__ import annotations
+
+import abc
+from typing import (
+    Any, Dict, ItemsView, Iterator, List, Mapping, MutableMapping, Optional, Sequence, Tuple, Union, ValuesView,
+)
+
+from . import _errors, _params
+from ._told import Info
+
+MOVE_TIMEOUT = 120.0  # seconds: the daemon gives its own work one minute
+_REQUIRED: Any = object()
+
+
+class _Items(ItemsView[str, Any]):
+    """(name, object), each opened when its turn comes; what is deleted until then is left out."""
+
+    _mapping: "Names"
+
+    def __iter__(self) -> Iterator[Tuple[str, Any]]:
+        for name in self._mapping:
+            try:
+                held = self._mapping[name]
+            except _errors.NotFound:
+                continue
+            yield name, held
+
+
+class _Values(ValuesView[Any]):
+    _mapping: "Names"
+
+    def __iter__(self) -> Iterator[Any]:
+        return (held for _, held in self._mapping.items())
+
+
+class Names(MutableMapping[str, Any]):
+    """A mutable mapping of all names that this user may see, whoever published them: the names of the daemon itself.
+
+    `client[name]` is get(), `client[name] = value` is put(replace=True), `del client[name]` is delete(). get() itself
+    takes a timeout where a dict has a default. update() puts one after the other, each on its own.
+    """
+
+    _mine: Dict[str, Any]  # what share_mine() shares, by name
+
+    @abc.abstractmethod
+    def call(self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = 60.0) -> Any: ...
+
+    @abc.abstractmethod
+    def put(self, name: str, value: Any) -> Any: ...
+
+    __eq__ = object.__eq__  # a client is compared by which one it is, not by what is published
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of what is published, in their order."""
+        return iter([info.name for info in self.list()])
+
+    def __len__(self) -> int:
+        """How many objects are published that this user may see."""
+        return len(self.list())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __delitem__(self, name: str) -> None:
+        """delete(name)"""
+        self.delete(name)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Pairs of a name and its object, which is opened when the iteration comes to it."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        """The objects of items()."""
+        return _Values(self)
+
+    def pop(self, name: str, default: Any = _REQUIRED) -> Any:
+        """Opens an object and deletes that version of its name; without it `default`, or NotFound."""
+        while True:
+            try:
+                held = self[name]
+            except _errors.NotFound:
+                if default is _REQUIRED:
+                    raise
+                return default
+            try:
+                self.call("delete", {"name": name, "version": held.version})
+            except (_errors.NotFound, _errors.Stale):  # deleted or replaced since it was opened
+                held.release()
+                continue
+            except BaseException:
+                held.release()
+                raise
+            self._mine.pop(name, None)
+            return held
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """Opens an object; without it `default` is published first, unless somebody else does so meanwhile."""
+        while True:
+            try:
+                return self[name]
+            except _errors.NotFound:
+                pass
+            try:
+                self.put(name, default)
+            except _errors.Exists:
+                pass
+
+    def popitem(self) -> Any:
+        """A TypeError: which object would go is chance."""
+        raise TypeError("the names are everybody's: pop(name) deletes the one that you say")
+
+    def clear(self) -> None:
+        """A TypeError: it would delete what others have published."""
+        raise TypeError("the names are everybody's: delete(*client.keys()) deletes all that you may delete")
+
+    def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
+        """The objects whose names begin with `prefix`, in the order of names.
+
+        With `versions` each name's older versions follow its current one, newest first.
+        """
+        found: List[Info] = []
+        params: Dict[str, Any] = {"prefix": prefix, "versions": versions}
+        while True:
+            answer = self.call("list", params)
+            found += [Info._of(record) for record in answer["objects"]]
+            if "cursor" not in answer:
+                return found
+            params["cursor"] = answer["cursor"]
+
+    def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
+        """The daemon's knowledge of an object, its layout too, without opening it. NotFound, Stale."""
+        return Info._of(self.call("stat", _params.which(name, version, label))["object"])
+
+    def delete(self, *names: str, missing_ok: bool = False) -> None:
+        """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
+        for name in names:
+            self._mine.pop(name, None)
+            try:
+                self.call("delete", {"name": name})
+            except _errors.NotFound:
+                if not missing_ok:
+                    raise
+
+    def pin(self, name: str) -> None:
+        """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
+        self.call("pin", {"name": name})
+
+    def unpin(self, name: str) -> None:
+        """Takes a pin back."""
+        self.call("unpin", {"name": name})
+
+    def expire(self, name: str, ttl: Optional[float]) -> None:
+        """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""
+        self.call("expire", _params.expire(name, ttl))
+
+    def spill(self, name: str, tier: Optional[str] = None) -> None:
+        """Moves an object off its device now, to a tier below: "host" or "disk"; None: the first there is.
+
+        The daemon does so by itself when memory is short. Busy: somebody holds it. NoSpace: the tier is
+        full. Unsupported: there is no such tier.
+        """
+        self.call("spill", _params.spill(name, tier), timeout=MOVE_TIMEOUT)
+
+    def restore(self, name: str, timeout: Optional[float] = None) -> None:
+        """Brings an object back to its device, before it is opened. Nothing holds it there.
+
+        `timeout`: how long to wait for room on the device. NotFound, NoSpace (a MemoryError), Timeout.
+        """
+        self.call("restore", {"name": name, "wait_ms": _params.ms(timeout)}, timeout=MOVE_TIMEOUT + (timeout or 0))
+
+    def alias(
+        self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
+        columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
+        layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
+        replace: bool = False,
+    ) -> None:
+        """Gives an object, or a part of it, another name; the memory is shared.
+
+        `rows`: (start, stop), in rows, elements, or along an array's first axis. `columns`: names of a
+        table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
+        all that begin with "layers.0.". `layout`: what the bytes are, as the protocol has it; its buffers are
+        {"offset": …, "bytes": …} in the content of bytes, an array or a bundle.
+        """
+        self.call("alias", _params.alias(name, of, rows, columns, parts, layout, mode, replace))
+
+    def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
+        """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
+        return self.call("leases", {"name": name} if name else {})["leases"]
+
+    def stats(self) -> Dict[str, Any]:
+        """The daemon's counters; do not rely on their being complete."""
+        return self.call("stats")
+
+    def devices(self) -> List[Dict[str, Any]]:
+        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
+        return self.stats()["devices"]
