@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, TypeVar
 
 from . import _core, _errors, _fetch, _repr
 from ._layout import BYTES, TABLE, a_kind
@@ -79,6 +79,11 @@ class Held(_Parts):
             raise _errors.make(-32007, "stale", f"{self.name!r} was not sealed and went with its connection, which "
                                "was lost: create() it anew")
 
+    def _publish(self, null_counts: Optional[Tuple[int, ...]], stream: int) -> None:
+        self._check_alive()
+        self._seal(null_counts, stream)
+        self._sealed()
+
     def _sealed(self) -> None:
         for array in [reference() for reference in getattr(self, "_written", ())]:
             if array is not None:
@@ -108,8 +113,7 @@ class Held(_Parts):
         there is an exception."""
         try:
             if kind is None and getattr(self, "_commits", False) and not self.released and not self.version:
-                self._seal(None, 0)
-                self._sealed()
+                self._publish(None, 0)
         finally:
             self.release()
 

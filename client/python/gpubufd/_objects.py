@@ -210,6 +210,7 @@ class _Sequence(Held):
         From NumPy or the buffer protocol, or from GPU memory (`__cuda_array_interface__`). With a
         `stream` the copy is queued, and `values` must stay until it is done.
         """
+        self._check_alive()
         _convert.write(self, values, offset, None if stream is None else handle_or_zero(stream))
 
     def seal(self, null_count: Optional[int] = None, *, stream: Any = None) -> None:
@@ -218,8 +219,7 @@ class _Sequence(Held):
         With a CUDA `stream`: without waiting for the work queued there; readers' streams do.
         """
         counts = None if null_count is None else (null_count,)
-        self._seal(counts, handle_or_zero(stream))
-        self._sealed()
+        self._publish(counts, handle_or_zero(stream))
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -581,8 +581,7 @@ class Table(Held):
     def seal(self, null_counts: Optional[Sequence[int]] = None, *, stream: Any = None) -> None:
         """Publishes what was created; `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
-        self._seal(counts, handle_or_zero(stream))
-        self._sealed()
+        self._publish(counts, handle_or_zero(stream))
 
 
 def _is_index(key: Any) -> bool:

@@ -232,6 +232,7 @@ class Client:
     async def seal(self, created: Any, null_counts: Optional[Sequence[int]] = None) -> None:
         """Publishes what create() made; of a table `null_counts` has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
+        created._check_alive()
         await self._request(self._client._seal_async, created, counts)
         created._sealed()
 
