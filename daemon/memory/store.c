@@ -12,7 +12,8 @@
 #define MIB ((uint64_t)1 << 20)
 #define FINAL_UNIT 4096
 
-/* Empty segments are worth keeping, since making one costs, but not without bound. */
+/* Empty segments are worth keeping, since making one costs, but not without bound: but for the one
+   that ran empty last, which a name's next version goes into, whatever its size. */
 static uint64_t retained_limit(const struct gb_device *device)
 {
     uint64_t limit = device->capacity / 4;
@@ -271,24 +272,27 @@ uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
     return UINT64_MAX;
 }
 
-/* A segment without an object: kept for its domain's next one, within a limit and for a time. */
+/* A segment without an object: kept for its domain's next one, and for a time. Of others that are
+   kept the oldest go where all are too many. */
 static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
 {
     struct gb_device *device = segment->device;
-    uint64_t retained, limit = retained_limit(device);
+    uint64_t retained = gb_device_retained(device) - device->moving;
+    uint64_t limit = retained_limit(device);
 
     segment->empty = true;
     if (segment->kind == GB_SEGMENT_ADOPTED) {
         gb_segment_retire(store, segment);
         return;
     }
+    if (limit < segment->charged)
+        limit = segment->charged;
+    if (retained > limit) /* before it is among them */
+        trim(store, device, NULL, retained - limit);
     segment->empty_since_ms = 0;
     gb_list_append(&store->empties, &segment->empties);
     if (segment->kind == GB_SEGMENT_OWN)
         gb_list_append(&segment->domain->spares, &segment->place);
-    retained = gb_device_retained(device) - device->moving;
-    if (retained > limit)
-        trim(store, device, NULL, retained - limit);
 }
 
 static void segment_taken(struct gb_segment *segment)

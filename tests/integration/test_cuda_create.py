@@ -211,6 +211,28 @@ def test_what_is_deleted_is_used_again(peer, gpu, share):
     assert account(peer)["retained"] == 20 * MIB
 
 
+def test_versions_take_turns(daemon_factory, directory, gpu):
+    """A name's next version goes into the memory of the one before the last, more than a quarter of the device
+    too: the driver is asked for no memory."""
+    calls = f"{directory}/calls"
+    daemon = daemon_factory(device="cuda:0:240M", env={"FAKECUDA_TRACE": calls})
+    peer = daemon.connect()
+
+    def publish(count):
+        for _ in range(count):
+            peer.create_object("model", bytes_layout(80 * MIB), replace=True)
+        told = account(peer)
+        with open(calls) as lines:
+            return [line.split()[1] for line in lines].count("cuMemCreate"), told["retained"], told["used"]
+
+    assert publish(3)[1:] == (80 * MIB, 80 * MIB)
+    before = publish(1)
+    assert publish(5) == before
+    peer.unmap()
+    peer.create_object("other", bytes_layout(150 * MIB))  # who needs the room has it
+    assert account(peer)["used"] == 230 * MIB
+
+
 def test_eviction_makes_room(daemon, peer, gpu):
     for i in range(6):
         peer.create_object(f"o/{i}", bytes_layout(20 * MIB), evict="drop")

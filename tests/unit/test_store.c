@@ -142,6 +142,29 @@ static void test_full(void **state)
     end();
 }
 
+/* A name's next version goes into the memory of the one before the last, however large they are:
+   what ran empty last is kept, and everything else is given back for it. */
+static void test_versions(void **state)
+{
+    (void)state;
+    begin(1024 * MIB);
+    assert_int_equal(place(1, 200 * MIB), 0); /* what another user has is kept, too, until then */
+    give_up(0);
+    assert_int_equal(gb_device_retained(&world.device), 200 * MIB);
+    assert_int_equal(place(0, 400 * MIB), 0);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(place(0, 400 * MIB), 0);
+        give_up(0);
+        check();
+        assert_int_equal(gb_device_retained(&world.device), 400 * MIB);
+    }
+    assert_int_equal(world.device.segments_created, 3);
+    assert_int_equal(place(1, 624 * MIB), 0); /* and whoever needs the room has it */
+    assert_int_equal(gb_device_retained(&world.device), 0);
+    check();
+    end();
+}
+
 /* Empty segments are kept up to a quarter of the capacity, but 64 MiB at least; the oldest go. */
 static void test_retained(void **state)
 {
@@ -456,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_own_small_device),
         cmocka_unit_test(test_large_spares),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_versions),
         cmocka_unit_test(test_retained),
         cmocka_unit_test(test_trim),
         cmocka_unit_test(test_mappings),
