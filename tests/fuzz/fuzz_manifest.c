@@ -1,7 +1,7 @@
 /*
  * Any bytes as a bundle's manifest: refused with a sentence, or each array lies inside, on its
  * own and of the right size, is found by its name, and a plan of the same arrays is read as the
- * same.
+ * same. With a space more, which is not the usual spelling, it is taken or refused alike.
  *
  * The first two bytes say how much data there is, the rest is the manifest.
  */
@@ -74,6 +74,26 @@ static void check_plan(const struct gb_manifest *manifest)
     free(specs);
 }
 
+static void check_spaced(const char *text, uint64_t length, uint64_t bytes, int r,
+                         const struct gb_manifest *manifest)
+{
+    struct gb_manifest spaced;
+    char *copy = malloc(length + 1);
+
+    DEMAND(copy);
+    memcpy(copy, "{ ", 2);
+    memcpy(copy + 2, text + 1, length - 1);
+    DEMAND(gb_manifest_read(copy, length + 1, bytes + 1, &spaced, NULL) == r);
+    free(copy);
+    if (r < 0)
+        return;
+    DEMAND(spaced.tensor_count == manifest->tensor_count);
+    for (size_t i = 0; i < spaced.tensor_count; i++)
+        DEMAND(same(&spaced.tensors[i], &manifest->tensors[i]) &&
+               spaced.tensors[i].offset == manifest->tensors[i].offset + 1);
+    gb_manifest_end(&spaced);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct gb_error error = {.code = 0};
@@ -88,6 +108,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool gaps = memmem(text, length, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) ||
                 memchr(text, '\\', length); /* which may write the same */
     int r = gb_manifest_read(text, length, bytes, &manifest, &error);
+    if (length > 0 && text[0] == '{')
+        check_spaced(text, length, bytes, r, &manifest);
     free(text);
     if (r < 0) {
         DEMAND(error.code == r && error.message[0]);

@@ -21,6 +21,44 @@
 #define MAX "4503599627370495" /* 2^52 - 1 */
 #define MANY 20000u
 
+static void assert_same(const struct gb_manifest *one, const struct gb_manifest *other)
+{
+    assert_int_equal(one->tensor_count, other->tensor_count);
+    assert_int_equal(one->metadata_count, other->metadata_count);
+    for (size_t i = 0; i < one->tensor_count; i++) {
+        const struct gpubuf_tensor *a = &one->tensors[i], *b = &other->tensors[i];
+        assert_string_equal(a->name, b->name);
+        assert_string_equal(a->dtype, b->dtype);
+        assert_int_equal(a->ndim, b->ndim);
+        assert_int_equal(a->bytes, b->bytes);
+        assert_int_equal(a->offset - one->manifest_bytes, b->offset - other->manifest_bytes);
+        assert_memory_equal(a->shape, b->shape, a->ndim * sizeof(*a->shape));
+        assert_int_equal(gb_manifest_find(one->tensor_names, one->tensor_count, a->name), i);
+    }
+    for (size_t i = 0; i < one->metadata_count; i++) {
+        assert_string_equal(one->metadata[i].key, other->metadata[i].key);
+        assert_string_equal(one->metadata[i].value, other->metadata[i].value);
+    }
+}
+
+/* The same text with a space more, which is not the usual spelling, is taken or refused alike. */
+static void check_spaced(const char *text, size_t length, uint64_t data, int r,
+                         const struct gb_manifest *manifest)
+{
+    struct gb_manifest spaced;
+    char *copy = malloc(length + 1);
+
+    assert_non_null(copy);
+    memcpy(copy, "{ ", 2);
+    memcpy(copy + 2, text + 1, length - 1);
+    assert_int_equal(gb_manifest_read(copy, length + 1, 8 + length + 1 + data, &spaced, NULL), r);
+    free(copy);
+    if (r == 0) {
+        assert_same(manifest, &spaced);
+        gb_manifest_end(&spaced);
+    }
+}
+
 /* Reads exactly `text`, in memory that ends where it does, with `bytes` of data behind it. */
 static int read_text(const char *text, size_t length, uint64_t data, struct gb_manifest *manifest,
                      struct gb_error *error)
@@ -31,6 +69,8 @@ static int read_text(const char *text, size_t length, uint64_t data, struct gb_m
     int r = gb_manifest_read(copy, length, 8 + length + data, manifest, error);
     memset(copy, 'x', length); /* nothing of it is kept */
     free(copy);
+    if (length > 0 && text[0] == '{')
+        check_spaced(text, length, data, r, manifest);
     return r;
 }
 
@@ -376,6 +416,43 @@ static void test_random_plans(void **state)
     }
 }
 
+/* One or two bytes are changed, doubled or taken away: mostly refused, and by all spellings alike. */
+static void test_changed_texts(void **state)
+{
+    static const char text[] =
+        "{\"__metadata__\":{\"f\":\"pt\",\"q\":\"\\\"}\"},\"a\":{\"dtype\":\"I8\",\"shape\":[10],"
+        "\"data_offsets\":[0,10]},\"bc\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":"
+        "[10,22]},\"ab\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[22,23]}}  ";
+    static const char bytes[] = "{}[]\",:\\ 0123456789abcuFI8\n\x7f\xc3\xa4";
+    struct test_random random = {.state = 11};
+    unsigned taken = 0;
+
+    (void)state;
+    for (int round = 0; round < 60000; round++) {
+        char changed[sizeof(text) + 2];
+        size_t length = sizeof(text) - 1;
+        struct gb_manifest manifest;
+
+        memcpy(changed, text, sizeof(text));
+        for (unsigned i = 0, count = 1 + test_random_below(&random, 2); i < count; i++) {
+            size_t at = test_random_below(&random, (unsigned)length);
+            unsigned way = test_random_below(&random, 4);
+            if (way == 0) { /* taken away */
+                memmove(changed + at, changed + at + 1, --length - at);
+            } else if (way == 1) { /* doubled */
+                memmove(changed + at + 1, changed + at, length++ - at);
+            } else {
+                changed[at] = bytes[test_random_below(&random, sizeof(bytes))]; /* or NUL */
+            }
+        }
+        if (read_text(changed, length, 23, &manifest, NULL) == 0) {
+            taken++;
+            gb_manifest_end(&manifest);
+        }
+    }
+    assert_true(taken > 1000 && taken < 30000);
+}
+
 /* Each allocation of a pool fails in turn; nothing is left. */
 static void test_no_memory(void **state)
 {
@@ -465,12 +542,12 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_dtypes),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_plan),         cmocka_unit_test(test_plans_refused),
-        cmocka_unit_test(test_random_plans), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_plain),         cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_plan),          cmocka_unit_test(test_plans_refused),
+        cmocka_unit_test(test_random_plans),  cmocka_unit_test(test_many),
+        cmocka_unit_test(test_changed_texts), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("manifest", tests, NULL, NULL);
 }

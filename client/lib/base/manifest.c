@@ -64,112 +64,6 @@ static int measure(enum gb_type type, const uint64_t *shape, unsigned ndim, uint
     return 0;
 }
 
-/* ---- names ---- */
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(((const struct gb_named *)a)->name, ((const struct gb_named *)b)->name);
-}
-
-long gb_manifest_find(const struct gb_named *names, size_t count, const char *name)
-{
-    struct gb_named key = {.name = name};
-    const struct gb_named *found =
-        count ? bsearch(&key, names, count, sizeof(key), compare_names) : NULL;
-
-    return found ? (long)found->i : -1;
-}
-
-/* Sorts them; the same name twice is refused. */
-static int sort_names(struct gb_named *names, size_t count, const char *what,
-                      struct gb_error *error)
-{
-    if (count > 1)
-        qsort(names, count, sizeof(*names), compare_names);
-    for (size_t i = 1; i < count; i++) {
-        if (strcmp(names[i - 1].name, names[i].name) == 0)
-            return gb_fail(error, GPUBUF_E_INVALID, "%s \"%.80s\" is there twice", what,
-                           names[i].name);
-    }
-    return 0;
-}
-
-/* The first name that is not before the text, by as many of its bytes as that has. */
-static size_t first_from(const struct gb_named *names, size_t count, const char *text,
-                         size_t length)
-{
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strncmp(names[middle].name, text, length) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Marks those that have the name, or begin so; how many they are. */
-static size_t mark(const struct gb_manifest *manifest, const char *text, size_t length, bool whole,
-                   bool value, bool *marks)
-{
-    const struct gb_named *names = manifest->tensor_names;
-    size_t count = manifest->tensor_count, marked = 0;
-
-    for (size_t i = first_from(names, count, text, length);
-         i < count && strncmp(names[i].name, text, length) == 0; i++) {
-        if (whole && names[i].name[length]) /* a longer one: equal ones come first */
-            break;
-        marks[names[i].i] = value;
-        marked++;
-    }
-    return marked;
-}
-
-/* Keeps the marked tensors. `places` has room for as many numbers as there are. */
-static void keep_marked(struct gb_manifest *manifest, const bool *marks, size_t *places)
-{
-    size_t count = manifest->tensor_count, kept = 0, named = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        places[i] = kept;
-        if (marks[i])
-            manifest->tensors[kept++] = manifest->tensors[i];
-    }
-    for (size_t i = 0; i < count; i++) {
-        struct gb_named name = manifest->tensor_names[i];
-        if (marks[name.i])
-            manifest->tensor_names[named++] = (struct gb_named){name.name, places[name.i]};
-    }
-    manifest->tensor_count = kept;
-}
-
-int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
-                       struct gb_error *error)
-{
-    size_t tensors = manifest->tensor_count;
-    const char *gap = GB_MANIFEST_GAP;
-    size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
-    bool *marks = (bool *)(places + tensors + 1);
-    int r = places ? 0 : no_memory(error);
-
-    for (size_t i = 0; r == 0 && i < count; i++) {
-        struct gb_string part = parts[i];
-        bool whole = part.length == 0 || part.text[part.length - 1] != '*';
-        if (mark(manifest, part.text, part.length - !whole, whole, true, marks) == 0)
-            r = gb_fail(error, GPUBUF_E_INVALID, "there is no tensor \"%.80s\"", part.text);
-    }
-    if (r == 0 && !parts) {
-        memset(marks, true, tensors);
-        mark(manifest, gap, strlen(gap), false, false, marks);
-    }
-    if (r == 0)
-        keep_marked(manifest, marks, places);
-    free(places);
-    return r;
-}
-
 /* ---- one tensor ---- */
 
 struct raw_tensor {
@@ -217,21 +111,13 @@ struct reading {
 };
 
 /* Offsets become those in the bundle. */
-static int read_places(const struct reading *reading, const struct raw_tensor *raw,
-                       struct gpubuf_tensor *tensor)
+static int place_tensor(const struct reading *reading, const uint64_t *places,
+                        struct gpubuf_tensor *tensor)
 {
     const struct gb_manifest *manifest = reading->manifest;
     uint64_t start = GB_BUNDLE_PREFIX + manifest->manifest_bytes;
-    uint64_t data = manifest->bytes - start, places[2];
-    int r;
+    uint64_t data = manifest->bytes - start;
 
-    if (gb_json_count(raw->data_offsets) != 2)
-        return gb_fail(reading->error, GPUBUF_E_INVALID,
-                       "data_offsets: expected 2 integers, found %zu",
-                       gb_json_count(raw->data_offsets));
-    r = read_integers(raw->data_offsets, "data_offsets", places, reading->error);
-    if (r < 0)
-        return r;
     if (places[0] > places[1])
         return gb_fail(reading->error, GPUBUF_E_INVALID,
                        "data_offsets: it begins at %llu, behind its end at %llu", ULL(places[0]),
@@ -246,6 +132,19 @@ static int read_places(const struct reading *reading, const struct raw_tensor *r
                        ULL(places[1] - places[0]), ULL(tensor->bytes));
     tensor->offset = start + places[0];
     return 0;
+}
+
+static int read_places(const struct reading *reading, struct gb_json offsets,
+                       struct gpubuf_tensor *tensor)
+{
+    uint64_t places[2];
+    int r;
+
+    if (gb_json_count(offsets) != 2)
+        return gb_fail(reading->error, GPUBUF_E_INVALID,
+                       "data_offsets: expected 2 integers, found %zu", gb_json_count(offsets));
+    r = read_integers(offsets, "data_offsets", places, reading->error);
+    return r < 0 ? r : place_tensor(reading, places, tensor);
 }
 
 static int read_tensor(struct reading *reading, struct gb_json value, struct gpubuf_tensor *tensor)
@@ -280,7 +179,7 @@ static int read_tensor(struct reading *reading, struct gb_json value, struct gpu
     tensor->dtype = gb_type_info(type)->name;
     tensor->ndim = (unsigned)ndim;
     tensor->shape = shape;
-    return read_places(reading, &raw, tensor);
+    return read_places(reading, raw.data_offsets, tensor);
 }
 
 /* ---- all of them ---- */
@@ -325,7 +224,7 @@ static int read_metadata(struct reading *reading, struct gb_json value)
         if (r < 0)
             return r;
         struct gb_path step = {.up = &path, .key = text.text};
-        manifest->metadata_names[i] = (struct gb_named){text.text, i};
+        manifest->metadata_names[i] = (struct gb_named){.name = text.text, .i = i};
         manifest->metadata[i].key = text.text;
         r = gb_json_string(item, 0, &step, &manifest->pool, &text, reading->error);
         if (r < 0)
@@ -333,7 +232,7 @@ static int read_metadata(struct reading *reading, struct gb_json value)
         manifest->metadata[i].value = text.text;
     }
     manifest->metadata_count = count;
-    return sort_names(manifest->metadata_names, count, METADATA ": the key", reading->error);
+    return gb_manifest_sort(manifest->metadata_names, count, METADATA ": the key", reading->error);
 }
 
 static int read_members(struct reading *reading, struct gb_json value)
@@ -363,13 +262,193 @@ static int read_members(struct reading *reading, struct gb_json value)
             return say_which(key, r, reading->error);
         gb_pool_reset(&reading->texts);
         manifest->tensors[i].name = name.text;
-        manifest->tensor_names[i] = (struct gb_named){name.text, i};
+        manifest->tensor_names[i] = (struct gb_named){.name = name.text, .i = i};
         manifest->tensor_count++;
     }
     return r < 0 ? r
-                 : sort_names(manifest->tensor_names, manifest->tensor_count, "tensor",
-                              reading->error);
+                 : gb_manifest_sort(manifest->tensor_names, manifest->tensor_count, "tensor",
+                                    reading->error);
 }
+
+/* ---- the usual spelling ---- */
+
+/*
+ * Safetensors and gb_manifest_plan write no spaces, the members of a tensor in one order, and names
+ * that are hardly ever more than plain ASCII. Such text is read in one pass, without a tape. It
+ * accepts nothing that the reading above refuses: whatever it does not like, that decides.
+ */
+struct scan {
+    const char *at, *end;
+};
+
+static inline bool scan_text(struct scan *scan, const char *text)
+{
+    size_t length = strlen(text);
+
+    if ((size_t)(scan->end - scan->at) < length || memcmp(scan->at, text, length) != 0)
+        return false;
+    scan->at += length;
+    return true;
+}
+
+/* A string without its first quote: plain ASCII that stands for itself. */
+static bool scan_string(struct scan *scan, struct gb_string *string)
+{
+    const char *quote = memchr(scan->at, '"', (size_t)(scan->end - scan->at));
+    unsigned other = quote ? 0 : 1;
+
+    for (const char *at = scan->at; at < quote; at++)
+        other |= (unsigned char)(*at - ' ') > '~' - ' ' || *at == '\\';
+    if (other)
+        return false;
+    *string = (struct gb_string){scan->at, (size_t)(quote - scan->at)};
+    scan->at = quote + 1;
+    return true;
+}
+
+static inline bool scan_uint(struct scan *scan, uint64_t *value)
+{
+    const char *start = scan->at, *at = start;
+    const char *end = scan->end - start > 16 ? start + 16 : scan->end;
+    uint64_t read = 0;
+
+    for (; at < end && (unsigned char)(*at - '0') < 10; at++)
+        read = 10 * read + (uint64_t)(*at - '0');
+    scan->at = at;
+    *value = read; /* a digit that follows is no comma and no bracket */
+    return at > start && (*start != '0' || at == start + 1) && read <= GB_LIMIT(integer);
+}
+
+/* Without the first bracket. */
+static bool scan_uints(struct scan *scan, uint64_t *values, unsigned most, unsigned *count)
+{
+    for (*count = 0; !scan_text(scan, "]"); ++*count) {
+        if (*count == most || (*count > 0 && !scan_text(scan, ",")) ||
+            !scan_uint(scan, &values[*count]))
+            return false;
+    }
+    return true;
+}
+
+/* A tensor's members, but for its place. */
+static bool scan_tensor(struct scan *scan, enum gb_type *type, uint64_t *shape, unsigned *ndim,
+                        uint64_t *places)
+{
+    struct gb_string dtype;
+    unsigned count;
+    size_t i = 0;
+
+    if (!scan_text(scan, "{\"dtype\":\"") || !scan_string(scan, &dtype))
+        return false;
+    while (i < DTYPES && (strncmp(dtypes[i].name, dtype.text, dtype.length) != 0 ||
+                          dtypes[i].name[dtype.length] != '\0'))
+        i++;
+    if (i == DTYPES)
+        return false;
+    *type = dtypes[i].type;
+    return scan_text(scan, ",\"shape\":[") && scan_uints(scan, shape, GB_LIMIT(ndim), ndim) &&
+           scan_text(scan, ",\"data_offsets\":[") && scan_uints(scan, places, 2, &count) &&
+           count == 2 && scan_text(scan, "}");
+}
+
+/* 1: it is spelled in another way, or wrong. */
+static int add_tensor(struct reading *reading, struct scan *scan, struct gb_string name)
+{
+    struct gb_manifest *manifest = reading->manifest;
+    struct gpubuf_tensor *tensor = &manifest->tensors[manifest->tensor_count];
+    uint64_t shape[GB_LIMIT(ndim)], places[2], *kept;
+    enum gb_type type = GB_TYPE_NULL;
+    unsigned ndim = 0;
+
+    if (!scan_tensor(scan, &type, shape, &ndim, places) ||
+        measure(type, shape, ndim, &tensor->bytes, reading->error) < 0 ||
+        place_tensor(reading, places, tensor) < 0)
+        return 1;
+    tensor->dtype = gb_type_info(type)->name;
+    tensor->ndim = ndim;
+    tensor->name = gb_pool_strndup(&manifest->pool, name.text, name.length);
+    tensor->shape = kept = gb_pool_alloc(&manifest->pool, ndim * sizeof(*kept));
+    if (!tensor->name || !kept)
+        return no_memory(reading->error);
+    memcpy(kept, shape, ndim * sizeof(*kept));
+    manifest->tensor_names[manifest->tensor_count] =
+        (struct gb_named){.name = tensor->name, .i = manifest->tensor_count};
+    manifest->tensor_count++;
+    return 0;
+}
+
+/* Strings by string, spelled in any way. */
+static int add_metadata(struct reading *reading, struct scan *scan)
+{
+    const char *start = scan->at;
+    struct gb_pool tape = {.chunks = NULL};
+    struct gb_json value;
+    bool quoted = false;
+    int r;
+
+    for (; scan->at < scan->end && (quoted || *scan->at != '}'); scan->at++) {
+        if (quoted && *scan->at == '\\' && scan->at + 1 < scan->end)
+            scan->at++;
+        else if (*scan->at == '"')
+            quoted = !quoted;
+    }
+    if (!scan_text(scan, "}"))
+        return 1;
+    r = gb_json_check(start, (size_t)(scan->at - start), &tape, &value, reading->error);
+    if (r == 0)
+        r = read_metadata(reading, value);
+    gb_pool_end(&tape);
+    return r < 0 && r != GPUBUF_E_NO_MEMORY ? 1 : r;
+}
+
+static int scan_members(struct reading *reading, struct scan *scan)
+{
+    struct gb_string name;
+    bool first = true;
+    int r = 0;
+
+    for (; r == 0 && !scan_text(scan, "}"); first = false) {
+        if ((!first && !scan_text(scan, ",")) || !scan_text(scan, "\"") ||
+            !scan_string(scan, &name) || !scan_text(scan, ":"))
+            return 1;
+        if (name.length == strlen(METADATA) && memcmp(name.text, METADATA, name.length) == 0)
+            r = add_metadata(reading, scan);
+        else
+            r = add_tensor(reading, scan, name);
+    }
+    while (scan->at < scan->end && *scan->at == ' ')
+        scan->at++;
+    return r != 0 ? r : scan->at < scan->end;
+}
+
+/* 1: it is for read_text; nothing is read then. */
+static int scan_usual(struct reading *reading, const char *text, uint64_t length)
+{
+    struct gb_manifest *manifest = reading->manifest, before = *manifest;
+    struct scan scan = {text, text + length};
+    size_t most = 0; /* objects, and so of tensors */
+    int r;
+
+    for (const char *at = text; (at = memchr(at, '{', (size_t)(scan.end - at))); at++)
+        most++;
+    if (!scan_text(&scan, "{"))
+        return 1;
+    manifest->tensors = gb_pool_calloc(&manifest->pool, most, sizeof(*manifest->tensors));
+    manifest->tensor_names = gb_pool_alloc(&manifest->pool, most * sizeof(struct gb_named));
+    if (!manifest->tensors || !manifest->tensor_names)
+        return no_memory(reading->error);
+    r = scan_members(reading, &scan);
+    if (r == 0)
+        return gb_manifest_sort(manifest->tensor_names, manifest->tensor_count, "tensor",
+                                reading->error);
+    if (r > 0) {
+        gb_pool_end(&manifest->pool);
+        *manifest = before;
+    }
+    return r;
+}
+
+/* ---- all of it ---- */
 
 /* Where tensors begin, then where they end: an empty one lies before what begins at its place. */
 static int compare_places(const void *a, const void *b)
@@ -390,12 +469,15 @@ static int check_places(struct reading *reading)
     size_t count = manifest->tensor_count;
     const struct gpubuf_tensor *before = NULL,
                                **order = gb_pool_calloc(&reading->texts, count, sizeof(*order));
+    bool sorted = true; /* as most are */
 
     if (!order)
         return no_memory(reading->error);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         order[i] = &manifest->tensors[i];
-    if (count > 1)
+        sorted = sorted && (i == 0 || compare_places(&order[i - 1], &order[i]) <= 0);
+    }
+    if (!sorted)
         qsort(order, count, sizeof(const struct gpubuf_tensor *), compare_places);
     for (size_t i = 0; i < count; i++) {
         const struct gpubuf_tensor *tensor = order[i];
@@ -455,7 +537,9 @@ int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
             error, GPUBUF_E_INVALID,
             "a bundle of %llu bytes has no room for a manifest of %llu, and %u before it",
             ULL(bytes), ULL(length), GB_BUNDLE_PREFIX);
-    r = read_text(&reading, text, length);
+    r = scan_usual(&reading, text, length);
+    if (r > 0)
+        r = read_text(&reading, text, length);
     if (r == 0)
         r = check_places(&reading);
     if (r == 0)
@@ -560,14 +644,19 @@ static void write_tensor(struct gb_writer *writer, const struct gpubuf_tensor_sp
                          const struct planned *planned)
 {
     gb_write_cstring(writer, spec->name);
-    gb_write_format(writer, ":{\"dtype\":\"%s\",\"shape\":[", planned->dtype);
+    gb_write_text(writer, ":{\"dtype\":\"");
+    gb_write_text(writer, planned->dtype);
+    gb_write_text(writer, "\",\"shape\":[");
     for (unsigned i = 0; i < spec->ndim; i++) {
         if (i)
             gb_write_char(writer, ',');
         gb_write_uint(writer, spec->shape[i]);
     }
-    gb_write_format(writer, "],\"data_offsets\":[%llu,%llu]}", ULL(planned->begin),
-                    ULL(planned->begin + planned->bytes));
+    gb_write_text(writer, "],\"data_offsets\":[");
+    gb_write_uint(writer, planned->begin);
+    gb_write_char(writer, ',');
+    gb_write_uint(writer, planned->begin + planned->bytes);
+    gb_write_text(writer, "]}");
 }
 
 /* Room for the length, then the manifest, and spaces up to where data may begin. */

@@ -22,6 +22,7 @@
 
 /* The place of a name in the order of the text. */
 struct gb_named {
+    uint64_t hash; /* of the name */
     const char *name;
     size_t i;
 };
@@ -35,7 +36,7 @@ struct gb_manifest {
     size_t tensor_count;
     struct gb_pair *metadata;
     size_t metadata_count;
-    struct gb_named *tensor_names, *metadata_names; /* sorted */
+    struct gb_named *tensor_names, *metadata_names; /* sorted, by hash and then by name */
 };
 
 /*
@@ -67,6 +68,11 @@ int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
                      struct gb_manifest *manifest, struct gb_error *error);
 
 void gb_manifest_end(struct gb_manifest *manifest);
+
+/* Sorts the names of what (the words for a sentence) is being read; the same one twice is refused.
+   Memory for the time of the call, as much as the names take and a third. */
+int gb_manifest_sort(struct gb_named *names, size_t count, const char *what,
+                     struct gb_error *error);
 
 /* The name's index, or -1. */
 long gb_manifest_find(const struct gb_named *names, size_t count, const char *name);

@@ -1,0 +1,198 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/base/manifest.h"
+
+static int no_memory(struct gb_error *error)
+{
+    return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
+}
+
+/* Eight bytes at a time. Names that are made to have one hash cost a comparison of text each, and
+   no more. */
+static uint64_t hash_of(const char *name)
+{
+    size_t left = strlen(name);
+    uint64_t hash = left, word;
+
+    for (; left > 0; name += left < 8 ? left : 8, left -= left < 8 ? left : 8) {
+        word = 0;
+        memcpy(&word, name, left < 8 ? left : 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+static int compare_named(const void *a, const void *b)
+{
+    const struct gb_named *left = a, *right = b;
+
+    if (left->hash != right->hash)
+        return left->hash < right->hash ? -1 : 1;
+    return strcmp(left->name, right->name);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct gb_named *)a)->name, ((const struct gb_named *)b)->name);
+}
+
+long gb_manifest_find(const struct gb_named *names, size_t count, const char *name)
+{
+    struct gb_named key = {.hash = hash_of(name), .name = name};
+    const struct gb_named *found =
+        count ? bsearch(&key, names, count, sizeof(key), compare_named) : NULL;
+
+    return found ? (long)found->i : -1;
+}
+
+/* Sorts them by hash: into as many buckets as there are names and more, by its first bits, and each
+   of these. However the names were chosen it takes n log n comparisons at most. */
+static int sort(struct gb_named *names, size_t count)
+{
+    unsigned bits = 1;
+
+    while (((size_t)1 << bits) < count)
+        bits++;
+    size_t buckets = (size_t)1 << bits, *ends = calloc(buckets, sizeof(*ends)), at = 0;
+    struct gb_named *sorted = malloc(count * sizeof(*sorted));
+    if (!ends || !sorted) {
+        free(ends);
+        free(sorted);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++)
+        ends[names[i].hash >> (64 - bits)]++;
+    for (size_t i = 0; i < buckets; i++) { /* where each begins; then, once filled, where it ends */
+        size_t begin = at;
+        at += ends[i];
+        ends[i] = begin;
+    }
+    for (size_t i = 0; i < count; i++)
+        sorted[ends[names[i].hash >> (64 - bits)]++] = names[i];
+    for (size_t i = 0, begin = 0; i < buckets; begin = ends[i++]) {
+        if (ends[i] - begin > 1)
+            qsort(&sorted[begin], ends[i] - begin, sizeof(*sorted), compare_named);
+    }
+    memcpy(names, sorted, count * sizeof(*names));
+    free(ends);
+    free(sorted);
+    return 0;
+}
+
+int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, struct gb_error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        names[i].hash = hash_of(names[i].name);
+    if (count > 1 && sort(names, count) < 0)
+        return no_memory(error);
+    for (size_t i = 1; i < count; i++) {
+        if (compare_named(&names[i - 1], &names[i]) == 0)
+            return gb_fail(error, GPUBUF_E_INVALID, "%s \"%.80s\" is there twice", what,
+                           names[i].name);
+    }
+    return 0;
+}
+
+/* Of names in their own order, the first that is not before the text, by as many of its bytes as
+   that has. */
+static size_t first_from(const struct gb_named *names, size_t count, const char *text,
+                         size_t length)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strncmp(names[middle].name, text, length) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Marks the tensors of a part among names in their own order; how many they are. */
+static size_t mark(const struct gb_named *names, size_t count, struct gb_string part, bool *marks)
+{
+    bool whole = part.length == 0 || part.text[part.length - 1] != '*';
+    size_t length = part.length - !whole, marked = 0;
+
+    for (size_t i = first_from(names, count, part.text, length);
+         i < count && strncmp(names[i].name, part.text, length) == 0; i++) {
+        if (whole && names[i].name[length]) /* a longer one: equal ones come first */
+            break;
+        marks[names[i].i] = true;
+        marked++;
+    }
+    return marked;
+}
+
+static int mark_parts(const struct gb_manifest *manifest, const struct gb_string *parts,
+                      size_t count, bool *marks, struct gb_error *error)
+{
+    size_t tensors = manifest->tensor_count;
+    struct gb_named *names = malloc((tensors + 1) * sizeof(*names));
+    int r = names ? 0 : no_memory(error);
+
+    if (names && tensors > 0) {
+        memcpy(names, manifest->tensor_names, tensors * sizeof(*names));
+        qsort(names, tensors, sizeof(*names), compare_names);
+    }
+    for (size_t i = 0; r == 0 && i < count; i++) {
+        if (mark(names, tensors, parts[i], marks) == 0)
+            r = gb_fail(error, GPUBUF_E_INVALID, "there is no tensor \"%.80s\"", parts[i].text);
+    }
+    free(names);
+    return r;
+}
+
+/* Marks all but the gaps; whether there are any. */
+static bool mark_no_gaps(const struct gb_manifest *manifest, bool *marks)
+{
+    bool gaps = false;
+
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        marks[i] =
+            strncmp(manifest->tensors[i].name, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) != 0;
+        gaps = gaps || !marks[i];
+    }
+    return gaps;
+}
+
+/* Keeps the marked tensors. `places` has room for as many numbers as there are. */
+static void keep_marked(struct gb_manifest *manifest, const bool *marks, size_t *places)
+{
+    size_t count = manifest->tensor_count, kept = 0, named = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        places[i] = kept;
+        if (marks[i])
+            manifest->tensors[kept++] = manifest->tensors[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct gb_named name = manifest->tensor_names[i];
+        if (marks[name.i])
+            manifest->tensor_names[named++] =
+                (struct gb_named){name.hash, name.name, places[name.i]};
+    }
+    manifest->tensor_count = kept;
+}
+
+int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
+                       struct gb_error *error)
+{
+    size_t tensors = manifest->tensor_count;
+    size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
+    bool *marks = (bool *)(places + tensors + 1), some = true;
+    int r = places ? 0 : no_memory(error);
+
+    if (r == 0 && parts)
+        r = mark_parts(manifest, parts, count, marks, error);
+    else if (r == 0)
+        some = mark_no_gaps(manifest, marks);
+    if (r == 0 && some)
+        keep_marked(manifest, marks, places);
+    free(places);
+    return r;
+}
