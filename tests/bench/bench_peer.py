@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What gpubufd-peer brings from another machine, over loopback, beside what the parts allow in the same run:
+"""Throughput of gpubufd-peer over loopback, beside the throughput of its parts in the same run:
 OpenSSL's cipher on one core, sendfile from a memory file into mapped memory, and, where ucx_perftest (ucx-utils) is
 installed, UCX's own messages beside what comes by UCX. Both ends are here, so that
 the cores are shared by them. Prints a line of JSON.
 
     tests/bench/bench_peer.py [MIB [DEVICE]]
 
-An object of so many MiB (256) on that device (host; or cuda:0, at both ends), on the build in $GPUBUF_BUILD.
+An object of MIB MiB (256) on that device (host; or cuda:0, at both ends), on the build in $GPUBUF_BUILD.
 """
 
 import contextlib

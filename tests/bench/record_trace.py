@@ -6,8 +6,8 @@
 A real daemon; a process that publishes the data sets of examples/data, derives columns and refreshes a
 live table; and viewers, processes of their own, that look at linked charts of 200 000 flights and a table
 of films, as people do: drag brushes from bin to bin, zoom and pan a density map, come back to favourite
-views. What a view needs is opened by name, and whoever does not find it computes it from the columns and
-publishes it for all. Nothing is evicted while recording, so that the trace is of what was wanted, and not
+views. A view opens its data by name; a viewer that does not find them computes them from the columns and
+publishes them for all. Nothing is evicted while recording, so that the trace is of what was wanted, and not
 of a cache.
 
 A line of the trace is `MS OP NAME [BYTES]`: milliseconds since the line before; c (created and sealed,
@@ -194,7 +194,7 @@ class Viewer:
         self.place = (2, 1, 1)  # zoom, x, y of the density map
         self.tiles = {}  # name: object, the latest last
 
-    # What the charts need: each name says all that its content depends on.
+    # The charts' data: each name says all that its content depends on.
 
     def state(self, brushes=None):
         brushes = self.brushes if brushes is None else brushes
@@ -290,7 +290,7 @@ class Viewer:
             return
         self.tiles[name] = self.recorder.with_value(name, compute)
 
-    # What people do.
+    # People's actions.
 
     def drag(self):
         """An edge of a brush, or all of it, from bin to bin."""

@@ -117,7 +117,7 @@ class FileSystem:
             self.answer(unique, 38)  # ENOSYS
 
     def wait_for_held(self, count, timeout):
-        """Until so many closes have got stuck."""
+        """Until `count` closes have got stuck."""
         with self.lock:
             assert self.lock.wait_for(lambda: len(self.held) >= count, timeout), self.asked
 

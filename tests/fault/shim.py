@@ -43,11 +43,11 @@ class Shim:
         self._put(0, int(seconds * 1e9))
 
     def most(self, count):
-        """One call receives or sends so many bytes; 0: as many as it likes."""
+        """One call receives or sends at most `count` bytes; 0: as many as it likes."""
         self._put(8, count)
 
     def send_buffer(self, count):
-        """What is accepted from now on has a socket buffer so large."""
+        """Connections accepted from now on have a socket buffer of `count` bytes."""
         self._put(16, count)
 
     def fail(self, call, error, count=1, skip=0):

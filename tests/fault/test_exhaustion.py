@@ -30,7 +30,7 @@ TIMES = 20
 
 @pytest.fixture
 def limited(directory):
-    """limited(1024, …): a daemon of an ordinary user that may open so many descriptors."""
+    """limited(1024, …): a daemon of an ordinary user that may open 1024 descriptors."""
     os.chmod(directory, 0o777)
     daemons = []
 
@@ -171,7 +171,7 @@ def test_what_is_queued(limited, sessions):
 
 # RELIABILITY.md: Hostile clients
 def test_whoever_reads_late_gets_all(limited):
-    """What waited for its turn comes, in order, and nothing is refused that fits."""
+    """Answers that waited for their turn come, in order, and nothing is refused that fits."""
     daemon = limited(1024)
     sixteen_segments(daemon)
     kept = unread(daemon, 12, 10)
@@ -308,7 +308,7 @@ def test_killed_beside_registered_memory(limited, files):
 
 # RELIABILITY.md: Hostile clients
 def test_killed_beside_descriptors_in_flight(limited):
-    """What was in flight when the daemon died stays so, and its successor knows nothing of it."""
+    """Descriptors in flight when the daemon died stay so, and its successor knows nothing of them."""
     daemon = limited(4096, "--supervise")
     sixteen_segments(daemon)
     kept = []

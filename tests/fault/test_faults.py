@@ -1,5 +1,5 @@
 """The kernel lets the daemon, or a client, down: calls fail, are interrupted, take a byte at a time; the
-wall clock jumps; somebody is stopped. What can be done is done, the rest is told, nothing is lost."""
+wall clock jumps; a process is stopped. The daemon does what it can, tells of the rest, and loses nothing."""
 
 import array
 import contextlib
@@ -74,7 +74,7 @@ def test_an_open_without_a_descriptor(shimmed, code):
                                   errno.ECONNABORTED, errno.EINTR])
 # RELIABILITY.md: The kernel says no
 def test_accepting_fails(shimmed, code):
-    """Who comes then is turned away or served a little later; who is there notices nothing."""
+    """New clients are turned away or served a little later; connected ones notice nothing."""
     peer = shimmed.connect()
     peer.put("a", b"a")
     shimmed.shim.fail("accept", code, count=3)

@@ -72,7 +72,7 @@ class Good:
 
 @contextlib.contextmanager
 def stopped(daemon):
-    """What is sent meanwhile finds a daemon that has everything at once, and the only reference."""
+    """Messages sent meanwhile reach the daemon all at once, and it has the only reference to what they brought."""
     daemon.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, daemon.pid, os.WSTOPPED | os.WNOWAIT)
     try:
@@ -250,7 +250,7 @@ def in_the_daemon(daemon, target):
 @pytest.mark.root
 # RELIABILITY.md: Hostile clients
 def test_stuck_closes_are_their_senders(daemon_factory, file_system):
-    """Past held_fds he is refused. What another user sent is closed meanwhile."""
+    """Past held_fds the user is refused. Descriptors of another user are closed meanwhile."""
     daemon = daemon_factory("--limit", "held_fds=40")
     os.chmod(daemon.path, 0o666)
     good = Good(daemon)

@@ -37,7 +37,7 @@ def run_bench(daemon, *names):
 
 
 def peaceful_us(daemon):
-    """What the same client waits beside as many who are as busy and do no harm."""
+    """The time that the same client waits beside as many clients that are as busy and do no harm."""
     rows = run_bench(daemon, "spin", "honest")
     return max(row[part]["median"] for row in rows.values() for part in ("measured", "floor"))
 
@@ -482,8 +482,8 @@ def test_requests_of_one_session_are_answered_in_order(daemon, peer):
 
 # RELIABILITY.md: Clients that end
 def test_hung_up_with_much_to_do(daemon, peer):
-    """What it had sent is served to the last line. With so much of it others have their turn meanwhile,
-    but none of them sees what it held."""
+    """Its unread input is served to the last line. Since there is much of it others have their turn
+    meanwhile, but none of them sees the objects that it held."""
     with contextlib.suppress(Closed):
         one = Peer(daemon.path)
         one.put("last", b"0")

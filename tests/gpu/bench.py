@@ -153,7 +153,7 @@ class Bench:
 
     @contextlib.contextmanager
     def lender(self, count, size):
-        """A process that has so many allocations of its own; their handles, a line each."""
+        """A process with `count` allocations of its own; their handles, a line each."""
         process = self.start("lend", count, size)
         try:
             yield "".join(process.stdout.readline() for _ in range(count))

@@ -20,7 +20,7 @@ def names(t):
 
 
 def beginning(uuid, others):
-    """As much of it as no other one begins with."""
+    """As much of it as tells it from the others."""
     count = next(i for i in range(8, 41) if not any(o.startswith(uuid[:i]) for o in others))
     return uuid[:count]
 

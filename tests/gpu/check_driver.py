@@ -1,4 +1,4 @@
-"""What gpubufd counts on is so with this driver, and tests/fakecuda answers as it does."""
+"""This driver does what gpubufd counts on, and tests/fakecuda answers as the driver does."""
 
 import json
 

@@ -47,7 +47,7 @@ FAILED = object()
 
 
 def attempt(problems, what, function, *arguments):
-    """What the function returns, or FAILED, which is noted: one pair must not hide the others."""
+    """The function's result, or FAILED, which is noted: one pair must not hide the others."""
     try:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""What is written in one process is read in another, and by nobody changed there."""
+"""Bytes written in one process are read in another, and nobody can change them there."""
 
 import os
 import struct

@@ -16,8 +16,8 @@ def tiers(t, host, disk=None):
 
 
 def accounted(t, daemon, before, context):
-    """What the daemon says of the device and what the driver says of its free memory are the same,
-    but for the daemon's context."""
+    """The daemon's figures of the device agree with the driver's figure of free memory, but for the
+    daemon's context."""
 
     def agrees():
         figures = daemon.figures()
@@ -93,8 +93,8 @@ def account(t):
         daemon.sessions(0)
 
     def overhead():
-        """What the daemon has for itself, once the driver has cleared the worker away: it says the
-        same twice."""
+        """The daemon's own memory, once the driver has cleared the worker away: two figures in a row
+        are the same."""
         found = [None, None]
 
         def settled():

@@ -1,4 +1,4 @@
-"""What is sealed on a GPU outlives the daemon that was killed."""
+"""Objects sealed on a GPU outlive a daemon that is killed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""CuPy, numba, PyTorch and JAX over memory that gpubufd shares. What is here runs in workers.
+"""CuPy, numba, PyTorch and JAX over memory that gpubufd shares. This module runs in workers.
 
 `View` is all the glue that is needed: it says where the memory is in the two ways that these
 libraries understand, CUDA Array Interface and DLPack.

@@ -1,4 +1,4 @@
-"""What the checks stand on: a daemon, workers (worker.py), and what becomes of a check.
+"""Foundations of the checks: a daemon, workers (worker.py), and the outcome of each check.
 
 A check is a function with the decorator @check. It is given a `Case`, starts daemons and workers
 through it, and fails by an exception. Whatever it started is ended after it, and then the GPU must
@@ -37,7 +37,7 @@ class Skip(Exception):
 
 
 class Failure(Exception):
-    """What was found is not what was promised."""
+    """A check found something other than was promised."""
 
 
 class WorkerError(Exception):
@@ -201,7 +201,7 @@ class Daemon(Process):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def sessions(self, count):
-        """Waits until so many other sessions are left."""
+        """Waits until `count` other sessions are left."""
         eventually(lambda: self.call("stats")["sessions"] - 1 == count, f"{count} sessions are left")
 
     def stop(self):
@@ -306,7 +306,7 @@ class Case:
             os.chmod(self.devices, 0o777)
 
     def seen_by_nvidia_smi(self, daemon):
-        """What nvidia-smi says that the daemon has; None where it does not list it."""
+        """The daemon's memory as nvidia-smi shows it; None where it does not list the daemon."""
         query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
         lines = self.command(query)[1].splitlines() if shutil.which(query[0]) else []
         return next((li for li in lines if li.split(",")[0] == str(daemon.pid)), None)
@@ -409,7 +409,7 @@ class Place:
     # ---- the GPU ----
 
     def find(self):
-        """What GPUs there are: {"uuids", "names", "cuda", "capability"}; Skip where there is none."""
+        """GPUs of this machine: {"uuids", "names", "cuda", "capability"}; Skip where there is none."""
         program = (
             "import ctypes, json, sys; sys.path.insert(0, sys.argv[1]); import gpu_driver\n"
             "d = gpu_driver.Driver(); d.cuInit(0); v = ctypes.c_int(); "

@@ -1,7 +1,7 @@
 """How the CUDA driver answers where gpubufd, its library or tests/fakecuda count on an answer.
 
-Runs in a worker; each question is a method, and its answer a word or a short sentence. What
-tests/fakecuda answers is in probe.json; the check compares (check_driver.py).
+Runs in a worker; each question is a method, and its answer a word or a short sentence. The
+answers of tests/fakecuda are in probe.json; check_driver.py compares.
 """
 
 import ctypes

@@ -31,7 +31,7 @@ class Skip(Exception):
 
 
 class WorkerError(Exception):
-    """What a worker could not do."""
+    """A worker could not do its order."""
 
 
 def check(title, gpu=True):

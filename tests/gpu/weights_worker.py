@@ -43,7 +43,7 @@ def expect(condition, text):
 
 
 def start():
-    """What any process of PyTorch's has before it loads weights."""
+    """Imports and the CUDA context, which any process of PyTorch has before it loads weights."""
     global torch, gpubufd, gt
     mend_numba()
     import torch

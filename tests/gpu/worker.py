@@ -56,7 +56,7 @@ class Mapping:
 
 
 class Work:
-    """What a check may order."""
+    """Orders that a check may give."""
 
     def __init__(self):
         self.cu = None
@@ -211,7 +211,7 @@ class Work:
             self.cu.write(self.buffer(name, "mask", "rw")[0], bytes.fromhex(mask))
 
     def sum(self, name):
-        """What a kernel finds when it adds up the object's bytes."""
+        """The sum of the object's bytes, added up by a kernel."""
         return self.cu.sum(*self.buffer(name))
 
     def column_sum(self, name):
@@ -334,7 +334,7 @@ class Work:
 
 
 def main():
-    # What a framework prints must not get between the answers.
+    # A framework's own output must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     work = Work()

@@ -26,7 +26,7 @@ PEER = BUILD / "bin" / "gpubufd-peer"
 
 
 class Lane:
-    """What goes to `target`, a port, through a port of its own. `towards` counts the bytes of answers. At
+    """A relay to the port `target`, with a port of its own. `towards` counts the bytes of answers. At
     `hold_at` of these it waits for release(); `spoil_at`: one bit of that byte is another."""
 
     def __init__(self):
@@ -85,7 +85,7 @@ class Lane:
         return data
 
     def hold(self, count):
-        """Nothing goes on once so many more bytes have come."""
+        """Nothing goes on once `count` more bytes have come."""
         self.released.clear()
         self.held.clear()
         self.hold_at = self.towards + count

@@ -158,7 +158,7 @@ class Daemon:
             os.setgroups(before)
 
     def fds(self):
-        """What the daemon's descriptors are: how many of memory, contexts, sockets, and others."""
+        """Numbers of the daemon's descriptors: of memory, contexts, sockets, and others."""
         count = {"memory": 0, "context": 0, "socket": 0, "other": 0}
         directory = f"/proc/{self.pid}/fd"
         for entry in os.listdir(directory):
@@ -216,7 +216,7 @@ class Daemon:
 
     @staticmethod
     def _is_empty_after_trim(peer):
-        """What a mover still works on is empty only afterwards, so this is asked again."""
+        """A segment that a mover still works on is empty only afterwards, so this is asked again."""
         peer.call("trim")
         return all(d["segments"] == 0 for d in peer.call("stats")["devices"])
 
@@ -234,7 +234,7 @@ class Daemon:
                     raise
 
     def _wait_for_descriptors(self):
-        """What peers have sent is closed by other processes, and a tier's
+        """Other processes close the descriptors that peers sent, and a tier's
         files are removed one after the other, each of them open for a moment."""
         end = time.monotonic() + DEADLINE
         while (left := self._left()) != self.baseline:

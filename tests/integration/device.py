@@ -1,4 +1,4 @@
-"""What the suite runs on: host memory, or a GPU that is not there.
+"""The device of the suite: host memory, or a simulated GPU.
 
 GPUBUF_TEST_DEVICE=cuda starts every daemon with `--device cuda:0` on the driver of tests/fakecuda, whose
 descriptors can be mapped as they are: byte 0 of the memory is byte 0 of the file. The daemon, and what

@@ -15,7 +15,7 @@ class Ended(AssertionError):
 
 
 def refusal(directory, *options, program="gpubufd-gateway"):
-    """What a program says that does not start with these options."""
+    """The error of a program that does not start with these options."""
     done = subprocess.run(
         [BUILD / "bin" / program, "--socket", os.path.join(directory, "none"), *options],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False,

@@ -1,4 +1,4 @@
-"""What the daemon does, as plainly as it can be said: dicts, lists, no clock and no threads.
+"""The daemon's behaviour, as plainly as it can be said: dicts, lists, no clock and no threads.
 
 A `Model` is told what a session asks for and either does it or raises `Refused`; what a watch would be
 told is in `events`. It knows who may do what, the order of use, what leaves a device and where it is
@@ -90,7 +90,7 @@ class Lease:
 
 
 class Session:
-    """Who asks. `leases`: by id, in the order in which they were given."""
+    """A client that asks. `leases`: by id, in the order in which they were given."""
 
     def __init__(self, uid=0, gid=0):
         self.uid, self.gid = uid, gid
@@ -169,7 +169,7 @@ class Model:
         return self.clock
 
     def evictable(self):
-        """What may leave, the least recently used first."""
+        """Storages that may leave, the least recently used first."""
         return sorted((s for s in self.storages
                        if s.resident and s.named_once and not s.held and s.occupied),
                       key=lambda s: s.used)
@@ -237,7 +237,7 @@ class Model:
         return self.used() - sum(s.occupied for s in self.evictable())
 
     def find_room(self, key, size, occupied):
-        """Room for so many bytes in a domain, or Refused."""
+        """Room for `size` bytes in a domain, or Refused."""
         if size > self.capacity:
             raise Refused("no_space")
         if not self.predict:
@@ -528,14 +528,14 @@ class Model:
         }
 
     def payers(self, storage, sessions):
-        """The uids that it counts for: of who has a name for it, or writes it; else of who holds it open."""
+        """The uids that it counts for: those with a name for it, or its writer; else those that hold it open."""
         named = {v.owner for v in storage.versions if v.named or not v.number}
         return named or {s.uid for s in sessions
                          if any(lease.version.storage is storage for lease in s.leases.values())}
 
     def accounts(self, sessions):
-        """What counts for each uid that has something: (bytes, leases). And how much more users hold in
-        all than the device has given: what several keep whose maker does not."""
+        """The account of each uid that has something: (bytes, leases). And by how much the users' sum exceeds
+        the memory of the device: storages count several times that several users keep and the maker does not."""
         accounts, more = {session.uid: [0, 0] for session in sessions}, 0
         for storage in self.storages:
             payers = self.payers(storage, sessions)

@@ -103,7 +103,7 @@ class Segment:
 
 
 def check_error(error):
-    """What every error on the wire must look like."""
+    """Every error on the wire has a code, a message and a kind."""
     assert isinstance(error["code"], int)
     assert isinstance(error["message"], str) and error["message"], error
     kind = error["data"]["kind"]
@@ -435,7 +435,7 @@ class Peer:
         self.call("unmap", segments=sorted(idents))
 
     def slot(self, index):
-        """What the page of kept leases has in a slot."""
+        """The content of a slot in the page of kept leases."""
         return struct.unpack_from("<Q", self.page, 8 * index)[0]
 
     # ---- ending --------------------------------------------------------------------------

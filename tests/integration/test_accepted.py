@@ -1,5 +1,5 @@
-"""What is accepted survives: every layout that create, seal, register and alias take is there after
-kill -9, word for word; and what the daemon that takes over would refuse is refused at the beginning.
+"""Accepted layouts survive: every layout that create, seal, register and alias take is there after
+kill -9, word for word; and a layout that the next daemon would refuse is refused at the beginning.
 
 `GPUBUF_TEST_PROGRAMS=1000` tries more than the few of a usual run."""
 

@@ -94,7 +94,7 @@ def test_layouts_that_are_refused(shared_peer, wrong):
 
 
 def test_the_content_is_the_producers(peer):
-    """What is no manifest is as good to the daemon as any."""
+    """The daemon takes any content, even if it is no manifest."""
     content = struct.pack("<Q", 5) + b"nojsn"
     publish(peer, "odd", content)
     assert peer.open_object("odd").read() == content

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.host_only("sizes of host memory")]
 
 
 def account(peer, uid):
-    """What `stats` says of a user's bytes: used, nameless, held, pinned_by_clients."""
+    """A user's bytes as `stats` shows them: used, nameless, held, pinned_by_clients."""
     (user,) = [u for u in peer.call("stats")["users"] if u["uid"] == uid]
     (bytes_,) = user["bytes"]
     return bytes_ | {name: user[name]["used"] for name in ("objects", "leases", "text_bytes")}
@@ -31,7 +31,7 @@ def refused(peer, limit, method, /, **params):
 
 
 def adds_up(daemon):
-    """What users hold is what the device has given, to the byte."""
+    """The users' sum is the memory that the device has given, to the byte."""
     stats = daemon.connect().call("stats")
     (place,) = stats["devices"]
     held = sum(user["bytes"][0]["held"] for user in stats["users"])
@@ -270,7 +270,7 @@ def test_leases_have_a_limit_of_the_user(daemon_factory):
 
 # RELIABILITY.md: Users among themselves
 def test_aliases_count_for_their_owner(daemon_factory):
-    """A publisher with a quota of four versions replaces twenty, of which a reader has aliases."""
+    """A publisher with a quota of four versions replaces twenty while a reader has aliases of them."""
     daemon = daemon_factory("--quota", "default:bytes=8M")
     a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
     for i in range(20):

@@ -137,7 +137,7 @@ def test_kills_in_a_row(supervised):  # noqa: F811
 
 # RELIABILITY.md: The daemon ends
 def test_memory_does_not_run_out(supervised):  # noqa: F811
-    """What is free stays free, however often it dies."""
+    """Free memory stays free, however often the daemon dies."""
     daemon = supervised()
     peer = daemon.connect()
     for i in range(20):

@@ -24,7 +24,7 @@ def allocated(told):
 
 
 def settle_account(peer, gpu, context=0):
-    """What the daemon has, as it says and as the driver says, are the same."""
+    """The daemon's figure of its memory and the driver's are the same."""
     told = peer.wait_for_stats(
         lambda s: gpu.used() - context == allocated(s["devices"][0]))["devices"][0]
     assert allocated(told) % (2 * MIB) == 0
@@ -56,7 +56,7 @@ def test_a_segment_comes_zeroed_and_is_shared(daemon, peer):
 
 
 def test_the_memory_outlives_the_daemon(daemon_factory, gpu):
-    """Who has mapped it goes on reading; when he goes too, it is the device's again."""
+    """A process that has mapped it goes on reading; when that ends too, the memory is the device's again."""
     daemon = daemon_factory()
     peer = daemon.connect()
     opened = None
@@ -242,7 +242,7 @@ def test_eviction_makes_room(daemon, peer, gpu):
 
 
 def test_memory_of_a_gpu_cannot_be_final(peer, gpu):
-    """Whoever has its descriptor can write it, and nothing can take that away."""
+    """A process with its descriptor can write it, and nothing can take that away."""
     for share in ("fd", "ipc"):
         error = peer.error("unsupported", "create", name="f", layout=bytes_layout(100), share=share,
                            final=True)

@@ -159,8 +159,8 @@ def test_what_is_on_its_way_back_is_waited_for(slow):
 
 
 def test_nobody_stands_behind_one_who_waits_for_others(slow):
-    """What is on its way back is enough for the second, not for the first, which gets its memory none
-    the later for it."""
+    """Memory on its way back is enough for the second request, not for the first, which gets its memory
+    no later for that."""
     daemon = slow("cuMemFree", 600)
     holder, waiter, peer = [daemon.connect() for _ in range(3)]
     held = holder.create("held", bytes_layout(20 * MIB))

@@ -1,5 +1,5 @@
-"""What happens while content moves: every race with a driver that is held up in the middle of a copy,
-and every failure of one."""
+"""Races while content moves: with a driver that is held up in the middle of a copy, and with every
+failure of one."""
 
 import os
 import signal
@@ -355,7 +355,7 @@ def test_a_copy_out_that_fails(start, broken, function, tier):
 
 
 def test_room_for_which_no_copy_can_be_made(start, broken):
-    """What wants room is told why there is none, in time; and nothing is lost."""
+    """A request for room is told in time why there is none; and nothing is lost."""
     switch, env = broken(OUT)
     tiered = start(env=env)
     for name in "abc":

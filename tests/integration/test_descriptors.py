@@ -87,7 +87,7 @@ def test_sixteen(peer, memory):
 
 
 def test_refused_requests_keep_in_step(peer, memory):
-    """What a refused request brought is closed, and the next finds its own."""
+    """Descriptors of a refused request are closed, and the next request finds its own."""
     peer.send_raw(line(1, "no such method", fds=2), [memory] * 2)
     peer.send_raw(line(2, "register", fds=1, name="d/x", layout={}, handles=7), [memory])
     peer.send_raw(register(3, "d/ok"), [memory])

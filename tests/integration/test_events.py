@@ -107,7 +107,7 @@ def test_the_object_is_as_watch_tells_it(published):
 
 
 def test_every_kind(published):
-    """What may happen on the host; evictions by a device that is full."""
+    """Every kind that the host can have; evictions by a device that is full."""
     peer = published.connect()
     subscriber = Subscriber(published.ipc)
     capacity = peer.call("stats")["devices"][0]["capacity"]

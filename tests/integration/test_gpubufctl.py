@@ -491,7 +491,7 @@ def open_terminal():
 
 
 def on_terminal(ctl, *words, env=None):
-    """What a command writes to a terminal of 80 columns."""
+    """Output of a command on a terminal of 80 columns."""
     parent, child = open_terminal()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen([str(GPUBUFCTL), *words], stdin=subprocess.DEVNULL, stdout=child,

@@ -12,7 +12,7 @@ from test_gpubufctl import COMMANDS
 
 
 def run(ctl, words, lines):
-    """What a shell prints that is given these lines, with our gpubufctl before all others."""
+    """Output of a shell that is given these lines, with our gpubufctl before all others."""
     env = {**ctl.env, "PATH": f"{BUILD / 'bin'}:{ctl.env['PATH']}", "HOME": str(ctl.directory)}
     done = subprocess.run([*words, lines], env=env, cwd=ctl.directory, capture_output=True,
                           text=True, timeout=DEADLINE)
@@ -59,7 +59,7 @@ def test_bash(named):
 
 
 def test_zsh(named):
-    """What it hands to zsh's own functions, which need a terminal to run."""
+    """The completion's calls of zsh's own functions, which would need a terminal."""
     script = named.file("_gpubufctl", named("completion", "zsh"))
     run(named, ["zsh", "-f", "-n"], script)
 

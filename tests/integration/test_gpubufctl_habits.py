@@ -1,4 +1,4 @@
-"""What fingers type: other programs' words, patterns, new names, JSON of everything, errors in words
+"""Habits of fingers: other programs' words, patterns, new names, JSON of everything, errors in words
 of the command line."""
 
 import json

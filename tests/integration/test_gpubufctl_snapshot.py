@@ -24,7 +24,7 @@ def rows(count):
 
 
 def contents(ctl):
-    """What each object shows, as text; bytes and arrays as they are."""
+    """Each object's content as shown: text; bytes and arrays as they are."""
     shown = {}
     for name in ctl.names():
         kind = ctl.json("show", name)["kind"]
@@ -94,7 +94,7 @@ def test_a_snapshot_on_another_daemon(daemon_factory, tmp_path):
         layout = peer.call("stat", name="d/meta")["object"]["layout"]
     assert layout["metadata"] == {"made": "by ä \"test\""}
     assert layout["columns"][0]["metadata"] == {"unit": "m"}
-    # What was loaded is saved as the same.
+    # Loaded objects are saved as the same.
     other("save", "d/", "again")
     for name in os.listdir(os.path.join(ctl.directory, "snap")):
         if name.endswith(".data"):

@@ -31,7 +31,7 @@ DEVICE = "cuda:0" if test_device.ON_GPU else "host"
 MODES = ("\x1b[?1049h", "\x1b[?25l", "\x1b[?7l")  # the other screen, no cursor, no wrapping
 
 
-# What a shell is for its jobs: a job's group that has nobody of its session above it cannot be stopped.
+# A shell above its jobs: a job's group without a parent in its session cannot be stopped.
 SHELL = """
 import os, signal, sys
 for number in (signal.SIGTTOU, signal.SIGHUP):
@@ -81,7 +81,7 @@ class Top:
             os.kill(self.pid, signal.SIGWINCH)
 
     def read(self, timeout=0.05):
-        """What has been written, if anything comes in time."""
+        """The output so far, if anything comes in time."""
         if not select.select([self.parent], [], [], timeout)[0]:
             return
         got = self.decoder.decode(os.read(self.parent, 65536))  # which may end within a character

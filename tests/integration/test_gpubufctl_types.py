@@ -1,4 +1,4 @@
-"""What gpubufctl prints of types that no file brings, and of layouts whose buffers make no sense."""
+"""Output of gpubufctl for types that no file brings, and of layouts whose buffers make no sense."""
 
 import fcntl
 import os

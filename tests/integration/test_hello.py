@@ -108,7 +108,7 @@ def test_client_names_deceive_nobody(daemon, peer, name, told):
 
 
 def test_resume_of_another_instance_gives_nothing_back(peer):
-    """What this daemon never had cannot be resumed: null for each."""
+    """Leases that this daemon never had cannot be resumed: null for each."""
     objects = [{"name": "a", "version": 1}, {"name": "b", "version": 2}]
     result = peer.call("hello", protocol=1, resume={"instance": "00ff" * 4, "objects": objects})
     assert result["resumed"] == [None, None]

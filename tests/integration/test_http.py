@@ -1,5 +1,5 @@
 """The HTTP server, as docs/HTTP.md describes it: the API, who may see what, and the live events. Hostile
-requests and limits are in test_http_hostile.py. What the page draws from it is tested elsewhere."""
+requests and limits are in test_http_hostile.py; tests/page has the page."""
 
 import json
 import os
@@ -405,7 +405,7 @@ def test_where_the_daemon_goes_away_and_comes_back(daemon_factory, gateway, dire
 
 
 def test_where_the_daemon_hangs(daemon, gateway):
-    """Five seconds, here one. What is asked for meanwhile ends, too, and the gateway with it."""
+    """Five seconds, here one. Requests made meanwhile end, too, and the gateway with them."""
     one = gateway(daemon, "--http", "127.0.0.1:0", haste=5)
     assert get(one.port, "/healthz").status == 200
     daemon.process.send_signal(signal.SIGSTOP)

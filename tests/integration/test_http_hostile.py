@@ -102,7 +102,7 @@ def test_the_oldest_half_request_makes_room(small):
 
 
 def dribble(port, count, stop):
-    """So many half requests at any time, opened as fast as can be, each of which an octet is said now and then."""
+    """`count` half requests at any time, opened as fast as can be; each gets another octet now and then."""
     held = []
     while not stop.is_set():
         try:

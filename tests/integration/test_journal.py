@@ -1,4 +1,4 @@
-"""What a daemon finds that is started after another: the journal, whole, damaged or of a later version, the
+"""A daemon that is started after another finds the journal, whole, damaged or of a later version, the
 descriptors that were kept with it, and the disk tier as it is by then."""
 
 import os
@@ -83,7 +83,7 @@ def test_a_descriptor_that_is_there_twice(kept):
 
 # RELIABILITY.md: The daemon ends
 def test_a_tier_that_is_not_there_once(kept, directory):
-    """What lies on disk is lost to those who come meanwhile, and is there again with the tier."""
+    """Objects on disk are lost to the daemons that come meanwhile, and are there again with the tier."""
     place = os.path.join(directory, "tier")
     os.mkdir(place)
     with kept.start("--tier", f"disk:16M:{place}") as peer:

@@ -60,7 +60,7 @@ DAMAGES = {
 
 
 class Damaged:
-    """What a daemon left, to be handed to others with one record changed."""
+    """The remains of a daemon, to be handed to others with one record changed."""
 
     def __init__(self, directory):
         self.kept, self.place = Kept(directory), os.path.join(directory, "tier")
@@ -89,7 +89,7 @@ class Damaged:
         self.header, self.records = read_records(journal)
 
     def victims(self, i):
-        """What the record is about, if it is the last word on it."""
+        """The objects that the record is about, if it is the last word on them."""
         kind, payload = self.records[i]
         groups = [{SEGMENT, SEGMENT_GONE}, {STORAGE, STORAGE_GONE, FLEETING}]
         same = next((g for g in groups if kind in g), set())

@@ -254,7 +254,7 @@ def test_the_pulse_tells_of_a_daemons_end(daemon, reader):
 
 
 def test_pages_are_their_sessions_own(daemon, peer, reader):
-    """What others open or change is not seen in it."""
+    """A page shows nothing that others open or change."""
     peer.put("a")
     peer.put("b")
     other = daemon.connect()
@@ -393,7 +393,7 @@ def test_who_does_not_answer_uses_it(hasty):
     assert time.monotonic() - begun >= 0.09
     assert peer.call("stats")["kept"] == 0 and peer.call("stats")["leases"] == 3
     writer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
-    # What it says late is good all the same.
+    # A late answer is good all the same.
     reader.call("release", lease=opened["a"].lease)
     writer.call("create", name="d", layout=bytes_layout(SIZE))
     assert peer.names() == ["b", "c"]
@@ -442,7 +442,7 @@ def test_spill_has_it_given_back(daemon_factory, tmp_path):
 
 
 def test_content_is_copied_to_a_tier_beside_it(daemon_factory, tmp_path):
-    """What is merely kept leaves like anything else, and comes back."""
+    """Objects that are merely kept leave like any other, and come back."""
     daemon = daemon_factory(*PATIENT, "--tier", f"disk:256M:{tmp_path}")
     peer, reader = daemon.connect(), keeper(daemon)
     kept = {}

@@ -30,7 +30,7 @@ def test_prefix(filled, prefix):
 
 
 def test_members(filled):
-    """What stat tells, without the layout."""
+    """The members of stat, without the layout."""
     for told in filled.call("list")["objects"]:
         assert "layout" not in told
         full = filled.call("stat", name=told["name"])["object"]
@@ -59,7 +59,7 @@ def test_pages(filled, limit, prefix):
 
 
 def test_changes_between_pages(filled):
-    """What stays is told exactly once, whatever comes and goes meanwhile."""
+    """Objects that stay are told exactly once, whatever comes and goes meanwhile."""
     page = filled.call("list", limit=5)
     got = [o["name"] for o in page["objects"]]
     stay = set(NAMES)

@@ -139,7 +139,7 @@ def stop(process):
 
 @pytest.mark.parametrize("name", ["gpubufd.socket", "listen"])
 def test_a_socket_that_was_handed_over(directory, manager, name):
-    """Who connected before the daemon was there is served; the socket stays for the next one."""
+    """A client that connected before the daemon was there is served; the socket stays for the next daemon."""
     path = f"{directory}/s"
     with listening(path) as listener:
         for _ in range(2):
@@ -176,7 +176,7 @@ def test_a_socket_of_the_wrong_kind(directory, kind, listens):
 
 
 def test_other_descriptors_are_closed(directory, manager):
-    """What is not known is neither held on to nor handed over again."""
+    """Unknown descriptors are neither kept nor handed over again."""
     read, write = os.pipe()
     with listening(f"{directory}/s") as listener:
         process = start([("what", write), ("listen", listener.fileno())], **manager.environment())

@@ -212,7 +212,7 @@ def test_what_the_process_has(served):
 
 
 def test_who_is_turned_away(served):
-    """Without a descriptor left, of which the gateway, who is there already, can still be told."""
+    """Without a descriptor left clients are turned away; the gateway, already connected, still counts them."""
     assert value(scrape(served), "gpubufd_sessions_turned_away_total") == 0
     limit = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
     used = len(os.listdir(f"/proc/{served.pid}/fd"))

@@ -7,7 +7,7 @@ be made.
 
     GPUBUF_TEST_PROGRAMS=2000 GPUBUF_TEST_SEED=7 python3 -m pytest tests/integration/test_model.py
 
-runs so many of each kind, others for each seed; without a seed they are the same every time.
+runs 2000 of each kind, others for each seed; without a seed they are the same every time.
 GPUBUF_TEST_SHRINK=0 tells the first that fails as it is; to make it shorter takes up to five minutes.
 """
 
@@ -53,7 +53,7 @@ MODES = st.sampled_from([0o600, 0o600, 0o644, 0o640, 0o666])
 EVICT = st.sampled_from(["spill", "spill", "spill", "spill", "drop", "keep"])
 
 class Machine(RuleBasedStateMachine):
-    """What both kinds of program have in common."""
+    """Common part of both kinds of program."""
 
     daemon = None  # set by the test
     capacity = None
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
             assert error is None, f"expected to be done: {error}"
 
     def finish(self, told):
-        """What the request has brought about besides."""
+        """Further effects of the request."""
         served = self.model.serve_waiting()
         if served:
             session = self.sessions.index(served.session)
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
             self.peers[session].write({**data, "offset": data["offset"] + offset}, piece)
 
     def unused_after(self, session, lease):
-        """What the session need not have mapped any more when that lease has ended."""
+        """Segments that the session may unmap when that lease has ended."""
         if not self.predict or lease not in self.objects[session]:
             return ()
         data = self.objects[session][lease]["layout"]["data"]

@@ -59,7 +59,7 @@ def test_impossible(shared_daemon, shared_peer, call, name):
 
 
 def test_a_name_that_may_come_is_waited_for(shared_peer):
-    """What differs is whether it can ever be there. The daemon's clock has milliseconds."""
+    """Only a name that can exist is waited for. The daemon's clock has milliseconds."""
     began = time.monotonic()
     shared_peer.error("timeout", "open", name="a/b", wait_ms=50)
     assert time.monotonic() - began >= 0.04

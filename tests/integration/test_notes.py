@@ -1,4 +1,4 @@
-"""What a client of the killing test (tests/soak) noted outlives it, whenever it is killed."""
+"""Notes of a client of the killing test (tests/soak) outlive it, whenever it is killed."""
 
 import ctypes
 import os
@@ -42,7 +42,7 @@ def traced(work, notes):
 
 
 def seen(work):
-    """What the notes are as work(notes) goes on, looked at before each of its instructions."""
+    """The notes as work(notes) goes on, looked at before each of its instructions."""
     notes = truth.Notes()
     notes.clear()
     pid = os.fork()

@@ -276,7 +276,7 @@ def test_all_who_wait_are_served(daemon, peer):
 
 
 def test_one_who_waits_and_goes(daemon, peer):
-    """No lease is made for who is no more."""
+    """No lease is made for a session that has ended."""
     reader = daemon.connect()
     reader.request("open", name="a", wait_ms=20000)
     reader.wait_until_read()

@@ -61,7 +61,7 @@ def is_nowhere(peer, *names):
 
 
 class Open(Ctl):
-    """What it puts everybody may read."""
+    """gpubufctl whose objects everybody may read."""
 
     def __call__(self, *words, **settings):
         more = ["--mode", "644"] if words[0] in ("put", "alias") and "--mode" not in words else []
@@ -504,7 +504,7 @@ def test_nothing_is_believed(lying, lie):
 
 
 def test_the_truth_is_believed(lying):
-    """What the cases above differ from."""
+    """The honest case, from which those above differ."""
     b, liar = lying
     with b.connect() as there:
         assert fetched(there, "x") == b"data"
@@ -653,7 +653,7 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
         assert one.ask({"method": "open", "name": "y"})["error"]["kind"] == "limit"
         one.send({"method": "release", "lease": 1})
         assert "lease" in one.ask({"method": "open", "name": "y"})
-        # What is asked for and not taken is neither read nor kept.
+        # A part that is asked for and not taken is neither read nor kept.
         one.stream.settimeout(0.2)
         with pytest.raises(TimeoutError):
             for _ in range(1_000_000):

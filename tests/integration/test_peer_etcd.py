@@ -167,7 +167,7 @@ def test_a_node_name_is_one_machines(run, etcd):
 # RELIABILITY.md: Other machines
 def test_a_node_is_known_to_have_ended_before_its_names_are(run):
     """Their end comes in several messages, in the order of keys; copies of a node that has ended stay."""
-    etcd = run(Etcd, "--max-request-bytes", "4096")  # of which a message has at most these, and 512 KiB
+    etcd = run(Etcd, "--max-request-bytes", "4096")  # a message has at most these, and 512 KiB
     a = run(Node, "a", etcd.url, ttl=600).joined()
     b = run(Node, "b", etcd.url, options=["--witness", "zz"]).joined()
     z = run(Node, "zz", etcd.url, ttl=600).joined()

@@ -1,4 +1,4 @@
-"""Machines with a network each, of which one is parted from the others for longer than its lease."""
+"""Machines with a network each. One is parted from the others for longer than its lease."""
 
 import contextlib
 import re

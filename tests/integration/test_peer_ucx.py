@@ -23,7 +23,7 @@ def over_tcp(monkeypatch):
 
 
 def start(cluster, *nodes):
-    """Machines of which the second has a lane to the first."""
+    """Machines; the second has a lane to the first."""
     a, b = cluster.start(*nodes, options=[UCX])
     with a.connect() as here, b.connect() as there:
         share(here, "first", bytes(MIB))

@@ -1,5 +1,5 @@
-"""What Prometheus makes of /metrics, the alerts and the dashboard: its linter, its tests of rules, and a
-real one that scrapes."""
+"""Prometheus on /metrics, the alerts and the dashboard: its linter, its tests of rules, and a real server
+that scrapes."""
 
 import json
 import re
@@ -80,7 +80,7 @@ FLAT, GROWS = "0x60", "0+1x60"  # for an hour, at a minute each
 FULL = {"gpubufd_device_capacity_bytes" + HOST: "100x60"}
 LEFT = ("evictable", "free", "retained")
 
-# What each alert is about: series that set it off within the hour, and those of a calm day.
+# For each alert: series that set it off within the hour, and those of a calm day.
 CASES = {
     "GpubufdDown": ({'up{job="gpubufd",instance="a"}': "0x60"}, {'up{job="gpubufd",instance="a"}': "1x60"}),
     "GpubufdCrashed": (
@@ -113,12 +113,12 @@ CASES = {
          for le, values in (("0.001", "0+1x60"), ("0.01", "0+9x60"), ("+Inf", "0+9x60"))},
         {f'gpubufd_request_duration_seconds_bucket{{instance="a",method="release",le="{le}"}}': values
          for le, values in (("0.0002", "0+9x60"), ("0.01", "0+9x60"), ("+Inf", "0+9x60"))}),
-    # What is dropped was published so.
+    # Dropped objects were published to be dropped.
     "GpubufdRefusing": (
         {'gpubufd_requests_total{instance="a",method="create",result="no_space"}': GROWS},
         {'gpubufd_requests_total{instance="a",method="create",result="ok"}': GROWS,
          "gpubufd_evictions_total" + HOST: GROWS}),
-    # What may go at once is room.
+    # Objects that may go at once count as room.
     "GpubufdTierNearlyFull": (
         {"gpubufd_tier_capacity_bytes" + DISK: "100x60", "gpubufd_tier_used_bytes" + DISK: "95x60",
          "gpubufd_tier_clean_bytes" + DISK: "1x60"},
@@ -185,7 +185,7 @@ class Prometheus:
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
 
     def ask(self, what, **query):
-        """What the API says, also when that is an error; None: it is not there yet."""
+        """The API's answer, also when that is an error; None: it is not there yet."""
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(query)}",
                                         timeout=DEADLINE) as reply:

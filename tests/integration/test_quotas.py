@@ -13,7 +13,7 @@ DEVICE = test_device.ID
 
 
 def used_by(peer, uid):
-    """What `stats` says of a user: {name: (used, quota)}, and of bytes by device."""
+    """A user in `stats`: {name: (used, quota)}, and of bytes by device."""
     (user,) = [u for u in peer.call("stats")["users"] if u["uid"] == uid]
     told = {name: (user[name]["used"], user[name]["quota"])
             for name in ("sessions", "objects", "segments")}
@@ -38,7 +38,7 @@ def test_bytes(daemon_factory):
     past(peer, "user_bytes",
          [f"uid {uid} ", str(16 * MIB + 256), str(24 * MIB), str(8 * MIB - 256), str(9 * MIB)],
          "create", name="more", layout=bytes_layout(9 * MIB))
-    # What the limit takes is not waited for, and nothing was evicted in vain.
+    # A request past the limit does not wait, and nothing was evicted in vain.
     past(peer, "user_bytes", [], "create", name="more", layout=bytes_layout(9 * MIB), wait_ms=60000)
     assert len(peer.names()) == 5
     peer.call("delete", name="o/0")

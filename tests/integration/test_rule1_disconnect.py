@@ -141,7 +141,7 @@ def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
 
 # RELIABILITY.md: Clients that end
 def test_the_last_word_is_heard(daemon, peer):
-    """What was sent before the end counts: a seal, then close."""
+    """Requests sent before the end count: a seal, then close."""
     other = daemon.connect()
     lease = other.create("a", bytes_layout(1), b"1")["lease"]
     other.request("seal", lease=lease)
@@ -150,7 +150,7 @@ def test_the_last_word_is_heard(daemon, peer):
 
 
 def test_a_descriptor_passed_on_is_not_the_session(daemon, peer):
-    """Who was given the mapping by a session keeps the memory readable, not the lease."""
+    """A process that was given the descriptor keeps the memory readable, not the lease."""
     peer.put("a", b"a")
     other = daemon.connect()
     opened = other.open_object("a")

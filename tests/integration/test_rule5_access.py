@@ -31,7 +31,7 @@ def publish(*modes):
 
 
 def try_all(mode):
-    """What becomes of everything that one may try with the object of that mode."""
+    """Outcomes of everything that one may try with an object of that mode."""
 
     def work(peer):
         out = {m: kind_of(peer, m, name=mode) for m in ("open", "stat", "pin", "unpin")}
@@ -156,7 +156,7 @@ def test_events_of_what_may_not_be_seen(daemon):
 
 
 def test_groups_are_those_of_the_connection(daemon):
-    """As the process was when it connected."""
+    """Rights are those of the process when it connected."""
     owner = daemon.connect_as(*OWNER)
     member = daemon.connect_as(*MEMBER, groups=[7, 1001])
     owner.put("a", mode="0660")

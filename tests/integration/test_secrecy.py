@@ -1,4 +1,4 @@
-"""What users must not get from each other, whatever they try: bytes, handles, paths, secrets.
+"""Users get from each other, whatever they try, no bytes, handles, paths or secrets.
 
 Who may do what with objects by their modes is test_rule5_access.py."""
 
@@ -246,7 +246,7 @@ def test_names_touch_no_files(daemon_factory, directory, tier):
     disk, files have names of the daemon's own."""
     spill = f"{directory}/spill"
     os.mkdir(spill)
-    # What a name might reach, beside what it must not create.
+    # Files that a name might reach, beside those that it must not create.
     with open(f"{directory}/passwd", "wb") as file:
         file.write(b"root:secret")
     options = ["--tier", f"disk:256M:{spill}"] if tier else []
@@ -273,7 +273,7 @@ def test_names_touch_no_files(daemon_factory, directory, tier):
 
 
 def test_spilled_content_is_the_daemons_alone(daemon_factory, directory):
-    """What lies on disk can be read by nobody but the daemon's user."""
+    """Files on disk can be read by nobody but the daemon's user."""
     spill = f"{directory}/spill"
     os.mkdir(spill)
     os.chmod(spill, 0o755)
@@ -329,7 +329,7 @@ def test_secrets_are_not_logged(daemon_factory, gateway, directory, gpu):
 
 
 def test_the_token_is_not_in_the_command_line(daemon, gateway, directory):
-    """Nor in what any user can read of the process."""
+    """No secret stands in anything that any user can read of the process."""
     token, path = token_file(directory)
     looks_on = gateway(daemon, "--http", "127.0.0.1:0", "--http-token-file", path)
     for name in ("cmdline", "environ"):

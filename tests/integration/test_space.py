@@ -45,7 +45,7 @@ def test_large_ones_after_many_small_ones(tiered, unmaps):
 
 # RELIABILITY.md: Memory is short
 def test_one_who_keeps_what_is_retired(tiered):
-    """What others map is no obstacle either, as long as the rest is enough."""
+    """Memory that others map is no obstacle either, as long as the rest is enough."""
     holder = tiered.connect()
     holder.create_object("gone", bytes_layout(12 * MIB))
     holder.call("delete", name="gone")
@@ -60,7 +60,7 @@ def test_one_who_keeps_what_is_retired(tiered):
 
 
 def test_several_at_once(tiered):
-    """Who comes while others' memory is on its way waits for that as well."""
+    """Requests that come while others' memory is on its way wait for that as well."""
     failures = []
 
     def put(who):

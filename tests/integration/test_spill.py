@@ -306,7 +306,7 @@ def test_who_may(tiered, child):
 
 # RELIABILITY.md: Memory is short
 def test_full_tiers_lose_nothing(start):
-    """Who wants room is told that the tiers are full; all that is there can be read, in any order."""
+    """A request for room is told that the tiers are full; all that is there can be read, in any order."""
     tiered = start(host=None, disk="64M")
     names = [f"o/{i}" for i in range(5)]  # three on the device, two on the disk, and room for one more
     for name in names:
@@ -465,7 +465,7 @@ def test_none_are_at_100_percent(start):
 
 
 def test_one_without_bytes_does_not_leave(start):
-    """That would make no room."""
+    """An eviction would make no room."""
     tiered = start()
     tiered.put("nothing", 0)
     tiered.put("nothing/to/drop", 0, evict="drop")
@@ -533,7 +533,7 @@ def split(start):
 
 # RELIABILITY.md: Memory is short
 def test_nothing_is_dropped_in_vain(split):
-    """What the tier has no room for stays, and with it the segments."""
+    """An object that the tier has no room for stays, and with it the segments."""
     tiered = split("2M", "drop")
     before = tiered.peer.names()
     tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(4 * MIB), mode="0604")

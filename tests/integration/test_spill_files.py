@@ -71,7 +71,7 @@ def pack_of(tiered):
 
 
 def on_disk(size):
-    """What a small object takes: a header of 96, and all of it rounded up."""
+    """Bytes on disk of a small object: its own and a header of 96, rounded up."""
     return -(-(size + 96) // 256) * 256
 
 
@@ -106,7 +106,7 @@ def test_small_ones_share_a_file(start):
 @pytest.mark.parametrize("how", ["flipped", "cut", "header", "another's", "gone", "pipe", "directory"])
 # RELIABILITY.md: The disk
 def test_a_pack_that_is_not_what_was_written(start, how):
-    """What is damaged is lost, and nothing else in the pack is."""
+    """The damaged object is lost, and nothing else in the pack is."""
     tiered = start(host=None)
     for name in "abc":
         tiered.put(name, 1000)
@@ -287,7 +287,7 @@ def test_two_daemons_and_one_directory(start):
 
 
 def test_it_stops_while_it_spills(start):
-    """What is under way is given up, and nothing is left behind."""
+    """Copies under way are given up, and nothing is left behind."""
     tiered = start(host=None)
     for name in "abc":
         tiered.put(name)

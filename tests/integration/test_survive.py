@@ -1,4 +1,4 @@
-"""What is sealed outlives the daemon: `--supervise`, hello.resume. test_journal.py has the journal and the
+"""Sealed objects outlive the daemon: `--supervise`, hello.resume. test_journal.py has the journal and the
 kept descriptors."""
 
 import fcntl
@@ -102,7 +102,7 @@ def test_everything_that_is_sealed(supervised):
 
 # RELIABILITY.md: The daemon ends
 def test_a_time_to_live(supervised):
-    """What is left of it goes on, also of one that was given, or taken away, later."""
+    """The rest of it goes on, also of one that was given, or taken away, later."""
     daemon = supervised()
     peer = daemon.connect()
     for name in ("given", "kept", "longer"):
@@ -332,7 +332,7 @@ def test_numbers_over_many_kills(supervised):
 
 
 def withdrawn_or_not(peer, **params):
-    """What a watch is told up to `synced`, but for what is said of the objects."""
+    """A watch's events up to `synced`, without their details of the objects."""
     peer.call("watch", **params)
     events = []
     while not events or events[-1][0] != "synced":
@@ -446,7 +446,7 @@ def test_a_driver_that_hangs(supervised, directory):
 
 # RELIABILITY.md: The daemon ends
 def test_after_the_grace_period(daemon_factory, directory):
-    """What nobody came for is gone, what was kept back is handed out, and nothing is left behind."""
+    """Leases that nobody resumed have ended, memory kept back is handed out, and nothing is left behind."""
     place = os.path.join(directory, "grace")
     os.mkdir(place)
     daemon = Supervised(place, ["--grace", "5000"])

@@ -15,7 +15,7 @@ from peer import DEADLINE
 
 
 def load(path):
-    """The array, of which the end may be missing: as viewers read it."""
+    """The array as viewers read it: its end may be missing."""
     with open(path) as file:
         text = file.read()
     text = text.rstrip() or "["  # nothing has been written yet
@@ -25,7 +25,7 @@ def load(path):
 
 
 def check(events):
-    """What the format asks of each kind of event."""
+    """Requirements of the format for each kind of event."""
     open_ones = {}
     for event in events:
         assert isinstance(event["name"], str) and isinstance(event["pid"], int), event

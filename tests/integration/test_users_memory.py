@@ -63,7 +63,7 @@ def read_only(fd):
 
 
 def attack(name):
-    """What a reader gets from trying to change an object by the descriptor that it was given."""
+    """Outcomes of a reader's attempts to change an object by the descriptor that it was given."""
 
     def work(peer):
         opened = peer.open_object(name)
@@ -183,7 +183,7 @@ def make_final(peer, data=b"x" * 5000, **more):
 
 
 def hold(peer, made, unmap=True):
-    """What a producer does before the seal: unmaps, and has the kernel hold the memory."""
+    """A producer's work before the seal: it unmaps, and has the kernel hold the memory."""
     segment = peer.segments[(made["object"]["layout"]["data"]["segment"], "rw")]
     if unmap:
         segment.unmap()
@@ -316,7 +316,7 @@ def test_final_takes_room_as_others_do(daemon, peer):
 
 
 def test_final_is_for_whoever_says_so(daemon, peer):
-    """What is said wrongly is told; a producer who seals the memory before it is filled has it empty."""
+    """A wrong value is refused; a producer that seals the memory before it is filled has it empty."""
     for wrong in (1, "yes", None):
         peer.error("invalid", "create", name="f", layout=bytes_layout(9), final=wrong)
     made = peer.create("f", bytes_layout(9), final=True)

@@ -249,7 +249,7 @@ def test_bad_params(peer):
 
 
 def test_no_slot_for_an_older_version(peer):
-    """What is kept answers for the name, and that never means an older version."""
+    """A kept lease answers for the name, which never means an older version."""
     peer.call("hello", protocol=1, cache=True)
     old = seal(peer, 1, 2)
     seal(peer, 2, 2)

@@ -79,7 +79,7 @@ def test_aliases_hold_too(daemon, peer):
 
 
 def test_the_order(daemon, peer):
-    """As `create` lets them go."""
+    """The order is that in which `create` lets them go."""
     sizes = {"a": 100, "b": 3000, "c": 20000, "d": 7}
     for name, size in sizes.items():
         peer.put(name, bytes(size))
@@ -95,7 +95,7 @@ def test_the_order(daemon, peer):
 
 
 def test_without_a_tier(daemon, peer):
-    """What is to be dropped goes nowhere; what is needed stays, also when nobody holds it."""
+    """An object to be dropped goes nowhere; a needed one stays, also when nobody holds it."""
     peer.put("a", evict="spill")
     peer.put("b", evict="drop")
     told = peer.call("why", name="a")

@@ -15,7 +15,7 @@ BELOW = "host" if test_device.ON_GPU else "disk"  # the first tier below the dev
 
 
 def content(name, size):
-    """So many bytes that no other name has."""
+    """`size` bytes that no other name has."""
     block = hashlib.sha256(name.encode()).digest() * 2048
     return (block * (size // len(block) + 1))[:size]
 

@@ -1,4 +1,4 @@
-"""What the packages do on a machine that systemd has booted: check-systemd boots one, and runs this in it.
+"""Tests of the packages on a machine that systemd has booted: check-systemd boots one, and runs this in it.
 
 Each test is on its own but for the first, which installs, and the last, which purges. A machine without
 a GPU: the device is the host.
@@ -32,7 +32,7 @@ BEFORE = {}  # what there was before the packages
 # ---- commands, users, units ----
 
 def run(*command, ok=True, user=None, env=None, **options):
-    """What the command prints; None if it fails and may."""
+    """Output of the command; None if it fails and may."""
     if user:
         command = ("setpriv", "--reuid", user, "--regid", user, "--init-groups", *command)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -43,7 +43,7 @@ def run(*command, ok=True, user=None, env=None, **options):
 
 
 def fails(*command, **options):
-    """What a command that has to fail prints."""
+    """Output of a command that has to fail."""
     done = run("sh", "-c", '"$@" && exit 99; true', "sh", *command, **options)
     return done
 
@@ -67,7 +67,7 @@ def own_env(user):
 
 
 def systemctl_of(user, *words, **options):
-    """As that user, of his own manager."""
+    """systemctl of that user, with a manager of its own."""
     return run("systemctl", "--user", *words, user=user, env=own_env(user), **options)
 
 
@@ -293,14 +293,14 @@ def test_status_says_what_it_does(daemon):
     text = systemctl("status", "--no-pager", "--full", "gpubufd.service")
     assert "Active: active (running)" in text
     assert "TriggeredBy: ● gpubufd.socket" in text
-    # The line is of the last sign of life, of which there are three in a minute.
+    # The line is of the last sign of life; there are three in a minute.
     eventually(lambda: "3 objects" in shown("gpubufd.service", "StatusText"), "the status tells objects")
     assert re.search(r'Status: ".*3 objects.*"', systemctl("status", "--no-pager", "--full", UNITS[0]))
 
 
 # RELIABILITY.md: The daemon ends
 def test_a_bad_configuration_loses_nothing(daemon):
-    """One sentence says what is wrong; when it is mended the service comes by itself, for who waits too."""
+    """One sentence says what is wrong; when it is mended the service comes by itself, also for clients that wait."""
     put_all("alice")
     with holding("large", "alice") as holder:
         with configured("device = host\ndevice = nothing:1G\n"):
@@ -385,7 +385,7 @@ def test_the_watchdog(daemon):
 
 # RELIABILITY.md: The daemon ends
 def test_a_manager_that_is_executed_anew(daemon):
-    """As the upgrade of systemd itself does."""
+    """systemd's own upgrade does the same."""
     put_all("alice")
     before = main_pid()
     systemctl("daemon-reexec")
@@ -530,7 +530,7 @@ EVENTS = "/run/gpubufd-gateway/events.sock"
 
 
 def asked(path):
-    """What the gateway answers; None while it does not, or not with 200."""
+    """The gateway's answer; None while there is none, or not with 200."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:9464{path}", timeout=DEADLINE) as answer:
             return answer.read().decode()
@@ -601,7 +601,7 @@ def test_a_gateway_with_a_bad_configuration(gateway):
 
 
 def test_the_gateway_asks_for_a_token_of_the_managers(gateway):
-    """As the configuration says of LoadCredential=."""
+    """The configuration's LoadCredential= gives the token."""
     pathlib.Path("/etc/gpubufd").mkdir()
     token = pathlib.Path("/etc/gpubufd/token")
     token.touch(0o600)

@@ -2,7 +2,7 @@
 namespaces, limits and a filter of system calls. For try-hardening, which see.
 
 Each function apply_KEY takes the value of a line `Key=value` and raises Cannot where this machine, or
-this user, does not let it be applied. What concerns system calls ends up in one Filter.
+this user, does not let it be applied. Lines that concern system calls end up in one Filter.
 """
 
 import ctypes
@@ -93,7 +93,7 @@ class Filter:
         return not (self.rules or self.only is not None or self.refused or self.native)
 
     def error_of(self, number, arguments):
-        """What a refused call is to be told."""
+        """The error that a refused call is told."""
         for candidate, tests, error in self.rules:
             if candidate == number and all(
                     ((arguments[i] & mask) == value) == equal for i, mask, value, equal in tests):
@@ -193,7 +193,7 @@ STANDARD_NODES = {"null", "zero", "full", "random", "urandom", "tty", "ptmx"}
 
 
 class Confinement:
-    """What is to be applied, and what apply_… need to know."""
+    """Lines to be applied, and the facts that apply_… need."""
 
     def __init__(self, place, uid):
         self.place = place  # the daemon's own directory, which stays writable

@@ -88,7 +88,7 @@ PARTS = {
         ("package", "__init__"),
     ],
 }
-# What else of this repository those in C may name.
+# Other parts of this repository that those in C may name.
 OTHERS = {
     "client/lib": ("include/", "proto/"),
     "client/gpubufctl": ("include/", "proto/", "client/common/remake"),

@@ -1,4 +1,4 @@
-"""What try-hardening applies does withhold what it says: else it would find that everything works."""
+"""Lines that try-hardening applies do withhold what they say: else it would find that everything works."""
 
 import importlib.machinery
 import importlib.util
@@ -37,7 +37,7 @@ except confine.Cannot as cannot:
 
 
 def probe(directory, lines, code):
-    """What Python code prints under the lines; "EPERM" and the like for an OSError."""
+    """Output of Python code under the lines; "EPERM" and the like for an OSError."""
     ours, theirs = socket.socketpair()
     code = (f"import ctypes, errno, mmap, os, socket\nlibc = ctypes.CDLL(None, use_errno=True)\n"
             f"def call(*a):\n if libc.syscall(*a) < 0: raise OSError(ctypes.get_errno(), '')\n"

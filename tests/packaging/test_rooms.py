@@ -1,8 +1,8 @@
 """Calls go one way between the rooms of the daemon, and docs/ARCHITECTURE.md names every file.
 
 A room is a name, the files that are in it, and the other rooms that it may include and call. They stand
-from the ground up, and none may know a room above it. What has to go up goes through a function that was
-handed down, as serve/service.h does.
+from the ground up, and none may know a room above it. A call that has to go up goes through a function that was
+handed down, as in serve/service.h.
 """
 
 import fnmatch
@@ -86,7 +86,7 @@ def advice(stem, other):
 
 
 def circles(arrows):
-    """Sets of files each of which leads to all others of its set."""
+    """Sets of files; in a set each leads to all others."""
     ends = {}
     for a, b in arrows:
         ends.setdefault(a, set()).add(b)
@@ -156,7 +156,7 @@ def test_circles_are_found():
 
 
 def tables():
-    """What the page says of each room: the rooms that it may know, and its files."""
+    """Rows of the page for each room: the rooms that it may know, and its files."""
     section = TEXT.split("\n## The rooms of the daemon")[1].split("\n## ")[0]
     known = dict(re.findall(r"^\| `(\w+)/?` \| .* \| (.*) \|$", section, re.M))
     files = {}

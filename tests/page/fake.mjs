@@ -154,7 +154,7 @@ export class FakeDaemon {
     this.tell('restored', object)
   }
 
-  /** Events without end, so many a second, over the objects that there are. */
+  /** Events without end, `rate` a second, over the objects that there are. */
   churn (rate) {
     let owed = 0
     let last = performance.now()

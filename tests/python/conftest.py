@@ -1,7 +1,7 @@
 """Fixtures: a daemon for each file of tests, watched for leaks, and clients of the Python package.
 
 GPUBUF_BUILD names the build directory (default: build/), which has the package in python/. Where that
-is missing the installed package is tested (a wheel). What needs a library that is not there is skipped.
+is missing the installed package is tested (a wheel). A test that needs a missing library is skipped.
 """
 
 import gc

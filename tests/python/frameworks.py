@@ -69,7 +69,7 @@ def equal(found, expected):
 
 
 def child(code, *arguments, mended=False):
-    """What a Python program in another process prints; a path runs that file. Its status 77 skips."""
+    """Output of a Python program in another process; a path runs that file. Its status 77 skips."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     if os.path.exists(code):
         command = [sys.executable, code, *map(str, arguments)]
@@ -267,7 +267,7 @@ def cupy_nulls(client, device):
 
 
 class Series:
-    """What a cuDF Series shows, over CuPy's memory: see test_gpu_columns.py. cuDF is not asked for."""
+    """A stand-in with the interfaces of a cuDF Series, over CuPy's memory (test_gpu_columns.py); needs no cuDF."""
 
     def __init__(self, base, bits, offset, rows):
         self.base, self.bits, self.offset, self.rows = base, bits, offset, rows

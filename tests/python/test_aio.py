@@ -227,7 +227,7 @@ def test_broken_connection(tmp_path, daemon, np):
 
 
 def test_the_same_calls():
-    """What the blocking client has, this one has, with the same parameters."""
+    """Each method of the blocking client is here, with the same parameters."""
     import inspect
 
     def calls(cls):
@@ -261,7 +261,7 @@ def test_many_in_one_round_trip(daemon, client):
 
 
 def test_put_of_everything(daemon, client, np):
-    """What the blocking put() takes comes out the same."""
+    """Everything that the blocking put() takes comes out the same."""
     import test_tables
 
     values = {

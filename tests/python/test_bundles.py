@@ -168,7 +168,7 @@ def test_with_asyncio(client, daemon):
 
 
 def test_a_manifest_that_lies(client):
-    """Who publishes is not believed: the reader finds out, and nothing is read out of place."""
+    """The publisher is not believed: the reader finds out, and nothing is read out of place."""
     for what, data in weights.lies():
         if len(data) < 9:
             continue

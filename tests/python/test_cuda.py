@@ -282,7 +282,7 @@ def test_everything_is_given_back(run, tmp_path):
 @needs_numpy
 @fake_only
 def test_each_error_has_its_cuda_name(run):
-    """What the driver refuses is told with its name, its number, and the function."""
+    """A refusal of the driver is told with its name, its number, and the function."""
     for function, work in (("cuMemAlloc", "cuda.empty(10)"), ("cuStreamCreate", "cuda.Stream()"),
                            ("cuEventCreate", "cuda.Event()"), ("cuMemHostAlloc", "cuda.pinned(10)"),
                            ("cuMemGetInfo", "cuda.Device(0).memory_info()"),

@@ -267,7 +267,7 @@ def test_progress(here, scheduler):
 
 @pytest.mark.parametrize("last", [0, 2, 4])
 def test_progress_that_fails(here, last):
-    """What it raises ends the publication; the one before stays."""
+    """An exception of it ends the publication; the one before stays."""
     def enough(done, total):
         if done == last:
             raise RuntimeError(f"{done} of {total} are enough")
@@ -431,7 +431,7 @@ class Cluster:
         self.directory = directory
         self.daemons = {}
         self.workers = {}
-        # Who is idle would take tasks over from others: right, but not the same every time.
+        # An idle worker would take tasks over from others: right, but not the same every time.
         with dask.config.set({"distributed.scheduler.work-stealing": False}):
             self.scheduler = distributed.LocalCluster(
                 n_workers=0, dashboard_address=None, host="127.0.0.1"
@@ -588,7 +588,7 @@ def test_partitions_stay_where_they_are(cluster):
     assert cluster.leases("a") == cluster.leases("b") == set(), "nothing is read yet"
     assert_same(cluster.compute(back), sample())
 
-    # What lies over shared memory has a lease: each partition's is of a worker beside its daemon.
+    # A frame over shared memory has a lease: each partition's is of a worker beside its daemon.
     kept = cluster.client.persist(back[["int", "float"]])
     with cluster.client.as_current():
         distributed.wait(kept, timeout=DEADLINE)

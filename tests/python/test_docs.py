@@ -1,4 +1,4 @@
-"""What the guide shows works, and so do the examples."""
+"""The guide's code works, and so do the examples."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_trainer_and_rollouts(client, env, np):
 
 
 def test_column_cache(client, env, np, tmp_path):
-    """Four processes read all columns, each of which is loaded once."""
+    """Four processes read all columns, and each column is loaded once."""
     (tmp_path / "weather.csv").write_bytes((ROOT / "examples" / "data" / "weather.csv").read_bytes())
     columns = len((tmp_path / "weather.csv").read_text().split("\n", 1)[0].split(",")) + 2
     for name in "ab":

@@ -33,7 +33,7 @@ def tensor_of(capsule):
 
 
 class OnlyDlpack:
-    """What another library would hand over: nothing but DLPack."""
+    """An object of another library: it has DLPack and nothing else."""
 
     def __init__(self, held):
         self.held = held
@@ -257,7 +257,7 @@ def test_numpy_without_ml_dtypes(client, np):
 
 
 def test_bits_for_numpy(client, np):
-    """What NumPy sees by the buffer protocol: integers as wide, and the bytes of packed ones."""
+    """NumPy's view by the buffer protocol: integers as wide, and the bytes of packed ones."""
     for dtype, shape, found in (
         ("float8_e4m3fn", (2, 3), "u1"), ("float4_e2m1fn", (2, 6), "u1"), ("bfloat16", (1, 3), "<u2"),
     ):

@@ -364,7 +364,7 @@ def test_arrays_with_nulls_are_put_again(gpu_run):
 
 
 def test_put_on_a_stream(gpu_run):
-    """What is queued on the user's stream is waited for, in each form that a stream has."""
+    """put() waits for work on the user's stream, in each form that a stream has."""
     gpu_run(
         """
         stream = cuda.Stream()
@@ -474,7 +474,7 @@ def test_a_slow_gpu_does_not_hold_up_the_loop(gpu_run):
 
 @fake_only
 def test_put_without_waiting(gpu_run):
-    """What is put behind a held stream is published at once; readers' streams wait, and nobody else gets the memory."""
+    """An object put behind a held stream is published at once; readers' streams wait, and nobody else gets the memory."""
     gpu_run(
         """
         driver = ctypes.CDLL("libcuda.so.1")

@@ -80,7 +80,7 @@ def test_without_the_package(ctl, np):
             continue  # it is there
         said = ctl("put", "w", "w.npz", status=FAILED, **ways)
         assert "w.npz" in said and "pip install gpubufd" in said and "--format raw" in said
-    # What lies in the directory is not run.
+    # Modules in the directory are not run.
     (ctl.work / "gpubufd.py").write_text("open('run', 'w')\n")
     (ctl.work / "json.py").write_text("open('run', 'w')\n")
     ctl("put", "w", "w.npz")
@@ -106,7 +106,7 @@ def test_what_is_recognised(ctl, client):
 
 
 def test_npy_of_other_dtypes(ctl, client, np):
-    """What the command line has no dtype for becomes what put() of the package makes of it."""
+    """Arrays of dtypes that the command line lacks become what put() of the package makes of them."""
     arrays = {"u": np.array(["a", "", "bc"]), "s": np.array([(1, 0.5), (2, 1.5)], [("a", "i4"), ("b", "f8")]),
               "d": np.array(["2020-01-01", "NaT"], "M8[D]")}
     for name, array in arrays.items():

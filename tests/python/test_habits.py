@@ -1,4 +1,4 @@
-"""What fingers of NumPy, pandas, polars and Arrow users type: each does what they expect, or says the way."""
+"""Habits of NumPy, pandas, polars and Arrow users: each does what they expect, or the error says the way."""
 
 import collections.abc
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""What users hand in that is not plain: each either goes in and comes out as they expect, as an array, as a
+"""Values of users that are not plain: each either goes in and comes out as they expect, as an array, as a
 column and in a table, or is refused with a TypeError or ValueError that names the column and says what to do.
 """
 

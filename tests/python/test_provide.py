@@ -22,7 +22,7 @@ def until(condition):
 
 
 class Loader:
-    """What it is asked for is noted; held up while `gate` is not set."""
+    """A loader that notes each name it is asked for, and waits while `gate` is not set."""
 
     def __init__(self, make=lambda name: [len(name), 2, 3]):
         self.asked = []
@@ -160,7 +160,7 @@ def test_loads_side_by_side_and_a_wait_that_ends(daemon, client):
             until(lambda: len(load.asked) == 3)
             until(lambda: not any(name.wanted for name in load.asked))
             load.gate.set()
-            # What was loaded all the same is there; the two that nobody had begun are not.
+            # The object that was loaded all the same is there; the two that nobody had begun are not.
             until(lambda: len(client.list("side/")) == 3)
             assert client.get(f"side/{load.asked[0][-1]}", timeout=WAIT).tolist() == [6, 2, 3]
             assert len(load.asked) == 3

@@ -1,4 +1,4 @@
-"""What processes send each other in place of what is published: a name and a version."""
+"""References, which processes send each other in place of published objects: a name and a version."""
 
 import asyncio
 import gc

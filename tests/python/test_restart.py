@@ -61,7 +61,7 @@ def test_the_next_call_goes_on(place):
             client.put("a", [round_number])
             assert client["a"].tolist() == [round_number] and not client["a"].stale
             before = client.instance
-        # What was held says that it is of another time, and is what it was.
+        # Held objects say that they are stale, and read as before.
         assert held.stale and column.stale and not held.released
         assert held.tolist() == [{"x": 1}, {"x": None}, {"x": 3}] and column[2:].tolist() == [3]
         assert len(client.leases()) == 0

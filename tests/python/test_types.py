@@ -1,4 +1,4 @@
-"""What each type of NumPy's, pandas' and Arrow's becomes, and comes back as: the tables of PYTHON.md, made here.
+"""Each type of NumPy, pandas and Arrow, there and back: the tables of PYTHON.md are made here.
 
 `python3 tests/python/test_types.py SOCKET` writes them anew.
 """
@@ -163,7 +163,7 @@ FLAT = {
 
 
 def of_kind(dtype, children, offsets=None):
-    """put(client, name): a column of two elements, of which a child has two."""
+    """put(client, name): a column of two elements, whose child has two."""
 
     def put(client, name):
         column = ("x", dtype, 2, 0, 0, False, 0, children, None)

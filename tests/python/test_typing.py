@@ -17,12 +17,12 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """What mypy finds out about the library itself is found out once."""
+    """mypy's cache, so that the library itself is checked once."""
     return tmp_path_factory.mktemp("mypy")
 
 
 def mypy(cache, *arguments, config):
-    """What it says, line by line, but for the summary."""
+    """mypy's output, line by line, without the summary."""
     environment = {name: value for name, value in os.environ.items() if "PRELOAD" not in name}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", HERE / config, "--cache-dir", cache, *arguments], cwd=ROOT,

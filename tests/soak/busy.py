@@ -32,7 +32,7 @@ memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Mood(NamedTuple):
-    """What clients do most in a round: the odds of Worker.DEEDS, and of SIZES."""
+    """Clients' preferences in a round: the odds of Worker.DEEDS, and of SIZES."""
     deeds: list
     sizes: list
 
@@ -91,7 +91,7 @@ class Worker:
         return address, count
 
     def check(self, made, value, what):
-        """That the content is what it must be: (identity, bytes, offset, length)."""
+        """Checks that the content is what it must be: (identity, bytes, offset, length)."""
         address, count = self.content(made)
         identity, whole, offset, length = value
         if count != length:
@@ -248,7 +248,7 @@ class Worker:
         self.note(kind, number, None, code, self.missing(number))
 
     def alias(self, rng, number):
-        """Of something of which is known what it is."""
+        """Makes an alias of an object whose state is known."""
         if len(self.states[number]) > 1 or None in self.states[number]:
             return
         identity, count, start, whole, _ = next(iter(self.states[number]))
@@ -259,7 +259,7 @@ class Worker:
         self.noted = self.notes.intend(ALIAS, target, value)
         code = self.client.alias(name_of(self.namespace, target), name_of(self.namespace, number),
                                  offset, length)
-        # What is spilled has to come back first, for which there may be no room.
+        # A spilled object has to come back first, and there may be no room for it.
         self.note(ALIAS, target, value, code, (NO_SPACE, TIMEOUT))
 
     # ---- reading ----

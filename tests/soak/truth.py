@@ -1,9 +1,9 @@
-"""What must be there: kept from what clients were told, never from what the daemon says.
+"""The objects that must be there: kept from what clients were told, never from what the daemon says.
 
 A client notes in shared memory what it is about to do, and how it went; the notes outlive it. Only one
 client at a time changes the objects of a namespace, so that its notes, in their order, are their history.
-What it was not told of may have happened or not: a name then has several possible states, until the
-daemon is asked, which must say one of them and stay with it.
+A change that it was not told of may have happened or not: the name then has several possible states, until
+the daemon is asked, which must say one of them and stay with it.
 """
 
 import hashlib
@@ -44,8 +44,7 @@ def identity_in(data):
 
 
 def identity_of(made):
-    """Of an object of which is known what layout and label it has, and not what lies in it; its whole bytes
-    are 0."""
+    """Identity of an object with a known layout and label, and unknown content; its whole bytes are 0."""
 
     def said(value):
         if isinstance(value, list):

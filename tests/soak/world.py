@@ -43,7 +43,7 @@ LEAVING_LEASES = {p for p in SERVING if mood_for(p) != "segments"}
 
 
 class Failure(Exception):
-    """What is there is not what must be."""
+    """The daemon's objects are not those that must be."""
 
 
 class Child:
@@ -138,7 +138,7 @@ class World:
     # ---- its parts ----
 
     def close_in_child(self):
-        """What a client must not have of ours: to keep it open would hide that we ended."""
+        """Closes sockets that a client must not have of ours: kept open they would hide that we ended."""
         for child in [*self.children, *([self.checker] if self.checker else [])]:
             child.control.close()
         self.keeper.leave()
@@ -202,7 +202,7 @@ class World:
         self.wait(answered, lambda: f"client {child.number} {what}")
 
     def ask(self, method, **params):
-        """What the daemon answers, which may have to wait for its manager, who is we."""
+        """The daemon's answer. The daemon may have to wait for its manager, which is this process."""
         request = self.peer.request(method, **params)
         self.wait(lambda: self.peer.replies or select.select([self.peer.socket], [], [], 0)[0],
                   lambda: f"{method} is answered")
@@ -211,7 +211,7 @@ class World:
     # ---- a round ----
 
     def plan(self):
-        """(what is killed, by which failpoints, one after the other, of which clients)"""
+        """(what is killed, by which failpoints, one after the other, the clients concerned)"""
         what = self.rng.choices(["daemon", "clients", "both", "hand over"], [45, 25, 20, 10])[0]
         points = []
         if self.failpoints and self.rng.random() < 0.8:
@@ -416,7 +416,7 @@ class World:
         return found
 
     def look_at_names(self):
-        """What is there is what may be, as far as the list says; what is to be read."""
+        """The list has no object that may not be; returns the objects to be read."""
         listed, reading = {told["name"]: told for told in self.list()}, []
         for namespace, names in enumerate(self.states):
             for number, states in enumerate(names):
@@ -442,7 +442,7 @@ class World:
         return reading
 
     def of_its_layout(self, name, values):
-        """Those of the values that an object has the layout of, of which one is left."""
+        """The first of the values that has the object's layout, in a list."""
         identity = truth.identity_of(self.ask("stat", name=name)["object"])
         return [value for value in values if value[0] == identity][:1]
 
@@ -454,7 +454,7 @@ class World:
         self.versions[version] = [name, made]
 
     def look_at_content(self, strict=False):
-        """What is not on its device may have no room to come back; `strict`: it must have."""
+        """An object in a tier may have no room to come back; `strict`: it must have."""
         reading = self.look_at_names()
         self.checker.notes.clear()
         self.checker.send(what="verify", patient=strict,
@@ -529,7 +529,7 @@ class World:
                 ("/v-" in what and self.place.root_of_fake in what)}
 
     def wait_for_sessions(self):
-        """Who was killed may have asked for something just before, which is done before it is gone."""
+        """Waits until requests of killed clients are done: one may have asked for something just before."""
         sessions = len(self.children) + 2
         self.checker.notes.clear()
         self.checker.send(what="come_back")
@@ -557,7 +557,7 @@ class World:
         self.kept_before = self.settled_kept()
 
     def settled_kept(self):
-        """What is kept when nothing more comes."""
+        """Bytes that stay kept when nothing more comes."""
         self.connect()
         kept = -1
         while kept != (kept := self.keeper.kept()):

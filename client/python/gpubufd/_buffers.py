@@ -117,7 +117,7 @@ class Buffer(_core.View):
         return _values.as_asked(self.to_numpy(), dtype, copy, True)
 
     def __getitem__(self, key: Any) -> Any:
-        """As NumPy does it: of times and the like the numbers that they are stored as. Host only."""
+        """The element or slice as NumPy has it; times and the like are the numbers that they are stored as. Host only."""
         return self.to_numpy()[key]
 
     def tobytes(self) -> bytes:

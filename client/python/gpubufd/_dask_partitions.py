@@ -111,7 +111,7 @@ def unwrite_manifest(manifest: Manifest, before: Optional[Manifest]) -> None:
 
 
 def _small_device(daemon: Client) -> Optional[str]:
-    """Where what is looked at by programs is best kept: on the host, if that is served."""
+    """The best device for data that programs look at: the host, if it is served."""
     return "host" if any(device["id"] == "host" for device in daemon.devices()) else None
 
 

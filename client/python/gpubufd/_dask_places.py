@@ -106,7 +106,7 @@ class Here:
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """So that a worker's loop does not wait for its daemon."""
+    """Runs the call on a thread, so that a worker's loop does not wait for its daemon."""
     return await asyncio.to_thread(function, *args)
 
 

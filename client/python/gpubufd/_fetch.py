@@ -102,7 +102,7 @@ class HostCopy:
                            offsets=addresses[2], children=children, metadata=self._spec[8], keep=self)
 
     def _source(self) -> Tuple[Any, ...]:
-        """As Arrow has it, for `_core.capsules`."""
+        """The column in Arrow's layout, for `_core.capsules`."""
         children = [self._child(i) for i in range(self._child_count)]
         more = (_nodes.encoded(self._spec[8]),) if self._spec[8] else ()
         if self._dtype == "dictionary":

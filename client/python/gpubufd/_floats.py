@@ -99,7 +99,7 @@ def element(view: Any, place: Tuple[int, ...]) -> float:
 
 
 def nested(flat: List[float], shape: Sequence[int]) -> Any:
-    """As the lists of an array of that shape; without axes the element itself."""
+    """Nested lists of an array of that shape; without axes the element itself."""
     if len(shape) < 2:
         return flat if shape else flat[0]
     row = len(flat) // shape[0] if shape[0] else 0

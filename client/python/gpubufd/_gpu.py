@@ -20,7 +20,7 @@ def is_on_gpu(value: Any) -> bool:
 
 
 def node_of(array: CudaArray, where: str) -> Node:
-    """As a column."""
+    """The array as a column."""
     if len(array.shape) != 1:
         raise ValueError(f"{at_column(where)}a column has one axis, not {len(array.shape)}")
     if array.strides is not None:

@@ -55,7 +55,7 @@ class _Sequence(Held):
 
     @property
     def validity(self) -> Optional[Validity]:
-        """Where the nulls are; None if there is no bitmap, and so no null."""
+        """The bitmap of nulls; None if there is none, and so no null."""
         bits = self._buffer(MASK)
         if bits is None:
             return None
@@ -357,13 +357,13 @@ class Column(_Sequence):
 
 
 class Bytes(_Sequence):
-    """So many bytes."""
+    """Bytes of an object, as a sequence of integers."""
 
     __slots__ = ()
 
     @property
     def nbytes(self) -> int:
-        """How many."""
+        """The number of bytes."""
         return self._length
 
     @property

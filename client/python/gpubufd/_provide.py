@@ -279,7 +279,7 @@ class Provider:
         self._work.end(True)
 
     def _abandon(self) -> None:
-        """As close(), and waits for nothing."""
+        """Closes as close() does, and waits for nothing."""
         self._finalize()
 
     def __enter__(self) -> "Provider":

@@ -184,7 +184,7 @@ class Watch(Iterator[Event]):
         return self._events.popleft() if self._events else None
 
     def _receive(self) -> None:
-        """Where the connection was lost, the client's next one is watched: made by this, or by another call."""
+        """Watches the client's next connection after one was lost; makes it unless another call has."""
         try:
             self._client._dispatch()
             if self._watches[0][1] == self._client._connections:

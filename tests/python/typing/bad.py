@@ -1,4 +1,4 @@
-"""What type checkers must object to: one mistake in each line that is marked."""
+"""Mistakes that type checkers must find: one in each line that is marked."""
 
 import gpubufd
 

@@ -1,4 +1,4 @@
-"""What type checkers must agree with; it is never run."""
+"""Code that type checkers must accept; it is never run."""
 
 import asyncio
 import pathlib
