@@ -259,7 +259,7 @@ int gb_journal_open(struct gb_journal *journal, int fd,
 
 /* ---- appending ---- */
 
-/* What a kill in the middle of the write leaves. */
+/* Leaves a torn record, as a kill in the middle of the write does. */
 static void tear(const struct gb_journal *journal, const struct iovec *parts)
 {
     struct iovec torn[PARTS] = {parts[0], {parts[1].iov_base, parts[1].iov_len / 16 * 8}};

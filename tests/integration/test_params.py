@@ -1,7 +1,7 @@
 """Every method of proto/protocol.json × every way to get its params wrong.
 
-What the table says of a param (type, bounds, words) is what the daemon must hold to, and the
-message must begin with the param's path.
+The daemon must hold to the table's row of a param (type, bounds, words), and the message must begin
+with the param's path.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Users get from each other, whatever they try, no bytes, handles, paths or secrets.
 
-Who may do what with objects by their modes is test_rule5_access.py."""
+test_rule5_access.py has users' rights by objects' modes."""
 
 import base64
 import fcntl

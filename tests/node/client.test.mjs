@@ -128,7 +128,7 @@ test('a signal ends a request', async () => {
   await assert.rejects(c.open('never', { signal: controller.signal }), { name: 'AbortError' })
   const why = new Error('mine')
   await assert.rejects(c.list('', { signal: AbortSignal.abort(why) }), why)
-  // What the daemon granted all the same is given back.
+  // Leases that the daemon granted all the same are given back.
   await c.put('granted', Int8Array.of(1))
   for (let i = 0; i < 50; i++) {
     const one = new AbortController()
@@ -249,7 +249,7 @@ test('events that nobody asks for are left out from the oldest on, and counted',
   assert.equal((await watch.next()).value.kind, 'synced')
   for (let i = 0; i < 50; i++) await c.put(`flood/${i}`, Int8Array.of(1))
   await c.delete(Array.from({ length: 50 }, (_, i) => `flood/${i}`))
-  // What another watch is told after it shows that this one has been told all.
+  // An event of another watch after it shows that this watch has been told all.
   const other = c.watch('flood/end')
   assert.equal((await other.next()).value.kind, 'synced')
   await c.put('flood/end', Int8Array.of(1))

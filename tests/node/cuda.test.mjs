@@ -36,7 +36,7 @@ after(async () => {
   await rm(directory, { recursive: true, force: true })
 })
 
-/** What a program prints as JSON. */
+/** A program's output, read as JSON. */
 async function program (script, environment) {
   const { code, stdout, stderr } = await run(`
     const print = value => console.log(JSON.stringify(value, (_, v) => typeof v === 'bigint' ? String(v) : v))

@@ -105,7 +105,7 @@ test('objects of more than 4 GiB', { skip: scarce }, async () => {
         assert.equal(column.slice(2 ** 29).toArrow().get(1), 2)
       }
     }
-    // What no buffer can be had for is an exception, not the end.
+    // An array without a buffer large enough is an exception, not the end.
     await assert.rejects(c.put('huge', new Float64Array(1), { shape: [2 ** 50], dtype: 'float64' }))
     column.release()
   } finally {

@@ -70,7 +70,7 @@ else:
     checked(driver.cuIpcCloseMemHandle(pointer.value), "cuIpcCloseMemHandle")
 `
 
-/** What Python does as a publisher: it speaks the raw protocol, and fills the memory that it is given. */
+/** A publisher in Python: it speaks the raw protocol, and fills the memory that it is given. */
 const PUBLISH = `
 import base64, ctypes, json, os, socket, sys
 ask = json.loads(sys.argv[1])

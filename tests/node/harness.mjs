@@ -1,4 +1,4 @@
-// What the tests share: the package as it was built, a real daemon on a socket of its own, and what
+// Common parts of the tests: the package as it was built, a real daemon on a socket of its own, and what
 // npm has where it could be reached.
 
 import assert from 'node:assert/strict'

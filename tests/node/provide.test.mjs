@@ -9,7 +9,7 @@ const c = await client()
 const other = await client()
 const WAIT = { timeout: 60_000 }
 
-/** What lies under a name once it is made, as text; released. */
+/** The object's content once it is made, as text; released. */
 async function text (name, by = other) {
   const object = await by.open(name, WAIT)
   try {

@@ -112,7 +112,7 @@ test('the declarations of the installed package compile, and refuse what is wron
   }
   try {
     if (!await install(t, place)) return
-    // What apache-arrow's own declarations have against this compiler is not ours.
+    // Complaints about apache-arrow's own declarations are not ours.
     const ours = complaints => complaints.filter(line => !/^[./]*node_modules\/apache-arrow/.test(line))
     for (const [name, words] of Object.entries(FORMS)) {
       await writeFile(path.join(place, name), GOOD)

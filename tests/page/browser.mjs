@@ -127,7 +127,7 @@ class Page {
     return this.browser.send(method, params, this.session)
   }
 
-  /** What went wrong in the page: exceptions, refused loads, violations of its policy. */
+  /** Failures in the page: exceptions, refused loads, violations of its policy. */
   event (method, params) {
     if (method === 'Tracing.dataCollected') this.trace?.push(...params.value)
     if (method === 'Tracing.tracingComplete') this.traced()

@@ -101,7 +101,7 @@ export async function measure (browser, url, { objects, seconds = 5, begin = () 
   return result
 }
 
-/** What the parts of the worker take, without a browser; in ms of CPU time, garbage and all. */
+/** Times of the parts of the worker, without a browser; in ms of CPU time, garbage and all. */
 function measureParts (objects) {
   const daemon = new FakeDaemon()
   daemon.fill(objects)

@@ -311,7 +311,7 @@ test('what happens is seen', withChromium, async () => {
   // Of what is private nothing is told but that it happened.
   daemon.send({ seq: ++daemon.seq, kind: 'spilled', private: true, device: daemon.devices[0].id })
   await says(page, '#recent', /spilled\s+a private object\s+–/)
-  // What nobody tells, such as leases and new sessions, is asked for.
+  // Figures without events, such as leases and new sessions, are asked for.
   daemon.objects.get(price.version).leases = 7
   await until(async () => (await rows(page))[1][4] === '7', 'the leases')
   daemon.connectSessions(1)
@@ -356,7 +356,7 @@ test('lost, and found again with what happened meanwhile', withChromium, async (
   await says(page, '#connection', /^Connection lost at \d\d:\d\d:\d\d: .*Trying again/)
   assert.equal(await page.value("document.querySelector('#retry').hidden"), false)
   assert.deepEqual(await names(page), ['sales/price', 'sales/quantity', 'weather'])
-  // Who listens is told once, not with every try that fails.
+  // A screen reader is told once, not with every try that fails.
   const said = await text(page, '#connection-text')
   await page.value("window.spoken = 0, new MutationObserver(() => window.spoken++).observe(document.querySelector('#connection-text'), { childList: true, characterData: true, subtree: true })")
   let tries = 0
@@ -424,7 +424,7 @@ test('while nobody looks it draws nothing', withChromium, async () => {
   const hide = hidden => page.value(`Object.defineProperty(document, 'hidden', { value: ${hidden}, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))`)
   const frames = () => page.value('document.documentElement.dataset.frames')
   await hide(true)
-  // What is asked for is answered after what has been told before.
+  // An answer comes after the events before it.
   await page.click('#table .body .row')
   await page.until("!document.querySelector('#details').hidden")
   const asked = daemon.requests.length
@@ -527,7 +527,7 @@ test('a narrow window has everything, one below the other', withChromium, async 
   for (const width of [340, 500, 720, 1000]) {
     await page.resize(width, 700)
     await page.until(`innerWidth === ${width}`)
-    // What fits itself to its room does so in the next frame.
+    // Elements that fit themselves to their room do so in the next frame.
     await page.until(`innerWidth === ${width} && document.documentElement.scrollWidth <= innerWidth`)
     const [first] = await rows(page)
     assert.deepEqual(first.slice(0, 2), ['sales/price', '16.0 MiB'])

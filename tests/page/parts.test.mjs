@@ -1,4 +1,4 @@
-// What the page's worker is made of, without a browser.
+// Parts of the page's worker, without a browser.
 
 import assert from 'node:assert/strict'
 import test from 'node:test'

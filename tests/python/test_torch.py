@@ -1,6 +1,6 @@
 """gpubufd.torch as far as it is about names, facts and files: over a stand-in, in processes of their own.
 
-What PyTorch itself makes of it is checked by tests/gpu/weights.py, with the real one.
+tests/gpu/weights.py checks the same with the real PyTorch.
 """
 
 import os

@@ -159,7 +159,7 @@ export class DevicePanel {
       if (!select.value) select.value = 'segments'
     }
     if (!this.find('details').open) return
-    // What a client has registered lies in no domain.
+    // Memory that a client has registered lies in no domain.
     this.fillSegments(segments.map(({ id, bytes: size, used, private: hidden, objects, state, domain }) => [
       String(id), bytes(size), bytes(used), hidden > 0 ? 'private' : count(objects), state, domain?.share ?? '–',
       String(domain?.uid ?? '–'), String(domain?.gid ?? '–'), domain?.mode ?? '–'
@@ -174,7 +174,7 @@ export class DevicePanel {
     this.canvas.transferFromImageBitmap(bitmap)
   }
 
-  /** What is under the pointer, or under the keyboard's cursor. */
+  /** Shows the object or the free piece under the pointer, or under the keyboard's cursor. */
   point ({ object, piece, segment, hidden, others, density, now }) {
     this.object = object
     if (object) {

@@ -64,7 +64,7 @@ export class Feed {
     const mine = () => run === this.run
     const address = new URL('api/events', this.base)
     address.searchParams.set('gather', GATHER)
-    // What was missed is told now, if it is still there.
+    // Missed events are told now, if the gateway still has them.
     if (this.last !== null) address.searchParams.set('after', this.last)
     this.to.state({ kind: this.tries ? 'again' : 'connecting', tries: this.tries })
     const stream = this.stream = new EventSource(address)

@@ -1,4 +1,4 @@
-// What happened since the page was opened: counts and bytes by the second, for an hour, and the last
+// History since the page was opened: counts and bytes by the second, for an hour, and the last
 // events of the kinds that people ask about.
 
 export const KINDS = ['spilled', 'evicted', 'restored', 'deleted', 'sealed', 'withdrawn']

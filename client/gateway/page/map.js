@@ -378,7 +378,7 @@ export class MemoryMap {
     return from
   }
 
-  /** What has the least distance above nothing. */
+  /** The piece of the least distance above 0. */
   #nearest (distance) {
     let found = -1
     let least = Infinity

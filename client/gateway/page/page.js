@@ -213,7 +213,7 @@ at('retry').addEventListener('click', () => ask({ ask: 'retry' }))
 addEventListener('online', () => ask({ ask: 'retry' }))
 document.addEventListener('visibilitychange', () => ask({ ask: 'active', on: !document.hidden }))
 
-// What has the focus, or is gone to, comes to lie below the header, however many lines that has.
+// An element with the focus, or one that a link leads to, comes to lie below the header, whatever its height.
 new ResizeObserver(([{ target }]) => {
   document.documentElement.style.scrollPaddingTop = `${Math.ceil(target.getBoundingClientRect().height)}px`
 }).observe(document.querySelector('.top'))

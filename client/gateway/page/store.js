@@ -1,4 +1,4 @@
-// What the daemon holds, as far as this page knows: objects by version (a number no two objects of a
+// Contents of the daemon, as far as this page knows: objects by version (a number no two objects of a
 // daemon share), and an order for the table. Pure: no network, no document.
 
 const JITTER = 1500

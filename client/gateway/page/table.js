@@ -104,7 +104,7 @@ export class Table {
     this.ask({ ask: 'view', first, count })
   }
 
-  /** What the worker sent. */
+  /** Shows the rows that the worker sent. */
   show ({ now, rows, first, shown, total, hidden, selected, devices }, complete) {
     this.devices = new Map(devices.map(device => [device.id, device.name]))
     this.now = now
@@ -134,7 +134,7 @@ export class Table {
 
   #draw () {
     while (this.slots.length < this.rows.length) this.slots.push(this.#makeSlot(this.slots.length))
-    // What is seen stays where it is seen, whichever rows the scroll bar has not reached.
+    // Visible rows stay where they are seen, whichever rows the scroll bar has not reached.
     const stretch = this.#stretch
     const shift = stretch === 1 ? 0 : this.element.scrollTop - this.element.scrollTop * stretch
     this.slots.forEach((slot, place) => {

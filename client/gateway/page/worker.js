@@ -174,7 +174,7 @@ function markAll () {
 
 // ---- frames ----
 
-/** What somebody did is shown at once, paused or not. */
+/** Shows the result of a user's action at once, paused or not. */
 function now () {
   clearTimeout(timer)
   timer = setTimeout(() => frame(true), 0)

@@ -676,7 +676,7 @@ function noteSizes (writes, children) {
   for (const child of children) noteSizes(child.writes, child.children)
 }
 
-/** What no write fills would show what lay in the memory before; masks are clear at first. */
+/** A gap between writes would show what lay in the memory before; masks are clear at first. */
 function checkCovered (target, writes) {
   for (const which of [DATA, OFFSETS]) {
     const bytes = writes.reduce((sum, write) => sum + (write[0] === which ? write[3] : 0), 0)

@@ -7,7 +7,7 @@ export const version: string
 export interface ConnectOptions {
   /** Default: $GPUBUFD_SOCKET, /run/gpubufd/gpubufd.sock, $XDG_RUNTIME_DIR/gpubufd.sock. */
   socket?: string
-  /** What `gpubufctl ps` shows. */
+  /** The client's name in `gpubufctl ps`. */
   name?: string
   /** Milliseconds that connecting may take, and to try again for after a connection was lost. Default 5000. */
   timeout?: number
@@ -58,16 +58,16 @@ export interface CreateOptions extends RequestOptions {
   /** "host", "GPU-…" or "cuda:N". Default: the daemon's. */
   device?: string
   share?: 'fd' | 'ipc'
-  /** Who else may open (4) and replace (2): an octal string or a number. Default "0600". */
+  /** Rights of others to open (4) and to replace (2): an octal string or a number. Default "0600". */
   mode?: string | number
   replace?: boolean
   /** Milliseconds after which it is deleted. */
   ttl?: number
-  /** What may happen to it when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
+  /** Its fate when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
   evict?: 'spill' | 'drop' | 'keep'
   /** The kernel keeps everybody from changing it once it is sealed, this program too. Host memory only. */
   final?: boolean
-  /** What you call this version, such as "step-42". */
+  /** A label of yours for this version, such as "step-42". */
   label?: string
   /** How many older versions of the name can still be opened, 0 to 8. Others go with their last reader. */
   keep?: number
@@ -85,7 +85,7 @@ export interface SealOptions extends RequestOptions {
   stream?: StreamLike
   /** How many are null, of a table for each column. */
   nullCounts?: number | number[] | Record<string, number>
-  /** What you call this version, in place of what create() was told. */
+  /** A label for this version, in place of the one that create() was given. */
   label?: string
   /** How many older versions can still be opened, likewise. */
   keep?: number
@@ -121,7 +121,7 @@ export type Layout =
   | ({ kind: 'column', length: number } & ColumnLayout)
   | { kind: 'table', length: number, columns: ColumnLayout[], metadata?: Map<string, string> | Record<string, string> }
 
-/** What the daemon tells of an object; `layout` in stat() only. */
+/** The daemon's description of an object; `layout` in stat() only. */
 export interface ObjectInfo {
   name: string
   version: number
@@ -135,7 +135,7 @@ export interface ObjectInfo {
   created_ms: number
   leases: number
   pinned: boolean
-  /** What its producer calls this version. */
+  /** Its producer's label for this version. */
   label?: string
   /** How many older versions the name keeps while this one is current. */
   keep?: number
@@ -149,7 +149,7 @@ export interface ObjectInfo {
   /** Absent: other machines are not to know it. */
   scope?: 'cluster'
   evict: 'spill' | 'drop' | 'keep'
-  /** What becomes of it when memory is short and nobody holds it. */
+  /** Its fate when memory is short and nobody holds it. */
   when_short: 'spills' | 'stays' | 'drops'
   /** Since it was last opened or given back; 0 while somebody holds it. In answers to stat and list. */
   idle_ms?: number
@@ -245,13 +245,13 @@ export abstract class SharedObject {
   readonly kind: 'bytes' | 'array' | 'column' | 'table' | 'bundle'
   readonly name: string
   readonly version: number
-  /** What its producer calls this version. */
+  /** Its producer's label for this version. */
   readonly label: string | undefined
   readonly device: string
   readonly length: number
   readonly released: boolean
   slice (begin?: number, end?: number): this
-  /** What a worker's `client.open()` takes; of a view the whole object. Release this one only when it has opened. */
+  /** A reference for `client.open()` of a worker; to the whole object if this is a view. Release this once the worker has opened it. */
   share (): Shared<this>
   /** `stream`: when the work that is queued there is done. */
   release (options?: { stream?: StreamLike }): void
@@ -461,7 +461,7 @@ export class Client extends EventEmitter {
   provide (prefix: string, load: Load, options?: ProvideOptions): Promise<Provider>
 }
 
-/** What the channels `gpubufd:request:start` and `:end` of node:diagnostics_channel tell: one message for both. */
+/** The message of the channels `gpubufd:request:start` and `:end` of node:diagnostics_channel: one for both. */
 export interface RequestMessage {
   client: Client
   /** As in the protocol, but for "openMany", "read", "write" and "ready". */
@@ -502,7 +502,7 @@ export class StaleError extends GpubufError {}
 export class LimitError extends GpubufError {}
 export class DeviceError extends GpubufError {}
 export class UnsupportedError extends GpubufError {}
-/** What a provider cannot make now. */
+/** A provider cannot make the object now. */
 export class UnavailableError extends GpubufError {}
 export class NoMemoryError extends GpubufError {}
 export class ConnectError extends GpubufError {}

@@ -1,5 +1,5 @@
 'use strict'
-// What a client opens: tables, columns, arrays, bytes. Each opened object is one lease; its columns
+// Opened objects: tables, columns, arrays, bytes. Each opened object is one lease; its columns
 // and slices are views that end with it.
 
 const native = require('./native.cjs')
@@ -34,7 +34,7 @@ const forgotten = new FinalizationRegistry(lease => {
 const keepers = new WeakMap()
 const pinned = new WeakSet() // ArrayBuffers that the GPU reads by itself, after a queued copy has "returned"
 
-/** What an opened object and all views of it have in common. Has no reference to any of them. */
+/** The lease that an opened object and all views of it share. Has no reference to any of them. */
 class Lease {
   constructor (client, name, slot, copy) {
     this.client = client
@@ -105,7 +105,7 @@ async function fill (client, device, parts, signal, stream) {
   checkSignal(signal)
   checkSizes(parts)
   const bytes = parts.reduce((sum, part) => sum + part[4], 0)
-  // What shrinks under another thread's hands ends the process.
+  // Memory that shrinks under another thread's hands ends the process: it is copied here.
   if (device === 'host' && (bytes <= COPY_NOW || parts.some(part => part[3].buffer.resizable))) {
     call(() => native.write(0, parts, true))
     return
@@ -165,7 +165,7 @@ class SharedObject {
   get kind () { return KINDS[this.#info.kind] }
   get name () { return this.#lease.name }
   get version () { return this.#info.version }
-  /** What its producer calls this version; undefined: nothing. */
+  /** Its producer's label for this version; undefined: none. */
   get label () { return this.#info.label ?? undefined }
   /** "host", or the GPU's UUID. */
   get device () { return this.#info.device }
@@ -537,7 +537,7 @@ class Column extends SharedObject {
   get deviceOffsets () { return this._device(OFFSETS) }
 
   /**
-   * What RAPIDS' `Series.new({ type, data, nullMask, offset, length })` wants to be fed with, as
+   * The members of RAPIDS' `Series.new({ type, data, nullMask, offset, length })`, as
    * pointers: { dtype, data, nullMask, offset, length }.
    */
   deviceDescriptor () {

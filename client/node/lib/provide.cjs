@@ -11,7 +11,7 @@ const PAUSE_MS = 500 // between two attempts to provide again
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 
-/** What those who wait are told of what a loader threw: the kind of error, and a sentence. */
+/** The answer to waiting readers when a loader threw: the kind of error, and a sentence. */
 function refusal (error) {
   const message = String(error?.message || error)
   if (error instanceof classes.NotFoundError || error?.code === 'ENOENT') return [NOT_FOUND, message]

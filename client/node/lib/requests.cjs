@@ -18,7 +18,7 @@ function nextId () {
 }
 
 function deliver (count, extras) {
-  // What is called may begin requests and so come back here: nothing is read after the first call.
+  // A callback may begin requests and so come back here: nothing is read after the first call.
   const batch = records.slice(0, 4 * count)
   for (let i = 0; i < count; i++) {
     const request = pending.get(batch[4 * i])
@@ -26,7 +26,7 @@ function deliver (count, extras) {
   }
 }
 
-// Who looks on (OpenTelemetry, an APM) is told of each request by the same message at its start and at its end.
+// Observers (OpenTelemetry, an APM) are told of each request by the same message at its start and at its end.
 const started = channel('gpubufd:request:start')
 const ended = channel('gpubufd:request:end')
 

@@ -67,7 +67,7 @@ function checkHost (request, host, token) {
   if (!LOOPBACK.test(asked)) throw new HttpError(403, 'this server answers to its own name only')
 }
 
-/** What is asked for, as far as it is among what is served. */
+/** The part of the asked prefix that is served. */
 function narrowed (asked, served) {
   if (asked.startsWith(served)) return asked
   return served.startsWith(asked) ? served : undefined

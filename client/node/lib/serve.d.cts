@@ -4,7 +4,7 @@ import type { Client } from './index.cjs'
 export interface HandlerOptions {
   /** The address that the server listens on. On loopback it answers to loopback's names only. */
   host?: string
-  /** What clients have to show: 16 characters at least. */
+  /** The token that clients have to show: 16 characters at least. */
   token?: string
   /** Which pages of other servers may read; "*": all. */
   origin?: string

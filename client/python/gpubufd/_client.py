@@ -584,8 +584,8 @@ class Client(_core.Client, Names):
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
         """An iterator over what happens to names that begin with `prefix`.
 
-        What exists is told first, as "sealed", then comes "synced". With a `timeout` the iteration ends
-        when nothing has happened for so long; otherwise it goes on for ever.
+        Existing objects are told first, as "sealed", then comes "synced". With a `timeout` the iteration
+        ends when nothing has happened for that time; otherwise it goes on for ever.
         """
         return Watch(self, prefix or None, timeout)
 

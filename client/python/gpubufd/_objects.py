@@ -43,7 +43,7 @@ class _Sequence(Held):
     def values(self) -> Buffer:
         """The elements' memory without regard to nulls; nothing is copied.
 
-        What lies under a null is undefined. BufferError for strings, bits and nested types.
+        Values under a null are undefined. BufferError for strings, bits and nested types.
         """
         self._check_alive()
         return self._view()

@@ -10,7 +10,7 @@ A task that reads a partition runs on a worker beside the daemon that has it, an
 is needed elsewhere. With a distributed.Client that is a whole cluster; without one it is the daemon of
 this machine.
 
-What is published lies in each daemon under these names: `sales`, the manifest, in JSON; and of each
+A published collection lies in each daemon under these names: `sales`, the manifest, in JSON; and of each
 publication `sales/dask-<id>/00000` and so on, the partitions, `…/schema`, an empty table, and `…/lease`, on
 which everybody who publishes or reads it has a lease: when it has been replaced, or never came about, it
 goes with the last of these.

@@ -154,7 +154,7 @@ def put_state_dict(
     knows. `label`, `keep` and the other options (`replace`, `mode`, `ttl`, `evict`, `timeout`, `wait`, …) are those of
     Client.put_bundle().
 
-    What lies in the same place under several names (tied weights) is stored once. Copies on a GPU wait in this
+    A tensor that has several names (tied weights) is stored once. Copies on a GPU wait in this
     thread's current stream for what makes the tensors. TypeError: with the tensor's name.
     """
     parts, others = _parts(state_dict, True)
