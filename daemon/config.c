@@ -11,46 +11,21 @@
 #include "daemon/base/size.h"
 #include "daemon/memory/device_kinds.h"
 #include "daemon/memory/quota.h"
+#include "proto/option.h"
 
 /* Of a tier: a segment. */
 #define LEAST_BUDGET ((uint64_t)2 << 20)
 
-struct option_info {
-    const char *name;
-    const char *argument; /* NULL: a flag */
-    const char *help;
-    bool in_file;
-    int (*set)(struct gb_config *config, const char *value, struct gb_error *error);
-};
-
 /* ---- values ---- */
 
-static int set_string(char **member, const char *value, struct gb_error *error)
-{
-    char *copy = strdup(value);
-
-    if (!copy)
-        return gb_fail_memory(error);
-    free(*member);
-    *member = copy;
-    return 0;
-}
-
-static int set_socket(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    if (!*value)
-        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
-    return set_string(&config->socket, value, error);
-}
-
-static int set_mode(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_mode(void *at, const char *value, struct gb_error *error)
 {
     char *end;
     unsigned long mode = strtoul(value, &end, 8);
 
     if (!isdigit((unsigned char)*value) || *end || mode > 0777)
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is no octal mode such as 0660", value);
-    config->mode = (unsigned)mode;
+    *(unsigned *)at = (unsigned)mode;
     return 0;
 }
 
@@ -81,8 +56,9 @@ static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_e
     return 0;
 }
 
-static int set_device(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_device(void *at, const char *value, struct gb_error *error)
 {
+    struct gb_config *config = at;
     struct gb_device_spec *spec = &config->devices[config->device_count];
     int r;
 
@@ -99,7 +75,7 @@ static int set_device(struct gb_config *config, const char *value, struct gb_err
     for (unsigned i = 0; i < config->device_count; i++)
         if (strcmp(config->devices[i].id, spec->id) == 0)
             return gb_fail(error, GPUBUF_E_INVALID, "the device %s is given twice", spec->id);
-    r = set_string(&spec->text, value, error);
+    r = gb_option_keep(&spec->text, value, error);
     if (r == 0)
         config->device_count++;
     return r;
@@ -160,11 +136,13 @@ static int set_disk_tier(struct gb_config *config, const char *value, struct gb_
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s: that is more than the file system has, %" PRIu64 " MiB", value,
                        (uint64_t)room.f_blocks * room.f_frsize >> 20);
-    return r < 0 ? r : set_string(&config->spill.dir, colon + 1, error);
+    return r < 0 ? r : gb_option_keep(&config->spill.dir, colon + 1, error);
 }
 
-static int set_tier(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_tier(void *at, const char *value, struct gb_error *error)
 {
+    struct gb_config *config = at;
+
     if (strncmp(value, "host:", 5) == 0)
         return set_host_tier(config, value, error);
     if (strncmp(value, "disk:", 5) == 0)
@@ -173,24 +151,27 @@ static int set_tier(struct gb_config *config, const char *value, struct gb_error
                    value);
 }
 
-static int set_evict(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_evict(void *at, const char *value, struct gb_error *error)
 {
-    config->drops = strcmp(value, "drop") == 0;
-    if (config->drops || strcmp(value, "spill") == 0)
+    bool *drops = at;
+
+    *drops = strcmp(value, "drop") == 0;
+    if (*drops || strcmp(value, "spill") == 0)
         return 0;
     return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is neither spill nor drop", value);
 }
 
-static int set_watermarks(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_watermarks(void *at, const char *value, struct gb_error *error)
 {
+    struct gb_spill_settings *spill = at;
     unsigned low, high;
     char rest;
 
     if (sscanf(value, "%3u:%3u%c", &low, &high, &rest) != 2 || low > high || high > 100)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\": expected LOW:HIGH in percent, such as 80:90", value);
-    config->spill.low_watermark = low;
-    config->spill.high_watermark = high;
+    spill->low_watermark = low;
+    spill->high_watermark = high;
     return 0;
 }
 
@@ -210,7 +191,7 @@ static bool is_fixed_limit(const char *name)
     return false;
 }
 
-static int set_limit(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_limit(void *at, const char *value, struct gb_error *error)
 {
     static const struct {
         const char *name;
@@ -220,6 +201,7 @@ static int set_limit(struct gb_config *config, const char *value, struct gb_erro
         GB_LIMIT_MAP(GB_LIMIT_ROW)
 #undef GB_LIMIT_ROW
     };
+    struct gb_config *config = at;
     const char *equals = strchr(value, '=');
     uint64_t number;
 
@@ -242,13 +224,16 @@ static int set_limit(struct gb_config *config, const char *value, struct gb_erro
                    value);
 }
 
-static int set_quota(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_quota(void *at, const char *value, struct gb_error *error)
 {
+    struct gb_config *config = at;
+
     return gb_quota_read(value, &config->limits, &config->quotas, &config->quota_count, error);
 }
 
-static int set_provider(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_provider(void *at, const char *value, struct gb_error *error)
 {
+    struct gb_config *config = at;
     const char *colon = strchr(value, ':');
     struct gb_provider_rule *rules, rule = {.prefix = NULL};
     char who[64];
@@ -264,7 +249,7 @@ static int set_provider(struct gb_config *config, const char *value, struct gb_e
     rules = realloc(config->providers, (config->provider_count + 1) * sizeof(*rules));
     if (rules)
         config->providers = rules;
-    if (!rules || set_string(&rule.prefix, colon + 1, error) < 0)
+    if (!rules || gb_option_keep(&rule.prefix, colon + 1, error) < 0)
         return gb_fail_memory(error);
     rules[config->provider_count++] = rule;
     return 0;
@@ -281,320 +266,128 @@ bool gb_config_may_provide(const struct gb_config *config, uid_t uid, const char
     return false;
 }
 
-static int set_retire_after(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_retire_after(void *at, const char *value, struct gb_error *error)
 {
+    uint64_t *ms = at;
     const uint64_t most = GB_LIMIT(wait_ms);
     char *end;
 
     errno = 0;
     if (strcmp(value, "never") == 0) {
-        config->retire_after_ms = UINT64_MAX;
+        *ms = UINT64_MAX;
         return 0;
     }
-    config->retire_after_ms = strtoull(value, &end, 10);
-    if (!isdigit((unsigned char)*value) || *end || errno || config->retire_after_ms > most)
+    *ms = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno || *ms > most)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\": expected milliseconds, 0 to %" PRIu64 ", or never", value, most);
     return 0;
 }
 
-static int read_ms(const char *value, uint64_t least, uint64_t *ms, struct gb_error *error)
+static int set_log_level(void *at, const char *value, struct gb_error *error)
 {
-    const uint64_t most = GB_LIMIT(wait_ms);
-    char *end;
-
-    errno = 0;
-    *ms = strtoull(value, &end, 10);
-    if (!isdigit((unsigned char)*value) || *end || errno || *ms < least || *ms > most)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\": expected milliseconds, %" PRIu64 " to %" PRIu64, value, least,
-                       most);
-    return 0;
-}
-
-static int set_grace(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    return read_ms(value, 0, &config->grace_ms, error);
-}
-
-static int set_watchdog(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    return read_ms(value, 100, &config->watchdog_ms, error);
-}
-
-static int set_log_level(struct gb_config *config, const char *value, struct gb_error *error)
-{
+    enum gb_log_level *level = at;
     static const char *const names[] = {"debug", "info", "warning", "error"};
 
     for (unsigned i = 0; i < 4; i++)
         if (strcmp(value, names[i]) == 0) {
-            config->log_level = (enum gb_log_level)i;
+            *level = (enum gb_log_level)i;
             return 0;
         }
     return gb_fail(error, GPUBUF_E_INVALID,
                    "\"%s\" is no level; expected debug, info, warning or error", value);
 }
 
-static int set_log_format(struct gb_config *config, const char *value, struct gb_error *error)
+static int set_log_format(void *at, const char *value, struct gb_error *error)
 {
+    bool *json = at;
+
     if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is no format; expected text or json",
                        value);
-    config->log_json = *value == 'j';
-    return 0;
-}
-
-static int set_trace(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    if (!*value)
-        return gb_fail(error, GPUBUF_E_INVALID, "expected a path");
-    return set_string(&config->trace, value, error);
-}
-
-static int set_supervise(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    (void)value;
-    (void)error;
-    config->supervise = true;
-    return 0;
-}
-
-static int set_probe(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    (void)value;
-    (void)error;
-    config->probe = true;
-    return 0;
-}
-
-static int set_help(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    (void)value;
-    (void)error;
-    config->help = true;
-    return 0;
-}
-
-static int set_version(struct gb_config *config, const char *value, struct gb_error *error)
-{
-    (void)value;
-    (void)error;
-    config->version = true;
+    *json = *value == 'j';
     return 0;
 }
 
 /* ---- options ---- */
 
-static const struct option_info options[] = {
+#define AT(member) offsetof(struct gb_config, member)
+
+static const struct gb_option known[] = {
     {"socket", "PATH",
      "socket to listen on (default: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock where "
      "/run/gpubufd can be written, else $XDG_RUNTIME_DIR/gpubufd.sock)",
-     true, set_socket},
-    {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)", true,
-     set_mode},
+     .kind = GB_OPTION_TEXT, .member = AT(socket)},
+    {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)",
+     .member = AT(mode), .set = set_mode},
     {"device", "SPEC",
      "device to serve, and how much of it: host:2G, cuda:0:50%, cuda:all, GPU-UUID:8G; may be "
      "given often, the first is the default (default: host; half of the device where no size is "
      "said)",
-     true, set_device},
+     .set = set_device},
     {"tier", "SPEC",
      "where objects go when a device is full, host:SIZE and then disk:SIZE:DIR; may be given once "
      "each (default: none, and they stay)",
-     true, set_tier},
+     .set = set_tier},
     {"evict", "WHAT",
      "the fate of objects when room is short, where their publisher does not say: spill (they go "
      "to a tier, or stay), or drop, for a cache (default: spill)",
-     true, set_evict},
+     .member = AT(drops), .set = set_evict},
     {"watermarks", "LOW:HIGH",
      "when more than HIGH percent of a device are in use, prepare objects to leave until no more "
      "than LOW would stay (default: 80:90)",
-     true, set_watermarks},
+     .member = AT(spill), .set = set_watermarks},
     {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
-     true, set_limit},
+     .set = set_limit},
     {"quota", "WHO:NAME=VALUE,...",
      "how much a user may have: default:bytes=4G,objects=1000 for everybody, "
      "alice:bytes=16G@cuda:0,segments=50,sessions=20 for one; by name or uid; may be given often",
-     true, set_quota},
+     .set = set_quota},
     {"provider", "USER:PREFIX",
-     "a user, by name or uid, who may make absent names that begin with PREFIX when\n"
-     "                          others open them (all names, if it is empty); may be given often\n"
-     "                          (default: root and the daemon's own user, all names)",
-     true, set_provider},
+     "a user, by name or uid, who may make absent names that begin with PREFIX when "
+     "others open them (all names, if it is empty); may be given often "
+     "(default: root and the daemon's own user, all names)",
+     .set = set_provider},
     {"retire-after", "MS",
      "give a segment back to its device when nothing was in it for this time; 0 for at once, or "
      "never (default: 60000)",
-     true, set_retire_after},
+     .member = AT(retire_after_ms), .set = set_retire_after},
     {"grace", "MS",
      "after a start with what an earlier daemon left, evict, reuse and free nothing of it for this "
      "time, so that its clients find it (default: 10000)",
-     true, set_grace},
+     .kind = GB_OPTION_NUMBER, .member = AT(grace_ms), .most = GB_LIMIT(wait_ms)},
     {"watchdog", "MS",
      "with --supervise: kill a daemon that gives no sign of life for this time, and start another "
      "(default: 60000)",
-     true, set_watchdog},
-    {"log-level", "LEVEL", "debug, info, warning or error (default: info)", true, set_log_level},
-    {"log-format", "FORMAT", "text or json (default: text)", true, set_log_format},
-    {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)", true,
-     set_trace},
+     .kind = GB_OPTION_NUMBER, .member = AT(watchdog_ms), .least = 100, .most = GB_LIMIT(wait_ms)},
+    {"log-level", "LEVEL", "debug, info, warning or error (default: info)", .member = AT(log_level),
+     .set = set_log_level},
+    {"log-format", "FORMAT", "text or json (default: text)", .member = AT(log_json),
+     .set = set_log_format},
+    {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)",
+     .kind = GB_OPTION_TEXT, .member = AT(trace)},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
-     false, NULL},
+     .kind = GB_OPTION_FILE},
     {"supervise", NULL,
      "start the daemon as a child, and again when it dies, and keep its memory meanwhile: where no "
      "systemd does",
-     false, set_supervise},
-    {"probe", NULL, "print the devices as JSON and exit", false, set_probe},
-    {"version", NULL, "print the version and exit", false, set_version},
-    {"help", NULL, "print this and exit", false, set_help},
+     .kind = GB_OPTION_FLAG, .member = AT(supervise)},
+    {"probe", NULL, "print the devices as JSON and exit", .kind = GB_OPTION_FLAG,
+     .member = AT(probe)},
+    {"version", NULL, "print the version and exit", .kind = GB_OPTION_FLAG, .member = AT(version)},
+    {"help", NULL, "print this and exit", .kind = GB_OPTION_FLAG, .member = AT(help)},
+    {.name = NULL},
 };
 
-#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
-
-static const struct option_info *find_option(const char *name, size_t length)
-{
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (strlen(options[i].name) == length && strncmp(options[i].name, name, length) == 0)
-            return &options[i];
-    return NULL;
-}
-
-/* HTTP and events are another program's. */
-static int refuse_unknown(const char *what, const char *name, size_t length, struct gb_error *error)
-{
-    static const char *const of_gateway[] = {"http", "http-token-file", "http-name", "events"};
-
-    for (size_t i = 0; i < sizeof(of_gateway) / sizeof(of_gateway[0]); i++)
-        if (strlen(of_gateway[i]) == length && strncmp(of_gateway[i], name, length) == 0)
-            return gb_fail(error, GPUBUF_E_INVALID,
-                           "\"%s\" is for a program of its own, which runs beside the daemon: run "
-                           "gpubufd-gateway --%s ...",
-                           what, of_gateway[i]);
-    return gb_fail(error, GPUBUF_E_INVALID, "unknown %s \"%s\"%s", name == what ? "key" : "option",
-                   what, name == what ? "" : "; see gpubufd --help");
-}
-
-/* Prints a text in lines of 80 columns, all but the first indented. */
-static void print_wrapped(const char *text)
-{
-    const unsigned indent = 26, most = 80 - indent;
-    unsigned at = 0;
-
-    while (*text) {
-        unsigned length = (unsigned)strcspn(text, " \n");
-
-        if (at > 0 && at + 1 + length > most) {
-            printf("\n%*s", (int)indent, "");
-            at = 0;
-        }
-        at += (unsigned)printf("%s%.*s", at > 0 ? " " : "", (int)length, text);
-        text += length + strspn(text + length, " \n");
-    }
-    putchar('\n');
-}
+static const struct gb_program program = {"gpubufd", known};
 
 void gb_config_help(void)
 {
     printf("Usage: gpubufd [OPTION]...\n"
            "Own memory of GPUs and of the host, and share it by name over a local socket.\n\n");
-    for (size_t i = 0; i < OPTION_COUNT; i++) {
-        char left[40];
-
-        snprintf(left, sizeof(left), "--%s%s%s", options[i].name, options[i].argument ? " " : "",
-                 options[i].argument ? options[i].argument : "");
-        printf("  %-23s", left);
-        printf(strlen(left) > 23 ? "\n%26s" : "%1s", "");
-        print_wrapped(options[i].help);
-    }
+    gb_option_help(&program);
     printf("\nExit status: 0 after a clean stop, 1 on a failure while running,\n"
            "2 if it cannot start. See gpubufd(8).\n");
-}
-
-static char *trim(char *text)
-{
-    char *end;
-
-    while (isspace((unsigned char)*text))
-        text++;
-    end = text + strlen(text);
-    while (end > text && isspace((unsigned char)end[-1]))
-        *--end = '\0';
-    return text;
-}
-
-static int read_line(struct gb_config *config, char *line, struct gb_error *error)
-{
-    const struct option_info *option;
-    char *key = trim(line), *value;
-
-    if (!*key || *key == '#')
-        return 0;
-    value = strchr(key, '=');
-    if (!value)
-        return gb_fail(error, GPUBUF_E_INVALID, "expected `key = value`, found \"%s\"", key);
-    *value++ = '\0';
-    key = trim(key);
-    value = trim(value);
-    option = find_option(key, strlen(key));
-    if (!option || !option->in_file)
-        return refuse_unknown(key, key, strlen(key), error);
-    return option->set(config, value, error);
-}
-
-static int read_file(struct gb_config *config, const char *path, struct gb_error *error)
-{
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t size = 0;
-    unsigned number = 0;
-    int r = 0;
-
-    if (!file)
-        return gb_fail_errno(error, "cannot read the configuration file %s", path);
-    while (r == 0 && getline(&line, &size, file) >= 0) {
-        struct gb_error inner;
-
-        number++;
-        r = read_line(config, line, &inner);
-        if (r < 0)
-            gb_fail(error, inner.code, "%s:%u: %s", path, number, inner.message);
-    }
-    if (r == 0 && ferror(file))
-        r = gb_fail_errno(error, "cannot read the configuration file %s", path);
-    free(line);
-    fclose(file);
-    return r;
-}
-
-static int read_option(struct gb_config *config, char **argv, int *at, bool apply_file,
-                       struct gb_error *error)
-{
-    const char *word = argv[*at], *equals, *value = NULL;
-    const struct option_info *option;
-    struct gb_error inner;
-    size_t length;
-
-    if (strncmp(word, "--", 2) != 0 || !word[2])
-        return gb_fail(error, GPUBUF_E_INVALID, "unexpected argument \"%s\"; see gpubufd --help",
-                       word);
-    equals = strchr(word, '=');
-    length = equals ? (size_t)(equals - word - 2) : strlen(word + 2);
-    option = find_option(word + 2, length);
-    if (!option)
-        return refuse_unknown(word, word + 2, length, error);
-    if (!option->argument && equals)
-        return gb_fail(error, GPUBUF_E_INVALID, "--%s takes no value", option->name);
-    if (option->argument) {
-        value = equals ? equals + 1 : argv[++*at];
-        if (!value)
-            return gb_fail(error, GPUBUF_E_INVALID, "--%s needs a value: %s", option->name,
-                           option->argument);
-    }
-    if (!option->set) /* the file: read in a pass of its own, so that the command line wins */
-        return apply_file ? read_file(config, value, error) : 0;
-    if (apply_file)
-        return 0;
-    if (option->set(config, value, &inner) < 0)
-        return gb_fail(error, inner.code, "--%s: %s", option->name, inner.message);
-    return 0;
 }
 
 /* Devices of the command line take the place of those of the file. */
@@ -606,15 +399,15 @@ static void drop_devices(struct gb_config *config)
     config->device_count = 0;
 }
 
-static bool has_device(int argc, char **argv)
+static bool has_device(char **argv)
 {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--device") == 0 || strncmp(argv[i], "--device=", 9) == 0)
+    for (; *argv; argv++)
+        if (strcmp(*argv, "--device") == 0 || strncmp(*argv, "--device=", 9) == 0)
             return true;
     return false;
 }
 
-int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_error *error)
+int gb_config_read(struct gb_config *config, char **argv, struct gb_error *error)
 {
     *config = (struct gb_config){
         .mode = 0666,
@@ -630,27 +423,22 @@ int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_er
 #undef GB_LIMIT_DEFAULT
             },
     };
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 1; i < argc; i++) {
-            int r = read_option(config, argv, &i, pass == 0, error);
-
-            if (r < 0)
-                return r;
-        }
-        if (pass == 0 && has_device(argc, argv))
-            drop_devices(config);
-    }
+    if (gb_option_read_file(&program, config, argv, error) < 0)
+        return error->code;
+    if (has_device(argv))
+        drop_devices(config);
+    if (gb_option_read_line(&program, config, argv, error) < 0)
+        return error->code;
     return config->device_count ? 0 : set_device(config, "host", error);
 }
 
 void gb_config_end(struct gb_config *config)
 {
-    free(config->socket);
+    gb_option_free(&program, config);
     free(config->spill.dir);
     free(config->quotas);
     for (unsigned i = 0; i < config->provider_count; i++)
         free(config->providers[i].prefix);
     free(config->providers);
-    free(config->trace);
     drop_devices(config);
 }

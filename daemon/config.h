@@ -51,7 +51,7 @@ struct gb_config {
  * Fills *config from the arguments and the file they name. On failure a sentence that says where
  * (option, or file and line), what was wrong and what was expected.
  */
-int gb_config_read(struct gb_config *config, int argc, char **argv, struct gb_error *error);
+int gb_config_read(struct gb_config *config, char **argv, struct gb_error *error);
 void gb_config_end(struct gb_config *config);
 /* Whether a user may provide names with the prefix, by what was said of it. */
 bool gb_config_may_provide(const struct gb_config *config, uid_t uid, const char *prefix);

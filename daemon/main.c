@@ -138,7 +138,8 @@ int main(int argc, char **argv)
     struct gb_error error;
     int status;
 
-    if (gb_config_read(&config, argc, argv, &error) < 0) {
+    (void)argc;
+    if (gb_config_read(&config, argv, &error) < 0) {
         status = refuse(&error);
     } else if (config.help) {
         gb_config_help();

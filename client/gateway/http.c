@@ -460,7 +460,7 @@ int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct g
         r = read_token(http, options->token_file, error);
     if (r == 0)
         r = draw_cookie(http, error);
-    for (unsigned i = 0; i < options->http_count && r == 0; i++) {
+    for (unsigned i = 0; options->http[i] && r == 0; i++) {
         struct gb_door *door = &http->doors[http->door_count++];
 
         door->http = http;

@@ -53,10 +53,9 @@ static int serve(const struct gb_options *options, const sigset_t *signals)
 
     if (!gb_ring_init(&ring))
         r = gb_fail_memory(&error);
-    if (r == 0 && options->event_count > 0)
-        r = gb_publish_new(options->events, options->event_count, options->subscribers, &publish,
-                           &error);
-    if (r == 0 && options->http_count > 0)
+    if (r == 0 && *options->events)
+        r = gb_publish_new(options->events, options->subscribers, &publish, &error);
+    if (r == 0 && *options->http)
         r = gb_http_new(options, &ring, &feed, publish, &http, &error);
     feed.ring = &ring;
     feed.publish = publish;
@@ -80,12 +79,13 @@ int main(int argc, char **argv)
     sigset_t signals;
     int status;
 
+    (void)argc;
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    if (gb_options_read(&options, argc, argv, &error) < 0) {
+    if (gb_options_read(&options, argv, &error) < 0) {
         status = refuse(&error);
     } else if (options.help) {
         gb_options_help();

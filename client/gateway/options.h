@@ -14,13 +14,10 @@
 struct gb_options {
     char *socket;      /* of the daemon; NULL: the default places. Owned, as all below */
     char *peer_socket; /* NULL: there is no gpubufd-peer to be asked for its metrics */
-    char *http[GB_OPTIONS_MANY];
-    unsigned http_count;
     char *token_file;
-    char *names[GB_OPTIONS_MANY + 1]; /* ended by NULL */
-    unsigned name_count;
-    char *events[GB_OPTIONS_MANY];
-    unsigned event_count;
+    char *http[GB_OPTIONS_MANY + 1]; /* ended by NULL, as the next two */
+    char *names[GB_OPTIONS_MANY + 1];
+    char *events[GB_OPTIONS_MANY + 1];
     unsigned connections; /* of one listener */
     unsigned subscribers; /* of one URL */
     bool help, version;
@@ -28,7 +25,7 @@ struct gb_options {
 
 /* On failure a sentence that says where (option, or file and line), what was wrong and what was
    expected. */
-int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error);
+int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error);
 void gb_options_end(struct gb_options *options);
 void gb_options_help(void); /* to stdout */
 

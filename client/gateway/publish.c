@@ -396,7 +396,7 @@ static int read_url(struct outlet *outlet, struct gb_error *error)
     return 0;
 }
 
-int gb_publish_new(char *const *urls, unsigned count, unsigned subscribers, struct gb_publish **out,
+int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **out,
                    struct gb_error *error)
 {
     struct gb_publish *publish = calloc(1, sizeof(*publish));
@@ -407,7 +407,7 @@ int gb_publish_new(char *const *urls, unsigned count, unsigned subscribers, stru
     pthread_mutex_init(&publish->lock, NULL);
     gb_condition_init(&publish->changed);
     publish->most = subscribers;
-    for (unsigned i = 0; i < count && r == 0; i++) {
+    for (unsigned i = 0; urls[i] && r == 0; i++) {
         struct outlet *outlet = &publish->outlets[i];
 
         outlet->publish = publish;

@@ -72,7 +72,7 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
         gb_fetches_leave(peer->fetches, wanted->request);
         return;
     }
-    if (peer->options.etcd_count)
+    if (*peer->options.etcd)
         (void)gb_absent_wanted(&peer->absent, wanted->name, wanted->request);
     gb_fetches_want(peer->fetches, wanted->name, wanted->request);
 }
@@ -168,13 +168,13 @@ static int provide(struct peer *peer, struct gb_error *error)
 
     if (r < 0)
         return library_failure(peer, r, "cannot watch", error);
-    for (size_t i = 0; i < options->prefix_count || i == 0; i++) {
-        const char *prefix = options->prefix_count ? options->prefixes[i] : "";
-        r = gpubuf_provide(client, prefix, on_wanted, peer);
+    for (size_t i = 0; options->prefixes[i] || i == 0; i++) {
+        const char *prefix = options->prefixes[i];
+        r = gpubuf_provide(client, prefix ? prefix : "", on_wanted, peer);
         if (r < 0)
             return library_failure(peer, r, "cannot provide names", error);
     }
-    if (!options->etcd_count)
+    if (!*options->etcd)
         return 0;
     return gb_publisher_new(&(struct gb_publish_options){.loop = &peer->loop,
                                                          .client = client,
@@ -219,8 +219,7 @@ static int directory_in_etcd(struct peer *peer, struct gb_error *error)
 {
     const struct gb_options *options = &peer->options;
     struct gb_directory_etcd_settings settings = {
-        .etcd = {.endpoint_count = options->etcd_count,
-                 .ca = options->etcd_authority,
+        .etcd = {.ca = options->etcd_authority,
                  .certificate = options->etcd_certificate,
                  .key = options->etcd_key,
                  .figures = &peer->figures},
@@ -232,8 +231,8 @@ static int directory_in_etcd(struct peer *peer, struct gb_error *error)
         .events = {peer, on_changed, on_state},
     };
 
-    for (size_t i = 0; i < options->etcd_count; i++)
-        settings.etcd.endpoints[i] = options->etcd[i];
+    for (size_t i = 0; options->etcd[i]; i++)
+        settings.etcd.endpoints[settings.etcd.endpoint_count++] = options->etcd[i];
     return gb_directory_etcd_create(&peer->loop, &settings, &peer->directory, error);
 }
 
@@ -291,7 +290,7 @@ static void write_metrics(struct gb_writer *writer, void *user)
     struct peer *peer = user;
     struct gb_peer_state state = {
         .figures = &peer->figures,
-        .directory = peer->names_known || !peer->options.etcd_count,
+        .directory = peer->names_known || !*peer->options.etcd,
         .clients = gb_serve_connected(peer->serve),
         .servers = gb_remotes_connected(peer->remotes),
         .copies = peer->copies.count,
@@ -340,7 +339,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
     const struct gb_options *options = &peer->options;
 
     peer->remotes = gb_remotes_new(&peer->loop, &peer->tls, options->patience_ms);
-    if (peer->remotes && options->etcd_count && directory_in_etcd(peer, error) < 0)
+    if (peer->remotes && *options->etcd && directory_in_etcd(peer, error) < 0)
         return error->code;
     if (peer->remotes && !peer->directory)
         peer->directory =
@@ -389,7 +388,7 @@ static void stop(struct peer *peer)
     if (peer->remotes)
         gb_remotes_close(peer->remotes);
     /* Its handles would keep the loop going; no request to it is left waiting. */
-    if (options->etcd_count && peer->directory) {
+    if (*options->etcd && peer->directory) {
         peer->directory->methods->close(peer->directory);
         gb_publisher_free(peer->publisher);
         peer->directory = NULL;
@@ -452,10 +451,11 @@ int main(int argc, char **argv)
     struct gb_error error;
     int status = EXIT_OK;
 
+    (void)argc;
     (void)signal(SIGPIPE, SIG_IGN);
     if (!peer)
         return EXIT_NOT_STARTED;
-    if (gb_options_read(&peer->options, argc, argv, &error) < 0) {
+    if (gb_options_read(&peer->options, argv, &error) < 0) {
         status = refuse(&error);
     } else if (peer->options.help) {
         gb_options_help();

@@ -16,14 +16,12 @@ struct gb_options {
     char *authority, *certificate, *key; /* files */
     struct gb_peer peers[GB_PEERS_MOST];
     size_t peer_count;
-    char *etcd[GB_ETCD_ENDPOINTS]; /* none: the machines of `peers` are all there are */
-    size_t etcd_count;
+    char *etcd[GB_ETCD_ENDPOINTS + 1]; /* none: the machines of `peers` are all there are */
     char *etcd_authority, *etcd_certificate, *etcd_key, *root;
     char advertise[GB_HOST_BYTES]; /* where other machines reach this one; with etcd only */
     uint16_t advertise_port;
     unsigned lease_seconds;
-    char *prefixes[GB_PREFIXES_MOST]; /* of the names that are fetched */
-    size_t prefix_count;
+    char *prefixes[GB_PREFIXES_MOST + 1]; /* of the names that are fetched; none: of all */
     char *gpu;
     uint64_t largest;
     char *query; /* a socket's path; NULL: programs of this machine cannot ask */
@@ -34,7 +32,7 @@ struct gb_options {
 
 /* On failure a sentence that says where (option, or file and line), what was wrong and what was
    expected. */
-int gb_options_read(struct gb_options *options, int argc, char **argv, struct gb_error *error);
+int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error);
 void gb_options_end(struct gb_options *options);
 void gb_options_help(void); /* to stdout */
 

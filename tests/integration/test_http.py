@@ -334,12 +334,12 @@ def test_a_configuration(daemon, gateway, directory):
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("# x\n\ncolour = red\n", "line 3: there is no key \"colour\""),
-        ("http\n", "line 1: expected KEY = VALUE"),
-        ("connections = 3\n", "line 1: \"3\": expected a number from 4 to 4096"),
-        ("config = x\n", "line 1: there is no key \"config\""),
-        ("help = x\n", "line 1: there is no key \"help\""),
-        ("events = ipc:///x\n" * 9, "line 9: given more than 8 times"),
+        ("# x\n\ncolour = red\n", ":3: unknown key \"colour\""),
+        ("http\n", ":1: expected `key = value`"),
+        ("connections = 3\n", ":1: \"3\": expected N, a number from 4 to 4096"),
+        ("config = x\n", ":1: unknown key \"config\""),
+        ("help = x\n", ":1: unknown key \"help\""),
+        ("events = ipc:///x\n" * 9, ":9: given more than 8 times"),
         ("", "nothing to do"),
     ],
 )

@@ -38,10 +38,6 @@ def refused(*argv, words=(), **options):
 
 BAD_OPTIONS = {
     "unknown option": (["--colour"], ["--colour"]),
-    "http": (["--http", "127.0.0.1:9464"], ["run gpubufd-gateway --http"]),
-    "http's token": (["--http-token-file=x"], ["run gpubufd-gateway --http-token-file"]),
-    "http's name": (["--http-name", "x"], ["run gpubufd-gateway --http-name"]),
-    "events": (["--events", "ipc:///x"], ["run gpubufd-gateway --events"]),
     "short option": (["-x"], ["-x"]),
     "argument": (["now"], ["now"]),
     "socket without path": (["--socket"], ["--socket"]),
@@ -95,8 +91,6 @@ def test_bad_options(directory, argv, words):
 
 BAD_FILES = {
     "unknown key": ("colour = red\n", 1, ["colour"]),
-    "http": ("# x\nhttp = 127.0.0.1:9464\n", 2, ["run gpubufd-gateway --http"]),
-    "events": ("events = ipc:///x\n", 1, ["run gpubufd-gateway --events"]),
     "no equals sign": ("# ours\n\nlog-level debug\n", 3, ["log-level debug"]),
     "bad value": ("log-level = debug\ndevice = host:much\n", 2, ["much"]),
     "not in a file": ("config = other\n", 1, ["config"]),

@@ -65,7 +65,7 @@ static inline void inside_make(struct inside *inside, const char *const *options
         argv[argc++] = (char *)*options;
     }
     gb_log_setup(GB_LOG_ERROR, false);
-    DEMAND(gb_config_read(&inside->config, argc, argv, &error) == 0);
+    DEMAND(gb_config_read(&inside->config, argv, &error) == 0);
     DEMAND(gb_server_init(&inside->server, &inside->config, &gb_methods, &error) == 0);
     inside->server.slice_ns = INT64_MAX / 4; /* in one turn all that has come is served */
     inside->server.drain_ns = INT64_MAX / 4;

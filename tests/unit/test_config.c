@@ -23,6 +23,8 @@ static char *failing_strdup(const char *text)
 #undef strdup
 #define strdup failing_strdup
 
+#include "proto/option.c"
+
 #include "daemon/config.c"
 
 static char path[] = "/tmp/gpubufd-config-XXXXXX";
@@ -61,7 +63,7 @@ static int read_words(struct gb_config *config, const char *words, struct gb_err
     for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
         argv[argc++] = word;
     argv[argc] = NULL;
-    return gb_config_read(config, argc, argv, error);
+    return gb_config_read(config, argv, error);
 }
 
 static void read_ok(struct gb_config *config, const char *words)
@@ -249,7 +251,7 @@ static void test_file_errors(void **state)
         {"config = other\n", 1, "unknown key \"config\""},
         {"= x\n", 1, "unknown key \"\""},
         {"mode = 0666\nmode = 8", 2, "octal"},
-        {"socket =\n", 1, "expected a path"},
+        {"socket =\n", 1, "expected PATH"},
         {"device = host\n\ndevice = host:1G\n", 3, "twice"},
         {"limit = sessions\n", 1, "NAME=VALUE"},
         {"log-level = loud\n", 1, "no level"},
@@ -276,7 +278,7 @@ static void test_errors(void **state)
         {"--", "unexpected argument"},
         {"--sockets x", "unknown option \"--sockets\""},
         {"--socket", "--socket needs a value: PATH"},
-        {"--socket=", "--socket: expected a path"},
+        {"--socket=", "--socket: expected PATH"},
         {"--probe=1", "--probe takes no value"},
         {"--config", "--config needs a value: FILE"},
         {"--mode rw", "--mode: \"rw\" is no octal mode"},

@@ -480,7 +480,7 @@ static void test_starting(void **state)
         struct gb_error error;
         uv_loop_t loop;
 
-        assert_int_equal(gb_config_read(&config, 5, argv, &error), 0);
+        assert_int_equal(gb_config_read(&config, argv, &error), 0);
         assert_int_equal(uv_loop_init(&loop), 0);
         failing.calls = 0;
         failing.first = n;
