@@ -29,8 +29,8 @@ static int read_ends(struct gpubuf_object *object, const uint64_t at[2], unsigne
                    ends[1], limit);
 }
 
-int gb_narrow(struct gpubuf_object *object, struct gb_column *column,
-              struct gb_stretch stretches[3], struct gb_error *error)
+static int narrow(struct gpubuf_object *object, struct gb_column *column,
+                  struct gb_stretch stretches[3], struct gb_error *error)
 {
     const struct gb_type_info *info = gb_type_info(column->dtype.type);
     struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
@@ -38,7 +38,6 @@ int gb_narrow(struct gpubuf_object *object, struct gb_column *column,
     uint64_t last = column->offset + column->length;
     uint64_t sizes[3], ends[2];
 
-    memset(stretches, 0, 3 * sizeof(*stretches));
     column->offset -= first;
     if (!gb_column_sizes(column, &sizes[GPUBUF_DATA], &sizes[GPUBUF_MASK], &sizes[GPUBUF_OFFSETS]))
         return gb_fail(error, GPUBUF_E_INVALID, "its layout makes no sense");
@@ -62,6 +61,67 @@ int gb_narrow(struct gpubuf_object *object, struct gb_column *column,
         buffers[i]->bytes = stretches[i].bytes;
     }
     return 0;
+}
+
+int gb_column_stretches(struct gpubuf_object *object, struct gb_column *column, bool narrows,
+                        gb_each_stretch *each, void *user, struct gb_error *error)
+{
+    static const enum gpubuf_which order[] = {GPUBUF_MASK, GPUBUF_OFFSETS, GPUBUF_DATA};
+    const struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
+    struct gb_stretch stretches[3];
+    int r = 0;
+
+    for (int i = 0; i < 3; i++)
+        stretches[i] =
+            (struct gb_stretch){object, (enum gpubuf_which)i, .bytes = buffers[i]->bytes};
+    if (narrows)
+        r = narrow(object, column, stretches, error);
+    for (int i = 0; i < 3 && r == 0; i++)
+        if (buffers[order[i]]->present)
+            r = each(user, &stretches[order[i]], error);
+    for (uint32_t i = 0; i < column->child_count && r == 0; i++) {
+        struct gpubuf_object *child = NULL;
+        int code = gpubuf_child(object, i, &child);
+        r = code < 0 ? gb_fail_library(object, code, error)
+                     : gb_column_stretches(child, &column->children[i], narrows, each, user, error);
+        gpubuf_release(child);
+    }
+    return r;
+}
+
+int gb_array_stretches(struct gpubuf_object *object, struct gb_column *column,
+                       struct gb_stretch *mask, struct gb_stretch *data, struct gb_error *error)
+{
+    uint64_t none;
+
+    *data = (struct gb_stretch){object, GPUBUF_DATA, .from = 0};
+    *mask = (struct gb_stretch){object, GPUBUF_MASK, .from = column->offset / 8,
+                                .shift = (unsigned)(column->offset % 8)};
+    column->offset = 0;
+    if (!gb_column_sizes(column, &data->bytes, &mask->bytes, &none))
+        return gb_fail(error, GPUBUF_E_INVALID, "its layout makes no sense");
+    mask->bytes = (column->length + 7) / 8;
+    column->data.bytes = data->bytes;
+    column->mask.bytes = mask->bytes;
+    return 0;
+}
+
+void gb_shift_bits(unsigned char *bytes, uint64_t length, unsigned shift)
+{
+    for (uint64_t i = 0; i < length && shift > 0; i++)
+        bytes[i] = (unsigned char)(bytes[i] >> shift | bytes[i + 1] << (8 - shift));
+}
+
+void gb_rebase(void *bytes, uint64_t length, unsigned width, uint64_t base)
+{
+    char *at = bytes;
+
+    for (uint64_t i = 0; i + width <= length && base > 0; i += width) {
+        uint64_t value = 0; /* what a publisher wrote may be anything: it wraps round */
+        memcpy(&value, at + i, width);
+        value -= base;
+        memcpy(at + i, &value, width);
+    }
 }
 
 /* ---- what `create` takes ---- */

@@ -26,18 +26,8 @@ struct copy {
     cJSON *sums;      /* saving: to be added to */
     const cJSON *sum; /* loading: the next buffer's */
     XXH3_state_t *state;
-    struct gb_error *error;
-};
-
-/* A part of a buffer, as it is to be in the file. */
-struct stretch {
-    struct gpubuf_object *object;
-    enum gpubuf_which which;
-    uint64_t from, bytes; /* of the buffer */
-    unsigned shift;       /* bits of its first byte that are left out */
-    unsigned width;       /* of its integers, from which `base` is subtracted; 0: none */
-    uint64_t base;
     const struct gb_series *items; /* of an array whose items do not lie one after the other */
+    struct gb_error *error;
 };
 
 static const char *const whiches[] = {"data", "mask", "offsets"};
@@ -118,23 +108,6 @@ static int align(struct copy *copy)
 
 /* ---- buffers ---- */
 
-/* Moves the bits down by `shift`, into `length` bytes; there is one more. */
-static void shift_bits(unsigned char *bytes, uint64_t length, unsigned shift)
-{
-    for (uint64_t i = 0; i < length && shift > 0; i++)
-        bytes[i] = (unsigned char)(bytes[i] >> shift | bytes[i + 1] << (8 - shift));
-}
-
-static void rebase(char *bytes, uint64_t length, unsigned width, uint64_t base)
-{
-    for (uint64_t i = 0; i + width <= length && width > 0; i += width) {
-        uint64_t value = 0; /* what a publisher wrote may be anything: it wraps round */
-        memcpy(&value, bytes + i, width);
-        value -= base;
-        memcpy(bytes + i, &value, width);
-    }
-}
-
 /* Bytes `from` to `from + count` of an array's items in C order. */
 static void gather(const struct gb_series *items, uint64_t from, char *bytes, uint64_t count)
 {
@@ -148,12 +121,12 @@ static void gather(const struct gb_series *items, uint64_t from, char *bytes, ui
 }
 
 /* The next `count` bytes of a part, as they are to be in the file. A code of the library's. */
-static int fetch(struct copy *copy, const struct stretch *part, uint64_t done, uint64_t count)
+static int fetch(struct copy *copy, const struct gb_stretch *part, uint64_t done, uint64_t count)
 {
     struct gpubuf_memory memory = {0};
 
-    if (part->items) {
-        gather(part->items, done, copy->chunk, count);
+    if (copy->items && part->which == GPUBUF_DATA) {
+        gather(copy->items, done, copy->chunk, count);
         return 0;
     }
     int code = gpubuf_memory(part->object, part->which, &memory);
@@ -164,12 +137,12 @@ static int fetch(struct copy *copy, const struct stretch *part, uint64_t done, u
     copy->chunk[count] = 0;
     code =
         gpubuf_read(part->object, part->which, part->from + done, copy->chunk, count + more, NULL);
-    shift_bits((unsigned char *)copy->chunk, count, part->shift);
-    rebase(copy->chunk, count, part->width, part->base);
+    gb_shift_bits((unsigned char *)copy->chunk, count, part->shift);
+    gb_rebase(copy->chunk, count, part->width, part->base);
     return code;
 }
 
-static int check_sum(struct copy *copy, const struct stretch *part, uint64_t begin)
+static int check_sum(struct copy *copy, const struct gb_stretch *part, uint64_t begin)
 {
     const char *name = gpubuf_column_name(part->object);
     char sum[GB_SNAPSHOT_SUM];
@@ -189,8 +162,9 @@ static int check_sum(struct copy *copy, const struct stretch *part, uint64_t beg
                    name ? " of column " : "", name ? name : "");
 }
 
-static int copy_stretch(struct copy *copy, const struct stretch *part)
+static int copy_stretch(void *user, const struct gb_stretch *part, struct gb_error *error)
 {
+    struct copy *copy = user;
     int r = align(copy);
     uint64_t begin = copy->at;
 
@@ -204,7 +178,7 @@ static int copy_stretch(struct copy *copy, const struct stretch *part)
                                                 copy->chunk, count, NULL)
                                  : fetch(copy, part, done, count);
         if (code < 0)
-            return gb_fail_library(part->object, code, copy->error);
+            return gb_fail_library(part->object, code, error);
         if (r == 0)
             XXH3_64bits_update(copy->state, copy->chunk, (size_t)count);
         if (r == 0 && !copy->loads)
@@ -215,67 +189,27 @@ static int copy_stretch(struct copy *copy, const struct stretch *part)
 
 /* ---- what of an object goes into a file ---- */
 
-static int copy_column(struct copy *copy, struct gpubuf_object *object, struct gb_column *column)
-{
-    static const enum gpubuf_which order[] = {GPUBUF_MASK, GPUBUF_OFFSETS, GPUBUF_DATA};
-    const struct gb_buffer *buffers[] = {&column->data, &column->mask, &column->offsets};
-    struct gb_stretch stretches[3];
-    struct stretch parts[3];
-    int r = 0;
-
-    for (int i = 0; i < 3; i++)
-        parts[i] = (struct stretch){object, (enum gpubuf_which)i, .bytes = buffers[i]->bytes};
-    if (!copy->loads)
-        r = gb_narrow(object, column, stretches, copy->error);
-    for (int i = 0; i < 3 && !copy->loads; i++) {
-        parts[i].from = stretches[i].from;
-        parts[i].bytes = stretches[i].bytes;
-        parts[i].width = stretches[i].width;
-        parts[i].base = stretches[i].base;
-    }
-    for (int i = 0; i < 3 && r == 0; i++)
-        if (buffers[order[i]]->present)
-            r = copy_stretch(copy, &parts[order[i]]);
-    for (uint32_t i = 0; i < column->child_count && r == 0; i++) {
-        struct gpubuf_object *child = NULL;
-        int code = gpubuf_child(object, i, &child);
-        r = code < 0 ? gb_fail_library(object, code, copy->error)
-                     : copy_column(copy, child, &column->children[i]);
-        gpubuf_release(child);
-    }
-    return r;
-}
-
-/* ---- arrays, and all of them ---- */
-
 /* An array is written in C order, with its mask from its first element on. */
 static int write_array(struct copy *copy, struct gpubuf_object *object, struct gb_layout *layout)
 {
     struct gb_column *column = &layout->column;
-    struct stretch data = {object, GPUBUF_DATA, .bytes = 0},
-                   mask = {object, GPUBUF_MASK, .bytes = 0};
     struct gb_series series = {0};
-    uint64_t none;
+    struct gb_stretch data, mask;
+    int r = gb_array_stretches(object, column, &mask, &data, copy->error);
 
-    mask.from = column->offset / 8;
-    mask.shift = (unsigned)(column->offset % 8);
-    column->offset = 0;
-    if (!gb_column_sizes(column, &data.bytes, &mask.bytes, &none))
-        return gb_fail(copy->error, GPUBUF_E_INVALID, "its layout makes no sense");
-    mask.bytes = (column->length + 7) / 8;
-    column->data.bytes = data.bytes;
-    column->mask.bytes = mask.bytes;
-    if (!layout->c_order && gb_dtype_packed(&column->dtype))
-        return gb_fail(copy->error, GPUBUF_E_UNSUPPORTED,
-                       "its elements are packed, and do not lie one after the other");
-    int r = layout->c_order ? 0 : gb_series_init(&series, object, copy->error);
-    data.items = layout->c_order ? NULL : &series;
+    if (r == 0 && !layout->c_order && gb_dtype_packed(&column->dtype))
+        r = gb_fail(copy->error, GPUBUF_E_UNSUPPORTED,
+                    "its elements are packed, and do not lie one after the other");
+    if (r == 0 && !layout->c_order)
+        r = gb_series_init(&series, object, copy->error);
+    copy->items = layout->c_order ? NULL : &series;
     layout->c_order = true;
     if (r == 0 && column->mask.present)
-        r = copy_stretch(copy, &mask);
+        r = copy_stretch(copy, &mask, copy->error);
     if (r == 0)
-        r = copy_stretch(copy, &data);
+        r = copy_stretch(copy, &data, copy->error);
     gb_series_end(&series);
+    copy->items = NULL;
     return r;
 }
 
@@ -290,8 +224,9 @@ int gb_snapshot_write(struct gb_snapshot_file *file, struct gpubuf_object *objec
     if (code < 0)
         r = gb_fail_library(object, code, error);
     if (r == 0)
-        r = layout->kind == GB_KIND_ARRAY ? write_array(&copy, object, layout)
-                                          : copy_column(&copy, object, &layout->column);
+        r = layout->kind == GB_KIND_ARRAY
+                ? write_array(&copy, object, layout)
+                : gb_column_stretches(object, &layout->column, true, copy_stretch, &copy, error);
     end(&copy);
     return r;
 }
@@ -307,7 +242,7 @@ int gb_snapshot_read(struct gb_snapshot_file *file, struct gpubuf_object *object
     copy.loads = true;
     copy.sum = gb_cjson_first(sums);
     if (r == 0)
-        r = copy_column(&copy, object, &column);
+        r = gb_column_stretches(object, &column, false, copy_stretch, &copy, error);
     if (r == 0 && fstat(file->fd, &status) == 0 && (uint64_t)status.st_size != copy.at)
         r = gb_fail(error, GPUBUF_E_INVALID,
                     "%s goes on after byte %" PRIu64 ", where it should end", file->path, copy.at);
