@@ -135,7 +135,7 @@ class Bundle(Held, Mapping[str, Array]):
     def to_host(self) -> "Bundle":
         """Itself, if it is on the host. Unsupported: it is on a GPU."""
         if self._ordinal >= 0:
-            raise _errors.make(-32010, "unsupported", "a bundle on a GPU: copy_to_host() makes a dict of arrays of it")
+            raise _errors.failure("unsupported", "a bundle on a GPU: copy_to_host() makes a dict of arrays of it")
         return self
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:

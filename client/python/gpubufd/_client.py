@@ -218,7 +218,7 @@ def asked(name: Union[str, Ref], version: int) -> Tuple[str, int]:
 def gone(name: Union[str, Ref], error: Any) -> _errors.Error:
     """The exception where there is no such object; of a Ref, which there was, a Stale."""
     if isinstance(name, Ref):
-        error = _errors.make(-32007, "stale", f"{name!r} is gone: {error}")
+        error = _errors.failure("stale", f"{name!r} is gone: {error}")
     return error
 
 

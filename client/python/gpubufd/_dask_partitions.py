@@ -20,7 +20,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _errors, _frames
 from ._client import Client
-from ._dask_places import Cluster, failure, host_name, is_here, local_daemon
+from ._dask_places import Cluster, host_name, is_here, local_daemon
+from ._errors import failure
 from ._objects import Bytes
 from ._told import Info
 

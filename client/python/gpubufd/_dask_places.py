@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Tuple, Union
 
 from . import _errors
 from ._client import Client, connect
+from ._errors import failure
 
 TRIES = 50  # of what others may get in the way of
 
@@ -56,15 +57,6 @@ def is_here(instance: str) -> bool:
         return tell_place()[0] == instance
     except (_errors.Closed, _errors.ConnectFailed, _errors.Timeout):
         return False
-
-
-def failure(kind: str, sentence: str) -> _errors.Error:
-    """An exception of that kind, to be raised."""
-    return _errors.make(_CODES[kind], kind, sentence)
-
-
-_CODES = {"busy": -32005, "invalid": -32602, "not_found": -32001, "exists": -32002, "stale": -32007,
-         "unsupported": -32010, "connect": -2}
 
 
 class Place:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Dict, Type
 
+from . import _core
+
 
 class Error(Exception):
     """The daemon or the library refused something.
@@ -109,6 +111,11 @@ CLASSES: Dict[str, Type[Error]] = {
     "forked": Forked,
     "canceled": Canceled,
 }
+
+
+def failure(kind: str, message: str) -> Error:
+    """One of the package's own, to be raised."""
+    return make(getattr(_core, f"E_{kind.upper()}"), kind, message)
 
 
 def make(code: int, kind: str, message: str) -> Error:

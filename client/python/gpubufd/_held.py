@@ -76,7 +76,7 @@ class Held(_Parts):
     def _check_alive(self) -> None:
         """Stale: it was being written when its connection was lost, and nobody will ever see it."""
         if not self.version and self.stale:
-            raise _errors.make(-32007, "stale", f"{self.name!r} was not sealed and went with its connection, which "
+            raise _errors.failure("stale", f"{self.name!r} was not sealed and went with its connection, which "
                                "was lost: create() it anew")
 
     def _publish(self, null_counts: Optional[Tuple[int, ...]], stream: int) -> None:
@@ -165,7 +165,7 @@ class Held(_Parts):
         Waits for what the producer has queued. Of Bytes on a GPU: Unsupported; copy_to_host() makes an array.
         """
         if self.kind == BYTES and self._ordinal >= 0:
-            raise _errors.make(-32010, "unsupported", "bytes on a GPU: copy_to_host() makes a NumPy array of them")
+            raise _errors.failure("unsupported", "bytes on a GPU: copy_to_host() makes a NumPy array of them")
         made: Self = _fetch.to_host(self)
         return made
 

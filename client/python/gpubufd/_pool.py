@@ -31,7 +31,7 @@ class Pool:
         self.object = client._create(name, (BUNDLE, whole, None, (), False, None, self.start - PREFIX), options)
         if self.object._ordinal < 0:
             self.object.release()
-            raise _errors.make(-32010, "unsupported", f"{name!r} would lie on the host: a pool is for a GPU")
+            raise _errors.failure("unsupported", f"{name!r} would lie on the host: a pool is for a GPU")
         self.pieces = _core.Pool(self.object, self.start)
 
     def _places(self, parts: List[Tuple[str, Any]]) -> List[Tuple[int, int, str]]:

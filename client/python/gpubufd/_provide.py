@@ -127,7 +127,7 @@ class _Work:
             self.client._dispatch()
             self._sleep(PAUSE, True)
             if time.monotonic() > until:
-                raise _errors.make(-32006, "timeout", f"provide was not answered in {ANSWER:.0f} s")
+                raise _errors.failure("timeout", f"provide was not answered in {ANSWER:.0f} s")
         if self.failure is not None:
             raise self.failure
         for thread in self.threads:

@@ -110,7 +110,7 @@ def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bun
     if info.version != found.version:  # replaced meanwhile
         return _published(client, name, derived)
     if info.uid not in (os.getuid(), 0):
-        raise _errors.make(-32004, "denied", f"{name!r} has been published by user {info.uid}: say name=")
+        raise _errors.failure("denied", f"{name!r} has been published by user {info.uid}: say name=")
     return found
 
 

@@ -171,7 +171,7 @@ class Client:
         except asyncio.TimeoutError as error:
             if isinstance(error, _errors.Error):
                 raise
-            raise _errors.make(-32006, "timeout", f"{method} was not answered in {timeout} s") from None
+            raise _errors.failure("timeout", f"{method} was not answered in {timeout} s") from None
 
     @overload
     async def get(

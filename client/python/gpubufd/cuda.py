@@ -23,7 +23,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
 from ._cuda_array import CudaArray
-from ._errors import DeviceError, Error, Unsupported, make
+from ._errors import DeviceError, Error, Unsupported, failure
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 _EVENT_NO_TIMING = 2
@@ -43,7 +43,7 @@ class CudaError(DeviceError):
 
 
 def _unsupported(message: str) -> Error:
-    return make(-32010, "unsupported", message)
+    return failure("unsupported", message)
 
 
 class _Driver:
@@ -60,7 +60,7 @@ class _Driver:
             return self.library
         with self.lock:
             if self.pid and self.pid != os.getpid():
-                raise make(-6, "forked", "CUDA was in use before the fork, and cannot be used here")
+                raise failure("forked", "CUDA was in use before the fork, and cannot be used here")
             if not self.pid:
                 try:
                     library = ctypes.CDLL("libcuda.so.1")

@@ -52,7 +52,8 @@ from ._dask_partitions import (
     unwrite_manifest,
     write_manifest,
 )
-from ._dask_places import TRIES, Place, failure, places_of
+from ._dask_places import TRIES, Place, places_of
+from ._errors import failure
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,6 +66,17 @@ static struct PyModuleDef definition = {
     NULL,
 };
 
+/* The code of each kind of error: E_INVALID and so on. */
+static int add_errors(PyObject *module)
+{
+    int r = 0;
+
+#define ADD_ERROR(name, code, kind, text) r |= PyModule_AddIntConstant(module, "E_" #name, code);
+    GPUBUF_ERROR_MAP(ADD_ERROR)
+#undef ADD_ERROR
+    return r;
+}
+
 PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
@@ -76,7 +87,8 @@ PyMODINIT_FUNC PyInit__core(void)
         return NULL;
     if (client_setup(module) < 0 || object_setup(module) < 0 || view_setup(module) < 0 ||
         pool_setup(module) < 0 || exchange_setup(module) < 0 ||
-        PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0) {
+        PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0 ||
+        add_errors(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }
