@@ -92,7 +92,7 @@ int gb_handle_read(struct gb_json value, const struct gb_path *path, struct gb_p
         r = read_means(&raw, present, path, &read, error);
     if (r < 0)
         return r;
-    if ((read.kind == GB_HANDLE_MEMFD) != (strcmp(raw.device.text, "host") == 0))
+    if ((read.kind == GB_HANDLE_MEMFD) != gb_is_host(raw.device.text))
         return gb_fail_at(error, &device, "a %s cannot be on \"%s\"", kind_names[read.kind],
                           raw.device.text);
     read.bytes = raw.bytes;

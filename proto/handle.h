@@ -6,11 +6,19 @@
 #ifndef GB_HANDLE_H
 #define GB_HANDLE_H
 
+#include <string.h>
+
 #include "json.h"
 
 enum gb_handle_kind { GB_HANDLE_MEMFD, GB_HANDLE_CUDA_FD, GB_HANDLE_CUDA_IPC };
 
 #define GB_IPC_BYTES 64
+
+/* Of devices by their ids: any other is a GPU. */
+static inline bool gb_is_host(const char *device)
+{
+    return strcmp(device, "host") == 0;
+}
 
 struct gb_handle {
     enum gb_handle_kind kind;

@@ -12,6 +12,7 @@
 #include "format.h"
 #include "json_print.h"
 #include "parse.h"
+#include "proto/handle.h"
 #include "snapshot.h"
 
 enum { REPLACE, DEVICE, WAIT };
@@ -109,7 +110,7 @@ static int read_options(const struct load *load, const cJSON *entry,
 
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
-        .device = load->device && strcmp(device, "host") != 0 ? load->device : device,
+        .device = load->device && !gb_is_host(device) ? load->device : device,
         .share = gb_cjson_string_of(entry, "share", NULL),
         .replace = load->replace,
         .ttl_ms = gb_cjson_int_of(entry, "ttl_ms", 0),

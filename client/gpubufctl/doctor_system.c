@@ -14,13 +14,14 @@
 
 #include "format.h"
 #include "proto/cuda.h"
+#include "proto/handle.h"
 
 /* ---- the driver ---- */
 
 static bool daemon_has_gpus(const struct gb_doctor *doctor)
 {
     for (size_t i = 0; doctor->has_memory && i < doctor->memory.place_count; i++)
-        if (!doctor->memory.places[i].is_tier && strcmp(doctor->memory.places[i].id, "host") != 0)
+        if (!doctor->memory.places[i].is_tier && !gb_is_host(doctor->memory.places[i].id))
             return true;
     return false;
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "proto/handle.h"
+
 int gb_put_check_name(const struct gb_put *put, const char *file)
 {
     static const char *const others[] = {
@@ -95,7 +97,7 @@ int gb_put_memory(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_
     if (code < 0)
         return gb_cli_error(put->cli, code, "cannot write %s", put->name);
     *data = memory.pointer;
-    if (memory.pointer && strcmp(gpubuf_device(object), "host") != 0)
+    if (memory.pointer && !gb_is_host(gpubuf_device(object)))
         return stage(put, object, which, memory.bytes, data);
     return GB_STATUS_OK;
 }

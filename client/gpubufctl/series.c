@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "format.h"
+#include "proto/handle.h"
 
 static int library_failure(const struct gpubuf_object *object, int code, struct gb_error *error)
 {
@@ -148,7 +149,7 @@ int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struc
         status = map_buffer(object, GPUBUF_MASK, &mask, error);
     if (status == 0)
         status = map_buffer(object, GPUBUF_OFFSETS, &offsets, error);
-    if (status == 0 && strcmp(gpubuf_device(object), "host") != 0)
+    if (status == 0 && !gb_is_host(gpubuf_device(object)))
         status = copy_buffers(series, object, &data, &mask, &offsets, error);
     if (status != 0)
         return status;

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "client/common/remake.h"
+#include "proto/handle.h"
 
 struct gb_part {
     struct gb_stretch stretch; /* its object is a reference */
@@ -56,7 +57,7 @@ static int add(void *user, const struct gb_stretch *stretch, struct gb_error *er
     *added = (struct gb_part){
         .stretch = *stretch, .at = content->bytes, .has = memory.bytes - stretch->from};
     gpubuf_retain(stretch->object);
-    if (strcmp(gpubuf_device(stretch->object), "host") == 0)
+    if (gb_is_host(gpubuf_device(stretch->object)))
         added->memory = (char *)memory.pointer + stretch->from;
     content->bytes += stretch->bytes;
     return 0;

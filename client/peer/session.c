@@ -8,6 +8,7 @@
 #include "client/gateway/say.h"
 #include "client/peer/crowd.h"
 #include "client/peer/lease.h"
+#include "proto/handle.h"
 
 enum {
     LEASES_MOST = 256,
@@ -317,7 +318,7 @@ static void grant(struct request *request)
     session->lease_count++;
     gb_writer_init(&writer, GB_LIMIT(line_bytes));
     gb_write_format(&writer, "{\"lease\":%" PRIu64 ",\"device\":\"%s\",\"mode\":%u,", lease->id,
-                    strcmp(described->device.text, "host") == 0 ? "host" : "gpu",
+                    gb_is_host(described->device.text) ? "host" : "gpu",
                     gb_described_mode(described));
     gb_write_format(&writer, "\"content\":%" PRIu64, lease->content.bytes);
     if (described->label.text) {
@@ -373,7 +374,7 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
         request->lease->figures = request->session->options->figures;
     if (!request->lease)
         refuse(request, &error);
-    else if (strcmp(request->described.device.text, "host") == 0 ||
+    else if (gb_is_host(request->described.device.text) ||
              uv_queue_work(request->session->options->loop, &request->work, wait_ready, on_ready) !=
                  0)
         grant(request);

@@ -144,6 +144,9 @@ struct gb_device {
     bool space_changed;          /* since the last round began */
 };
 
+/* For a kind's `open`: one that is all zero otherwise. */
+void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops);
+
 /* As `hello` and --probe describe it. */
 void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
 

@@ -409,14 +409,9 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
 
     if (!device)
         return gb_fail_memory(error);
-    device->base.ops = &gb_device_cuda;
     device->base.can_block = true;
     device->cuda = cuda;
-    gb_recency_init(&device->base.recency);
-    gb_recency_init(&device->base.stay);
-    gb_list_init(&device->base.waits);
-    gb_list_init(&device->base.segment_list);
-    gb_list_init(&device->base.retiring);
+    gb_device_init(&device->base, &gb_device_cuda);
     r = describe(device, ordinal, error);
     if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
         r = gb_fail_memory(error);

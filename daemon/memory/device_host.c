@@ -272,7 +272,7 @@ uint64_t gb_device_host_memory(void)
 
 static bool host_is_meant(const char *id)
 {
-    return strcmp(id, "host") == 0;
+    return gb_is_host(id);
 }
 
 static int host_open(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
@@ -287,16 +287,11 @@ static int host_open(const struct gb_device_spec *spec, struct gb_device **devic
     device = calloc(1, sizeof(*device));
     if (!device)
         return gb_fail_memory(error);
-    device->ops = &gb_device_host;
     device->capacity = capacity;
     device->granularity = GRANULARITY;
     snprintf(device->id, sizeof(device->id), "host");
     snprintf(device->name, sizeof(device->name), "host memory");
-    gb_recency_init(&device->recency);
-    gb_recency_init(&device->stay);
-    gb_list_init(&device->waits);
-    gb_list_init(&device->segment_list);
-    gb_list_init(&device->retiring);
+    gb_device_init(device, &gb_device_host);
     devices[(*count)++] = device;
     return 0;
 }

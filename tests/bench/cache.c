@@ -27,13 +27,9 @@ static const struct gb_device_ops nothing = {.create = create_nothing, .destroy 
 void cache_begin(struct cache *cache, uint64_t capacity, size_t count)
 {
     memset(cache, 0, sizeof(*cache));
-    cache->device = (struct gb_device){
-        .ops = &nothing, .capacity = capacity, .granularity = (uint64_t)2 << 20, .id = "nothing"};
-    gb_recency_init(&cache->device.recency);
-    gb_recency_init(&cache->device.stay);
-    gb_list_init(&cache->device.waits);
-    gb_list_init(&cache->device.segment_list);
-    gb_list_init(&cache->device.retiring);
+    cache->device =
+        (struct gb_device){.capacity = capacity, .granularity = (uint64_t)2 << 20, .id = "nothing"};
+    gb_device_init(&cache->device, &nothing);
     gb_store_init(&cache->store);
     cache->user = gb_user_get(&cache->store.users, 0);
     if (!cache->user)

@@ -57,11 +57,7 @@ static inline void begin(void)
     memset(&world, 0, sizeof(world));
     snprintf(world.device.id, sizeof(world.device.id), "host");
     world.device.capacity = UINT64_MAX / 2;
-    gb_recency_init(&world.device.recency);
-    gb_recency_init(&world.device.stay);
-    gb_list_init(&world.device.waits);
-    gb_list_init(&world.device.segment_list);
-    gb_list_init(&world.device.retiring);
+    gb_device_init(&world.device, NULL);
     gb_store_init(&world.store);
     gb_registry_init(&world.registry, &world.store);
     world.registry.on_event = on_event;

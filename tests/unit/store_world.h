@@ -108,14 +108,9 @@ static inline void begin(uint64_t capacity)
 {
     memset(&world, 0, sizeof(world));
     memset(&fake, 0, sizeof(fake));
-    world.device.ops = &fake_ops;
     world.device.capacity = capacity;
     world.device.granularity = 2 * MIB;
-    gb_recency_init(&world.device.recency);
-    gb_recency_init(&world.device.stay);
-    gb_list_init(&world.device.waits);
-    gb_list_init(&world.device.segment_list);
-    gb_list_init(&world.device.retiring);
+    gb_device_init(&world.device, &fake_ops);
     gb_store_init(&world.store);
     world.store.retire = on_retire;
     world.store.retire_arg = &world;

@@ -431,7 +431,7 @@ int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema
 
     if (r < 0)
         return r;
-    if (strcmp(object->lease->device, "host") != 0)
+    if (!gb_is_host(object->lease->device))
         return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED,
                               "%s lies on a GPU, and Arrow's C Data Interface is for host memory; "
                               "use gpubuf_export_arrow_device",

@@ -399,7 +399,7 @@ static void clear(struct gpubuf_object *object)
 {
     struct gb_holding *lease = object->lease;
 
-    if (strcmp(lease->device, "host") != 0)
+    if (!gb_is_host(lease->device))
         return;
     (void)gb_layout_each(&lease->layout, clear_buffer, lease);
     clear_masks(lease, &lease->layout.column);

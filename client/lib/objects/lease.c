@@ -205,7 +205,7 @@ void gb_send_releases(struct gpubuf_client *client)
 
 int gb_holding_gpu(const struct gb_holding *lease, struct gb_gpu **gpu, struct gb_error *error)
 {
-    if (strcmp(lease->device, "host") != 0)
+    if (!gb_is_host(lease->device))
         return gb_gpu_find(lease->device, gpu, error);
     *gpu = NULL;
     return 0;

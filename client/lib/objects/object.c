@@ -333,7 +333,7 @@ bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
 {
     const struct gb_holding *lease = object->lease;
 
-    if (i >= element_count(object) || strcmp(lease->device, "host") != 0)
+    if (i >= element_count(object) || !gb_is_host(lease->device))
         return false;
     if (object->kind != GPUBUF_KIND_ARRAY && object->kind != GPUBUF_KIND_COLUMN)
         return true;

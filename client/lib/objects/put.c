@@ -18,11 +18,6 @@ struct source {
 
 #define PACKED_BYTES (UINT64_C(1) << 20)
 
-static bool is_on_host(const struct gpubuf_object *object)
-{
-    return strcmp(object->lease->device, "host") == 0;
-}
-
 /* Work on a GPU's default stream that writes the data has to end first. */
 static int source_begin(struct source *source, const struct gpubuf_object *object, const void *data)
 {
@@ -30,7 +25,7 @@ static int source_begin(struct source *source, const struct gpubuf_object *objec
     struct gb_gpu *gpu;
 
     *source = (struct source){.gpu = gb_gpu_of_pointer(data)};
-    if (!source->gpu || is_on_host(object))
+    if (!source->gpu || gb_is_host(object->lease->device))
         return 0;
     int r = gb_holding_gpu(object->lease, &gpu, &error);
     if (r == 0)
@@ -58,7 +53,7 @@ static int fetch(const struct gpubuf_object *object, const struct source *source
 static int write_run(const struct gpubuf_object *object, const struct source *source, uint64_t to,
                      const void *from, uint64_t bytes)
 {
-    if (source->gpu && is_on_host(object))
+    if (source->gpu && gb_is_host(object->lease->device))
         return fetch(object, source, to, from, bytes);
     return gb_buffer_write(object->lease, &object->column->data, to, from, bytes);
 }
@@ -70,7 +65,8 @@ static int finish(struct gpubuf_object *object, const struct source *source,
     struct gb_error error;
     int fetched = 0;
 
-    if (source->gpu && is_on_host(object) && gb_gpu_finish(source->gpu, NULL, &error) < 0)
+    if (source->gpu && gb_is_host(object->lease->device) &&
+        gb_gpu_finish(source->gpu, NULL, &error) < 0)
         fetched = gb_report(object->lease->client, &error);
     free(source->packed);
     return gb_end_put(object, options, r < 0 ? r : fetched);
@@ -206,8 +202,8 @@ int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char 
         r = gb_report_text(client, GPUBUF_E_INVALID, "the data is NULL");
     else if (!collapse(object, strides, &source))
         r = gb_report_text(client, GPUBUF_E_PROTOCOL, "the daemon gave an impossible shape");
-    else if (source.ndim > 0 && source.run < PACKED_BYTES && !memory.gpu && !is_on_host(object) &&
-             !(memory.packed = malloc(PACKED_BYTES)))
+    else if (source.ndim > 0 && source.run < PACKED_BYTES && !memory.gpu &&
+             !gb_is_host(object->lease->device) && !(memory.packed = malloc(PACKED_BYTES)))
         r = gb_report_memory(client);
     else
         r = copy_runs(object, &source, &memory, data);

@@ -336,7 +336,7 @@ static int check_mask(const struct gb_holding *lease, const struct gb_column *co
    not looked at. */
 static int check_null_counts(const struct gpubuf_object *object, const int64_t *null_counts)
 {
-    if (strcmp(object->lease->device, "host") != 0)
+    if (!gb_is_host(object->lease->device))
         return 0;
     int r = 0;
     for (size_t i = 0; r == 0 && i < count_columns(object); i++) {
