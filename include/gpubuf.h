@@ -862,6 +862,21 @@ GPUBUF_API int gpubuf_spill(struct gpubuf_client *client, const char *name, cons
  */
 GPUBUF_API int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms);
 
+/*
+ * The same for one version of a name: by its number (0: not by that), or the newest one with
+ * `label` (NULL: not by that); neither is the current one. To delete the current one deletes the
+ * name with its older versions, to delete an older one leaves the others. GPUBUF_E_STALE: it is
+ * not the current version any more, and was not kept; GPUBUF_E_INVALID: both are given.
+ */
+GPUBUF_API int gpubuf_delete_version(struct gpubuf_client *client, const char *name,
+                                     uint64_t version, const char *label);
+GPUBUF_API int gpubuf_expire_version(struct gpubuf_client *client, const char *name,
+                                     uint64_t version, const char *label, int64_t ttl_ms);
+GPUBUF_API int gpubuf_spill_version(struct gpubuf_client *client, const char *name,
+                                    uint64_t version, const char *label, const char *tier);
+GPUBUF_API int gpubuf_restore_version(struct gpubuf_client *client, const char *name,
+                                      uint64_t version, const char *label, int64_t wait_ms);
+
 struct gpubuf_alias_options {
     size_t size;
     bool slice;      /* take `offset` and `length` into account */

@@ -106,7 +106,7 @@ int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args)
 }
 
 /* Which object has the name; of one that comes after it, mv takes nothing away. */
-static int read_version(struct gb_cli *cli, const char *name, double *version, bool *ends)
+static int read_version(struct gb_cli *cli, const char *name, uint64_t *version, bool *ends)
 {
     char *result = NULL;
     int status = gb_cli_call_name(cli, "stat", name, &result);
@@ -115,33 +115,18 @@ static int read_version(struct gb_cli *cli, const char *name, double *version, b
         return status;
     cJSON *answer = gb_cjson_parse(result);
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
-    *version = (double)gb_cjson_int_of(object, "version", 0);
+    *version = (uint64_t)gb_cjson_int_of(object, "version", 0);
     *ends = gb_cjson_int_of(object, "ttl_ms", 0) > 0;
     cJSON_Delete(answer);
     gpubuf_free(result);
     return GB_STATUS_OK;
 }
 
-static int remove_version(struct gb_cli *cli, const char *name, double version)
-{
-    cJSON *params = cJSON_CreateObject();
-    char *result = NULL;
-
-    cJSON_AddStringToObject(params, "name", name);
-    cJSON_AddNumberToObject(params, "version", version);
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int code = gpubuf_call(cli->client, "delete", text, GB_CLI_CALL_MS, &result);
-    free(text);
-    gpubuf_free(result);
-    return code;
-}
-
 /* First the new name, then the old one goes: whatever happens in between, there is a name left. */
 int gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *from = args->value[0], *to = args->value[1];
-    double version;
+    uint64_t version;
     bool ends;
 
     if (strcmp(from, to) == 0)
@@ -156,7 +141,7 @@ int gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args)
         status = gb_cmd_cp(cli, args);
     if (status != GB_STATUS_OK)
         return status;
-    int code = remove_version(cli, from, version);
+    int code = gpubuf_delete_version(cli->client, from, version, NULL);
     return code == 0 || code == GPUBUF_E_NOT_FOUND
                ? GB_STATUS_OK
                : gb_cli_error(cli, code, "%s has the name %s too, since %s cannot be removed", from,

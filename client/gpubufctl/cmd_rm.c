@@ -9,23 +9,36 @@
 #include "parse.h"
 #include "proto/limits.h"
 
-enum { FORCE, RECURSIVE };
-enum { TIER };
-enum { WAIT };
+/* Each command with versions has these two first. */
+enum { VERSION, LABEL, FORCE, RECURSIVE = FORCE + 1, TIER = FORCE, WAIT = FORCE };
+
+#define WHICH                                                                                      \
+    {"version", 'v', "VERSION", "this version, and not the current one", NULL, GB_COMPLETE_NONE},  \
+    {                                                                                              \
+        "label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE        \
+    }
 
 const struct gb_cli_option gb_rm_options[] = {
+    WHICH,
     {"force", 'f', NULL, "do not mind if an object does not exist", NULL, GB_COMPLETE_NONE},
     {"recursive", 'r', NULL, "also all objects whose names start with NAME/", NULL,
      GB_COMPLETE_NONE},
     {0},
 };
 
+const struct gb_cli_option gb_expire_options[] = {
+    WHICH,
+    {0},
+};
+
 const struct gb_cli_option gb_spill_options[] = {
+    WHICH,
     {"tier", 't', "TIER", "host or disk (the first that there is)", "host disk", GB_COMPLETE_NONE},
     {0},
 };
 
 const struct gb_cli_option gb_restore_options[] = {
+    WHICH,
     {"wait", 'w', "TIME", "how long to wait for room on the device: 500ms, 5m", NULL,
      GB_COMPLETE_NONE},
     {0},
@@ -35,23 +48,46 @@ const struct gb_cli_option gb_restore_options[] = {
 struct act {
     struct gb_cli *cli;
     const char *verb, *done; /* "remove", "removed" */
-    int (*plain)(struct gpubuf_client *client,
-                 const char *name); /* or NULL: one of the following */
+    int (*on)(struct gpubuf_client *client, const struct act *act, const char *name);
+    uint64_t version;  /* 0: not by that */
+    const char *label; /* NULL: likewise */
     const char *tier;
     int64_t wait_ms, ttl_ms;
-    bool restores, expires, may_be_missing, recursive;
+    bool may_be_missing, recursive;
     cJSON *names; /* those that it was done to */
     int worst;    /* the first failure's status */
 };
 
-static int act_on(struct gpubuf_client *client, const struct act *act, const char *name)
+static int do_remove(struct gpubuf_client *client, const struct act *act, const char *name)
 {
-    if (act->plain)
-        return act->plain(client, name);
-    if (act->expires)
-        return gpubuf_expire(client, name, act->ttl_ms);
-    return act->restores ? gpubuf_restore(client, name, act->wait_ms)
-                         : gpubuf_spill(client, name, act->tier);
+    return gpubuf_delete_version(client, name, act->version, act->label);
+}
+
+static int do_pin(struct gpubuf_client *client, const struct act *act, const char *name)
+{
+    (void)act;
+    return gpubuf_pin(client, name);
+}
+
+static int do_unpin(struct gpubuf_client *client, const struct act *act, const char *name)
+{
+    (void)act;
+    return gpubuf_unpin(client, name);
+}
+
+static int do_expire(struct gpubuf_client *client, const struct act *act, const char *name)
+{
+    return gpubuf_expire_version(client, name, act->version, act->label, act->ttl_ms);
+}
+
+static int do_spill(struct gpubuf_client *client, const struct act *act, const char *name)
+{
+    return gpubuf_spill_version(client, name, act->version, act->label, act->tier);
+}
+
+static int do_restore(struct gpubuf_client *client, const struct act *act, const char *name)
+{
+    return gpubuf_restore_version(client, name, act->version, act->label, act->wait_ms);
 }
 
 /* Takes what became of a name; one that is gone is no failure where it was only found by a list. */
@@ -78,18 +114,19 @@ static bool act_on_found(struct act *act, const char *text, bool pattern)
     GB_CJSON_EACH(object, objects) {
         const char *name = gb_cjson_string_of(object, "name", "");
         if (act->worst != GB_STATUS_NO_DAEMON)
-            settle(act, name, act_on(act->cli->client, act, name), true);
+            settle(act, name, act->on(act->cli->client, act, name), true);
     }
     cJSON_Delete(objects);
     return any;
 }
 
-/* An object's own name is no pattern. */
+/* An object's own name is no pattern, and none is one where a version is meant. */
 static void act_on_name(struct act *act, const char *name)
 {
-    int code = act_on(act->cli->client, act, name);
+    int code = act->on(act->cli->client, act, name);
 
-    if ((code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_INVALID) || !gb_names_is_pattern(name))
+    if (act->version || act->label || (code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_INVALID) ||
+        !gb_names_is_pattern(name))
         settle(act, name, code, act->may_be_missing);
     else if (!act_on_found(act, name, true) && !act->may_be_missing)
         act->worst = gb_names_none(name);
@@ -104,13 +141,31 @@ static void act_on_tree(struct act *act, const char *name)
     while (length > 0 && name[length - 1] == '/')
         length--;
     (void)snprintf(text, sizeof(text), "%.*s", (int)length, name);
-    int code = act_on(act->cli->client, act, text);
+    int code = act->on(act->cli->client, act, text);
     bool any = false;
     if ((code == 0 || code == GPUBUF_E_NOT_FOUND) && length < (size_t)GB_LIMIT(name_bytes)) {
         (void)snprintf(text, sizeof(text), "%.*s/", (int)length, name);
         any = act_on_found(act, text, false);
     }
     settle(act, name, code, any || act->may_be_missing);
+}
+
+/* Which version is meant. */
+static int read_which(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
+{
+    const char *version = args->option[VERSION];
+    struct gb_error error;
+
+    act->label = args->option[LABEL];
+    if (version && gb_parse_count(version, &act->version, &error) != 0)
+        return gb_cli_usage(cli, "--version: %s", error.message);
+    if (version && act->version == 0)
+        return gb_cli_usage(cli, "--version: versions count from 1");
+    if (version && act->label)
+        return gb_cli_usage(cli, "--version and --label exclude each other");
+    if (act->recursive && (version || act->label))
+        return gb_cli_usage(cli, "--recursive takes names with all their versions");
+    return GB_STATUS_OK;
 }
 
 /* Does it for all names, also after one failed. The first failure's status. */
@@ -138,39 +193,47 @@ static int for_each(struct gb_cli *cli, const struct gb_cli_args *args, struct a
 
 int gb_cmd_rm(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    return for_each(cli, args,
-                    &(struct act){.verb = "remove",
-                                  .done = "removed",
-                                  .recursive = args->option[RECURSIVE] != NULL,
-                                  .plain = gpubuf_delete,
-                                  .may_be_missing = args->option[FORCE] != NULL});
+    struct act act = {.verb = "remove",
+                      .done = "removed",
+                      .on = do_remove,
+                      .recursive = args->option[RECURSIVE] != NULL,
+                      .may_be_missing = args->option[FORCE] != NULL};
+    int status = read_which(cli, args, &act);
+
+    return status == GB_STATUS_OK ? for_each(cli, args, &act) : status;
 }
 
 int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    return for_each(cli, args, &(struct act){.verb = "pin", .done = "pinned", .plain = gpubuf_pin});
+    return for_each(cli, args, &(struct act){.verb = "pin", .done = "pinned", .on = do_pin});
 }
 
 int gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    return for_each(cli, args,
-                    &(struct act){.verb = "unpin", .done = "unpinned", .plain = gpubuf_unpin});
+    return for_each(cli, args, &(struct act){.verb = "unpin", .done = "unpinned", .on = do_unpin});
 }
 
 int gb_cmd_spill(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    const char *tier = args->option[TIER];
+    struct act act = {
+        .verb = "spill", .done = "spilled", .on = do_spill, .tier = args->option[TIER]};
+    int status = read_which(cli, args, &act);
 
-    if (tier && strcmp(tier, "host") != 0 && strcmp(tier, "disk") != 0)
-        return gb_cli_usage(cli, "--tier is host or disk, not \"%s\"", tier);
-    return for_each(cli, args, &(struct act){.verb = "spill", .done = "spilled", .tier = tier});
+    if (status != GB_STATUS_OK)
+        return status;
+    if (act.tier && strcmp(act.tier, "host") != 0 && strcmp(act.tier, "disk") != 0)
+        return gb_cli_usage(cli, "--tier is host or disk, not \"%s\"", act.tier);
+    return for_each(cli, args, &act);
 }
 
 int gb_cmd_restore(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    struct act act = {.verb = "restore", .done = "restored", .restores = true};
+    struct act act = {.verb = "restore", .done = "restored", .on = do_restore};
+    int status = read_which(cli, args, &act);
     struct gb_error error;
 
+    if (status != GB_STATUS_OK)
+        return status;
     if (args->option[WAIT] && gb_parse_duration(args->option[WAIT], &act.wait_ms, &error) != 0)
         return gb_cli_usage(cli, "%s", error.message);
     return for_each(cli, args, &act);
@@ -178,11 +241,14 @@ int gb_cmd_restore(struct gb_cli *cli, struct gb_cli_args *args)
 
 int gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    struct act act = {.verb = "set the time of", .done = "expiring", .expires = true};
+    struct act act = {.verb = "set the time of", .done = "expiring", .on = do_expire};
     struct gb_cli_args names = {.count = args->count - 1, .value = args->value};
     const char *time = args->value[names.count];
+    int status = read_which(cli, args, &act);
     struct gb_error error;
 
+    if (status != GB_STATUS_OK)
+        return status;
     if (strcmp(time, "never") != 0) {
         if (gb_parse_duration(time, &act.ttl_ms, &error) != 0)
             return gb_cli_usage(cli, "%s; or never", error.message);

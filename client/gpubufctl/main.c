@@ -134,7 +134,7 @@ static const struct gb_cli_command commands[] = {
      "NAME… TIME",
      "Set when objects go by themselves: 90s, 5m, 2h, 1d, or never",
      "Counted from now, whatever was said before, by put --ttl too. Holders keep theirs.",
-     NULL,
+     gb_expire_options,
      2,
      -1,
      {GB_COMPLETE_NAME, GB_COMPLETE_NAME},

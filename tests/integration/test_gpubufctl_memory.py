@@ -38,6 +38,10 @@ def tier_of(ctl, name):
     return ctl.json("stat", name)["tier"]
 
 
+def versions_of(ctl):
+    return ctl.json("ls", "--versions")["objects"]
+
+
 def test_spill_and_restore(tiered):
     for name in ("a", "b", "c"):
         tiered.put(name, 1000)
@@ -51,6 +55,34 @@ def test_spill_and_restore(tiered):
     assert [tier_of(tiered, name) for name in "ac"] == [BELOW, BELOW]  # all the same
     assert "nosuch" in tiered.fails(FAILED, "restore", "nosuch", "c")
     assert tier_of(tiered, "c") == "device"
+
+
+def test_one_version(tiered):
+    for label in ("one", "two", "three"):
+        tiered.put("w", 1000, "-r", "--keep", "2", "--label", label)
+    versions = {entry["label"]: entry["version"] for entry in versions_of(tiered)}
+
+    def tiers():
+        return [tiered.json("stat", "w", "--label", label)["tier"] for label in versions]
+
+    assert list(versions) == ["three", "two", "one"]
+    tiered("spill", "w", "--label", "one")
+    tiered("spill", "w", "--version", str(versions["two"]))
+    assert tiers() == ["device", BELOW, BELOW]
+    tiered("restore", "w", "-v", str(versions["one"]))
+    assert tiers() == ["device", BELOW, "device"]
+    tiered("expire", "w", "1h", "--label", "one")
+    assert [tiered.json("stat", "w", "-l", label)["ttl_ms"] for label in versions] == [0, 0, 3600000]
+    tiered("rm", "w", "--label", "one")
+    assert "one" in tiered.fails(FAILED, "rm", "w", "--label", "one")
+    assert tiered("rm", "-f", "w", "--label", "one") == ""
+    assert [entry["label"] for entry in versions_of(tiered)] == ["three", "two"]
+    assert "w*" in tiered.fails(FAILED, "rm", "w*", "--label", "two")  # no pattern
+    for words in (("--version", "0"), ("--version", "new"), ("--version", "1", "--label", "two"),
+                  ("--label", "two", "--recursive")):
+        tiered.fails(USAGE, "rm", "w", *words)
+    tiered("rm", "w")
+    assert versions_of(tiered) == []
 
 
 def test_restore_waits_for_room(tiered):

@@ -88,6 +88,35 @@ static void test_opened_by_label_and_version(void **state)
     gpubuf_disconnect(client);
 }
 
+static void test_one_version(void **state)
+{
+    struct gpubuf_client *client = connect_client();
+    struct told_versions told;
+    (void)state;
+    ok(client, publish(client, "one", 3, 1));
+    ok(client, publish(client, "two", 3, 2));
+    ok(client, publish(client, "three", 3, 3));
+    ok(client, publish(client, "four", 3, 4));
+    told = versions(client);
+    ok(client, gpubuf_expire_version(client, "w", told.versions[1], NULL, 1));
+    while (versions(client).count > 3)
+        continue;
+    assert_string_equal(versions(client).text, "four two+ one+");
+    fails(client, GPUBUF_E_STALE, gpubuf_restore_version(client, "w", told.versions[1], NULL, 0));
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_expire_version(client, "w", 0, "three", 1));
+    fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_spill_version(client, "w", 0, "two", NULL));
+    ok(client, gpubuf_restore_version(client, "w", 0, "two", 0));
+    ok(client, gpubuf_delete_version(client, "w", 0, "two"));
+    assert_string_equal(versions(client).text, "four one+");
+    fails(client, GPUBUF_E_INVALID, gpubuf_delete_version(client, "w", told.versions[3], "one"));
+    fails(client, GPUBUF_E_INVALID, gpubuf_delete_version(client, "w", UINT64_MAX, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_delete_version(client, "w", 0, "\xff"));
+    fails(client, GPUBUF_E_INVALID, gpubuf_delete_version(client, "w", 0, ""));
+    ok(client, gpubuf_delete_version(client, "w", told.versions[0], NULL));
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_versions(client, "w", note, &told));
+    gpubuf_disconnect(client);
+}
+
 static void test_what_seal_says(void **state)
 {
     struct gpubuf_client *client = connect_client();
@@ -242,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_opened_by_label_and_version),
+        cmocka_unit_test(test_one_version),
         cmocka_unit_test(test_what_seal_says),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_what_is_kept_is_never_older),

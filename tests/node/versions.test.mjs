@@ -7,8 +7,9 @@ import { fixture } from './harness.mjs'
 const { connect } = await fixture()
 const c = await connect()
 
-const publish = (step, keep = 2) =>
-  c.put('w', Uint8Array.of(step), { replace: true, label: `step-${step}`, keep })
+const publishAs = (name, step, keep = 2) =>
+  c.put(name, Uint8Array.of(step), { replace: true, label: `step-${step}`, keep })
+const publish = (step, keep) => publishAs('w', step, keep)
 
 test('older versions are opened by label and by version', async () => {
   const made = []
@@ -85,4 +86,29 @@ test('versions() is the switch', async () => {
   }, { name: 'AbortError' })
   assert.deepEqual(told, [['step-0', 0], ['step-1', 1], ['step-2', 2]])
   await c.delete(['w', 'w2'])
+})
+
+test('one version is given a time, moved and deleted, and the others stay', async () => {
+  const made = []
+  for (let step = 0; step < 3; step++) made.push(await publishAs('one', step))
+  await c.expire('one', 3_600_000, { label: 'step-1' })
+  const ttl = async which => (await c.stat('one', which)).ttl_ms
+  assert.deepEqual([await ttl({ label: 'step-1' }), await ttl()], [3_600_000, 0])
+  await c.expire('one', 0, { version: made[1] })
+  assert.equal(await ttl({ label: 'step-1' }), 0)
+  await assert.rejects(c.spill('one', { label: 'step-1' }), { kind: 'unsupported' }) // here is no tier
+  await c.restore('one', { version: made[0] }) // is there already
+  await c.delete('one', { label: 'step-1' })
+  assert.deepEqual((await c.list('one', { versions: true })).map(o => o.label), ['step-2', 'step-0'])
+  await assert.rejects(c.restore('one', { version: made[1] }), { kind: 'stale' })
+  await assert.rejects(c.delete('one', { label: 'step-1' }), { kind: 'not_found' })
+  await assert.rejects(c.expire('one', 0, { version: made[0], label: 'step-0' }), { kind: 'invalid' })
+  for (const wrong of [{ version: '1' }, { label: 1 }]) {
+    for (const call of [c.delete('one', wrong), c.expire('one', 0, wrong), c.spill('one', wrong), c.restore('one', wrong)]) {
+      await assert.rejects(call, TypeError)
+    }
+  }
+  await assert.rejects(c.delete(['one'], { version: made[0] }), TypeError)
+  await c.delete('one')
+  assert.deepEqual(await c.list('one', { versions: true }), [])
 })

@@ -93,10 +93,34 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
 
 /* ---- calls about one name ---- */
 
-static void write_name(struct gb_writer *writer, const void *arg)
+/* An object, by its version or label if there is one, and what is to become of it. */
+struct target {
+    const char *name, *label; /* NULL: whatever the label */
+    uint64_t version;         /* 0: the current one */
+    const char *tier;
+    int64_t wait_ms, ttl_ms; /* ttl_ms: -1: not said */
+};
+
+static void write_target(struct gb_writer *writer, const void *arg)
 {
+    const struct target *target = arg;
+
     GB_WRITE_LITERAL(writer, "{\"name\":");
-    gb_write_cstring(writer, arg);
+    gb_write_cstring(writer, target->name);
+    if (target->version)
+        gb_write_format(writer, ",\"version\":%" PRIu64, target->version);
+    if (target->label) {
+        GB_WRITE_LITERAL(writer, ",\"label\":");
+        gb_write_cstring(writer, target->label);
+    }
+    if (target->tier) {
+        GB_WRITE_LITERAL(writer, ",\"tier\":");
+        gb_write_cstring(writer, target->tier);
+    }
+    if (target->wait_ms)
+        gb_write_format(writer, ",\"wait_ms\":%" PRIi64, target->wait_ms);
+    if (target->ttl_ms >= 0)
+        gb_write_format(writer, ",\"ttl_ms\":%" PRIi64, target->ttl_ms);
     gb_write_char(writer, '}');
 }
 
@@ -132,11 +156,29 @@ static int64_t answer_timeout(const struct gpubuf_client *client)
     return answer_timeout_after(client, 0);
 }
 
-static int call_name(struct gpubuf_client *client, const char *method, const char *name)
+static int check_target(const struct gpubuf_client *client, const struct target *target)
 {
-    int r = check_name(client, "name", name);
+    int r = check_name(client, "name", target->name);
 
-    return r < 0 ? r : gb_call(client, method, write_name, name, answer_timeout(client), NULL);
+    if (r == 0 && target->version > (uint64_t)GB_LIMIT(integer))
+        r = gb_report_text(client, GPUBUF_E_INVALID, "version is not from 0 to 2^52 - 1");
+    if (r == 0 && target->label &&
+        (strlen(target->label) > GB_LIMIT(label_bytes) ||
+         !gb_utf8_valid(target->label, strlen(target->label))))
+        r = gb_report_text(client, GPUBUF_E_INVALID, "label: expected at most %d bytes of UTF-8",
+                           (int)GB_LIMIT(label_bytes));
+    return r;
+}
+
+/* A call that is answered with nothing; the daemon may take `wait_ms` to do it. */
+static int call_target(struct gpubuf_client *client, const char *method,
+                       const struct target *target, int64_t wait_ms)
+{
+    int r = check_target(client, target);
+
+    return r < 0 ? r
+                 : gb_call(client, method, write_target, target,
+                           answer_timeout_after(client, wait_ms), NULL);
 }
 
 struct object_member {
@@ -158,53 +200,51 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *info,
 
 int gpubuf_stat(struct gpubuf_client *client, const char *name, struct gpubuf_info *info)
 {
-    int r = check_name(client, "name", name);
+    const struct target target = {.name = name, .ttl_ms = -1};
+    int r = check_target(client, &target);
 
     if (r < 0)
         return r;
-    return gb_call_read(client, "stat", write_name, name, answer_timeout(client), read_stat, info);
-}
-
-int gpubuf_delete(struct gpubuf_client *client, const char *name)
-{
-    return call_name(client, "delete", name);
+    return gb_call_read(client, "stat", write_target, &target, answer_timeout(client), read_stat,
+                        info);
 }
 
 int gpubuf_pin(struct gpubuf_client *client, const char *name)
 {
-    return call_name(client, "pin", name);
+    return call_target(client, "pin", &(struct target){.name = name, .ttl_ms = -1}, 0);
 }
 
 int gpubuf_unpin(struct gpubuf_client *client, const char *name)
 {
-    return call_name(client, "unpin", name);
+    return call_target(client, "unpin", &(struct target){.name = name, .ttl_ms = -1}, 0);
 }
 
-struct expiry {
-    const char *name;
-    int64_t ttl_ms;
-};
-
-static void write_expiry(struct gb_writer *writer, const void *arg)
+int gpubuf_delete_version(struct gpubuf_client *client, const char *name, uint64_t version,
+                          const char *label)
 {
-    const struct expiry *expiry = arg;
+    return call_target(
+        client, "delete",
+        &(struct target){.name = name, .version = version, .label = label, .ttl_ms = -1}, 0);
+}
 
-    GB_WRITE_LITERAL(writer, "{\"name\":");
-    gb_write_cstring(writer, expiry->name);
-    GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
-    gb_write_int(writer, expiry->ttl_ms);
-    gb_write_char(writer, '}');
+int gpubuf_delete(struct gpubuf_client *client, const char *name)
+{
+    return gpubuf_delete_version(client, name, 0, NULL);
+}
+
+int gpubuf_expire_version(struct gpubuf_client *client, const char *name, uint64_t version,
+                          const char *label, int64_t ttl_ms)
+{
+    if (ttl_ms < 0 || ttl_ms > (int64_t)GB_LIMIT(integer))
+        return gb_report_text(client, GPUBUF_E_INVALID, "ttl_ms is not from 0 to 2^52 - 1");
+    return call_target(
+        client, "expire",
+        &(struct target){.name = name, .version = version, .label = label, .ttl_ms = ttl_ms}, 0);
 }
 
 int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms)
 {
-    const struct expiry expiry = {name, ttl_ms};
-    int r = check_name(client, "name", name);
-
-    if (r == 0 && (ttl_ms < 0 || ttl_ms > (int64_t)GB_LIMIT(integer)))
-        r = gb_report_text(client, GPUBUF_E_INVALID, "ttl_ms is not from 0 to 2^52 - 1");
-    return r < 0 ? r
-                 : gb_call(client, "expire", write_expiry, &expiry, answer_timeout(client), NULL);
+    return gpubuf_expire_version(client, name, 0, NULL, ttl_ms);
 }
 
 /* ---- spill, restore ---- */
@@ -212,51 +252,37 @@ int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms
 /* The daemon gives its own work a minute before it says `timeout` itself. */
 #define MOVE_MS 60000
 
-struct placing {
-    const char *name, *tier;
-    int64_t wait_ms;
-};
-
-static void write_placing(struct gb_writer *writer, const void *arg)
+int gpubuf_spill_version(struct gpubuf_client *client, const char *name, uint64_t version,
+                         const char *label, const char *tier)
 {
-    const struct placing *placing = arg;
+    const struct target target = {
+        .name = name, .version = version, .label = label, .tier = tier, .ttl_ms = -1};
 
-    GB_WRITE_LITERAL(writer, "{\"name\":");
-    gb_write_cstring(writer, placing->name);
-    if (placing->tier) {
-        GB_WRITE_LITERAL(writer, ",\"tier\":");
-        gb_write_cstring(writer, placing->tier);
-    }
-    if (placing->wait_ms)
-        gb_write_format(writer, ",\"wait_ms\":%" PRIi64, placing->wait_ms);
-    gb_write_char(writer, '}');
+    if (tier && !gb_utf8_valid(tier, strlen(tier)))
+        return gb_report_text(client, GPUBUF_E_INVALID, "tier is not UTF-8");
+    return call_target(client, "spill", &target, MOVE_MS);
 }
 
 int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier)
 {
-    struct placing placing = {.name = name, .tier = tier};
-    int r = check_name(client, "name", name);
+    return gpubuf_spill_version(client, name, 0, NULL, tier);
+}
 
-    if (r < 0)
-        return r;
-    if (tier && !gb_utf8_valid(tier, strlen(tier)))
-        return gb_report_text(client, GPUBUF_E_INVALID, "tier is not UTF-8");
-    return gb_call(client, "spill", write_placing, &placing, answer_timeout_after(client, MOVE_MS),
-                   NULL);
+int gpubuf_restore_version(struct gpubuf_client *client, const char *name, uint64_t version,
+                           const char *label, int64_t wait_ms)
+{
+    const struct target target = {
+        .name = name, .version = version, .label = label, .wait_ms = wait_ms, .ttl_ms = -1};
+
+    if (wait_ms < 0 || wait_ms > GB_LIMIT(wait_ms))
+        return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
+                              (int)GB_LIMIT(wait_ms));
+    return call_target(client, "restore", &target, wait_ms + MOVE_MS);
 }
 
 int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms)
 {
-    struct placing placing = {.name = name, .wait_ms = wait_ms};
-    int r = check_name(client, "name", name);
-
-    if (r < 0)
-        return r;
-    if (wait_ms < 0 || wait_ms > GB_LIMIT(wait_ms))
-        return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
-                              (int)GB_LIMIT(wait_ms));
-    return gb_call(client, "restore", write_placing, &placing,
-                   answer_timeout_after(client, wait_ms + MOVE_MS), NULL);
+    return gpubuf_restore_version(client, name, 0, NULL, wait_ms);
 }
 
 /* ---- list ---- */

@@ -23,6 +23,7 @@ const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed obje
 const WATCH_LIMIT = 10_000 // events that wait to be asked for
 const DAY_MS = 86_400_000
 const REQUEST = ['signal']
+const WHICH = ['version', 'label', 'signal']
 const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'label', 'keep', 'scope', 'timeout',
   'signal']
 const PUT = [...CREATE, 'as', 'shape', 'dtype', 'stream', 'wait']
@@ -47,6 +48,12 @@ function number (value, what, missing = 0) {
 function text (value, what) {
   if (typeof value !== 'string') throw new TypeError(`${what} is not a string`)
   return value
+}
+
+/** Which version of a name is meant: neither is the current one. */
+function versionOf ({ version, label }) {
+  if (label !== undefined) text(label, 'label')
+  return { version: version === undefined ? undefined : number(version, 'version'), label }
 }
 
 /** Milliseconds to wait: at most what the protocol has. */
@@ -333,8 +340,8 @@ class Client extends EventEmitter {
   }
 
   async stat (name, options) {
-    const { version, label, signal } = optionsOf(options, ['version', 'label', 'signal'])
-    return (await this.#call('_ask', 'stat', { name: text(name, 'the name'), version, label }, { signal })).object
+    const { signal, ...which } = optionsOf(options, WHICH)
+    return (await this.#call('_ask', 'stat', { name: text(name, 'the name'), ...versionOf(which) }, { signal })).object
   }
 
   /** All objects whose names begin with `prefix`; with `versions` each name's older versions follow. */
@@ -362,7 +369,7 @@ class Client extends EventEmitter {
 
   // ---- names ----
 
-  /** Deletes one name or many. */
+  /** Deletes one name or many; of one name a `version`, or the newest with a `label`, and only that unless it is current. */
   async delete (names, options) {
     if (Array.isArray(names)) {
       const list = Array.from(names, (name, i) => text(name, `name ${i}`))
@@ -370,7 +377,8 @@ class Client extends EventEmitter {
         await this.#call('_request', 'delete', { names: list.slice(i, i + NAMES) }, options)
       }
     } else {
-      await this.#call('_request', 'delete', { name: text(names, 'the name') }, options)
+      const { signal, ...which } = optionsOf(options, WHICH)
+      await this.#call('_request', 'delete', { name: text(names, 'the name'), ...versionOf(which) }, { signal })
     }
   }
 
@@ -384,22 +392,23 @@ class Client extends EventEmitter {
 
   /** The object is deleted `ttl` milliseconds from now, whatever was said before; 0: it stays. */
   async expire (name, ttl, options) {
-    const params = { name: text(name, 'the name'), ttl_ms: number(ttl, 'ttl', undefined) }
+    const { signal, ...which } = optionsOf(options, WHICH)
+    const params = { name: text(name, 'the name'), ttl_ms: number(ttl, 'ttl', undefined), ...versionOf(which) }
     if (ttl === undefined) throw new TypeError('ttl is not a number')
-    await this.#call('_request', 'expire', params, options)
+    await this.#call('_request', 'expire', params, { signal })
   }
 
   /** Moves an object off its device now; `tier`: "host" or "disk", by default the first there is. */
   async spill (name, options) {
-    const { tier, signal } = optionsOf(options, ['tier', 'signal'])
+    const { tier, signal, ...which } = optionsOf(options, ['tier', ...WHICH])
     if (tier !== undefined) text(tier, 'the tier')
-    await this.#call('_ask', 'spill', { name: text(name, 'the name'), tier }, { signal })
+    await this.#call('_ask', 'spill', { name: text(name, 'the name'), tier, ...versionOf(which) }, { signal })
   }
 
   /** Brings an object back to its device; `timeout`: milliseconds to wait for room there. */
   async restore (name, options) {
-    const { timeout, signal } = optionsOf(options, ['timeout', 'signal'])
-    const params = { name: text(name, 'the name'), wait_ms: wait(timeout) }
+    const { timeout, signal, ...which } = optionsOf(options, ['timeout', ...WHICH])
+    const params = { name: text(name, 'the name'), wait_ms: wait(timeout), ...versionOf(which) }
     await this.#call('_ask', 'restore', params, { signal })
   }
 

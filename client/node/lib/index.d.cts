@@ -39,6 +39,13 @@ export interface RequestOptions {
   signal?: AbortSignal
 }
 
+/** Which version of a name is meant. Default: the current one. */
+export interface VersionOptions extends RequestOptions {
+  version?: number
+  /** The newest version with this label; not beside `version`. */
+  label?: string
+}
+
 export interface OpenOptions extends RequestOptions {
   /** Milliseconds to wait until the object exists, a day at most. Default 0. */
   timeout?: number
@@ -435,20 +442,22 @@ export class Client extends EventEmitter {
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options?: PutOptions & { partial?: false }): Promise<number[]>
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options: PutOptions & { partial: true }): Promise<(number | Error)[]>
 
-  stat (name: string, options?: RequestOptions & { version?: number, label?: string }): Promise<ObjectInfo>
+  stat (name: string, options?: VersionOptions): Promise<ObjectInfo>
   /** With `versions` each name's older versions follow its current one. */
   list (prefix?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
   /** The current version of a name, then each that is sealed: the switch of a reader. */
   versions (name: string, options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
+  /** Of one version of a name only that, unless it is the current one: then the name and its older versions. */
+  delete (name: string, options?: VersionOptions): Promise<void>
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>
   /** It is deleted `ttl` milliseconds from now, whatever was said before; 0: it stays. */
-  expire (name: string, ttl: number, options?: RequestOptions): Promise<void>
+  expire (name: string, ttl: number, options?: VersionOptions): Promise<void>
   /** Moves an object off its device now. Default: to the first tier that there is. */
-  spill (name: string, options?: RequestOptions & { tier?: 'host' | 'disk' }): Promise<void>
+  spill (name: string, options?: VersionOptions & { tier?: 'host' | 'disk' }): Promise<void>
   /** Brings it back before it is opened; `timeout`: milliseconds to wait for room on its device. */
-  restore (name: string, options?: RequestOptions & { timeout?: number }): Promise<void>
+  restore (name: string, options?: VersionOptions & { timeout?: number }): Promise<void>
   alias (name: string, of: string, options?: RequestOptions & {
     slice?: { offset: number, length: number }, columns?: string[], parts?: string[],
     layout?: Record<string, unknown>, mode?: string | number, replace?: boolean, label?: string, keep?: number
