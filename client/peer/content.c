@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "client/common/remake.h"
+#include "client/peer/sum_avx2.h"
 #include "proto/handle.h"
 
 struct gb_part {
@@ -19,6 +20,10 @@ struct gb_part {
 
 uint64_t gb_content_sum(const void *bytes, size_t length)
 {
+#ifdef GB_SUM_AVX2
+    if (__builtin_cpu_supports("avx2"))
+        return gb_sum_avx2(bytes, length);
+#endif
     return XXH3_64bits(bytes, length);
 }
 

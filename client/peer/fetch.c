@@ -7,6 +7,7 @@
 
 #include "client/common/remake.h"
 #include "client/gateway/say.h"
+#include "client/peer/ahead.h"
 #include "client/peer/granted.h"
 #include "client/peer/transfer.h"
 
@@ -43,6 +44,7 @@ struct fetch {
     struct gb_granted granted;
     struct gpubuf_object *object;
     struct gb_content content;
+    struct gb_ahead *ahead;
     struct gb_error error; /* the last */
     char name[];
 };
@@ -80,6 +82,7 @@ static void free_fetch(struct fetch *fetch)
     if (fetch->active)
         fetches->active--;
     gb_transfer_end(&fetch->transfer);
+    gb_ahead_end(fetch->ahead);
     gb_content_end(&fetch->content);
     gpubuf_release(fetch->object);
     gb_pool_end(&fetch->pool);
@@ -306,6 +309,7 @@ static void go_on(struct fetch *fetch)
     if (!fetch->created || fetch->sealing || fetch->summing)
         return;
     gb_transfer_pump(transfer);
+    gb_ahead_move(fetch->ahead, transfer->chunks - transfer->left);
     for (unsigned i = 0; i < transfer->count; i++)
         if (transfer->senders[i].failed)
             leave_machine(fetch, gb_remote_node(transfer->senders[i].remote), &transfer->error);
@@ -351,6 +355,7 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
         return;
     }
     fetch->created = true;
+    fetch->ahead = gb_ahead_new(fetch->fetches->options.loop, object, &fetch->content);
     go_on(fetch);
 }
 

@@ -1,0 +1,110 @@
+#include "client/peer/ahead.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; before it nothing is made ahead */
+#endif
+
+enum {
+    CHUNKS = 8,     /* that the thread does at a time */
+    AHEAD_MOST = 24 /* of what has come; a third of it is asked for */
+};
+
+struct gb_ahead {
+    uv_loop_t *loop;
+    struct gpubuf_object *object;     /* a reference */
+    const struct gb_content *content; /* NULL: it has ended, and the thread is waited for */
+    uint64_t done, came;              /* chunks */
+    bool busy;                        /* the thread has the rest */
+    uv_work_t work;
+    struct {
+        char *memory;
+        size_t bytes;
+    } stretches[CHUNKS];
+    unsigned count;
+};
+
+static void drop(struct gb_ahead *ahead)
+{
+    gpubuf_release(ahead->object);
+    free(ahead);
+}
+
+/* In a thread of the pool. */
+static void populate(uv_work_t *work)
+{
+    const struct gb_ahead *ahead = work->data;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    for (unsigned i = 0; i < ahead->count; i++) {
+        size_t before = (uintptr_t)ahead->stretches[i].memory % page;
+        (void)madvise(ahead->stretches[i].memory - before, ahead->stretches[i].bytes + before,
+                      MADV_POPULATE_WRITE);
+    }
+}
+
+static void go_on(struct gb_ahead *ahead);
+
+static void on_populated(uv_work_t *work, int status)
+{
+    struct gb_ahead *ahead = work->data;
+
+    (void)status;
+    ahead->busy = false;
+    if (ahead->content)
+        go_on(ahead);
+    else
+        drop(ahead);
+}
+
+static void go_on(struct gb_ahead *ahead)
+{
+    uint64_t bytes = ahead->content->bytes, chunks = gb_content_chunks(bytes);
+    uint64_t end = ahead->came + AHEAD_MOST < chunks ? ahead->came + AHEAD_MOST : chunks;
+
+    if (ahead->done < ahead->came)
+        ahead->done = ahead->came;
+    for (ahead->count = 0; ahead->done < end && ahead->count < CHUNKS; ahead->done++) {
+        char *memory = gb_content_direct(ahead->content, ahead->done);
+        if (!memory)
+            continue;
+        ahead->stretches[ahead->count].memory = memory;
+        ahead->stretches[ahead->count++].bytes = (size_t)gb_content_chunk_bytes(bytes, ahead->done);
+    }
+    if (ahead->count > 0)
+        ahead->busy = uv_queue_work(ahead->loop, &ahead->work, populate, on_populated) == 0;
+}
+
+void gb_ahead_move(struct gb_ahead *ahead, uint64_t came)
+{
+    if (!ahead)
+        return;
+    ahead->came = came;
+    if (!ahead->busy)
+        go_on(ahead);
+}
+
+struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
+                              const struct gb_content *content)
+{
+    struct gb_ahead *ahead = malloc(sizeof(*ahead));
+
+    if (!ahead)
+        return NULL;
+    *ahead = (struct gb_ahead){.loop = loop, .object = object, .content = content};
+    ahead->work.data = ahead;
+    gpubuf_retain(object);
+    return ahead;
+}
+
+void gb_ahead_end(struct gb_ahead *ahead)
+{
+    if (!ahead)
+        return;
+    ahead->content = NULL;
+    if (!ahead->busy)
+        drop(ahead);
+}
