@@ -34,6 +34,7 @@ struct gb_connection {
     enum gb_connection_state state;
     int64_t since_ms;
     bool refused, streams, shut;
+    unsigned status; /* of the last answer; 0: none. Of the thread that serves it */
 };
 
 struct gb_connections {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,17 +27,26 @@
 
 /* ---- who may ask ---- */
 
-static bool authorized(const struct gb_http *http, struct MHD_Connection *peer)
+static bool is_secret(struct gb_http *http, struct gb_http_text given, const char *secret)
+{
+    bool same;
+
+    pthread_mutex_lock(&http->secret_lock);
+    same = gb_http_secret_same(given, secret, strlen(secret));
+    pthread_mutex_unlock(&http->secret_lock);
+    return same;
+}
+
+static bool authorized(struct gb_http *http, struct MHD_Connection *peer)
 {
     struct gb_http_text given = gb_header(peer, "Authorization");
 
-    if (!http->token)
+    if (!http->options->token_file)
         return true;
     if (given.length > 7 && memcmp(given.text, "Bearer ", 7) == 0)
-        return gb_http_secret_same((struct gb_http_text){given.text + 7, given.length - 7},
-                                   http->token, http->token_length);
-    given = gb_http_cookie(gb_header(peer, "Cookie"), "gpubufd");
-    return gb_http_secret_same(given, http->cookie, strlen(http->cookie));
+        return is_secret(http, (struct gb_http_text){given.text + 7, given.length - 7},
+                         http->token);
+    return is_secret(http, gb_http_cookie(gb_header(peer, "Cookie"), "gpubufd"), http->cookie);
 }
 
 struct headers {
@@ -100,12 +110,11 @@ static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *p
 {
     struct gb_http *http = door->http;
     struct gb_http_text form = {request->body, request->body_length};
-    char token[513];
+    char token[GB_TOKEN_BYTES];
     long length = gb_http_parameter(form, "token", token, sizeof(token));
 
-    if (length < 0 || !http->token ||
-        !gb_http_secret_same((struct gb_http_text){token, (size_t)length}, http->token,
-                             http->token_length))
+    if (length < 0 || !http->options->token_file ||
+        !is_secret(http, (struct gb_http_text){token, (size_t)length}, http->token))
         return gb_respond_form(door, peer, 401);
     return gb_respond_signed_in(door, peer);
 }
@@ -141,6 +150,7 @@ static enum MHD_Result answer(struct gb_door *door, struct MHD_Connection *peer,
                    : gb_respond_text(door, peer, 503, "the daemon does not answer\n");
     if (strcmp(method, "POST") == 0 && gb_http_is(request->path, "/login"))
         return take_token(door, peer, request);
+    request->era = atomic_load(&http->era);
     if (!authorized(http, peer) && !is_dress(request))
         return gb_respond_form(door, peer, 401);
     return gb_respond(door, peer, request, method);
@@ -159,6 +169,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     (void)peer;
     if (!request)
         return NULL;
+    request->since_ms = gb_clock_ms();
     request->target = strdup(target);
     if (!request->target)
         return request;
@@ -171,7 +182,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     return request;
 }
 
-static struct gb_connection *connection_of(struct MHD_Connection *peer)
+struct gb_connection *gb_connection_of(struct MHD_Connection *peer)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(peer, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -190,10 +201,12 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
 
     (void)url;
     (void)version;
-    if (!request || !(request->connection = connection_of(peer)))
+    if (!request || !(request->connection = gb_connection_of(peer)))
         return MHD_NO;
     if (!request->begun) {
         request->begun = true;
+        request->connection->status = 0;
+        snprintf(request->method, sizeof(request->method), "%s", method);
         status = check_head(peer, request);
         return status ? gb_respond_text(door, peer, status, "the request cannot be read\n")
                       : MHD_YES;
@@ -209,14 +222,48 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
     return answer(door, peer, request, method);
 }
 
+/* A part of a request, as a log may show it. */
+static const char *shown(struct gb_http_text text, char *out, size_t size)
+{
+    size_t length = text.length < size ? text.length : size - 1;
+
+    for (size_t i = 0; i < length; i++) {
+        char c = text.text[i];
+        out[i] = c > ' ' && c < 0x7f && c != '"' && c != '\\' ? c : '?';
+    }
+    out[length] = '\0';
+    return out;
+}
+
+/* The query is left out: somebody who does not know better has a token in it. */
+static void say_request(struct MHD_Connection *peer, const struct gb_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(peer, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *address = info ? info->client_addr : NULL;
+    char from[INET6_ADDRSTRLEN] = "unix", method[sizeof(request->method)], path[513];
+
+    if (address && address->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, from, sizeof(from));
+    else if (address && address->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)address)->sin6_addr, from, sizeof(from));
+    gb_say("request from=%s method=%s path=\"%s\" status=%u ms=%" PRIi64, from,
+           shown((struct gb_http_text){request->method, strlen(request->method)}, method,
+                 sizeof(method)),
+           shown(request->path, path, sizeof(path)), request->connection->status,
+           gb_clock_ms() - request->since_ms);
+}
+
 static void on_completed(void *arg, struct MHD_Connection *peer, void **context,
                          enum MHD_RequestTerminationCode why)
 {
     struct gb_door *door = arg;
     struct gb_request *request = *context;
-    struct gb_connection *connection = connection_of(peer);
+    struct gb_connection *connection = gb_connection_of(peer);
 
     (void)why;
+    if (door->http->options->access_log && request && request->connection)
+        say_request(peer, request);
     if (connection)
         gb_connection_idle(&door->connections, connection);
     if (request)
@@ -331,7 +378,7 @@ static int bind_tcp(struct gb_door *door, const char *text, struct gb_error *err
 
     if (r < 0)
         return r;
-    if (!loopback && !door->http->token)
+    if (!loopback && !door->http->options->token_file)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--http %s can be reached from other machines: give --http-token-file too",
                        text);
@@ -355,7 +402,7 @@ static void say_where(const struct gb_door *door, const char *text)
         gb_say("serving http path=%s", door->path);
     else
         gb_say("serving http url=http://%.*s:%u/ token=%s", (int)(colon - text), text, door->port,
-               door->http->token ? "\"asked for\"" : "none");
+               door->http->options->token_file ? "\"asked for\"" : "none");
 }
 
 static void on_complaint(void *arg, const char *format, va_list arguments)
@@ -393,11 +440,10 @@ static int open_door(struct gb_door *door, const char *text, struct gb_error *er
 
 /* ---- starting and ending ---- */
 
-static int check_token(struct gb_http *http, const char *path, char *text, struct gb_error *error)
+static int check_token(const char *path, char *text, struct gb_error *error)
 {
     text[strcspn(text, "\r\n")] = '\0';
-    http->token_length = strlen(text);
-    if (http->token_length < TOKEN_LEAST)
+    if (strlen(text) < TOKEN_LEAST)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s: expected a token of at least %d characters in the first line", path,
                        TOKEN_LEAST);
@@ -405,19 +451,17 @@ static int check_token(struct gb_http *http, const char *path, char *text, struc
         if (*c <= ' ' || *c > '~')
             return gb_fail(error, GPUBUF_E_INVALID,
                            "%s: the token may only have letters, digits and signs", path);
-    http->token = strdup(text);
-    return http->token ? 0 : gb_fail_memory(error);
+    return 0;
 }
 
-static int read_token(struct gb_http *http, const char *path, struct gb_error *error)
+static int read_token(const char *path, char *text, struct gb_error *error)
 {
-    char text[513];
     struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = -1;
 
     if (fd >= 0 && fstat(fd, &status) == 0)
-        n = read(fd, text, sizeof(text) - 1);
+        n = read(fd, text, GB_TOKEN_BYTES - 1);
     if (fd < 0 || n < 0) {
         (void)gb_fail_errno(error, "cannot read the token file %s", path);
         if (fd >= 0)
@@ -429,25 +473,59 @@ static int read_token(struct gb_http *http, const char *path, struct gb_error *e
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s can be read by others than its owner; say chmod 600", path);
     text[n] = '\0';
-    return check_token(http, path, text, error);
+    return check_token(path, text, error);
 }
 
-static int draw_cookie(struct gb_http *http, struct gb_error *error)
+static int draw_cookie(char *cookie, struct gb_error *error)
 {
     unsigned char random[16];
 
     if (getrandom(random, sizeof(random), 0) != sizeof(random))
         return gb_fail_errno(error, "cannot draw a random cookie");
     for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(http->cookie + 2 * i, 3, "%02x", random[i]);
+        snprintf(cookie + 2 * i, 3, "%02x", random[i]);
     return 0;
+}
+
+/* A new token ends what was begun with the old one: cookies and live events. */
+static int take_secrets(struct gb_http *http, bool *changed, struct gb_error *error)
+{
+    char token[GB_TOKEN_BYTES] = "", cookie[sizeof(http->cookie)];
+
+    if (http->options->token_file && read_token(http->options->token_file, token, error) < 0)
+        return error->code;
+    if (draw_cookie(cookie, error) < 0)
+        return error->code;
+    pthread_mutex_lock(&http->secret_lock);
+    *changed = strcmp(token, http->token) != 0;
+    if (*changed || !*http->cookie) {
+        memcpy(http->token, token, sizeof(token));
+        memcpy(http->cookie, cookie, sizeof(cookie));
+        atomic_fetch_add(&http->era, 1);
+    }
+    pthread_mutex_unlock(&http->secret_lock);
+    return 0;
+}
+
+void gb_http_reload(struct gb_http *http)
+{
+    struct gb_error error;
+    bool changed;
+
+    if (!http || !http->options->token_file)
+        gb_say("nothing to reload");
+    else if (take_secrets(http, &changed, &error) < 0)
+        gb_say("token kept why=\"%s\"", error.message);
+    else
+        gb_say("token reloaded changed=%s", changed ? "yes" : "no");
 }
 
 int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
                 struct gb_publish *publish, struct gb_http **out, struct gb_error *error)
 {
     struct gb_http *http = calloc(1, sizeof(*http));
-    int r = 0;
+    bool changed;
+    int r;
 
     if (!http)
         return gb_fail_memory(error);
@@ -456,10 +534,8 @@ int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct g
     http->feed = feed;
     http->publish = publish;
     gb_ask_init(&http->ask, options->socket);
-    if (options->token_file)
-        r = read_token(http, options->token_file, error);
-    if (r == 0)
-        r = draw_cookie(http, error);
+    pthread_mutex_init(&http->secret_lock, NULL);
+    r = take_secrets(http, &changed, error);
     for (unsigned i = 0; options->http[i] && r == 0; i++) {
         struct gb_door *door = &http->doors[http->door_count++];
 
@@ -494,6 +570,6 @@ void gb_http_free(struct gb_http *http)
     for (unsigned i = 0; i < http->door_count; i++)
         close_door(&http->doors[i]);
     gb_ask_end(&http->ask);
-    free(http->token);
+    pthread_mutex_destroy(&http->secret_lock);
     free(http);
 }

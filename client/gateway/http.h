@@ -21,6 +21,9 @@ struct gb_http;
    The options, the ring, the feed and the publisher (may be NULL) outlive it. */
 int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
                 struct gb_publish *publish, struct gb_http **out, struct gb_error *error);
+/* Reads the token's file anew; one that cannot be used leaves the token as it is. NULL is fine. Of
+   one thread. */
+void gb_http_reload(struct gb_http *http);
 /* Ends every connection. The ring has been stopped. NULL is fine. */
 void gb_http_free(struct gb_http *http);
 

@@ -23,12 +23,13 @@ static int refuse(const struct gb_error *error)
     return EXIT_NOT_STARTED;
 }
 
-/* Until SIGTERM or SIGINT, which every thread has blocked. */
-static void wait_for_end(const sigset_t *signals)
+/* Until SIGTERM or SIGINT, which every thread has blocked, as SIGHUP. */
+static void wait_for_end(const sigset_t *signals, struct gb_http *http)
 {
     int which;
 
-    sigwait(signals, &which);
+    while (sigwait(signals, &which) == 0 && which == SIGHUP)
+        gb_http_reload(http);
     gb_say("stopping");
 }
 
@@ -62,7 +63,7 @@ static int serve(const struct gb_options *options, const sigset_t *signals)
     if (r == 0)
         r = gb_feed_start(&feed, &error);
     if (r == 0) {
-        wait_for_end(signals);
+        wait_for_end(signals, http);
         gb_feed_stop(&feed);
     }
     gb_ring_stop(&ring);
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     if (gb_options_read(&options, argv, &error) < 0) {
         status = refuse(&error);

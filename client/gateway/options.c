@@ -17,6 +17,16 @@ static int check_name(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
+static int set_access_log(void *at, const char *value, struct gb_error *error)
+{
+    bool *on = at;
+
+    *on = strcmp(value, "on") == 0;
+    if (!*on && strcmp(value, "off") != 0)
+        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected on or off", value);
+    return 0;
+}
+
 #define AT(member) offsetof(struct gb_options, member)
 
 static const struct gb_option known[] = {
@@ -34,6 +44,8 @@ static const struct gb_option known[] = {
      .kind = GB_OPTION_TEXT, .member = AT(peer_socket)},
     {"events", "URL", "publish events to NNG's subscribers, at ipc:///PATH or tcp://127.0.0.1:PORT",
      .kind = GB_OPTION_LIST, .member = AT(events), .most = GB_OPTIONS_MANY},
+    {"access-log", "on|off", "log a line for each request (off)", .member = AT(access_log),
+     .set = set_access_log},
     {"connections", "N", "of HTTP, at most N at each address (64)", .kind = GB_OPTION_COUNT,
      .member = AT(connections), .least = 4, .most = 4096},
     {"subscribers", "N", "to events, at most N at each URL (128)", .kind = GB_OPTION_COUNT,

@@ -18,6 +18,7 @@ struct gb_options {
     char *http[GB_OPTIONS_MANY + 1]; /* ended by NULL, as the next two */
     char *names[GB_OPTIONS_MANY + 1];
     char *events[GB_OPTIONS_MANY + 1];
+    bool access_log;      /* a line for each request */
     unsigned connections; /* of one listener */
     unsigned subscribers; /* of one URL */
     bool help, version;

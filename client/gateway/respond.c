@@ -32,10 +32,13 @@ static enum MHD_Result send_response(struct gb_door *door, struct MHD_Connection
         {"Referrer-Policy", "same-origin"},
         {"X-Content-Type-Options", "nosniff"},
     };
+    struct gb_connection *connection = gb_connection_of(peer);
     enum MHD_Result result;
 
     if (!response)
         return MHD_NO;
+    if (connection)
+        connection->status = status;
     for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
         MHD_add_response_header(response, always[i][0], always[i][1]);
     if (type)
@@ -153,8 +156,10 @@ enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection
     struct MHD_Response *response = copied("");
     char cookie[128];
 
+    pthread_mutex_lock(&door->http->secret_lock);
     snprintf(cookie, sizeof(cookie), "gpubufd=%s; HttpOnly; SameSite=Strict; Path=/",
              door->http->cookie);
+    pthread_mutex_unlock(&door->http->secret_lock);
     if (response) {
         MHD_add_response_header(response, "Location", "/");
         MHD_add_response_header(response, "Set-Cookie", cookie);
@@ -238,7 +243,7 @@ static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connecti
 
 static enum gb_audience audience_of(const struct gb_door *door)
 {
-    return door->http->token || door->path ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
+    return door->http->options->token_file || door->path ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
 }
 
 typedef int (*answer_fn)(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
@@ -357,6 +362,7 @@ struct stream {
     struct gb_http *http;
     enum gb_audience audience;
     unsigned gather_ms; /* 0: each event is a message */
+    unsigned era;       /* of the token that was shown; with another one it ends */
     uint64_t place;     /* in the ring */
     struct gb_writer writer;
     size_t sent, gathered;
@@ -414,6 +420,8 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
     struct stream *stream = arg;
 
     if (stream->sent == stream->writer.length) {
+        if (stream->era != atomic_load(&stream->http->era))
+            return MHD_CONTENT_READER_END_OF_STREAM;
         /* Events that come now gather while this waits. */
         if (place > 0 && stream->gather_ms && !gb_ring_sleep(stream->http->ring, stream->gather_ms))
             return MHD_CONTENT_READER_END_OF_STREAM;
@@ -462,6 +470,7 @@ static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connectio
     stream->http = door->http;
     stream->audience = audience_of(door);
     stream->gather_ms = (unsigned)gather_ms;
+    stream->era = request->era;
     stream->place = gb_ring_place(door->http->ring, known_events(peer, request));
     gb_writer_init(&stream->writer, 0);
     return send_response(door, peer, 200,

@@ -10,6 +10,7 @@
 #include "client/gateway/feed.h"
 #include "client/gateway/options.h"
 
+#define GB_TOKEN_BYTES 513
 #define GB_BODY_BYTES 1024 /* of the one form that there is */
 
 /* An address that we listen at. */
@@ -30,15 +31,19 @@ struct gb_http {
     struct gb_ask ask;
     struct gb_door doors[GB_OPTIONS_MANY];
     unsigned door_count;
-    char *token; /* NULL: none is asked for */
-    size_t token_length;
+    pthread_mutex_t secret_lock;             /* guards the text of token and cookie */
+    char token[GB_TOKEN_BYTES];              /* "": none is asked for: without a file of it */
     char cookie[33];                         /* what a browser has instead of the token */
+    atomic_uint era;                         /* of the token: one more when it is another */
     atomic_uint_fast64_t responses[4], lost; /* by the status' first digit: 2xx … 5xx; events */
 };
 
 /* A request, from its first line on. */
 struct gb_request {
-    char *target; /* as it came; owned */
+    char *target;    /* as it came; owned */
+    char method[16]; /* its beginning */
+    int64_t since_ms;
+    unsigned era; /* of the token, when it was asked for */
     struct gb_connection *connection;
     bool begun;
     struct gb_http_text path, query; /* of the target; the query without its "?" */
@@ -46,6 +51,8 @@ struct gb_request {
     size_t body_length;
 };
 
+/* What we know of a peer's connection; NULL: memory was out when it came. */
+struct gb_connection *gb_connection_of(struct MHD_Connection *peer);
 /* Answers a request that is all there, from one who may ask. */
 enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
                            struct gb_request *request, const char *method);

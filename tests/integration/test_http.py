@@ -251,6 +251,52 @@ def test_signing_in_by_the_form(guarded):
     assert get(guarded.port, "/", headers={"Cookie": f"a=b; {cookie}; c=d"}).status == 200
 
 
+def test_another_token_ends_what_the_old_one_began(guarded, directory):
+    gateway, port = guarded.gateway, guarded.port
+    cookie = {"Cookie": sign_in(port, TOKEN).headers["set-cookie"].split(";")[0]}
+    live = Live(port, headers=BEARER)
+    token_file(directory, "short\n")
+    gateway.process.send_signal(signal.SIGHUP)
+    gateway.wait_for("token kept why=.*at least 16 characters")
+    token_file(directory)
+    gateway.process.send_signal(signal.SIGHUP)
+    gateway.wait_for("token reloaded changed=no")
+    for headers in (BEARER, cookie):
+        assert get(port, "/api/stats", headers=headers).status == 200
+    new = TOKEN[::-1]
+    token_file(directory, new)
+    gateway.process.send_signal(signal.SIGHUP)
+    gateway.wait_for("token reloaded changed=yes")
+    for headers in (BEARER, cookie):
+        assert get(port, "/api/stats", headers=headers).status == 401
+    while live.block() is not None:  # what it was told before it ended
+        pass
+    assert get(port, "/api/stats", headers={"Authorization": f"Bearer {new}"}).status == 200
+    assert TOKEN not in gateway.stderr() and new not in gateway.stderr()
+
+
+def test_the_access_log(daemon, gateway, directory):
+    one = gateway(daemon, "--http", "127.0.0.1:0", "--http", f"unix:{directory}/http", "--access-log", "on",
+                  "--http-token-file", token_file(directory))
+    other = gateway(daemon, "--http", "127.0.0.1:0")
+    get(one.port, f"/api/stats?token={TOKEN}", headers=BEARER)
+    get(one.port, '/a"b\\', method="HEAD", headers=BEARER)
+    get(one.port, "/" + "x" * 2000, headers=BEARER)
+    sign_in(one.port, TOKEN)
+    with UnixConnection(f"{directory}/http") as connection:
+        connection.request("/healthz")
+    with Live(one.port, headers=BEARER):
+        get(other.port, "/api/stats")
+    for line in ('from=127.0.0.1 method=GET path="/api/stats" status=200 ms=[0-9]+\n',
+                 'from=127.0.0.1 method=HEAD path="/a\\?b\\?" status=404 ms=',
+                 'method=GET path="/x{511}" status=404 ms=', 'method=POST path="/login" status=303 ms=',
+                 'from=unix method=GET path="/healthz" status=200 ms=',
+                 'method=GET path="/api/events" status=200 ms='):
+        one.wait_for("info    request .*" + line)
+    assert TOKEN not in one.stderr() and "token=" not in one.stderr().split("request ", 1)[1]
+    assert " request " not in other.stderr()
+
+
 def test_other_sites_are_refused(guarded, served):
     for port, headers in ((guarded.port, BEARER), (served.port, {})):
         for host in ("evil.example", f"evil.example:{port}", f"localhost:{port + 1}",
@@ -284,6 +330,7 @@ def test_names_of_ones_own(daemon, gateway):
 @pytest.mark.parametrize(
     "options, sentence",
     [
+        (["--http", "127.0.0.1:0", "--access-log", "yes"], "expected on or off"),
         (["--http", "0.0.0.0:0"], "give --http-token-file"),
         (["--http", "[::]:0"], "give --http-token-file"),
         (["--http", "9464"], "is no address and port"),
