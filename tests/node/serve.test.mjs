@@ -194,6 +194,69 @@ test('a page of another name is not answered, nor one without the token', async 
   assert.deepEqual([response.status, response.headers.get('access-control-allow-origin')], [200, '*'])
 })
 
+/** Reads server-sent events; next() gives [kind, data]. */
+async function listen (address, options) {
+  const response = await fetch(address, options)
+  assert.deepEqual([response.status, response.headers.get('content-type')], [200, 'text/event-stream'])
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  const next = async () => {
+    while (!text.includes('\n\n')) {
+      const { value, done } = await reader.read()
+      if (done) return undefined
+      text += value
+    }
+    const end = text.indexOf('\n\n')
+    const block = text.slice(0, end)
+    text = text.slice(end + 2)
+    if (block === ':') return next()
+    const [, kind, data] = /^event: (\w+)\ndata: (.*)$/.exec(block)
+    return [kind, JSON.parse(data)]
+  }
+  return { next, close: () => reader.cancel() }
+}
+
+test('a page is told what happens', async () => {
+  await c.put('live/old', Uint8Array.of(1))
+  await c.put('elsewhere', Uint8Array.of(1))
+  const events = await listen(`${address}live?prefix=live/`)
+  const [kind, old] = await events.next()
+  assert.deepEqual([kind, old.name, old.state, Object.keys(old).includes('uid')], ['sealed', 'live/old', 'sealed', false])
+  assert.deepEqual(await events.next(), ['synced', {}])
+  await c.put('elsewhere', Uint8Array.of(2), { replace: true })
+  const version = await c.put('live/new', Uint8Array.of(1, 2))
+  const [, made] = await events.next()
+  assert.deepEqual([made.name, made.version, made.bytes], ['live/new', version, 2])
+  await c.delete('live/new')
+  assert.deepEqual((await events.next())[0], 'deleted')
+  await events.close()
+  assert.equal((await fetch(`${address}live`, { method: 'HEAD' })).status, 200)
+  await c.delete(['live/old', 'elsewhere'])
+})
+
+test('events are of what is served, to who may have them, and for so many', async () => {
+  const token = 'a-token-of-length'
+  const { address } = await serve('--prefix', 'shown/', '--token', token)
+  assert.equal((await fetch(`${address}live`)).status, 401)
+  assert.equal((await fetch(`${address}live?prefix=hidden/&token=${token}`)).status, 404)
+  await c.put('hidden/a', Uint8Array.of(1))
+  await c.put('shown/a', Uint8Array.of(1))
+  const all = []
+  for (let i = 0; i < 32; i++) all.push(await listen(`${address}live?token=${token}`))
+  for (const { next } of all) assert.deepEqual([(await next())[1].name, (await next())[0]], ['shown/a', 'synced'])
+  assert.equal((await fetch(`${address}live?token=${token}`)).status, 503)
+  for (const { close } of all.splice(1)) await close()
+  await until(async () => { // the server sees that they have gone
+    const response = await fetch(`${address}live?token=${token}`)
+    await response.body.cancel()
+    return response.status === 200
+  })
+  await c.put('shown/b', Uint8Array.of(1))
+  assert.equal((await all[0].next())[1].name, 'shown/b')
+  await all[0].close()
+  await c.delete(['hidden/a', 'shown/a', 'shown/b'])
+})
+
 test('who goes away in the midst of it leaves no lease', withArrow, async () => {
   await c.put('large', new Float64Array(4 << 20))
   for (let i = 0; i < 3; i++) {

@@ -5,6 +5,7 @@
 //   GET /                          what there is, as JSON; ?prefix=
 //   GET /objects/NAME              the object; ?columns=a,b &offset=ROW &length=ROWS
 //   GET /bytes/NAME                the content of one of kind bytes or bundle, as it is; also a Range of it
+//   GET /live                      what happens, as server-sent events; ?prefix=
 //
 // On loopback it serves whoever can reach it; any other address takes a token, which is sent as
 // `Authorization: Bearer TOKEN` or as ?token=. It may open what its own user may.

@@ -5,8 +5,10 @@
 //   GET /                          what there is, as JSON; ?prefix=
 //   GET /objects/NAME              the object; ?columns=a,b &offset=ROW &length=ROWS
 //   GET /bytes/NAME                the content of one of kind bytes or bundle, as it is; also a Range of it
+//   GET /live                      what happens, as server-sent events; ?prefix=
 
 const { createHash, timingSafeEqual } = require('node:crypto')
+const { once } = require('node:events')
 const { Readable } = require('node:stream')
 const { pipeline } = require('node:stream/promises')
 const zlib = require('node:zlib')
@@ -16,6 +18,8 @@ const { getArrow } = require('./to-arrow.cjs')
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/
 const BATCH = 65536 // rows in a batch, so that a page can begin before all has come
 const PIECE = 1 << 20 // bytes that are sent at a time
+const LIVE = 32 // streams of events at a time; each is a watch, which a session may have 64 of
+const BREATH_MS = 15_000 // without an event: then something is sent nevertheless, so that proxies do not hang up
 
 /** In the order in which they are chosen. Quick rather than small: the data is made as it is sent. */
 const CODINGS = {
@@ -73,12 +77,47 @@ function narrowed (asked, served) {
   return served.startsWith(asked) ? served : undefined
 }
 
+/** What is told of an object. */
+function described ({ name, version, state, device, bytes, created_ms: created }) {
+  return { name, version, state, device, bytes, created }
+}
+
 async function list (client, query, served, response) {
   const prefix = narrowed(query.get('prefix') ?? '', served)
   const objects = prefix === undefined ? [] : await client.list(prefix)
   response.setHeader('Content-Type', 'application/json')
-  response.end(JSON.stringify(objects.map(({ name, version, state, device, bytes, created_ms: created }) =>
-    ({ name, version, state, device, bytes, created }))))
+  response.end(JSON.stringify(objects.map(described)))
+}
+
+/**
+ * Sends events for as long as they are read: first what there is, as "sealed", then "synced", then what happens.
+ * A page that reads slowly loses events, and is told how many by the next.
+ */
+async function live (client, query, { prefix: served, streams }, request, response) {
+  const prefix = narrowed(query.get('prefix') ?? '', served)
+  if (prefix === undefined) throw new HttpError(404, `only names that begin with "${served}" are served`)
+  if (streams.count >= LIVE) throw new HttpError(503, `${LIVE} pages are told of events already`)
+  response.setHeader('Content-Type', 'text/event-stream')
+  response.setHeader('Cache-Control', 'no-store')
+  if (request.method === 'HEAD') return void response.end()
+  const gone = new AbortController()
+  const breath = setInterval(() => response.writableNeedDrain || response.write(':\n\n'), BREATH_MS)
+  response.once('close', () => gone.abort())
+  streams.count++
+  try {
+    const watch = client.watch(prefix, { signal: gone.signal })
+    response.flushHeaders()
+    for await (const { kind, object, lost } of watch) {
+      const data = JSON.stringify({ ...(object && described(object)), lost })
+      if (!response.write(`event: ${kind}\ndata: ${data}\n\n`)) await once(response, 'drain', gone)
+    }
+  } catch (error) {
+    if (!gone.signal.aborted) throw error
+  } finally {
+    streams.count--
+    clearInterval(breath)
+    response.end()
+  }
 }
 
 /** The part of an object that was asked for, as an Arrow table. */
@@ -187,8 +226,9 @@ async function answer (client, options, request, response) {
   if (request.method !== 'GET' && request.method !== 'HEAD') throw new HttpError(405, 'GET only')
   checkToken(request, url.searchParams, options.token)
   if (url.pathname === '/') return list(client, url.searchParams, options.prefix, response)
+  if (url.pathname === '/live') return live(client, url.searchParams, options, request, response)
   const [, what, name] = /^\/(objects|bytes)\/(.+)$/.exec(url.pathname) ?? []
-  if (name === undefined) throw new HttpError(404, 'there are /, /objects/NAME and /bytes/NAME')
+  if (name === undefined) throw new HttpError(404, 'there are /, /live, /objects/NAME and /bytes/NAME')
   let decoded
   try {
     decoded = decodeURIComponent(name)
@@ -211,7 +251,7 @@ function createHandler (client, { host = '127.0.0.1', token, origin, prefix = ''
   if (typeof client?.open !== 'function') throw new TypeError('the first argument is not a client')
   if (typeof prefix !== 'string') throw new TypeError('the prefix is not a string')
   checkOwnToken(token)
-  const options = { host, token, origin, prefix, compress }
+  const options = { host, token, origin, prefix, compress, streams: { count: 0 } }
   return (request, response) => {
     answer(client, options, request, response).catch(error => {
       if (response.headersSent) return response.destroy()

@@ -14,5 +14,5 @@ export interface HandlerOptions {
   compress?: boolean
 }
 
-/** A listener for http.createServer(): `/` lists objects, `/objects/NAME` streams one as Arrow IPC, `/bytes/NAME` one as it is. */
+/** A listener for http.createServer(): `/` lists objects, `/objects/NAME` streams one as Arrow IPC, `/bytes/NAME` one as it is, `/live` sends events. */
 export function createHandler (client: Client, options?: HandlerOptions): (request: IncomingMessage, response: ServerResponse) => void
