@@ -291,17 +291,37 @@ static inline bool scan_text(struct scan *scan, const char *text)
     return true;
 }
 
+#define EACH_BYTE(byte) (UINT64_MAX / 255 * (byte))
+
+/* Whether one of eight bytes is no plain ASCII, or a backslash. (A borrow goes only to bytes behind
+   one that is.) */
+static inline bool has_other(uint64_t word)
+{
+    uint64_t backslash = word ^ EACH_BYTE('\\'), delete = word ^ EACH_BYTE(0x7f);
+
+    return (word | (word - EACH_BYTE(' ')) | (backslash - EACH_BYTE(1)) | (delete - EACH_BYTE(1))) &
+           EACH_BYTE(0x80);
+}
+
 /* A string without its first quote: plain ASCII that stands for itself. */
 static bool scan_string(struct scan *scan, struct gb_string *string)
 {
-    const char *quote = memchr(scan->at, '"', (size_t)(scan->end - scan->at));
-    unsigned other = quote ? 0 : 1;
+    const char *start = scan->at, *at = start;
+    const char *quote = memchr(start, '"', (size_t)(scan->end - start));
+    uint64_t word;
 
-    for (const char *at = scan->at; at < quote; at++)
-        other |= (unsigned char)(*at - ' ') > '~' - ' ' || *at == '\\';
-    if (other)
+    if (!quote)
         return false;
-    *string = (struct gb_string){scan->at, (size_t)(quote - scan->at)};
+    for (; quote - at >= 8; at += 8) {
+        memcpy(&word, at, 8);
+        if (has_other(word))
+            return false;
+    }
+    word = EACH_BYTE(' ');
+    memcpy(&word, at, (size_t)(quote - at));
+    if (has_other(word))
+        return false;
+    *string = (struct gb_string){start, (size_t)(quote - start)};
     scan->at = quote + 1;
     return true;
 }

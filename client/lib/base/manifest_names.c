@@ -147,17 +147,18 @@ static int mark_parts(const struct gb_manifest *manifest, const struct gb_string
     return r;
 }
 
-/* Marks all but the gaps; whether there are any. */
-static bool mark_no_gaps(const struct gb_manifest *manifest, bool *marks)
+static bool is_gap(const struct gpubuf_tensor *tensor)
 {
-    bool gaps = false;
+    return strncmp(tensor->name, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) == 0;
+}
 
+static bool has_gaps(const struct gb_manifest *manifest)
+{
     for (size_t i = 0; i < manifest->tensor_count; i++) {
-        marks[i] =
-            strncmp(manifest->tensors[i].name, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) != 0;
-        gaps = gaps || !marks[i];
+        if (is_gap(&manifest->tensors[i]))
+            return true;
     }
-    return gaps;
+    return false;
 }
 
 /* Keeps the marked tensors. `places` has room for as many numbers as there are. */
@@ -183,15 +184,19 @@ int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *par
                        struct gb_error *error)
 {
     size_t tensors = manifest->tensor_count;
-    size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
-    bool *marks = (bool *)(places + tensors + 1), some = true;
-    int r = places ? 0 : no_memory(error);
+    int r = 0;
 
-    if (r == 0 && parts)
+    if (!parts && !has_gaps(manifest))
+        return 0;
+    size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
+    if (!places)
+        return no_memory(error);
+    bool *marks = (bool *)(places + tensors + 1);
+    for (size_t i = 0; !parts && i < tensors; i++)
+        marks[i] = !is_gap(&manifest->tensors[i]);
+    if (parts)
         r = mark_parts(manifest, parts, count, marks, error);
-    else if (r == 0)
-        some = mark_no_gaps(manifest, marks);
-    if (r == 0 && some)
+    if (r == 0)
         keep_marked(manifest, marks, places);
     free(places);
     return r;
