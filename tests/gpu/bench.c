@@ -95,6 +95,12 @@ static CUdeviceptr allocate_device(uint64_t bytes)
     return pointer;
 }
 
+static void await_go(void)
+{
+    if (getchar() == EOF)
+        exit(0);
+}
+
 /* ---- objects ---- */
 
 static struct gpubuf_object *create(struct gpubuf_client *client, const char *name, uint64_t bytes,
@@ -161,22 +167,29 @@ static double open_once(struct gpubuf_client *client, const char *const *names, 
     return taken / (double)count;
 }
 
-static void open_many(char **arguments)
+static const char **names_of(const char *prefix, size_t count)
 {
-    struct gpubuf_client *client = start(arguments[0]);
-    size_t count = number(arguments[2]);
     const char **names = allocate(count, sizeof(*names));
-    struct gpubuf_object **objects = allocate(count, sizeof(struct gpubuf_object *));
-    double cold, again;
-    unsigned char last;
 
     for (size_t i = 0; i < count; i++) {
         char name[NAME_BYTES];
-        snprintf(name, sizeof(name), "%s/%zu", arguments[1], i);
+        snprintf(name, sizeof(name), "%s/%zu", prefix, i);
         names[i] = strdup(name);
         if (!names[i])
             die("out of memory");
     }
+    return names;
+}
+
+static void open_many(char **arguments)
+{
+    struct gpubuf_client *client = start(arguments[0]);
+    size_t count = number(arguments[2]);
+    const char **names = names_of(arguments[1], count);
+    struct gpubuf_object **objects = allocate(count, sizeof(struct gpubuf_object *));
+    double cold, again;
+    unsigned char last;
+
     cold = open_once(client, names, count, objects);
     DRIVER(cuMemcpyDtoH, &last, address(objects[count - 1]), 1);
     if (last != (unsigned char)count)
@@ -184,6 +197,30 @@ static void open_many(char **arguments)
     gpubuf_release_many(objects, count);
     again = open_once(client, names, count, objects);
     printf("{\"cold\":%.3f,\"again\":%.3f}\n", cold, again);
+}
+
+/* A line when it is ready, beside others that do the same; once told to go another: since when it
+   opened, and when it had all. */
+static void open_together(char **arguments)
+{
+    struct gpubuf_client *client = start(arguments[0]);
+    size_t count = number(arguments[2]);
+    const char **names = names_of(arguments[1], count);
+    struct gpubuf_object **objects = allocate(count, sizeof(struct gpubuf_object *));
+    unsigned char last;
+    double begun;
+
+    printf("{}\n");
+    fflush(stdout);
+    await_go();
+    begun = microseconds();
+    open_once(client, names, count, objects);
+    printf("{\"begun\":%.3f,\"opened\":%.3f}\n", begun, microseconds());
+    DRIVER(cuMemcpyDtoH, &last, address(objects[count - 1]), 1);
+    if (last != (unsigned char)count)
+        die("the last object holds %u", last);
+    fflush(stdout);
+    await_go(); /* and keeps them until all are done */
 }
 
 /* ---- the same with legacy handles ---- */
@@ -539,12 +576,6 @@ static void kernel(char **arguments)
 
 /* ---- handing over ---- */
 
-static void await_go(void)
-{
-    if (getchar() == EOF)
-        exit(0);
-}
-
 /* `fresh`: every round has memory that its reader has never mapped; else rounds take turns with
    what the reader deletes. A line for each round: the moment before the seal. */
 static void produce(char **arguments)
@@ -672,7 +703,7 @@ int main(int argc, char **argv)
         {"borrow", 0, borrow}, {"create", 3, create_and_seal}, {"put", 3, put},
         {"kernel", 4, kernel}, {"produce", 4, produce},        {"consume", 4, consume},
         {"send", 3, send_box}, {"receive", 3, receive_box},    {"move", 4, move},
-        {"reopen", 2, reopen},
+        {"reopen", 2, reopen}, {"together", 3, open_together},
     };
 
     for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(*commands); i++) {

@@ -39,6 +39,7 @@ ROWS = {
     "create_seal": ("create + seal of 1 MiB", "measured", 40, "<=", None),
     "large.make": ("create + seal of 50 of 64 MiB in new memory, each", "measured", 120, "<=", None),
     "large.open": ("open these in one call, cold, each", "measured", 40, "<=", None),
+    "together": ("256 of 64 MiB, opened by 6 processes at once, until all have them", "measured", 20, "<=", None),
     "put.1mib": ("put 1 MiB from the GPU", None, None, None, "plain copy"),
     "put.16mib": ("put 16 MiB", None, None, None, "plain copy"),
     "put.256mib": ("put 256 MiB", "ratio", 0.8, ">=", "plain copy"),
@@ -193,6 +194,28 @@ class Bench:
             cold += [self.run("open", daemon.path, "large", 50)[0]["cold"] for _ in range(3)]
             daemon.stop()
         return [row("large.make", "us", made), row("large.open", "us", cold)]
+
+    def together(self):
+        """As the workers of a machine do that begin at once. Each has its context, and has mapped nothing."""
+        count, size = (256, 64 * MIB) if not self.case.fake else (64, MIB)
+        daemon, found = self.case.daemon(f"cuda:0:{count * size * 5 // 4 // MIB}M"), []
+        self.run("make", daemon.path, "shared", count, size)
+        for _ in range(self.rounds):
+            readers = [self.start("together", daemon.path, "shared", count) for _ in range(6)]
+            try:
+                for reader in readers:
+                    self.line(reader)
+                for reader in readers:
+                    reader.stdin.write("g")
+                    reader.stdin.flush()
+                times = [self.line(reader) for reader in readers]
+            finally:
+                for reader in readers:
+                    reader.kill()
+                    reader.communicate()
+            found.append((max(t["opened"] for t in times) - min(t["begun"] for t in times)) / 1000)
+        daemon.stop()
+        return [row("together", "ms", found)]
 
     def puts(self):
         daemon, rows = self.daemon(), []
@@ -457,7 +480,7 @@ def measure(place, options):
     try:
         bench = Bench(place, case, options.quick)
         case.free()  # the observer is there from the start, and keeps the driver awake
-        for name in ("opens", "create", "large", "puts", "kernel", "handover", "spill", "crowd",
+        for name in ("opens", "create", "large", "together", "puts", "kernel", "handover", "spill", "crowd",
                      "vram", "torch"):
             if options.only not in name:
                 continue
