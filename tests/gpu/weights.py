@@ -328,7 +328,7 @@ def full_size(place):
     names = ("plan", "create and map", "queue the copies", "copies", "seal")
     place.row("publish n+1, its steps", ", ".join(f"{name} {ms(part)}" for name, part in zip(names, steps)))
     made, copied, dropped = place.one.driver_alone(3)
-    place.row("publish n+1 into new memory, beside the driver alone", rate(size, again),
+    place.row("publish n+1, beside the driver alone with memory that is new", rate(size, again),
               f"cuMemCreate and map {ms(made)}, one copy {ms(copied)}, release {ms(dropped)}: "
               f"{rate(size, made + copied + dropped)}", f"{(made + copied + dropped) / again:.2f} of it; aim 0.9")
     times = []
