@@ -21,7 +21,7 @@ PLACES = {
     "several_lines.mjs": "/**\n * {}\n */\n",
     "types.d.ts": "/** {} */\nexport const a: number\n",
     "page.md": "# A page\n\n{}\n\n- {}\n\n| a |\n|---|\n| {} |\n",
-    "page.scd": "{}\n",
+    "page.scd": "{}\n\n*--option*\n\t{}\n",
     "python": "#!/usr/bin/env python3\n# {}\n",
     "shell": "#!/bin/sh\n# {}\n",
 }
