@@ -6,17 +6,13 @@ hold, spoil and cut what goes through.
 
 import contextlib
 import os
-import re
 import select
-import signal
 import socket
 import subprocess
 import threading
-import time
 
 import device as test_device
-from certificates import Authority  # noqa: F401
-from conftest import BUILD, SANITIZER
+from conftest import BUILD, Program
 from peer import DEADLINE, wait_until
 
 PEER = BUILD / "bin" / "gpubufd-peer"
@@ -117,7 +113,7 @@ class Lane:
 # ---- machines -------------------------------------------------------------------------------------
 
 
-class PeerProcess:
+class PeerProcess(Program):
     """A running gpubufd-peer."""
 
     def __init__(self, directory, daemon, authority, certificate, options):
@@ -129,37 +125,6 @@ class PeerProcess:
                 stdin=subprocess.DEVNULL, stderr=stderr, env=test_device.environment(),
             )
         self.port = int(self.wait_for(r"listens at port (\d+)").group(1))
-
-    def stderr(self):
-        with open(self.stderr_path, errors="replace") as file:
-            return file.read()
-
-    def wait_for(self, pattern):
-        """Until its log has that."""
-        end = time.monotonic() + DEADLINE
-        while time.monotonic() < end:
-            if found := re.search(pattern, self.stderr()):
-                return found
-            assert self.process.poll() is None, self.stderr()
-            time.sleep(0.005)
-        raise AssertionError((pattern, self.stderr()))
-
-    def stop(self):
-        """SIGTERM; expects 0 and no word of a sanitizer."""
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            got = self.process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError("gpubufd-peer does not stop on SIGTERM") from None
-        assert not SANITIZER.search(self.stderr()), self.stderr()[-8000:]
-        assert got == 0, (got, self.stderr()[-4000:])
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
 
 
 class Machine:

@@ -21,6 +21,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import device as test_device  # noqa: E402
+from certificates import Authority  # noqa: E402
 from child import Child  # noqa: E402
 from device import BUILD, ROOT  # noqa: E402, F401
 from peer import DEADLINE, Closed, Peer, wait_until  # noqa: E402
@@ -81,7 +82,46 @@ def runs_as(user, program, directory):
     return copy
 
 
-class Daemon:
+class Program:
+    """One that runs and writes a log: `process`, `stderr_path`."""
+
+    def stderr(self):
+        with open(self.stderr_path, errors="replace") as file:
+            return file.read()
+
+    def wait_for(self, pattern, count=1):
+        """Until its log has that so often."""
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            found = list(re.finditer(pattern, self.stderr()))
+            if len(found) >= count:
+                return found[-1]
+            assert self.process.poll() is None, self.stderr()
+            time.sleep(0.005)
+        raise AssertionError((pattern, self.stderr()))
+
+    def stop(self, status=0):
+        """SIGTERM; expects the exit status, which it returns, and no word of a sanitizer."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            got = self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"{self.process.args} does not stop on SIGTERM") from None
+        text = self.stderr()
+        assert not SANITIZER.search(text), text[-8000:]
+        assert got == status, (got, text[-4000:])
+        return got
+
+    def kill(self):
+        """Ends it at once, without any check; for clearing up."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class Daemon(Program):
     """A running gpubufd."""
 
     def __init__(self, directory, options=(), device=test_device.OPTION, socket_path=None, env=None,
@@ -128,10 +168,6 @@ class Daemon:
                 if time.monotonic() > end:
                     raise AssertionError(f"gpubufd does not listen: {self.stderr()}") from None
                 time.sleep(0.005)
-
-    def stderr(self):
-        with open(self.stderr_path, errors="replace") as file:
-            return file.read()
 
     @property
     def pid(self):
@@ -248,32 +284,20 @@ class Daemon:
         return left
 
     def stop(self, status=0):
-        """SIGTERM; expects the exit status, no word of a sanitizer, and no socket left. Returns
-        the status."""
-        self.process.send_signal(signal.SIGTERM)
+        """The same, and expects no socket left."""
         try:
-            got = self.process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError("gpubufd does not stop on SIGTERM") from None
+            got = super().stop(status)
         finally:
             self.close_peers()
-        text = self.stderr()
-        assert not SANITIZER.search(text), text[-8000:]
-        assert got == status, (got, text[-4000:])
         assert not os.path.exists(self.path), "the socket is still there"
         return got
 
     def kill(self):
-        """Ends it at once, without any check; for clearing up."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        super().kill()
         self.close_peers()
 
 
-class Gateway:
+class Gateway(Program):
     """A running gpubufd-gateway, connected to its daemon; its first port is `port`. `haste` divides its
     deadlines."""
 
@@ -305,39 +329,11 @@ class Gateway:
             self.process.wait()
             raise
 
-    def stderr(self):
-        with open(self.stderr_path, errors="replace") as file:
-            return file.read()
 
-    def wait_for(self, pattern, count=1):
-        """Until its log has that so often."""
-        end = time.monotonic() + DEADLINE
-        while time.monotonic() < end:
-            found = list(re.finditer(pattern, self.stderr()))
-            if len(found) >= count:
-                return found[-1]
-            assert self.process.poll() is None, self.stderr()
-            time.sleep(0.005)
-        raise AssertionError((pattern, self.stderr()))
-
-    def stop(self):
-        """SIGTERM; expects 0 and no word of a sanitizer."""
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            got = self.process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError("the gateway does not stop on SIGTERM") from None
-        text = self.stderr()
-        assert not SANITIZER.search(text), text[-8000:]
-        assert got == 0, (got, text[-4000:])
-        return got
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    """That of a cluster's certificates."""
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

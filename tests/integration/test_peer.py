@@ -14,7 +14,8 @@ import threading
 import pytest
 
 import device as test_device
-from cluster import Authority, Cluster, PeerProcess
+from certificates import Authority
+from cluster import Cluster, PeerProcess
 from ctl import Ctl
 from peer import DEADLINE, Closed, RpcError, wait_until
 from test_gpubufctl_snapshot import contents, publish_all
@@ -22,11 +23,6 @@ from test_gpubufctl_snapshot import contents, publish_all
 MIB = 1 << 20
 WAIT = 60_000
 SCOPE = {"scope": "cluster"}
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 import device
 import etcds
-from cluster import Authority, Lane, Machine, PeerProcess
+from cluster import Lane, Machine, PeerProcess
 from etcds import Etcd, Proxy
 from peer import RpcError, wait_until
 
@@ -15,11 +15,6 @@ pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
 
 PATIENCE = 60_000
 SHARED = {"scope": "cluster", "mode": "0644"}
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority-etcd"))
 
 
 @pytest.fixture

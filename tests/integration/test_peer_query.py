@@ -9,7 +9,7 @@ import socket
 import pytest
 
 import etcds
-from cluster import Authority, Cluster
+from cluster import Cluster
 from ctl import FAILED, USAGE, Ctl
 from device import ROOT
 from http_client import get
@@ -18,11 +18,6 @@ from test_metrics import parse
 from test_peer_cluster import ByEtcd, Etcd, fetched
 
 SHARED = {"scope": "cluster", "mode": "0644"}
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority-query"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 
 import pytest
-from cluster import Authority
+from certificates import Authority
 from cluster import Cluster as Peers
 from test_dask import Cluster, assert_same, in_time, sample, wait_for  # noqa: F401  skips this file, too
 
