@@ -15,7 +15,8 @@
 
 struct gb_publish;
 
-/* Listens at each of the URLs, which NULL ends. A failure is a sentence for the person who started us. */
+/* Listens at each of the URLs, which NULL ends. A failure is a sentence for the person who started
+   us. */
 int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **out,
                    struct gb_error *error);
 void gb_publish_free(struct gb_publish *publish); /* NULL is fine */

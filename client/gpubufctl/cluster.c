@@ -57,13 +57,13 @@ static int connect_to(const char *path)
 static bool exchange(int fd, const char *text, struct gb_writer *line)
 {
     char buffer[65536];
-    ssize_t got;
 
     if (send(fd, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text) ||
         send(fd, "\n", 1, MSG_NOSIGNAL) != 1)
         return false;
-    do {
-        got = recv(fd, buffer, sizeof(buffer), 0);
+    for (bool whole = false; !whole;) {
+        ssize_t got = recv(fd, buffer, sizeof(buffer), 0);
+
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
@@ -71,7 +71,8 @@ static bool exchange(int fd, const char *text, struct gb_writer *line)
             return false;
         }
         gb_write(line, buffer, (size_t)got);
-    } while (got < 0 || buffer[got - 1] != '\n');
+        whole = buffer[got - 1] == '\n';
+    }
     gb_write_char(line, '\0');
     errno = ENOMEM;
     return !line->failed;

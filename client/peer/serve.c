@@ -83,6 +83,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPT_MOST; i++) {
+        /* cppcheck-suppress nullPointer ; accept4 takes NULL */
         int fd = accept4(serve->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             /* No descriptors or no memory: whoever waits would wake the loop at once, again. */

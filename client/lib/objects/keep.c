@@ -75,8 +75,10 @@ static const void *map(int fd, uint64_t bytes)
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &status) < 0 || status.st_size < 0 ||
         (uint64_t)status.st_size < bytes)
         return NULL;
-    void *memory = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    const void *memory = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    return memory;
 }
 
 /* A mutex's word is its owner's number; the kernel adds a bit to that of a dead one. */

@@ -354,7 +354,7 @@ const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uin
     static const char empty[1];
     const struct gb_holding *lease = column->lease;
     const struct gb_column *made = column->column;
-    uint64_t at = column->offset + i, begin, end, ignored;
+    uint64_t at = column->offset + i, begin, end, ignored = 0;
 
     length = length ? length : &ignored;
     *length = 0;
