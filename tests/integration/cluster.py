@@ -12,8 +12,9 @@ import subprocess
 import threading
 
 import device as test_device
-from conftest import BUILD, Program
+from device import BUILD
 from peer import DEADLINE, wait_until
+from program import Program
 
 PEER = BUILD / "bin" / "gpubufd-peer"
 

@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,17 +24,13 @@ from certificates import Authority  # noqa: E402
 from child import Child  # noqa: E402
 from device import BUILD, ROOT  # noqa: E402, F401
 from peer import DEADLINE, Closed, Peer, wait_until  # noqa: E402
+from program import SANITIZER, Program  # noqa: E402
 
 GPUBUFD = BUILD / "bin" / "gpubufd"
 GATEWAY = BUILD / "bin" / "gpubufd-gateway"
 
 # Files that are about one of the two alone.
 collect_ignore_glob = [] if test_device.ON_GPU else ["test_cuda_*.py"]
-
-SANITIZER = re.compile(
-    r"(ERROR: (Address|Leak|Memory)Sanitizer|runtime error:|WARNING: ThreadSanitizer|"
-    r"ERROR SUMMARY: [1-9])"
-)
 
 
 def pytest_configure(config):
@@ -80,45 +75,6 @@ def runs_as(user, program, directory):
     copy = shutil.copy(program, os.path.join(place, "bin"))
     os.chmod(copy, 0o755)
     return copy
-
-
-class Program:
-    """One that runs and writes a log: `process`, `stderr_path`."""
-
-    def stderr(self):
-        with open(self.stderr_path, errors="replace") as file:
-            return file.read()
-
-    def wait_for(self, pattern, count=1):
-        """Until its log has that so often."""
-        end = time.monotonic() + DEADLINE
-        while time.monotonic() < end:
-            found = list(re.finditer(pattern, self.stderr()))
-            if len(found) >= count:
-                return found[-1]
-            assert self.process.poll() is None, self.stderr()
-            time.sleep(0.005)
-        raise AssertionError((pattern, self.stderr()))
-
-    def stop(self, status=0):
-        """SIGTERM; expects the exit status, which it returns, and no word of a sanitizer."""
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            got = self.process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError(f"{self.process.args} does not stop on SIGTERM") from None
-        text = self.stderr()
-        assert not SANITIZER.search(text), text[-8000:]
-        assert got == status, (got, text[-4000:])
-        return got
-
-    def kill(self):
-        """Ends it at once, without any check; for clearing up."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
 
 
 class Daemon(Program):

@@ -1,14 +1,19 @@
 """Completion in bash, zsh and fish: every command, option and name, asked of the shells themselves."""
 
+import json
 import re
 import subprocess
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, ROOT
 from ctl import OK
 from peer import DEADLINE
 from test_gpubufctl import COMMANDS
+
+# They need descriptors, or a session that lives on.
+NOT_TO_BE_CALLED = {"create", "seal", "settle", "open", "keep", "register", "unmap", "watch", "unwatch", "provide",
+                    "decline"}
 
 
 def run(ctl, words, lines):
@@ -56,6 +61,8 @@ def test_bash(named):
     assert complete("put", "x", "comp") == ["completion"]
     assert complete("completion", "''") == ["bash", "zsh", "fish"]
     assert complete("put", "-e", "drop", "some:") == ["one"]
+    methods = {method["name"] for method in json.loads((ROOT / "proto" / "protocol.json").read_text())["methods"]}
+    assert complete("call", "''") == sorted(methods - NOT_TO_BE_CALLED)
 
 
 def test_zsh(named):

@@ -8,7 +8,7 @@ import pytest
 
 import device as test_device
 from cluster import PEER
-from test_peer import (MIB, NINE_ZEROS, WAIT, ZEROS, authority, cluster, fetched, head, is_nowhere,  # noqa: F401
+from test_peer import (MIB, NINE_ZEROS, WAIT, ZEROS, cluster, fetched, head, is_nowhere,  # noqa: F401
                        lying, refused, share)
 
 UCX = "--ucx=trusted-network"

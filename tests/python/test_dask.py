@@ -1,6 +1,7 @@
 """gpubufd.dask: with one daemon and Dask's own schedulers, and on a cluster whose workers have daemons of
 their own: a1 and a2 share one, b1 has another."""
 
+import contextlib
 import datetime
 import gc
 import json
@@ -524,27 +525,34 @@ class Cluster:
         self.scheduler.close()
 
 
+@contextlib.contextmanager
+def running(**workers):
+    """A cluster: workers by name, each with the daemon of a name, which is started."""
+    directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
+    one = Cluster(directory)
+    try:
+        for name in sorted(set(workers.values())):
+            one.start_daemon(name)
+        one.start_workers(**workers)
+        yield one
+    finally:
+        for worker in one.workers.values():
+            worker.kill()
+            worker.wait()
+        for daemon in one.daemons.values():
+            daemon.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
 def whole_cluster(request):
-    directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
-    cluster = Cluster(directory)
-    try:
-        for name in "ab":
-            cluster.start_daemon(name)
-        cluster.start_workers(a1="a", a2="a", b1="b")
+    with running(a1="a", a2="a", b1="b") as cluster:
         yield cluster
         cluster.end()
         if not getattr(request.node, "any_failed", False):
             for daemon in cluster.daemons.values():
                 daemon.check_no_leaks()
                 daemon.stop()
-    finally:
-        for worker in cluster.workers.values():
-            worker.kill()
-            worker.wait()
-        for daemon in cluster.daemons.values():
-            daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

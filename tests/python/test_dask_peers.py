@@ -3,13 +3,11 @@
 import gc
 import os
 import re
-import shutil
-import tempfile
 
 import pytest
 from certificates import Authority
 from cluster import Cluster as Peers
-from test_dask import Cluster, assert_same, in_time, sample, wait_for  # noqa: F401  skips this file, too
+from test_dask import assert_same, in_time, running, sample, wait_for  # noqa: F401  skips this file, too
 
 import gpubufd
 
@@ -24,34 +22,26 @@ OPEN = {"scope": "cluster", "mode": 0o644}
 
 
 @pytest.fixture
-def machines(tmp_path, monkeypatch, request):
+def machines(tmp_path, monkeypatch):
     """The cluster of Dask's, with the peers in `peers`. This process has the daemon a."""
-    directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
-    os.chmod(directory, 0o755)
-    cluster = Cluster(directory)
-    names = iter("ab")
-    peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path))
-    try:
-        peers.start("a", "b")
-        cluster.start_workers(a1="a", b1="b")
-        cluster.peers = peers
-        monkeypatch.setenv("GPUBUFD_SOCKET", cluster.daemons["a"].path)
-        yield cluster
-        cluster.end()
-        gc.collect()
-        _dask_places._connections.clear()
-        peers.stop()
-    finally:
-        for worker in cluster.workers.values():
-            worker.kill()
-            worker.wait()
-        for machine in peers.machines.values():
-            machine.lane.close()
-            if machine.peer:
-                machine.peer.kill()
-        for daemon in cluster.daemons.values():
-            daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+    with running() as cluster:
+        os.chmod(cluster.directory, 0o755)
+        names = iter("ab")
+        peers = cluster.peers = Peers(lambda: cluster.start_daemon(next(names)), Authority(tmp_path))
+        try:
+            peers.start("a", "b")
+            cluster.start_workers(a1="a", b1="b")
+            monkeypatch.setenv("GPUBUFD_SOCKET", cluster.daemons["a"].path)
+            yield cluster
+            cluster.end()
+            gc.collect()
+            _dask_places._connections.clear()
+            peers.stop()
+        finally:
+            for machine in peers.machines.values():
+                machine.lane.close()
+                if machine.peer:
+                    machine.peer.kill()
 
 
 def publish(machines, value, name, **options):

@@ -2,11 +2,9 @@
 
 import gc
 import re
-import shutil
-import tempfile
 
 import pytest
-from test_dask import Cluster, assert_same, in_time, sample, wait_for  # noqa: F401  skips this file, too
+from test_dask import assert_same, in_time, running, sample, wait_for  # noqa: F401  skips this file, too
 
 import dask.array as da
 import dask.dataframe as dd
@@ -19,12 +17,7 @@ from gpubufd import _dask_places
 @pytest.fixture
 def cluster(monkeypatch):
     """Nothing may be left in its daemons. This process has the daemon a."""
-    directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
-    one = Cluster(directory)
-    try:
-        for name in "abc":
-            one.start_daemon(name)
-        one.start_workers(a1="a", b1="b", c1="c")
+    with running(a1="a", b1="b", c1="c") as one:
         monkeypatch.setenv("GPUBUFD_SOCKET", one.daemons["a"].path)
         yield one
         gd.delete("x", client=one.client, missing_ok=True)
@@ -32,13 +25,6 @@ def cluster(monkeypatch):
         wait_for(lambda: not any(map(one.list, "abc")), lambda: f"left: {[*map(one.list, 'abc')]}")
         one.end()
         _dask_places._connections.clear()
-    finally:
-        for worker in one.workers.values():
-            worker.kill()
-            worker.wait()
-        for daemon in one.daemons.values():
-            daemon.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def partitions(cluster, name):
