@@ -232,15 +232,14 @@ static void renew(struct outlet *outlet, const char *why)
 
 /* ---- is it still there? ---- */
 
-/* True: we stop. With the lock held. */
-static bool pause_for(struct gb_publish *publish, const bool *done, int64_t ms)
+/* Until `*done`, or so long. With the lock held. */
+static bool wait_for(struct gb_publish *publish, const bool *done, int64_t ms)
 {
     int64_t until = gb_clock_ms() + ms;
 
-    while (!publish->stopped && !(done && *done) &&
-           gb_condition_wait(&publish->changed, &publish->lock, until))
+    while (!*done && gb_condition_wait(&publish->changed, &publish->lock, until))
         ;
-    return publish->stopped;
+    return *done;
 }
 
 /* Says what a subscriber says first, by a socket of our own: NNG 1.5.2 may never come back from
@@ -262,32 +261,33 @@ static int greet(const struct outlet *outlet)
     return -1;
 }
 
-/* Subscribes, until somebody is let in: NNG tells of a peer when the handshake is over. */
+/* Subscribes, until somebody is let in: NNG tells of a peer when the handshake is over. That is
+   waited for also when we stop: NNG 1.5.2 may end the process if a socket is closed meanwhile. */
 static bool is_alive(struct outlet *outlet)
 {
     struct gb_publish *publish = outlet->publish;
     int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS);
-    bool over = false;
+    bool alive;
     int fd = -1;
 
     if (!outlet->listens)
         return false;
     pthread_mutex_lock(&publish->lock);
-    outlet->arrived = false;
+    outlet->arrived = publish->stopped; /* none is sent out then */
     outlet->probing = true;
-    while (!over && !outlet->arrived && gb_clock_ms() < until) {
+    while (!outlet->arrived && gb_clock_ms() < until) {
         pthread_mutex_unlock(&publish->lock);
         if (fd < 0)
             fd = greet(outlet);
         pthread_mutex_lock(&publish->lock);
-        over = pause_for(publish, &outlet->arrived, GREET_MS);
+        wait_for(publish, &outlet->arrived, GREET_MS);
     }
-    over |= outlet->arrived;
+    alive = outlet->arrived;
     outlet->probing = false;
     pthread_mutex_unlock(&publish->lock);
     if (fd >= 0)
         close(fd);
-    return over;
+    return alive;
 }
 
 static bool is_short_of_fds(void)
@@ -332,7 +332,7 @@ static void *watch_over(void *arg)
                 renew(&publish->outlets[i], "the listener does not answer");
         end_stalled(publish);
         pthread_mutex_lock(&publish->lock);
-        stop = pause_for(publish, NULL, gb_deadline_ms(PROBE_MS));
+        stop = wait_for(publish, &publish->stopped, gb_deadline_ms(PROBE_MS));
         pthread_mutex_unlock(&publish->lock);
     }
     return NULL;

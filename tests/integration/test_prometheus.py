@@ -4,7 +4,6 @@ that scrapes."""
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,6 +12,7 @@ import urllib.request
 
 import pytest
 
+import etcds
 from device import ROOT
 from http_client import get
 from peer import DEADLINE
@@ -175,9 +175,7 @@ def test_every_alert_goes_off_and_stays_calm(promtool, tmp_path):
 
 class Prometheus:
     def __init__(self, program, path, config):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{one.getsockname()[1]}"
+        self.url = "http://%s:%d" % etcds.fresh_address()  # no other program takes it meanwhile
         self.log = open(path / "log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [program, f"--config.file={config}", f"--storage.tsdb.path={path / 'data'}",
