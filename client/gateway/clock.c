@@ -24,9 +24,9 @@ int64_t gb_wall_ms(void)
 int64_t gb_deadline_ms(int64_t ms)
 {
     const char *text = getenv("GPUBUFD_GATEWAY_HASTE");
-    long haste = text ? strtol(text, NULL, 10) : 1;
+    double haste = text ? strtod(text, NULL) : 1;
 
-    return haste >= 1 && haste <= 100 ? ms / haste : ms;
+    return haste >= 0.01 && haste <= 100 ? (int64_t)((double)ms / haste) : ms;
 }
 
 void gb_condition_init(pthread_cond_t *condition)

@@ -10,8 +10,9 @@ int64_t gb_clock_ms(void); /* monotonic */
 int64_t gb_wall_ms(void);  /* since 1970 */
 
 /*
- * A deadline as the code names it, divided by GPUBUFD_GATEWAY_HASTE, 1 to 100, where the
- * environment has that: so that tests can see the long ones pass.
+ * A deadline as the code names it, divided by GPUBUFD_GATEWAY_HASTE, 0.01 to 100, where the
+ * environment has that: so that tests can see the long ones pass, and on a busy machine keep the
+ * short ones out of their way.
  */
 int64_t gb_deadline_ms(int64_t ms);
 

@@ -218,8 +218,9 @@ def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
 
 
 def test_a_slot_is_cleared_when_an_object_expires(peer, reader):
-    peer.put("a", ttl_ms=50)
+    peer.put("a")
     opened = reader.open_object("a")
+    peer.call("expire", name="a", ttl_ms=50)
     wait_until(lambda: peer.names() == [])
     assert reader.slot(opened.slot) == 0
 

@@ -184,11 +184,11 @@ def test_a_node_is_known_to_have_ended_before_its_names_are(run):
 
 def test_a_node_ends_soon_where_etcd_is_dead(run, etcd):
     proxy = run(Proxy, target(etcd))
-    a = run(Node, "a", *[proxy.url] * 8, ttl=600, timeout_ms=20000).joined()
+    a = run(Node, "a", *[proxy.url] * 8, ttl=600, timeout_ms=60000).joined()
     proxy.set(cut=True)
     begun = time.monotonic()
     a.close()
-    assert time.monotonic() - begun < 15  # a second, and not 20 for each endpoint
+    assert time.monotonic() - begun < 50  # a second, and not 60 for each endpoint
 
 
 # ---- etcd goes ----

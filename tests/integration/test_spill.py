@@ -201,8 +201,9 @@ def test_replacing_one_that_is_away(tiered):
 
 
 def test_one_that_expires_while_it_is_away(tiered):
-    tiered.put("a", ttl_ms=4000)
+    tiered.put("a")
     tiered.peer.call("spill", name="a")
+    tiered.peer.call("expire", name="a", ttl_ms=1)
     tiered.peer.wait_for_stats(lambda s: s["names"] == 0)
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
     assert tiered.peer.used() == 0

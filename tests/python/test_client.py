@@ -247,9 +247,13 @@ def test_watch(client):
         client.delete("w/a")
         assert next(watch).kind == "deleted"
     assert list(watch) == []
-    with client.watch("none/", timeout=2) as watch:
-        assert [e.kind for e in watch] == ["synced"]
-        assert watch.poll() is None
+    kinds = []
+    while not kinds:  # it comes in time, but on a machine that is busy
+        with client.watch("none/", timeout=0.5) as watch:
+            kinds = [e.kind for e in watch]
+            assert kinds in ([], ["synced"])
+            assert not kinds or watch.poll() is None
+    assert kinds == ["synced"]
 
 
 def test_watch_beside_threads(client):
