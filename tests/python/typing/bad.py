@@ -1,6 +1,7 @@
 """Mistakes that type checkers must find: one in each line that is marked."""
 
 import gpubufd
+import gpubufd.cluster
 
 client = gpubufd.connect(timeout="5")  # wrong
 client.put(5, [1])  # wrong
@@ -20,3 +21,5 @@ table.names.append(5)  # wrong
 table.column  # wrong
 gpubufd.Array()  # what is made by hand is found out when it runs
 gpubufd.Tabel  # wrong
+gpubufd.cluster.where(5)  # wrong
+gpubufd.cluster.peers()[0].nod  # wrong

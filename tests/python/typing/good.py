@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import gpubufd
 import gpubufd.aio
 import gpubufd.dask
-from gpubufd import cuda
+from gpubufd import cluster, cuda
 from gpubufd.numpy import load_file, save_file
 
 
@@ -115,6 +115,15 @@ def gpu() -> None:
         status: int = error.status
         assert name and status
     assert share and seconds
+
+
+def of_the_cluster() -> None:
+    places: cluster.Places = cluster.where("x", timeout=1)
+    node: str = places[0].node
+    why: Optional[str] = places.why
+    names: List[cluster.Name] = cluster.list("x")
+    port: int = cluster.peers()[0].port
+    assert node and why and names and port and cluster.stats()
 
 
 async def later() -> None:

@@ -1,0 +1,157 @@
+"""What gpubufd-peer of this machine knows of the cluster: where names are, which there are, and which machines.
+
+    import gpubufd.cluster
+
+    for place in gpubufd.cluster.where("cols/price"):
+        print(place.node, place.bytes)
+
+The names themselves are opened by get() as any others: the peer fetches what is elsewhere. Each function asks the
+socket that gpubufd-peer has by its option --query: `socket`, else $GPUBUFD_PEER_SOCKET, else
+/run/gpubufd-peer/peer.sock. Where nobody answers there within `timeout` seconds it raises ConnectFailed; where the peer
+cannot tell now, Unavailable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket as _socket
+from typing import Any, Dict, List, Optional, Union
+
+from . import _errors
+
+__all__ = ["Name", "Peer", "Place", "Places", "list", "peers", "stats", "where"]
+
+SOCKET = "/run/gpubufd-peer/peer.sock"
+LINE_BYTES = 64 << 20  # an answer is shorter
+_CODES = {"not_found": -32001, "exists": -32002, "unsupported": -32010, "unavailable": -32011, "invalid": -32602,
+          "method": -32601, "parse": -32700}
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A machine that has a name's content. `origin`: the machine that published it; `since`: when this one published or
+    copied it, in seconds since 1970 by its own clock (0: it did not say)."""
+
+    node: str
+    origin: str
+    version: int  # of the object in that machine's daemon
+    bytes: int
+    since: float
+    host: Optional[str] = None  # where it is reached; None: it is this machine
+    port: Optional[int] = None
+
+    @property
+    def is_copy(self) -> bool:
+        return self.node != self.origin
+
+
+class Places(List[Place]):
+    """The machines that have a name. `why`: why other machines could not be asked, so that some may be missing."""
+
+    why: Optional[str] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """A name that a machine has published."""
+
+    name: str
+    node: str
+    version: int
+    bytes: int
+    since: float
+    copies: int  # on other machines
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """Another machine of the cluster."""
+
+    node: str
+    host: str
+    port: int
+
+
+def _exchange(connection: _socket.socket, question: Dict[str, Any], path: str) -> bytes:
+    answer = bytearray()
+    connection.sendall(json.dumps(question).encode() + b"\n")
+    while not answer.endswith(b"\n"):
+        more = connection.recv(1 << 16)
+        if not more or len(answer) > LINE_BYTES:
+            raise _errors.make(-2, "connect", f"gpubufd-peer at {path} does not answer: it has hung up")
+        answer += more
+    return bytes(answer)
+
+
+def _ask(socket: Optional[str], timeout: float, question: Dict[str, Any]) -> Dict[str, Any]:
+    path = socket or os.environ.get("GPUBUFD_PEER_SOCKET") or SOCKET
+    try:
+        with _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect(path)
+            answer = json.loads(_exchange(connection, question, path))
+    except OSError as error:
+        if isinstance(error, _errors.Error):
+            raise
+        raise _errors.make(-2, "connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; does it run, "
+                                          "with --query? $GPUBUFD_PEER_SOCKET tells where") from error
+    except ValueError as error:
+        raise _errors.make(-4, "protocol", f"the answer of gpubufd-peer at {path} makes no sense") from error
+    if not isinstance(answer, dict):
+        raise _errors.make(-4, "protocol", f"the answer of gpubufd-peer at {path} makes no sense")
+    if "error" in answer:
+        kind = answer["error"]["kind"]
+        raise _errors.make(_CODES.get(kind, -32603), kind, answer["error"]["message"])
+    return answer
+
+
+def _record(kind: Any, told: Dict[str, Any]) -> Any:
+    """Of those members that are known here: a later peer may tell more. Times are in seconds."""
+    known = {field.name: told[field.name] for field in dataclasses.fields(kind) if field.name in told}
+    if "since" in known:
+        known["since"] /= 1000
+    return kind(**known)
+
+
+def where(name: str, *, socket: Optional[str] = None, timeout: float = 30) -> Places:
+    """The machines that have the name, this one first. NotFound: none has it.
+
+    The name need not be there to be opened: get() with a timeout waits until somebody publishes it.
+    """
+    answer = _ask(socket, timeout, {"method": "where", "name": name})
+    places = Places(_record(Place, place) for place in answer["places"])
+    places.why = answer.get("why")
+    return places
+
+
+def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30) -> List[Name]:
+    """The names of the cluster that begin with `prefix`, in their order. Unsupported: the cluster has no etcd."""
+    found: List[Name] = []
+    question = {"method": "list", "prefix": prefix}
+    while True:
+        answer = _ask(socket, timeout, question)
+        found += [_record(Name, name) for name in answer["names"]]
+        if "after" not in answer:
+            return found
+        question["after"] = answer["after"]
+
+
+def peers(*, socket: Optional[str] = None, timeout: float = 30) -> List[Peer]:
+    """The other machines of the cluster, in the order of their names: with etcd those that are there now, without it
+    those that the peer's settings list."""
+    answer = _ask(socket, timeout, {"method": "peers"})
+    return sorted((_record(Peer, peer) for peer in answer["peers"]), key=lambda peer: peer.node)
+
+
+def stats(*, socket: Optional[str] = None, timeout: float = 30) -> Dict[str, Union[float, Dict[str, float]]]:
+    """The peer's figures, as docs/METRICS.md has them, without `gpubufd_peer_`: `fetch_failures_total` is a dict."""
+    told: Dict[str, Union[float, Dict[str, float]]] = {}
+    for family in _ask(socket, timeout, {"method": "metrics"})["families"]:
+        name, samples = family["name"].removeprefix("gpubufd_peer_"), family["samples"]
+        if samples and "labels" not in samples[0]:
+            told[name] = samples[0]["value"]
+        else:
+            told[name] = {sample["labels"]["kind"]: sample["value"] for sample in samples}
+    return told
