@@ -29,17 +29,25 @@ struct follow {
     struct gb_cli *cli;
     const char *prefix;
     uint64_t left;
-    uint64_t last; /* the number of the last event; 0: none yet */
+    uint64_t last; /* the number of the last event */
+    bool told;     /* there was one, or figures, which have the number too */
 };
 
-/* Numbers go up by one, and we are subscribed to everything, so a gap is what was lost. */
-static void tell_lost(struct follow *follow, uint64_t seq, bool stats)
-{
-    uint64_t next = stats ? follow->last : follow->last + 1;
+/* A daemon that goes on after a crash counts on from the microseconds of that moment. */
+#define ANEW UINT32_MAX
 
-    if (follow->last > 0 && seq > next)
+/* A message of `count` events (0: figures, which have the last one's number). Numbers go up by one,
+   and we are subscribed to everything, so a gap is what was lost; another daemon's begin elsewhere. */
+static void tell_lost(struct follow *follow, uint64_t seq, uint64_t count)
+{
+    uint64_t next = follow->last + count;
+
+    if (follow->told && (seq < follow->last || seq > next + ANEW))
+        (void)fprintf(stderr, "gpubufctl: the daemon was started anew; events may be missing\n");
+    else if (follow->told && seq > next)
         (void)fprintf(stderr, "gpubufctl: %" PRIu64 " events were lost\n", seq - next);
     follow->last = seq;
+    follow->told = true;
 }
 
 static void print_text(const struct follow *follow, const char *kind, const char *name,
@@ -84,9 +92,11 @@ static void take(struct follow *follow, const char *text, size_t length)
     event = cJSON_ParseWithLength(newline + 1, length - (size_t)(newline + 1 - text));
     seq = cJSON_GetObjectItemCaseSensitive(event, "seq");
     if (cJSON_IsNumber(seq)) {
+        const cJSON *hidden = cJSON_GetObjectItemCaseSensitive(event, "count");
         bool stats = strcmp(kind, "stats") == 0;
+        uint64_t count = cJSON_IsNumber(hidden) ? (uint64_t)hidden->valuedouble : 1;
 
-        tell_lost(follow, (uint64_t)seq->valuedouble, stats);
+        tell_lost(follow, (uint64_t)seq->valuedouble, stats ? 0 : count);
         if (!stats && strncmp(name, follow->prefix, strlen(follow->prefix)) == 0) {
             if (follow->cli->json)
                 printf("%.*s\n", (int)(length - (size_t)(newline + 1 - text)), newline + 1);

@@ -20,6 +20,7 @@ import etcds
 from device import BUILD, ROOT
 from http_client import Live, get, refusal
 from peer import DEADLINE
+from restarts import supervised  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.host_only("the gateway is the same, whatever devices there are")
 
@@ -507,6 +508,27 @@ def test_gpubufctl_events_as_json(published):
 
     (line,) = lines_of(gpubufctl("--url", published.ipc, "--json"), 1, act)
     assert json.loads(line)["object"]["name"] == "a"
+
+
+def test_gpubufctl_events_over_a_crash(supervised, gateway, directory):  # noqa: F811
+    """The numbers of another daemon begin elsewhere: that is no loss of so many."""
+    daemon = supervised()
+    daemon.ipc_path = os.path.join(directory, "events")
+    daemon.ipc = f"ipc://{daemon.ipc_path}"
+    gateway(daemon, "--events", daemon.ipc, "--http", "127.0.0.1:0")
+    with subprocess.Popen(gpubufctl("-u", daemon.ipc), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        try:
+            until_subscribed(daemon)
+            daemon.connect().put("a")
+            assert process.stdout.readline().split()[2:4] == ["sealed", "a"]
+            daemon.crash()
+            assert process.stderr.readline() == (
+                "gpubufctl: the daemon was started anew; events may be missing\n")
+            daemon.connect().put("b")
+            assert process.stdout.readline().split()[2:4] == ["sealed", "b"]
+        finally:
+            process.kill()
 
 
 def test_gpubufctl_events_where_there_is_nothing(directory):
