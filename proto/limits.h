@@ -21,7 +21,7 @@
     X(layout_depth, 12, "levels of nested columns")                                                \
     X(ndim, 32, "axes of an array")                                                                \
     X(metadata_pairs, 256, "metadata pairs of a column or table")                                  \
-    X(alias_text, 3145728, "bytes of what is told of an object and all its aliases")               \
+    X(alias_text, 3145728, "bytes of text of an object and all its aliases")                       \
     X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \
     X(list, 256, "objects in one answer to list")                                                  \
     X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \

@@ -175,7 +175,7 @@ int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
     struct envelope envelope = {0};
     int r = gb_json_check(line, length, pool, &value, error);
     if (r == GPUBUF_E_PARSE)
-        return gb_fail(error, GPUBUF_E_PROTOCOL, "the peer sent what is not JSON: %s",
+        return gb_fail(error, GPUBUF_E_PROTOCOL, "the peer's message is not JSON: %s",
                        error ? error->message : "");
     if (r < 0)
         return r;

@@ -105,7 +105,7 @@ int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **re
     int r;
 
     if (!begin(ask))
-        return gb_fail(error, GPUBUF_E_TIMEOUT, "others wait for its answer, too");
+        return gb_fail(error, GPUBUF_E_TIMEOUT, "too many requests wait for the daemon's answer");
     begun = clock_now();
     r = ask_now(ask, method, params, result, error);
     pause_after(begun);

@@ -391,7 +391,7 @@ static int read_url(struct outlet *outlet, struct gb_error *error)
     if (!read_loopback(url + 6, outlet))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "--events %s: expected an address of this machine, such as 127.0.0.1:9465, "
-                       "since whoever reaches it is told",
+                       "since everybody who reaches it gets the events",
                        url);
     return 0;
 }

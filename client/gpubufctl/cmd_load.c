@@ -49,7 +49,8 @@ static int read_text(const char *path, char **text, struct gb_error *error)
     if (r != 0)
         return r;
     if (input.bytes == GB_FILE_UNKNOWN || !(*text = malloc(input.bytes + 1)))
-        r = gb_fail(error, GPUBUF_E_INVALID, "%s is no file that could be read", path);
+        r = gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file, or too large for memory",
+                    path);
     else
         r = gb_input_read(&input, *text, input.bytes, &got, error);
     if (r == 0)
@@ -69,7 +70,7 @@ static int check_manifest(const char *path, const cJSON *manifest, struct gb_err
     if (!manifest)
         return gb_fail(error, GPUBUF_E_INVALID, "%s is damaged: it is no JSON", path);
     if (strcmp(gb_cjson_string_of(manifest, "format", ""), "gpubufd snapshot") != 0)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s is not that of a snapshot", path);
+        return gb_fail(error, GPUBUF_E_INVALID, "%s is no manifest of a snapshot", path);
     if (gb_cjson_int_of(manifest, "version", 0) != 1)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s is of a later version of snapshots than this gpubufctl reads", path);

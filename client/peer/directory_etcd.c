@@ -93,7 +93,7 @@ static void op_later(struct op *op, int status)
 
 static int fail_unavailable(const struct directory *directory, struct gb_error *error)
 {
-    return gb_fail(error, GB_UNAVAILABLE, "the cluster's names are not at hand: %.400s",
+    return gb_fail(error, GB_UNAVAILABLE, "the cluster's names cannot be read: %.400s",
                    directory->member.state == GB_IN ? "the lease could not be renewed"
                                                     : directory->member.why.message);
 }
@@ -121,7 +121,7 @@ static void find_finish(struct op *op)
                                  "\"%s\" was this machine's own, and is no more", op->name);
         else if (!count)
             op->status =
-                gb_fail(&op->error, GB_UNAVAILABLE, "\"%s\" is on %s, of which there is no address",
+                gb_fail(&op->error, GB_UNAVAILABLE, "\"%s\" is on %s, whose address is unknown",
                         op->name, entry->node->name);
     }
     op->callback.found(op->user, op->status, op->status ? NULL : places, count,
@@ -264,7 +264,7 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
     GB_WRITE_LITERAL(&body, "}");
     op->call = gb_etcd_call(directory->member.etcd, "kv/range", &body, on_found, op);
     if (!op->call)
-        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "out of memory"));
     return true;
 }
 
@@ -397,7 +397,7 @@ static bool directory_publish(struct gb_directory *base, const struct gb_publish
     if (!gb_member_is_in(&directory->member))
         op_later_unavailable(op);
     else if (!publish_send(op))
-        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "memory is out"));
+        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "out of memory"));
     return true;
 }
 
@@ -724,7 +724,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     int r;
 
     if (!directory)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "memory is out");
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
     member = &directory->member;
     member->ttl_ms = 1000 * (int64_t)(settings->ttl_s ? settings->ttl_s : 10);
     if (!etcd.timeout_ms)

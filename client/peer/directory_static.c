@@ -170,7 +170,7 @@ static bool find(struct gb_directory *directory, const char *name, gb_found_cb c
             finding->left++;
         else
             (void)gb_fail(&finding->unknown, GPUBUF_E_NO_MEMORY,
-                          "%s could not be asked: memory is out", fixed->peers[i].node);
+                          "%s could not be asked: out of memory", fixed->peers[i].node);
     }
     gb_writer_end(&writer);
     if (finding->left > 0)

@@ -386,7 +386,7 @@ static bool stream_line(struct gb_etcd_call *call)
     length = (size_t)(end - received->data);
     line = strndup(received->data, length);
     if (!line)
-        r = gb_fail(&error, GB_UNAVAILABLE, "memory is out");
+        r = gb_fail(&error, GB_UNAVAILABLE, "out of memory");
     else
         r = answer_read(call, line, length, &pool, &value, &grpc, &error);
     memmove(received->data, end + 1, received->length - length - 1);
@@ -492,7 +492,7 @@ int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, str
     etcd = calloc(1, sizeof(*etcd));
     if (!etcd || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         free(etcd);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: memory is out");
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: out of memory");
     }
     etcd->loop = loop;
     etcd->figures = settings->figures;
@@ -501,7 +501,7 @@ int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, str
     uv_timer_init(loop, &etcd->timer);
     if (!prepare(etcd, settings)) {
         gb_etcd_destroy(etcd);
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: memory is out");
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: out of memory");
     }
     *out = etcd;
     return 0;

@@ -265,7 +265,7 @@ static void on_sum(void *user, int status, const char *result, size_t length,
         fetch->transfer.error = *error;
         go_on(fetch);
     } else if (sum != gb_transfer_sum(&fetch->transfer)) {
-        (void)gb_fail(&why, GB_UNAVAILABLE, "what came has another checksum than %s has",
+        (void)gb_fail(&why, GB_UNAVAILABLE, "the content came with another checksum than %s has",
                       gb_remote_text(summing.sender->remote));
         give_up(fetch, &why);
     } else {
@@ -289,7 +289,7 @@ static void ask_sum(struct fetch *fetch, struct gb_sender *sender)
         return;
     }
     free(summing);
-    (void)gb_fail(&error, GB_UNAVAILABLE, "memory is out");
+    (void)gb_fail(&error, GB_UNAVAILABLE, "out of memory");
     give_up(fetch, &error);
 }
 
@@ -542,7 +542,7 @@ static void on_found(void *user, int status, const struct gb_place *places, size
     }
     if (fetch->opens > 0)
         return;
-    (void)gb_fail(&why, GB_UNAVAILABLE, "memory is out");
+    (void)gb_fail(&why, GB_UNAVAILABLE, "out of memory");
     give_up(fetch, fetch->error.code ? &fetch->error : &why);
 }
 
@@ -555,7 +555,7 @@ static void ask_directory(struct fetch *fetch)
     if (directory->methods->find(directory, fetch->name, on_found, fetch))
         return;
     fetch->pending--;
-    (void)gb_fail(&error, GB_UNAVAILABLE, "memory is out");
+    (void)gb_fail(&error, GB_UNAVAILABLE, "out of memory");
     give_up(fetch, &error);
 }
 

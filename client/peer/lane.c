@@ -266,7 +266,7 @@ int gb_lane_connect(struct gb_lane *lane, const char *text, struct gb_error *err
     void *address = read_address(text);
 
     if (!address)
-        return gb_fail(error, GPUBUF_E_INVALID, "that is no address of UCX");
+        return gb_fail(error, GPUBUF_E_INVALID, "the address of UCX is malformed");
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,

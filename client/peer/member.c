@@ -243,7 +243,7 @@ static void list_page(struct gb_member *member, const char *key, size_t length)
     GB_WRITE_LITERAL(&body, "}");
     member->joining = gb_etcd_call(member->etcd, "kv/range", &body, on_page, member);
     if (!member->joining)
-        gb_member_leave(member, "memory is out");
+        gb_member_leave(member, "out of memory");
 }
 
 static void on_page(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -297,7 +297,7 @@ static void watch_compacted(struct gb_member *member)
 {
     gb_etcd_cancel(member->watch);
     member->watch = NULL;
-    gb_fail(&member->why, GB_UNAVAILABLE, "etcd compacted changes that were not told yet");
+    gb_fail(&member->why, GB_UNAVAILABLE, "etcd compacted changes that this machine had not read");
     member->state = GB_LISTING;
     member->events.left(member->events.user, false);
     list_begin(member);
@@ -426,7 +426,7 @@ static void enter(struct gb_member *member)
     GB_WRITE_LITERAL(&body, "}}]}");
     member->joining = gb_etcd_call(member->etcd, "kv/txn", &body, on_entered, member);
     if (!member->joining)
-        gb_member_leave(member, "memory is out");
+        gb_member_leave(member, "out of memory");
 }
 
 static void on_granted(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -458,7 +458,7 @@ static void grant(struct gb_member *member)
     member->asked_ms = now_ms();
     member->joining = gb_etcd_call(member->etcd, "lease/grant", &body, on_granted, member);
     if (!member->joining)
-        gb_member_leave(member, "memory is out");
+        gb_member_leave(member, "out of memory");
 }
 
 static void on_revoked(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -498,7 +498,7 @@ static void join_begin(struct gb_member *member)
     }
     member->joining = give_back(member, member->old_lease, on_revoked);
     if (!member->joining)
-        gb_member_leave(member, "memory is out");
+        gb_member_leave(member, "out of memory");
 }
 
 /* ---- renewing ---- */

@@ -72,8 +72,7 @@ static int set_trusted(void *at, const char *value, struct gb_error *error)
 {
     if (strcmp(value, "trusted-network") != 0)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "\"%s\": expected trusted-network, which says that nobody else is there",
-                       value);
+                       "\"%s\": expected trusted-network: UCX does not encrypt", value);
     *(bool *)at = true;
     return 0;
 }

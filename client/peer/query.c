@@ -215,7 +215,7 @@ static void on_stat(struct gpubuf_client *client, int status, const char *result
         !gb_described_shared(&asker->described, asker->query->options.copies))
         asker->described.version = 0;
     if (!directory->methods->find(directory, asker->name, on_found, asker))
-        answer_error(asker, GPUBUF_E_NO_MEMORY, "the peer's memory is out");
+        answer_error(asker, GPUBUF_E_NO_MEMORY, "the peer is out of memory");
 }
 
 /* First whether this machine has it, then which others have. */

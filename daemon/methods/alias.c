@@ -169,7 +169,7 @@ static int check_text(struct gb_call *call, const struct gb_object *object)
     if (object->storage->text <= GB_LIMIT(alias_text))
         return 0;
     return gb_fail_limit(&call->error, "alias_text", GB_LIMIT(alias_text),
-                         "bytes of what is told of an object and all its aliases");
+                         "bytes of text of an object and all its aliases");
 }
 
 static int finish(struct gb_call *call, const struct alias_params *params, struct gb_object *source,

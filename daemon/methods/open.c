@@ -162,7 +162,7 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
     int r = open_one(call, params, name, all, segments, lease);
 
     if (r == DOES_NOT_FIT)
-        gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask again");
+        gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask for this one again");
     if (r == COMES_BACK) /* it left again for the sake of the others */
         gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
     if (r == GPUBUF_E_NOT_FOUND && is_declined(call, i))
@@ -180,7 +180,7 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
 
 static void write_no_room(struct gb_call *call, struct gb_writer *list)
 {
-    gb_fail_limit(&call->error, "line_bytes", GB_LIMIT(line_bytes), "ask again");
+    gb_fail_limit(&call->error, "line_bytes", GB_LIMIT(line_bytes), "ask for this one again");
     write_entry_error(call, list);
 }
 

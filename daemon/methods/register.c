@@ -63,7 +63,8 @@ static int read_handles(struct gb_call *call, struct gb_json array, struct gb_de
             return gb_fail_at(&call->error, &path, "device: \"%.64s\" is not the object's, %s",
                               handle->device, device->id);
         if (handle->kind != adoptions[0].handle.kind)
-            return gb_fail_at(&call->error, &path, "kind: the handles are to be of one kind");
+            return gb_fail_at(&call->error, &path,
+                              "kind: expected that of the first handle; all are of one kind");
         if (handle->bytes == 0)
             return gb_fail_at(&call->error, &path, "bytes: expected at least 1");
         bytes[*count] = handle->bytes;

@@ -411,7 +411,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
         if (served < 0) {
             gb_session_flush(session, SIZE_MAX);
             gb_session_end(session, served == GPUBUF_E_NO_MEMORY
-                                        ? "memory is out"
+                                        ? "out of memory"
                                         : "its messages and descriptors are out of step");
             return;
         }

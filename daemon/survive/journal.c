@@ -90,7 +90,7 @@ static int read_header(int fd, struct header *header, struct gb_error *error)
     if (n < 0)
         return gb_fail_errno(error, "reading the journal");
     if (n < (ssize_t)sizeof(*header) || memcmp(header->magic, MAGIC, sizeof(header->magic)) != 0)
-        return gb_fail(error, GPUBUF_E_INVALID, "what should be the journal is none");
+        return gb_fail(error, GPUBUF_E_INVALID, "the descriptor of the journal has none in it");
     uint32_t version = le32toh(header->version);
     if (version > GB_JOURNAL_VERSION)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,

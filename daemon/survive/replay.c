@@ -354,8 +354,8 @@ static int check_layout(const struct gb_replayed_storage *storage,
     gb_layout_each(&layout, check_buffer, &ground);
     gb_layout_each(&layout, take_first, object);
     if (gb_text_count_places(text, length) != ground.buffers)
-        return gb_fail_at(why, &path, "it is not written as a daemon writes it");
-    return ground.left ? gb_fail_at(why, &path, "it lies where its storage does not") : 0;
+        return gb_fail_at(why, &path, "its layout is not in the form that a daemon writes");
+    return ground.left ? gb_fail_at(why, &path, "a buffer lies outside its storage") : 0;
 }
 
 static int check_text(const struct gb_replayed_storage *storage, struct gb_replayed_object *object,
@@ -435,7 +435,7 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
 
         read_object(object, cursor);
         if (cursor->failed)
-            return gb_fail(why, GPUBUF_E_INVALID, "an object of it is none");
+            return gb_fail(why, GPUBUF_E_INVALID, "one of its objects is malformed");
         raise_to(&replay->next_version, object->version + 1);
         r = check_object(storage, object, writer, why);
         if (r == GPUBUF_E_NO_MEMORY)
@@ -448,7 +448,7 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
         replay->lost += object->named;
         storage->amended = true;
     }
-    return cursor->left == 0 ? 0 : gb_fail(why, GPUBUF_E_INVALID, "something follows it");
+    return cursor->left == 0 ? 0 : gb_fail(why, GPUBUF_E_INVALID, "octets follow its end");
 }
 
 /* ---- storages ---- */
@@ -514,14 +514,15 @@ static int read_places(struct gb_replay *replay, struct gb_replayed_storage *sto
         return GPUBUF_E_NO_MEMORY;
     storage->lost = !storage->key.device;
     if (!read_placements(replay, storage, cursor))
-        return gb_fail(why, GPUBUF_E_INVALID, "its place cannot be");
+        return gb_fail(why, GPUBUF_E_INVALID, "its place is outside its segment");
     if (!read_copies(replay, storage, cursor))
         return gb_fail(why, GPUBUF_E_INVALID, "it ends too early");
     /* Memory that goes with the daemon has no place; what is brought back is the daemon's own. */
     if (storage->resident ? storage->key.share == GB_SHARE_IPC &&
                                 (!storage->fleeting || storage->placement_count > 0)
                           : storage->adopted || storage->placement_count > 0)
-        return gb_fail(why, GPUBUF_E_INVALID, "it cannot be where it is said to be");
+        return gb_fail(why, GPUBUF_E_INVALID,
+                       "it has a place where it can have none, or none where it needs one");
     return 0;
 }
 

@@ -570,7 +570,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
         gb_journal_end(&state->journal);
         log_unusable(&why);
         if (r == GPUBUF_E_NO_MEMORY)
-            return gb_fail(error, r, "what an earlier daemon left: %s", why.message);
+            return gb_fail(error, r, "objects of an earlier daemon: %s", why.message);
         gb_state_forget(state, notify->fds[found].name);
     }
     gb_notify_drop(notify); /* before others take their names */

@@ -198,10 +198,10 @@ def test_what_is_damaged_is_refused(ctl):
     (lambda text: b"", "no JSON"),
     (lambda text: text[: len(text) // 2], "no JSON"),
     (lambda text: text.replace(b'"0600"', b'"0666"'), "another checksum"),
-    (lambda text: text.replace(b"gpubufd snapshot", b"gpubufd snapshop"), "not that of a snapshot"),
+    (lambda text: text.replace(b"gpubufd snapshot", b"gpubufd snapshop"), "no manifest of a snapshot"),
     (lambda text: text.replace(b'"version":1', b'"version":2'), "later version"),
     (lambda text: text.replace(b'"objects"', b'"object"'), "another checksum"),
-    (lambda text: b"{}", "not that of a snapshot"),
+    (lambda text: b"{}", "no manifest of a snapshot"),
     (lambda text: b"[" * 100000, "no JSON"),
     (lambda text: text.replace(b"gpubufd", b"gpu\0ufd"), "is no text"),
 ])

@@ -366,7 +366,7 @@ def test_what_others_have_written_there_is_no_name(run, etcd):
     a.wait(event="changed", name="good")
     assert a.list() == ["good"]
     answer = a.find("good", once=True)
-    assert answer["status"] == UNAVAILABLE and "q, of which there is no address" in answer["message"]
+    assert answer["status"] == UNAVAILABLE and "q, whose address is unknown" in answer["message"]
     assert a.publish("bad")["status"] != 0  # somebody's all the same
 
 

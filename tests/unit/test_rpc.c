@@ -204,7 +204,7 @@ static void test_messages(void **state)
         reading_end(&r);
     }
     static const char *const bad[][2] = {
-        {"{", "the peer sent what is not JSON: byte 1: expected a member's name in quotes"},
+        {"{", "the peer's message is not JSON: byte 1: expected a member's name in quotes"},
         {"[]", "expected a message, which is an object, found an array"},
         {"{\"id\":1,\"result\":{}}", "jsonrpc: expected \"2.0\""},
         {"{\"jsonrpc\":\"2.0\"}", "expected an id or a method"},

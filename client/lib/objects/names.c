@@ -358,7 +358,7 @@ static int read_page(struct gb_json result, struct gb_pool *pool, void *out, str
         return r;
     /* A cursor that does not move would list for ever. */
     if (*members.cursor.text && strcmp(members.cursor.text, page->cursor) == 0)
-        return gb_fail(error, GPUBUF_E_INVALID, "the cursor stands still");
+        return gb_fail(error, GPUBUF_E_INVALID, "the daemon's cursor does not advance");
     memcpy(page->cursor, members.cursor.text, members.cursor.length + 1);
     return 0;
 }

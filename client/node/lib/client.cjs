@@ -73,10 +73,10 @@ function createOptions (options) {
   const { device, share, replace = false, final = false, evict, scope = 'local' } = options
   if (device !== undefined) text(device, 'device')
   if (share !== undefined) text(share, 'share')
-  if (typeof replace !== 'boolean') throw new TypeError('replace is not true or false')
-  if (typeof final !== 'boolean') throw new TypeError('final is not true or false')
-  if (evict !== undefined && !(evict in EVICT)) throw new TypeError('evict is not "spill", "drop" or "keep"')
-  if (!(scope in SCOPE)) throw new TypeError('scope is not "local" or "cluster"')
+  if (typeof replace !== 'boolean') throw new TypeError(`replace is ${String(replace)}, not true or false`)
+  if (typeof final !== 'boolean') throw new TypeError(`final is ${String(final)}, not true or false`)
+  if (evict !== undefined && !(evict in EVICT)) throw new TypeError(`evict is ${String(evict)}, not "spill", "drop" or "keep"`)
+  if (!(scope in SCOPE)) throw new TypeError(`scope is ${String(scope)}, not "local" or "cluster"`)
   if (options.label !== undefined) text(options.label, 'label')
   return {
     device, share, replace, final, mode: modeOf(options.mode), label: options.label, keep: number(options.keep, 'keep'),
@@ -308,7 +308,7 @@ class Client extends EventEmitter {
    * error.
    */
   async openMany (names, options) {
-    if (!Array.isArray(names)) throw new TypeError('the names are not an array')
+    if (!Array.isArray(names)) throw new TypeError(`the names are a ${typeof names}, not an array`)
     const list = Array.from(names, (name, i) => text(name, `name ${i}`)) // holes, too, are refused
     const { timeout, signal, partial = false, copy = this.#options.copy } =
       optionsOf(options, ['timeout', 'signal', 'partial', 'copy'])
@@ -394,7 +394,7 @@ class Client extends EventEmitter {
   async expire (name, ttl, options) {
     const { signal, ...which } = optionsOf(options, WHICH)
     const params = { name: text(name, 'the name'), ttl_ms: number(ttl, 'ttl', undefined), ...versionOf(which) }
-    if (ttl === undefined) throw new TypeError('ttl is not a number')
+    if (ttl === undefined) throw new TypeError('ttl is missing: a number of milliseconds')
     await this.#call('_request', 'expire', params, { signal })
   }
 
@@ -434,7 +434,7 @@ class Client extends EventEmitter {
   async create (name, layout, options) {
     text(name, 'the name')
     if (typeof layout !== 'object' || layout === null || !(layout.kind in KINDS)) {
-      throw new TypeError('the layout has no kind: "bytes", "array", "column", "table" or "bundle"')
+      throw new TypeError(`the layout's kind is ${String(layout?.kind)}, not "bytes", "array", "column", "table" or "bundle"`)
     }
     const { kind, bytes, manifestBytes, dtype, mask } = layout
     const spec = { kind: KINDS[kind], bytes, manifestBytes, dtype, mask }
@@ -477,7 +477,7 @@ class Client extends EventEmitter {
     checkSignal(given.signal)
     const stream = streamOf(given.stream)
     const queued = { stream: given.stream }
-    if (given.wait !== undefined && typeof given.wait !== 'boolean') throw new TypeError('wait is not true or false')
+    if (given.wait !== undefined && typeof given.wait !== 'boolean') throw new TypeError(`wait is ${String(given.wait)}, not true or false`)
     if (typeof value?.[Symbol.asyncIterator] === 'function') value = await gather(value)
     const { layout, writes, children } = content(value, given)
     noteSizes(writes, children) // now, while the value is what it was when this was called

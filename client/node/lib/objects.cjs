@@ -280,8 +280,8 @@ class SharedObject {
   async write (view, options) {
     const { buffer = 'data', at = 0, signal } = optionsOf(options, ['buffer', 'at', 'signal'])
     const which = BUFFERS[buffer]
-    if (which === undefined) throw new TypeError('buffer is not "data", "mask" or "offsets"')
-    if (!ArrayBuffer.isView(view)) throw new TypeError('what is to be written is not a typed array')
+    if (which === undefined) throw new TypeError(`buffer is ${String(buffer)}, not "data", "mask" or "offsets"`)
+    if (!ArrayBuffer.isView(view)) throw new TypeError(`the first argument of write() is a ${typeof view}, not a typed array`)
     if (!Number.isSafeInteger(at) || at < 0) throw new RangeError(`at is ${at}, not a number of bytes`)
     await fill(this.#lease.client, this.device, [[this._index, which, at, view, view.byteLength]], signal)
   }
@@ -382,7 +382,7 @@ function sealCounts (object, given) {
   }
   const counts = Array.isArray(given) ? given : [given]
   for (const count of counts) {
-    if (!Number.isInteger(count)) throw new TypeError('nullCounts has what is not a whole number')
+    if (!Number.isInteger(count)) throw new TypeError(`nullCounts has ${String(count)}, not a whole number`)
   }
   return counts
 }
