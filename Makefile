@@ -352,12 +352,13 @@ $(B)/bin/gpubufd-gateway: $(call objects,$(GATEWAY_SOURCES)) $(PAGE_OBJECT) $(B)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(GATEWAY_LIBS)
 
+# With the library's sources, whose pinned memory (objects/pinned.h) the shared library does not show.
 $(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) $(B)/obj/client/gateway/say.o \
-		$(B)/obj/client/common/remake.o \
-		$(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+		$(B)/obj/client/common/remake.o $(call objects,$(LIB_SOURCES)) \
+		$(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(PEER_LIBS)
+	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) $(PEER_LIBS) -ldl
 
 $(PEER_TESTS): $(B)/tests/peer/%: $(B)/obj/tests/peer/%.o $(call objects,$(PEER_DIRECTORY)) \
 		$(B)/obj/libproto.a $(B)/sources

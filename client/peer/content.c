@@ -147,6 +147,15 @@ void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
     return part->memory + (at - part->at);
 }
 
+int gb_content_stage(const struct gb_content *content, uint64_t chunk, struct gb_staging **block,
+                     struct gb_error *error)
+{
+    const struct gb_part *part = part_at(content, chunk * GB_CHUNK);
+    int code = gb_staging_take(part->stretch.object, GB_CHUNK + 8, block);
+
+    return code < 0 ? gb_fail_library(part->stretch.object, code, error) : 0;
+}
+
 /* Bytes `done` to `done + count` of a part. */
 static int read_part(const struct gb_part *part, uint64_t done, unsigned char *buffer,
                      uint64_t count, struct gb_error *error)

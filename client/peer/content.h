@@ -12,6 +12,7 @@
 #ifndef GB_CONTENT_H
 #define GB_CONTENT_H
 
+#include "client/lib/objects/pinned.h"
 #include "gpubuf.h"
 #include "proto/layout.h"
 #include "proto/limits.h"
@@ -55,6 +56,11 @@ static inline uint64_t gb_content_chunk_bytes(uint64_t bytes, uint64_t chunk)
 /* A chunk where it lies: in memory of the host, in one piece, and as it is to be sent; else
    NULL. */
 void *gb_content_direct(const struct gb_content *content, uint64_t chunk);
+
+/* A block for a chunk that is not there in one piece, of GB_CHUNK bytes and 8 more. It is pinned
+   where the object is on a GPU, and kept for the next chunk when it is given back. */
+int gb_content_stage(const struct gb_content *content, uint64_t chunk, struct gb_staging **block,
+                     struct gb_error *error);
 
 /* A chunk to or from `buffer`, of GB_CHUNK bytes and 8 more. */
 int gb_content_read(const struct gb_content *content, uint64_t chunk, void *buffer,

@@ -62,16 +62,23 @@ void gb_lease_drop(struct gb_lease *lease)
     free(lease);
 }
 
-int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, void *buffer, const void **bytes,
-                   size_t *length, uint64_t *sum, struct gb_error *error)
+int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **block,
+                   const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error)
 {
+    *block = NULL;
     *bytes = gb_content_direct(&lease->content, chunk);
     *length = gb_content_chunk_bytes(lease->content.bytes, chunk);
     if (!*bytes) {
-        int r = gb_content_read(&lease->content, chunk, buffer, error);
+        int r = gb_content_stage(&lease->content, chunk, block, error);
         if (r < 0)
             return r;
-        *bytes = buffer;
+        *bytes = gb_staging_memory(*block);
+        r = gb_content_read(&lease->content, chunk, gb_staging_memory(*block), error);
+        if (r < 0) {
+            gb_staging_give(*block);
+            *block = NULL;
+            return r;
+        }
     }
     if (!lease->summed[chunk])
         lease->sums[chunk] = gb_content_sum(*bytes, *length);
@@ -80,10 +87,10 @@ int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, void *buffer, const v
     return 0;
 }
 
-int gb_lease_sum(struct gb_lease *lease, unsigned most, void *buffer, uint64_t *sum,
-                 struct gb_error *error)
+int gb_lease_sum(struct gb_lease *lease, unsigned most, uint64_t *sum, struct gb_error *error)
 {
     uint64_t chunks = gb_content_chunks(lease->content.bytes);
+    struct gb_staging *block;
     const void *bytes;
     size_t length;
 
@@ -92,7 +99,8 @@ int gb_lease_sum(struct gb_lease *lease, unsigned most, void *buffer, uint64_t *
             continue;
         if (most-- == 0)
             return 1;
-        int r = gb_lease_chunk(lease, lease->next_sum, buffer, &bytes, &length, sum, error);
+        int r = gb_lease_chunk(lease, lease->next_sum, &block, &bytes, &length, sum, error);
+        gb_staging_give(block);
         if (r < 0)
             return r;
     }

@@ -29,13 +29,13 @@ struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *de
 struct gb_lease *gb_lease_use(struct gb_lease *lease);
 void gb_lease_drop(struct gb_lease *lease);
 
-/* A chunk, where it lies or in `buffer` (GB_CHUNK bytes and 8 more), and its sum. */
-int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, void *buffer, const void **bytes,
-                   size_t *length, uint64_t *sum, struct gb_error *error);
+/* A chunk, where it lies or in *block, and its sum. The caller gives the block back, which is NULL
+   where there is none. */
+int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **block,
+                   const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error);
 
-/* Sums at most `most` chunks that are not yet, with the help of `buffer`. Positive: there are more;
-   0: *sum is that of the whole. */
-int gb_lease_sum(struct gb_lease *lease, unsigned most, void *buffer, uint64_t *sum,
-                 struct gb_error *error);
+/* Sums at most `most` chunks that are not yet. Positive: there are more; 0: *sum is that of the
+   whole. */
+int gb_lease_sum(struct gb_lease *lease, unsigned most, uint64_t *sum, struct gb_error *error);
 
 #endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/peer/content.h"
 #include "proto/json.h"
 
 struct gb_item {
@@ -130,12 +129,7 @@ static bool fill(struct gb_outbox *box)
     struct gb_error error;
     uint64_t sum;
 
-    if (!box->buffer)
-        box->buffer = malloc(GB_CHUNK + 8);
-    if (!box->buffer)
-        return false;
-    if (item->source.fill(&item->source, box->buffer, &item->bytes, &item->length, &sum, &error) ==
-        0) {
+    if (item->source.fill(&item->source, &item->bytes, &item->length, &sum, &error) == 0) {
         write_head(item, 'd', sum);
         return true;
     }
@@ -189,6 +183,5 @@ void gb_outbox_end(struct gb_outbox *box)
         box->first = item->next;
         free_item(item);
     }
-    free(box->buffer);
     *box = (struct gb_outbox){0};
 }

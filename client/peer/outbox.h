@@ -18,6 +18,8 @@
 
 #include "proto/errors.h"
 
+struct gb_staging;
+
 enum {
     GB_HEAD_BYTES = 24,
     GB_REQUEST_WAIT = 0, /* no request: a message that says that answers take longer */
@@ -32,15 +34,15 @@ struct gb_head {
 /* False: a byte that must be 0 is not. */
 bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head);
 
-/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`, or
-   in `buffer`, of GB_CHUNK bytes and 8 more. Where it fails, the sentence is sent in the chunk's
-   place. `done` is called once, sent or not. */
+/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`. Where
+   it fails, the sentence is sent in the chunk's place. `done` is called once, sent or not. */
 struct gb_source {
-    int (*fill)(const struct gb_source *source, void *buffer, const void **bytes, size_t *length,
-                uint64_t *sum, struct gb_error *error);
+    int (*fill)(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
+                struct gb_error *error);
     void (*done)(const struct gb_source *source);
     void *user;
     uint64_t chunk;
+    struct gb_staging *block; /* that `fill` took for it, and `done` gives back; NULL: none */
 };
 
 struct gb_outbox {
@@ -48,7 +50,6 @@ struct gb_outbox {
     size_t count;
     size_t sent; /* of the first one, its head included */
     bool filled; /* the first one knows its bytes */
-    void *buffer;
 };
 
 /* False: out of memory; then `done` of the source is called. */

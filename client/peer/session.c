@@ -33,7 +33,6 @@ struct gb_session {
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
     struct sum *sums;
-    void *buffer;
     unsigned uses; /* requests under way, the link, the handle */
 };
 
@@ -62,7 +61,7 @@ struct passage {
     struct gb_session *session;
     struct gb_lease *lease;
     uint64_t request, sum;
-    void *buffer; /* NULL: it goes from where it lies */
+    struct gb_staging *block; /* NULL: it goes from where it lies */
 };
 
 struct params {
@@ -76,7 +75,6 @@ static void drop(struct gb_session *session)
 {
     if (--session->uses > 0)
         return;
-    free(session->buffer);
     free(session);
 }
 
@@ -420,11 +418,11 @@ static struct gb_lease **lease_place(struct gb_session *session, uint64_t id)
     return place;
 }
 
-static int fill(const struct gb_source *source, void *buffer, const void **bytes, size_t *length,
-                uint64_t *sum, struct gb_error *error)
+static int fill(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
+                struct gb_error *error)
 {
     struct gb_lease *lease = source->user;
-    int r = gb_lease_chunk(lease, source->chunk, buffer, bytes, length, sum, error);
+    int r = gb_lease_chunk(lease, source->chunk, &source->block, bytes, length, sum, error);
 
     if (r == 0)
         lease->figures->served_bytes += *length;
@@ -433,6 +431,7 @@ static int fill(const struct gb_source *source, void *buffer, const void **bytes
 
 static void sent(const struct gb_source *source)
 {
+    gb_staging_give(source->block);
     gb_lease_drop(source->user);
 }
 
@@ -454,7 +453,7 @@ static void on_passed(void *user, int status, const struct gb_error *error)
     else if (session->link)
         gb_link_send_error(session->link, passage->request, error);
     gb_lease_drop(passage->lease);
-    free(passage->buffer);
+    gb_staging_give(passage->block);
     free(passage);
     session->passing--;
     finish(session);
@@ -473,12 +472,7 @@ static int pass(struct passage *passage, const struct params *params, struct gb_
         return gb_fail(error, GPUBUF_E_UNAVAILABLE, "there is no lane");
     if (params->tag.length != 16 || *end)
         return gb_fail(error, GPUBUF_E_INVALID, "its tag is no number");
-    if (!gb_content_direct(&passage->lease->content, params->chunk)) {
-        passage->buffer = malloc(GB_CHUNK + 8);
-        if (!passage->buffer)
-            return gb_fail_memory(error);
-    }
-    int r = gb_lease_chunk(passage->lease, params->chunk, passage->buffer, &bytes, &length,
+    int r = gb_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes, &length,
                            &passage->sum, error);
     if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
         r = gb_fail_memory(error);
@@ -541,10 +535,7 @@ static void on_summing(uv_idle_t *idle)
     struct gb_error error;
     uint64_t value;
 
-    if (!session->buffer)
-        session->buffer = malloc(GB_CHUNK + 8);
-    int r = session->buffer ? gb_lease_sum(sum->lease, SUM_CHUNKS, session->buffer, &value, &error)
-                            : gb_fail_memory(&error);
+    int r = gb_lease_sum(sum->lease, SUM_CHUNKS, &value, &error);
     if (r > 0)
         return;
     if (r == 0)
@@ -597,7 +588,7 @@ static void use_lease(struct gb_session *session, uint64_t id, const struct para
     } else if (params->tag.text) {
         pass_chunk(session, id, lease, params);
     } else {
-        struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk};
+        struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk, NULL};
         gb_link_send_chunk(session->link, id, &source);
     }
 }

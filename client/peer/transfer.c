@@ -11,7 +11,7 @@ enum { TO_COME, ASKED, HERE };
 struct slot {
     struct gb_transfer *transfer;
     struct gb_sender *sender;
-    void *buffer; /* NULL: it comes to where it is to be */
+    struct gb_staging *block; /* NULL: it comes to where it is to be */
 };
 
 int gb_transfer_init(struct gb_transfer *transfer, struct gb_content *content,
@@ -102,8 +102,8 @@ static void on_chunk(void *user, int status, uint64_t chunk, uint64_t sum,
 
     slot->sender->in_flight--;
     transfer->in_flight--;
-    if (status == 0 && slot->buffer && !transfer->stopped) {
-        status = gb_content_write(transfer->content, chunk, slot->buffer, &why);
+    if (status == 0 && slot->block && !transfer->stopped) {
+        status = gb_content_write(transfer->content, chunk, gb_staging_memory(slot->block), &why);
         error = &why;
     }
     if (status == 0) {
@@ -115,7 +115,7 @@ static void on_chunk(void *user, int status, uint64_t chunk, uint64_t sum,
         slot->sender->failed = true;
         transfer->error = *error;
     }
-    free(slot->buffer);
+    gb_staging_give(slot->block);
     free(slot);
     transfer->moved(transfer);
 }
@@ -126,14 +126,16 @@ static bool ask(struct gb_transfer *transfer, struct gb_sender *sender, uint64_t
     struct slot *slot = malloc(sizeof(*slot));
     void *memory = gb_content_direct(transfer->content, chunk);
     uint64_t bytes = gb_content_chunk_bytes(transfer->content->bytes, chunk);
+    struct gb_error ignored;
 
     if (!slot)
         return false;
-    *slot = (struct slot){transfer, sender, memory ? NULL : malloc(GB_CHUNK)};
-    if ((!memory && !slot->buffer) ||
-        !gb_remote_read(sender->remote, sender->lease, chunk, memory ? memory : slot->buffer, bytes,
-                        on_chunk, slot)) {
-        free(slot->buffer);
+    *slot = (struct slot){transfer, sender, NULL};
+    if (!memory && gb_content_stage(transfer->content, chunk, &slot->block, &ignored) == 0)
+        memory = gb_staging_memory(slot->block);
+    if (!memory ||
+        !gb_remote_read(sender->remote, sender->lease, chunk, memory, bytes, on_chunk, slot)) {
+        gb_staging_give(slot->block);
         free(slot);
         return false;
     }
