@@ -2,7 +2,7 @@
 """Throughput of gpubufd-peer over loopback, beside the throughput of its parts in the same run:
 OpenSSL's cipher on one core, sendfile from a memory file into mapped memory, and, where ucx_perftest (ucx-utils) is
 installed, UCX's own messages beside what comes by UCX. Both ends are here, so that
-the cores are shared by them. Prints a line of JSON.
+the cores are shared by them. Prints a line of JSON, in which "rounds" are pairs of a fetch and its bound.
 
     tests/bench/bench_peer.py [MIB [DEVICE]]
 
@@ -167,7 +167,8 @@ def over_ucx(size, device):
             rounds.append(size / fetch(paths[1], "large"))
             floors.append(by_ucx(size))
     best, floor = max(rounds), max(filter(None, floors), default=None)
-    return {"ucx_fetch_gb_s": round(best / 1e9, 2), "ucx_tag_gb_s": floor and round(floor / 1e9, 2),
+    both = [(one, other) for one, other in zip(rounds, floors) if other]
+    return {"ucx_rounds": both, "ucx_fetch_gb_s": round(best / 1e9, 2), "ucx_tag_gb_s": floor and round(floor / 1e9, 2),
             "of_ucx": floor and round(best / floor, 2)}
 
 
@@ -193,7 +194,7 @@ def main():
     # Each byte is enciphered at one end, sent, and deciphered at the other: the slowest of the three bounds it.
     bound = min(ciphers[0], floor)
     print(json.dumps({
-        "device": device, "mib": size >> 20,
+        "device": device, "mib": size >> 20, "rounds": [(one, min(ciphers[0], other)) for one, other in zip(rounds, floors)],
         "fetch_gb_s": round(best / 1e9, 2), "sendfile_gb_s": round(floor / 1e9, 2),
         "cipher_gb_s": round(ciphers[0] / 1e9, 2), "of_the_bound": round(best / bound, 2),
         "seconds_a_gb": [round(one, 2) for one in spent],

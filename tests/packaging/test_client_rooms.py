@@ -42,8 +42,8 @@ PARTS = {
         ("program", "main"),
     ],
     "client/peer": [
-        ("ground", "directory content local dial absent figures ucx crowd"),
-        ("parts", "tls outbox lane copies etcd view"),
+        ("ground", "directory content local dial absent figures ucx crowd sum_avx2"),
+        ("parts", "tls outbox lane copies etcd view ahead"),
         ("connections", "link described lease granted member"),
         ("machines", "remote transfer"),
         ("names", "directory_static directory_etcd publish"),
@@ -93,7 +93,7 @@ OTHERS = {
     "client/lib": ("include/", "proto/"),
     "client/gpubufctl": ("include/", "proto/", "client/common/remake"),
     "client/gateway": ("include/", "proto/"),
-    "client/peer": ("include/", "proto/", "client/gateway/say", "client/common/remake"),
+    "client/peer": ("include/", "proto/", "client/gateway/say", "client/common/remake", "client/lib/objects/pinned"),
     "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
     "client/python/src": ("include/",),
 }
