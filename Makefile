@@ -513,8 +513,9 @@ $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
 $(B)/tests/unit/test_remote: CTL_LIBS += $(SSL_LIBS)
 $(B)/tests/unit/test_remote: $(call objects,$(addprefix client/peer/,content.c dial.c granted.c lane.c link.c \
-	outbox.c tls.c ucx.c) client/gateway/say.c client/common/remake.c)
+	outbox.c sum_avx2.c tls.c ucx.c) client/gateway/say.c client/common/remake.c)
 WRAP_test_dial := uv_getaddrinfo uv_strerror
+$(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

@@ -1,0 +1,52 @@
+/* client/peer/sum_avx2.c: the same sums as without AVX2, or machines of one cluster would differ. */
+#include "client/peer/sum_avx2.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { MOST = (1 << 20) + 9 };
+
+static uint64_t sum(const void *bytes, size_t length)
+{
+#ifdef GB_SUM_AVX2
+    if (__builtin_cpu_supports("avx2"))
+        return gb_sum_avx2(bytes, length);
+#endif
+    return XXH3_64bits(bytes, length);
+}
+
+static void test_sums_are_those_of_xxh3(void **state)
+{
+    static unsigned char bytes[MOST];
+    uint32_t number = 1;
+
+    (void)state;
+    for (size_t i = 0; i < MOST; i++) {
+        number = number * 1664525 + 1013904223;
+        bytes[i] = (unsigned char)(number >> 24);
+    }
+    for (size_t length = 0; length < 4096; length++)
+        for (size_t from = 0; from < 3; from++)
+            assert_int_equal(sum(bytes + from, length), XXH3_64bits(bytes + from, length));
+    for (size_t length = MOST - 70; length <= MOST; length++)
+        assert_int_equal(sum(bytes, length), XXH3_64bits(bytes, length));
+    /* Of no bytes, as the algorithm's own specification has it. */
+    assert_int_equal(sum(bytes, 0), UINT64_C(0x2d06800538d394c2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums_are_those_of_xxh3),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
