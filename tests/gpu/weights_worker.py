@@ -59,7 +59,7 @@ def start():
 
 def client():
     if "client" not in KEPT:
-        KEPT["client"] = gpubufd.connect()
+        KEPT["client"] = gpubufd.connect(cache_bytes=64 << 30)  # two versions stay mapped
     return KEPT["client"]
 
 
