@@ -279,7 +279,10 @@ static int read_members(struct reading *reading, struct gb_json value)
  */
 struct scan {
     const char *at, *end;
+    size_t room; /* for tensors */
 };
+
+#define TENSOR_LEAST (sizeof("\"\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,0]}") - 1)
 
 static inline bool scan_text(struct scan *scan, const char *text)
 {
@@ -380,7 +383,7 @@ static int add_tensor(struct reading *reading, struct scan *scan, struct gb_stri
     enum gb_type type = GB_TYPE_NULL;
     unsigned ndim = 0;
 
-    if (!scan_tensor(scan, &type, shape, &ndim, places) ||
+    if (manifest->tensor_count == scan->room || !scan_tensor(scan, &type, shape, &ndim, places) ||
         measure(type, shape, ndim, &tensor->bytes, reading->error) < 0 ||
         place_tensor(reading, places, tensor) < 0)
         return 1;
@@ -445,16 +448,18 @@ static int scan_members(struct reading *reading, struct scan *scan)
 static int scan_usual(struct reading *reading, const char *text, uint64_t length)
 {
     struct gb_manifest *manifest = reading->manifest, before = *manifest;
-    struct scan scan = {text, text + length};
-    size_t most = 0; /* objects, and so of tensors */
+    struct scan scan = {.at = text, .end = text + length};
     int r;
 
-    for (const char *at = text; (at = memchr(at, '{', (size_t)(scan.end - at))); at++)
-        most++;
     if (!scan_text(&scan, "{"))
         return 1;
-    manifest->tensors = gb_pool_calloc(&manifest->pool, most, sizeof(*manifest->tensors));
-    manifest->tensor_names = gb_pool_alloc(&manifest->pool, most * sizeof(struct gb_named));
+    for (const char *at = scan.at; scan.room < length / TENSOR_LEAST; at++, scan.room++) {
+        at = memchr(at, '{', (size_t)(scan.end - at));
+        if (!at)
+            break;
+    }
+    manifest->tensors = gb_pool_calloc(&manifest->pool, scan.room, sizeof(*manifest->tensors));
+    manifest->tensor_names = gb_pool_alloc(&manifest->pool, scan.room * sizeof(struct gb_named));
     if (!manifest->tensors || !manifest->tensor_names)
         return no_memory(reading->error);
     r = scan_members(reading, &scan);
