@@ -1,0 +1,237 @@
+"""gpubufd.dask on machines with a network each: a scheduler on the first, and on each a worker, a daemon and a peer."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import namespaces
+import pytest
+from certificates import Authority
+from cluster import PEER, PeerProcess
+from conftest import PACKAGE, ROOT, Daemon
+from test_dask import DEADLINE, in_time, wait_for  # noqa: F401  skips this file, too
+
+import gpubufd
+
+REFUSAL = namespaces.refusal()
+pytestmark = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never")
+
+# A machine that says nothing for these times is gone; Dask's own are minutes.
+QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s", "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "8s",
+         "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False"}
+
+# A program on a machine: it executes what it is sent, and answers with `said` or with the exception.
+PROGRAM = """
+import json, sys
+import numpy as np, dask.array as da, distributed
+import gpubufd, gpubufd.dask as gd
+OPEN = {"scope": "cluster", "mode": 0o644}
+for line in sys.stdin:
+    said = None
+    try:
+        exec(json.loads(line))
+        answer = {"said": said}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer), flush=True)
+"""
+CONNECT = f"client = distributed.Client('tcp://10.77.0.1:8786', timeout={DEADLINE})"
+
+
+class Peer(PeerProcess):
+    """In the network of machine `number` of three."""
+
+    def __init__(self, network, number, daemon, authority):
+        self.stderr_path = f"{daemon.directory}/peer-stderr"
+        certificate, key = authority.sign(f"n{number}")
+        others = [f"--peer=n{other}={network.address(other)}:9470" for other in (1, 2, 3) if other != number]
+        with open(self.stderr_path, "ab") as stderr:
+            self.process = subprocess.Popen(
+                [*network.inside(number), str(PEER), "--socket", daemon.path,
+                 "--listen", f"{network.address(number)}:9470", "--authority", authority.certificate,
+                 "--certificate", certificate, "--key", key, *others], stdin=subprocess.DEVNULL, stderr=stderr)
+        self.wait_for(r"listens at port (\d+)")
+
+
+class Program:
+    def __init__(self, machines, number):
+        self.log = open(os.path.join(machines.directory, f"program{number}.log"), "ab")
+        self.process = subprocess.Popen(
+            [*machines.network.inside(number), sys.executable, "-W", "ignore", "-c", PROGRAM], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=machines.environment(number))
+
+    def ask(self, code):
+        """What it said, or its exception, as {"said"} or {"error"}."""
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def __call__(self, code):
+        answer = self.ask(code)
+        assert "error" not in answer, answer["error"]
+        return answer["said"]
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(DEADLINE)
+        self.process.stdout.close()
+        self.log.close()
+
+
+class Machines:
+    def __init__(self, authority):
+        self.directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
+        os.chmod(self.directory, 0o755)
+        self.network = namespaces.Network(3)
+        self.daemons, self.peers, self.workers, self.programs, self.scheduler = {}, {}, {}, [], None
+        for number in (1, 2, 3):
+            directory = os.path.join(self.directory, str(number))
+            os.mkdir(directory)
+            self.daemons[number] = Daemon(directory, device="host:256M")
+            self.peers[number] = Peer(self.network, number, self.daemons[number], authority)
+
+    def environment(self, number):
+        path = [str(PACKAGE), str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH")]
+        return dict(os.environ, **QUICK, GPUBUFD_SOCKET=self.daemons[number].path,
+                    PYTHONPATH=os.pathsep.join(filter(None, path)))
+
+    def start(self, number, module, *words):
+        with open(os.path.join(self.directory, f"{module}{number}.log"), "ab") as log:
+            return subprocess.Popen(
+                [*self.network.inside(number), sys.executable, "-W", "ignore", "-m", f"distributed.cli.{module}", *words,
+                 "--host", self.network.address(number), "--no-dashboard"],
+                env=self.environment(number), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def start_worker(self, number):
+        self.workers[number] = self.start(number, "dask_worker", f"tcp://{self.network.address(1)}:8786", "--no-nanny",
+                                          "--nthreads", "1", "--name", f"m{number}", "--local-directory", self.directory)
+
+    def begin(self):
+        """The program on the first machine, which knows the scheduler and three workers."""
+        self.scheduler = self.start(1, "dask_scheduler", "--port", "8786")
+        program = self.program(1)
+        program(CONNECT)  # once the scheduler is there
+        for number in (1, 2, 3):
+            self.start_worker(number)
+        self.wait_workers(program, 1, 2, 3)
+        return program
+
+    def wait_workers(self, program, *numbers):
+        expected = [f"m{number}" for number in numbers]
+        known = "said = sorted(one['name'] for one in client.scheduler_info()['workers'].values())"
+        wait_for(lambda: program(known) == expected, self.logs)
+
+    def program(self, number):
+        self.programs.append(Program(self, number))
+        return self.programs[-1]
+
+    def part(self, number):
+        for other in {1, 2, 3} - {number}:
+            self.network.pull(*sorted((number, other)))
+
+    def join(self, number):
+        for other in {1, 2, 3} - {number}:
+            self.network.plug(*sorted((number, other)))
+
+    def objects(self, number):
+        with gpubufd.connect(self.daemons[number].path) as client:
+            return [info.name for info in client.list()]
+
+    def logs(self):
+        texts = []
+        for name in sorted(os.listdir(self.directory)):
+            if name.endswith(".log"):
+                with open(os.path.join(self.directory, name), errors="replace") as file:
+                    texts.append(f"{name}: {file.read()[-1500:]}")
+        return "\n".join(texts)
+
+    def end(self):
+        for program in self.programs:
+            program.end()
+        for peer in self.peers.values():
+            if peer.process.returncode is None:
+                peer.stop()
+
+    def kill(self):
+        ours = [*self.workers.values(), self.scheduler, *(program.process for program in self.programs)]
+        for process in filter(None, ours):
+            process.kill()
+            process.wait()
+        for one in (*self.peers.values(), *self.daemons.values()):
+            one.kill()
+        self.network.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@pytest.fixture
+def machines(tmp_path):
+    one = Machines(Authority(tmp_path))
+    try:
+        yield one
+        one.end()
+    finally:
+        one.kill()
+
+
+SPREAD = """
+where = {one["name"]: address for address, one in client.scheduler_info()["workers"].items()}
+array = da.arange(6, chunks=2)
+parts = [client.persist(part, workers=[where[name]], allow_other_workers=False)
+         for name, part in zip(("m1", "m2", "m3"), array.to_delayed())]
+array = da.concatenate([da.from_delayed(part, (2,), array.dtype) for part in parts])
+"""
+LOADED = "said = gd.load('x').compute().tolist()"
+WHOLE = [0, 1, 2, 3, 4, 5]
+
+
+def parts_of(machines, number):
+    return [name for name in machines.objects(number) if name.startswith("x/") and name[-5:].isdigit()]
+
+
+def test_published_on_one_and_read_on_the_others(machines):
+    one = machines.begin()
+    one(SPREAD + "gd.publish(array, 'x', **OPEN)")
+    assert [len(parts_of(machines, number)) for number in (1, 2, 3)] == [1, 1, 1]
+    assert one(LOADED) == WHOLE
+    for number in (2, 3):  # a program without the cluster: the peers bring the rest
+        other = machines.program(number)
+        assert other("said = gd.load('x').compute(scheduler='threads').tolist()") == WHOLE
+        assert len(parts_of(machines, number)) == 3
+        assert machines.program(number)(CONNECT + "; said = gd.load('x').sum().compute().item()") == 15
+
+
+def test_a_worker_is_killed_and_its_daemon_lives(machines):
+    one = machines.begin()
+    one(SPREAD + "gd.publish(array, 'x', **OPEN); before = gd.load('x')")
+    machines.workers[2].kill()
+    machines.wait_workers(one, 1, 3)
+    assert one("said = before.compute().tolist()") == WHOLE and one(LOADED) == WHOLE
+    assert one("said = gd.list()[0].unreachable") == 1, "by a worker"
+    assert any("fetched x/" in machines.peers[number].stderr() for number in (1, 3))
+
+
+def test_a_machine_is_parted_from_the_others(machines):
+    one = machines.begin()
+    one(SPREAD + "gd.publish(array, 'x', **OPEN); gd.publish(array, 'twice', replicas=2, **OPEN)")
+    machines.part(2)
+    machines.wait_workers(one, 1, 3)
+    assert one("said = gd.load('twice').compute().tolist()") == WHOLE, "each partition is elsewhere, too"
+    assert one("said = [published.unreachable for published in gd.list()]") == [0, 1]  # twice, x
+    failed = one.ask(LOADED)["error"]
+    assert failed.startswith("NotFound: partition 1 of 'x'"), failed
+    assert machines.program(2)("with gpubufd.connect() as c: said = len(c.list('x/'))") > 0, "local work goes on"
+
+    machines.join(2)
+    machines.workers[2].send_signal(signal.SIGKILL)
+    machines.workers[2].wait(DEADLINE)
+    machines.start_worker(2)
+    machines.wait_workers(one, 1, 2, 3)
+    assert one(LOADED) == WHOLE
+    one("gd.delete('x'); gd.delete('twice')")
+    # Dask's collections and their graphs are in cycles.
+    wait_for(lambda: one("import gc; gc.collect()") or not any(map(machines.objects, (1, 2, 3))),
+             lambda: str([*map(machines.objects, (1, 2, 3))]))
