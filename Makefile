@@ -540,6 +540,9 @@ WRAP_fuzz_request := clock_gettime getrandom uv_hrtime uv_now
 WRAP_fuzz_restore := $(WRAP_fuzz_request)
 WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthread_cond_timedwait \
 	malloc free dlopen
+WRAP_fuzz_etcd := gb_etcd_call gb_etcd_stream gb_etcd_cancel gb_etcd_endpoint
+$(B)/tests/fuzz/fuzz_etcd: CTL_LIBS += $(CURL_LIBS)
+$(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/view.c)
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
