@@ -7,7 +7,16 @@ import sys
 
 import gpubufd
 
-FLIGHTS = pathlib.Path(__file__).resolve().parents[1] / "data" / "flights-200k.arrow"
+HERE = pathlib.Path(__file__).resolve().parent
+NAME = "flights-200k.arrow"
+
+
+def find():
+    """The flights: of the repository, or beside this file where its directory was copied."""
+    for path in (HERE.parent / "data" / NAME, HERE / NAME):
+        if path.exists():
+            return path
+    sys.exit(f"publish.py: copy examples/data/{NAME} of the repository to {HERE}")
 
 
 def read(path):
@@ -25,7 +34,7 @@ def read(path):
 def main():
     device, name = (sys.argv[1:] + [None, None])[:2]
     with gpubufd.connect() as client:
-        ref = client.put(name or "flights", read(FLIGHTS), device=device or None, replace=True)
+        ref = client.put(name or "flights", read(find()), device=device or None, replace=True)
         table = client.get(name or "flights")
         print(f"{name or 'flights'}: {len(table)} rows of {', '.join(table.names)} on {table.device}, version {ref.version}")
 

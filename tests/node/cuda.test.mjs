@@ -75,6 +75,56 @@ test('published on a GPU, opened there, copied to the host', { skip: skip || (ar
   assert.deepEqual(got.last, Array.from({ length: 10 }, (_, i) => 299990 + i))
 })
 
+test('what is on a GPU, as classes of @rapidsai', { skip: skip || (arrow ? false : 'no apache-arrow') }, async () => {
+  const got = await program(`
+    const { cuda, cudf } = await import(${JSON.stringify(path.join(HERE, 'rapids.mjs'))})
+    const rapids = createRequire(${JSON.stringify(import.meta.url)})(${JSON.stringify(path.join(PACKAGE, 'lib', 'rapids.cjs'))})
+    const device = 'cuda:0'
+    await c.put('rapids/table', { n: Int32Array.of(1, 2, 3, 4), s: ['a', null, 'größer', 'd'], f: [1.5, null, 2, 3], b: [true, false, true, true],
+      t: [new Date(0), new Date(1), null, new Date(3)] }, { device })
+    await c.put('rapids/array', Float64Array.of(1, 2, 3), { device })
+    const table = await c.open('rapids/table')
+    const array = await c.open('rapids/array')
+    const refused = []
+    const refuse = async promise => refused.push((await promise.then(() => ({}), error => error)).kind)
+    const buffer = await rapids.toBuffer(array, cuda)
+    const part = await rapids.toBuffer(table.column('n').slice(1, 3), cuda)
+    await refuse(rapids.toBuffer(table.column('f'), cuda)) // has nulls
+    await refuse(rapids.toBuffer(table.column('s'), cuda)) // is text
+    await refuse(rapids.toSeries(table.column('b'), cudf)) // is bits
+    const frame = await rapids.toDataFrame(table, cudf, ['n', 's', 'f', 't'])
+    const text = frame.get('s')._col
+    const sliced = (await rapids.toSeries(table.column('s').slice(1, 3), cudf))._col
+    const version = await rapids.putBuffer(c, 'rapids/copy', buffer, cuda, { mode: '0640' })
+    await rapids.putBuffer(c, 'rapids/none', Object.assign(new cuda.Int8Buffer({ ptr: 1, byteLength: 0, device: 0 })), cuda)
+    const copy = await c.open('rapids/copy')
+    const info = await c.stat('rapids/copy')
+    await c.put('rapids/host', Int8Array.of(1), { device: 'host' })
+    const host = await c.open('rapids/host')
+    await refuse(rapids.toBuffer(host, cuda))
+    print({ buffer: [buffer.constructor.name, buffer.length, BigInt(buffer.buffer.ptr) === array.deviceData.ptr],
+      part: [part.constructor.name, part.length, part.byteOffset], refused, names: frame.names,
+      types: frame.names.map(name => frame.get(name).type.constructor.name), nulls: frame.names.map(name => frame.get(name)._col.nullCount),
+      text: [text.length, text.data.byteLength, text.mask.ptr === Number(table.column('s').deviceMask.ptr), text.children[0].length,
+        text.children[0].data.ptr === Number(table.column('s').deviceOffsets.ptr)],
+      sliced: [sliced.offset, sliced.length, sliced.children[0].length],
+      copy: [version === copy.version, copy.dtype, copy.length, copy.device, info.mode],
+      copies: cuda.copies.map(({ to, from, bytes }) => [to === Number(copy.deviceData.ptr), from === Number(array.deviceData.ptr), bytes]) })
+    for (const one of [table, array, copy, host]) one.release()`)
+  assert.deepEqual(got, {
+    buffer: ['Float64Buffer', 3, true],
+    part: ['Int32Buffer', 2, 4],
+    refused: Array(4).fill('unsupported'),
+    names: ['n', 's', 'f', 't'],
+    types: ['Int32', 'Utf8String', 'Float64', 'TimestampMillisecond'],
+    nulls: [0, 1, 1, 1],
+    text: [4, 10, true, 5, true],
+    sliced: [1, 2, 4],
+    copy: [true, 'float64', 3, UUID, '0640'],
+    copies: [[true, true, 24]]
+  })
+})
+
 test('the legacy handle of an object, and of a slice of one of its columns', { skip }, async () => {
   const got = await program(`
     await c.put('ipc/table', { a: Int32Array.of(1, 2, 3), b: Float64Array.of(1, 2, 3) }, { device: 'cuda:0', share: 'ipc' })

@@ -21,7 +21,10 @@ try {
 const GOOD = `
 import { connect, Table, Column, NotFoundError, type Bundle, type Client, type WatchEvent } from 'gpubufd'
 import { createHandler } from 'gpubufd/serve'
+import { putBuffer, toDataFrame } from 'gpubufd/rapids'
 import { createServer } from 'node:http'
+export const frame = async (table: Table): Promise<unknown> => toDataFrame(table, {}, ['a'])
+export const back = async (): Promise<number> => putBuffer(await connect(), 'a', { length: 1 }, {}, { mode: '0640' })
 export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x'.repeat(16) }))
 import * as arrow from 'apache-arrow'
 export async function use (signal: AbortSignal): Promise<number> {
