@@ -144,3 +144,32 @@ test('the daemon is killed in the midst of it', async () => {
     await mortal.stop()
   }
 })
+
+test('put with replace is done again over a crash', async () => {
+  const mortal = await Daemon.start()
+  const client = await plain({ socket: mortal.socket, timeout: 60_000 })
+  try {
+    let over = false
+    let count = 0
+    const work = Array.from({ length: 8 }, async (_, i) => {
+      for (; !over; count++) await client.put(`k/${i}`, { x: Float64Array.of(i, count), y: ['text', null] }, { replace: true })
+    })
+    for (let round = 0; round < 3; round++) {
+      const before = count
+      await until(() => count > before + 50)
+      await mortal.kill()
+      await mortal.run()
+    }
+    const before = count
+    await until(() => count > before + 50)
+    over = true
+    await Promise.all(work)
+    assert.equal((await client.list('k/')).length, 8)
+    const { version } = await client.stat('k/0')
+    await assert.rejects(client.put('k/0', Int8Array.of(1)), { kind: 'exists' })
+    assert.equal((await client.stat('k/0')).version, version)
+  } finally {
+    client.close()
+    await mortal.stop()
+  }
+})

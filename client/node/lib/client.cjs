@@ -5,7 +5,7 @@ const EventEmitter = require('node:events')
 const { channel } = require('node:diagnostics_channel')
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
-const { submit, nextId, pending, checkSignal, optionsOf } = require('./requests.cjs')
+const { submit, again, nextId, pending, checkSignal, optionsOf } = require('./requests.cjs')
 const { makeObject, fill, streamOf, SharedObject } = require('./objects.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
@@ -469,7 +469,8 @@ class Client extends EventEmitter {
    * `shape` of several axes, with `as: 'column'` as a column); bytes as a Buffer, an ArrayBuffer or
    * with `as: 'bytes'`; an Arrow vector or table, or the content of an Arrow IPC file or stream; an
    * object of columns, each a typed array, a vector, or an array of strings and nulls. `stream`: a CUDA stream to
-   * copy on; with `wait: false` it resolves when all is queued, and readers wait for it on the GPU.
+   * copy on; with `wait: false` it resolves when all is queued, and readers wait for it on the GPU. With `replace` it is
+   * done again where the connection broke on the way.
    */
   async put (name, value, options) {
     text(name, 'the name')
@@ -483,17 +484,24 @@ class Client extends EventEmitter {
     noteSizes(writes, children) // now, while the value is what it was when this was called
     if (this.#puts < PUTS) this.#puts++
     else await this.#turn(given.signal)
-    let object
+    const publish = async () => {
+      let object
+      try {
+        object = await this.#create(name, layout, given)
+        await this.#fill(object, writes, children, given.signal, stream)
+        given.signal?.throwIfAborted()
+        const version = await object.seal({ stream: given.stream, signal: given.signal })
+        if (stream !== undefined && given.wait !== false) await object.ready({ signal: given.signal })
+        queued.stream = undefined // the daemon knows of what is queued
+        return version
+      } finally {
+        object?.release(queued)
+      }
+    }
     try {
-      object = await this.#create(name, layout, given)
-      await this.#fill(object, writes, children, given.signal, stream)
-      given.signal?.throwIfAborted()
-      const version = await object.seal({ stream: given.stream, signal: given.signal })
-      if (stream !== undefined && given.wait !== false) await object.ready({ signal: given.signal })
-      queued.stream = undefined // the daemon knows of what is queued
-      return version
+      const { reconnect, connectTimeout } = this.#options
+      return await (given.replace && reconnect ? again(this, connectTimeout, publish) : publish())
     } finally {
-      object?.release(queued)
       if (!this.#waiting.next()) this.#puts--
     }
   }

@@ -81,6 +81,18 @@ class Abort {
   }
 }
 
+/** What comes to the same when it is done twice: again where the connection broke on the way, for that many ms. */
+async function again (client, ms, make) {
+  const end = Date.now() + ms
+  for (;;) {
+    try {
+      return await make()
+    } catch (error) {
+      if (!['closed', 'stale'].includes(error?.kind) || client.closed || Date.now() >= end) throw error
+    }
+  }
+}
+
 function checkSignal (signal) {
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new TypeError('signal is not an AbortSignal')
@@ -137,4 +149,4 @@ function submit (client, begin, { signal, settle, method, name } = {}) {
   })
 }
 
-module.exports = { submit, nextId, pending, checkSignal, optionsOf, external }
+module.exports = { submit, again, nextId, pending, checkSignal, optionsOf, external }
