@@ -747,3 +747,27 @@ def test_a_map_on_a_gpu(gpu_run):
         assert client["copy"].dtype == "map" and client["copy"].to_host().tolist() == pairs
         """
     )
+
+
+@fake_only
+def test_elements_of_arrays_of_every_dtype(gpu_run):
+    gpu_run(
+        """
+bits = np.arange(12 * 16, dtype="u1")
+dtypes = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "V3", "V16", "M8[D]", "M8[us]", "m8[ns]"]
+for dtype in dtypes:
+    size = np.dtype(dtype).itemsize
+    values = np.arange(12).astype("i8") if dtype[0] in "Mm" else bits[: 12 * size] % (2 if dtype == "?" else 64)
+    values = values.view(dtype).reshape(3, 4)
+    for one in (values, values[:, 1].copy(), values[1, 1:2].reshape(()), values[:0]):
+        client.put("a", one, device="cuda:0", replace=True)
+        client.put("h", one, device="host", replace=True)
+        a, h = client["a"], client["h"]
+        assert a.device.startswith("GPU-") and a.dtype == a.to_host().dtype == h.dtype == h.to_numpy().dtype, dtype
+        assert a.copy_to_host().dtype == h.dtype and a.copy_to_host().tolist() == h.to_numpy().tolist(), dtype
+        assert a.to_host().tolist() == h.tolist() and (a.to_host().to_numpy() == h.to_numpy()).all(), dtype
+        assert repr(a).split("\\n")[1:] == repr(h).split("\\n")[1:], dtype
+        if one.ndim == 1 and len(one):
+            assert [a[i] for i in range(-3, 3)] == [h[i] for i in range(-3, 3)], dtype
+"""
+    )

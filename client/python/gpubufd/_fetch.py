@@ -284,6 +284,8 @@ def copy_to_host(held: Any, stream: Any) -> Any:
     if view.dtype in _floats.FOREIGN:
         items = array.view(f"V{view.itemsize}").reshape(view.shape)
         return _floats.to_numpy(items, view.dtype)
+    if view.dtype == "date32":  # of 64 bits in NumPy
+        return array.view("i4").astype("M8[D]").reshape(view.shape)
     if view.typestr:
         return array.view(view.typestr).reshape(view.shape)
     return array.view(f"V{view.itemsize}").reshape(view.shape)

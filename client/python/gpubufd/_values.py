@@ -66,7 +66,7 @@ def numpy_dtype(held: Any) -> Any:
             return _floats.numpy_dtype(view.dtype)
     except (ImportError, TypeError):
         return held._dtype
-    found = numpy.dtype(view.typestr or f"V{view.itemsize}")
+    found = numpy.dtype("M8[D]" if view.dtype == "date32" else view.typestr or f"V{view.itemsize}")
     return numpy.dtype(f"V{view.itemsize}") if found.kind == "S" else found
 
 

@@ -263,8 +263,9 @@ static PyObject *core_from_memory(PyObject *module, PyObject *args)
     view->readonly = view->buffer.readonly;
     view->device_type = DL_CPU;
     view->ndim = (int)PyTuple_Size(shape);
-    bool good = element_of_dtype(dtype, &view->element) && view->ndim <= MAX_NDIM;
-    view->itemsize = element_item(&view->element);
+    view->itemsize = bytes_of_dtype(dtype);
+    (void)element_of_dtype(dtype, &view->element); /* without a format where NumPy has none */
+    bool good = view->itemsize > 0 && view->ndim <= MAX_NDIM;
     for (int i = 0; good && i < view->ndim; i++)
         view->shape[i] = PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
     if (good) {
