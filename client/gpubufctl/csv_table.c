@@ -2,7 +2,9 @@
 
 #include <csv.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +86,20 @@ static unsigned integer_candidates(const char *digits, size_t count, bool negati
     return found;
 }
 
+/* A number's text, which is not terminated, as strtod wants it. */
+static double to_double(const char *text, size_t length)
+{
+    char copy[1024];
+
+    if (length >= sizeof(copy))
+        length = sizeof(copy) - 1;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return strtod(copy, NULL);
+}
+
 /* The types that a number's text may have: a set of 1 << GB_CSV_INT64, GB_CSV_UINT64 and
-   GB_CSV_FLOAT64. */
+   GB_CSV_FLOAT64. A number that a double would make infinite is text. */
 static unsigned number_candidates(const char *text, size_t length)
 {
     const char *p = text, *end = text + length;
@@ -107,6 +121,7 @@ static unsigned number_candidates(const char *text, size_t length)
             p++;
         fraction = (size_t)(p - start);
     }
+    bool small = whole <= DBL_MAX_10_EXP; /* without an exponent */
     if (whole + fraction == 0)
         return is_special_float(text, length) ? 1u << GB_CSV_FLOAT64 : 0;
     if (p < end && (*p == 'e' || *p == 'E')) {
@@ -118,8 +133,11 @@ static unsigned number_candidates(const char *text, size_t length)
             p++;
         if (p == start)
             return 0;
+        small = false;
     }
     if (p != end || length > 1000)
+        return 0;
+    if (!integer && !small && isinf(to_double(text, length)))
         return 0;
     return integer ? integer_candidates(digits, whole, negative) : 1u << GB_CSV_FLOAT64;
 }
@@ -671,18 +689,6 @@ static void write_strings(const struct gb_csv_column *column, bool large, void *
     }
     if (column->text_bytes > 0)
         memcpy(data, column->text, column->text_bytes);
-}
-
-/* A number's text, which is not terminated, as strtod wants it. */
-static double to_double(const char *text, size_t length)
-{
-    char copy[1024];
-
-    if (length >= sizeof(copy))
-        length = sizeof(copy) - 1;
-    memcpy(copy, text, length);
-    copy[length] = '\0';
-    return strtod(copy, NULL);
 }
 
 static int64_t to_int64(const char *text, size_t length)

@@ -64,7 +64,8 @@ def test_lines_of_others(client, tmp_path):
     t = client["odd"]
     assert t.tolist() == [{"a": 1.0, "big": 9007199254740993, "b": None}, {"a": None, "big": None, "b": ["x"]},
                           {"a": 2.5, "big": None, "b": None}]
-    for text, words in (('{"a": 1}\n{"a": \n', "line 2: "), ("[1, 2]\n", "line 1: expected an object"),
+    for text, words in (('{"a": 1e400}\n', "line 1: 1e400 is too large for a float64"),
+                        ('{"a": 1}\n{"a": \n', "line 2: "), ("[1, 2]\n", "line 1: expected an object"),
                         ('{"a": 1}\n{"a": "x"}\n', "column 'a': row 0 is a int and row 1 a str")):
         path.write_text(text)
         with pytest.raises((ValueError, TypeError), match=words):

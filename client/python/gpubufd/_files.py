@@ -9,6 +9,7 @@ import datetime
 import decimal
 import importlib
 import json
+import math
 import os
 import pathlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
@@ -136,6 +137,13 @@ def _write_lines(held: Any, path: str, format: str, compression: Optional[str]) 
         file.writelines(line + "\n" for line in _lines(held))
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large for a float64")
+    return value
+
+
 def _read_lines(path: str, format: str) -> Dict[str, List[Any]]:
     rows = []
     with open(path, encoding="utf-8-sig") as file:
@@ -143,7 +151,7 @@ def _read_lines(path: str, format: str) -> Dict[str, List[Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, parse_float=_finite)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
             if not isinstance(row, dict):
