@@ -145,6 +145,9 @@ def test_a_client_has_what_a_dict_has(client):
     assert taken.tolist() == [9] and "c" not in client and client.pop("c", None) is None
     with pytest.raises(gpubufd.NotFound):
         client.pop("c")
+    with pytest.raises(TypeError, match="timeout is 'x': expected seconds"):
+        client.get("c", "x")
+    assert repr(client.items()).startswith("Items(<gpubufd.Client")
     for call in (client.clear, client.popitem):
         with pytest.raises(TypeError, match="the names are everybody's"):
             call()
@@ -264,6 +267,11 @@ def test_copies_are_refused_with_the_way(table):
     with pytest.raises(TypeError, match="cannot be pickled"):
         copy.deepcopy(table)
     assert isinstance(table, gpubufd.Table)
+
+
+def test_to_arrow_is_to_pyarrow(table, array):
+    for one in (table, table["mass"], array):
+        assert one.to_arrow.__func__ is one.to_pyarrow.__func__
 
 
 def test_dtypes_by_numpys_short_names(client):

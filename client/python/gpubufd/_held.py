@@ -233,3 +233,5 @@ class Held(_Parts):
             return kind._import_from_c_device_capsule(*self.__arrow_c_device_array__())
         make = pyarrow.table if self.kind == TABLE else pyarrow.array
         return make(self)
+
+    to_arrow = to_pyarrow  # as polars and Node call it

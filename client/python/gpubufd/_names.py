@@ -14,7 +14,7 @@ MOVE_TIMEOUT = 120.0  # seconds: the daemon gives its own work one minute
 _REQUIRED: Any = object()
 
 
-class _Items(ItemsView[str, Any]):
+class Items(ItemsView[str, Any]):
     """(name, object), each opened when its turn comes; what is deleted until then is left out."""
 
     _mapping: "Names"
@@ -28,7 +28,7 @@ class _Items(ItemsView[str, Any]):
             yield name, held
 
 
-class _Values(ValuesView[Any]):
+class Values(ValuesView[Any]):
     _mapping: "Names"
 
     def __iter__(self) -> Iterator[Any]:
@@ -70,11 +70,11 @@ class Names(MutableMapping[str, Any]):
 
     def items(self) -> ItemsView[str, Any]:
         """Pairs of a name and its object, which is opened when the iteration comes to it."""
-        return _Items(self)
+        return Items(self)
 
     def values(self) -> ValuesView[Any]:
         """The objects of items()."""
-        return _Values(self)
+        return Values(self)
 
     def pop(self, name: str, default: Any = _REQUIRED) -> Any:
         """Opens an object and deletes that version of its name; without it `default`, or NotFound."""

@@ -11,6 +11,8 @@ def ms(seconds: Optional[float], what: str = "timeout") -> int:
     """Milliseconds, rounded up; None is 0. Nobody waits for longer than a day."""
     if seconds is None:
         return 0
+    if isinstance(seconds, (str, bytes)) or not hasattr(seconds, "__float__"):
+        raise TypeError(f"{what} is {seconds!r}: expected seconds, or None")
     if not seconds >= 0:
         raise ValueError(f"{what} is {seconds}: expected seconds, 0 or more")
     return int(min(seconds, 86_400.0) * 1000 + 0.999)
