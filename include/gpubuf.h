@@ -575,8 +575,7 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
  * stream. Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL:
  * C order; any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From
  * a GPU, runs of elements that lie side by side are copied one by one: make small ones contiguous
- * first.) Errors are those of gpubuf_create and
- * gpubuf_seal; nothing is published on failure.
+ * first.) Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure.
  */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
                                 uint64_t bytes, const struct gpubuf_create_options *options);
@@ -916,9 +915,8 @@ typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
  * made anew, "reconnected" (`info` is NULL) says that events may be missing; then, as at first,
  * every object that exists is told as "sealed", and "synced" says that these are all. Where a
  * daemon has gone on in the place of another, objects that could not outlive that one come before
- * "synced", as "withdrawn". The watch ends with a
- * connection that is lost, which is told by the return of gpubuf_dispatch and of blocking calls,
- * not by an event.
+ * "synced", as "withdrawn". The watch ends with a connection that is lost, which is told by the
+ * return of gpubuf_dispatch and of blocking calls, not by an event.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);

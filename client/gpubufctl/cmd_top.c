@@ -357,9 +357,13 @@ static void handle_key(struct top *top, int key)
             change(top);
         }
         break;
+    case 'k':
     case GB_KEY_UP:
+        scroll(top, 1, false);
+        break;
+    case 'j':
     case GB_KEY_DOWN:
-        scroll(top, 1, key == GB_KEY_DOWN);
+        scroll(top, 1, true);
         break;
     case GB_KEY_PAGE_UP:
     case GB_KEY_PAGE_DOWN:

@@ -482,8 +482,8 @@ static void draw_help(const struct gb_top_view *view, struct gb_writer *out, siz
         {"tab, left, right", "objects, sessions or users"},
         {"s", "objects by size, by last use, by how long they are idle"},
         {"r", "that order reversed"},
-        {"/", "only objects with this text in their names, or that match a pattern such as a*"},
-        {"up, down", "scroll; also page up, page down, space, home and end"},
+        {"/", "names with this text in them, or of a pattern such as a*"},
+        {"up, down", "scroll, as k and j do; also page up, page down, space, home and end"},
         {"h, ?", "these keys; any key goes back"},
     };
 
