@@ -229,7 +229,7 @@ def test_versions_take_turns(daemon_factory, directory, gpu):
     before = publish(1)
     assert publish(5) == before
     peer.unmap()
-    peer.create_object("other", bytes_layout(150 * MIB))  # who needs the room has it
+    peer.create_object("other", bytes_layout(150 * MIB), wait_ms=30000)  # who needs the room has it
     assert account(peer)["used"] == 230 * MIB
 
 
