@@ -9,18 +9,18 @@ export interface ConnectOptions {
   socket?: string
   /** The client's name in `gpubufctl ps`. */
   name?: string
-  /** Milliseconds that connecting may take, and to try again for after a connection was lost. Default 5000. */
+  /** Milliseconds to connect, and to reconnect after a connection was lost. Default 5000. */
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
   /** How many objects stay at hand after their last use here, so that the next open of the name asks nobody; true: 1024.
    *  An open that begins after a change of the name sees the change. Default 0. */
   keep?: number | boolean
-  /** For how many milliseconds without a use. Default 10 000. */
+  /** Milliseconds that an unused object is kept. Default 10 000. */
   keepTime?: number
-  /** Up to how many bytes. Default 16 GiB. */
+  /** Bytes of kept objects, at most. Default 16 GiB. */
   keepBytes?: number
-  /** Make the connection anew where it broke. Default true. */
+  /** Reconnect after the connection broke. Default true. */
   reconnect?: boolean
   /** Connect when the first request is made, or `connect()` is called: connect() resolves at once. Default false. */
   lazyConnect?: boolean
@@ -84,7 +84,7 @@ export interface CreateOptions extends RequestOptions {
   timeout?: number
 }
 
-/** A CUDA stream's handle (0: the legacy default stream), or what has it as `ptr`. */
+/** A CUDA stream's handle (0: the legacy default stream), or an object with the handle as `ptr`. */
 export type StreamLike = bigint | number | { readonly ptr: bigint | number }
 
 export interface SealOptions extends RequestOptions {
@@ -148,17 +148,17 @@ export interface ObjectInfo {
   keep?: number
   /** Not current, and can be opened by version or label. */
   older?: true
-  /** Can be opened no more, and is there for those who hold it. */
+  /** Can be opened no more, and exists for sessions that have it open. */
   gone?: true
   /** The kernel lets nobody write its memory any more. */
   final?: true
   ttl_ms: number
-  /** Absent: other machines are not to know it. */
+  /** Absent: the object is for this machine only. */
   scope?: 'cluster'
   evict: 'spill' | 'drop' | 'keep'
   /** Its fate when memory is short and nobody holds it. */
   when_short: 'spills' | 'stays' | 'drops'
-  /** Since it was last opened or given back; 0 while somebody holds it. In answers to stat and list. */
+  /** Time since it was last opened or released; 0 while a session holds it. In answers to stat and list. */
   idle_ms?: number
   layout?: Record<string, unknown>
   [member: string]: unknown
@@ -178,7 +178,7 @@ export interface LeaseInfo {
 }
 
 export interface WatchOptions extends RequestOptions {
-  /** Events that may wait to be asked for; past it the oldest are left out. Default 10 000. */
+  /** Events that may wait for next(); past it the oldest are left out. Default 10 000. */
   limit?: number
 }
 
@@ -243,7 +243,7 @@ export interface Shared<T extends SharedObject = SharedObject> {
   readonly version: number
   /** Which run of the daemon has it. */
   readonly instance: string
-  /** Never there: it tells the compiler which kind of object open() gives. */
+  /** Never set: it tells the compiler which kind of object open() gives. */
   readonly object?: T
 }
 
@@ -262,9 +262,9 @@ export abstract class SharedObject {
   share (): Shared<this>
   /** `stream`: when the work that is queued there is done. */
   release (options?: { stream?: StreamLike }): void
-  /** Publishes what create() gave; resolves with the version. */
+  /** Publishes an object of create(); resolves with the version. */
   seal (options?: SealOptions): Promise<number>
-  /** Copies into an object that is being written; `at`: bytes from the buffer's begin. */
+  /** Copies into an unsealed object; `at`: bytes from the buffer's begin. */
   write (view: ArrayBufferView, options?: { buffer?: 'data' | 'mask' | 'offsets', at?: number, signal?: AbortSignal }): Promise<void>
   /** Of objects on a GPU that were created with share: "ipc". */
   ipcHandle (options?: RequestOptions): Promise<IpcHandle>
@@ -373,14 +373,14 @@ export class Table extends SharedObject {
 }
 
 export interface WantedBy {
-  /** Of whoever asked first. */
+  /** The user of the client that asked first. */
   uid: number
   gid: number
   /** Aborted when nobody waits for the name any more. */
   signal: AbortSignal
 }
 
-/** Gives what put() takes; undefined: it has published the name itself. */
+/** Returns a value for put(); undefined: it has published the name itself. */
 export type Load = (name: string, by: WantedBy) => Publishable | undefined | Promise<Publishable | undefined>
 
 export interface ProvideOptions extends Omit<PutOptions, 'signal'> {
@@ -388,11 +388,11 @@ export interface ProvideOptions extends Omit<PutOptions, 'signal'> {
   concurrency?: number
 }
 
-/** Makes what is waited for, until close(). */
+/** Makes names that clients wait for, until close(). */
 export interface Provider {
   readonly prefix: string
   readonly closed: boolean
-  /** Resolves when what is being loaded has ended, whose signals are aborted. */
+  /** Aborts the signals of loads under way, and resolves when these have ended. */
   close (): Promise<void>
   [Symbol.asyncDispose] (): Promise<void>
 }
@@ -405,9 +405,9 @@ export interface Watch extends AsyncIterableIterator<WatchEvent> {
 export interface ClientEvents {
   /** It has connected for the first time: to be heard with lazyConnect. */
   connect: []
-  /** A connection that broke was made anew: watches tell everything again. */
+  /** It has reconnected: watches tell everything again. */
   reconnect: []
-  /** It broke, and nobody answered within the timeout. The next call connects anew, unless that is turned off. */
+  /** The connection broke, and no daemon answered within the timeout. The next call reconnects, unless that is turned off. */
   disconnect: [error: GpubufError]
   /** close() was called. */
   close: []
@@ -452,7 +452,7 @@ export class Client extends EventEmitter {
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>
-  /** It is deleted `ttl` milliseconds from now, whatever was said before; 0: it stays. */
+  /** Deletes it `ttl` milliseconds from now, in place of an earlier time; 0: it stays. */
   expire (name: string, ttl: number, options?: VersionOptions): Promise<void>
   /** Moves an object off its device now. Default: to the first tier that there is. */
   spill (name: string, options?: VersionOptions & { tier?: 'host' | 'disk' }): Promise<void>
@@ -466,7 +466,7 @@ export class Client extends EventEmitter {
   stats (options?: RequestOptions): Promise<Record<string, unknown>>
   call (method: string, params?: Record<string, unknown>, options?: RequestOptions): Promise<Record<string, unknown>>
   watch (prefix?: string, options?: WatchOptions): Watch
-  /** Makes names that begin with `prefix` when somebody waits for them and they are not there. */
+  /** Makes absent names that begin with `prefix` when clients wait for them. */
   provide (prefix: string, load: Load, options?: ProvideOptions): Promise<Provider>
 }
 
@@ -476,7 +476,7 @@ export interface RequestMessage {
   /** As in the protocol, but for "openMany", "read", "write" and "ready". */
   method: string
   name?: string | string[]
-  /** At the end, what the request was rejected with. */
+  /** At the end, the error that the request was rejected with. */
   error?: unknown
 }
 

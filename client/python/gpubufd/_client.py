@@ -573,7 +573,7 @@ class Client(_core.Client, Names):
                 use(client.get("weights", version=info.version))
 
         Each is told once, and none that is older than one before. With a `timeout` it ends when none has come
-        for so long; else it goes on. close() ends it.
+        for that time; else it goes on. close() ends it.
         """
         with self.watch(name, timeout=timeout) as watch:
             newer = newer_of(name)
@@ -602,8 +602,8 @@ def connect(
     /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in
     seconds; None: for ever. `name`: what `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in
     bytes; 0: 1 GiB. `answer_timeout`: how long an answer may take; None: for ever. `resume_timeout`: how long to try
-    to make a connection anew that broke (the daemon was killed, or restarts), before calls raise Closed or
-    ConnectFailed; None: for ever; 0: not at all. Meanwhile what is open stays readable.
+    to reconnect when the connection broke (the daemon was killed, or restarts), before calls raise Closed or
+    ConnectFailed; None: for ever; 0: not at all. Meanwhile open objects stay readable.
 
     `keep`: how many objects stay at hand after their last use here, so that the next get() of the name asks nobody;
     True: 1024. They are kept for `keep_seconds` without a use, and up to `keep_bytes` (0: 16 GiB). A get() that begins

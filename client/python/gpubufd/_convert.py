@@ -241,7 +241,7 @@ def _plan_found(keep: Any, found: Optional[_gpu.Found]) -> Plan:
 
 
 def _plan_source(value: Any, source: Tuple[Any, ...]) -> Plan:
-    """Of Arrow's capsules, on the host or on a GPU."""
+    """A Plan of Arrow's capsules, on the host or on a GPU."""
     table = _is_table(value, source)
     if not _gpu.is_gpu_source(source) and not _nodes.check_types(source[0]):
         return Plan("arrow", value, source=source, table=table)

@@ -153,7 +153,7 @@ class Names(MutableMapping[str, Any]):
         self.call("unpin", {"name": name})
 
     def expire(self, name: str, ttl: Optional[float]) -> None:
-        """Deletes it `ttl` seconds from now, whatever was said before; None, 0: it stays. NotFound, Denied."""
+        """Deletes it `ttl` seconds from now, in place of an earlier time; None, 0: it stays. NotFound, Denied."""
         self.call("expire", _params.expire(name, ttl))
 
     def spill(self, name: str, tier: Optional[str] = None) -> None:
