@@ -1,4 +1,4 @@
-"""Memory of objects: the Buffers that they lie over, where their nulls are, DLPack."""
+"""Memory of objects: Buffers, bitmaps of nulls, DLPack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def dlpack(
     view: Any, owner: Any, stream: Optional[int], max_version: Optional[Tuple[int, int]],
     dl_device: Optional[Tuple[int, int]], copy: Optional[bool],
 ) -> Any:
-    """`__dlpack__` of a Buffer, on behalf of what `owner` is (None: nothing to wait for)."""
+    """`__dlpack__` of a Buffer, on behalf of `owner` (None: nothing to wait for)."""
     versioned = max_version is not None and tuple(max_version) >= (1, 0)
     device = view.device
     if dl_device is not None and tuple(dl_device) != device:
@@ -133,7 +133,7 @@ class Buffer(_core.View):
 
 
 class Validity:
-    """Where the nulls are: a bitmap in Arrow's format, least significant bit first, 1 = valid.
+    """The nulls, as a bitmap in Arrow's format, least significant bit first, 1 = valid.
 
     `bits` is the whole bitmap as a Buffer of uint8; element i's bit is bit `offset + i` of it.
     """

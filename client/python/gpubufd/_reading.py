@@ -14,7 +14,7 @@ MANIFEST_MAX = 100_000_000  # bytes, as safetensors has it
 
 
 class File:
-    """A safetensors file that is open, and what it was then."""
+    """An open safetensors file, and its state when it was opened."""
 
     def __init__(self, file: BinaryIO, path: str):
         self.file, self.path = file, path
@@ -22,12 +22,12 @@ class File:
         self.bytes = self.key[2]
 
     def _look(self) -> Tuple[int, ...]:
-        """The facts that another content would change."""
+        """Facts that change with the content."""
         now = os.fstat(self.file.fileno())
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def close(self) -> None:
-        """Closes what it opened by itself, which is nothing."""
+        """Does nothing: it opened nothing by itself."""
 
     def check(self) -> Tuple[int, int]:
         """How long all of it and its manifest are. The library checks that.
