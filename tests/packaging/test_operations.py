@@ -67,7 +67,7 @@ def test_its_keys(line):
 
 
 def test_the_reasons_that_sessions_end():
-    table = PAGE.split("| why a session ended | |")[1].split("\n\n")[0]
+    table = PAGE.split("| why a session ended | meaning |")[1].split("\n\n")[0]
     reasons = re.findall(r"`([^`]+)`", "\n".join(row.split("|")[1] for row in table.split("\n")[2:]))
     source = "".join(one.read_text(encoding="utf-8") for one in SOURCES)
     source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").glob("*.c"))
