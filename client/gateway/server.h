@@ -51,7 +51,7 @@ struct gb_request {
     size_t body_length;
 };
 
-/* What we know of a peer's connection; NULL: memory was out when it came. */
+/* The record of a peer's connection; NULL: memory was out when it came. */
 struct gb_connection *gb_connection_of(struct MHD_Connection *peer);
 /* Answers a request that is all there, from one who may ask. */
 enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,

@@ -37,7 +37,7 @@ struct follow {
 #define ANEW UINT32_MAX
 
 /* A message of `count` events (0: figures, which have the last one's number). Numbers go up by one,
-   and we are subscribed to everything, so a gap is what was lost; another daemon's begin elsewhere. */
+   and we are subscribed to everything, so a gap is a loss; another daemon's begin elsewhere. */
 static void tell_lost(struct follow *follow, uint64_t seq, uint64_t count)
 {
     uint64_t next = follow->last + count;

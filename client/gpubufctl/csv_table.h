@@ -7,8 +7,8 @@
  * Types: bool (true and false, also capitalised), int64, uint64, float64 (NaN and inf in any case
  * included), else utf8 (large_utf8 beyond 2 GiB). No integer is rounded: one that has no exact
  * double is not taken for a float64, one beyond 64 bits is text, as is what a double would make
- * infinite (1e400). Numbers with a leading "+" or with leading zeros, such as 007, are text, as codes
- * and telephone numbers are. An empty field is null;
+ * infinite (1e400). Numbers with a leading "+" or with leading zeros, such as 007, are text, as
+ * codes and telephone numbers are. An empty field is null;
  * an empty quoted one ("") is an empty string. A column of nothing else is utf8.
  *
  * Rows end with LF, CRLF or CR. Lines that are empty are skipped, except in a file of one column,

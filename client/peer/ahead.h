@@ -3,8 +3,8 @@
  * loop's thread would fault them in one by one, which takes as long as to decrypt what they get.
  *
  * The thread is a little ahead of what has come, so that a machine that promises much and sends
- * little has little memory made for it. It only looks at addresses, never at a byte. What it cannot
- * do, the writing does.
+ * little has little memory made for it. It only looks at addresses, never at a byte. The writing
+ * does whatever it cannot do.
  *
  * On the loop's thread.
  */
@@ -22,7 +22,7 @@ struct gb_ahead;
 struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
                               const struct gb_content *content);
 
-/* That so many chunks have come: about the first ones. NULL is fine. */
+/* Tells it that `came` chunks have come: about the first ones. NULL is fine. */
 void gb_ahead_move(struct gb_ahead *ahead, uint64_t came);
 
 /* The thread may be at it still. NULL is fine. */

@@ -34,7 +34,7 @@ struct gb_head {
 /* False: a byte that must be 0 is not. */
 bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head);
 
-/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`. Where
+/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`. If
    it fails, the sentence is sent in the chunk's place. `done` is called once, sent or not. */
 struct gb_source {
     int (*fill)(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,

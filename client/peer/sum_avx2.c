@@ -1,4 +1,4 @@
-/* XXH3 as content.c has it, for processors with AVX2: xxhash.h looks at what the compiler may use. */
+/* XXH3 as in content.c, for processors with AVX2: xxhash.h looks at the compiler's options. */
 #include "client/peer/sum_avx2.h"
 
 #ifdef GB_SUM_AVX2

@@ -30,7 +30,7 @@ struct gb_etcd_call *__wrap_gb_etcd_stream(struct gb_etcd *etcd, const char *met
 void __wrap_gb_etcd_cancel(struct gb_etcd_call *call);
 const char *__wrap_gb_etcd_endpoint(const struct gb_etcd *etcd);
 
-/* What is asked is JSON, whatever was answered before. */
+/* Each request is JSON, whatever was answered before. */
 static struct gb_etcd_call *begin(struct gb_etcd_call *call, struct gb_writer *body,
                                   gb_etcd_cb callback)
 {

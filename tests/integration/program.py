@@ -1,4 +1,4 @@
-"""What the daemon, the gateway and the peer have in common when they run in a test."""
+"""Common part of the daemon, the gateway and the peer when they run in a test."""
 
 import re
 import signal

@@ -511,7 +511,7 @@ def test_gpubufctl_events_as_json(published):
 
 
 def test_gpubufctl_events_over_a_crash(supervised, gateway, directory):  # noqa: F811
-    """The numbers of another daemon begin elsewhere: that is no loss of so many."""
+    """The numbers of another daemon begin elsewhere: that is no loss."""
     daemon = supervised()
     daemon.ipc_path = os.path.join(directory, "events")
     daemon.ipc = f"ipc://{daemon.ipc_path}"

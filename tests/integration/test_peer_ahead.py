@@ -12,7 +12,7 @@ AHEAD = 24  # chunks, of ahead.c
 
 
 def resident(process, size):
-    """Bytes that are there of the mapping of a memfd of so many."""
+    """Resident bytes of the mapping of a memfd of that size."""
     mapped = 0
     with open(f"/proc/{process.pid}/smaps") as file:
         for line in file:

@@ -65,7 +65,7 @@ class Program:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=machines.environment(number))
 
     def ask(self, code):
-        """What it said, or its exception, as {"said"} or {"error"}."""
+        """Its answer, or its exception, as {"said"} or {"error"}."""
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())

@@ -416,7 +416,7 @@ static void test_random_plans(void **state)
     }
 }
 
-/* One or two bytes are changed, doubled or taken away: mostly refused, and by all spellings alike. */
+/* One or two bytes are changed, doubled or removed: mostly refused, and by all spellings alike. */
 static void test_changed_texts(void **state)
 {
     static const char text[] =

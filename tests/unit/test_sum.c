@@ -1,4 +1,4 @@
-/* client/peer/sum_avx2.c: the same sums as without AVX2, or machines of one cluster would differ. */
+/* client/peer/sum_avx2.c: the same sums as without AVX2, or machines of a cluster would differ. */
 #include "client/peer/sum_avx2.h"
 
 #include <setjmp.h>

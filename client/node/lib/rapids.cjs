@@ -1,5 +1,5 @@
 'use strict'
-// What is shared on a GPU as classes of @rapidsai/cuda and @rapidsai/cudf, which the caller hands over: this package
+// Shared columns on a GPU as classes of @rapidsai/cuda and @rapidsai/cudf, which the caller hands over: this package
 // does not depend on them. Their native side takes for memory what has a number `ptr` and a number `byteLength`.
 
 const { classes } = require('./errors.cjs')

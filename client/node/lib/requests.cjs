@@ -81,7 +81,7 @@ class Abort {
   }
 }
 
-/** What comes to the same when it is done twice: again where the connection broke on the way, for that many ms. */
+/** Repeats a request that may be done twice where the connection broke on the way, for `ms` milliseconds. */
 async function again (client, ms, make) {
   const end = Date.now() + ms
   for (;;) {

@@ -77,7 +77,7 @@ function narrowed (asked, served) {
   return served.startsWith(asked) ? served : undefined
 }
 
-/** What is told of an object. */
+/** The members of an object that a page is told. */
 function described ({ name, version, state, device, bytes, created_ms: created }) {
   return { name, version, state, device, bytes, created }
 }

@@ -1,4 +1,4 @@
-"""What gpubufd-peer of this machine knows of the cluster: where names are, which there are, and which machines.
+"""The cluster as gpubufd-peer of this machine knows it: where names are, which there are, and which machines.
 
     import gpubufd.cluster
 
