@@ -182,14 +182,6 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     return request;
 }
 
-struct gb_connection *gb_connection_of(struct MHD_Connection *peer)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(peer, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-
-    return info ? info->socket_context : NULL;
-}
-
 /* Called once with the head, then with pieces of a body, then when all is there. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const char *url,
                                   const char *method, const char *version, const char *data,

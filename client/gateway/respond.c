@@ -21,6 +21,14 @@
 
 /* ---- replies ---- */
 
+struct gb_connection *gb_connection_of(struct MHD_Connection *peer)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(peer, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
 static enum MHD_Result send_response(struct gb_door *door, struct MHD_Connection *peer,
                                      unsigned status, struct MHD_Response *response,
                                      const char *type)
