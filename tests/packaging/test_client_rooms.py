@@ -85,6 +85,7 @@ PARTS = {
         ("client", "_client aio _gpubufctl"),
         ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch jax rmm"),
         ("dask", "_dask_places _dask_partitions dask"),
+        ("cluster", "cluster"),
         ("package", "__init__"),
     ],
 }
