@@ -23,14 +23,16 @@ PEER = BUILD / "bin" / "gpubufd-peer"
 
 
 class Lane:
-    """A relay to the port `target`, with a port of its own. `towards` counts the bytes of answers. At
-    `hold_at` of these it waits for release(); `spoil_at`: one bit of that byte is another."""
+    """A relay to the port `target`, with a port of its own. `towards` counts the bytes of answers,
+    `turns` the answers that follow a request: round trips, where one waits for the other. At `hold_at` bytes it waits
+    for release(); `spoil_at`: one bit of that byte is another."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
         self.target = None
-        self.towards = 0
+        self.towards = self.turns = 0
+        self.asked = False
         self.connections = 0
         self.hold_at = self.spoil_at = None
         self.released = threading.Event()
@@ -62,6 +64,8 @@ class Lane:
     def _pump(self, source, sink, answers):
         try:
             while data := source.recv(1 << 16):
+                self.turns += answers and self.asked
+                self.asked = not answers
                 if answers:
                     data = self._look(data)
                 sink.sendall(data)

@@ -184,6 +184,19 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, pr
     assert there.reply(waiting)["object"]["bytes"] == len(b"made anew")
 
 
+def test_a_small_object_takes_three_round_trips(cluster):
+    """To open it, to read it and to be told its sum, once the two machines are connected."""
+    a, b = cluster.start("a", "b")
+    here, there = a.connect(), b.connect()
+    here.put("first", b"connects them", **SHARED)
+    assert fetched(there, "first") == b"connects them"
+    for name in ("one", "two", "three"):
+        here.put(name, b"few", **SHARED)
+        before = a.lane.turns
+        assert fetched(there, name) == b"few"
+        assert 2 <= a.lane.turns - before <= 3
+
+
 # RELIABILITY.md: Other machines
 def test_of_two_machines_one_has_the_name(cluster):
     a, b, c = cluster.start("a", "b", "c")

@@ -65,7 +65,7 @@ class Program:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=machines.environment(number))
 
     def ask(self, code):
-        """Its answer, or its exception, as {"said"} or {"error"}."""
+        """Its answer: {"said"}, or {"error"} with its exception."""
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
@@ -102,13 +102,14 @@ class Machines:
     def start(self, number, module, *words):
         with open(os.path.join(self.directory, f"{module}{number}.log"), "ab") as log:
             return subprocess.Popen(
-                [*self.network.inside(number), sys.executable, "-W", "ignore", "-m", f"distributed.cli.{module}", *words,
-                 "--host", self.network.address(number), "--no-dashboard"],
+                [*self.network.inside(number), sys.executable, "-W", "ignore", "-m", f"distributed.cli.{module}",
+                 *words, "--host", self.network.address(number), "--no-dashboard"],
                 env=self.environment(number), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start_worker(self, number):
-        self.workers[number] = self.start(number, "dask_worker", f"tcp://{self.network.address(1)}:8786", "--no-nanny",
-                                          "--nthreads", "1", "--name", f"m{number}", "--local-directory", self.directory)
+        self.workers[number] = self.start(
+            number, "dask_worker", f"tcp://{self.network.address(1)}:8786", "--no-nanny", "--nthreads", "1",
+            "--name", f"m{number}", "--local-directory", self.directory)
 
     def begin(self):
         """The program on the first machine, which knows the scheduler and three workers."""
