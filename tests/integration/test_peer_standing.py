@@ -13,8 +13,9 @@ REFUSAL = namespaces.refusal()
 pytestmark = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never")
 
 MIB = 1 << 20
-OBJECTS, BYTES = 25, 5 * MIB  # more chunks than the machine that is asked takes on at a time
+OBJECTS, BYTES = 25, 3 * MIB  # a chunk for each MiB: more than the machine that is asked takes on at a time, 64
 WAIT = 300_000
+OPTION = "cuda:{}:256M" if device.ON_GPU else "host:256M"  # a GPU for each machine: one has no room for both
 
 
 class Peer(PeerProcess):
@@ -29,7 +30,7 @@ class Peer(PeerProcess):
                 [*network.inside(number), str(PEER), "--socket", daemon.path,
                  "--listen", f"{network.address(number)}:9470", "--authority", authority.certificate,
                  "--certificate", certificate, "--key", key, f"--peer=n{other}={network.address(other)}:9470",
-                 "--ucx=trusted-network", *options, *(["--gpu", "cuda:0"] if device.ON_GPU else [])],
+                 "--ucx=trusted-network", *options, *(["--gpu", f"cuda:{number - 1}"] if device.ON_GPU else [])],
                 stdin=subprocess.DEVNULL, stderr=stderr,
                 env={**device.environment(), "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
         self.wait_for(r"listens at port (\d+)")
@@ -56,7 +57,7 @@ def machines(daemon_factory, directory, patience_s):
     network, authority, peers = namespaces.Network(2), Authority(directory), []
     try:
         second_cable(network)
-        daemons = [daemon_factory(device=device.OPTION.replace("64M", "256M")) for _ in range(2)]
+        daemons = [daemon_factory(device=OPTION.format(number)) for number in range(2)]
         for number, daemon in enumerate(daemons, 1):
             peers.append(Peer(network, number, daemon, authority, [f"--patience-ms={patience_s * 1000}"]))
         with daemons[0].connect() as here, daemons[1].connect() as there:
