@@ -9,7 +9,8 @@ import threading
 
 import etcds
 import pytest
-from cluster import Authority, Cluster
+from certificates import Authority
+from cluster import Cluster
 from conftest import ROOT, Daemon
 from peer import wait_until
 from test_peer_cluster import ByEtcd
