@@ -486,19 +486,35 @@ static void stay_on(pid_t pid, size_t core)
         apart = false;
 }
 
-/* Ahead of whatever else the machine does, as far as we may. */
-static void put_first(pid_t pid, bool waits)
+/* How the scheduler prefers all of the process's session. */
+static void prefer_session(pid_t pid, const char *nice)
 {
-    struct sched_param first = {.sched_priority = 1};
     char path[64];
     FILE *group;
 
     snprintf(path, sizeof(path), "/proc/%d/autogroup", (int)pid);
     group = fopen(path, "we");
     if (group) {
-        fputs("-20", group);
+        fputs(nice, group);
         fclose(group);
     }
+}
+
+static pid_t served; /* the daemon's process */
+
+/* What else runs in our session, and the daemon's, may be somebody's shell. */
+static void prefer_nobody(void)
+{
+    prefer_session(served, "0");
+    prefer_session(getpid(), "0");
+}
+
+/* Ahead of whatever else the machine does, as far as we may. */
+static void put_first(pid_t pid, bool waits)
+{
+    struct sched_param first = {.sched_priority = 1};
+
+    prefer_session(pid, "-20");
     setpriority(PRIO_PROCESS, (id_t)pid, -20);
     /* One that is always busy would be throttled in this class. */
     if (waits)
@@ -519,6 +535,8 @@ static void separate(pid_t daemon)
         return;
     stay_on(daemon, cores[0]);
     stay_on(0, cores[1]);
+    served = daemon;
+    atexit(prefer_nobody);
     put_first(daemon, false);
     put_first(getpid(), true);
 }
