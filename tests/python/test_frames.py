@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import decimal
 import json
 
 import pytest
@@ -117,6 +118,19 @@ def test_a_series_has_no_place_for_an_index(client):
         client.put("s", series)
     client.put("s", series.to_frame())
     pd.testing.assert_series_equal(client["s"].to_pandas()["v"], series)
+
+
+@pytest.mark.parametrize("value", [
+    True, "text", b"bytes", datetime.date(2020, 1, 1), datetime.time(1), decimal.Decimal("1.5"), [1], {"a": 1}])
+def test_nan_is_pandas_word_for_a_missing_object(client, value):
+    """A file of booleans in which one is missing is read so."""
+    for values in ([value, np.nan, None], [np.nan, np.nan, value]):
+        client.put("m", pd.DataFrame({"x": pd.Series(values, dtype=object)}), replace=True)
+        there = [value if one is value else None for one in values]
+        assert client["m"]["x"].tolist() == there and client["m"].to_pandas()["x"].tolist() == there
+    for wrong in ([value, np.nan, 1.5], [value, np.nan, 1]):
+        with pytest.raises(TypeError, match="column 'x': row 0 is a "):
+            client.put("m", {"x": np.array(wrong + [None], dtype=object)}, replace=True)
 
 
 def test_nan_as_null(client):

@@ -172,8 +172,8 @@ def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
     for row, value in enumerate(values):
         if not _is_missing(value):
             first.setdefault(_kind(value, where, row), row)
-    # Pandas' way to say that a string is missing.
-    if "float" in first and "str" in first:
+    # NaN is pandas' way to say that a string, a boolean or a date is missing.
+    if "float" in first and not first.keys() <= {"float", "int"}:
         values = [None if isinstance(v, float) and math.isnan(v) else v for v in values]
         if not any(isinstance(v, float) for v in values):
             del first["float"]
