@@ -90,7 +90,8 @@ void gb_ahead_move(struct gb_ahead *ahead, uint64_t came)
 struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
                               const struct gb_content *content)
 {
-    struct gb_ahead *ahead = malloc(sizeof(*ahead));
+    /* For a single chunk a thread would be woken for longer than it saves. */
+    struct gb_ahead *ahead = content->bytes > GB_CHUNK ? malloc(sizeof(*ahead)) : NULL;
 
     if (!ahead)
         return NULL;

@@ -18,7 +18,7 @@
 struct gb_ahead;
 
 /* Of an object being written, which is held for as long as the thread needs it. `content` is the
-   caller's, until gb_ahead_end. NULL: memory is out, and nothing is done ahead. */
+   caller's, until gb_ahead_end. NULL: nothing is done ahead, as it is small, or memory is out. */
 struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
                               const struct gb_content *content);
 
