@@ -6,7 +6,7 @@ import re
 import pytest
 
 from peer import wait_until
-from test_peer import MIB, WAIT, authority, cluster, fetched, is_nowhere, share  # noqa: F401
+from test_peer import MIB, WAIT, cluster, fetched, is_nowhere, share  # noqa: F401
 
 AHEAD = 24  # chunks, of ahead.c
 
