@@ -502,7 +502,7 @@ static void prefer_session(pid_t pid, const char *nice)
 
 static pid_t served; /* the daemon's process */
 
-/* What else runs in our session, and the daemon's, may be somebody's shell. */
+/* A shell may run in our session, or in the daemon's. */
 static void prefer_nobody(void)
 {
     prefer_session(served, "0");
