@@ -316,7 +316,7 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
 {
     struct gb_pool pool = {0};
     struct value value = {0};
-    const struct value *taken = key->value && value_read(key, &pool, &value) ? &value : NULL;
+    bool read = key->value && key->revision && value_read(key, &pool, &value);
     const char *name = strchr(key->key, '/');
     char *place;
     int r = 0;
@@ -325,12 +325,14 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
     if (!name || !*++name) {
         r = 0;
     } else if (strncmp(key->key, "nodes/", 6) == 0) {
-        r = take_node(view, name, value.host.text && value.port ? taken : NULL);
+        r = take_node(view, name, read && value.host.text && value.port ? &value : NULL);
     } else if (strncmp(key->key, "names/", 6) == 0) {
-        r = take_name(view, name, key, value.node.text ? taken : NULL, changed);
+        read &= value.node.text && value.version;
+        r = take_name(view, name, key, read ? &value : NULL, changed);
     } else if (strncmp(key->key, "copies/", 7) == 0) {
         place = gb_pool_strndup(&pool, name, strlen(name));
-        r = place ? take_copy(view, place, taken) : GPUBUF_E_NO_MEMORY;
+        read &= value.version > 0;
+        r = place ? take_copy(view, place, read ? &value : NULL) : GPUBUF_E_NO_MEMORY;
     }
     gb_pool_end(&pool);
     return r;
@@ -396,7 +398,7 @@ static void gather_old(struct gb_entry *entry, void *user)
     for (i = entry->copy_count; i-- > 0;)
         if (entry->copies[i].generation != view->generation)
             copy_remove(view, entry, i);
-    if (entry->generation != view->generation)
+    if (entry->generation != view->generation || !entry->revision)
         gather(gathered, entry);
 }
 

@@ -116,7 +116,7 @@ static void check_entry(struct gb_entry *entry, void *user)
     size_t count = 0;
 
     (void)user;
-    DEMAND(entry->revision || entry->copy_count);
+    DEMAND(entry->revision || entry->copy_count || entry->lost);
     if (entry->revision)
         count = gb_view_places(entry, "self", 1, places, GB_PLACES_MOST);
     DEMAND(count <= GB_PLACES_MOST);
