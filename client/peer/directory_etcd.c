@@ -222,21 +222,64 @@ static void op_failed(struct op *op, int code, const struct gb_error *error)
 
 /* ---- find ---- */
 
-static void on_found(void *user, int code, struct gb_json value, struct gb_pool *pool,
-                     const struct gb_error *error)
+/* Reads a key for the view. False: memory is out. */
+static bool find_ask(struct op *op, const char *folder, const char *name, gb_etcd_cb callback)
 {
-    struct op *op = user;
+    struct gb_member *member = &op->directory->member;
+    struct gb_writer body;
+
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    gb_member_write_key(&body, member, folder, name);
+    GB_WRITE_LITERAL(&body, "}");
+    op->call = gb_etcd_call(member->etcd, "kv/range", &body, callback, op);
+    return op->call;
+}
+
+/* The node that has the name, if its address is not known. */
+static const char *unknown_node(const struct op *op)
+{
+    struct gb_view *view = &op->directory->member.view;
+    const struct gb_entry *entry = gb_view_entry(view, op->name, false);
+
+    return entry && entry->node && !entry->node->port ? entry->node->name : NULL;
+}
+
+/* Takes a key's answer in. False: the request has failed, and `op` is gone. */
+static bool find_take(struct op *op, int code, struct gb_json value, struct gb_pool *pool,
+                      const struct gb_error *error)
+{
     struct gb_json kv;
 
     op->call = NULL;
     if (code < 0) {
         op_failed(op, code, error);
-        return;
+        return false;
     }
     kv = gb_member_found(value);
     if (kv.text)
         gb_member_take_kv(&op->directory->member, kv, false, pool);
-    op_finish(op);
+    return true;
+}
+
+static void on_found_node(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                          const struct gb_error *error)
+{
+    if (find_take(user, code, value, pool, error))
+        op_finish(user);
+}
+
+static void on_found(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                     const struct gb_error *error)
+{
+    struct op *op = user;
+    const char *node;
+
+    if (!find_take(op, code, value, pool, error))
+        return;
+    node = unknown_node(op); /* it has just joined, and the watch has not told of it yet */
+    if (!node || !find_ask(op, "/nodes/", node, on_found_node))
+        op_finish(op);
 }
 
 static bool directory_find(struct gb_directory *base, const char *name, gb_found_cb callback,
@@ -245,7 +288,6 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
     struct directory *directory = (struct directory *)base;
     struct op *op = op_create(directory, FIND, name, user);
     struct gb_entry *entry = gb_view_entry(&directory->member.view, name, false);
-    struct gb_writer body;
 
     if (!op)
         return false;
@@ -258,12 +300,7 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
         op_later(op, 0);
         return true;
     }
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
-    gb_member_write_key(&body, &directory->member, "/names/", name);
-    GB_WRITE_LITERAL(&body, "}");
-    op->call = gb_etcd_call(directory->member.etcd, "kv/range", &body, on_found, op);
-    if (!op->call)
+    if (!find_ask(op, "/names/", name, on_found))
         op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "out of memory"));
     return true;
 }

@@ -108,23 +108,24 @@ class Etcd:
 
 class Proxy:
     """Forwards TCP to `target`. Cut, it takes what comes and holds it back: a network that is parted.
-    Deaf, it forwards requests and holds the answers back."""
+    Deaf, it forwards requests and holds the answers back; blind, those of connections that watch."""
 
     def __init__(self, target):
         self.target = target
         self.listener = socket.create_server(fresh_address())
         self.url = "http://%s:%d" % self.listener.getsockname()
-        self.cut = self.deaf = False
+        self.cut = self.deaf = self.blind = False
         self.pairs = []  # [near, far, held for far, held for near]
+        self.watching = set()  # the near ends of connections that watch
         self.wake_out, self.wake_in = os.pipe()
         self.lock = threading.Lock()
         self.ended = False
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def set(self, cut=False, deaf=False):
+    def set(self, cut=False, deaf=False, blind=False):
         with self.lock:
-            self.cut, self.deaf = cut, deaf
+            self.cut, self.deaf, self.blind = cut, deaf, blind
         os.write(self.wake_in, b"x")
 
     def reset(self):
@@ -153,10 +154,12 @@ class Proxy:
 
     def _flush(self, pair):
         near, far, to_far, to_near = pair
+        if b"POST /v3/watch" in to_far:
+            self.watching.add(near)
         if not self.cut and to_far:
             far.sendall(to_far)
             pair[2] = b""
-        if not self.cut and not self.deaf and to_near:
+        if not self.cut and not self.deaf and not (self.blind and near in self.watching) and to_near:
             near.sendall(to_near)
             pair[3] = b""
 

@@ -70,6 +70,19 @@ def test_a_published_name_is_found_by_others(run, etcd):
     assert b.ask("knows a", event="knows")["knows"] and not b.ask("knows c", event="knows", name="c")["knows"]
 
 
+def test_the_address_of_a_machine_that_the_watch_has_not_told_yet(run, etcd):
+    proxy = run(Proxy, (etcd.address, etcd.port))
+    b = run(Node, "b", proxy.url, port=7002, timeout_ms=30000).joined()
+    proxy.set(blind=True)
+    a = run(Node, "a", etcd.url, port=7001).joined()
+    assert a.publish("x")["status"] == 0
+    found = b.find("x", once=True)
+    assert found["status"] == 0, found
+    assert [place["port"] for place in found["places"]] == [7001]
+    assert b.list() == ["x"] and proxy.watching
+
+
+# RELIABILITY.md: Other machines
 def test_a_name_is_withdrawn_and_a_newer_version_replaces(run, etcd):
     a = run(Node, "a", etcd.url).joined()
     b = run(Node, "b", etcd.url).joined()
