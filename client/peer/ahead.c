@@ -108,4 +108,6 @@ void gb_ahead_end(struct gb_ahead *ahead)
     ahead->content = NULL;
     if (!ahead->busy)
         drop(ahead);
+    else /* it may wait for a thread, behind others' work; on_populated comes all the same */
+        (void)uv_cancel((uv_req_t *)&ahead->work);
 }

@@ -104,8 +104,8 @@ struct gb_directory_methods {
        how many; less than `most`: there are no more. GB_UNAVAILABLE. */
     int (*list)(struct gb_directory *directory, const char *prefix, const char *after,
                 struct gb_listed *listed, size_t most, struct gb_error *error);
-    /* Calls `each` for every machine that is there now, in no order; this one
-       may be among them. 0, or GB_UNAVAILABLE. */
+    /* Calls `each` for every machine that is there now, or, where there is a fixed list, that is in
+       it, reached or not; in no order. This one may be among them. 0, or GB_UNAVAILABLE. */
     int (*machines)(struct gb_directory *directory, gb_machine_cb each, void *user,
                     struct gb_error *error);
     /* Whether a machine whose certificate has that name may connect to this one. */

@@ -148,10 +148,12 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 
 /* ---- the lane ---- */
 
-static void say_failed(struct gb_remote *remote, const char *why)
+/* A machine that has no UCX is no failure. */
+static void say_failed(struct gb_remote *remote, int status, const char *why)
 {
     gb_say("%s: no chunks by UCX: %s", remote->text, why);
-    remote->remotes->figures->lane_failures++;
+    if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
+        remote->remotes->figures->lane_failures++;
 }
 
 /* The chunks that it was to bring stay asked for. */
@@ -168,12 +170,12 @@ static bool ask_read(struct gb_remote *remote, const struct ask *values);
 
 /* Chunks that it was to bring are asked for anew, to come over the link. The answers to those
    requests are of no use any more. */
-static void leave_lane(struct gb_remote *remote, const char *why)
+static void leave_lane(struct gb_remote *remote, int status, const char *why)
 {
     static const char bye[] = "{\"method\":\"lane\"}";
     struct ask *last = remote->asks;
 
-    say_failed(remote, why);
+    say_failed(remote, status, why);
     drop_lane(remote);
     remote->lane_again = uv_now(remote->remotes->loop) + LANE_AGAIN_MS;
     gb_link_send(remote->link, 0, bye, sizeof(bye) - 1);
@@ -218,7 +220,7 @@ static void on_lane(void *user, int status, const char *result, size_t length,
         gb_say("%s: chunks come by UCX", remote->text);
         return;
     }
-    leave_lane(remote, error->message);
+    leave_lane(remote, status, error->message);
     if (status == GPUBUF_E_UNSUPPORTED || status == GPUBUF_E_METHOD)
         remote->lane_again = UINT64_MAX; /* as long as this link */
 }
@@ -236,7 +238,7 @@ static void make_lane(struct gb_remote *remote)
     remote->lane_again = uv_now(remotes->loop) + LANE_AGAIN_MS;
     remote->lane = gb_lane_new(remotes->ucx, remotes->loop, &error);
     if (!remote->lane) {
-        say_failed(remote, error.message);
+        say_failed(remote, error.code, error.message);
         return;
     }
     gb_writer_init(&writer, 0);
@@ -254,7 +256,7 @@ static void finish_by_lane(struct gb_remote *remote, struct ask *ask)
     if (!ask->came || !ask->told)
         return;
     if (gb_content_sum(ask->room.memory, ask->room.bytes) != ask->sum) {
-        leave_lane(remote, "a chunk has another checksum than it was sent with");
+        leave_lane(remote, GPUBUF_E_PROTOCOL, "a chunk has another checksum than it was sent with");
         return;
     }
     remote->lane_moved = uv_now(remote->remotes->loop);
@@ -271,7 +273,7 @@ static void on_came(void *user, int status, const struct gb_error *error)
         return;
     ask->came = status == 0;
     if (status < 0)
-        leave_lane(remote, error->message);
+        leave_lane(remote, status, error->message);
     else
         finish_by_lane(remote, ask);
 }
@@ -287,7 +289,7 @@ static void on_told(struct gb_remote *remote, struct ask *ask, int status, const
     }
     ask->told = true;
     if (status < 0)
-        leave_lane(remote, error->message);
+        leave_lane(remote, status, error->message);
     else
         finish_by_lane(remote, ask);
 }
@@ -418,7 +420,7 @@ static void look_at_lane(struct gb_remote *remote)
     while (ask && !ask->by)
         ask = ask->next;
     if (ask && now - ask->since > patience && now - remote->lane_moved > patience)
-        leave_lane(remote, "nothing comes that way");
+        leave_lane(remote, GPUBUF_E_TIMEOUT, "nothing comes that way");
 }
 
 /* That it was not reached is remembered for as long again as it is not tried. */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define GB_SUM_AVX2
 uint64_t gb_sum_avx2(const void *bytes, size_t length);
 #endif
