@@ -110,13 +110,18 @@ static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *p
 {
     struct gb_http *http = door->http;
     struct gb_http_text form = {request->body, request->body_length};
-    char token[GB_TOKEN_BYTES];
+    char token[GB_TOKEN_BYTES], cookie[sizeof(http->cookie)];
     long length = gb_http_parameter(form, "token", token, sizeof(token));
+    bool same;
 
-    if (length < 0 || !http->options->token_file ||
-        !is_secret(http, (struct gb_http_text){token, (size_t)length}, http->token))
+    if (length < 0 || !http->options->token_file)
         return gb_respond_form(door, peer, 401);
-    return gb_respond_signed_in(door, peer);
+    pthread_mutex_lock(&http->secret_lock); /* once: the cookie is of the same secrets */
+    same = gb_http_secret_same((struct gb_http_text){token, (size_t)length}, http->token,
+                               strlen(http->token));
+    memcpy(cookie, http->cookie, sizeof(cookie));
+    pthread_mutex_unlock(&http->secret_lock);
+    return same ? gb_respond_signed_in(door, peer, cookie) : gb_respond_form(door, peer, 401);
 }
 
 /* The style of the sign-in page is no secret. */

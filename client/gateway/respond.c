@@ -159,18 +159,16 @@ enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *pee
     return send_response(door, peer, status, response, file->type);
 }
 
-enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer)
+enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer,
+                                     const char *cookie)
 {
     struct MHD_Response *response = copied("");
-    char cookie[128];
+    char header[128];
 
-    pthread_mutex_lock(&door->http->secret_lock);
-    snprintf(cookie, sizeof(cookie), "gpubufd=%s; HttpOnly; SameSite=Strict; Path=/",
-             door->http->cookie);
-    pthread_mutex_unlock(&door->http->secret_lock);
+    snprintf(header, sizeof(header), "gpubufd=%s; HttpOnly; SameSite=Strict; Path=/", cookie);
     if (response) {
         MHD_add_response_header(response, "Location", "/");
-        MHD_add_response_header(response, "Set-Cookie", cookie);
+        MHD_add_response_header(response, "Set-Cookie", header);
     }
     return send_response(door, peer, 303, response, NULL);
 }
@@ -433,7 +431,7 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
         /* Events that come now gather while this waits. */
         if (place > 0 && stream->gather_ms && !gb_ring_sleep(stream->http->ring, stream->gather_ms))
             return MHD_CONTENT_READER_END_OF_STREAM;
-        if (!gather(stream))
+        if (!gather(stream) || stream->era != atomic_load(&stream->http->era))
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (stream->writer.failed)
             return MHD_CONTENT_READER_END_WITH_ERROR;

@@ -62,7 +62,8 @@ enum MHD_Result gb_respond_text(struct gb_door *door, struct MHD_Connection *pee
 /* The form that asks for the token. */
 enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *peer, unsigned status);
 /* To the page, with the cookie that is the token from now on. */
-enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer);
+enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer,
+                                     const char *cookie);
 /* A file of the page; false where there is none at that path. */
 bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct gb_http_text path,
                      enum MHD_Result *result);
