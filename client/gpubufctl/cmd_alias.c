@@ -119,7 +119,8 @@ static int read_version(struct gb_cli *cli, const char *name, uint64_t *version,
     *ends = gb_cjson_int_of(object, "ttl_ms", 0) > 0;
     cJSON_Delete(answer);
     gpubuf_free(result);
-    return GB_STATUS_OK;
+    return *version ? GB_STATUS_OK
+                    : gb_cli_fail(GB_STATUS_FAILED, "the daemon tells no version of %s", name);
 }
 
 /* First the new name, then the old one goes: whatever happens in between, there is a name left. */

@@ -33,8 +33,9 @@ struct follow {
     bool told;     /* there was one, or figures, which have the number too */
 };
 
-/* A daemon that goes on after a crash counts on from the microseconds of that moment. */
-#define ANEW UINT32_MAX
+/* A daemon that goes on after another counts on from the microseconds of that moment: a leap of a
+   second is that, however long after an earlier one. */
+#define ANEW 1000000
 
 /* A message of `count` events (0: figures, which have the last one's number). Numbers go up by one,
    and we are subscribed to everything, so a gap is a loss; another daemon's begin elsewhere. */

@@ -95,7 +95,8 @@ static void settle(struct act *act, const char *name, int code, bool may_be_miss
 {
     if (code == 0)
         cJSON_AddItemToArray(act->names, cJSON_CreateString(name));
-    if (code == 0 || (code == GPUBUF_E_NOT_FOUND && may_be_missing))
+    if (code == 0 || (code == GPUBUF_E_NOT_FOUND && may_be_missing) ||
+        (code == GPUBUF_E_STALE && act->version && may_be_missing))
         return;
     int status = gb_cli_error(act->cli, code, "cannot %s %s", act->verb, name);
     if (act->worst == GB_STATUS_OK || status == GB_STATUS_NO_DAEMON)
