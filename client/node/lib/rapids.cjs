@@ -39,7 +39,7 @@ function unsupported (text) {
 
 /** A buffer, as @rapidsai's native side takes it; undefined: there is none. */
 function memory (buffer) {
-  return buffer && { ptr: Number(buffer.ptr), byteLength: buffer.byteLength, device: buffer.device }
+  return buffer && { ptr: Number(buffer.ptr), byteLength: buffer.byteLength, device: buffer.device, uuid: buffer.uuid }
 }
 
 /**
@@ -60,11 +60,14 @@ async function toBuffer (object, cuda) {
   return new Buffer(place, at, count)
 }
 
-/** Publishes a typed array of @rapidsai/cuda as an array on its GPU, by a copy there; the version. */
+/**
+ * Publishes a typed array of @rapidsai/cuda as an array on its GPU, by a copy there; the version. Memory that @rapidsai
+ * made says its GPU in this process' numbering: where that is not the daemon's, `device` names the GPU.
+ */
 async function putBuffer (client, name, view, cuda, options) {
   const dtype = dtypeOf(new view.TypedArray(0))
   const layout = { kind: 'array', dtype, shape: [view.length] }
-  const made = await client.create(name, layout, { device: `cuda:${view.buffer.device ?? 0}`, ...options })
+  const made = await client.create(name, layout, { device: view.buffer.uuid ?? `cuda:${view.buffer.device ?? 0}`, ...options })
   try {
     if (view.length > 0) new cuda[BUFFERS[dtype]](memory(made.deviceData)).copyFrom(view)
     return await made.seal({ stream: 0n }) // the copy is in the default stream, and may not be done

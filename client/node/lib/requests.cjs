@@ -81,13 +81,14 @@ class Abort {
   }
 }
 
-/** Repeats a request that may be done twice where the connection broke on the way, for `ms` milliseconds. */
+/** Repeats a request that may be done twice where the connection broke on the way, for `ms` milliseconds from then. */
 async function again (client, ms, make) {
-  const end = Date.now() + ms
+  let end
   for (;;) {
     try {
       return await make()
     } catch (error) {
+      end ??= Date.now() + ms
       if (!['closed', 'stale'].includes(error?.kind) || client.closed || Date.now() >= end) throw error
     }
   }
