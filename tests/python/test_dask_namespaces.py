@@ -67,7 +67,9 @@ class Program:
         """Its answer: {"said"}, or {"error"} with its exception."""
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        assert answer, open(self.log.name, errors="replace").read()[-4000:]
+        return json.loads(answer)
 
     def __call__(self, code):
         answer = self.ask(code)
@@ -82,11 +84,13 @@ class Program:
 
 
 class Machines:
-    def __init__(self, authority):
+    def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="gpubuf-dask-")
         os.chmod(self.directory, 0o755)
         self.network = namespaces.Network(3)
         self.daemons, self.peers, self.workers, self.programs, self.scheduler = {}, {}, {}, [], None
+
+    def start_peers(self, authority):
         for number in (1, 2, 3):
             directory = os.path.join(self.directory, str(number))
             os.mkdir(directory)
@@ -169,8 +173,9 @@ class Machines:
 
 @pytest.fixture
 def machines(tmp_path):
-    one = Machines(Authority(tmp_path))
+    one = Machines()
     try:
+        one.start_peers(Authority(tmp_path))
         yield one
         one.end()
     finally:

@@ -77,7 +77,7 @@ class Held(_Parts):
         """Stale: it was being written when its connection was lost, and nobody will ever see it."""
         if not self.version and self.stale:
             raise _errors.failure("stale", f"{self.name!r} was not sealed and went with its connection, which "
-                               "was lost: create() it anew")
+                                            "was lost: create() it anew")
 
     def _publish(self, null_counts: Optional[Tuple[int, ...]], stream: int) -> None:
         self._check_alive()

@@ -13,20 +13,19 @@ cannot tell now, Unavailable.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import socket as _socket
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
-from . import _errors
+from . import _core, _errors
 
 __all__ = ["Name", "Peer", "Place", "Places", "list", "peers", "stats", "where"]
 
 SOCKET = "/run/gpubufd-peer/peer.sock"
 LINE_BYTES = 64 << 20  # an answer is shorter
-_CODES = {"not_found": -32001, "exists": -32002, "unsupported": -32010, "unavailable": -32011, "invalid": -32602,
-          "method": -32601, "parse": -32700}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +74,13 @@ class Peer:
 
 
 def _exchange(connection: _socket.socket, question: Dict[str, Any], path: str) -> bytes:
+    """Each part of the answer within the connection's timeout."""
     answer = bytearray()
     connection.sendall(json.dumps(question).encode() + b"\n")
     while not answer.endswith(b"\n"):
         more = connection.recv(1 << 16)
         if not more or len(answer) > LINE_BYTES:
-            raise _errors.make(-2, "connect", f"gpubufd-peer at {path} does not answer: it has hung up")
+            raise _errors.failure("connect", f"gpubufd-peer at {path} does not answer: it has hung up")
         answer += more
     return bytes(answer)
 
@@ -95,16 +95,24 @@ def _ask(socket: Optional[str], timeout: float, question: Dict[str, Any]) -> Dic
     except OSError as error:
         if isinstance(error, _errors.Error):
             raise
-        raise _errors.make(-2, "connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; does it run, "
-                                          "with --query? $GPUBUFD_PEER_SOCKET tells where") from error
+        raise _errors.failure("connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; does it run, "
+                                         "with --query? $GPUBUFD_PEER_SOCKET tells where") from error
     except ValueError as error:
-        raise _errors.make(-4, "protocol", f"the answer of gpubufd-peer at {path} makes no sense") from error
-    if not isinstance(answer, dict):
-        raise _errors.make(-4, "protocol", f"the answer of gpubufd-peer at {path} makes no sense")
-    if "error" in answer:
-        kind = answer["error"]["kind"]
-        raise _errors.make(_CODES.get(kind, -32603), kind, answer["error"]["message"])
-    return answer
+        raise _errors.failure("protocol", f"the answer of gpubufd-peer at {path} makes no sense") from error
+    with _sensible():
+        if "error" not in answer:
+            return answer
+        kind, message = answer["error"]["kind"], answer["error"]["message"]
+    raise _errors.make(getattr(_core, f"E_{kind.upper()}", _core.E_INTERNAL), kind, message)
+
+
+@contextlib.contextmanager
+def _sensible() -> Iterator[None]:
+    """An answer without what it is to have is Protocol's error."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _errors.failure("protocol", f"the answer of gpubufd-peer makes no sense: {error!r}") from error
 
 
 def _record(kind: Any, told: Dict[str, Any]) -> Any:
@@ -121,9 +129,10 @@ def where(name: str, *, socket: Optional[str] = None, timeout: float = 30) -> Pl
     The name need not be there to be opened: get() with a timeout waits until somebody publishes it.
     """
     answer = _ask(socket, timeout, {"method": "where", "name": name})
-    places = Places(_record(Place, place) for place in answer["places"])
-    places.why = answer.get("why")
-    return places
+    with _sensible():
+        places = Places(_record(Place, place) for place in answer["places"])
+        places.why = answer.get("why")
+        return places
 
 
 def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30) -> List[Name]:
@@ -132,7 +141,8 @@ def list(prefix: str = "", *, socket: Optional[str] = None, timeout: float = 30)
     question = {"method": "list", "prefix": prefix}
     while True:
         answer = _ask(socket, timeout, question)
-        found += [_record(Name, name) for name in answer["names"]]
+        with _sensible():
+            found += [_record(Name, name) for name in answer["names"]]
         if "after" not in answer:
             return found
         question["after"] = answer["after"]
@@ -142,16 +152,19 @@ def peers(*, socket: Optional[str] = None, timeout: float = 30) -> List[Peer]:
     """The other machines of the cluster, in the order of their names: with etcd those that are there now, without it
     those that the peer's settings list."""
     answer = _ask(socket, timeout, {"method": "peers"})
-    return sorted((_record(Peer, peer) for peer in answer["peers"]), key=lambda peer: peer.node)
+    with _sensible():
+        return sorted((_record(Peer, peer) for peer in answer["peers"]), key=lambda peer: peer.node)
 
 
 def stats(*, socket: Optional[str] = None, timeout: float = 30) -> Dict[str, Union[float, Dict[str, float]]]:
     """The peer's figures, as docs/METRICS.md has them, without `gpubufd_peer_`: `fetch_failures_total` is a dict."""
     told: Dict[str, Union[float, Dict[str, float]]] = {}
-    for family in _ask(socket, timeout, {"method": "metrics"})["families"]:
-        name, samples = family["name"].removeprefix("gpubufd_peer_"), family["samples"]
-        if samples and "labels" not in samples[0]:
-            told[name] = samples[0]["value"]
-        else:
-            told[name] = {sample["labels"]["kind"]: sample["value"] for sample in samples}
+    answer = _ask(socket, timeout, {"method": "metrics"})
+    with _sensible():
+        for family in answer["families"]:
+            name, samples = family["name"].removeprefix("gpubufd_peer_"), family["samples"]
+            if samples and "labels" not in samples[0]:
+                told[name] = samples[0]["value"]
+            else:
+                told[name] = {sample["labels"]["kind"]: sample["value"] for sample in samples}
     return told

@@ -271,8 +271,8 @@ static PyObject *core_from_memory(PyObject *module, PyObject *args)
     if (good) {
         set_c_order(view);
         set_dtype(view, dtype);
-        view->bytes = count_of(view) * view->itemsize;
-        good = !PyErr_Occurred() && view->bytes <= view->buffer.len;
+        good = !__builtin_mul_overflow(count_of(view), view->itemsize, &view->bytes) &&
+               !PyErr_Occurred() && view->bytes <= view->buffer.len;
     }
     if (!good) {
         if (!PyErr_Occurred())
