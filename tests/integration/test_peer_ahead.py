@@ -36,7 +36,8 @@ def test_pages_are_made_ahead_but_not_far(cluster):  # noqa: F811
         ident = there.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
         wait_until(lambda: resident(b.peer.process, size) >= AHEAD * MIB)
-        assert resident(b.peer.process, size) < (AHEAD + 1) * MIB  # the object may begin in a page
+        # The object may begin in the middle of a page, and a page may have 2 MiB.
+        assert resident(b.peer.process, size) < (AHEAD + 4) * MIB
         a.lane.release()
         there.reply(ident)
         assert fetched(there, "x") == data

@@ -70,7 +70,7 @@ int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
 void gb_manifest_end(struct gb_manifest *manifest);
 
 /* Sorts the names of what (the words for a sentence) is being read; the same one twice is refused.
-   Memory for the time of the call, as much as the names take and a third. */
+   Memory for the time of the call, as much as the names take and two thirds at most. */
 int gb_manifest_sort(struct gb_named *names, size_t count, const char *what,
                      struct gb_error *error);
 

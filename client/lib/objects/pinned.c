@@ -7,7 +7,7 @@
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/report.h"
 
-#define UNIT ((uint64_t)1 << 20)
+#define UNIT ((uint64_t)64 << 10)
 #define ALL_MAX ((uint64_t)2 << 30)    /* bytes pinned at a time */
 #define IDLE_MAX ((uint64_t)256 << 20) /* of these, kept for the next */
 
