@@ -82,7 +82,6 @@ def test_the_address_of_a_machine_that_the_watch_has_not_told_yet(run, etcd):
     assert b.list() == ["x"] and proxy.watching
 
 
-# RELIABILITY.md: Other machines
 def test_a_name_is_withdrawn_and_a_newer_version_replaces(run, etcd):
     a = run(Node, "a", etcd.url).joined()
     b = run(Node, "b", etcd.url).joined()
