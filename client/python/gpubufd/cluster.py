@@ -102,8 +102,8 @@ def _ask(socket: Optional[str], timeout: float, question: Dict[str, Any]) -> Dic
     with _sensible():
         if "error" not in answer:
             return answer
-        kind, message = answer["error"]["kind"], answer["error"]["message"]
-    raise _errors.make(getattr(_core, f"E_{kind.upper()}", _core.E_INTERNAL), kind, message)
+        kind, message = str(answer["error"]["kind"]), str(answer["error"]["message"])
+    raise _errors.failure(kind if hasattr(_core, f"E_{kind.upper()}") else "internal", message)
 
 
 @contextlib.contextmanager
