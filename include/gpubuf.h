@@ -13,8 +13,8 @@
  * Errors. A function that returns `int` returns 0 or a positive documented outcome on success and a
  * negative GPUBUF_E_… code on failure. On failure nothing has happened: outputs are untouched, and
  * what was passed in still belongs to the caller. gpubuf_strerror() gives a fixed text for the
- * code, gpubuf_errmsg() the whole sentence (often the daemon's) of the calling thread's last
- * failure. The library never prints and never exits.
+ * code. gpubuf_errmsg() gives the whole sentence, often the daemon's, about the calling thread's
+ * last failure. The library never prints and never exits.
  *
  * Threads. A client and its objects may be used from any thread at the same time, unless a
  * function's comment says otherwise. A blocking call in one thread does not hold up another's.
@@ -22,14 +22,14 @@
  * while they run, and they may call the library, except that they must not make a blocking call on
  * the same client (GPUBUF_E_BUSY).
  *
- * fork(). The child must connect anew. Every call on a client or object inherited from the parent
- * that could fail returns GPUBUF_E_FORKED in the child; what an object is may still be asked, and
- * pointers into mapped memory stay readable there. Releasing an inherited object only frees its
- * memory, and gpubuf_disconnect does nothing. The child's copy of the connection is closed by the
- * fork itself, so that a child does not keep its parent's leases alive.
+ * fork(). The child must connect anew. In the child every call that could fail returns
+ * GPUBUF_E_FORKED for a client or object inherited from the parent. The calls that describe an
+ * object still work, and pointers into mapped memory stay readable. Releasing an inherited object
+ * only frees the process' own memory, and gpubuf_disconnect does nothing. The child's copy of the
+ * connection is closed by the fork itself, so that a child does not keep its parent's leases alive.
  *
- * Strings are UTF-8 and NUL-terminated. Unless said otherwise a returned `const char *` belongs to
- * the object or client that it was asked of and lives as long.
+ * Strings are UTF-8 and NUL-terminated. Unless said otherwise, a returned `const char *` belongs to
+ * the object or client that the function was called with, and lives as long.
  */
 #ifndef GPUBUF_H
 #define GPUBUF_H
@@ -108,21 +108,23 @@ struct gpubuf_object;
 /*
  * The sentence that explains the calling thread's last failed call on `client` (NULL: its last
  * failed gpubuf_connect). Never NULL; empty if nothing failed. Valid until the same thread's next
- * failing call. A thread remembers the last failures with four clients. In a callback it explains
- * the status that the callback was given. The second form gives the object's client's.
+ * failing call. A thread remembers the last failure of each of four clients. In a callback the
+ * sentence explains the status that the callback was given. gpubuf_object_errmsg() is for the
+ * client of `object`.
  */
 GPUBUF_API const char *gpubuf_errmsg(const struct gpubuf_client *client);
 GPUBUF_API const char *gpubuf_object_errmsg(const struct gpubuf_object *object);
 
-/* Frees what a function of this library says is to be freed with it. NULL is fine. */
+/* Frees memory that a function of this library says to free with gpubuf_free. NULL is fine. */
 GPUBUF_API void gpubuf_free(void *pointer);
 
 /* ---- connection -------------------------------------------------------------------------- */
 
 /*
- * Options of gpubuf_connect. Zero-initialise, set `size` to sizeof(struct gpubuf_connect_options),
- * then what you want. Every option struct of this header is extended at its end only, and a shorter
- * `size` from an older program is understood; a `size` of 0 is GPUBUF_E_INVALID.
+ * Options of gpubuf_connect. Zero-initialise the struct, set `size` to
+ * sizeof(struct gpubuf_connect_options), then set the options that you want. Later versions add
+ * members at the end of an option struct only, and understand the shorter `size` of an older
+ * program. A `size` of 0 is GPUBUF_E_INVALID. All this holds for every option struct here.
  */
 struct gpubuf_connect_options {
     size_t size;
@@ -135,22 +137,23 @@ struct gpubuf_connect_options {
     uint64_t cache_bytes;    /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */
     int answer_timeout_ms;   /* how long a blocking call waits for an answer, on top of its own
                                  wait_ms, before GPUBUF_E_TIMEOUT; 0: 60 000; -1: for ever */
-    int resume_ms;           /* how long to try to make a connection that broke anew, see below;
-                                 0: 10 000; -1: for ever; GPUBUF_NO_RESUME: not at all */
+    int resume_ms;           /* how long to try to reconnect after the connection broke (see
+                                 gpubuf_disconnect); 0: 10 000; -1: for ever;
+                                 GPUBUF_NO_RESUME: not at all */
     int keep;                /* how many opened objects to keep at hand after their release, see
                                  gpubuf_open; 0: none; -1: 1024 */
-    int keep_ms;             /* for how long, without a use; 0: 10 000 */
-    uint64_t keep_bytes;     /* and how many bytes of them; 0: 16 GiB */
+    int keep_ms;             /* how long to keep an object that is not used; 0: 10 000 */
+    uint64_t keep_bytes;     /* how many bytes the kept objects may have in all; 0: 16 GiB */
 };
 
 #define GPUBUF_NO_RESUME (-2)
 
 /*
- * Connects and greets the daemon. `options` may be NULL. On success *client is to be ended with
- * gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names the path and the cause);
- * GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the protocol. Where
- * the daemon ends while it greets, and connections may be made anew (resume_ms), this is tried
- * again as long as somebody listens there and there is time; else it is GPUBUF_E_CLOSED.
+ * Connects and greets the daemon. `options` may be NULL. On success the caller owns *client and
+ * ends it with gpubuf_disconnect. GPUBUF_E_CONNECT: no daemon there (the message names the path and
+ * the cause); GPUBUF_E_TIMEOUT; GPUBUF_E_UNSUPPORTED: the daemon speaks another version of the
+ * protocol. If the daemon ends during the greeting, the library tries again while a daemon listens
+ * and timeout_ms is not over; otherwise, and with GPUBUF_NO_RESUME, it is GPUBUF_E_CLOSED.
  */
 GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
                               const struct gpubuf_connect_options *options);
@@ -158,27 +161,27 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
 /*
  * Ends the connection, and with it every lease: the daemon may reuse the memory at once. Requests
  * under way end with GPUBUF_E_CLOSED: their callbacks run, and blocking calls in other threads
- * return, before this does. No call on the client may begin afterwards. Objects stay valid to be
- * released, and their mappings stay until then, but what they hold is no longer promised. NULL is
- * fine.
+ * return, before this function returns. No call on the client may begin afterwards. Objects can
+ * still be released, and their mappings stay until then, but their content is no longer promised.
+ * NULL is fine.
  *
- * Where the connection breaks (the daemon was killed, or restarts) open objects stay readable, and
- * the library makes the connection anew: in the next call, in gpubuf_dispatch, or, while objects
- * are open, by a thread of its own. The objects' leases are asked for again; one that the daemon
- * does not grant, since it has another instance or the object was gone meanwhile, is stale
+ * If the connection breaks (the daemon was killed, or restarts), open objects stay readable, and
+ * the library reconnects: in the next call, in gpubuf_dispatch, or, while objects are open, in a
+ * thread of its own. It asks for the objects' leases again. The daemon does not grant the lease if
+ * it has another instance, or if the object went away meanwhile: the object is stale then
  * (gpubuf_is_stale). An object that was created and not sealed is lost: sealing it is
- * GPUBUF_E_STALE. Requests under way are sent again, but for those that change something and may
- * have been done: these end with GPUBUF_E_CLOSED, and the message says that it is not known.
- * Watches are told everything from the beginning (gpubuf_watch). If nobody listens within
- * resume_ms, or the daemon said that it stops for good, the connection is lost: every call returns
- * GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY where memory was too short for it all that time), and objects
- * stay readable until they are released.
+ * GPUBUF_E_STALE. Requests under way are sent again, except those that change something and may
+ * have been done already: these end with GPUBUF_E_CLOSED, and the message says that their outcome
+ * is unknown. Watches are told everything from the beginning (gpubuf_watch).
+ *
+ * If no daemon listens within resume_ms, or the daemon said that it stops for good, the connection
+ * is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if all attempts failed for want
+ * of memory), and objects stay readable until they are released.
  */
 GPUBUF_API void gpubuf_disconnect(struct gpubuf_client *client);
 
-/* Whether the object's lease went with a connection that broke, or is lost for good. It can still
-   be read where it is mapped, but the daemon does not know that somebody does: what it holds is
-   no longer promised. */
+/* Whether the object's lease was lost when a connection broke. The object can still be read where
+   it is mapped, but the daemon no longer knows of the reader: the content is no longer promised. */
 GPUBUF_API bool gpubuf_is_stale(const struct gpubuf_object *object);
 
 /* The daemon's identity (lowercase hex), which a restart that loses no object keeps, and the
@@ -187,15 +190,15 @@ GPUBUF_API const char *gpubuf_instance(const struct gpubuf_client *client);
 GPUBUF_API uint64_t gpubuf_session(const struct gpubuf_client *client);
 
 /*
- * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events() (ask anew before each
- * wait, since it depends on whether output is queued), then call gpubuf_dispatch(), which
- * never blocks: it sends and receives what it can and runs callbacks. It returns how many messages
- * it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the connection is lost (every request
- * under way has then been ended with that code). While another thread is inside a blocking call it
- * is that thread which receives, for everybody, and this may return 0. The descriptor belongs to
- * the client and stays the same until gpubuf_disconnect, also where the connection is made anew; it
- * is -1 in a child of fork, and good for polling only. Poll as poll() does, by what is there: after
- * a dispatch, not all that came meanwhile need have been received.
+ * To embed the client in an event loop: poll gpubuf_fd() for gpubuf_events(), then call
+ * gpubuf_dispatch(). Ask for gpubuf_events() before each wait, since it depends on whether output
+ * is queued. gpubuf_dispatch() never blocks: it sends and receives what it can and runs callbacks.
+ * It returns how many messages it handled, or GPUBUF_E_CLOSED / GPUBUF_E_PROTOCOL once the
+ * connection is lost (every request under way has then ended with that code). While another thread
+ * is inside a blocking call, that thread receives for all threads, and gpubuf_dispatch() may return
+ * 0. The descriptor belongs to the client and is for polling only. It stays the same until
+ * gpubuf_disconnect, also across reconnects; in a child of fork it is -1. Poll level-triggered, as
+ * poll() does: one dispatch need not receive everything that has come.
  */
 GPUBUF_API int gpubuf_fd(const struct gpubuf_client *client);
 GPUBUF_API short gpubuf_events(const struct gpubuf_client *client);
@@ -217,18 +220,19 @@ typedef void (*gpubuf_call_cb)(struct gpubuf_client *client, int status, const c
                                size_t length, void *arg);
 
 /*
- * As gpubuf_call, without waiting. `callback` runs exactly once if this returns 0 (with
- * GPUBUF_E_CLOSED or GPUBUF_E_CANCELED if need be), never if it fails; it may be NULL. *request,
- * where `request` is not NULL, names it for gpubuf_cancel. There is no timeout but the daemon's.
+ * As gpubuf_call, without waiting. If this returns 0, `callback` runs exactly once (with
+ * GPUBUF_E_CLOSED or GPUBUF_E_CANCELED if need be); if it fails, never. `callback` may be NULL.
+ * `request` may be NULL; otherwise *request is the number to give to gpubuf_cancel. The library
+ * sets no timeout; the daemon may.
  */
 GPUBUF_API int gpubuf_call_async(struct gpubuf_client *client, const char *method,
                                  const char *params, gpubuf_call_cb callback, void *arg,
                                  uint64_t *request);
 
 /*
- * Ends a request under way: its callback runs with GPUBUF_E_CANCELED before this returns, and
- * whatever the daemon still grants it is given back (a seal that the daemon has done stays done).
- * GPUBUF_E_NOT_FOUND if its callback has begun already.
+ * Ends a request under way: its callback runs with GPUBUF_E_CANCELED before this returns. If the
+ * daemon still grants the request, the library gives the grant back (a seal that the daemon has
+ * done stays done). GPUBUF_E_NOT_FOUND if the callback has begun already.
  */
 GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
 
@@ -236,22 +240,24 @@ GPUBUF_API int gpubuf_cancel(struct gpubuf_client *client, uint64_t request);
 
 struct gpubuf_open_options {
     size_t size;
-    uint64_t version;  /* 0: the current one; GPUBUF_E_STALE if the name does not have it */
+    uint64_t version;  /* 0: the current one; GPUBUF_E_STALE if the name has no such version */
     int64_t wait_ms;   /* how long to wait for the object to exist; 0: not at all */
-    const char *label; /* the newest version that has it; NULL: any. Not beside `version` */
+    const char *label; /* the newest version with this label; NULL: any. Not beside `version` */
 };
 
 /*
  * Opens a sealed object for reading and maps its memory, at the cost of one round trip; nothing is
- * copied. A client that keeps objects (`keep` of gpubuf_connect_options) opens what is open
- * already, or was released lately, without asking the daemon, as long as the name means that
- * object: an open that begins after a change of the name was answered sees the change. Both
- * openings have one object then, with two references. A kept lease is no hold: it leaves in
- * its turn when memory is short, and the daemon asks for it before that; `gpubufctl ps` tells it
- * apart. `options` may be NULL. *object is to be given back with gpubuf_release.
+ * copied. `options` may be NULL. The caller gives *object back with gpubuf_release.
  * GPUBUF_E_NOT_FOUND: no such object, or none that this user may read; GPUBUF_E_TIMEOUT: not within
  * wait_ms, or the daemon does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to
  * this process, or there is no driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).
+ *
+ * A client that keeps objects (`keep` of gpubuf_connect_options) opens an object that is open
+ * already, or was released lately, without asking the daemon, as long as the name still means that
+ * object. An open that begins after a change of the name was answered sees the change. Both opens
+ * return the same object, with two references. A kept lease does not hold the object: when memory
+ * is short, the daemon asks for the lease back and evicts the object in its turn. `gpubufctl ps`
+ * tells kept leases apart.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,
@@ -260,16 +266,15 @@ GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
 /*
  * Opens `count` objects at once (any number; more than 256 take several requests). objects[i] is
  * the object, or NULL where it could not be opened, and then errors[i] says why (`errors` may be
- * NULL). With a wait_ms each request waits until all of its objects exist; `version` must be 0, and
- * `label` NULL.
- * Returns how many were opened, or a negative code if the request as a whole failed and nothing is
- * open.
+ * NULL). With a wait_ms each request waits until all of its objects exist. `version` must be 0, and
+ * `label` NULL. Returns how many objects were opened, or a negative code if the request as a whole
+ * failed; then no object is open.
  */
 GPUBUF_API int gpubuf_open_many(struct gpubuf_client *client, const char *const *names,
                                 size_t count, const struct gpubuf_open_options *options,
                                 struct gpubuf_object **objects, int *errors);
 
-/* On success `object` is the callback's to release; on failure it is NULL. */
+/* On success the callback owns `object` and releases it; on failure `object` is NULL. */
 typedef void (*gpubuf_object_cb)(struct gpubuf_client *client, int status,
                                  struct gpubuf_object *object, void *arg);
 
@@ -279,31 +284,31 @@ GPUBUF_API int gpubuf_open_async(struct gpubuf_client *client, const char *name,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
 /*
- * On success `status` is how many were opened, and `objects` and `errors` are as of
- * gpubuf_open_many; each object is the callback's to release, the arrays live during the callback
- * only. On failure both are NULL.
+ * On success `status` is how many objects were opened, and `objects` and `errors` are as in
+ * gpubuf_open_many. The callback owns each object and releases it; the two arrays live during the
+ * callback only. On failure both arrays are NULL.
  */
 typedef void (*gpubuf_objects_cb)(struct gpubuf_client *client, int status,
                                   struct gpubuf_object *const *objects, const int *errors,
                                   size_t count, void *arg);
 
-/* As gpubuf_open_many, without waiting; the names are copied. GPUBUF_E_INVALID if not one of them
-   is a name. See gpubuf_call_async for `callback`, which must not be NULL, and `request`. */
+/* As gpubuf_open_many, without waiting; the names are copied. GPUBUF_E_INVALID if none of them is a
+   valid name. See gpubuf_call_async for `callback`, which must not be NULL, and `request`. */
 GPUBUF_API int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *names,
                                       size_t count, const struct gpubuf_open_options *options,
                                       gpubuf_objects_cb callback, void *arg, uint64_t *request);
 
 /*
- * Objects are counted: retain adds a reference and returns the same object; release drops one. When
- * the last reference to an object and to every view made from it is gone, its lease ends. Release
- * only when you have finished reading. NULL is fine for both. An unsealed object is aborted by its
- * last release.
+ * Objects are reference-counted: retain adds a reference and returns the same object; release drops
+ * one. The lease ends with the last reference to the object and to every view made from it. Release
+ * only when you have finished reading. NULL is fine for both. The last release of an unsealed
+ * object aborts it.
  *
- * The daemon is told by a message that it does not answer and nobody waits for: at once, or, where
- * the client's releases follow on one another within a millisecond, together with the next request,
- * but within two milliseconds or so also if none follows (a thread of the library's own, started
- * when it is first needed, sees to that). From inside a callback it goes out when the callbacks
- * that are due have run.
+ * The library tells the daemon by a message without an answer, so release does not wait. A release
+ * is sent at once, unless it follows another of the same client within a millisecond: then it goes
+ * with the next request, or after two milliseconds or so if there is none. (A thread of the
+ * library's own sends it then; it is started when it is first needed.) A release inside a callback
+ * is sent when the callbacks that are due have run.
  */
 GPUBUF_API struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object);
 GPUBUF_API void gpubuf_release(struct gpubuf_object *object);
@@ -334,26 +339,26 @@ GPUBUF_API const char *gpubuf_device(const struct gpubuf_object *object);
 /* The name of this column in its table or struct; NULL if it is not one. */
 GPUBUF_API const char *gpubuf_column_name(const struct gpubuf_object *object);
 
-/* The dtype in the protocol's spelling ("float64", "timestamp[us,UTC]"); "" for bytes and
-   tables. */
+/* The dtype in the protocol's spelling ("float64", "timestamp[us,UTC]"); "" for bytes, tables and
+   bundles. */
 GPUBUF_API const char *gpubuf_dtype(const struct gpubuf_object *object);
 
 /* Rows of a table, elements of a column, extent of an array's first axis (1 for 0-d), or bytes. */
 GPUBUF_API uint64_t gpubuf_length(const struct gpubuf_object *object);
 
-/* The column's offset in elements: element i of the column is element offset + i of its buffers. A
-   view's offset includes those of the slices that led to it. Of an array: the bit of its first
-   element in its mask (the data of an array starts at its first element). 0 for others. */
+/* The column's offset in elements: element i of the column is element offset + i of its buffers.
+   The offset of a view includes the offsets of the slices that it was made by. For an array it is
+   the bit of the first element in the mask (the data starts at the first element). 0 for others. */
 GPUBUF_API uint64_t gpubuf_offset(const struct gpubuf_object *object);
 
-/* How many elements are null; -1 if nobody counted, as in most slices of columns with nulls. 0 for
-   bytes, and for tables. */
+/* How many elements are null; -1 if that is not known, as for most slices of columns with nulls. 0
+   for bytes, and for tables. */
 GPUBUF_API int64_t gpubuf_null_count(const struct gpubuf_object *object);
 
-/* Arrays: number of axes, extents in elements, strides in bytes; ndim is 1 for bytes and columns
-   (of stride 0 where elements are no whole bytes), and 0 for tables. Packed elements, such
-   as float4_e2m1fn's, fill whole bytes along the last axis, whose stride is that of its bytes: 1.
-   The pointers are to ndim values, owned by the object; not to be followed where ndim is 0. */
+/* Arrays: number of axes, extents in elements, strides in bytes. For bytes and columns ndim is 1
+   (the stride is 0 if elements are not whole bytes); for tables it is 0. Packed elements, such as
+   those of float4_e2m1fn, fill whole bytes along the last axis, and its stride is 1, that of a
+   byte. The pointers are to ndim values, owned by the object; do not follow them if ndim is 0. */
 GPUBUF_API unsigned gpubuf_ndim(const struct gpubuf_object *object);
 GPUBUF_API const uint64_t *gpubuf_shape(const struct gpubuf_object *object);
 GPUBUF_API const int64_t *gpubuf_strides(const struct gpubuf_object *object);
@@ -373,25 +378,24 @@ struct gpubuf_memory {
 };
 
 /*
- * The memory of one of the object's buffers. Of columns: the whole buffer, from its start, to which
- * gpubuf_offset() is to be applied. Of arrays and bytes: data begins at the view's first element
- * and spans to the end of its last; the mask is whole. Positive 1 if the object has no such buffer
- * (then
- * *memory has a NULL pointer and 0 bytes); a buffer of 0 bytes has a pointer that is not NULL. It
- * stays mapped as long as the object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
+ * The memory of one of the object's buffers. For columns it is the whole buffer, from its start:
+ * apply gpubuf_offset(). For arrays and bytes the data begins at the view's first element and ends
+ * with its last; the mask is whole. Returns 1 if the object has no such buffer: then *memory has a
+ * NULL pointer and 0 bytes. A buffer of 0 bytes has a pointer that is not NULL. The memory stays
+ * mapped as long as the object is held. GPUBUF_E_CLOSED after gpubuf_disconnect.
  */
 GPUBUF_API int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
                              struct gpubuf_memory *memory);
 
-/* Whether element i (of a column, or in C order of an array) is not null. Host objects only: false
-   for an index past the end, and for objects on a GPU. */
+/* Whether element i of a column, or of an array in C order, is not null. False for an index past
+   the end, and for every element of an object on a GPU. */
 GPUBUF_API bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i);
 
 /*
- * The text of element i of a column of strings or binaries: *length bytes, which no NUL ends, and
- * which stay there as long as the object is held. NULL for an element that is null, which has
- * *length 0, and where there is no such text: past the end, of other dtypes, on a GPU, or where
- * the column's offsets are not within its data. `length` may be NULL.
+ * The text of element i of a column of strings or binaries: *length bytes without a NUL at the end,
+ * which stay there as long as the object is held. Returns NULL, and a *length of 0, for an element
+ * that is null. Returns NULL also if there is no such text: for an index past the end, another
+ * dtype, an object on a GPU, and offsets that are not within the data. `length` may be NULL.
  */
 GPUBUF_API const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i,
                                         uint64_t *length);
@@ -402,12 +406,13 @@ GPUBUF_API const char *gpubuf_string_at(const struct gpubuf_object *column, uint
 GPUBUF_API size_t gpubuf_child_count(const struct gpubuf_object *object);
 
 /*
- * Views: objects of their own that hold what they were made from, to be released like any. They
- * cost no message. Child i of a table or nested column; the column of a given name
- * (GPUBUF_E_NOT_FOUND); elements [offset, offset + length) of a bytes, array (first axis), column
- * or table (GPUBUF_E_INVALID past the end). A child of a sliced struct or fixed_list column is
- * sliced alike, and so are the indices (child 0) of a dictionary; the child of a list and the
- * values of a dictionary (child 1) are whole, as offsets and indices count from their start.
+ * Views are objects of their own, and are released like any other. A view holds the object that it
+ * was made from, and costs no message. gpubuf_child() gives child i of a table or nested column,
+ * gpubuf_column() the column with a name (GPUBUF_E_NOT_FOUND), gpubuf_slice() the elements
+ * [offset, offset + length) of a bytes, array (first axis), column or table (GPUBUF_E_INVALID past
+ * the end). A child of a sliced struct or fixed_list column is sliced alike, and so are the indices
+ * (child 0) of a dictionary. The child of a list and the values (child 1) of a dictionary are
+ * whole, since offsets and indices count from their start.
  */
 GPUBUF_API int gpubuf_child(struct gpubuf_object *object, size_t i, struct gpubuf_object **child);
 GPUBUF_API int gpubuf_column(struct gpubuf_object *object, const char *name,
@@ -416,15 +421,15 @@ GPUBUF_API int gpubuf_slice(struct gpubuf_object *object, uint64_t offset, uint6
                             struct gpubuf_object **slice);
 
 /*
- * Some columns of a sealed table, in the order given: a view that is a table, to be exported,
- * sliced and released like any. GPUBUF_E_NOT_FOUND: there is no such column; GPUBUF_E_INVALID: no
- * table, or one column twice; GPUBUF_E_BUSY: still being written.
+ * Some columns of a sealed table, in the order given: a view that is a table, and is exported,
+ * sliced and released like any other. GPUBUF_E_NOT_FOUND: there is no such column;
+ * GPUBUF_E_INVALID: not a table, or one column twice; GPUBUF_E_BUSY: the table is not sealed.
  */
 GPUBUF_API int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t count,
                              struct gpubuf_object **view);
 
-/* Value of a column's or table's metadata key, NULL if there is none; pair i of them (1 if i is
-   past the end). */
+/* gpubuf_metadata() gives the value of a key in a column's or table's metadata, or NULL.
+   gpubuf_metadata_at() gives pair i, and returns 1 if i is past the end. */
 GPUBUF_API const char *gpubuf_metadata(const struct gpubuf_object *object, const char *key);
 GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, const char **key,
                                   const char **value);
@@ -439,7 +444,7 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
  *     int8 … int64, uint8 … uint64
  *     float16 bfloat16 float32 float64, complex64 complex128 (real, imaginary)
  *     float8_e4m3fn, float8_e5m2 and six more of one byte: docs/PROTOCOL.md
- *     utf8 binary                  all texts in a row; offsets are int32_t
+ *     utf8 binary                  all texts, one after the other; offsets are int32_t
  *     large_utf8 large_binary      the same; offsets are int64_t
  *     fixed_binary(N)              N bytes
  *     date32 date64                int32_t days, int64_t milliseconds since 1970
@@ -449,16 +454,17 @@ GPUBUF_API int gpubuf_metadata_at(const struct gpubuf_object *object, size_t i, 
  *     month_interval               int32_t
  *     day_time_interval            int32_t days, int32_t milliseconds
  *     month_day_nano_interval      int32_t months, int32_t days, int64_t nanoseconds
- *     list large_list              none: offsets, int32_t or int64_t, and one child, the items
+ *     list large_list              none: int32_t or int64_t offsets, and one child, the items
  *     fixed_list(N)                none: one child with N items for each element
  *     map                          as list; the child is a struct of key and value
  *     struct                       none: a child for each field
- *     dictionary                   none: two children, the indices, which have the mask, and values
+ *     dictionary                   none: two children, the indices (with the mask) and the values
  *     null                         none
- *     float6_e2m3fn float6_e3m2fn float4_e2m1fn   packed, and of arrays alone
+ *     float6_e2m3fn float6_e3m2fn float4_e2m1fn   packed; for arrays only
  */
 
-/* The description of a column. Zero-initialise. Everything is the caller's and is only read. */
+/* The description of a column. Zero-initialise it. The library only reads it and what it points to;
+   the caller keeps both. */
 struct gpubuf_column_spec {
     const char *name;    /* in a table or struct; NULL elsewhere */
     const char *dtype;   /* "float64", "utf8", "timestamp[us]", "list", … */
@@ -484,9 +490,9 @@ struct gpubuf_layout_spec {
     const char *const *parts;         /* KIND_BUNDLE: as gpubuf_alias_options.parts; NULL: all */
 };
 
-/* The fate of an object when memory is short and nobody holds it. DEFAULT: what the daemon
-   was started with, which is SPILL unless it is a cache (--evict drop). SPILL: its content moves to
-   a tier, or, where there is none with room, it stays. DROP: it is removed. KEEP: nothing. */
+/* The fate of an object when memory is short and nobody holds it. DEFAULT: as the daemon was
+   started, which is SPILL unless it is a cache (--evict drop). SPILL: the content moves to a tier;
+   if no tier has room, it stays. DROP: the object is removed. KEEP: it stays where it is. */
 enum gpubuf_evict {
     GPUBUF_EVICT_DEFAULT = 0,
     GPUBUF_EVICT_SPILL = 1,
@@ -494,23 +500,24 @@ enum gpubuf_evict {
     GPUBUF_EVICT_KEEP = 3
 };
 
-/* How far an object is to be known: on this machine, or on others too, to which gpubufd-peer tells
-   of it. The daemon only remembers it. */
+/* Where an object is known: on this machine only, or on the cluster's other machines, too, by way
+   of gpubufd-peer. The daemon only remembers the scope. */
 enum gpubuf_scope { GPUBUF_SCOPE_LOCAL = 0, GPUBUF_SCOPE_CLUSTER = 1 };
 
 struct gpubuf_create_options {
     size_t size;
     const char *device; /* "host", "GPU-…", "cuda:N"; NULL: the daemon's default */
     const char *share;  /* "fd" or "ipc"; NULL: "fd" */
-    unsigned mode;      /* who else may open (4) and replace, delete, pin (2); 0: 0600 */
+    unsigned mode;      /* the right of group and others to open (4) and to replace, delete and
+                           pin (2) the object; 0: 0600 */
     bool replace;       /* take the name from an object that has it */
-    int64_t ttl_ms;     /* delete it so long after its seal; 0: never */
+    int64_t ttl_ms;     /* time to live: delete it that long after its seal; 0: never */
     enum gpubuf_evict evict;
     int64_t wait_ms;   /* how long to wait for space; 0: not at all */
-    bool final;        /* the kernel keeps everybody from changing it once it is sealed, its maker
-                        too; of host memory only */
+    bool final;        /* once it is sealed, the kernel keeps everybody from changing it, its
+                          creator too; host memory only */
     uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
-    const char *label; /* what you call this version: up to 255 bytes of UTF-8; NULL: nothing */
+    const char *label; /* your label for this version: up to 255 bytes of UTF-8; NULL: none */
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
                           go when this one is sealed, or with their last reader */
     enum gpubuf_scope scope;
@@ -518,11 +525,12 @@ struct gpubuf_create_options {
 
 /*
  * Allocates an object, mapped for writing. Fill its buffers (gpubuf_child, gpubuf_memory), then
- * gpubuf_seal it; until then nobody else sees it, and the last release aborts it. In host memory
- * masks and the padding behind buffers are zero; all else, and on a GPU these too, is what older
- * objects of yours have left: fill it all. With `final` GPUBUF_E_UNSUPPORTED: on a GPU.
- * GPUBUF_E_EXISTS: the name is taken and `replace` is false; GPUBUF_E_DENIED: taken by another
- * user's object; GPUBUF_E_NO_SPACE; GPUBUF_E_INVALID: the layout (the message names the member).
+ * gpubuf_seal it; until then nobody else sees it, and the last release aborts it. Fill all of it:
+ * in host memory only masks and the padding behind buffers are zero, on a GPU nothing is, and the
+ * rest has whatever older objects of yours left there. GPUBUF_E_EXISTS: the name is taken and
+ * `replace` is false; GPUBUF_E_DENIED: taken by another user's object; GPUBUF_E_NO_SPACE;
+ * GPUBUF_E_INVALID: the layout is wrong (the message names the member); GPUBUF_E_UNSUPPORTED:
+ * `final` on a GPU.
  */
 GPUBUF_API int gpubuf_create(struct gpubuf_client *client, const char *name,
                              const struct gpubuf_layout_spec *layout,
@@ -536,35 +544,38 @@ GPUBUF_API int gpubuf_create_async(struct gpubuf_client *client, const char *nam
 /*
  * Publishes a created object (not a view of it) under its name. The caller must have finished
  * writing, on the device too. Afterwards the object is a read lease on what was sealed; its
- * memory must not be written. `null_counts`, where not NULL, has one entry for each column of a
- * table (or one for a column); -1 leaves what `create` said. Readers believe them, and need not
- * look at a mask where there are 0 nulls: in host memory one that is not what the mask says is
- * GPUBUF_E_INVALID. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the name was taken meanwhile.
- * After a failure the object is as before and may be sealed again. Other threads must not ask for
- * the object's null counts while it runs.
+ * memory must not be written. `null_counts`, if not NULL, has one entry for each column of a table
+ * (or one for a column); an entry of -1 leaves the count that gpubuf_create was given. Readers
+ * believe the counts, and skip the mask of a column with 0 nulls; so for host memory a count that
+ * differs from the mask is GPUBUF_E_INVALID. GPUBUF_E_BUSY: sealed already; GPUBUF_E_EXISTS: the
+ * name was taken meanwhile. After a failure the object is as before and may be sealed again. Other
+ * threads must not ask for the object's null counts while gpubuf_seal runs.
  *
- * Whoever writes it all the same, through the pointers of this object, gets SIGSEGV until it is
- * released: in host memory, in the whole pages that are the object's alone, where these are 64 KiB
- * or more, and for some thousands of objects at a time, since each may cost the process two of its
- * mappings. Elsewhere, and on a GPU (but see gpubuf_protect), it would change for all who read it.
+ * A program that writes to the sealed object all the same, through this object's pointers, gets
+ * SIGSEGV where the library can arrange it: in host memory, in the whole pages that belong to the
+ * object alone, if these are 64 KiB or more. It does so for some thousands of objects at a time,
+ * since each may cost the process two of its mappings. Elsewhere, and on a GPU (but see
+ * gpubuf_protect), the write goes through, and all readers see it.
  *
- * Only an object that was created `final` nobody can change. Its seal has the kernel hold the
- * memory, and is GPUBUF_E_BUSY while that is mapped for writing elsewhere, in a child of fork() for
- * example. If the name is taken then, it may be sealed again, but not be written any more.
+ * Only an object that was created `final` cannot be changed by anybody. Its seal has the kernel
+ * protect the memory, and is GPUBUF_E_BUSY while the memory is mapped for writing elsewhere, for
+ * example in a child of fork(). If the seal then fails because the name is taken, the object may be
+ * sealed again, but not written any more.
  *
- * gpubuf_seal_async holds the object by itself; on success its callback is given that reference, to
- * be released beside the caller's own.
+ * gpubuf_seal_async takes a reference to the object of its own. On success the callback owns that
+ * reference and releases it; the caller still has to release its own.
  */
 GPUBUF_API int gpubuf_seal(struct gpubuf_object *object, const int64_t *null_counts);
 /*
- * Keeps this process from writing an object that it created and sealed, until that is released;
- * nothing of the GPU may be under way then that writes it. Positive: it does; 0: it cannot be done,
- * where the object does not fill its segment on a GPU, or is too small on the host (where the seal
- * does it by itself). Takes some 100 us on a GPU. GPUBUF_E_INVALID: it is none of that kind.
+ * Keeps this process from writing to an object that it created and sealed, until the object is
+ * released. No work on the GPU may be writing to it meanwhile. Returns a positive number if the
+ * object is protected, and 0 if it cannot be: on a GPU, if it does not fill its segment; on the
+ * host, if it is too small. (On the host gpubuf_seal protects it already.) Takes some 100 us on a
+ * GPU. GPUBUF_E_INVALID: this client did not create and seal the object.
  */
 GPUBUF_API int gpubuf_protect(struct gpubuf_object *object);
-/* The seal's settings for this version, in place of gpubuf_create's: its label (NULL: as it
-   was; "": none), and how many older ones stay (-1: as it was). GPUBUF_E_BUSY: it is sealed. */
+/* Sets the label (NULL: unchanged; "": none) and the number of older versions to keep (-1:
+   unchanged) in place of those given to gpubuf_create. GPUBUF_E_BUSY: the object is sealed. */
 GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep);
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
@@ -572,10 +583,11 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
 /*
  * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into
  * an object on either. Work on the data must be done, unless it was queued on its GPU's default
- * stream. Arrays: of `shape` in elements, from `data`, in C order or with `strides` in bytes (NULL:
- * C order; any sign, 0 too; of packed elements, to the next byte); the object is in C order. (From
- * a GPU, runs of elements that lie side by side are copied one by one: make small ones contiguous
- * first.) Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure.
+ * stream. An array has `shape` in elements and `strides` in bytes. Strides may be negative or 0;
+ * NULL means C order; for packed elements the last stride is from byte to byte. The object is in C
+ * order. (From a GPU each run of adjacent elements is a copy of its own: make an array of short
+ * runs contiguous first.) Errors are those of gpubuf_create and gpubuf_seal; nothing is published
+ * on failure.
  */
 GPUBUF_API int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void *data,
                                 uint64_t bytes, const struct gpubuf_create_options *options);
@@ -583,12 +595,12 @@ GPUBUF_API int gpubuf_put_array(struct gpubuf_client *client, const char *name, 
                                 unsigned ndim, const uint64_t *shape, const int64_t *strides,
                                 const void *data, const struct gpubuf_create_options *options);
 
-/* A column in plain arrays of the host's. Zero-initialise. Everything is the caller's and is only
-   read. */
+/* A column in plain arrays in host memory. Zero-initialise it. The library only reads it and what
+   it points to; the caller keeps both. */
 struct gpubuf_values {
     const char *name;  /* in a table */
     const char *dtype; /* of a fixed width, "bool", "utf8" or "large_utf8" */
-    /* The elements; of `bool` a bool each; of text a `const char *` each, UTF-8, NULL for a null */
+    /* The elements: for "bool" each is a bool; for text a `const char *`, UTF-8, NULL: a null */
     const void *values;
     const bool *valid; /* false for an element that is null, whatever its value; NULL: none is */
 };
@@ -604,7 +616,7 @@ struct gpubuf_values {
  *     int r = gpubuf_put_table(client, "weather", columns, 2, 3, NULL);
  *
  * Errors are those of gpubuf_create and gpubuf_seal; nothing is published on failure.
- * GPUBUF_E_UNSUPPORTED: a nested dtype, or binary, for which there is gpubuf_put_arrow.
+ * GPUBUF_E_UNSUPPORTED: a nested dtype, or binary: use gpubuf_put_arrow.
  */
 GPUBUF_API int gpubuf_put_table(struct gpubuf_client *client, const char *name,
                                 const struct gpubuf_values *columns, size_t count, uint64_t length,
@@ -619,12 +631,13 @@ GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
  * A bundle is one object that holds many arrays, such as the weights of a model: one version, one
  * lease, all or nothing. Its content is a safetensors file: 8 bytes with the length of the manifest
  * (little-endian), the manifest (JSON: name, dtype, shape and place of each array, and metadata),
- * then the arrays' data. The daemon does not look into it; what follows reads it, once, and checks
- * all of it.
+ * then the arrays' data. The daemon does not look into the manifest; these functions read it once
+ * and check all of it.
  *
- * A struct gpubuf_bundle never changes, so any thread may use it at any time. Results belong to it
- * and live as long; with an object, the memory that is pointed to is the object's, which the bundle
- * holds. Of functions that take no client or object, gpubuf_errmsg(NULL) explains failures.
+ * A struct gpubuf_bundle never changes, so any thread may use it at any time. Results belong to the
+ * bundle and live as long. If it was made from an object, it holds the object, and pointers into
+ * the data are into the object's memory. gpubuf_errmsg(NULL) explains the failures of functions
+ * that take no client and no object.
  */
 struct gpubuf_bundle;
 
@@ -640,17 +653,17 @@ struct gpubuf_tensor {
 };
 
 /*
- * Reads the manifest of an object of kind bundle; from a GPU it is copied to the host for that,
- * which waits until the content is there (gpubuf_wait_ready). The object may be one that is being
- * written, once the manifest is in it. *bundle is to be ended with gpubuf_bundle_free, until when
- * it holds a reference to the object. GPUBUF_E_INVALID: no bundle, or the manifest is wrong (the
- * message names the tensor and the place); GPUBUF_E_BUSY in a callback; errors of gpubuf_read.
+ * Reads the manifest of an object of kind bundle. From a GPU it is copied to the host, after a wait
+ * for the content (gpubuf_wait_ready). The object may still be unsealed, once its manifest has been
+ * written. The caller owns *bundle and ends it with gpubuf_bundle_free; until then the bundle holds
+ * a reference to the object. GPUBUF_E_INVALID: not a bundle, or the manifest is wrong (the message
+ * names the tensor and the place); GPUBUF_E_BUSY in a callback; errors of gpubuf_read.
  */
 GPUBUF_API int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bundle);
 
 /*
- * Reads a manifest that lies in memory of the host, `manifest_bytes` bytes behind the 8 that say
- * how many, as the start of a file of `bytes` bytes in all. The text is not kept.
+ * Reads a manifest in host memory. `manifest` points behind the 8 bytes with the manifest's length,
+ * which `manifest_bytes` repeats; `bytes` is the length of the whole file. The text is not kept.
  */
 GPUBUF_API int gpubuf_bundle_parse(const char *manifest, uint64_t manifest_bytes, uint64_t bytes,
                                    struct gpubuf_bundle **bundle);
@@ -665,10 +678,10 @@ struct gpubuf_tensor_spec {
 
 /*
  * Makes the manifest of a bundle of `count` arrays and gives each its place, without holes: the
- * data begins at a multiple of 256, and each array at a multiple of the largest power of two, up
- * to 256, that divides its bytes. Those of larger ones come first, else they keep their order.
- * Tensor i of the bundle is tensors[i]. `metadata` is key, value, key, value, …, NULL; or NULL.
- * Nothing is kept of the arguments. Then a producer writes
+ * data begins at a multiple of 256. Each array begins at a multiple of the largest power of two, up
+ * to 256, that divides its length in bytes. Arrays with the larger alignment come first; those with
+ * the same keep their order. Tensor i of the bundle is tensors[i]. `metadata` is key, value, key,
+ * value, …, NULL; or NULL. The arguments are not kept. A producer then does this:
  *
  *     struct gpubuf_layout_spec layout;
  *     uint64_t head_bytes;
@@ -685,8 +698,9 @@ struct gpubuf_tensor_spec {
 GPUBUF_API int gpubuf_bundle_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
                                   const char *const *metadata, struct gpubuf_bundle **bundle);
 
-/* The layout of an object of that content; and a planned bundle's first bytes, up to its data, with
-   their number in *bytes (of others NULL, and 0). */
+/* gpubuf_bundle_layout() gives the layout to create the bundle's object with. gpubuf_bundle_head()
+   gives the first bytes of a planned bundle, up to its data, and their number in *bytes; for a
+   bundle that was not planned, NULL and 0. */
 GPUBUF_API void gpubuf_bundle_layout(const struct gpubuf_bundle *bundle,
                                      struct gpubuf_layout_spec *layout);
 GPUBUF_API const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, uint64_t *bytes);
@@ -694,11 +708,11 @@ GPUBUF_API const void *gpubuf_bundle_head(const struct gpubuf_bundle *bundle, ui
 /* NULL is fine. */
 GPUBUF_API void gpubuf_bundle_free(struct gpubuf_bundle *bundle);
 
-/* Whether it has only some of the tensors that its memory has (gpubuf_alias_options.parts). */
+/* Whether the bundle has only some of the tensors in its memory (gpubuf_alias_options.parts). */
 GPUBUF_API bool gpubuf_bundle_is_part(const struct gpubuf_bundle *bundle);
 
-/* How many arrays there are; array i, in the order of the manifest; and one by its name, its index
-   to *i, which may be NULL. NULL if there is none. */
+/* The number of arrays; array i, in the order of the manifest; and the array with a name, whose
+   index goes to *i (`i` may be NULL). The last two return NULL if there is no such array. */
 GPUBUF_API size_t gpubuf_bundle_count(const struct gpubuf_bundle *bundle);
 GPUBUF_API const struct gpubuf_tensor *gpubuf_bundle_at(const struct gpubuf_bundle *bundle,
                                                         size_t i);
@@ -711,11 +725,11 @@ GPUBUF_API int gpubuf_bundle_metadata_at(const struct gpubuf_bundle *bundle, siz
                                          const char **key, const char **value);
 
 /*
- * Array i of a bundle with an object as an object of its own: a view (see parts of an object), of
- * kind array, which outlives the bundle and is to be released. GPUBUF_E_NOT_FOUND past the end;
- * GPUBUF_E_INVALID: there is no object; GPUBUF_E_UNSUPPORTED: packed elements that fill no whole
- * bytes along the last axis, or a place that is no multiple of the element's size, as a file of
- * others may have.
+ * Array i of a bundle that has an object, as an object of its own: a view of kind array (see parts
+ * of an object). It outlives the bundle, and the caller releases it. GPUBUF_E_NOT_FOUND past the
+ * end; GPUBUF_E_INVALID: the bundle has no object; GPUBUF_E_UNSUPPORTED: packed elements that do
+ * not fill whole bytes along the last axis, or an array that is not aligned to its element's size
+ * (possible in files that other programs wrote).
  */
 GPUBUF_API int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i,
                                    struct gpubuf_object **array);
@@ -758,21 +772,22 @@ struct ArrowArray {
 #endif
 
 /*
- * Exports a host column, table (as a struct array, one child a column), 1-d array or bytes (as
- * uint8) with no copy. The caller releases both by their own `release`; until then they hold the
- * object. Either may be NULL. Moved and released on any thread, children on their own too.
- * GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of several axes or with gaps between elements,
- * or a dtype that Arrow has not (bool8, bfloat16, floats of 8 bits and fewer, complex).
+ * Exports a host column, table (as a struct array with a child for each column), 1-d array or bytes
+ * (as uint8) with no copy. The caller releases `schema` and `array` by their own `release`; until
+ * then they hold the object. Either may be NULL. Any thread may move and release them, and may move
+ * a child away and release it separately. GPUBUF_E_UNSUPPORTED: an object on a GPU, an array of
+ * several axes or with gaps between elements, or a dtype that Arrow does not have (bool8, bfloat16,
+ * floats of 8 bits and fewer, complex).
  */
 GPUBUF_API int gpubuf_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
                                    struct ArrowArray *array);
 
 /*
- * Publishes a host Arrow array: a struct array without nulls of its own as a table if `as_table`,
- * else as a column. Copies what the array's offset and length show, and counts its nulls;
- * `schema` and `array` are only read and stay the caller's. Metadata are kept, a table's too,
- * where they are UTF-8 text. GPUBUF_E_UNSUPPORTED: a type that the protocol has not (maps,
- * unions, views, run ends); GPUBUF_E_INVALID: the structs contradict each other.
+ * Publishes a host Arrow array as a column, or, if `as_table`, a struct array without nulls of its
+ * own as a table. Copies the elements that the array's offset and length select, and counts the
+ * nulls. `schema` and `array` are only read and stay the caller's. Metadata of columns and of the
+ * table are kept if they are UTF-8 text. GPUBUF_E_UNSUPPORTED: a type that the protocol does not
+ * have (unions, views, run ends); GPUBUF_E_INVALID: the structs contradict each other.
  */
 GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
                                 const struct ArrowSchema *schema, const struct ArrowArray *array,
@@ -781,10 +796,10 @@ GPUBUF_API int gpubuf_put_arrow(struct gpubuf_client *client, const char *name,
 /* ---- sharing memory of your own ------------------------------------------------------------ */
 
 /*
- * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The descriptor is
- * adopted (the daemon keeps its own copy; the caller's stays open) and must carry F_SEAL_SHRINK;
- * one of huge pages, F_SEAL_WRITE or F_SEAL_FUTURE_WRITE. Where it has neither of these, the file's
- * mode loses the right of group and others to write (fchmod), which readers could use.
+ * Shares `bytes` bytes of memfd `fd` under a name, with no copy, sealed at once. The daemon keeps a
+ * copy of the descriptor; the caller's stays open. The memfd must have F_SEAL_SHRINK, and one of
+ * huge pages also F_SEAL_WRITE or F_SEAL_FUTURE_WRITE. A memfd with neither of these two loses the
+ * write permission of group and others (fchmod), since readers could use it.
  * `layout_json` is a layout whose buffers are {"handle":0,"offset":…,"bytes":…}.
  */
 GPUBUF_API int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd,
@@ -797,7 +812,7 @@ struct gpubuf_info {
     char name[256];
     uint64_t version;
     char state[8];   /* "open" or "sealed" */
-    char tier[8];    /* "device": on its own; or the tier "host" or "disk" */
+    char tier[8];    /* where the content is: "device", or the tier "host" or "disk" */
     char device[64]; /* "host" or "GPU-…" */
     uint64_t bytes;
     unsigned mode;
@@ -806,13 +821,13 @@ struct gpubuf_info {
     int64_t created_ms; /* since 1970 */
     uint64_t leases;
     bool pinned;
-    int64_t ttl_ms;  /* as at create, or by gpubuf_expire; 0: none */
+    int64_t ttl_ms;  /* time to live, from gpubuf_create or gpubuf_expire; 0: none */
     int64_t idle_ms; /* since it was last opened or given back; 0 while held, and in events */
     bool final;      /* the kernel lets nobody write its memory any more */
-    char label[256]; /* what its producer calls this version; "": nothing */
+    char label[256]; /* its producer's label for this version; "": none */
     unsigned keep;   /* how many older versions the name keeps while this one is current */
-    bool older;      /* not current, and can be opened by version or label */
-    bool gone;       /* can be opened no more, and is there for those who hold it */
+    bool older;      /* not the current version, but can be opened by version or label */
+    bool gone;       /* can no longer be opened; exists only for the sessions that hold it */
     enum gpubuf_scope scope;
 };
 
@@ -827,45 +842,48 @@ GPUBUF_API int gpubuf_list(struct gpubuf_client *client, const char *prefix,
                            int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
 
 /*
- * Calls `each` as gpubuf_list does for the versions of a name that there are: the current one,
- * older ones that can be opened, newest first, then those that are there for their readers only
- * (64 in all at most). GPUBUF_E_NOT_FOUND: there is none of that name. To be told of new ones,
- * watch the name: each `sealed` event has version and label.
+ * Calls `each`, as gpubuf_list does, for each version of a name: the current one, then the older
+ * ones that can be opened, newest first, then those that exist for their readers only (64 in all at
+ * most). GPUBUF_E_NOT_FOUND: the name has no version. To be told of new versions, watch the name:
+ * each `sealed` event has version and label.
  */
 GPUBUF_API int gpubuf_versions(struct gpubuf_client *client, const char *name,
                                int (*each)(const struct gpubuf_info *info, void *arg), void *arg);
 
-/* Removes a name, its older versions too; the memory goes with the last lease. */
+/* Removes a name and all its versions; the memory is freed with the last lease. */
 GPUBUF_API int gpubuf_delete(struct gpubuf_client *client, const char *name);
 
 /* A pinned object is never evicted. */
 GPUBUF_API int gpubuf_pin(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
 
-/* The object is deleted so long from now, whatever was said before; 0: not by itself any more. */
+/* Sets the time to live: the object is deleted `ttl_ms` from now, in place of any earlier time; 0:
+   it is no longer deleted by itself. */
 GPUBUF_API int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms);
 
 /*
- * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is),
- * for one who knows that memory will be wanted or that the object will not: the daemon does it by
- * itself when memory is short. It returns when the content is in the tier. GPUBUF_E_BUSY: somebody
- * holds it; GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room; GPUBUF_E_UNSUPPORTED: there
- * is no such tier, or the memory is its producer's; GPUBUF_E_DEVICE: it could not be copied.
+ * Moves an object off its device, to a tier below ("host", "disk"; NULL: the first that there is).
+ * The daemon does so by itself when memory is short; call this if you know earlier that the memory
+ * will be needed or the object will not. It returns when the content is in the tier. GPUBUF_E_BUSY:
+ * a session holds the object; GPUBUF_E_DENIED; GPUBUF_E_NO_SPACE: the tier has no room;
+ * GPUBUF_E_UNSUPPORTED: there is no such tier, or the memory is its producer's; GPUBUF_E_DEVICE:
+ * the content could not be copied.
  */
 GPUBUF_API int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier);
 
 /*
- * Brings it back to its device before it is opened, which would do the same, and waits at most
- * `wait_ms` for room there to become free, not counting the copy. Nothing holds it there. Errors as
- * of gpubuf_open, and GPUBUF_E_NO_SPACE.
+ * Brings an object back to its device ahead of an open, which would do the same. Waits at most
+ * `wait_ms` for room on the device; the time of the copy does not count. The object is not held
+ * there: it may be spilled again. Errors are those of gpubuf_open, and GPUBUF_E_NO_SPACE.
  */
 GPUBUF_API int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms);
 
 /*
- * The same for one version of a name: by its number (0: not by that), or the newest one with
- * `label` (NULL: not by that); neither is the current one. To delete the current one deletes the
- * name with its older versions, to delete an older one leaves the others. GPUBUF_E_STALE: it is
- * not the current version any more, and was not kept; GPUBUF_E_INVALID: both are given.
+ * The same for one version of a name: the one with the number `version`, or, if that is 0, the
+ * newest one with `label`, or, if that is NULL, the current one. Deleting the current version
+ * deletes the name with its older versions; deleting an older one leaves the others.
+ * GPUBUF_E_STALE: the version is no longer current, and was not kept; GPUBUF_E_INVALID: both
+ * `version` and `label` are given.
  */
 GPUBUF_API int gpubuf_delete_version(struct gpubuf_client *client, const char *name,
                                      uint64_t version, const char *label);
@@ -884,14 +902,14 @@ struct gpubuf_alias_options {
     const char *const *columns; /* NULL-terminated names of a table's columns; NULL: all */
     unsigned mode;              /* 0: that of the source */
     bool replace;
-    const char *label; /* as of gpubuf_create_options */
+    const char *label; /* label, keep and scope are as in gpubuf_create_options */
     unsigned keep;
     enum gpubuf_scope scope;
-    const char *const *parts; /* NULL-terminated names of a bundle's tensors, each or, with a * at
-                                 its end, all that begin so: no others are told of; NULL: all */
-    const char *layout_json;  /* other than the source's, which is bytes, a bundle, or an array
-                                 without a mask; buffers are ranges of its content,
-                                 {"offset":…,"bytes":…} */
+    const char *const *parts; /* NULL-terminated list of the bundle's tensors that the alias has:
+                                 names, or beginnings of names with a * at the end; NULL: all */
+    const char *layout_json;  /* a layout in place of the source's, where the source is bytes, a
+                                 bundle, or an array without a mask; its buffers are ranges of the
+                                 source's content, {"offset":…,"bytes":…} */
 };
 
 /* Gives a part of a sealed object a name of its own; the memory is shared. */
@@ -901,22 +919,24 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 /* ---- events -------------------------------------------------------------------------------- */
 
 /*
- * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "synced" (the
- * objects that existed have all been told; `info` is NULL) or "reconnected" (gpubuf_watch). A later
- * daemon may send others. Strings live during the call only.
+ * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "synced" (all
+ * objects that existed have been reported; `info` is NULL) or "reconnected" (gpubuf_watch). A later
+ * daemon may send other kinds: ignore those that you do not know. Strings live during the call
+ * only.
  */
 typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
                                 const struct gpubuf_info *info, void *arg);
 
 /*
- * Watches names that start with `prefix` (NULL: all). *watch, where `watch` is not NULL, names it
- * for gpubuf_unwatch; it is set before the first event, which may come before this returns. Events
- * come in order, one at a time, in whichever thread dispatches. Where the connection broke and is
- * made anew, "reconnected" (`info` is NULL) says that events may be missing; then, as at first,
- * every object that exists is told as "sealed", and "synced" says that these are all. Where a
- * daemon has gone on in the place of another, objects that could not outlive that one come before
- * "synced", as "withdrawn". The watch ends with a connection that is lost, which is told by the
- * return of gpubuf_dispatch and of blocking calls, not by an event.
+ * Watches names that start with `prefix` (NULL: all). `watch` may be NULL; otherwise *watch is the
+ * number to give to gpubuf_unwatch. It is set before the first event, which may come before this
+ * function returns. Events come in order, one at a time, in whichever thread dispatches.
+ *
+ * First, every object that exists is reported as "sealed"; "synced" says that these are all. After
+ * a reconnect, "reconnected" (`info` is NULL) says that events may be missing; then every object is
+ * reported again, up to "synced". If a daemon took over from another, the objects that could not
+ * outlive the old daemon come before "synced", as "withdrawn". The watch ends when the connection
+ * is lost. No event tells that: gpubuf_dispatch and blocking calls return it.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
@@ -938,9 +958,9 @@ typedef void (*gpubuf_event_json_cb)(struct gpubuf_client *client, const char *e
                                      void *arg);
 
 /*
- * As gpubuf_watch, for what the daemon tells and struct gpubuf_info has no member for: the number
- * of an event, placements. `params` are those of the method `watch`, a JSON object as text, or
- * NULL.
+ * As gpubuf_watch, with the whole event as JSON: it has members that struct gpubuf_info lacks, such
+ * as the number of the event and placements. `params` are those of the method `watch`, a JSON
+ * object as text, or NULL.
  */
 GPUBUF_API int gpubuf_watch_json(struct gpubuf_client *client, const char *params,
                                  gpubuf_event_json_cb callback, void *arg, uint64_t *watch);
@@ -952,35 +972,34 @@ GPUBUF_API int gpubuf_unwatch(struct gpubuf_client *client, uint64_t watch);
 /* ---- providers ----------------------------------------------------------------------------- */
 
 /*
- * A provider makes names that are not there. When somebody opens an absent name and waits for it
- * (wait_ms of gpubuf_open_options), the daemon asks the session that provides the longest prefix of
- * that name: once, however many wait. The provider creates and seals the name, and the opens go on.
- * Or it declines, and they end with its sentence.
+ * A provider makes objects when they are asked for. When a session opens an absent name and waits
+ * for it (wait_ms of gpubuf_open_options), the daemon asks the provider of the longest prefix of
+ * that name: once, however many sessions wait. The provider creates and seals the object, and the
+ * opens succeed. Or it declines, and the opens end with its sentence.
  */
 
 /* Later versions may have more members, at the end: do not copy it by its size. */
 struct gpubuf_wanted {
     uint64_t request; /* for gpubuf_decline. Never used twice, also not by a later daemon */
     const char *name; /* lives during the call only; NULL where `ended` */
-    uint32_t uid;     /* of the first that asked */
+    uint32_t uid;     /* the user of the session that asked first */
     uint32_t gid;
     bool ended; /* this request is over: nobody waits for the name any more, or another session has
-                   sealed it. With `request` 0: all of before are, since the connection broke and
-                   has been made anew; the daemon asks again for names that are still waited for */
+                   sealed it. With `request` 0: all earlier requests are over, since the client has
+                   reconnected; the daemon asks again for names that are still waited for */
 };
 
 typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpubuf_wanted *wanted,
                                  void *arg);
 
 /*
- * Says that this program makes names that begin with `prefix` ("": all names), until
- * gpubuf_provide_end or the end of the client; it is said again where the connection is made anew.
- * `callback` is told of each name that is wanted, in whichever thread dispatches, as that of
- * gpubuf_watch: it may use gpubuf_create_async, or hand the request to another thread, and it may
- * decline. It may run before this returns. Names that are waited for already are asked for at once.
- * The client is not asked for a name that only itself waits for. GPUBUF_E_DENIED: this user may not
- * provide the prefix (gpubufd --provider); GPUBUF_E_EXISTS: the client provides it already;
- * GPUBUF_E_LIMIT.
+ * Registers this client as the provider of names that begin with `prefix` ("": all names), until
+ * gpubuf_provide_end or the end of the client. A reconnect registers it again. `callback` runs for
+ * each name that is wanted, in whichever thread dispatches: it may use gpubuf_create_async, hand
+ * the request to another thread, or decline. It may run before this function returns. Names that
+ * are waited for already are asked for at once. The client is not asked for a name that only itself
+ * waits for. GPUBUF_E_DENIED: this user may not provide the prefix (gpubufd --provider);
+ * GPUBUF_E_EXISTS: the client provides it already; GPUBUF_E_LIMIT.
  */
 GPUBUF_API int gpubuf_provide(struct gpubuf_client *client, const char *prefix,
                               gpubuf_wanted_cb callback, void *arg);
@@ -992,16 +1011,18 @@ GPUBUF_API int gpubuf_provide_async(struct gpubuf_client *client, const char *pr
                                     gpubuf_wanted_cb callback, gpubuf_call_cb done, void *arg,
                                     uint64_t *request);
 
-/* Ends it. Another provider is asked for the names below this prefix, or they wait for one. No
-   callback of it begins afterwards, and none is running in another thread when this returns. It
-   waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND. */
+/* Ends the registration of a prefix. Names below it go to another provider, or wait for one. No
+   callback for it begins afterwards, and none is running in another thread when this returns. It
+   waits for no answer and may be called inside callbacks. GPUBUF_E_NOT_FOUND: this client does not
+   provide the prefix. */
 GPUBUF_API int gpubuf_provide_end(struct gpubuf_client *client, const char *prefix);
 
 /*
  * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is
  * the same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, cut after 500 bytes; NULL: none).
- * The next open of the name asks anew. It waits for no answer and may be called inside callbacks,
- * in any thread, with the client that provides. A request that is over is passed over.
+ * The next open of the name asks anew. `client` is the one that provides. This waits for no answer,
+ * and may be called in any thread and inside callbacks. Declining a request that is over does
+ * nothing.
  */
 GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, int error,
                               const char *message);
@@ -1012,20 +1033,21 @@ GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, in
  * An object on a GPU is opened, sliced and released like any other. gpubuf_memory() gives a device
  * pointer, valid in the primary context of that GPU in this process, which the library retains
  * while something is mapped. A reader's mapping is read-only: a kernel that writes there fails in
- * its own process. (A process that writes to a segment itself has one pointer for both, without
- * that protection.) The library never changes the calling thread's current context, and loads the
- * CUDA driver only where a GPU is concerned.
+ * its own process. (A process that also writes to the same segment has a single writable mapping of
+ * it, without that protection.) The library never changes the calling thread's current context, and
+ * loads the CUDA driver only where a GPU is concerned.
  *
- * A `stream` is a CUstream or cudaStream_t of the object's GPU, in its primary context, as those of
- * the runtime are. NULL means: do it now and wait until it is done, after what is queued on the
- * legacy default stream, as cudaMemcpy does. The default streams themselves are
- * GPUBUF_STREAM_LEGACY and GPUBUF_STREAM_PER_THREAD. Work of yours on an object must be done, or be
- * told of by gpubuf_seal_on and gpubuf_release_on, before it is sealed or released: the driver
- * takes memory away from under a running kernel, which ends the whole context.
+ * A `stream` is a CUstream or cudaStream_t of the object's GPU, in its primary context, as the
+ * streams of the CUDA runtime are. NULL means: do it after everything queued on the legacy default
+ * stream, and wait until it is done, as cudaMemcpy does. The default streams themselves are
+ * GPUBUF_STREAM_LEGACY and GPUBUF_STREAM_PER_THREAD. Your work on an object must be done before the
+ * object is sealed or released, unless you pass its stream to gpubuf_seal_on or gpubuf_release_on:
+ * the driver takes memory away from under a running kernel, and that ends the whole context.
  *
- * Errors of the driver are GPUBUF_E_DEVICE, and the message has the CUDA error's name and what was
- * being done. GPUBUF_E_UNSUPPORTED: no CUDA driver here, the object's GPU is not visible to this
- * process (CUDA_VISIBLE_DEVICES), or this is a child of fork() of a process that had used CUDA.
+ * Errors of the driver are GPUBUF_E_DEVICE; the message has the name of the CUDA error and the
+ * operation that failed. GPUBUF_E_UNSUPPORTED: no CUDA driver here, the object's GPU is not visible
+ * to this process (CUDA_VISIBLE_DEVICES), or this is a child of fork() of a process that had used
+ * CUDA.
  */
 #define GPUBUF_STREAM_LEGACY ((void *)1)
 #define GPUBUF_STREAM_PER_THREAD ((void *)2)
@@ -1034,14 +1056,13 @@ GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, in
 GPUBUF_API int gpubuf_device_ordinal(const struct gpubuf_object *object);
 
 /*
- * Copies between the object's buffer `which`, from its byte `offset` on (of what gpubuf_memory
- * gives), and `bytes` bytes at `data`, which may be memory of the host or of a GPU (also of
- * another; with a stream, of one that can reach the object's). With a stream the copy is queued,
- * and `data` and the object must stay until it is done; but one between an object on the host and
- * other memory of the host is done at once. `read` works on any object and does not wait for it to
- * be ready (gpubuf_wait_ready), `write` on one that is not sealed (else GPUBUF_E_BUSY).
- * GPUBUF_E_INVALID past the buffer's end, and where there is no such buffer. After GPUBUF_E_DEVICE
- * the target's content is undefined.
+ * Copy `bytes` bytes between `data` and the object's buffer `which`, from byte `offset` of the
+ * memory that gpubuf_memory gives. `data` may be memory of the host or of any GPU; with a stream,
+ * of a GPU that can reach the object's. With a stream the copy is queued, and `data` and the object
+ * must stay until it is done. (A copy within host memory is done at once even so.) `read` works on
+ * any object and does not wait for its content (gpubuf_wait_ready); `write` works on an unsealed
+ * object (else GPUBUF_E_BUSY). GPUBUF_E_INVALID: past the buffer's end, or no such buffer. After
+ * GPUBUF_E_DEVICE the target's content is undefined.
  */
 GPUBUF_API int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which,
                            uint64_t offset, void *data, uint64_t bytes, void *stream);
@@ -1049,47 +1070,51 @@ GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which whic
                             const void *data, uint64_t bytes, void *stream);
 
 /*
- * As gpubuf_seal for a writer whose work queued on `stream` so far is still under way: nobody waits
- * for it now, and readers wait on their own streams, on the device (gpubuf_wait_ready). The object
- * is settled when the work is done, which the library notices by itself within milliseconds; before
- * that it lives only as long as the client's connection. So a program that ends calls
- * gpubuf_wait_ready(object, NULL) first, after which it is settled. Work that fails is never
- * settled. A client has at most 256 such objects: past that the oldest is waited for. NULL stream:
- * as gpubuf_seal. An object on the host: the stream is waited for.
+ * As gpubuf_seal, for a writer with work still queued on `stream`. This function does not wait for
+ * the work; readers wait for it on their own streams, on the device (gpubuf_wait_ready). The object
+ * is *settled* when the work is done; the library notices that by itself within milliseconds. Until
+ * then the object lives only as long as the client's connection. So a program that is about to end
+ * calls gpubuf_wait_ready(object, NULL) first. An object whose work fails is never settled. A
+ * client has at most 256 objects that are not settled: sealing one more waits for the oldest. NULL
+ * stream: as gpubuf_seal. For an object on the host this waits for the stream.
  */
 GPUBUF_API int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts,
                               void *stream);
 
 /*
- * Makes `stream` (NULL: the calling thread) wait until the object's content is there. Opening does
- * not wait by itself. Costs nothing if it was there when the object was opened, or once it is;
- * else, of another process's object, the daemon is asked whether its producer still lives.
- * GPUBUF_E_STALE: the producer is gone, or the object's name, and the work was not done in the
- * second after that. A stream that waits already when the producer is killed waits for ever: the
- * driver does not tell it. With NULL it is a blocking call (GPUBUF_E_BUSY in a callback).
+ * Makes `stream` (NULL: the calling thread) wait until the object's content is there; gpubuf_open
+ * does not wait for it. This costs nothing if the content is there already. If it is not, and
+ * another process produces it, the library asks the daemon whether the producer still lives.
+ * GPUBUF_E_STALE: the producer has ended or the name was deleted, and the work was not done within
+ * the second after that. A stream that is already waiting when the producer is killed waits for
+ * ever: the driver does not tell it. With NULL this is a blocking call (GPUBUF_E_BUSY in a
+ * callback).
  */
 GPUBUF_API int gpubuf_wait_ready(struct gpubuf_object *object, void *stream);
 
 /*
- * As gpubuf_release for a reader whose work queued on `stream` so far is still under way: the
- * reference is dropped when that is done, which the library notices by itself. A client has at most
- * 256 such releases: past that the oldest is waited for, and gpubuf_disconnect waits for all. NULL
- * stream: at once. An object on the host: the stream is waited for. On failure the caller still has
- * the reference.
+ * As gpubuf_release, for a reader with work still queued on `stream`: the library drops the
+ * reference when the work is done, which it notices by itself. A client has at most 256 such
+ * releases under way: one more waits for the oldest, and gpubuf_disconnect waits for all. NULL
+ * stream: releases at once. For an object on the host this waits for the stream. On failure the
+ * caller still has the reference.
  */
 GPUBUF_API int gpubuf_release_on(struct gpubuf_object *object, void *stream);
 
 /*
- * Shares device memory of the caller's own under a name, with no copy, sealed at once: `pointer`
- * and `bytes` anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too). Readers can
- * then map the whole allocation. Memory of cuMemCreate that can be exported is adopted and outlives
- * the caller; memory of cuMemAlloc and cudaMalloc stays the caller's, who must keep it until the
- * object is deleted and its readers are gone, and is withdrawn when the client disconnects.
+ * Shares device memory of the caller's own under a name, with no copy, sealed at once. The range
+ * may lie anywhere in one allocation (of CuPy's, RMM's or PyTorch's pool, too); readers can then
+ * map the whole allocation. All work on the memory must be done.
+ *
+ * Exportable memory of cuMemCreate is adopted: it outlives the caller. Memory of cuMemAlloc and
+ * cudaMalloc stays the caller's: the caller must keep it until the object is deleted and its
+ * readers have released it, and the object is withdrawn when the client disconnects.
+ *
  * `layout_json` has buffers {"handle":0,"offset":…,"bytes":…} whose offsets count from `pointer`.
- * All work on the memory must be done. `options->device` may be left out; share, wait_ms have no
- * meaning. GPUBUF_E_UNSUPPORTED: managed or stream-ordered memory, or that of another process,
- * which cannot be shared, or a range over several allocations (the message says what to do);
- * GPUBUF_E_INVALID: not memory of a GPU, or past its end.
+ * `options->device` may be left out; `share` and `wait_ms` have no meaning. GPUBUF_E_UNSUPPORTED:
+ * memory that cannot be shared (managed, stream-ordered, or another process's), or a range over
+ * several allocations (the message says what to do); GPUBUF_E_INVALID: not memory of a GPU, or past
+ * the end of the allocation.
  */
 GPUBUF_API int gpubuf_register_device(struct gpubuf_client *client, const char *name,
                                       const void *pointer, uint64_t bytes, const char *layout_json,
@@ -1102,10 +1127,10 @@ struct gpubuf_part {
 };
 
 /*
- * As gpubuf_register_device for what lies in several places, such as the columns of a table:
- * "handle" i of the layout's buffers is parts[i], from whose pointer its offsets count. Parts may
- * lie in one allocation or in as many as 16, all of one GPU and of one kind. GPUBUF_E_LIMIT: more
- * than that.
+ * As gpubuf_register_device, for memory in several places, such as the columns of a table. A
+ * layout's buffer with "handle" i lies in parts[i]; its offset counts from that part's pointer.
+ * The parts may lie in up to 16 allocations, all of one GPU and of one kind. GPUBUF_E_LIMIT: more
+ * allocations than that.
  */
 GPUBUF_API int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
                                      const struct gpubuf_part *parts, size_t count,
@@ -1142,9 +1167,9 @@ struct ArrowDeviceArray {
 
 /*
  * As gpubuf_export_arrow, for objects on the host and on a GPU: `device_id` is
- * gpubuf_device_ordinal(), buffers are device pointers (of 0 bytes: some pointer that is not to be
- * followed), and sync_event is a CUevent * to wait for, which lives as long as the array, or NULL
- * if the content is there.
+ * gpubuf_device_ordinal(), and buffers are device pointers (do not follow that of a buffer of 0
+ * bytes). sync_event is a CUevent * to wait for, which lives as long as the array; it is NULL if
+ * the content is there.
  */
 GPUBUF_API int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema *schema,
                                           struct ArrowDeviceArray *array);
