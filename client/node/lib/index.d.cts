@@ -5,7 +5,10 @@ import type * as arrow from 'apache-arrow'
 export const version: string
 
 export interface ConnectOptions {
-  /** Default: $GPUBUFD_SOCKET, /run/gpubufd/gpubufd.sock, $XDG_RUNTIME_DIR/gpubufd.sock. */
+  /**
+   * Path of the daemon's socket. Default: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
+   * /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock.
+   */
   socket?: string
   /** The client's name in `gpubufctl ps`. */
   name?: string
@@ -13,7 +16,7 @@ export interface ConnectOptions {
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
-  /** How many objects stay at hand after their last use here, so that the next open of the name asks nobody; true: 1024.
+  /** How many objects stay open after their last use, so that the next open of the name needs no request; true: 1024.
    *  An open that begins after a change of the name sees the change. Default 0. */
   keep?: number | boolean
   /** Milliseconds that an unused object is kept. Default 10 000. */
@@ -25,9 +28,8 @@ export interface ConnectOptions {
   /** Connect when the first request is made, or `connect()` is called: connect() resolves at once. Default false. */
   lazyConnect?: boolean
   /**
-   * When to try again after attempt `times` to connect has failed, from 1 on: in that many
-   * milliseconds; null: give up. It takes the place of the tries that `timeout` bounds, and is
-   * asked about the first connection too.
+   * Called after attempt number `times` to connect has failed, from 1 on, the first connection's too. Returns the
+   * milliseconds until the next attempt, or null to give up. With it `timeout` does not bound the attempts.
    */
   retryStrategy?: (times: number, error: GpubufError) => number | null | undefined | void
   /** Show copies instead of shared memory, in all objects. Default false. */
@@ -72,13 +74,13 @@ export interface CreateOptions extends RequestOptions {
   ttl?: number
   /** Its fate when memory is short. Default: the daemon's, 'spill' unless it is a cache. */
   evict?: 'spill' | 'drop' | 'keep'
-  /** The kernel keeps everybody from changing it once it is sealed, this program too. Host memory only. */
+  /** Once the object is sealed, the kernel keeps everybody from changing it, this program too. Host memory only. */
   final?: boolean
   /** A label of yours for this version, such as "step-42". */
   label?: string
   /** How many older versions of the name can still be opened, 0 to 8. Others go with their last reader. */
   keep?: number
-  /** Whether other machines are to know it, by gpubufd-peer. Default 'local'. */
+  /** 'cluster': other machines can open the object, by way of gpubufd-peer. Default 'local'. */
   scope?: 'local' | 'cluster'
   /** Milliseconds to wait for memory, a day at most. */
   timeout?: number
@@ -88,9 +90,9 @@ export interface CreateOptions extends RequestOptions {
 export type StreamLike = bigint | number | { readonly ptr: bigint | number }
 
 export interface SealOptions extends RequestOptions {
-  /** Work queued there still writes the object: readers wait for it on the GPU, nobody waits here. */
+  /** The stream with queued work that still writes the object: readers wait for it on the GPU, seal() does not. */
   stream?: StreamLike
-  /** How many are null, of a table for each column. */
+  /** How many elements are null; for a table a count for each column. */
   nullCounts?: number | number[] | Record<string, number>
   /** A label for this version, in place of the one that create() was given. */
   label?: string
@@ -102,7 +104,7 @@ export interface PutOptions extends CreateOptions {
   as?: 'bytes' | 'array' | 'column' | 'table'
   shape?: number[]
   dtype?: string
-  /** To copy on, where the object is on a GPU. */
+  /** The stream to copy on, if the object is on a GPU. */
   stream?: StreamLike
   /** With `stream`; false: resolve when the copies are queued. Default true. */
   wait?: boolean
@@ -113,9 +115,9 @@ export interface ColumnLayout {
   dtype: string
   length?: number
   mask?: boolean
-  /** How many are null, where that is known: by default it is not, if there is a mask. */
+  /** How many elements are null. Default: unknown if there is a mask. */
   nullCount?: number
-  /** Of strings: how many bytes of characters. */
+  /** For strings: the number of bytes of all characters. */
   dataBytes?: number
   metadata?: Map<string, string> | Record<string, string>
   children?: ColumnLayout[]
@@ -178,7 +180,7 @@ export interface LeaseInfo {
 }
 
 export interface WatchOptions extends RequestOptions {
-  /** Events that may wait for next(); past it the oldest are left out. Default 10 000. */
+  /** How many events may wait for next(); if there are more, the oldest are left out. Default 10 000. */
   limit?: number
 }
 
@@ -222,7 +224,7 @@ export type Values =
   | Uint8Array | Uint16Array | Uint32Array | BigUint64Array
   | Float32Array | Float64Array
 
-/** Of one kind, but for nulls: strings, numbers (float64), bigints (int64), booleans or dates (timestamp[ms]). */
+/** Elements of one type, and nulls: strings, numbers (float64), bigints (int64), booleans or dates (timestamp[ms]). */
 export type PlainColumn =
   | readonly (string | null | undefined)[] | readonly (number | null | undefined)[] | readonly (bigint | null | undefined)[]
   | readonly (boolean | null | undefined)[] | readonly (Date | null | undefined)[]
@@ -258,17 +260,20 @@ export abstract class SharedObject {
   readonly length: number
   readonly released: boolean
   slice (begin?: number, end?: number): this
-  /** A reference for `client.open()` of a worker; to the whole object if this is a view. Release this once the worker has opened it. */
+  /**
+   * A reference that a worker gives to its `client.open()`. From a view it is a reference to the whole object. Release
+   * this object only after the worker has opened it.
+   */
   share (): Shared<this>
-  /** `stream`: when the work that is queued there is done. */
+  /** Gives the object back; with `stream`, when the work queued on that stream is done. */
   release (options?: { stream?: StreamLike }): void
-  /** Publishes an object of create(); resolves with the version. */
+  /** Publishes an object that create() made; resolves with the version. */
   seal (options?: SealOptions): Promise<number>
-  /** Copies into an unsealed object; `at`: bytes from the buffer's begin. */
+  /** Copies into an unsealed object; `at`: the offset in the buffer, in bytes. */
   write (view: ArrayBufferView, options?: { buffer?: 'data' | 'mask' | 'offsets', at?: number, signal?: AbortSignal }): Promise<void>
-  /** Of objects on a GPU that were created with share: "ipc". */
+  /** The CUDA IPC handle of an object on a GPU that was created with share: "ipc". */
   ipcHandle (options?: RequestOptions): Promise<IpcHandle>
-  /** Resolves once the content is there: at once, but on a GPU where its producer has work queued. */
+  /** Resolves when the content is there. That is at once, unless its producer still has work queued on a GPU. */
   ready (options?: RequestOptions & { stream?: StreamLike }): Promise<void>
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
@@ -291,7 +296,7 @@ export interface TensorInfo {
   byteLength: number
 }
 
-/** Many arrays in one object, as a safetensors file, whose bytes these are. It has no slices. */
+/** Many arrays in one object. `bytes` are those of a safetensors file. A bundle cannot be sliced. */
 export class Bundle extends SharedObject implements Iterable<[name: string, array: NDArray]> {
   private constructor ()
   readonly kind: 'bundle'
@@ -313,14 +318,14 @@ export class NDArray extends SharedObject {
   private constructor ()
   readonly kind: 'array'
   readonly dtype: string
-  /** In elements, also where they are packed ("float4_e2m1fn"): `values` has the bytes that they fill then. */
+  /** In elements, for packed dtypes ("float4_e2m1fn"), too; `values` then has the bytes that the elements fill. */
   readonly shape: number[]
   readonly strides: number[]
   readonly ndim: number
   readonly size: number
   readonly nullCount: number
   readonly isContiguous: boolean
-  /** Of floats that JavaScript has no array for ("float16", "bfloat16", "float8_e4m3fn") their bits. */
+  /** The elements. For floats without a JavaScript array ("float16", "bfloat16", "float8_e4m3fn"): their bits. */
   readonly values: Values
   readonly mask?: Uint8Array
   readonly maskOffset: number
@@ -361,12 +366,12 @@ export class Table extends SharedObject {
   readonly numRows: number
   readonly numColumns: number
   readonly columnNames: string[]
-  /** That of an Arrow schema. */
+  /** The metadata of the Arrow schema. */
   readonly metadata: Map<string, string>
   readonly columns: Column[]
   column (name: string): Column
   columnAt (i: number): Column
-  /** Arrow record batches of at most that many rows (65 536), for a stream. */
+  /** Arrow record batches of at most `rows` rows (default 65 536), for a stream. */
   batches (rows?: number, options?: RequestOptions): AsyncGenerator<arrow.RecordBatch, void, undefined>
   toArrow (): arrow.Table
   toHost (options?: RequestOptions): Promise<arrow.Table>
@@ -384,7 +389,7 @@ export interface WantedBy {
 export type Load = (name: string, by: WantedBy) => Publishable | undefined | Promise<Publishable | undefined>
 
 export interface ProvideOptions extends Omit<PutOptions, 'signal'> {
-  /** How many are loaded at a time. Default 16. */
+  /** How many names are loaded at the same time. Default 16. */
   concurrency?: number
 }
 
@@ -403,9 +408,9 @@ export interface Watch extends AsyncIterableIterator<WatchEvent> {
 }
 
 export interface ClientEvents {
-  /** It has connected for the first time: to be heard with lazyConnect. */
+  /** The client has connected for the first time. Only with lazyConnect can a listener hear it. */
   connect: []
-  /** It has reconnected: watches tell everything again. */
+  /** The client has reconnected: watches tell everything again. */
   reconnect: []
   /** The connection broke, and no daemon answered within the timeout. The next call reconnects, unless that is turned off. */
   disconnect: [error: GpubufError]
@@ -422,7 +427,7 @@ export class Client extends EventEmitter {
   readonly closed: boolean
   /** Which run of the daemon this is; "" until it has connected. */
   readonly instance: string
-  /** Connects now, where lazyConnect has left that for later or the connection was lost. */
+  /** Connects now, if the client has not connected yet (lazyConnect) or has lost the connection. */
   connect (): Promise<void>
   close (): void
   [Symbol.dispose] (): void
@@ -445,9 +450,9 @@ export class Client extends EventEmitter {
   stat (name: string, options?: VersionOptions): Promise<ObjectInfo>
   /** With `versions` each name's older versions follow its current one. */
   list (prefix?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
-  /** The current version of a name, then each that is sealed: the switch of a reader. */
+  /** The current version of a name, then each version that is sealed: for a reader that follows them. */
   versions (name: string, options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
-  /** Of one version of a name only that, unless it is the current one: then the name and its older versions. */
+  /** Deletes a name with all its versions; with `version` or `label` of an older version, that version only. */
   delete (name: string, options?: VersionOptions): Promise<void>
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
@@ -456,7 +461,7 @@ export class Client extends EventEmitter {
   expire (name: string, ttl: number, options?: VersionOptions): Promise<void>
   /** Moves an object off its device now. Default: to the first tier that there is. */
   spill (name: string, options?: VersionOptions & { tier?: 'host' | 'disk' }): Promise<void>
-  /** Brings it back before it is opened; `timeout`: milliseconds to wait for room on its device. */
+  /** Brings an object back to its device before it is opened; `timeout`: milliseconds to wait for room there. */
   restore (name: string, options?: VersionOptions & { timeout?: number }): Promise<void>
   alias (name: string, of: string, options?: RequestOptions & {
     slice?: { offset: number, length: number }, columns?: string[], parts?: string[],
@@ -470,10 +475,10 @@ export class Client extends EventEmitter {
   provide (prefix: string, load: Load, options?: ProvideOptions): Promise<Provider>
 }
 
-/** The message of the channels `gpubufd:request:start` and `:end` of node:diagnostics_channel: one for both. */
+/** The message of `gpubufd:request:start` and `:end` of node:diagnostics_channel: one object for both channels. */
 export interface RequestMessage {
   client: Client
-  /** As in the protocol, but for "openMany", "read", "write" and "ready". */
+  /** A method of the protocol, or "openMany", "read", "write" or "ready". */
   method: string
   name?: string | string[]
   /** At the end, the error that the request was rejected with. */

@@ -1,12 +1,12 @@
 import type { Client, Column, CreateOptions, NDArray, Table } from './index.cjs'
 
-// The modules of RAPIDS are handed over, `import * as cuda from '@rapidsai/cuda'`: their own declarations say what comes.
+// The caller passes the modules of RAPIDS, `import * as cuda from '@rapidsai/cuda'`. Their declarations have the types.
 
-/** A typed array over an array, or a column without nulls: no copy. It is for reading, and keeps the object's lease. */
+/** A typed array over an array, or over a column without nulls. No copy; only for reading. It keeps the lease. */
 export function toBuffer (object: NDArray | Column, cuda: object): Promise<any>
 /**
- * Publishes a typed array of `@rapidsai/cuda`, by a copy on its GPU, and resolves with the version. Memory that
- * `@rapidsai` made says its GPU in this process' numbering: where that is not the daemon's, `device` names the GPU.
+ * Publishes a typed array of `@rapidsai/cuda`, by a copy on its GPU, and resolves with the version. Memory made by
+ * `@rapidsai` gives its GPU in this process' numbering. If the daemon numbers GPUs differently, name it by `device`.
  */
 export function putBuffer (
   client: Client, name: string, view: { readonly length: number }, cuda: object, options?: CreateOptions): Promise<number>

@@ -2,11 +2,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Client } from './index.cjs'
 
 export interface HandlerOptions {
-  /** The address that the server listens on. On loopback it answers to loopback's names only. */
+  /** The address that the server listens on. On loopback the server accepts only loopback's names as `Host`. */
   host?: string
-  /** The token that clients have to show: 16 characters at least. */
+  /** The token that requests must carry: at least 16 characters. */
   token?: string
-  /** Which pages of other servers may read; "*": all. */
+  /** The origin whose pages may read, too, beside the server's own; "*": all. */
   origin?: string
   /** Only names that begin so are listed and opened. */
   prefix?: string
