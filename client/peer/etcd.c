@@ -33,6 +33,7 @@ struct gb_etcd_call {
     uint64_t begun_ns;
     size_t endpoint, tries;
     struct gb_writer received;
+    char why[CURL_ERROR_SIZE]; /* what libcurl knows beyond its code: what TLS said */
 };
 
 /* A socket of libcurl's, polled; freed when its handle has closed. */
@@ -176,6 +177,7 @@ static bool easy_prepare(struct gb_etcd_call *call)
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_received);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->why);
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (r == CURLE_OK && etcd->ca)
         r = curl_easy_setopt(easy, CURLOPT_CAINFO, etcd->ca);
@@ -336,6 +338,14 @@ static bool call_again(struct gb_etcd_call *call)
     return call_send(call);
 }
 
+/* TLS tells of a certificate that the other side refuses when something is sent or received. What
+ * libcurl says of other failures has times in it: the same failure would be another line each time. */
+static bool tls_failed(CURLcode result)
+{
+    return result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
+           result == CURLE_SEND_ERROR || result == CURLE_RECV_ERROR;
+}
+
 /* Its transfer is over: with an answer, or because of something that libcurl says. */
 static void call_done(struct gb_etcd_call *call, CURLcode result)
 {
@@ -348,7 +358,8 @@ static void call_done(struct gb_etcd_call *call, CURLcode result)
 
     curl_multi_remove_handle(call->etcd->multi, call->easy);
     if (result != CURLE_OK)
-        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: %s", endpoint, curl_easy_strerror(result));
+        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: %s", endpoint,
+                    tls_failed(result) && *call->why ? call->why : curl_easy_strerror(result));
     else if (call->stream && !call->received.length)
         r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
     else

@@ -138,12 +138,17 @@ static bool again(struct gb_link *link, int result, const char *what)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct gb_link *link = poll->data;
+    int number = 0;
+    socklen_t length = sizeof(number);
 
     (void)events;
-    if (status < 0)
-        end_errno(link, -status);
-    else
+    if (status >= 0) {
         run(link);
+        return;
+    }
+    /* libuv says EBADF of whatever has ended the connection; the socket knows. */
+    (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &number, &length);
+    end_errno(link, number);
 }
 
 static void on_more(uv_idle_t *idle)
