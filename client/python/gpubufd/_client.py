@@ -182,10 +182,10 @@ def memory_of(plan: _convert.Plan) -> Tuple[Dict[str, Any], Tuple[Tuple[int, int
 class Ref:
     """One version of what is published under a name; put() returns it, and Client.ref().
 
-    It is small, can be pickled and be a key, and equals another that means the same version. In any process
-    of this machine get() opens it, without a copy. It holds no lease: somebody else must keep the version from
-    being deleted or replaced. `instance`: the daemon that the version is of; "": any. `path`: its socket; None:
-    where connect() looks.
+    It is small, can be pickled and be a key, and equals another Ref of the same version. In any process
+    of this machine get() opens the version, without a copy. A Ref holds no lease: the program must see to it that the
+    version is not deleted or replaced meanwhile. `instance`: the daemon that has the version; "": any. `path`: the
+    daemon's socket; None: where connect() looks.
     """
 
     name: str
@@ -277,7 +277,7 @@ class Client(_core.Client, Names):
     def call(
         self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = 60.0
     ) -> Any:
-        """Any method of the protocol that carries no descriptors; its result as Python values.
+        """Calls any method of the protocol that carries no descriptors; returns its result as Python values.
 
         `timeout`: how long the answer may take, in seconds; None: for ever.
         """
@@ -304,9 +304,9 @@ class Client(_core.Client, Names):
     ) -> Any:
         """Opens what was published under a name: an Array, Column, Table, Bytes or Bundle, with no copy.
 
-        With a `timeout` it waits so long for the name, or the label, to exist. `version`: that one and no other; a
-        Ref says both. `label`: the newest version that has it.
-        `kind`: gpubufd.Table, Array, Column or Bytes, for type checkers, too; a TypeError if it is of another.
+        `timeout`: how many seconds to wait until the name, or the label, exists. `version`: only this version; a
+        Ref has both name and version. `label`: the newest version with this label.
+        `kind`: gpubufd.Table, Array, Column or Bytes, for type checkers, too; a TypeError if the object is another.
 
         NotFound (a KeyError): there is no such object, or none that this user may read. Timeout (a
         TimeoutError). Stale: the name does not have that version any more; the sentence says which it has.
@@ -336,7 +336,7 @@ class Client(_core.Client, Names):
         self.put(name, value, replace=True)
 
     def __contains__(self, name: object) -> bool:
-        """Whether that is published: a name, or the version of a Ref."""
+        """Whether a name, or the version of a Ref, is published."""
         if not isinstance(name, (str, Ref)):
             return False
         if isinstance(name, Ref) and name.instance not in ("", self.instance):
@@ -353,8 +353,8 @@ class Client(_core.Client, Names):
     ) -> List[Any]:
         """Opens many objects in one round trip, in the order of `names`.
 
-        With errors="return" the list has the exception in the place of what could not be opened;
-        otherwise the first one is raised and nothing is open.
+        With errors="return" the list has an exception in the place of each object that could not be opened;
+        otherwise the first exception is raised and nothing is open.
         """
         if errors not in ("raise", "return"):
             raise ValueError('errors is "raise" or "return"')
@@ -381,20 +381,20 @@ class Client(_core.Client, Names):
 
         `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
         if that is a GPU, else the daemon's default. `share`: "fd" or "ipc". `mode`: who else may read
-        (0o640) and replace or delete (0o660) it. `ttl`: delete it after that many seconds. `evict`: what
-        may happen to it when memory is short, "spill", "drop" or "keep"; None: what the daemon was started
-        with, "spill" if nothing was said. `replace`: take the name from
-        an object that has it. `stream`: the CUDA stream that the value is being made on, a handle or one of
+        (0o640) and replace or delete (0o660) it. `ttl`: delete it after that many seconds. `evict`: its fate
+        when memory is short, "spill", "drop" or "keep"; None: the daemon's --evict, "spill" unless set.
+        `replace`: take the name from an object that has it.
+        `stream`: the CUDA stream that the value is being made on, a handle or one of
         CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
         waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
-        it, this program too; on the host only. With `replace` a put that a crash of the daemon comes between is done
+        it, this program too; on the host only. With `replace` a put that a crash of the daemon interrupts is done
         again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
-        `label`: what you call this version, such as "step-42". `keep`: how many older versions of the name can
-        still be opened, 0 to 8; others go when their last reader does. `scope`: "cluster" where other machines are to
-        know it, by gpubufd-peer.
-        `wait=False`, for a value on a GPU: returns when the copies are queued on the stream; the object is published
-        with them under way, and readers' streams wait for them there. The value must stay, and stay unchanged but by
-        work on that stream, until the stream is done; the object needs this client until then.
+        `label`: your label for this version, such as "step-42". `keep`: how many older versions of the name can
+        still be opened, 0 to 8; others go when their last reader does. `scope`: with "cluster" other machines can open
+        the object, by way of gpubufd-peer.
+        `wait=False`, for a value on a GPU: put() returns when the copies are queued on the stream; the object is
+        published with them under way, and readers' streams wait for them on the GPU. Keep the value until the stream is
+        done, and let only work on that stream change it. The object needs this client until then.
 
         A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
         takes for the index again. Dtypes that a column alone would not say come back likewise.
@@ -474,8 +474,8 @@ class Client(_core.Client, Names):
         has a `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
         elements, all to be written: `a.validity.bits`.
 
-        Until seal() nobody sees it; released before, it is gone. A `with` block that ends well seals what
-        has not been sealed, one that ends by an exception releases it. Errors as of put().
+        Until seal() nobody else sees the object, and a release discards it. A `with` block that ends normally seals
+        it; one that ends by an exception discards it. Errors as of put().
         """
         opts = options(device, share, mode, ttl, evict, replace, timeout, final, label, keep, scope)
         made = self._create(name, layout_of(dtype, shape, nulls), opts)
@@ -485,15 +485,15 @@ class Client(_core.Client, Names):
     def provide(
         self, prefix: str, load: Callable[[Wanted], Any], *, threads: int = 4, **options: Any
     ) -> Provider:
-        """Makes names that begin with `prefix` when somebody waits for them and they are not there.
+        """Makes absent names that begin with `prefix` when clients wait for them.
 
             client.provide("cols/", lambda name: read(name[len("cols/"):]), evict="drop")
 
-        `load` gets the name, a str that has `uid` and `gid` of whoever asked, and returns what put() takes, which is
-        published with `options`, those of put(); None: it has published the name itself. Any get() or get_many()
-        with a timeout asks for it, once, however many wait. An exception of `load` ends their waiting with its
-        sentence: NotFound where it is a LookupError or a FileNotFoundError, else Unavailable; the next get() asks
-        again.
+        `load` gets the name, a str with the `uid` and `gid` of the client that asked first. It returns a value for
+        put(), which is published with `options`, those of put(); None: `load` has published the name itself. Any get()
+        or get_many() with a timeout asks for the name; `load` runs once, however many wait. An exception of `load` ends
+        the waiting calls with its sentence: as NotFound for a LookupError or a FileNotFoundError, else as Unavailable.
+        The next get() asks again.
 
         It runs in `threads` threads, over a connection of its own, so that this client's get() may ask for names, too.
         The Provider's close(), the end of a `with`, or the client's close() ends it; until then it outlives restarts of
@@ -514,12 +514,12 @@ class Client(_core.Client, Names):
         column with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A
         sliced one is shared as it lies. Its memory is in one allocation or in at most 16.
 
-        It must be left unchanged until the object is deleted and its readers are gone. The client holds it
+        Leave the value unchanged until the object is deleted and its readers are gone. The client holds it
         until the name is deleted or shared anew through this client, or the client is closed. Unless
-        the memory can be exported (cuMemCreate) the object goes with the client.
+        the memory can be exported (cuMemCreate) the object is withdrawn with the client.
 
-        Unsupported: managed memory, and memory of a stream-ordered pool. ValueError: its elements do not
-        lie as a layout can say, or it is several batches; put() copies it.
+        Unsupported: managed memory, and memory of a stream-ordered pool. ValueError: no layout describes how the
+        elements lie, or the value is several batches; put() copies such a value.
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on)
@@ -539,9 +539,9 @@ class Client(_core.Client, Names):
 
         Tables, and columns and arrays of one axis: .arrow, .feather and .ipc (Arrow's file format), .arrows (its
         stream), .parquet or .pq. Tables: .jsonl or .ndjson, a line for each row. Arrays, and columns of numbers
-        without nulls: .npy; all columns of a table, or one of these: .npz. `format` says so for other names: "arrow",
+        without nulls: .npy; all columns of a table, or one of these: .npz. For other file names give `format`: "arrow",
         "arrows", "parquet", "jsonl", "npy", "npz".
-        `compression`: "lz4" or "zstd" of Arrow's files (not compressed unless it is said); of Parquet what
+        `compression`: "lz4" or "zstd" for Arrow's files (default: none); for Parquet a name that
         pyarrow has ("snappy").
 
         The file appears when all of it is written, and takes the place of one that is there. In lines of JSON dates,
@@ -554,10 +554,10 @@ class Client(_core.Client, Names):
     def load(
         self, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
     ) -> str:
-        """Publishes what is in a file; returns the name: by default the file's own, without its suffix.
+        """Publishes the content of a file; returns the name: by default the file's own, without its suffix.
 
         Formats as of save(), and all columns as pyarrow, NumPy or json read them; `options` are those of put().
-        Arrow's files are mapped and copied once. A column or an array that save() has written is one again.
+        Arrow's files are mapped and copied once. A column or an array that save() wrote comes back as such.
         ValueError: the file is not what its name says. Errors as of save() and put().
         """
         found = pathlib.Path(path).stem if name is None else name
@@ -572,8 +572,8 @@ class Client(_core.Client, Names):
             for info in client.versions("weights"):
                 use(client.get("weights", version=info.version))
 
-        Each is told once, and none that is older than one before. With a `timeout` it ends when none has come
-        for that time; else it goes on. close() ends it.
+        Each version comes once, and never an older one after a newer one. With a `timeout` the iteration ends when
+        none has come for that time; without one it goes on. close() ends it.
         """
         with self.watch(name, timeout=timeout) as watch:
             newer = newer_of(name)
@@ -582,9 +582,9 @@ class Client(_core.Client, Names):
                     yield event.info  # type: ignore[misc]
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
-        """An iterator over what happens to names that begin with `prefix`.
+        """An iterator over the events of names that begin with `prefix`.
 
-        Existing objects are told first, as "sealed", then comes "synced". With a `timeout` the iteration
+        First, each existing object comes as "sealed"; then comes "synced". With a `timeout` the iteration
         ends when nothing has happened for that time; otherwise it goes on for ever.
         """
         return Watch(self, prefix or None, timeout)
@@ -605,7 +605,7 @@ def connect(
     to reconnect when the connection broke (the daemon was killed, or restarts), before calls raise Closed or
     ConnectFailed; None: for ever; 0: not at all. Meanwhile open objects stay readable.
 
-    `keep`: how many objects stay at hand after their last use here, so that the next get() of the name asks nobody;
+    `keep`: how many objects stay open after their last use, so that the next get() of the name needs no request;
     True: 1024. They are kept for `keep_seconds` without a use, and up to `keep_bytes` (0: 16 GiB). A get() that begins
     after a change of the name sees the change, and the daemon takes kept objects back when it lacks room.
 
