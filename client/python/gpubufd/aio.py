@@ -163,7 +163,7 @@ class Client:
     async def call(
         self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = None
     ) -> Any:
-        """Any method of the protocol that carries no descriptors. `timeout`: in seconds; None: for ever."""
+        """Calls any method of the protocol that carries no descriptors. `timeout`: in seconds; None: for ever."""
         text = None if params is None else json.dumps(params)
         answer = self._request(self._client._call_async, method, text)
         try:
