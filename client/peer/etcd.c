@@ -338,9 +338,8 @@ static bool call_again(struct gb_etcd_call *call)
     return call_send(call);
 }
 
-/* TLS tells of a certificate that the other side refuses when something is sent or received. The
-   sentences of libcurl for other failures have times in them: the same failure would be another
-   line each time. */
+/* TLS tells of a certificate that the other side refuses when something is sent or received.
+ * libcurl's sentences of other failures have times in them, so each would be another line. */
 static bool tls_failed(CURLcode result)
 {
     return result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
