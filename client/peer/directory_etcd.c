@@ -301,7 +301,7 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
         return true;
     }
     if (!find_ask(op, "/names/", name, on_found))
-        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "out of memory"));
+        op_later(op, gb_fail_memory(&op->error));
     return true;
 }
 
@@ -434,7 +434,7 @@ static bool directory_publish(struct gb_directory *base, const struct gb_publish
     if (!gb_member_is_in(&directory->member))
         op_later_unavailable(op);
     else if (!publish_send(op))
-        op_later(op, gb_fail(&op->error, GPUBUF_E_NO_MEMORY, "out of memory"));
+        op_later(op, gb_fail_memory(&op->error));
     return true;
 }
 
@@ -761,7 +761,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     int r;
 
     if (!directory)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     member = &directory->member;
     member->ttl_ms = 1000 * (int64_t)(settings->ttl_s ? settings->ttl_s : 10);
     if (!etcd.timeout_ms)

@@ -309,7 +309,7 @@ int gb_publisher_new(const struct gb_publish_options *options, struct gb_publish
     int r;
 
     if (!publisher)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory");
+        return gb_fail_memory(error);
     publisher->options = *options;
     publisher->end = &publisher->queue;
     publisher->generation = 1;
