@@ -1,6 +1,5 @@
 #include "client/peer/directory_etcd.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -27,7 +26,8 @@ struct op {
     uint64_t version, bytes, serial, since_ms;
     uint64_t revision; /* that the key must have */
     unsigned tries;
-    bool ready; /* to be ended with `status` by on_soon */
+    bool changed; /* COPIED: `version` is another than what the call under way says */
+    bool ready;   /* to be ended with `status` by on_soon */
     uint64_t turn;
     int status;
     struct gb_error error;
@@ -517,6 +517,10 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
 
 /* ---- copies, the list, known nodes ---- */
 
+static bool copied_send(struct op *op);
+
+/* A copy that could not be told of is one place fewer for others. A key that could not be deleted
+   would send others here in vain for as long as the lease lasts: the tick deletes it. */
 static void on_copied(void *user, int code, struct gb_json value, struct gb_pool *pool,
                       const struct gb_error *error)
 {
@@ -527,45 +531,70 @@ static void on_copied(void *user, int code, struct gb_json value, struct gb_pool
     op->call = NULL;
     if (code == GPUBUF_E_NOT_FOUND)
         op_failed(op, code, error);
-    else
+    else if (op->changed)
+        (void)copied_send(op);
+    else if (code == 0 || op->version)
         op_finish(op);
 }
 
-/* Asks for nothing back: where it fails, one place fewer has the copy, as far as others know. */
+/* False: memory is out, and the tick sends it. */
+static bool copied_send(struct op *op)
+{
+    struct gb_member *member = &op->directory->member;
+    struct gb_writer body, value, key;
+
+    op->changed = false;
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s@%llu/%s", op->name, (unsigned long long)op->revision, member->node);
+    gb_write_char(&key, '\0');
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    if (op->version) {
+        gb_writer_init(&value, 0);
+        gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}",
+                        (unsigned long long)op->version, (unsigned long long)unix_ms());
+        gb_member_write_put(&body, member, "/copies/", key.failed ? "" : key.data, &value);
+    } else {
+        gb_member_write_key(&body, member, "/copies/", key.failed ? "" : key.data);
+    }
+    GB_WRITE_LITERAL(&body, "}");
+    body.failed |= key.failed;
+    gb_writer_end(&key);
+    op->call =
+        gb_etcd_call(member->etcd, op->version ? "kv/put" : "kv/deleterange", &body, on_copied, op);
+    return op->call;
+}
+
+static void copied_send_again(struct directory *directory)
+{
+    for (struct op *op = directory->ops; op; op = op->next)
+        if (op->kind == COPIED && !op->call && !op->ready && !copied_send(op))
+            return;
+}
+
+/* One request at a time about a key: two could reach etcd in either order, on two connections. */
 static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
                              uint64_t version)
 {
     struct directory *directory = (struct directory *)base;
-    struct gb_member *member = &directory->member;
-    struct gb_writer body, value, key;
     struct op *op;
 
-    if (!gb_member_is_in(member))
+    if (!gb_member_is_in(&directory->member))
         return;
-    gb_writer_init(&key, 0);
-    gb_write_format(&key, "%s@%llu/%s", name, (unsigned long long)revision, member->node);
-    gb_write_char(&key, '\0');
-    op = key.failed ? NULL : op_create(directory, COPIED, name, NULL);
-    if (!op) {
-        gb_writer_end(&key);
+    for (op = directory->ops; op; op = op->next)
+        if (op->kind == COPIED && op->revision == revision && strcmp(op->name, name) == 0)
+            break;
+    if (op) {
+        op->version = version;
+        op->changed = true;
         return;
     }
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
-    if (version) {
-        gb_writer_init(&value, 0);
-        gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}", (unsigned long long)version,
-                        (unsigned long long)unix_ms());
-        gb_member_write_put(&body, member, "/copies/", key.data, &value);
-    } else {
-        gb_member_write_key(&body, member, "/copies/", key.data);
-    }
-    GB_WRITE_LITERAL(&body, "}");
-    gb_writer_end(&key);
-    op->call =
-        gb_etcd_call(member->etcd, version ? "kv/put" : "kv/deleterange", &body, on_copied, op);
-    if (!op->call)
-        op_later(op, GPUBUF_E_NO_MEMORY);
+    op = op_create(directory, COPIED, name, NULL);
+    if (!op)
+        return;
+    op->revision = revision;
+    op->version = version;
+    (void)copied_send(op);
 }
 
 static int directory_list(struct gb_directory *base, const char *prefix, const char *after,
@@ -673,6 +702,7 @@ static void on_ticked(void *user)
 {
     struct directory *directory = user;
 
+    copied_send_again(directory);
     if (!directory->unswept)
         return;
     directory->unswept = false;
@@ -716,42 +746,6 @@ static const struct gb_directory_methods methods = {
     .close = directory_close,
 };
 
-/* Into room for `size`; a name of a node becomes part of keys, so it must have no '/'. */
-static int set_text(char *to, size_t size, const char *text, const char *what, bool is_node,
-                    struct gb_error *error)
-{
-    size_t i, length = text ? strlen(text) : 0;
-
-    if (!length || length >= size)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s has %zu characters, expected 1 to %zu", what,
-                       length, size - 1);
-    for (i = 0; i < length; i++)
-        if (is_node && !isalnum((unsigned char)text[i]) && !strchr(".-_", text[i]))
-            return gb_fail(error, GPUBUF_E_INVALID,
-                           "%s \"%s\" has other characters than letters, digits, '.', '-', '_'",
-                           what, text);
-    memcpy(to, text, length + 1);
-    return 0;
-}
-
-static int set_texts(struct gb_member *member, const struct gb_directory_etcd_settings *settings,
-                     struct gb_error *error)
-{
-    const char *root = settings->root ? settings->root : "/gpubufd";
-    int r = set_text(member->root, sizeof(member->root), root, "the root", false, error);
-
-    if (r == 0 && (root[0] != '/' || root[strlen(root) - 1] == '/'))
-        r = gb_fail(error, GPUBUF_E_INVALID, "the root \"%s\" must begin with '/' and not end so",
-                    root);
-    if (r == 0)
-        r = set_text(member->node, sizeof(member->node), settings->node, "the node's name", true,
-                     error);
-    if (r == 0)
-        r = set_text(member->host, sizeof(member->host), settings->host, "the node's host", false,
-                     error);
-    return r;
-}
-
 int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_settings *settings,
                              struct gb_directory **out, struct gb_error *error)
 {
@@ -766,7 +760,8 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     member->ttl_ms = 1000 * (int64_t)(settings->ttl_s ? settings->ttl_s : 10);
     if (!etcd.timeout_ms)
         etcd.timeout_ms = (unsigned)(member->ttl_ms / 5);
-    r = set_texts(member, settings, error);
+    r = gb_member_set_texts(member, settings->root ? settings->root : "/gpubufd", settings->node,
+                            settings->host, error);
     if (r == 0)
         r = gb_etcd_create(loop, &etcd, &member->etcd, error);
     if (r < 0) {

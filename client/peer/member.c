@@ -1,5 +1,6 @@
 #include "client/peer/member.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -579,6 +580,41 @@ static void on_tick(uv_timer_t *timer)
     if (!member->watch)
         watch_begin(member);
     member->events.ticked(member->events.user);
+}
+
+/* ---- beginning ---- */
+
+/* Into room for `size`; a name of a node becomes part of keys, so it must have no '/'. */
+static int set_text(char *to, size_t size, const char *text, const char *what, bool is_node,
+                    struct gb_error *error)
+{
+    size_t i, length = text ? strlen(text) : 0;
+
+    if (!length || length >= size)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s has %zu characters, expected 1 to %zu", what,
+                       length, size - 1);
+    for (i = 0; i < length; i++)
+        if (is_node && !isalnum((unsigned char)text[i]) && !strchr(".-_", text[i]))
+            return gb_fail(error, GPUBUF_E_INVALID,
+                           "%s \"%s\" has other characters than letters, digits, '.', '-', '_'",
+                           what, text);
+    memcpy(to, text, length + 1);
+    return 0;
+}
+
+int gb_member_set_texts(struct gb_member *member, const char *root, const char *node,
+                        const char *host, struct gb_error *error)
+{
+    int r = set_text(member->root, sizeof(member->root), root, "the root", false, error);
+
+    if (r == 0 && (root[0] != '/' || root[strlen(root) - 1] == '/'))
+        r = gb_fail(error, GPUBUF_E_INVALID, "the root \"%s\" must begin with '/' and not end so",
+                    root);
+    if (r == 0)
+        r = set_text(member->node, sizeof(member->node), node, "the node's name", true, error);
+    if (r == 0)
+        r = set_text(member->host, sizeof(member->host), host, "the node's host", false, error);
+    return r;
 }
 
 void gb_member_begin(struct gb_member *member, uv_loop_t *loop)

@@ -56,6 +56,9 @@ struct gb_member {
     uint64_t listed;        /* the revision that is being listed; 0: the one of the first page */
 };
 
+/* Copies the keys' prefix, this node's name and its host in, or says which one cannot be taken. */
+int gb_member_set_texts(struct gb_member *member, const char *root, const char *node,
+                        const char *host, struct gb_error *error);
 /* Fills in a zeroed struct whose etcd, events, texts, port and ttl_ms are set, and begins to
    join. */
 void gb_member_begin(struct gb_member *member, uv_loop_t *loop);

@@ -22,7 +22,7 @@ from device import BUILD
 ETCD = shutil.which("etcd")
 DIRECTORY = BUILD / "tests" / "peer" / "directory"
 UNAVAILABLE = -32011
-PATIENCE = 90  # of a condition, on a machine that is busy
+PATIENCE = 9  # of a condition, on a machine that is busy
 _count = itertools.count(1)
 
 
@@ -108,13 +108,15 @@ class Etcd:
 
 class Proxy:
     """Forwards TCP to `target`. Cut, it takes what comes and holds it back: a network that is parted.
-    Deaf, it forwards requests and holds the answers back; blind, those of connections that watch."""
+    Deaf, it forwards requests and holds the answers back; blind, those of connections that watch.
+    Slow, it holds back what a connection sends from a request on that has these bytes in it."""
 
     def __init__(self, target):
         self.target = target
         self.listener = socket.create_server(fresh_address())
         self.url = "http://%s:%d" % self.listener.getsockname()
         self.cut = self.deaf = self.blind = False
+        self.slow = None
         self.pairs = []  # [near, far, held for far, held for near]
         self.watching = set()  # the near ends of connections that watch
         self.wake_out, self.wake_in = os.pipe()
@@ -123,10 +125,18 @@ class Proxy:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def set(self, cut=False, deaf=False, blind=False):
+    def set(self, cut=False, deaf=False, blind=False, slow=None):
         with self.lock:
-            self.cut, self.deaf, self.blind = cut, deaf, blind
+            self.cut, self.deaf, self.blind, self.slow = cut, deaf, blind, slow
         os.write(self.wake_in, b"x")
+
+    def holds(self):
+        """Whether a slow request has come."""
+        with self.lock:
+            return any(self._is_slow(pair) for pair in self.pairs)
+
+    def _is_slow(self, pair):
+        return self.slow is not None and self.slow in pair[2]
 
     def reset(self):
         """Ends all connections."""
@@ -156,7 +166,7 @@ class Proxy:
         near, far, to_far, to_near = pair
         if b"POST /v3/watch" in to_far:
             self.watching.add(near)
-        if not self.cut and to_far:
+        if not self.cut and to_far and not self._is_slow(pair):
             far.sendall(to_far)
             pair[2] = b""
         if not self.cut and not self.deaf and not (self.blind and near in self.watching) and to_near:

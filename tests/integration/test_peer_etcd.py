@@ -71,7 +71,7 @@ def test_a_published_name_is_found_by_others(run, etcd):
 
 
 def test_the_address_of_a_machine_that_the_watch_has_not_told_yet(run, etcd):
-    proxy = run(Proxy, (etcd.address, etcd.port))
+    proxy = run(Proxy, target(etcd))
     b = run(Node, "b", proxy.url, port=7002, timeout_ms=30000).joined()
     proxy.set(blind=True)
     a = run(Node, "a", etcd.url, port=7001).joined()
@@ -139,6 +139,42 @@ def test_copies_are_places_too_until_their_node_ends(run, etcd):
     assert len(b.find("x@1/y")["places"]) == 1  # not b itself
     b.close()
     wait_until(lambda: [one["node"] for one in c.find("x@1/y")["places"]] == ["a"])
+
+
+def test_a_copy_that_goes_while_etcd_is_told_of_it_is_told_of_no_more(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", etcd.url).joined()
+    b = run(Node, "b", proxy.url, timeout_ms=60_000).joined()
+    revision = a.publish("x")["revision"]
+    b.find("x")
+    proxy.set(slow=b"POST /v3/kv/put")
+    before = etcd.revision()
+    b.tell(f"copied x {revision} 77", f"copied x {revision} 0")
+    wait_until(proxy.holds)
+    b.find("other")  # by another connection: what was asked for before it has come
+    proxy.set()
+    wait_until(lambda: etcd.revision() == before + 2)
+    assert not [key for key in etcd.keys() if "/copies/" in key]
+
+
+def test_a_copy_that_went_while_etcd_was_away_is_told_of_no_more(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", etcd.url).joined()
+    b = run(Node, "b", proxy.url).joined()
+    revision = a.publish("x")["revision"]
+    b.find("x")
+
+    def told():  # a request that etcd does not answer in time is not done again
+        b.tell(f"copied x {revision} 77")
+        return [key for key in etcd.keys() if "/copies/" in key]
+
+    wait_until(told)
+    proxy.set(cut=True)
+    b.tell(f"copied x {revision} 0")
+    b.find("other", once=True)
+    proxy.reset()  # what it holds never comes
+    proxy.set()
+    wait_until(lambda: not [key for key in etcd.keys() if "/copies/" in key])
 
 
 # RELIABILITY.md: Other machines
