@@ -2,14 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/peer/member.h"
+#include "client/peer/told.h"
 
 /* Transactions of one publish: after these it has lost against somebody. */
 #define PUBLISH_MOST 4
 
-enum kind { FIND, PUBLISH, WITHDRAW, COPIED };
+enum kind { FIND, PUBLISH, WITHDRAW };
 
 /* A request of the interface until its callback; its caller may have cancelled it. */
 struct op {
@@ -26,8 +26,7 @@ struct op {
     uint64_t version, bytes, serial, since_ms;
     uint64_t revision; /* that the key must have */
     unsigned tries;
-    bool changed; /* COPIED: `version` is another than what the call under way says */
-    bool ready;   /* to be ended with `status` by on_soon */
+    bool ready; /* to be ended with `status` by on_soon */
     uint64_t turn;
     int status;
     struct gb_error error;
@@ -38,8 +37,9 @@ struct directory {
     struct gb_member member;
     uv_timer_t soon;
     uint64_t serial, turn, starts;
-    bool unswept;         /* something may be left to sweep */
-    struct gb_error told; /* the last reason that events.state had; none: the directory is there */
+    bool unswept; /* something may be left to sweep */
+    struct gb_told told;
+    struct gb_error said; /* the last reason that events.state had; none: the directory is there */
     struct op *ops;
 };
 
@@ -166,8 +166,6 @@ static void op_finish(struct op *op)
         break;
     case WITHDRAW:
         withdraw_finish(op);
-        break;
-    case COPIED:
         break;
     }
     op_free(op);
@@ -307,14 +305,6 @@ static bool directory_find(struct gb_directory *base, const char *name, gb_found
 
 /* ---- publish ---- */
 
-static uint64_t unix_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static void write_published(struct gb_writer *value, const struct op *op)
 {
     gb_writer_init(value, 0);
@@ -429,7 +419,7 @@ static bool directory_publish(struct gb_directory *base, const struct gb_publish
     op->bytes = object->bytes;
     op->revision = object->seen;
     op->serial = ++directory->serial;
-    op->since_ms = unix_ms();
+    op->since_ms = gb_member_unix_ms();
     entry->publishing++;
     if (!gb_member_is_in(&directory->member))
         op_later_unavailable(op);
@@ -517,84 +507,10 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
 
 /* ---- copies, the list, known nodes ---- */
 
-static bool copied_send(struct op *op);
-
-/* A copy that could not be told of is one place fewer for others. A key that could not be deleted
-   would send others here in vain for as long as the lease lasts: the tick deletes it. */
-static void on_copied(void *user, int code, struct gb_json value, struct gb_pool *pool,
-                      const struct gb_error *error)
-{
-    struct op *op = user;
-
-    (void)value;
-    (void)pool;
-    op->call = NULL;
-    if (code == GPUBUF_E_NOT_FOUND)
-        op_failed(op, code, error);
-    else if (op->changed)
-        (void)copied_send(op);
-    else if (code == 0 || op->version)
-        op_finish(op);
-}
-
-/* False: memory is out, and the tick sends it. */
-static bool copied_send(struct op *op)
-{
-    struct gb_member *member = &op->directory->member;
-    struct gb_writer body, value, key;
-
-    op->changed = false;
-    gb_writer_init(&key, 0);
-    gb_write_format(&key, "%s@%llu/%s", op->name, (unsigned long long)op->revision, member->node);
-    gb_write_char(&key, '\0');
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
-    if (op->version) {
-        gb_writer_init(&value, 0);
-        gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}",
-                        (unsigned long long)op->version, (unsigned long long)unix_ms());
-        gb_member_write_put(&body, member, "/copies/", key.failed ? "" : key.data, &value);
-    } else {
-        gb_member_write_key(&body, member, "/copies/", key.failed ? "" : key.data);
-    }
-    GB_WRITE_LITERAL(&body, "}");
-    body.failed |= key.failed;
-    gb_writer_end(&key);
-    op->call =
-        gb_etcd_call(member->etcd, op->version ? "kv/put" : "kv/deleterange", &body, on_copied, op);
-    return op->call;
-}
-
-static void copied_send_again(struct directory *directory)
-{
-    for (struct op *op = directory->ops; op; op = op->next)
-        if (op->kind == COPIED && !op->call && !op->ready && !copied_send(op))
-            return;
-}
-
-/* One request at a time about a key: two could reach etcd in either order, on two connections. */
 static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
                              uint64_t version)
 {
-    struct directory *directory = (struct directory *)base;
-    struct op *op;
-
-    if (!gb_member_is_in(&directory->member))
-        return;
-    for (op = directory->ops; op; op = op->next)
-        if (op->kind == COPIED && op->revision == revision && strcmp(op->name, name) == 0)
-            break;
-    if (op) {
-        op->version = version;
-        op->changed = true;
-        return;
-    }
-    op = op_create(directory, COPIED, name, NULL);
-    if (!op)
-        return;
-    op->revision = revision;
-    op->version = version;
-    (void)copied_send(op);
+    gb_told_copy(&((struct directory *)base)->told, name, revision, version);
 }
 
 static int directory_list(struct gb_directory *base, const char *prefix, const char *after,
@@ -657,7 +573,7 @@ static void on_joined(void *user)
 {
     struct directory *directory = user;
 
-    directory->told.message[0] = '\0';
+    directory->said.message[0] = '\0';
     tell_state(directory, NULL, false);
 }
 
@@ -674,12 +590,13 @@ static void on_left(void *user, bool forgot)
 
     if (forgot) {
         gb_view_each(&directory->member.view, forget_entry, NULL);
+        gb_told_forget(&directory->told);
         finish_all(directory, GB_UNAVAILABLE, why);
     }
     /* The same reason, try after try, is told once. */
-    if (forgot || strcmp(why, directory->told.message) != 0) {
-        directory->told = directory->member.why;
-        tell_state(directory, directory->told.message, forgot);
+    if (forgot || strcmp(why, directory->said.message) != 0) {
+        directory->said = directory->member.why;
+        tell_state(directory, directory->said.message, forgot);
     }
 }
 
@@ -702,7 +619,7 @@ static void on_ticked(void *user)
 {
     struct directory *directory = user;
 
-    copied_send_again(directory);
+    gb_told_tick(&directory->told);
     if (!directory->unswept)
         return;
     directory->unswept = false;
@@ -730,6 +647,7 @@ static void directory_close(struct gb_directory *base)
     struct directory *directory = (struct directory *)base;
 
     directory->base.events = (struct gb_directory_events){0};
+    gb_told_forget(&directory->told);
     while (directory->ops)
         finish_all(directory, GPUBUF_E_CANCELED, "the directory is closed");
     gb_member_close(&directory->member);
@@ -770,6 +688,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     }
     directory->base.methods = &methods;
     directory->base.events = settings->events;
+    directory->told.member = member;
     directory->soon.data = directory;
     for (const char *letter = member->node; *letter; letter++)
         directory->starts = 31 * directory->starts + (unsigned char)*letter;

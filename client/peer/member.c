@@ -23,6 +23,14 @@ static int64_t now_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+uint64_t gb_member_unix_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* How long after a renewal was sent this node still counts on its lease. */
 static int64_t trusted_ms(const struct gb_member *member)
 {

@@ -90,6 +90,7 @@ void gb_member_write_put(struct gb_writer *writer, const struct gb_member *membe
 void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
                              const char *kind, const char *name, uint64_t revision);
 uint64_t gb_member_revision(struct gb_json answer);
+uint64_t gb_member_unix_ms(void); /* the time now, as values have it */
 /* The one key that a range has found, or the range of a transaction that failed; absent if none. */
 struct gb_json gb_member_found(struct gb_json answer);
 bool gb_member_is_true(struct gb_json value);

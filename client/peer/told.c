@@ -1,0 +1,136 @@
+#include "client/peer/told.h"
+
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What etcd is to know of one copy, until it knows. */
+struct note {
+    struct gb_told *told;
+    struct gb_etcd_call *call;
+    uint64_t revision, version;
+    bool changed; /* since the call began */
+    char name[];
+};
+
+static int compare(const void *left, const void *right)
+{
+    const struct note *a = left, *b = right;
+
+    if (a->revision != b->revision)
+        return a->revision < b->revision ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static void note_free(struct note *note)
+{
+    tdelete(note, &note->told->notes, compare);
+    gb_etcd_cancel(note->call);
+    free(note);
+}
+
+static void on_answered(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                        const struct gb_error *error);
+
+/* The tick does it where memory is out, or while the keys are being listed. */
+static void note_send(struct note *note)
+{
+    struct gb_member *member = note->told->member;
+    struct gb_writer body, value, key;
+
+    note->changed = false;
+    if (!gb_member_is_in(member)) {
+        note->told->unsent = true;
+        return;
+    }
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s@%llu/%s", note->name, (unsigned long long)note->revision,
+                    member->node);
+    gb_write_char(&key, '\0');
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{");
+    if (note->version) {
+        gb_writer_init(&value, 0);
+        gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}",
+                        (unsigned long long)note->version, (unsigned long long)gb_member_unix_ms());
+        gb_member_write_put(&body, member, "/copies/", key.failed ? "" : key.data, &value);
+    } else {
+        gb_member_write_key(&body, member, "/copies/", key.failed ? "" : key.data);
+    }
+    GB_WRITE_LITERAL(&body, "}");
+    body.failed |= key.failed;
+    gb_writer_end(&key);
+    note->call = gb_etcd_call(member->etcd, note->version ? "kv/put" : "kv/deleterange", &body,
+                              on_answered, note);
+    note->told->unsent |= !note->call;
+}
+
+/* A copy that could not be told is one place fewer for others. A key that could not be deleted
+   would send others here in vain for as long as the lease lasts: the tick deletes it. */
+static void on_answered(void *user, int code, struct gb_json value, struct gb_pool *pool,
+                        const struct gb_error *error)
+{
+    struct note *note = user;
+
+    (void)value;
+    (void)pool;
+    (void)error;
+    note->call = NULL;
+    if (code == GPUBUF_E_NOT_FOUND) /* no call but those with a lease is answered so */
+        gb_member_leave(note->told->member, "the lease had ended");
+    else if (note->changed)
+        note_send(note);
+    else if (code == 0 || note->version)
+        note_free(note);
+    else
+        note->told->unsent = true;
+}
+
+void gb_told_copy(struct gb_told *told, const char *name, uint64_t revision, uint64_t version)
+{
+    enum gb_member_state state = told->member->state;
+    size_t length = strlen(name);
+    struct note *note, **found;
+
+    if (state != GB_LISTING && state != GB_IN)
+        return; /* there are no keys under a lease */
+    note = calloc(1, sizeof(*note) + length + 1);
+    if (!note)
+        return;
+    *note = (struct note){.told = told, .revision = revision, .version = version};
+    memcpy(note->name, name, length + 1);
+    found = tsearch(note, &told->notes, compare);
+    if (found && *found == note) {
+        note_send(note);
+        return;
+    }
+    free(note);
+    if (!found)
+        return;
+    (*found)->version = version;
+    (*found)->changed = true;
+}
+
+static void visit_unsent(const void *at, VISIT visit, void *user)
+{
+    struct note *note = *(struct note *const *)at;
+
+    (void)user;
+    if ((visit == postorder || visit == leaf) && !note->call)
+        note_send(note);
+}
+
+void gb_told_tick(struct gb_told *told)
+{
+    if (!told->unsent)
+        return;
+    told->unsent = false;
+    twalk_r(told->notes, visit_unsent, NULL);
+}
+
+void gb_told_forget(struct gb_told *told)
+{
+    while (told->notes)
+        note_free(*(struct note **)told->notes);
+}
