@@ -15,7 +15,7 @@ struct gb_figures {
         int code; /* of proto/errors.h; 0: the end */
         uint64_t count;
     } failures[GB_FAILURE_KINDS]; /* of fetches */
-    uint64_t joined; /* times that the directory was there, after the start or a loss */
+    uint64_t joined;        /* times that the directory was there, after the start or a loss */
     uint64_t lane_failures; /* after which chunks came over the link */
     uint64_t etcd_requests, etcd_failures, etcd_ns;
 };
