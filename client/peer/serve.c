@@ -39,8 +39,7 @@ static bool on_open(struct gb_session *session, const char *node, void *user)
     for (unsigned i = 0; i < serve->count; i++)
         if (serve->sessions[i] != session && strcmp(gb_session_node(serve->sessions[i]), node) == 0)
             count++;
-    return count < NODE_CONNECTIONS &&
-           serve->options.directory->methods->knows(serve->options.directory, node);
+    return count < NODE_CONNECTIONS;
 }
 
 static void on_closed(struct gb_session *session, void *user)

@@ -17,7 +17,7 @@ enum {
     ANSWER_MS = 60000,  /* which the daemon may take, while the other machine is told to wait */
     LANE_MS = 10000,    /* in which a lane sends something, or it is closed */
     STUCK_MS = 60000,   /* then a machine that takes nothing is gone */
-    GREETING_MS = 10000 /* which a handshake may take */
+    GREETING_MS = 10000 /* which a handshake may take, and news of a machine that has joined */
 };
 
 struct gb_session {
@@ -30,6 +30,8 @@ struct gb_session {
     struct gb_lease *leases;
     unsigned lease_count, busy, passing; /* chunks on the lane, of the busy ones */
     uint64_t answered; /* when a request was, or when there were none, by the loop's clock */
+    bool unknown;      /* the machine is not known, maybe not yet: nothing is read */
+    uint64_t came;     /* since when it is so */
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
     struct sum *sums;
@@ -644,6 +646,15 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
     gb_pool_end(&pool);
 }
 
+static bool is_known(const struct gb_session *session)
+{
+    struct gb_directory *directory = session->options->directory;
+
+    return directory->methods->knows(directory, session->node);
+}
+
+/* A list of machines is final. Of etcd, a machine that has joined may come here before the news of
+   it does. */
 static bool on_open(struct gb_link *link, const char *node, void *user)
 {
     struct gb_session *session = user;
@@ -651,7 +662,16 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
     if (!session->events.open(session, node, session->user))
         return false;
     snprintf(session->node, sizeof(session->node), "%s", node);
-    gb_say("%s has connected", gb_link_text(link));
+    session->unknown = !is_known(session);
+    if (!session->unknown) {
+        gb_say("%s has connected", gb_link_text(link));
+        return true;
+    }
+    if (!session->options->directory->methods->publish)
+        return false;
+    gb_say("%s waits: it is not known here yet", gb_link_text(link));
+    session->came = uv_now(session->options->loop);
+    gb_link_pause(link, true);
     return true;
 }
 
@@ -703,18 +723,31 @@ static void look_at_lane(struct gb_session *session)
     close_lane(session);
 }
 
+static void let_in(struct gb_session *session)
+{
+    session->unknown = false;
+    gb_link_pause(session->link, false);
+    gb_say("%s has connected", gb_link_text(session->link));
+}
+
 void gb_session_tick(struct gb_session *session)
 {
     uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
+    uint64_t now = uv_now(session->options->loop);
+    const char *why = "it takes nothing";
 
     look_at_lane(session);
-    if (gb_link_stuck(session->link) < most) {
-        if (session->sums ||
-            (session->busy && uv_now(session->options->loop) - session->answered < ANSWER_MS))
+    if (session->unknown && is_known(session))
+        let_in(session);
+    if (session->unknown && now - session->came >= GREETING_MS) {
+        why = "it is none of the machines that are known here";
+    } else if (gb_link_stuck(session->link) < most) {
+        if (session->unknown || session->sums ||
+            (session->busy && now - session->answered < ANSWER_MS))
             gb_link_send(session->link, GB_REQUEST_WAIT, "{}", 2);
         return;
     }
-    gb_say("%s: it takes nothing", gb_link_text(session->link));
+    gb_say("%s: %s", gb_link_text(session->link), why);
     session->events.closed(session, session->user);
     gb_session_close(session);
 }

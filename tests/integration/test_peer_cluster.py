@@ -184,6 +184,36 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, pr
     assert there.reply(waiting)["object"]["bytes"] == len(b"made anew")
 
 
+# RELIABILITY.md: Other machines
+def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
+    a = cluster.add("a", url=proxy.url)
+    a.connect().put("x", b"1", **SHARED)
+    wait_until(lambda: "/gpubufd/names/x" in cluster.etcd.keys())
+    proxy.set(blind=True)
+    b = cluster.add("b")
+    there = b.connect()
+    waiting = there.request("open", name="x", wait_ms=PATIENCE)
+    a.peer.wait_for("b .* waits: it is not known here yet")
+    proxy.set()
+    assert there.reply(waiting)["object"]["bytes"] == 1
+    a.peer.wait_for("b .* has connected")
+
+
+# RELIABILITY.md: Other machines
+def test_a_machine_that_is_not_in_etcd_gets_nothing(cluster, daemon_factory, authority):
+    a = cluster.add("a")
+    a.connect().put("x", b"1", **SHARED)
+    daemon = daemon_factory()
+    stranger = PeerProcess(daemon.directory, daemon, authority.certificate, authority.sign("stranger"),
+                           [f"--peer=a=127.0.0.1:{a.lane.port}"])
+    try:
+        daemon.connect().error("unavailable", "open", name="x", wait_ms=PATIENCE)
+        a.peer.wait_for("stranger .*: it is none of the machines that are known here")
+        stranger.stop()
+    finally:
+        stranger.kill()
+
+
 def test_a_small_object_takes_three_round_trips(cluster):
     """To open it, to read it and to be told its sum, once the two machines are connected."""
     a, b = cluster.start("a", "b")
