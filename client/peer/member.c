@@ -9,7 +9,7 @@
 
 #define PAGE 1000 /* keys of one answer to a listing */
 #define AGAIN_MS 1000
-#define GIVE_BACK_MS 1000
+#define GIVE_BACK_MS 5000 /* a busy etcd answers within it; then the lease ends by itself */
 
 static void list_begin(struct gb_member *member);
 static void watch_begin(struct gb_member *member);
