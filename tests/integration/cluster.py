@@ -17,6 +17,7 @@ from peer import DEADLINE, wait_until
 from program import Program
 
 PEER = BUILD / "bin" / "gpubufd-peer"
+PATIENT = "--patience-ms=30000"  # a process that waits for a processor is no machine that stands still
 
 
 # ---- lanes ----------------------------------------------------------------------------------------
@@ -155,13 +156,14 @@ class Cluster:
         return [self.machines[node] for node in nodes]
 
     def run(self, machine, options=(), certificate=None):
+        """`options`: a function of the machine, or the words."""
         others = [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values()
                   if other is not machine]
         if test_device.ON_GPU:
             others.append("--gpu=cuda:0")
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
-            certificate or self.authority.sign(machine.node), [*others, *options],
+            certificate or self.authority.sign(machine.node), [PATIENT, *others, *(options(machine) if callable(options) else options)],
         )
         machine.lane.target = machine.peer.port
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from peer import wait_until
-from test_peer import MIB, WAIT, cluster, fetched, is_nowhere, share  # noqa: F401
+from test_peer import MIB, WAIT, cluster, fetched, is_nowhere, leave, share  # noqa: F401
 
 AHEAD = 24  # chunks, of ahead.c
 
@@ -53,9 +53,9 @@ def test_a_reader_that_leaves_while_pages_are_made(cluster):  # noqa: F811
         reader = b.connect()
         reader.request("open", name="x", wait_ms=WAIT)
         a.lane.wait_held()
-        reader.close()
-        a.lane.release()
         with b.connect() as there:
+            leave(reader, there)
+            a.lane.release()
             is_nowhere(there, "x")
 
 
