@@ -22,7 +22,7 @@ from device import BUILD
 ETCD = shutil.which("etcd")
 DIRECTORY = BUILD / "tests" / "peer" / "directory"
 UNAVAILABLE = -32011
-PATIENCE = 9  # of a condition, on a machine that is busy
+PATIENCE = 90  # of a condition, on a machine that is busy
 _count = itertools.count(1)
 
 
