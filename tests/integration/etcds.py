@@ -76,6 +76,11 @@ class Etcd:
         kvs = self.post("kv/range", {"key": "AA==", "range_end": "AA==", "keys_only": True}).get("kvs", [])
         return [base64.b64decode(kv["key"]).decode() for kv in kvs]
 
+    def end_lease(self, node):
+        """As when its time is over."""
+        key = base64.b64encode(f"/gpubufd/nodes/{node}".encode()).decode()
+        self.post("lease/revoke", {"ID": self.post("kv/range", {"key": key})["kvs"][0]["lease"]})
+
     def revision(self):
         return int(self.post("kv/range", {"key": "AA=="})["header"]["revision"])
 
@@ -131,9 +136,9 @@ class Proxy:
         os.write(self.wake_in, b"x")
 
     def holds(self):
-        """Whether a slow request has come."""
+        """Whether anything is held back."""
         with self.lock:
-            return any(self._is_slow(pair) for pair in self.pairs)
+            return any(held for pair in self.pairs for held in pair[2:])
 
     def _is_slow(self, pair):
         return self.slow is not None and self.slow in pair[2]
@@ -213,7 +218,7 @@ class Proxy:
 class Node:
     """A process with a directory in etcd: what it tells is kept as it came."""
 
-    def __init__(self, name, *urls, ttl=60, port=7000, timeout_ms=2000, options=()):
+    def __init__(self, name, *urls, ttl=60, port=7000, timeout_ms=10000, options=()):
         self.name = name
         argv = [str(DIRECTORY), "--node", name, "--ttl", str(ttl), "--port", str(port),
                 "--timeout", str(timeout_ms)]

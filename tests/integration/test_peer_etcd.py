@@ -160,7 +160,7 @@ def test_a_copy_that_goes_while_etcd_is_told_of_it_is_told_of_no_more(run, etcd)
 def test_a_copy_that_went_while_etcd_was_away_is_told_of_no_more(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", etcd.url).joined()
-    b = run(Node, "b", proxy.url).joined()
+    b = run(Node, "b", proxy.url, timeout_ms=2000).joined()
     revision = a.publish("x")["revision"]
     b.find("x")
 
@@ -204,8 +204,8 @@ def test_a_node_that_is_killed_takes_its_names_along_with_its_lease(run, etcd):
 def test_a_node_name_is_one_machines(run, etcd):
     first = run(Node, "a", etcd.url).joined()
     second = run(Node, "a", etcd.url)
-    told = second.wait(event="state")
-    assert '"a" is in use' in told["why"] and not told["forgot"]
+    wait_until(lambda: [one for one in list(second.told) if '"a" is in use' in one["why"]])  # before it etcd may be busy
+    assert not [one for one in second.told if one["forgot"]]
     assert second.publish("x", once=True)["status"] == UNAVAILABLE
     first.close()
     second.joined()
@@ -236,7 +236,7 @@ def test_a_node_ends_soon_where_etcd_is_dead(run, etcd):
     proxy.set(cut=True)
     begun = time.monotonic()
     a.close()
-    assert time.monotonic() - begun < 50  # a second, and not 60 for each endpoint
+    assert time.monotonic() - begun < 50  # five seconds, and not 60 for each endpoint
 
 
 # ---- etcd goes ----
@@ -252,17 +252,18 @@ def test_without_etcd_nothing_is_found_or_published_and_it_says_why(run):
 
 
 def test_etcd_is_stopped_and_goes_on(run, etcd):
-    a = run(Node, "a", etcd.url, ttl=5).joined()
-    b = run(Node, "b", etcd.url, ttl=5).joined()
+    a = run(Node, "a", etcd.url, ttl=10, timeout_ms=2000).joined()
+    b = run(Node, "b", etcd.url, ttl=10, timeout_ms=2000).joined()
     revision = a.publish("x")["revision"]
     b.wait(event="changed", name="x", revision=revision)
+    since_a, since_b = a.count(), b.count()
     etcd.signal(signal.SIGSTOP)
     try:
         answer = a.publish("y", once=True)
         assert answer["status"] == UNAVAILABLE
-        told = a.wait(event="state", forgot=True)
+        told = a.wait(since_a, event="state", forgot=True)
         assert "could not be renewed" in told["why"] and etcd.url in told["why"]
-        b.wait(event="state", forgot=True)
+        b.wait(since_b, event="state", forgot=True)
         assert b.find("x", once=True)["status"] == UNAVAILABLE
         assert b.ask("knows a", event="knows")["knows"]  # what was known goes on
         since_a, since_b = a.count(), b.count()
@@ -308,7 +309,7 @@ def test_another_endpoint_is_asked(run, etcd):
 
 def test_a_publish_whose_answer_is_lost_is_known_for_its_own(run, etcd):
     proxy = run(Proxy, target(etcd))
-    a = run(Node, "a", proxy.url, etcd.url).joined()
+    a = run(Node, "a", proxy.url, etcd.url, timeout_ms=5000).joined()
     b = run(Node, "b", etcd.url).joined()
     proxy.set(deaf=True)
     published = a.publish("x")
@@ -320,7 +321,7 @@ def test_a_publish_whose_answer_is_lost_is_known_for_its_own(run, etcd):
 # RELIABILITY.md: Other machines
 def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
     proxy = run(Proxy, target(etcd))
-    a = run(Node, "a", proxy.url).joined()
+    a = run(Node, "a", proxy.url, timeout_ms=2000).joined()
     b = run(Node, "b", etcd.url).joined()
     proxy.set(deaf=True)
     assert a.publish("x", once=True)["status"] == UNAVAILABLE
@@ -335,16 +336,17 @@ def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
 # RELIABILITY.md: Other machines
 def test_no_old_name_comes_back_after_a_partition(run, etcd):
     proxy = run(Proxy, target(etcd))
-    a = run(Node, "a", proxy.url, ttl=5).joined()
+    a = run(Node, "a", proxy.url, ttl=10).joined()
     b = run(Node, "b", etcd.url).joined()
     c = run(Node, "c", etcd.url).joined()
     old = {name: a.publish(name)["revision"] for name in ("x", "y")}
     for name, revision in old.items():
         b.wait(event="changed", name=name, revision=revision)
         c.wait(event="changed", name=name, revision=revision)
+    since = a.count()
     proxy.set(cut=True)
     a.tell("publish late 1 1 0")  # is held in the network, and comes to etcd when all is over
-    a.wait(event="state", forgot=True)
+    a.wait(since, event="state", forgot=True)
     for name in old:
         b.wait(event="changed", name=name, revision=0)
         c.wait(event="changed", name=name, revision=0)

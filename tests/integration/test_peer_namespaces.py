@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never"),
               pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")]
 
 PATIENCE = 60_000
-LEASE = 3
+LEASE = 10
 SHARED = {"scope": "cluster", "mode": "0644"}
 
 

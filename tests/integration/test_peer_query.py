@@ -46,15 +46,7 @@ def path_of(machine):
 
 def start(cluster, *nodes):
     """Machines that answer questions."""
-    machines = cluster.start(*nodes)
-    for machine in machines:
-        machine.peer.stop()
-        if isinstance(cluster, ByEtcd):
-            cluster.run(machine, options=["--query", path_of(machine)])
-        else:
-            os.unlink(machine.peer.stderr_path)
-            cluster.run(machine, options=["--query", path_of(machine)])
-    return machines
+    return cluster.start(*nodes, options=lambda machine: ["--query", path_of(machine)])
 
 
 class Asker:

@@ -41,11 +41,7 @@ def machines(request, tmp_path, monkeypatch):
     etcd = etcds.Etcd() if request.param == "by etcd" else None
     cluster = ByEtcd(start_daemon, Authority(tmp_path), etcd) if etcd else Cluster(start_daemon, Authority(tmp_path))
     try:
-        a, b = cluster.start("a", "b")
-        for machine in (a, b):
-            machine.peer.stop()
-            os.unlink(machine.peer.stderr_path)
-            cluster.run(machine, options=["--query", path_of(machine)])
+        a, b = cluster.start("a", "b", options=lambda machine: ["--query", path_of(machine)])
         monkeypatch.setenv("GPUBUFD_PEER_SOCKET", path_of(a))
         yield bool(etcd), a, b
     finally:
