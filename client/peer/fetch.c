@@ -53,7 +53,7 @@ struct gb_fetches {
     struct gb_fetch_options options;
     struct fetch *first;
     unsigned active, count;
-    bool starting;
+    bool starting; /* or stopped: no other is begun */
     uv_timer_t pause;
     uint64_t said_at; /* when the log's while began, by the loop's clock */
     unsigned said;    /* failures since then */
@@ -289,7 +289,7 @@ static void ask_sum(struct fetch *fetch, struct gb_sender *sender)
         return;
     }
     free(summing);
-    (void)gb_fail(&error, GB_UNAVAILABLE, "out of memory");
+    (void)gb_fail_memory(&error);
     give_up(fetch, &error);
 }
 
@@ -542,7 +542,7 @@ static void on_found(void *user, int status, const struct gb_place *places, size
     }
     if (fetch->opens > 0)
         return;
-    (void)gb_fail(&why, GB_UNAVAILABLE, "out of memory");
+    (void)gb_fail_memory(&why);
     give_up(fetch, fetch->error.code ? &fetch->error : &why);
 }
 
@@ -555,7 +555,7 @@ static void ask_directory(struct fetch *fetch)
     if (directory->methods->find(directory, fetch->name, on_found, fetch))
         return;
     fetch->pending--;
-    (void)gb_fail(&error, GB_UNAVAILABLE, "out of memory");
+    (void)gb_fail_memory(&error);
     give_up(fetch, &error);
 }
 
@@ -658,16 +658,21 @@ void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t requ
 
 void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request)
 {
-    struct fetch *fetch = fetches->first;
+    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
+        if (fetch->request != request)
+            continue;
+        fetch->request = 0;
+        (void)end(fetch);
+        return;
+    }
+}
 
-    while (fetch) {
-        struct fetch *next = fetch->next;
-        if (fetch->request != 0 && (request == 0 || fetch->request == request)) {
-            fetch->request = 0;
-            (void)end(fetch);
-            next = request == 0 ? fetches->first : NULL;
-        }
-        fetch = next;
+void gb_fetches_stop(struct gb_fetches *fetches)
+{
+    fetches->starting = true;
+    for (struct fetch *fetch = fetches->first, *next; fetch; fetch = next) {
+        next = fetch->next;
+        (void)end(fetch);
     }
 }
 

@@ -38,13 +38,16 @@ struct gb_fetch_options {
 
 /* All that the options point to outlives it. NULL: out of memory. */
 struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options);
+/* Before what they wait for is closed: all end then, without a word, and no other is begun.
+   Programs wait on, for the provider that comes next. */
+void gb_fetches_stop(struct gb_fetches *fetches);
 /* After gb_remotes_close and gpubuf_disconnect, which end what the fetches wait for. Its handle is
    closed some turns later. */
 void gb_fetches_free(struct gb_fetches *fetches);
 
 /* Fetches a name; `request` is for `decline`, 0: nobody waits. */
 void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request);
-/* Nobody waits for it any more; 0: for none of those before. */
+/* Nobody waits for it any more. */
 void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request);
 /* The name means that revision now: a copy of another is deleted, also one that is being made.
    0: it means nothing; then a copy goes if the machine that published it is there. */

@@ -383,6 +383,8 @@ static void stop(struct peer *peer)
     const struct gb_options *options = &peer->options;
 
     gb_query_close(peer->query);
+    if (peer->fetches)
+        gb_fetches_stop(peer->fetches);
     if (peer->serve)
         gb_serve_close(peer->serve);
     if (peer->remotes)

@@ -340,6 +340,25 @@ def test_a_reader_that_leaves(cluster):
         is_nowhere(there, "x")
 
 
+@pytest.mark.parametrize("came", [1, 4 * MIB])
+def test_a_peer_that_stops_in_the_middle(cluster, came):
+    """Without a word: the program waits on, for the peer that comes next."""
+    a, b = cluster.start("a", "b")
+    data = os.urandom(16 * MIB)
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", data)
+        a.lane.hold(came)
+        ident = there.request("open", name="x", wait_ms=WAIT)
+        a.lane.wait_held()
+        b.peer.stop()
+        assert "cannot fetch" not in b.peer.stderr()
+        a.lane.release()
+        os.unlink(b.peer.stderr_path)
+        cluster.run(b)
+        there.reply(ident)
+        assert fetched(there, "x") == data
+
+
 def test_no_room_for_a_copy(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:

@@ -651,7 +651,7 @@ static void on_death(void *user, uint64_t number)
 
     (void)number;
     machine->dead = true;
-    gb_fetches_leave(machine->fetches, 0);
+    gb_fetches_stop(machine->fetches);
     for (unsigned i = 0; i < options.machines; i++) {
         struct gb_remote *remote = machine->remotes->all[i];
         for (; remote && remote->leases > 0;)
