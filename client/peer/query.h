@@ -1,6 +1,6 @@
 /*
  * A unix socket at which programs of this machine ask the peer: gpubufctl, the gateway, and the
- * package for Python. A line of JSON each way, one question after the other:
+ * packages for Python and Node. A line of JSON each way, one question after the other:
  *
  *     → {"method":"where","name"}             ← {"node","places":[{"node","host"?,"port"?,"origin",
  *                                                "version","bytes","since"}],"why"?}

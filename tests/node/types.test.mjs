@@ -22,7 +22,12 @@ const GOOD = `
 import { connect, Table, Column, NotFoundError, type Bundle, type Client, type WatchEvent } from 'gpubufd'
 import { createHandler } from 'gpubufd/serve'
 import { putBuffer, toDataFrame } from 'gpubufd/rapids'
+import { list, peers, stats, where, type Place } from 'gpubufd/cluster'
 import { createServer } from 'node:http'
+export const told = async (signal: AbortSignal): Promise<unknown> => {
+  const places: Place[] & { why?: string } = await where('a', { socket: '/s', timeout: 5, signal })
+  return [places[0].host ?? places.why, (await list('a/'))[0].copies, (await peers())[0].port, (await stats()).up]
+}
 export const frame = async (table: Table): Promise<unknown> => toDataFrame(table, {}, ['a'])
 export const back = async (): Promise<number> => putBuffer(await connect(), 'a', { length: 1 }, {}, { mode: '0640' })
 export const server = async (): Promise<unknown> => createServer(createHandler(await connect(), { token: 'x'.repeat(16) }))
@@ -102,6 +107,7 @@ const BAD = [
   "import { connect } from 'gpubufd'; connect({ lazyConnect: 'yes' })",
   "import { connect } from 'gpubufd'; (await connect()).provide('p/', () => 7)",
   "import { connect, type Bundle } from 'gpubufd'; (await (await connect()).open<Bundle>('b')).get(1)",
+  "import { where } from 'gpubufd/cluster'; (await where('a'))[0].isCopy = 'yes'",
   "import { NotFoundError } from 'gpubufd'; const kind: number = new NotFoundError('').kind"
 ]
 

@@ -62,7 +62,7 @@ PARTS = {
         ("data", "to-arrow from-arrow raw requests"),
         ("objects", "objects"),
         ("client", "watch provide client"),
-        ("package", "index serve rapids"),
+        ("package", "index cluster serve rapids"),
     ],
     "client/python/src": [
         ("core", "core pybuffer dlpack"),

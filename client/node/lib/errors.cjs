@@ -30,9 +30,17 @@ function fromStatus (status, message) {
   return new known.type(message || known.kind, known.kind, status)
 }
 
+/** The error of a kind, as answers of gpubufd-peer tell it; one that is not known here is "internal". */
+function fromKind (kind, message) {
+  for (const [status, known] of byStatus) {
+    if (known.kind === kind) return fromStatus(status, message)
+  }
+  return new GpubufError(message)
+}
+
 /** Runs a call of the addon; what it throws with a status becomes one of our errors. */
 function translate (error) {
   return typeof error?.status === 'number' ? fromStatus(error.status, error.message) : error
 }
 
-module.exports = { classes, fromStatus, translate }
+module.exports = { classes, fromKind, fromStatus, translate }
