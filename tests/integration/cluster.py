@@ -5,6 +5,7 @@ hold, spoil and cut what goes through.
 """
 
 import contextlib
+import json
 import os
 import select
 import socket
@@ -18,6 +19,7 @@ from program import Program
 
 PEER = BUILD / "bin" / "gpubufd-peer"
 PATIENT = "--patience-ms=30000"  # a process that waits for a processor is no machine that stands still
+QUERY = "--query={directory}/peer.sock"  # for Cluster.start() and run(): it answers an Asker
 
 
 # ---- lanes ----------------------------------------------------------------------------------------
@@ -141,6 +143,45 @@ class Machine:
         return self.daemon.connect()
 
 
+def path_of(machine):
+    """Where its peer answers questions."""
+    return os.path.join(machine.daemon.directory, "peer.sock")
+
+
+class Asker:
+    """A connection to a peer's socket."""
+
+    def __init__(self, machine):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(DEADLINE)
+        self.socket.connect(path_of(machine))
+        self.file = self.socket.makefile("rb")
+
+    def line(self, text):
+        self.socket.sendall(text + b"\n")
+        return json.loads(self.file.readline())
+
+    def ask(self, method, **params):
+        return self.line(json.dumps({"method": method, **params}).encode())
+
+    def refused(self, text):
+        error = self.line(text)["error"]
+        assert error["message"]
+        return error["kind"]
+
+    def figure(self, name):
+        """One without labels, of its metrics."""
+        (found,) = (family for family in self.ask("metrics")["families"] if family["name"] == f"gpubufd_peer_{name}")
+        return found["samples"][0]["value"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.file.close()
+        self.socket.close()
+
+
 class Cluster:
     """cluster = Cluster(...); a, b = cluster.start("a", "b")"""
 
@@ -156,14 +197,15 @@ class Cluster:
         return [self.machines[node] for node in nodes]
 
     def run(self, machine, options=(), certificate=None):
-        """`options`: a function of the machine, or the words."""
+        """`options` may name the directory of the machine's daemon as "{directory}"."""
         others = [f"--peer={other.node}=127.0.0.1:{other.lane.port}" for other in self.machines.values()
                   if other is not machine]
         if test_device.ON_GPU:
             others.append("--gpu=cuda:0")
         machine.peer = PeerProcess(
             machine.daemon.directory, machine.daemon, self.authority.certificate,
-            certificate or self.authority.sign(machine.node), [PATIENT, *others, *(options(machine) if callable(options) else options)],
+            certificate or self.authority.sign(machine.node),
+            [PATIENT, *others, *(str(option).format(directory=machine.daemon.directory) for option in options)],
         )
         machine.lane.target = machine.peer.port
 

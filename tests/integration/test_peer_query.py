@@ -4,16 +4,15 @@ through the gateway."""
 import json
 import os
 import re
-import socket
 
 import pytest
 
 import etcds
-from cluster import Cluster
+from cluster import QUERY, Asker, Cluster, path_of
 from ctl import FAILED, USAGE, Ctl
 from device import ROOT
 from http_client import get
-from peer import DEADLINE, wait_until
+from peer import wait_until
 from test_metrics import parse
 from test_peer_cluster import ByEtcd, Etcd, fetched
 
@@ -40,42 +39,9 @@ def cluster(daemon_factory, authority):
     etcd.close()
 
 
-def path_of(machine):
-    return os.path.join(machine.daemon.directory, "peer.sock")
-
-
 def start(cluster, *nodes):
     """Machines that answer questions."""
-    return cluster.start(*nodes, options=lambda machine: ["--query", path_of(machine)])
-
-
-class Asker:
-    """A connection to a peer's socket."""
-
-    def __init__(self, machine):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(DEADLINE)
-        self.socket.connect(path_of(machine))
-        self.file = self.socket.makefile("rb")
-
-    def line(self, text):
-        self.socket.sendall(text + b"\n")
-        return json.loads(self.file.readline())
-
-    def ask(self, method, **params):
-        return self.line(json.dumps({"method": method, **params}).encode())
-
-    def refused(self, text):
-        error = self.line(text)["error"]
-        assert error["message"]
-        return error["kind"]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.file.close()
-        self.socket.close()
+    return cluster.start(*nodes, options=[QUERY])
 
 
 def ctl(machine, tmp_path):
@@ -182,7 +148,7 @@ def test_where_there_is_no_peer(listed, tmp_path):
     assert done.returncode == FAILED and path_of(a).encode() in done.stderr and b"--query" in done.stderr
     assert os.path.exists(path_of(a))
     os.unlink(a.peer.stderr_path)
-    listed.run(a, options=["--query", path_of(a)])  # takes the place of what was left
+    listed.run(a, options=[QUERY])  # takes the place of what was left
     assert shown.raw("where", "x").returncode == FAILED and places(a, "x") == {}
     a.peer.stop()
     assert not os.path.exists(path_of(a))

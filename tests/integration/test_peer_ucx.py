@@ -7,12 +7,12 @@ import subprocess
 import pytest
 
 import device as test_device
-from cluster import PATIENT, PEER
+from cluster import PATIENT, PEER, QUERY, Asker
 from test_peer import (MIB, NINE_ZEROS, WAIT, ZEROS, cluster, fetched, head, is_nowhere,  # noqa: F401
                        lying, refused, share)
 
 UCX = "--ucx=trusted-network"
-LYING = [UCX, "--patience-ms=15000"]  # a liar that waits for a processor is not silent
+LYING = [UCX, QUERY, "--patience-ms=15000"]  # a liar that waits for a processor is not silent
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +24,18 @@ def over_tcp(monkeypatch):
 
 def start(cluster, *nodes):
     """Machines; the second has a lane to the first."""
-    a, b = cluster.start(*nodes, options=[UCX])
+    a, b = cluster.start(*nodes, options=[UCX, QUERY])
     with a.connect() as here, b.connect() as there:
         share(here, "first", bytes(MIB))
         assert fetched(there, "first") == bytes(MIB)
     b.peer.wait_for("chunks come by UCX")
     return a, b
+
+
+def failures(machine):
+    """Times that UCX failed, as its peer counts them."""
+    with Asker(machine) as asker:
+        return asker.figure("lane_failures_total")
 
 
 def test_content_comes_beside_the_link(cluster):
@@ -42,29 +48,48 @@ def test_content_comes_beside_the_link(cluster):
         assert a.lane.towards - before < MIB
         share(here, "small", b"few")
         assert fetched(there, "small") == b"few"
-    assert "no chunks by UCX" not in b.peer.stderr()
+    assert "no chunks by UCX" not in b.peer.stderr() and failures(b) == 0
 
 
 def test_one_machine_without(cluster):
     a, b = cluster.start("a", "b")
     b.peer.stop()
-    cluster.run(b, [UCX])
+    cluster.run(b, [UCX, QUERY])
     data = os.urandom(9 * MIB)
     with a.connect() as here, b.connect() as there:
         share(here, "x", data)
         assert fetched(there, "x") == data
     b.peer.wait_for("no chunks by UCX: .*this machine has no such lane")
+    assert failures(b) == 0  # of a machine without it nothing has failed
 
 
-def test_a_machine_without_the_library(cluster, tmp_path, monkeypatch):
-    (tmp_path / "libucp.so.0").write_bytes(b"no library")
+LIBRARIES = {
+    "UCX cannot be loaded: .*file too short": lambda path: path.write_bytes(b"no library"),
+    "libucp.so.0 has no ucs_status_string": lambda path: path.symlink_to(test_device.BUILD / "lib" / "libgpubuf.so"),
+}
+
+
+@pytest.mark.parametrize("sentence", LIBRARIES)
+def test_a_machine_without_the_library(cluster, tmp_path, monkeypatch, sentence):
+    LIBRARIES[sentence](tmp_path / "libucp.so.0")
     with monkeypatch.context() as patch:
         patch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
-        a, b = cluster.start("a", "b", options=[UCX])
+        falls_back_at_once(cluster, sentence)
+
+
+def test_a_machine_without_a_device_for_it(cluster, monkeypatch):
+    monkeypatch.setenv("UCX_NET_DEVICES", "none")
+    falls_back_at_once(cluster, "UCX cannot be used: No such device")
+
+
+def falls_back_at_once(cluster, sentence):
+    a, b = cluster.start("a", "b", options=[UCX, QUERY])
+    for machine in (a, b):
+        machine.peer.wait_for("no chunks by UCX: " + sentence)
     with a.connect() as here, b.connect() as there:
         share(here, "x", bytes(2 * MIB))
         assert fetched(there, "x") == bytes(2 * MIB)
-    a.peer.wait_for("no chunks by UCX: UCX cannot be loaded")
+    assert failures(b) == 0
 
 
 def test_the_owner_is_killed(cluster):
@@ -134,6 +159,7 @@ def test_an_address_that_is_none(lying, told):
     with b.connect() as there:
         assert fetched(there, "x") == bytes(9 * MIB)
     b.peer.wait_for("no chunks by UCX")
+    assert failures(b) >= 1
     assert re.search("lane.*lane", " ".join(liar.asked))  # the other side is told
 
 
@@ -165,6 +191,7 @@ def test_what_does_not_come_by_the_lane_comes_by_the_link(lying, lie):
         b.peer.wait_for("chunks come by UCX")
         assert fetched(there, "y") == bytes(9 * MIB)
     b.peer.wait_for("no chunks by UCX")
+    assert failures(b) >= 1  # or more, on a machine that takes a minute
 
 
 @pytest.mark.parametrize("lying", [LYING], indirect=True)

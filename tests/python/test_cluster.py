@@ -10,7 +10,7 @@ import threading
 import etcds
 import pytest
 from certificates import Authority
-from cluster import Cluster
+from cluster import QUERY, Cluster, path_of
 from conftest import ROOT, Daemon
 from peer import wait_until
 from test_peer_cluster import ByEtcd
@@ -19,10 +19,6 @@ import gpubufd
 import gpubufd.cluster
 
 SHARED = {"scope": "cluster", "mode": 0o644}
-
-
-def path_of(machine):
-    return os.path.join(machine.daemon.directory, "peer.sock")
 
 
 @pytest.fixture(params=["listed", "by etcd"])
@@ -41,7 +37,7 @@ def machines(request, tmp_path, monkeypatch):
     etcd = etcds.Etcd() if request.param == "by etcd" else None
     cluster = ByEtcd(start_daemon, Authority(tmp_path), etcd) if etcd else Cluster(start_daemon, Authority(tmp_path))
     try:
-        a, b = cluster.start("a", "b", options=lambda machine: ["--query", path_of(machine)])
+        a, b = cluster.start("a", "b", options=[QUERY])
         monkeypatch.setenv("GPUBUFD_PEER_SOCKET", path_of(a))
         yield bool(etcd), a, b
     finally:
