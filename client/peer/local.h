@@ -20,8 +20,8 @@ struct gb_local {
 
 /* The client stays the caller's. 0 or libuv's error. */
 int gb_local_start(struct gb_local *local, uv_loop_t *loop);
-/* Of a sentence for the daemon or a program here: one of the system, TLS or etcd need not be UTF-8,
-   or was cut inside a character, and they take nothing else. */
+/* Of a sentence for the daemon: one of the system, TLS or etcd need not be UTF-8, or was cut inside
+   a character, and gpubuf_decline takes nothing else. */
 void gb_local_make_utf8(char *text);
 void gb_local_stop(struct gb_local *local); /* the handles are closed in later turns */
 

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "client/peer/described.h"
-#include "client/peer/local.h"
 #include "proto/limits.h"
 
 enum { ASKERS_MOST = 32, LINE_BYTES = 8192, PAGE = 256, BACKLOG = 32 };
@@ -121,13 +120,10 @@ static void answer(struct asker *asker, struct gb_writer *writer)
 static void answer_error(struct asker *asker, int status, const char *message)
 {
     struct gb_writer writer;
-    char sentence[sizeof(((struct gb_error *)NULL)->message)];
 
-    snprintf(sentence, sizeof(sentence), "%s", message);
-    gb_local_make_utf8(sentence);
     gb_writer_init(&writer, 0);
     gb_write_format(&writer, "{\"error\":{\"kind\":\"%s\",\"message\":", gb_error_kind(status));
-    gb_write_cstring(&writer, sentence);
+    gb_write_cstring(&writer, message);
     GB_WRITE_LITERAL(&writer, "}}");
     answer(asker, &writer);
 }
@@ -169,7 +165,6 @@ static void on_found(void *user, int status, const struct gb_place *places, size
 {
     struct asker *asker = user;
     bool here = asker->described.version != 0;
-    struct gb_error why;
     struct gb_writer writer;
 
     if (!is_awaited(asker))
@@ -191,10 +186,8 @@ static void on_found(void *user, int status, const struct gb_place *places, size
     }
     gb_write_char(&writer, ']');
     if (status < 0 && status != GPUBUF_E_NOT_FOUND) {
-        why = *error;
-        gb_local_make_utf8(why.message);
         GB_WRITE_LITERAL(&writer, ",\"why\":");
-        gb_write_cstring(&writer, why.message);
+        gb_write_cstring(&writer, error->message);
     }
     gb_write_char(&writer, '}');
     answer(asker, &writer);
