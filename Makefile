@@ -543,6 +543,9 @@ WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthrea
 WRAP_fuzz_etcd := gb_etcd_call gb_etcd_stream gb_etcd_cancel gb_etcd_endpoint
 $(B)/tests/fuzz/fuzz_etcd: CTL_LIBS += $(CURL_LIBS)
 $(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/view.c)
+WRAP_fuzz_query := uv_pipe_init uv_accept uv_read_start uv_read_stop uv_write uv_is_closing uv_close \
+	gpubuf_call_async
+$(B)/tests/fuzz/fuzz_query: $(call objects,$(addprefix client/peer/,content.c copies.c described.c local.c sum_avx2.c))
 $(FUZZERS): $(B)/%: $(B)/obj/%.o $(FUZZ_MAIN) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
