@@ -14,7 +14,8 @@ SOURCES = [source for folder in ("client", "daemon") for source in sorted((ROOT 
 # that libcurl and OpenSSL have in each of theirs.
 NO_SENTENCES = {"gpubufctl where NAME", "etcdctl member list", "unavailable", "timeout", "…certificate…"}
 OF_THE_SECOND_COLUMN = ["did not appear within …", "its provider, gpubufd-peer (pid …), was asked", "it does not answer",
-                        "its certificate: …", "no TLS connection: …"]
+                        "its certificate: …", "no TLS connection: …", "UCX cannot be loaded: …", "UCX cannot be used: …",
+                        "nothing comes that way", "UCX sends nothing", "this machine has no such lane"]
 
 
 def sentences():
