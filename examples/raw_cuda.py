@@ -5,7 +5,8 @@ JSON, a descriptor and the CUDA driver.
     examples/raw_cuda.py NAME [COLUMN]    (NAME a column of float64 or int64, or a table that has one)
     examples/raw_cuda.py --put NAME COUNT    publishes the numbers from 0 to COUNT - 1 as float64
 
-With CuPy the work is done on the GPU; without it values are copied to the host.
+With CuPy the work is done on the GPU; without it values are copied to the host. The twenty lines of
+protocol are those of raw.py, once more, so that each example can be read and copied as one file.
 """
 import array, ctypes, json, os, socket, sys
 
