@@ -204,6 +204,27 @@ def test_share_mine(run):
 
 
 @needs_numpy
+def test_share_mine_and_versions(run):
+    """The client holds a value until its name goes, and not only until one of the name's versions does."""
+    run(
+        """
+        import weakref
+
+        client.put("mine", np.zeros(4), keep=1)
+        mine = cuda.to_device(np.arange(1 << 19, dtype="f4"))
+        holds = weakref.ref(mine)
+        shared = client.share_mine("mine", mine, replace=True)
+        client.put("mine", np.ones(4), replace=True, label="after", keep=1)
+        del mine
+        client.delete("mine", version=shared.version)
+        assert holds() is not None  # nobody knows which version of the name it was
+        client.delete("mine", label="after")
+        assert holds() is None and "mine" not in client
+        """
+    )
+
+
+@needs_numpy
 def test_module_cuda(run):
     run(
         """

@@ -68,6 +68,77 @@ def test_create_and_set_label(client):
             client.put("w", b"x", replace=True, **wrong)
 
 
+def test_deleted_by_version_and_label(client):
+    for step in range(5):
+        publish(client, step, keep=4)
+    infos = client.list("w", versions=True)
+    client.delete("w", label="step-3")
+    client.delete("w", version=infos[2].version)
+    assert labels(client) == ["step-4", "step-1", "step-0"]
+    with pytest.raises(gpubufd.NotFound, match="step-4"):
+        client.delete("w", label="step-3")
+    with pytest.raises(gpubufd.Stale):
+        client.delete("w", version=infos[2].version)
+    client.delete("w", label="step-3", missing_ok=True)
+    client.delete("w", version=infos[2].version, missing_ok=True)
+    with pytest.raises(gpubufd.Invalid):
+        client.delete("w", version=infos[3].version, label="step-1")
+    client.put("v", b"another")
+    for names in ((), ("w", "v")):
+        with pytest.raises(ValueError, match=f"about one name, not {len(names)}"):
+            client.delete(*names, label="step-1")
+    assert labels(client) == ["step-4", "step-1", "step-0"]
+    client.delete("w", label="step-4")  # the current one: the name goes
+    assert list(client) == ["v"]
+
+
+def test_expires_by_version_and_label(client):
+    for step in range(3):
+        publish(client, step)
+    version = client.stat("w", label="step-1").version
+    client.expire("w", 3600, label="step-0")
+    client.expire("w", 7200, version=version)
+    assert [info.ttl for info in client.list("w", versions=True)] == [0, 7200, 3600]
+    client.expire("w", None, version=version)
+    assert [info.ttl for info in client.list("w", versions=True)] == [0, 0, 3600]
+    with pytest.raises(gpubufd.Stale):
+        client.expire("w", 1, version=version + 1000)
+
+
+def test_moved_by_version_and_label(tiered):
+    with gpubufd.connect(tiered.path) as client:
+        for step in range(3):
+            publish(client, step)
+
+        def tiers():
+            return {info.label: info.tier for info in client.list("w", versions=True)}
+
+        client.spill("w", label="step-0")
+        client.spill("w", "disk", version=client.stat("w", label="step-1").version)
+        assert tiers() == {"step-2": "device", "step-1": "disk", "step-0": "disk"}
+        client.restore("w", label="step-1")
+        client.restore("w", timeout=60, version=client.stat("w", label="step-0").version)
+        assert tiers() == {"step-2": "device", "step-1": "device", "step-0": "device"}
+        for move in (client.spill, client.restore):
+            with pytest.raises(gpubufd.NotFound):
+                move("w", label="step-9")
+
+
+def test_alias_has_versions(client):
+    publish(client, 0)
+    client.put("v", b"old")
+    client.alias("v", "w", replace=True, label="same", keep=1)
+    infos = client.list("v", versions=True)
+    assert [(info.label, info.keep) for info in infos] == [("same", 1), (None, 0)]
+    assert client["v"].tolist() == [0, 0, 0, 0]
+    with pytest.raises(gpubufd.Invalid):
+        client.alias("u", "w", keep=9)
+    with pytest.raises(gpubufd.Invalid):
+        client.alias("u", "w", scope="world")
+    client.alias("u", "w", scope="cluster")
+    assert client.stat("u").scope == "cluster"
+
+
 def test_the_switch(daemon, client):
     """A reader is told of each version once, in order, whatever has a name that begins so."""
     publish(client, 0)
@@ -117,6 +188,17 @@ def test_asyncio(daemon, client):
             infos = await reader.list("w", versions=True)
             assert [info.label for info in infos] == ["step-2", "step-1", "step-0"]
             assert (await reader.stat("w", label="step-1")).version == infos[1].version
+            await reader.expire("w", 3600, version=infos[1].version)
+            assert (await reader.stat("w", label="step-1")).ttl == 3600
+            await reader.delete("w", label="step-0")
+            with pytest.raises(gpubufd.Stale):
+                await reader.delete("w", version=infos[2].version)
+            await reader.delete("w", version=infos[2].version, missing_ok=True)
+            with pytest.raises(ValueError, match="about one name, not 2"):
+                await reader.delete("w", "v", label="step-1")
+            await reader.alias("v", "w", label="same", keep=1)
+            assert (await reader.stat("v", label="same")).keep == 1
+            await reader.delete("v", label="same")
             made = await reader.create("w", "int64", 4, replace=True, label="made", keep=1)
             made.set_label(None, keep=0)
             await reader.seal(made)
@@ -127,3 +209,16 @@ def test_asyncio(daemon, client):
     assert [value for _, _, value in told] == [0, 1, 2]
     assert all(version == held for version, held, _ in told)
     assert labels(client) == ["made"]
+
+
+def test_asyncio_moves_versions(tiered):
+    async def run():
+        async with await gpubufd.aio.connect(tiered.path) as client:
+            for step in range(2):
+                await client.put("w", numpy.full(4, step), replace=True, label=f"step-{step}", keep=1)
+            await client.spill("w", label="step-0")
+            spilled = [info.tier for info in await client.list("w", versions=True)]
+            await client.restore("w", timeout=60, label="step-0")
+            return spilled, [info.tier for info in await client.list("w", versions=True)]
+
+    assert asyncio.run(run()) == (["device", "disk"], ["device", "device"])

@@ -134,15 +134,25 @@ class Names(MutableMapping[str, Any]):
         """The daemon's knowledge of an object, its layout too, without opening it. NotFound, Stale."""
         return Info._of(self.call("stat", _params.which(name, version, label))["object"])
 
-    def delete(self, *names: str, missing_ok: bool = False) -> None:
-        """Removes names; the memory goes with the last lease. NotFound, unless `missing_ok`."""
+    def delete(
+        self, *names: str, missing_ok: bool = False, version: int = 0, label: Optional[str] = None
+    ) -> None:
+        """Removes names with all their versions; the memory goes with the last lease. NotFound, unless `missing_ok`.
+
+        Of one name a `version`, or the newest with a `label`: an older one goes alone, the current one takes the name
+        and the older ones along. Stale, unless `missing_ok`: the name does not have that version any more.
+        """
+        one = _params.deleted(names, version, label)
         for name in names:
-            self._mine.pop(name, None)
+            if not one:
+                self._mine.pop(name, None)
             try:
-                self.call("delete", {"name": name})
-            except _errors.NotFound:
+                self.call("delete", _params.which(name, version, label))
+            except (_errors.NotFound, _errors.Stale):
                 if not missing_ok:
                     raise
+            if one and name in self._mine and name not in self:
+                del self._mine[name]
 
     def pin(self, name: str) -> None:
         """Keeps an object from being evicted, until unpin(). NotFound, Denied."""
@@ -152,39 +162,54 @@ class Names(MutableMapping[str, Any]):
         """Takes a pin back."""
         self.call("unpin", {"name": name})
 
-    def expire(self, name: str, ttl: Optional[float]) -> None:
-        """Deletes it `ttl` seconds from now, in place of an earlier time; None, 0: it stays. NotFound, Denied."""
-        self.call("expire", _params.expire(name, ttl))
+    def expire(
+        self, name: str, ttl: Optional[float], *, version: int = 0, label: Optional[str] = None
+    ) -> None:
+        """Deletes it `ttl` seconds from now, in place of an earlier time; None, 0: it stays. NotFound, Denied.
 
-    def spill(self, name: str, tier: Optional[str] = None) -> None:
+        Of a `version`, or the newest with a `label`, in place of the current one: Stale.
+        """
+        self.call("expire", _params.expire(name, ttl, version, label))
+
+    def spill(
+        self, name: str, tier: Optional[str] = None, *, version: int = 0, label: Optional[str] = None
+    ) -> None:
         """Moves an object off its device now, to a tier below: "host" or "disk"; None: the first there is.
+
+        A `version`, or the newest with a `label`, in place of the current one: Stale.
 
         The daemon does so by itself when memory is short. Busy: somebody holds it. NoSpace: the tier is
         full. Unsupported: there is no such tier.
         """
-        self.call("spill", _params.spill(name, tier), timeout=MOVE_TIMEOUT)
+        self.call("spill", _params.spill(name, tier, version, label), timeout=MOVE_TIMEOUT)
 
-    def restore(self, name: str, timeout: Optional[float] = None) -> None:
+    def restore(
+        self, name: str, timeout: Optional[float] = None, *, version: int = 0, label: Optional[str] = None
+    ) -> None:
         """Brings an object back to its device, before it is opened. Nothing holds it there.
 
-        `timeout`: how long to wait for room on the device. NotFound, NoSpace (a MemoryError), Timeout.
+        `timeout`: how long to wait for room on the device. A `version`, or the newest with a `label`, in place of the
+        current one: Stale. NotFound, NoSpace (a MemoryError), Timeout.
         """
-        self.call("restore", {"name": name, "wait_ms": _params.ms(timeout)}, timeout=MOVE_TIMEOUT + (timeout or 0))
+        params = _params.restore(name, timeout, version, label)
+        self.call("restore", params, timeout=MOVE_TIMEOUT + (timeout or 0))
 
     def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
         columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
         layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
-        replace: bool = False,
+        replace: bool = False, label: Optional[str] = None, keep: int = 0, scope: str = "local",
     ) -> None:
         """Gives an object, or a part of it, another name; the memory is shared.
 
         `rows`: (start, stop), in rows, elements, or along an array's first axis. `columns`: names of a
         table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
         all that begin with "layers.0.". `layout`: what the bytes are, as the protocol has it; its buffers are
-        {"offset": …, "bytes": …} in the content of bytes, an array or a bundle.
+        {"offset": …, "bytes": …} in the content of bytes, an array or a bundle. `mode`: by default that of `of`.
+        `replace`, `label`, `keep` and `scope`: as put() has them, for the new name.
         """
-        self.call("alias", _params.alias(name, of, rows, columns, parts, layout, mode, replace))
+        self.call("alias", _params.alias(
+            name, of, rows, columns, parts, layout, mode, replace, label, keep, scope))
 
     def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""

@@ -35,10 +35,6 @@ def mode_bits(mode: Union[int, str, None]) -> int:
     return bits
 
 
-def expire(name: str, ttl: Optional[float]) -> Dict[str, Any]:
-    return {"name": name, "ttl_ms": ttl_ms(ttl)}
-
-
 def which(name: str, version: int, label: Optional[str]) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name}
     if version:
@@ -48,13 +44,31 @@ def which(name: str, version: int, label: Optional[str]) -> Dict[str, Any]:
     return params
 
 
-def spill(name: str, tier: Optional[str]) -> Dict[str, Any]:
-    return {"name": name} if tier is None else {"name": name, "tier": tier}
+def deleted(names: Sequence[str], version: int, label: Optional[str]) -> bool:
+    """Whether delete() is about one version, which is one of one name, and not about all versions of its names."""
+    one = bool(version) or label is not None
+    if one and len(names) != 1:
+        raise ValueError(f"version and label are about one name, not {len(names)}")
+    return one
+
+
+def expire(name: str, ttl: Optional[float], version: int, label: Optional[str]) -> Dict[str, Any]:
+    return {**which(name, version, label), "ttl_ms": ttl_ms(ttl)}
+
+
+def spill(name: str, tier: Optional[str], version: int, label: Optional[str]) -> Dict[str, Any]:
+    params = which(name, version, label)
+    return params if tier is None else {**params, "tier": tier}
+
+
+def restore(name: str, timeout: Optional[float], version: int, label: Optional[str]) -> Dict[str, Any]:
+    return {**which(name, version, label), "wait_ms": ms(timeout)}
 
 
 def alias(
     name: str, of: str, rows: Optional[Tuple[int, int]], columns: Optional[Sequence[str]],
     parts: Optional[Sequence[str]], layout: Optional[Mapping[str, Any]], mode: Union[int, str, None], replace: bool,
+    label: Optional[str], keep: int, scope: str,
 ) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name, "of": of}
     if rows is not None:
@@ -70,4 +84,10 @@ def alias(
         params["mode"] = f"{mode_bits(mode):04o}"
     if replace:
         params["replace"] = True
+    if label is not None:
+        params["label"] = label
+    if keep:
+        params["keep"] = keep
+    if scope != "local":
+        params["scope"] = scope
     return params

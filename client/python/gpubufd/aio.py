@@ -397,15 +397,29 @@ class Client:
         """The daemon's knowledge of an object. NotFound, Stale."""
         return Info._of((await self.call("stat", _params.which(name, version, label)))["object"])
 
-    async def delete(self, *names: str, missing_ok: bool = False) -> None:
-        """Removes names. NotFound, unless `missing_ok`."""
+    async def delete(
+        self, *names: str, missing_ok: bool = False, version: int = 0, label: Optional[str] = None
+    ) -> None:
+        """Removes names, or a version of one; see gpubufd.Client.delete."""
+        one = _params.deleted(names, version, label)
+        mine = self._client._mine
         for name in names:
-            self._client._mine.pop(name, None)
+            if not one:
+                mine.pop(name, None)
             try:
-                await self.call("delete", {"name": name})
-            except _errors.NotFound:
+                await self.call("delete", _params.which(name, version, label))
+            except (_errors.NotFound, _errors.Stale):
                 if not missing_ok:
                     raise
+            if one and name in mine and not await self._has(name):
+                mine.pop(name, None)
+
+    async def _has(self, name: str) -> bool:
+        try:
+            await self.stat(name)
+        except _errors.NotFound:
+            return False
+        return True
 
     async def pin(self, name: str) -> None:
         """Keeps an object from being evicted."""
@@ -415,26 +429,33 @@ class Client:
         """Takes a pin back."""
         await self.call("unpin", {"name": name})
 
-    async def expire(self, name: str, ttl: Optional[float]) -> None:
+    async def expire(
+        self, name: str, ttl: Optional[float], *, version: int = 0, label: Optional[str] = None
+    ) -> None:
         """Deletes it `ttl` seconds from now; see gpubufd.Client.expire."""
-        await self.call("expire", _params.expire(name, ttl))
+        await self.call("expire", _params.expire(name, ttl, version, label))
 
-    async def spill(self, name: str, tier: Optional[str] = None) -> None:
+    async def spill(
+        self, name: str, tier: Optional[str] = None, *, version: int = 0, label: Optional[str] = None
+    ) -> None:
         """Moves an object off its device now; see gpubufd.Client.spill."""
-        await self.call("spill", _params.spill(name, tier))
+        await self.call("spill", _params.spill(name, tier, version, label))
 
-    async def restore(self, name: str, timeout: Optional[float] = None) -> None:
+    async def restore(
+        self, name: str, timeout: Optional[float] = None, *, version: int = 0, label: Optional[str] = None
+    ) -> None:
         """Brings an object back to its device; see gpubufd.Client.restore."""
-        await self.call("restore", {"name": name, "wait_ms": _params.ms(timeout)})
+        await self.call("restore", _params.restore(name, timeout, version, label))
 
     async def alias(
         self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
         columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
         layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
-        replace: bool = False,
+        replace: bool = False, label: Optional[str] = None, keep: int = 0, scope: str = "local",
     ) -> None:
-        """Gives an object, or a part of it, another name."""
-        await self.call("alias", _params.alias(name, of, rows, columns, parts, layout, mode, replace))
+        """Gives an object, or a part of it, another name; see gpubufd.Client.alias."""
+        await self.call("alias", _params.alias(
+            name, of, rows, columns, parts, layout, mode, replace, label, keep, scope))
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
         """The leases."""

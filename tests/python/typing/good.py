@@ -88,8 +88,12 @@ def look(client: gpubufd.Client) -> None:
         client.pin("a")
         client.expire("a", 60.5)
         client.expire("a", None)
+        client.expire("a", 60, version=3)
+        client.delete("a", label="step-1")
+        client.spill("a", "disk", version=3)
+        client.alias("b", "a", label="step-1", keep=2, scope="local")
         client.spill("a", tier="disk")
-        client.restore("a", timeout=1.5)
+        client.restore("a", timeout=1.5, label="step-1")
     except gpubufd.NotFound as error:
         key: KeyError = error
         message: str = error.kind
