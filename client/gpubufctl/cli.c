@@ -36,8 +36,10 @@ static int tell_call(const struct gb_cli *cli, int code, const char *method)
 {
     static const char *const verbs[][2] = {
         {"stat", "describe"}, {"why", "explain"}, {"leases", "tell who holds"}};
+    bool named =
+        cli->subject && strcmp(cli->command->name, "call") != 0; /* whose first is METHOD */
 
-    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs) && cli->subject; i++)
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs) && named; i++)
         if (strcmp(verbs[i][0], method) == 0)
             return gb_cli_error(cli, code, "cannot %s %s", verbs[i][1], cli->subject);
     return gb_cli_error(cli, code, "%s", method);

@@ -1,6 +1,7 @@
 /* gpubufctl doctor: looks at all that has to be right, and says what to do where it is not. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "commands.h"
 #include "doctor_daemon.h"
@@ -19,8 +20,36 @@ static const struct {
 
 enum { TEXT_AT = 19 }; /* behind the longest part, "descriptors" */
 
+/* Text from TEXT_AT on, in as many lines as it takes on this terminal. A word without room, such as
+   a path, has a line to itself. */
+static void print_text(struct gb_line *line, const char *text)
+{
+    unsigned width = gb_term_width();
+    size_t length = strlen(text);
+
+    gb_line_to(line, TEXT_AT);
+    while (width > 2 * TEXT_AT && gb_text_width(text, length) > width - TEXT_AT) {
+        size_t end = gb_text_fit(text, length, width - TEXT_AT);
+
+        while (end > 0 && text[end] != ' ')
+            end--;
+        if (end == 0)
+            end = strcspn(text, " ");
+        if (end == length)
+            break;
+        gb_line_format(line, GB_STYLE_NONE, "%.*s", (int)end, text);
+        gb_line_end(line);
+        gb_line_to(line, TEXT_AT);
+        text += end + 1;
+        length -= end + 1;
+    }
+    gb_line_text(line, GB_STYLE_NONE, text);
+    gb_line_end(line);
+}
+
 static bool print_findings(const struct gb_doctor *doctor)
 {
+    char advice[sizeof(doctor->findings->advice) + 3];
     struct gb_writer out;
     struct gb_line line;
 
@@ -32,15 +61,11 @@ static bool print_findings(const struct gb_doctor *doctor)
         gb_line_text(&line, healths[finding->health].style, healths[finding->health].name);
         gb_line_to(&line, 6);
         gb_line_text(&line, GB_STYLE_BOLD, finding->part);
-        gb_line_to(&line, TEXT_AT);
-        gb_line_text(&line, GB_STYLE_NONE, finding->text);
-        gb_line_end(&line);
+        print_text(&line, finding->text);
         if (!finding->advice[0])
             continue;
-        gb_line_to(&line, TEXT_AT);
-        gb_line_text(&line, GB_STYLE_NONE, "-> ");
-        gb_line_text(&line, GB_STYLE_NONE, finding->advice);
-        gb_line_end(&line);
+        (void)snprintf(advice, sizeof(advice), "-> %s", finding->advice);
+        print_text(&line, advice);
     }
     bool done = !out.failed && !doctor->failed;
     if (done)

@@ -452,10 +452,12 @@ static int choose_format(const struct get *get, const char *asked, const char *f
     else
         *format = find_format(asked);
     bool text = *format != FORMAT_NPY && *format < FORMAT_SAFETENSORS;
-    if (!text && strcmp(file, "-") == 0 && isatty(STDOUT_FILENO))
-        return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, or "
-                                      "--format csv");
-    return GB_STATUS_OK;
+    if (text || strcmp(file, "-") != 0 || !isatty(STDOUT_FILENO))
+        return GB_STATUS_OK;
+    enum gpubuf_kind kind = gpubuf_kind(get->object);
+    bool rows = kind != GPUBUF_KIND_BYTES && kind != GPUBUF_KIND_BUNDLE;
+    return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, %s",
+                        rows ? "or --format csv" : "or look at it by gpubufctl show");
 }
 
 static int write_output(struct get *get, const char *file, enum format format)

@@ -84,10 +84,15 @@ static void add_value(struct gb_grid *grid, const char *within, const char *key,
     }
 }
 
-/* The number of the last event says how many there were. */
-static const char *label_of(const char *key)
+/* The number of the last event says how many there were; a time is printed with a unit of its own.
+ */
+static void add_label(struct gb_grid *grid, const char *key)
 {
-    return strcmp(key, "seq") == 0 ? "events so far" : key;
+    bool is_time = ends_with(key, "_ms") || ends_with(key, "_us");
+    char label[64];
+
+    (void)snprintf(label, sizeof(label), "%.*s", (int)strlen(key) - (is_time ? 3 : 0), key);
+    gb_grid_text(grid, strcmp(key, "seq") == 0 ? "events so far" : label, GB_STYLE_NONE);
 }
 
 static bool is_plain(const cJSON *value)
@@ -205,7 +210,7 @@ static bool print_section(const struct gb_cli *cli, const cJSON *section, unsign
     GB_CJSON_EACH(item, section) {
         if (!is_plain(item))
             continue;
-        gb_grid_text(&grid, label_of(item->string ? item->string : ""), GB_STYLE_NONE);
+        add_label(&grid, item->string ? item->string : "");
         add_value(&grid, section->string, item->string ? item->string : "", item);
     }
     bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);

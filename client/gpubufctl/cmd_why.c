@@ -127,11 +127,13 @@ static void tell_place(struct gb_line *line, const cJSON *before, bool resident)
                           sizeof(of_count));
     gb_line_format(line, GB_STYLE_GREEN, "may leave %s", resident ? "its device" : "its tier");
     if (gb_cjson_int_of(before, "objects", 0) == 0)
-        gb_line_format(line, GB_STYLE_NONE, ": it is the next to go, of %s (%s)", of_count,
+        gb_line_format(line, GB_STYLE_NONE, ": it is the next to go, of %s (%s) that may", of_count,
                        of_bytes);
     else
-        gb_line_format(line, GB_STYLE_NONE, ": before it %s%s (%s), of %s (%s) that may",
-                       more ? "go at least " : "go ", count, bytes, of_count, of_bytes);
+        gb_line_format(line, GB_STYLE_NONE,
+                       ": before it %s%s object%s (%s), of the %s (%s) that may",
+                       more ? "go at least " : "go ", count, strcmp(count, "1") == 0 ? "" : "s",
+                       bytes, of_count, of_bytes);
     gb_line_end(line);
 }
 

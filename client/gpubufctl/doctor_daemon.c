@@ -220,7 +220,7 @@ static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
                   "end sessions, delete objects, or raise LimitNOFILE=");
     look_at_stock(doctor, descriptors, "kept", "that the service manager keeps for it are kept",
                   "delete objects, or raise FileDescriptorStoreMax=");
-    look_at_stock(doctor, descriptors, "in_flight", "that may be on their way were not received",
+    look_at_stock(doctor, descriptors, "in_flight", "that may be on their way to clients are",
                   "some clients do not read what they are sent");
     if (strcmp(gb_cjson_string_of(stats, "handover", ""), "lost") != 0)
         return;

@@ -127,13 +127,15 @@ static void translate(const char *sentence, char *out, size_t size, bool *name)
 {
     const char *key = starts_with(sentence, "params.") ? sentence + strlen("params.") : sentence;
     const char *option = option_of(key);
-    int column, used = 0;
+    int column, used = 0, list = 0;
 
     *name = option && !option[0];
     if (option)
         (void)snprintf(out, size, "%s%s", option, strchr(key, ' ') + 1);
     else if (sscanf(key, "layout.columns[%d].name: %n", &column, &used) == 1 && used > 0)
         (void)snprintf(out, size, "the name of column %d: %s", column + 1, key + used);
+    else if (sscanf(key, "columns[%d]: %n", &column, &list) == 1 && list > 0)
+        (void)snprintf(out, size, "--columns: %s", key + list);
     else
         (void)snprintf(out, size, "%s", key);
     substitute(out, size, "say replace to take its name", "--replace takes its name");

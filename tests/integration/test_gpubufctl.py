@@ -387,6 +387,7 @@ def test_stats_trim_describe_call(ctl):
     told = ctl("stats")
     assert stats["devices"] and "capacity" in told
     assert re.search(rf"^events so far +{stats['seq']}$", told, re.M), told
+    assert re.search(r"^uptime +[\d.]+ s$", told, re.M) and "_ms" not in told and "_us" not in told, told
     assert "freed" in ctl.json("trim")
     assert ctl("trim", "--device", test_device.ID, "--bytes", "1M").endswith(" freed\n")
     ctl.fails(USAGE, "trim", "--bytes", "lots")
@@ -400,6 +401,7 @@ def test_stats_trim_describe_call(ctl):
     ctl.fails(FAILED, "call", "open", '{"name": "x"}')
     ctl.fails(USAGE, "call", "list", '{"limit": ')
     ctl.fails(USAGE, "call", "list", "[]")
+    assert ctl.fails(FAILED, "call", "stat", "{}") == "gpubufctl: stat: params.name: missing\n"
 
 
 # ---- the frame ---------------------------------------------------------------------------------
@@ -530,7 +532,9 @@ def test_terminal_width_and_binary(ctl):
     assert all(len(line) <= 80 for line in text.splitlines())
     ctl("put", "b", ctl.file("f", b"\x1b[31m"))
     status, text = on_terminal(ctl, "get", "b")
-    assert status == USAGE and "terminal" in text
+    assert status == USAGE and "terminal" in text and "gpubufctl show" in text
+    status, text = on_terminal(ctl, "get", "movies", "--format", "npy")
+    assert status == USAGE and "terminal" in text and "--format csv" in text
 
 
 def test_progress_only_on_a_terminal_and_late(ctl):

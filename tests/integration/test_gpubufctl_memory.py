@@ -137,10 +137,11 @@ def test_why_when_it_would_go(tiered):
     for name in "abc":
         tiered.put(name, 1000)
     tiered.put("dropped", 1000, "--evict", "drop")
-    assert "may leave its device: it is the next to go, of 4 (4.0 KiB)" in tiered("why", "a")
+    assert "may leave its device: it is the next to go, of 4 (4.0 KiB) that may" in tiered("why", "a")
     assert f"goes to the {BELOW} tier" in tiered("why", "a")
     told = tiered("why", "dropped")
-    assert "before it go 3 (3.0 KiB), of 4 (4.0 KiB) that may" in told
+    assert "before it go 3 objects (3.0 KiB), of the 4 (4.0 KiB) that may" in told
+    assert "before it go 1 object (1.0 KiB), of the 4 (4.0 KiB) that may" in tiered("why", "b")
     assert "it is gone: none of its names is to be kept" in told
     tiered("spill", "a", "--tier", "disk")
     told = tiered("why", "a")
@@ -298,6 +299,16 @@ def test_doctor_of_a_healthy_daemon(tiered):
         assert any("the daemon serves it" in f["text"] for f in parts["driver"])
     text = tiered("doctor")
     assert re.search(r"^ok    socket    ", text, re.M) and "\x1b" not in text
+
+
+def test_doctor_breaks_lines_at_words(tiered):
+    """Where there is no room for a word, it stands alone."""
+    wide, narrow = tiered("doctor"), tiered("doctor", env={"COLUMNS": "50"})
+    assert re.sub(r"[\d.]+", "", wide).split() == re.sub(r"[\d.]+", "", narrow).split()
+    assert len(narrow.splitlines()) > len(wide.splitlines())
+    for line in narrow.splitlines():
+        assert len(line) <= 50 or " " not in line[19:], line
+        assert line[:19].strip() == "" or line[:4] in ("ok  ", "warn", "fail"), line
 
 
 def test_doctor_without_a_daemon(tiered, tmp_path):
