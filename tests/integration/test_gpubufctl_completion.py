@@ -39,12 +39,15 @@ def named(ctl):
 
 def test_bash(named):
     script = named.file("completion", named("completion", "bash"))
+    named("put", "it's", "-", input=b"x")
 
     def complete(*words):
         # compopt outside of a real completion is the only thing that may complain; it is silenced.
         return run(named, ["bash", "--norc", "-c"], f"""
             source {script}
             COMP_WORDS=(gpubufctl {' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
+            COMP_LINE="${{COMP_WORDS[*]}}"; COMP_LINE=${{COMP_LINE// : /:}}; COMP_LINE=${{COMP_LINE/% :/:}}
+            COMP_POINT=${{#COMP_LINE}}
             _gpubufctl; printf '%s\\n' "${{COMPREPLY[@]}}"
         """)
 
@@ -57,10 +60,14 @@ def test_bash(named):
     assert complete("put", "--evict", "''") == ["spill", "drop", "keep"]
     assert complete("show", "so") == ["some\\ thing", "some:one"]
     assert complete("show", r"'some\ '") == ["some\\ thing"]
-    assert complete("show", "some:") == ["one"]
+    assert complete("show", "some", ":") == complete("show", "some", ":", "o") == ["one"]  # as bash cuts it
+    assert complete("show", r"\'some\ t") == complete("show", r"\"some\ t") == ["some thing"]  # open quotes
+    assert complete("show", r"\'some:o") == ["some:one"]
+    assert complete("show", r"\'it") == [""] and complete("show", "it") == [r"it\'s"]
     assert complete("put", "x", "comp") == ["completion"]
     assert complete("completion", "''") == ["bash", "zsh", "fish"]
-    assert complete("put", "-e", "drop", "some:") == ["one"]
+    assert complete("put", "-e", "drop", "some", ":") == ["one"]
+    assert complete("put", "some", ":", "one", "comp") == ["completion"]
     methods = {method["name"] for method in json.loads((ROOT / "proto" / "protocol.json").read_text())["methods"]}
     assert complete("call", "''") == sorted(methods - NOT_TO_BE_CALLED)
 
