@@ -126,14 +126,13 @@ static void tell_place(struct gb_line *line, const cJSON *before, bool resident)
     (void)gb_format_count((uint64_t)gb_cjson_int_of(before, "of_objects", 0), of_count,
                           sizeof(of_count));
     gb_line_format(line, GB_STYLE_GREEN, "may leave %s", resident ? "its device" : "its tier");
+    const char *ending = strcmp(of_count, "1") == 0 ? "" : "s";
     if (gb_cjson_int_of(before, "objects", 0) == 0)
-        gb_line_format(line, GB_STYLE_NONE, ": it is the next to go, of %s (%s) that may", of_count,
-                       of_bytes);
+        gb_line_format(line, GB_STYLE_NONE, ": it is the first of %s such object%s (%s)", of_count,
+                       ending, of_bytes);
     else
-        gb_line_format(line, GB_STYLE_NONE,
-                       ": before it %s%s object%s (%s), of the %s (%s) that may",
-                       more ? "go at least " : "go ", count, strcmp(count, "1") == 0 ? "" : "s",
-                       bytes, of_count, of_bytes);
+        gb_line_format(line, GB_STYLE_NONE, ": %s%s of %s such object%s go first (%s of %s)",
+                       more ? "at least " : "", count, of_count, ending, bytes, of_bytes);
     gb_line_end(line);
 }
 

@@ -137,11 +137,11 @@ def test_why_when_it_would_go(tiered):
     for name in "abc":
         tiered.put(name, 1000)
     tiered.put("dropped", 1000, "--evict", "drop")
-    assert "may leave its device: it is the next to go, of 4 (4.0 KiB) that may" in tiered("why", "a")
+    assert "may leave its device: it is the first of 4 such objects (4.0 KiB)" in tiered("why", "a")
     assert f"goes to the {BELOW} tier" in tiered("why", "a")
     told = tiered("why", "dropped")
-    assert "before it go 3 objects (3.0 KiB), of the 4 (4.0 KiB) that may" in told
-    assert "before it go 1 object (1.0 KiB), of the 4 (4.0 KiB) that may" in tiered("why", "b")
+    assert "may leave its device: 3 of 4 such objects go first (3.0 KiB of 4.0 KiB)" in told
+    assert "may leave its device: 1 of 4 such objects go first (1.0 KiB of 4.0 KiB)" in tiered("why", "b")
     assert "it is gone: none of its names is to be kept" in told
     tiered("spill", "a", "--tier", "disk")
     told = tiered("why", "a")
