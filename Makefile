@@ -783,7 +783,8 @@ man: $(MAN_PAGES)
 $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 	$(call say,MAN,$@)
 	@mkdir -p $(@D)
-	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@
+	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@ && \
+		sed -i '/^\.TH /a .nh' $@ # no hyphens in names and code; scdoc says so too early
 
 COMPLETIONS := $(addprefix $(B)/completion/,bash zsh fish)
 $(COMPLETIONS): $(B)/completion/%: $(B)/bin/gpubufctl

@@ -9,7 +9,8 @@
 #include "line.h"
 #include "user_name.h"
 
-enum { BAR_LEAST = 10, KEY_LEAST = 8, NAME_MOST = 12, LIST_LEAST = 6, WIDE = 90, WIDER = 116 };
+enum { BAR_LEAST = 10, KEY_LEAST = 8, NAME_MOST = 12, LIST_LEAST = 6 };
+enum { NARROW = 60, USUAL = 80, WIDE = 90, WIDER = 116 }; /* columns of a screen */
 
 /* ---- devices and tiers ---- */
 
@@ -228,28 +229,30 @@ struct column {
     bool right, flexible;
 };
 
-static size_t begin_grid(struct gb_grid *grid, const struct column *columns, size_t count,
-                         unsigned width)
+static void begin_grid(struct gb_grid *grid, const struct column *columns, size_t count)
 {
-    size_t shown = 0;
-
-    for (size_t i = 0; i < count; i++)
-        shown += columns[i].least <= width;
-    gb_grid_init(grid, shown);
+    gb_grid_init(grid, count);
     if (grid->failed)
-        return 0;
-    for (size_t i = 0, at = 0; i < count; i++) {
-        if (columns[i].least > width)
-            continue;
-        grid->columns[at].right = columns[i].right;
-        grid->columns[at++].flexible = columns[i].flexible;
+        return;
+    for (size_t i = 0; i < count; i++) {
+        grid->columns[i].right = columns[i].right;
+        grid->columns[i].flexible = columns[i].flexible;
         gb_grid_text(grid, columns[i].title, GB_STYLE_DIM);
     }
-    return shown;
 }
 
-static void add_object(struct gb_grid *grid, const struct gb_inventory_object *object,
-                       unsigned width)
+static bool end_grid(struct gb_grid *grid, const struct column *columns,
+                     const struct gb_top_view *view, struct gb_writer *out)
+{
+    for (size_t i = 0; !grid->failed && view->width && i < grid->column_count; i++)
+        if (columns[i].least > view->width)
+            grid->columns[i].width = 0;
+    bool done = gb_grid_write(grid, out, view->width, 0, view->color, false, NULL);
+    gb_grid_end(grid);
+    return done;
+}
+
+static void add_object(struct gb_grid *grid, const struct gb_inventory_object *object)
 {
     bool stays = strcmp(object->when_short, "pinned") == 0;
     bool away = strcmp(object->tier, "device") != 0;
@@ -262,47 +265,43 @@ static void add_object(struct gb_grid *grid, const struct gb_inventory_object *o
     gb_grid_text(grid, object->tier, away ? GB_STYLE_YELLOW : GB_STYLE_NONE);
     add_count(grid, object->leases);
     gb_grid_text(grid, object->when_short, stays ? GB_STYLE_BOLD : GB_STYLE_DIM);
-    if (width >= WIDE) {
-        gb_grid_text(grid, object->device, GB_STYLE_NONE);
-        add_user(grid, object->uid);
-    }
-    if (width >= WIDER)
-        gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, object->version);
+    gb_grid_text(grid, object->device, GB_STYLE_NONE);
+    add_user(grid, object->uid);
+    gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, object->version);
     gb_grid_text(grid, object->name, GB_STYLE_BOLD);
 }
 
 static bool draw_objects(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
 {
     static const struct column columns[] = {
-        {"size", 0, true, false},     {"idle", 0, true, false},
-        {"tier", 0, false, false},    {"leases", 0, true, false},
-        {"short", 0, false, false},   {"device", WIDE, false, false},
-        {"user", WIDE, false, false}, {"version", WIDER, true, false},
+        {"size", 0, true, false},        {"idle", 0, true, false},
+        {"tier", NARROW, false, false},  {"leases", 0, true, false},
+        {"short", NARROW, false, false}, {"device", WIDE, false, false},
+        {"user", WIDE, false, false},    {"version", WIDER, true, false},
         {"name", 0, false, true},
     };
     const struct gb_inventory *memory = view->memory;
     struct gb_grid grid;
-    unsigned width = view->width ? view->width : WIDER;
 
-    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), width);
+    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = view->first; i < memory->objects_told && i - view->first < rows; i++)
-        add_object(&grid, &memory->objects[i], width);
-    bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+        add_object(&grid, &memory->objects[i]);
+    return end_grid(&grid, columns, view, out);
 }
 
 static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
 {
     static const struct column columns[] = {
-        {"session", 0, true, false}, {"pid", 0, true, false},   {"user", 0, false, false},
-        {"leases", 0, true, false},  {"holds", 0, true, false}, {"keeps", 0, true, false},
-        {"maps", 0, true, false},    {"pins", 0, true, false},  {"client", 0, false, true},
+        {"session", USUAL, true, false}, {"pid", 0, true, false},
+        {"user", USUAL, false, false},   {"leases", 0, true, false},
+        {"holds", 0, true, false},       {"keeps", USUAL, true, false},
+        {"maps", USUAL, true, false},    {"pins", USUAL, true, false},
+        {"client", 0, false, true},
     };
     const struct gb_inventory *memory = view->memory;
     struct gb_grid grid;
 
-    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), WIDER);
+    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = view->first; i < memory->sessions_told && i - view->first < rows; i++) {
         const struct gb_inventory_session *session = &memory->sessions[i];
 
@@ -316,24 +315,22 @@ static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out,
         add_size(&grid, session->pins, GB_STYLE_RED);
         gb_grid_text(&grid, session->client, GB_STYLE_BOLD);
     }
-    bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    return end_grid(&grid, columns, view, out);
 }
 
 static bool draw_users(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
 {
     static const struct column columns[] = {
-        {"user", 0, false, true},        {"objects", 0, true, false}, {"used", 0, true, false},
-        {"nameless", 0, true, false},    {"held", 0, true, false},    {"text", 0, true, false},
-        {"sessions", WIDE, true, false}, {"open", 0, true, false},    {"kept", 0, true, false},
-        {"flying", 0, true, false},
+        {"user", 0, false, true},        {"objects", 0, true, false},
+        {"used", 0, true, false},        {"nameless", USUAL, true, false},
+        {"held", 0, true, false},        {"text", USUAL, true, false},
+        {"sessions", WIDE, true, false}, {"open", USUAL, true, false},
+        {"kept", USUAL, true, false},    {"flying", USUAL, true, false},
     };
     const struct gb_inventory *memory = view->memory;
     struct gb_grid grid;
-    unsigned width = view->width ? view->width : WIDER;
 
-    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]), width);
+    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = view->first; i < memory->users_told && i - view->first < rows; i++) {
         const struct gb_inventory_user *user = &memory->users[i];
 
@@ -343,15 +340,12 @@ static bool draw_users(const struct gb_top_view *view, struct gb_writer *out, si
         add_size(&grid, user->nameless, GB_STYLE_YELLOW);
         add_size(&grid, user->held, GB_STYLE_NONE);
         add_size(&grid, user->text_bytes, GB_STYLE_NONE);
-        if (width >= WIDE)
-            add_count(&grid, user->sessions);
+        add_count(&grid, user->sessions);
         add_count(&grid, user->open);
         add_count(&grid, user->kept);
         add_count(&grid, user->in_flight);
     }
-    bool done = gb_grid_write(&grid, out, view->width, 0, view->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    return end_grid(&grid, columns, view, out);
 }
 
 static void list_title(const struct gb_top_view *view, enum gb_top_list list, char *out,

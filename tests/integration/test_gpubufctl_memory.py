@@ -235,6 +235,25 @@ def test_top_once(tiered):
     assert [line.split()[-1] for line in recent[2:]] == ["o/2", "o/1", "o/0"]
 
 
+def test_top_on_narrow_terminals(tiered):
+    """Columns go before names are cut to nothing."""
+    tiered.put("sales/prices", 5000)
+    reader = tiered.daemon.connect()
+    reader.open_object("sales/prices")
+    headers = {}
+    for width in (40, 60, 80, 120):
+        blocks = tiered("top", env={"COLUMNS": str(width)}).split("\n\n")
+        assert max(len(line) for block in blocks for line in block.splitlines()) <= width
+        assert blocks[1].splitlines()[2].endswith("  sales/prices")
+        headers[width] = [block.splitlines()[1].split() for block in blocks[1:]]
+    objects, sessions, users = headers[40]
+    assert objects == ["size", "idle", "leases", "name"]
+    assert sessions == ["pid", "leases", "holds", "client"]
+    assert users == ["user", "objects", "used", "held"]
+    assert headers[80][0] == headers[60][0] == ["size", "idle", "tier", "leases", "short", "name"]
+    assert headers[120][0] == ["size", "idle", "tier", "leases", "short", "device", "user", "version", "name"]
+
+
 def test_top_adds_up(tiered):
     tiered.put("a", 20 * MIB)
     tiered.put("b", 5000)

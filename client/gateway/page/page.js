@@ -111,8 +111,8 @@ function showDevices (devices) {
 function showShown ({ shown, total, hidden, complete }) {
   setText(at('shown'), shown === total ? counted(total, 'object') : `${count(shown)} of ${counted(total, 'object')}`)
   at('hidden').hidden = !complete || hidden === 0
-  setText(at('hidden'), `${counted(hidden, 'private object')} not shown: who may not open an object is not told its ` +
-    'name. A gateway that has a token, or listens at a unix socket, tells of all that its own user may open.')
+  setText(at('hidden'), `${counted(hidden, 'private object')} not shown: an object's name is for those who may open ` +
+    'it. A gateway that has a token, or listens at a unix socket, tells of all that its own user may open.')
 }
 
 function showDetails ({ selected, now }) {
