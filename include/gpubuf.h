@@ -57,8 +57,8 @@ extern "C" {
 #define GPUBUF_PROTOCOL 1
 
 /*
- * Every error: X(name, code, kind, text). Codes up to -32000 travel on the wire as JSON-RPC error
- * codes, with `kind` in `error.data.kind`; the small ones arise in the library alone.
+ * Every error: X(name, code, kind, text). Codes below -32000 travel on the wire as JSON-RPC error
+ * codes, with `kind` in `error.data.kind`; those from -1 to -8 arise in the library alone.
  */
 #define GPUBUF_ERROR_MAP(X)                                                                        \
     X(PARSE, -32700, "parse", "the message is not JSON")                                           \
@@ -167,8 +167,8 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  *
  * If the connection breaks (the daemon was killed, or restarts), open objects stay readable, and
  * the library reconnects: in the next call, in gpubuf_dispatch, or, while objects are open, in a
- * thread of its own. It asks for the objects' leases again. The daemon does not grant the lease if
- * it has another instance, or if the object went away meanwhile: the object is stale then
+ * thread of its own. It asks for the objects' leases again. The daemon does not grant a lease if
+ * its instance is another one, or if the object went away meanwhile: the object is stale then
  * (gpubuf_is_stale). An object that was created and not sealed is lost: sealing it is
  * GPUBUF_E_STALE. Requests under way are sent again, except those that change something and may
  * have been done already: these end with GPUBUF_E_CLOSED, and the message says that their outcome
@@ -328,8 +328,8 @@ enum gpubuf_kind {
 
 GPUBUF_API enum gpubuf_kind gpubuf_kind(const struct gpubuf_object *object);
 
-/* The name, version (1 or more; 0 while unsealed) and device of the object that this is or is a
-   view of. The device is "host" or a GPU's UUID ("GPU-…"). */
+/* The name, version (1 or more; 0 while unsealed) and device of the object, or of the object that a
+   view was made from. The device is "host" or a GPU's UUID ("GPU-…"). */
 GPUBUF_API const char *gpubuf_name(const struct gpubuf_object *object);
 GPUBUF_API uint64_t gpubuf_object_version(const struct gpubuf_object *object);
 /* The producer's label for this version, such as "step-42"; NULL: none. Lives as the object. */
@@ -519,7 +519,7 @@ struct gpubuf_create_options {
     uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
     const char *label; /* your label for this version: up to 255 bytes of UTF-8; NULL: none */
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
-                          go when this one is sealed, or with their last reader */
+                          are freed when this one is sealed, or with their last reader */
     enum gpubuf_scope scope;
 };
 
@@ -858,7 +858,7 @@ GPUBUF_API int gpubuf_pin(struct gpubuf_client *client, const char *name);
 GPUBUF_API int gpubuf_unpin(struct gpubuf_client *client, const char *name);
 
 /* Sets the time to live: the object is deleted `ttl_ms` from now, in place of any earlier time; 0:
-   it is no longer deleted by itself. */
+   it does not expire. */
 GPUBUF_API int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms);
 
 /*
@@ -873,8 +873,8 @@ GPUBUF_API int gpubuf_spill(struct gpubuf_client *client, const char *name, cons
 
 /*
  * Brings an object back to its device ahead of an open, which would do the same. Waits at most
- * `wait_ms` for room on the device; the time of the copy does not count. The object is not held
- * there: it may be spilled again. Errors are those of gpubuf_open, and GPUBUF_E_NO_SPACE.
+ * `wait_ms` for room on the device; the time of the copy does not count. That does not hold the
+ * object there: it may be spilled again. Errors are those of gpubuf_open, and GPUBUF_E_NO_SPACE.
  */
 GPUBUF_API int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms);
 
@@ -936,7 +936,7 @@ typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
  * a reconnect, "reconnected" (`info` is NULL) says that events may be missing; then every object is
  * reported again, up to "synced". If a daemon took over from another, the objects that could not
  * outlive the old daemon come before "synced", as "withdrawn". The watch ends when the connection
- * is lost. No event tells that: gpubuf_dispatch and blocking calls return it.
+ * is lost. No event says so; gpubuf_dispatch and blocking calls return it.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
@@ -997,7 +997,7 @@ typedef void (*gpubuf_wanted_cb)(struct gpubuf_client *client, const struct gpub
  * gpubuf_provide_end or the end of the client. A reconnect registers it again. `callback` runs for
  * each name that is wanted, in whichever thread dispatches: it may use gpubuf_create_async, hand
  * the request to another thread, or decline. It may run before this function returns. Names that
- * are waited for already are asked for at once. The client is not asked for a name that only itself
+ * are waited for already are asked for at once. The client is not asked for a name that it alone
  * waits for. GPUBUF_E_DENIED: this user may not provide the prefix (gpubufd --provider);
  * GPUBUF_E_EXISTS: the client provides it already; GPUBUF_E_LIMIT.
  */

@@ -1,10 +1,11 @@
 /*
- * Binds to the functions of glibc 2.28 what is built with a later glibc. The Makefile forces this
- * header into whatever is published ready-made (PUBLISHED=1): the wheel and the addon for Node. A
- * later glibc keeps the older versions of these functions for programs that were linked long ago.
- * scripts/check-manylinux finds a function that is missing here.
+ * Binds code that is built with a later glibc to the functions of glibc 2.28. The Makefile forces
+ * this header into the artifacts that are published ready-made (PUBLISHED=1): the wheel and the
+ * addon for Node. A later glibc keeps the older versions of these functions for programs that were
+ * linked long ago. scripts/check-manylinux finds a function that is missing here.
  *
- * In glibc 2.28 they lie in libpthread and libdl, to which the Makefile links what is published.
+ * In glibc 2.28 these functions lie in libpthread and libdl. The Makefile links the artifacts to
+ * both.
  */
 #ifndef GB_CLIENT_COMMON_OLD_GLIBC_H
 #define GB_CLIENT_COMMON_OLD_GLIBC_H
@@ -21,7 +22,7 @@
 #define GB_CONDATTR_SETCLOCK "GLIBC_2.17"
 #define GB_STAT_VERSION 0
 #else
-#error "what is published is built for x86_64 and aarch64 only"
+#error "published artifacts are built for x86_64 and aarch64 only"
 #endif
 
 #define GB_BIND(name, version) __asm__(".symver " #name "," #name "@" version)
@@ -40,7 +41,7 @@ GB_BIND(pthread_sigmask, GB_FIRST);
 int __fxstat(int version, int fd, struct stat *status);
 #define fstat(fd, status) __fxstat(GB_STAT_VERSION, fd, status)
 
-/* Since 2.38, strtol() and its like are others that know of binary numbers (0b1). */
+/* Since 2.38, strtol() and its like are bound to new functions, which know binary numbers (0b1). */
 #undef __GLIBC_USE_C2X_STRTOL
 #define __GLIBC_USE_C2X_STRTOL 0
 #undef __GLIBC_USE_C23_STRTOL

@@ -12,7 +12,7 @@ int gb_fail_library(const struct gpubuf_object *object, int code, struct gb_erro
 
 /* ---- what a column shows ---- */
 
-/* The offsets at the ends of elements `first` to `last`: which bytes of text these have. */
+/* Reads the offsets at both ends of a range of elements: their bytes lie between these. */
 static int read_ends(struct gpubuf_object *object, const uint64_t at[2], unsigned width,
                      uint64_t limit, uint64_t ends[2], struct gb_error *error)
 {
@@ -117,7 +117,7 @@ void gb_rebase(void *bytes, uint64_t length, unsigned width, uint64_t base)
     char *at = bytes;
 
     for (uint64_t i = 0; i + width <= length && base > 0; i += width) {
-        uint64_t value = 0; /* what a publisher wrote may be anything: it wraps round */
+        uint64_t value = 0; /* a publisher may have written anything: it may wrap round */
         memcpy(&value, at + i, width);
         value -= base;
         memcpy(at + i, &value, width);
