@@ -1,4 +1,4 @@
-/* Monotonic time, and what is left of it. No state; any thread. */
+/* Monotonic time, and the time left until a deadline. No state; any thread. */
 #ifndef GB_LIB_CLOCK_H
 #define GB_LIB_CLOCK_H
 
@@ -6,7 +6,7 @@
 
 int64_t gb_now_us(void);
 int64_t gb_now_ms(void);
-/* The same, some milliseconds old, in a tenth of the time. */
+/* The same, up to some milliseconds old; reading it takes a tenth of the time. */
 int64_t gb_coarse_ms(void);
 /* The time left until `deadline` (-1: never), for poll. */
 int gb_left_ms(int64_t deadline);

@@ -7,7 +7,9 @@
 #include "proto/limits.h"
 
 #define METADATA "__metadata__"
-#define DATA_ALIGN 256u /* where a planned bundle's data begins, and its large arrays do */
+#define DATA_ALIGN                                                                                 \
+    256u /* a planned bundle's data, and its large arrays, begin at a multiple of
+                           this */
 #define ULL(value) ((unsigned long long)(value))
 
 static const struct {
@@ -38,11 +40,6 @@ static const struct {
     {"F4", GB_TYPE_FLOAT4_E2M1FN},
 };
 #define DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
-
-static int no_memory(struct gb_error *error)
-{
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
-}
 
 /* The bytes of an array: whole ones, and fewer than 2^52. */
 static int measure(enum gb_type type, const uint64_t *shape, unsigned ndim, uint64_t *bytes,
@@ -103,14 +100,14 @@ static int read_integers(struct gb_json list, const char *member, uint64_t *out,
     return r;
 }
 
-/* The state of one reading. `texts` is for what is not kept. */
+/* The state of one reading. `texts` is for strings that are not kept. */
 struct reading {
     struct gb_manifest *manifest;
     struct gb_pool texts;
     struct gb_error *error;
 };
 
-/* Offsets become those in the bundle. */
+/* Checks the place of a tensor, and notes where it is in the bundle. */
 static int place_tensor(const struct reading *reading, const uint64_t *places,
                         struct gpubuf_tensor *tensor)
 {
@@ -170,7 +167,7 @@ static int read_tensor(struct reading *reading, struct gb_json value, struct gpu
                        ndim, (int)GB_LIMIT(ndim));
     shape = gb_pool_calloc(&reading->manifest->pool, ndim, sizeof(*shape));
     if (!shape)
-        return no_memory(reading->error);
+        return gb_fail_memory(reading->error);
     r = read_integers(raw.shape, "shape", shape, reading->error);
     if (r == 0)
         r = measure(type, shape, (unsigned)ndim, &tensor->bytes, reading->error);
@@ -218,7 +215,7 @@ static int read_metadata(struct reading *reading, struct gb_json value)
     manifest->metadata_names =
         gb_pool_calloc(&manifest->pool, count, sizeof(*manifest->metadata_names));
     if (!manifest->metadata || !manifest->metadata_names)
-        return no_memory(reading->error);
+        return gb_fail_memory(reading->error);
     for (size_t i = 0; gb_json_next(&walk, &key, &item); i++) {
         r = gb_json_string(key, 0, &path, &manifest->pool, &text, reading->error);
         if (r < 0)
@@ -248,7 +245,7 @@ static int read_members(struct reading *reading, struct gb_json value)
     manifest->tensor_names =
         gb_pool_calloc(&manifest->pool, members, sizeof(*manifest->tensor_names));
     if (!manifest->tensors || !manifest->tensor_names)
-        return no_memory(reading->error);
+        return gb_fail_memory(reading->error);
     while (r == 0 && gb_json_next(&walk, &key, &item)) {
         size_t i = manifest->tensor_count;
         r = gb_json_string(key, 0, NULL, &manifest->pool, &name, reading->error);
@@ -274,8 +271,9 @@ static int read_members(struct reading *reading, struct gb_json value)
 
 /*
  * Safetensors and gb_manifest_plan write no spaces, the members of a tensor in one order, and names
- * that are hardly ever more than plain ASCII. Such text is read in one pass, without a tape. It
- * accepts nothing that the reading above refuses: whatever it does not like, that decides.
+ * that are hardly ever more than plain ASCII. Such text is read in one pass, without a tape. The
+ * pass accepts nothing that the reading above refuses; text that it does not understand is left to
+ * that.
  */
 struct scan {
     const char *at, *end;
@@ -296,8 +294,8 @@ static inline bool scan_text(struct scan *scan, const char *text)
 
 #define EACH_BYTE(byte) (UINT64_MAX / 255 * (byte))
 
-/* Whether one of eight bytes is no plain ASCII, or a backslash. (A borrow goes only to bytes behind
-   one that is.) */
+/* Whether one of eight bytes is no printable ASCII, or a backslash. (A borrow only changes bytes
+   behind one that is.) */
 static inline bool has_other(uint64_t word)
 {
     uint64_t backslash = word ^ EACH_BYTE('\\'), delete = word ^ EACH_BYTE(0x7f);
@@ -306,7 +304,7 @@ static inline bool has_other(uint64_t word)
            EACH_BYTE(0x80);
 }
 
-/* A string without its first quote: plain ASCII that stands for itself. */
+/* A string, from behind its first quote: plain ASCII without escapes. */
 static bool scan_string(struct scan *scan, struct gb_string *string)
 {
     const char *start = scan->at, *at = start;
@@ -338,11 +336,11 @@ static inline bool scan_uint(struct scan *scan, uint64_t *value)
     for (; at < end && (unsigned char)(*at - '0') < 10; at++)
         read = 10 * read + (uint64_t)(*at - '0');
     scan->at = at;
-    *value = read; /* a digit that follows is no comma and no bracket */
+    *value = read; /* a 17th digit fails the caller, which expects a comma or a bracket */
     return at > start && (*start != '0' || at == start + 1) && read <= GB_LIMIT(integer);
 }
 
-/* Without the first bracket. */
+/* A list, from behind its first bracket. */
 static bool scan_uints(struct scan *scan, uint64_t *values, unsigned most, unsigned *count)
 {
     for (*count = 0; !scan_text(scan, "]"); ++*count) {
@@ -353,7 +351,7 @@ static bool scan_uints(struct scan *scan, uint64_t *values, unsigned most, unsig
     return true;
 }
 
-/* A tensor's members, but for its place. */
+/* A tensor's members; its offsets go to `places`, unchecked. */
 static bool scan_tensor(struct scan *scan, enum gb_type *type, uint64_t *shape, unsigned *ndim,
                         uint64_t *places)
 {
@@ -374,7 +372,7 @@ static bool scan_tensor(struct scan *scan, enum gb_type *type, uint64_t *shape, 
            count == 2 && scan_text(scan, "}");
 }
 
-/* 1: it is spelled in another way, or wrong. */
+/* 1: the tensor is spelled in another way, or wrong. */
 static int add_tensor(struct reading *reading, struct scan *scan, struct gb_string name)
 {
     struct gb_manifest *manifest = reading->manifest;
@@ -392,7 +390,7 @@ static int add_tensor(struct reading *reading, struct scan *scan, struct gb_stri
     tensor->name = gb_pool_strndup(&manifest->pool, name.text, name.length);
     tensor->shape = kept = gb_pool_alloc(&manifest->pool, ndim * sizeof(*kept));
     if (!tensor->name || !kept)
-        return no_memory(reading->error);
+        return gb_fail_memory(reading->error);
     memcpy(kept, shape, ndim * sizeof(*kept));
     manifest->tensor_names[manifest->tensor_count] =
         (struct gb_named){.name = tensor->name, .i = manifest->tensor_count};
@@ -400,7 +398,7 @@ static int add_tensor(struct reading *reading, struct scan *scan, struct gb_stri
     return 0;
 }
 
-/* Strings by string, spelled in any way. */
+/* Metadata, spelled in any way. */
 static int add_metadata(struct reading *reading, struct scan *scan)
 {
     const char *start = scan->at;
@@ -444,7 +442,7 @@ static int scan_members(struct reading *reading, struct scan *scan)
     return r != 0 ? r : scan->at < scan->end;
 }
 
-/* 1: it is for read_text; nothing is read then. */
+/* 1: the text is for read_text; nothing has been read then. */
 static int scan_usual(struct reading *reading, const char *text, uint64_t length)
 {
     struct gb_manifest *manifest = reading->manifest, before = *manifest;
@@ -461,7 +459,7 @@ static int scan_usual(struct reading *reading, const char *text, uint64_t length
     manifest->tensors = gb_pool_calloc(&manifest->pool, scan.room, sizeof(*manifest->tensors));
     manifest->tensor_names = gb_pool_alloc(&manifest->pool, scan.room * sizeof(struct gb_named));
     if (!manifest->tensors || !manifest->tensor_names)
-        return no_memory(reading->error);
+        return gb_fail_memory(reading->error);
     r = scan_members(reading, &scan);
     if (r == 0)
         return gb_manifest_sort(manifest->tensor_names, manifest->tensor_count, "tensor",
@@ -475,7 +473,7 @@ static int scan_usual(struct reading *reading, const char *text, uint64_t length
 
 /* ---- all of it ---- */
 
-/* Where tensors begin, then where they end: an empty one lies before what begins at its place. */
+/* By where tensors begin, then by their size: an empty one comes before another at its place. */
 static int compare_places(const void *a, const void *b)
 {
     const struct gpubuf_tensor *left = *(const struct gpubuf_tensor *const *)a;
@@ -486,7 +484,7 @@ static int compare_places(const void *a, const void *b)
     return (left->bytes > right->bytes) - (left->bytes < right->bytes);
 }
 
-/* Each byte of the data is one tensor's. */
+/* Checks that each byte of the data belongs to one tensor. */
 static int check_places(struct reading *reading)
 {
     const struct gb_manifest *manifest = reading->manifest;
@@ -497,7 +495,7 @@ static int check_places(struct reading *reading)
     bool sorted = true; /* as most are */
 
     if (!order)
-        return no_memory(reading->error);
+        return gb_fail_memory(reading->error);
     for (size_t i = 0; i < count; i++) {
         order[i] = &manifest->tensors[i];
         sorted = sorted && (i == 0 || compare_places(&order[i - 1], &order[i]) <= 0);
@@ -603,7 +601,7 @@ static int plan_tensor(const struct gpubuf_tensor_spec *spec, struct planned *pl
                        "the name of a tensor is UTF-8, and not \"" METADATA "\"");
     if (strncmp(spec->name, GB_MANIFEST_GAP, strlen(GB_MANIFEST_GAP)) == 0)
         return gb_fail(error, GPUBUF_E_INVALID,
-                       "tensor \"%.80s\": names that begin so are of bytes that are no tensor's",
+                       "tensor \"%.80s\": a name must not begin with \"" GB_MANIFEST_GAP "\"",
                        spec->name);
     if (!spec->dtype || !gb_dtype_parse(spec->dtype, strlen(spec->dtype), &dtype))
         return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": unknown dtype \"%.80s\"",
@@ -629,8 +627,9 @@ static uint64_t alignment(uint64_t bytes)
 }
 
 /*
- * Without holes: those whose bytes are a multiple of 256 first, then those of 128, and so on. So
- * each begins at a multiple of what divides its own size, which is never less than an element.
+ * Places the arrays without holes: first those whose size is a multiple of 256 bytes, then those of
+ * 128, and so on. So each begins at a multiple of the alignment of its own size, which is never
+ * less than that of an element.
  */
 static uint64_t place(struct planned *planned, size_t count)
 {
@@ -684,7 +683,7 @@ static void write_tensor(struct gb_writer *writer, const struct gpubuf_tensor_sp
     gb_write_text(writer, "]}");
 }
 
-/* Room for the length, then the manifest, and spaces up to where data may begin. */
+/* Writes the length, the manifest, and spaces up to where the data begins. */
 static int write_head(struct gb_writer *head, const struct gpubuf_tensor_spec *tensors,
                       const struct planned *planned, size_t count, const char *const *metadata,
                       struct gb_error *error)
@@ -704,7 +703,7 @@ static int write_head(struct gb_writer *head, const struct gpubuf_tensor_spec *t
     while (!head->failed && head->length % DATA_ALIGN != 0)
         gb_write_char(head, ' ');
     if (head->failed)
-        return no_memory(error);
+        return gb_fail_memory(error);
     for (unsigned i = 0; i < GB_BUNDLE_PREFIX; i++)
         head->data[i] = (char)((head->length - GB_BUNDLE_PREFIX) >> 8 * i);
     return 0;
@@ -716,7 +715,7 @@ int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
 {
     struct planned *planned = calloc(count + 1, sizeof(*planned));
     uint64_t bytes = 0;
-    int r = planned ? 0 : no_memory(error);
+    int r = planned ? 0 : gb_fail_memory(error);
 
     for (size_t i = 0; i < count && r == 0; i++)
         r = plan_tensor(&tensors[i], &planned[i], error);

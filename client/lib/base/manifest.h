@@ -14,8 +14,8 @@
 #include "proto/json.h"
 #include "proto/layout.h"
 
-/* A safetensors file has no holes. Bytes between the arrays, as in memory that was allocated from
-   piece by piece, are arrays of bytes whose names begin so. No reader here is told of them. */
+/* A safetensors file has no holes. So unused bytes between the arrays, such as those of a memory
+   pool, are written as arrays of bytes whose names begin with this. Readers do not see them. */
 #define GB_MANIFEST_GAP "__gap__"
 
 #define GB_MANIFEST_MAX 100000000u /* bytes, as safetensors has it */
@@ -40,28 +40,28 @@ struct gb_manifest {
 };
 
 /*
- * Reads the manifest of a bundle that has `bytes` bytes in all. Refused are: what is no JSON
- * object, names twice, unknown dtypes, more than 32 axes, sizes that are not those of dtype and
- * shape, data outside of the bundle, in another tensor's, or in none's. Members of a tensor that
- * are not known are passed over. `text` is not kept, and must not change meanwhile.
+ * Reads the manifest of a bundle that has `bytes` bytes in all. Refused are: a text that is no JSON
+ * object, a name that occurs twice, an unknown dtype, more than 32 axes, a size that does not
+ * follow from dtype and shape, data outside of the bundle, and bytes of two tensors or of none.
+ * Unknown members of a tensor are passed over. `text` is not kept, and must not change meanwhile.
  * GPUBUF_E_INVALID with the tensor and the place; GPUBUF_E_NO_MEMORY. *manifest is written on
- * success only, and is to be ended.
+ * success only; the caller ends it.
  */
 int gb_manifest_read(const char *text, uint64_t length, uint64_t bytes,
                      struct gb_manifest *manifest, struct gb_error *error);
 
 /*
- * Forgets all tensors but the parts of a layout: each is a name, or, with a * at its end, all names
- * that begin so. `parts` NULL: forgets the gaps. GPUBUF_E_INVALID: no tensor has such a name;
- * GPUBUF_E_NO_MEMORY. The manifest is then as it was.
+ * Forgets all tensors but the parts of a layout. A part is a name, or, with a * at its end, the
+ * beginning of names. `parts` NULL: forgets the gaps. GPUBUF_E_INVALID: no tensor has such a name;
+ * GPUBUF_E_NO_MEMORY. A failure leaves the manifest as it was.
  */
 int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *parts, size_t count,
                        struct gb_error *error);
 
 /*
  * Writes the first bytes of a bundle, the manifest with its length in front, to `head`, which is
- * empty, and reads it into *manifest, to be ended. See gpubuf_bundle_plan for where arrays are
- * placed. `metadata` is key, value, …, NULL; or NULL.
+ * empty, and reads it into *manifest, which the caller ends. See gpubuf_bundle_plan for where
+ * arrays are placed. `metadata` is key, value, …, NULL; or NULL.
  */
 int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
                      const char *const *metadata, struct gb_writer *head,
@@ -69,8 +69,8 @@ int gb_manifest_plan(const struct gpubuf_tensor_spec *tensors, size_t count,
 
 void gb_manifest_end(struct gb_manifest *manifest);
 
-/* Sorts the names of what (the words for a sentence) is being read; the same one twice is refused.
-   Memory for the time of the call, as much as the names take and two thirds at most. */
+/* Sorts names, and refuses a name that occurs twice; `what` says in that sentence what is named.
+   Takes memory for the time of the call: at most five thirds of what the names take. */
 int gb_manifest_sort(struct gb_named *names, size_t count, const char *what,
                      struct gb_error *error);
 

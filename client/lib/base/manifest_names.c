@@ -3,13 +3,7 @@
 
 #include "client/lib/base/manifest.h"
 
-static int no_memory(struct gb_error *error)
-{
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "%s", gb_error_text(GPUBUF_E_NO_MEMORY));
-}
-
-/* Eight bytes at a time. Names that are made to have one hash cost a comparison of text each, and
-   no more. */
+/* Eight bytes at a time. Names that were chosen to collide only cost comparisons of text. */
 static uint64_t hash_of(const char *name)
 {
     size_t left = strlen(name);
@@ -47,8 +41,8 @@ long gb_manifest_find(const struct gb_named *names, size_t count, const char *na
     return found ? (long)found->i : -1;
 }
 
-/* Sorts them by hash: into as many buckets as there are names and more, by its first bits, and each
-   of these. However the names were chosen it takes n log n comparisons at most. */
+/* Sorts names by hash: into at least as many buckets as there are names, by the hash's first bits,
+   and then each bucket. It takes n log n comparisons at most, however the names were chosen. */
 static int sort(struct gb_named *names, size_t count)
 {
     unsigned bits = 1;
@@ -86,7 +80,7 @@ int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, str
     for (size_t i = 0; i < count; i++)
         names[i].hash = hash_of(names[i].name);
     if (count > 1 && sort(names, count) < 0)
-        return no_memory(error);
+        return gb_fail_memory(error);
     for (size_t i = 1; i < count; i++) {
         if (compare_named(&names[i - 1], &names[i]) == 0)
             return gb_fail(error, GPUBUF_E_INVALID, "%s \"%.80s\" is there twice", what,
@@ -95,8 +89,8 @@ int gb_manifest_sort(struct gb_named *names, size_t count, const char *what, str
     return 0;
 }
 
-/* Of names in their own order, the first that is not before the text, by as many of its bytes as
-   that has. */
+/* The index of the first name, in the order of names, that is not before `text`. As many bytes are
+   compared as the text has. */
 static size_t first_from(const struct gb_named *names, size_t count, const char *text,
                          size_t length)
 {
@@ -112,7 +106,7 @@ static size_t first_from(const struct gb_named *names, size_t count, const char 
     return low;
 }
 
-/* Marks the tensors of a part among names in their own order; how many they are. */
+/* Marks the tensors of a part, and returns their number. `names` is in the order of names. */
 static size_t mark(const struct gb_named *names, size_t count, struct gb_string part, bool *marks)
 {
     bool whole = part.length == 0 || part.text[part.length - 1] != '*';
@@ -133,7 +127,7 @@ static int mark_parts(const struct gb_manifest *manifest, const struct gb_string
 {
     size_t tensors = manifest->tensor_count;
     struct gb_named *names = malloc((tensors + 1) * sizeof(*names));
-    int r = names ? 0 : no_memory(error);
+    int r = names ? 0 : gb_fail_memory(error);
 
     if (names && tensors > 0) {
         memcpy(names, manifest->tensor_names, tensors * sizeof(*names));
@@ -190,7 +184,7 @@ int gb_manifest_select(struct gb_manifest *manifest, const struct gb_string *par
         return 0;
     size_t *places = calloc(tensors + 1, sizeof(*places) + sizeof(bool));
     if (!places)
-        return no_memory(error);
+        return gb_fail_memory(error);
     bool *marks = (bool *)(places + tensors + 1);
     for (size_t i = 0; !parts && i < tensors; i++)
         marks[i] = !is_gap(&manifest->tensors[i]);

@@ -1,24 +1,27 @@
 /*
- * Which process this is, and how it ends. A child of fork is another process than its parent,
- * though it has a copy of all its memory: each has a *generation* of its own, by which the library
- * tells what is not the child's to touch.
+ * Which process this is, and how it ends. A child of fork has a copy of all its parent's memory.
+ * Each process has a *generation* of its own, by which the library tells what is the parent's, and
+ * not for the child to touch.
  *
- * At exit the CUDA driver ends before this library does. Whoever has a thread that calls the driver
- * says here how to stop it; whoever starts the driver sees to it that this happens first.
+ * At exit the CUDA driver ends before this library does, and the library has a thread that calls
+ * the driver (wire/flusher.h). So the flusher registers here how to stop its thread, and the code
+ * that starts the driver has the thread stopped first.
  */
 #ifndef GB_LIB_PROCESS_H
 #define GB_LIB_PROCESS_H
 
 #include <stdbool.h>
 
-/* The process's: another in a child of fork. Never 0. Any thread. */
+/* This process' generation: another one in a child of fork. Never 0. Any thread. */
 unsigned gb_generation(void);
-/* In the child of a fork. */
+/* To be called in the child of a fork. */
 void gb_process_forked(void);
 
-/* Sets what stops the library's thread. Before anything may start the driver. */
+/* Sets the function that stops the library's thread. To be called before anything starts the
+   driver. */
 void gb_process_at_end(void (*stop)(void));
-/* Stops it before whatever was registered for the exit until now. False if memory is out. */
+/* Has the thread stopped at exit, before everything that atexit was given until now. False if
+   memory is out. */
 bool gb_process_stop_at_exit(void);
 
 #endif

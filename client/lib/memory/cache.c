@@ -25,8 +25,8 @@ struct gb_mapped {
     _Atomic int guards, strays;
 };
 
-/* Not held while the driver of a GPU is called, which takes its time and, around a fork, locks of
-   its own. */
+/* Not held while a GPU's driver is called: the driver is slow, and around a fork takes locks of its
+   own. */
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cache_made = PTHREAD_COND_INITIALIZER;
 static struct gb_mapped *cache_buckets[MAPPING_BUCKETS];
@@ -54,12 +54,12 @@ int gb_mapped_write(const struct gb_mapped *mapping, uint64_t offset, const void
 
 /* ---- guards ---- */
 
-#define GUARD_BYTES (UINT64_C(64) << 10) /* of what is guarded, at least */
+#define GUARD_BYTES (UINT64_C(64) << 10) /* the smallest range that is guarded */
 #define GUARDS_MAX 4096                  /* of the process */
 
 static _Atomic int guard_count;
 
-/* Rounds to whole pages within the range; whether it is worth a guard. */
+/* Rounds to the whole pages within the range. Returns whether they are worth a guard. */
 static bool round_guard(uint64_t *from, uint64_t *to)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -136,7 +136,7 @@ static bool is_on_gpu(const struct gb_segment_info *segment)
     return segment->handle.kind != GB_HANDLE_MEMFD;
 }
 
-/* The mapping that serves a segment. On a GPU a process that writes reads by the same pointer. */
+/* The mapping that serves a segment. On a GPU a process that writes also reads by that mapping. */
 static struct gb_mapped *cache_find_for(const char *instance, const struct gb_segment_info *segment)
 {
     struct gb_mapped *mapping = NULL;
@@ -413,8 +413,8 @@ int gb_imports_take(struct gb_imports *imports, const char *instance,
     }
     if (r < 0) {
         mapping_release(mapping);
-        /* The session's import of the segment stays: the account is one for both accesses,
-           and dropping the import tells of it. */
+        /* The session's import of the segment stays: it stands for both accesses, and the daemon is
+           told when it is dropped. */
         if (!import) {
             imports->drops++;
             push_unmap(imports, segment->id);

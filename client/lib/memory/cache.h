@@ -1,14 +1,13 @@
 /*
- * The import cache: which segments are mapped in this process, and which of them a session was told
- * of.
+ * The import cache: which segments are mapped in this process, and which of them each session has.
  *
  * A *mapping* belongs to the process: keyed (instance, segment, access), counted, shared by all
  * clients, guarded by a mutex of its own. Memory of a GPU that the process may write has one
  * mapping: readers in the process are given that one too, so that both have one pointer. An
  * *import* belongs to one session, whose account at the daemon it mirrors: the daemon sends the
- * handle of a segment once, and counts the segment as mapped by the session until it is told
- * `unmap`. Imports that no lease uses are idle; they are kept for later opens within bounds, the
- * least recently used going first.
+ * handle of a segment once, and counts the segment as mapped by the session until the session sends
+ * `unmap`. An import that no lease uses is idle. Idle imports are kept for later opens, within
+ * bounds; the least recently used is dropped first.
  *
  * The functions on `struct gb_imports` are called with the client's lock held.
  */
@@ -34,16 +33,18 @@ int gb_mapped_write(const struct gb_mapped *mapping, uint64_t offset, const void
 
 /*
  * Keeps sealed memory from being written here: bytes `from` to `to`, rounded to the whole pages
- * within, of a writable mapping; on a GPU all of it or nothing. True if that was done, and is to be
- * ended in the same way. Not for what is smaller than 64 KiB, or when there are many, since each
- * costs the process up to two mappings, and it may have some 65 000; nor beside a stray.
+ * within, of a writable mapping; on a GPU all of the mapping or nothing. True: they are guarded
+ * until gb_mapped_unguard with the same range. Less than 64 KiB are not guarded, nor is a mapping
+ * with a stray. There are 4096 guards at most: each costs the process up to two mappings, and it
+ * may have some 65 000.
  */
 bool gb_mapped_guard(struct gb_mapped *mapping, uint64_t from, uint64_t to);
 void gb_mapped_unguard(struct gb_mapped *mapping, uint64_t from, uint64_t to);
-/* The bytes are to be written now, whatever was guarded there. */
+/* Makes the bytes writable, whatever was guarded there: they are a new object's. */
 void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to);
-/* Strays write what may be somebody else's by now: objects that went with their connection, and
-   whose program need not know. They must not meet what is guarded. */
+/* Counts a stray more (1) or less (-1). A stray is an object that was lost with its connection
+   before it was sealed. Its program may not know, and may write to memory that is another object's
+   by now. Such a write must not meet a guard. */
 void gb_mapped_stray(struct gb_mapped *mapping, int more);
 /* See gb_import_finish. */
 int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error);
@@ -53,10 +54,10 @@ struct gb_import {
     struct gb_import *newer, *older; /* among the idle ones */
     uint64_t segment;
     struct gb_mapped *mappings[2]; /* for reading, for writing; each may be NULL */
-    size_t leases;                 /* how many use it */
+    size_t leases;                 /* that use it */
     bool retired;                  /* the daemon wants it back: drop it when idle */
     bool idle;
-    bool counted;  /* while resuming: by the daemon, for this session */
+    bool counted;  /* while resuming: the daemon counts it for the new session */
     bool detached; /* of a session that is over: in no table, and freed with its last use */
 };
 
@@ -76,20 +77,20 @@ struct gb_imports {
 /* A zeroed struct with `idle_bytes_max` set is empty. Ending it expects that no lease is left. */
 void gb_imports_end(struct gb_imports *imports);
 
-/* Makes sure that `more` imports could be taken and dropped without needing memory. */
+/* Makes sure that `more` imports can be taken and dropped without more memory. */
 int gb_imports_reserve(struct gb_imports *imports, size_t more);
 
 /*
- * Takes in a segment of a reply, mapped unless the process has it already; it is idle at first. The
- * descriptor stays the caller's. On failure the segment is on the list to unmap, since the daemon
- * believes that this session has it. Errors of import.h, and GPUBUF_E_PROTOCOL if another segment
- * has that number.
+ * Takes in a segment of a reply, and maps it unless the process has done so. The import is idle at
+ * first. The descriptor stays the caller's. On failure the segment is on the list to unmap, since
+ * the daemon believes that this session has it. Errors of import.h, and GPUBUF_E_PROTOCOL if
+ * another segment has that number.
  */
 int gb_imports_take(struct gb_imports *imports, const char *instance,
                     const struct gb_segment_info *segment, int fd, struct gb_error *error);
 
-/* A mapping for reading of host memory that the session may write, made if there is none: NULL
-   if that cannot be. */
+/* A read-only mapping of host memory that the session may write, made if there is none. NULL: it
+   cannot be made. */
 struct gb_mapped *gb_imports_for_reading(struct gb_imports *imports, const char *instance,
                                          struct gb_import *import);
 
@@ -106,18 +107,18 @@ void gb_imports_retire(struct gb_imports *imports, uint64_t segment);
 /* Drops idle imports past the bounds, and those that the daemon wants back. */
 void gb_imports_trim(struct gb_imports *imports);
 
-/* Nothing is dropped between a hold and its end: for a request that came to nothing because a
-   segment that its reply relied on was dropped meanwhile. */
+/* No import is dropped between a hold and its end. A request holds the imports when it is sent
+   again, since a segment that its first reply relied on had been dropped meanwhile. */
 void gb_imports_hold(struct gb_imports *imports);
 void gb_imports_unhold(struct gb_imports *imports);
 
-/* Drops all that are idle, and tells nobody: the session is over. */
+/* Drops all idle imports without telling the daemon: the session is over. */
 void gb_imports_abandon(struct gb_imports *imports);
 
 /*
- * Another session takes this one's place. Of its imports, which the daemon knows nothing of, those
- * stay that are `counted`, which is cleared; the idle ones are dropped, and others detached. With
- * `tell` the daemon is told of those dropped, since it may count them after all.
+ * A new session takes the place of the old one. Imports that are `counted` stay, and the mark is
+ * cleared. Of the others, idle ones are dropped, and those in use are detached. With `tell` the
+ * daemon is told of the dropped ones, since it may count them after all.
  */
 void gb_imports_resume(struct gb_imports *imports, bool tell);
 

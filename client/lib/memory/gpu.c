@@ -9,8 +9,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The generation of the process that has begun with CUDA; 0: none has. Looked at before
-   the lock is taken, which in a child of fork might be held for ever. */
+/* The generation of the process that uses CUDA; 0: none has yet. Read before the lock is taken,
+   which in a child of fork may be held for ever. */
 static _Atomic unsigned owner;
 
 /* Under the lock; the table does not change once it is there. */
@@ -42,9 +42,10 @@ static int claim(struct gb_error *error)
 
     if (atomic_compare_exchange_strong(&owner, &none, gb_generation()) || gb_gpu_is_ours())
         return 0;
-    return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                   "CUDA was in use before fork() and is of no use in the child; start the process "
-                   "by exec (in Python: multiprocessing's \"spawn\")");
+    return gb_fail(
+        error, GPUBUF_E_UNSUPPORTED,
+        "CUDA was in use before fork() and cannot be used in the child; start the process "
+        "by exec (in Python: multiprocessing's \"spawn\")");
 }
 
 static int read_devices(const struct gb_cuda *cuda, int count, struct gb_gpu *list,
@@ -74,7 +75,7 @@ static int start(struct gb_error *error)
     CUresult result = cuda->cuInit(0);
     if (result == CUDA_ERROR_NOT_INITIALIZED)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                       "the CUDA driver was in use before fork() and is of no use in the child; "
+                       "the CUDA driver was in use before fork() and cannot be used in the child; "
                        "start the process by exec (in Python: multiprocessing's \"spawn\")");
     int count = 0;
     if (result == CUDA_SUCCESS)
@@ -93,8 +94,8 @@ static int start(struct gb_error *error)
         free(list);
         return r;
     }
-    /* At exit the driver ends before this library does, whose thread must not call it by then; what
-       is registered now runs before what the driver has registered. */
+    /* At exit the driver ends before this library does. The library's thread must have stopped by
+       then: this runs before the functions that the driver has registered. */
     if (!gb_process_stop_at_exit()) {
         free(list);
         return gb_fail_memory(error);

@@ -3,13 +3,13 @@
  * Nothing here loads the driver before an object on a GPU is there, or a stream or device pointer
  * is given.
  *
- * State is the process', guarded by one lock of its own, innermost of the library's. The driver is
- * called with that lock held only where a context or an event is made or ended. It is not held
- * across a fork, and need not be: a child of a process that used CUDA is refused before any lock is
- * taken, since the driver is of no use there.
+ * The state belongs to the process. A lock of its own guards it, the innermost of the library's
+ * locks. The driver is called with that lock held only where a context or an event is made or
+ * ended. The lock is not held across a fork, and need not be: a child of a process that used CUDA
+ * cannot use the driver, and is refused before any lock is taken.
  *
- * At exit the driver may be gone before a program's last release: CUDA_ERROR_DEINITIALIZED from
- * what gives back is nothing to speak of, and no function here that ends something can fail.
+ * At exit the driver may end before a program's last release. So no function here that gives
+ * something back can fail: CUDA_ERROR_DEINITIALIZED is ignored.
  */
 #ifndef GB_LIB_GPU_H
 #define GB_LIB_GPU_H
@@ -27,7 +27,8 @@ struct gb_gpu {
     char id[GB_CUDA_ID_BYTES]; /* "GPU-…", "MIG-…" */
     CUcontext context;         /* the primary one, while there are users */
     size_t users;              /* what is mapped, calls under way, events in use */
-    /* Destroys what is kept in the context before that goes, with the lock held; or NULL. */
+    /* Destroys the events kept in the context before the context is released, with the lock held;
+       or NULL. */
     void (*forget)(struct gb_gpu *gpu);
 };
 
@@ -43,8 +44,8 @@ int gb_gpu_at(int ordinal, struct gb_gpu **gpu, struct gb_error *error);
 bool gb_gpu_is_ours(void);
 
 /*
- * The GPU that a pointer's memory is on, NULL for host memory of any kind. Loads no driver: where
- * there is none yet, all memory is the host's.
+ * The GPU that a pointer's memory is on, NULL for host memory of any kind. Loads no driver: while
+ * none is loaded, all memory is the host's.
  */
 struct gb_gpu *gb_gpu_of_pointer(const void *pointer);
 
@@ -52,8 +53,8 @@ struct gb_gpu *gb_gpu_of_pointer(const void *pointer);
 int gb_gpu_retain(struct gb_gpu *gpu, struct gb_error *error);
 void gb_gpu_release(struct gb_gpu *gpu);
 
-/* Retains the primary context and makes it current in this thread, until it is left again; the
-   context that was current before is so again then. GPUBUF_E_DEVICE. */
+/* Retains the primary context and makes it current in this thread until gb_gpu_leave, which brings
+   back the context that was current before. GPUBUF_E_DEVICE. */
 int gb_gpu_enter(struct gb_gpu *gpu, struct gb_error *error);
 void gb_gpu_leave(struct gb_gpu *gpu);
 

@@ -11,7 +11,7 @@ static CUresult copy(const struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from,
     return gpu->cuda->cuMemcpyAsync(to, from, (size_t)bytes, stream ? stream : GB_CU_STREAM_LEGACY);
 }
 
-/* One side of a staged copy: the other is pageable, so that it is done with on return. */
+/* One half of a staged copy. Pageable memory on its other side may be used again on return. */
 static bool copy_part(struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {
     if (gb_gpu_enter(gpu, NULL) < 0)
@@ -21,8 +21,8 @@ static bool copy_part(struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from, uint
     return result == CUDA_SUCCESS;
 }
 
-/* Between two GPUs that do not reach each other's memory: through the host. False if it is
-   another case, or did not work either. */
+/* Copies through the host, between two GPUs that do not reach each other's memory. False in any
+   other case, or if that fails, too. */
 static bool copy_staged(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {
     struct gb_gpu *target = gb_gpu_of_pointer((const void *)(uintptr_t)to);
@@ -68,7 +68,7 @@ int gb_gpu_finish(struct gb_gpu *gpu, CUstream stream, struct gb_error *error)
 
     if (!gpu && !gb_gpu_is_ours())
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                       "a stream is of no use in a child of fork() of a process that used CUDA");
+                       "a stream cannot be used in a child of fork() of a process that used CUDA");
     int r = gpu ? gb_gpu_enter(gpu, error) : gb_cuda_load(&cuda, error);
     if (r < 0)
         return r;

@@ -1,11 +1,10 @@
 /*
- * Events. Those of an own handle are kept when nobody uses them and taken again, the longest unused
- * first: making one costs, they are a scarce thing in the driver, and another process may still
- * hold on to the handle of one that was used. Such a process then waits for later work as well,
- * which is more than it needs but never less. Opened ones are kept too, since the same few come
- * again.
+ * Idle events are kept and reused, the longest unused first, since events are scarce in the driver
+ * and cost time to make. Another process may still have the handle of an event that is reused. It
+ * then waits for the later work as well, which is more than it needs but never less. Opened events
+ * are kept too, since the same few are opened again.
  *
- * Idle events keep no context: when nothing else does they are destroyed with it.
+ * Idle events do not retain a context. They are destroyed when nothing else retains it.
  */
 #include "client/lib/memory/gpu_event.h"
 
@@ -60,7 +59,7 @@ static struct gb_event **idle_link(const struct gb_event *event)
     return link;
 }
 
-/* Its context is there, as far as the driver is. */
+/* The event's context is retained, unless the driver has ended. */
 static void destroy(struct gb_event *event)
 {
     if (event->shared) {
@@ -73,7 +72,7 @@ static void destroy(struct gb_event *event)
     free(event);
 }
 
-/* The context of a GPU goes, and its idle events with it. */
+/* The GPU's context is about to be released: destroys its idle events. */
 static void forget(struct gb_gpu *gpu)
 {
     struct gb_event **link = &idle;
@@ -100,7 +99,8 @@ static void trim_opened(void)
 
 /* ---- making ---- */
 
-/* Makes one, in the current context, of this process or by a handle. */
+/* Makes an event in the current context: a new one, or the one that the handle (may be NULL)
+   names. */
 static CUresult make(struct gb_gpu *gpu, bool shared, const unsigned char *handle,
                      struct gb_event **out)
 {

@@ -1,6 +1,6 @@
 /*
- * Events of GPUs, counted and used again. State is the process', under the lock of gpu.h. Any
- * thread.
+ * Events of GPUs, reference-counted and reused. The state belongs to the process, under the lock of
+ * gpu.h. Any thread.
  */
 #ifndef GB_LIB_GPU_EVENT_H
 #define GB_LIB_GPU_EVENT_H
@@ -10,7 +10,7 @@
 struct gb_event {
     struct gb_event *chain;     /* those with a handle, in their bucket */
     struct gb_event *next_idle; /* oldest first */
-    struct gb_gpu *gpu;         /* a user of it while there are references */
+    struct gb_gpu *gpu;         /* the event is a user of it while it has references */
     CUevent event;
     unsigned char handle[GB_IPC_BYTES];
     bool shared;   /* has a handle */
@@ -19,18 +19,18 @@ struct gb_event {
 };
 
 /*
- * Records the work queued on `stream` so far in an event that nobody uses; `shared`: one with a
- * handle for other processes. To be given back by gb_event_drop. GPUBUF_E_DEVICE, _NO_MEMORY.
+ * Records the work queued on `stream` so far in an idle event; `shared`: in one with a handle for
+ * other processes. The caller gives the event back with gb_event_drop. GPUBUF_E_DEVICE, _NO_MEMORY.
  */
 int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_event **event,
                     struct gb_error *error);
-/* The event of a handle: of this very process, or opened, once however often it is asked for. */
+/* The event with that handle: this process' own, or one that is opened, once for all who ask. */
 int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
                   struct gb_event **event, struct gb_error *error);
 struct gb_event *gb_event_ref(struct gb_event *event);
 void gb_event_drop(struct gb_event *event); /* NULL is fine */
 
-/* 1: it has passed; 0: not yet; GPUBUF_E_DEVICE: the work came to grief. */
+/* 1: it has passed; 0: not yet; GPUBUF_E_DEVICE: the work failed. */
 int gb_event_query(const struct gb_event *event, struct gb_error *error);
 /* Waits until it has passed. For events of this process. */
 int gb_event_wait(const struct gb_event *event, struct gb_error *error);

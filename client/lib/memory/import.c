@@ -49,8 +49,8 @@ static int memfd_identify(const struct gb_segment_info *segment, int fd,
     return 0;
 }
 
-/* Allows fast writing, a second mapping for reading, and finishing: without it writing is slower
-   and the other two fail. */
+/* Keeps a descriptor for fast writing, for a second mapping, and for gb_import_finish. Without the
+   descriptor writing is slower, and the other two fail. */
 static void memfd_prepare_writing(struct gb_imported *imported, int fd)
 {
     imported->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -116,7 +116,7 @@ static int write_file(int fd, uint64_t offset, const char *from, uint64_t bytes,
     return 0;
 }
 
-/* Past RLIMIT_FSIZE, which is not meant for memory, it would end the program with SIGXFSZ. */
+/* A pwrite past RLIMIT_FSIZE, which is not meant for memory, would end the program with SIGXFSZ. */
 static bool may_write_file(uint64_t end)
 {
     struct rlimit limit;
@@ -135,7 +135,7 @@ static unsigned note_written(const struct gb_imported *imported, uint64_t granul
     return before;
 }
 
-/* Maps the whole pages of a range at once. Where the kernel does not, each faults by itself. */
+/* Maps the whole pages of a range at once. If the kernel cannot, each page faults by itself. */
 static void map_pages(char *from, char *end)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -147,10 +147,11 @@ static void map_pages(char *from, char *end)
 }
 
 /*
- * Storing into pages that do not exist yet costs a fault each, and clearing them first: pwrite does
- * neither, and takes a third of the time. It leaves the pages unmapped though, so that from the
- * second time on a granule, which is likely to be used again, is stored into, at the full speed of
- * memcpy once its pages are mapped: then all at once, for a quarter of what the faults would cost.
+ * A store into a page that does not exist yet costs a fault, and clearing the page. pwrite does
+ * neither, and takes a third of the time, but leaves the pages unmapped. So the first write to a
+ * granule is a pwrite. The second one maps the granule's pages all at once, for a quarter of what
+ * their faults would cost, and stores: it is likely to be written again, now at the full speed of
+ * memcpy.
  */
 static int memfd_write(const struct gb_imported *imported, uint64_t offset, const char *from,
                        uint64_t bytes, struct gb_error *error)
@@ -165,7 +166,7 @@ static int memfd_write(const struct gb_imported *imported, uint64_t offset, cons
     uint64_t end = offset + bytes;
     unsigned before = note_written(imported, offset / GRANULE_BYTES);
     while (offset < end) {
-        /* A run of granules alike, since memcpy is at its best with long ones. */
+        /* A run of granules in the same state, since memcpy is fastest for long runs. */
         uint64_t stop = offset;
         unsigned next = before;
         while (stop < end && next == before) {
@@ -201,9 +202,9 @@ bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, u
 }
 
 /*
- * The address stays that of the program's pointers. A private mapping that nobody can write shows
- * the file's own pages, and unlike a shared one does not count as one for writing, which it would
- * where the descriptor is for writing.
+ * The new mapping takes the old one's address, which the program's pointers have. A private mapping
+ * that nobody can write shows the file's own pages. A shared one would count as a mapping for
+ * writing, since the descriptor is for writing.
  */
 int gb_import_finish(const struct gb_imported *imported, struct gb_error *error)
 {

@@ -1,7 +1,7 @@
 /*
- * Mapping a segment into this process, one set of functions for each kind of handle: memfds by
- * mmap, the kinds of a GPU by the CUDA driver (import_cuda.c), in the GPU's primary context, which
- * is kept while anything of it is mapped.
+ * Mapping a segment into this process: memfds by mmap, memory of a GPU by the CUDA driver
+ * (import_cuda.c). The latter is mapped in the GPU's primary context, which is retained while
+ * anything of that GPU is mapped.
  *
  * No state; any thread.
  */
@@ -11,29 +11,30 @@
 #include "client/lib/memory/imported.h"
 
 /*
- * Examines what a peer sent before it is mapped: a memfd as large as it says, which nobody can
- * shrink under a reader. `fd` is the handle's descriptor, -1 for kinds without; it stays the
- * caller's. GPUBUF_E_PROTOCOL, GPUBUF_E_UNSUPPORTED, GPUBUF_E_SYSTEM, GPUBUF_E_DEVICE.
+ * Checks a segment from the daemon before it is mapped: a memfd must be as large as the segment,
+ * and sealed against shrinking under a reader. `fd` is the handle's descriptor, -1 for kinds
+ * without; it stays the caller's. GPUBUF_E_PROTOCOL, GPUBUF_E_UNSUPPORTED, GPUBUF_E_SYSTEM,
+ * GPUBUF_E_DEVICE.
  */
 int gb_import_identify(const struct gb_segment_info *segment, int fd,
                        struct gb_memory_identity *identity, struct gb_error *error);
 
-/* Maps what was identified. GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM, GPUBUF_E_UNSUPPORTED,
+/* Maps a segment that was identified. GPUBUF_E_NO_MEMORY, GPUBUF_E_SYSTEM, GPUBUF_E_UNSUPPORTED,
    GPUBUF_E_DEVICE. */
 int gb_import_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
                   struct gb_error *error);
 void gb_import_unmap(const struct gb_imported *imported);
 
 /* Takes away, or gives back, the right to write bytes `from` to `to` of a writable mapping: whole
-   pages of a memfd, or all of a segment on a GPU. Whether that could be done. */
+   pages of a memfd, or all of a segment on a GPU. Returns whether it could. */
 bool gb_import_set_writable(const struct gb_imported *imported, uint64_t from, uint64_t to,
                             bool writable);
 
 /*
- * Has the kernel keep everybody from writing a memfd that is mapped here for writing. Where it is
- * mapped it stays, to be read. GPUBUF_E_BUSY if it is mapped for writing anywhere else, and then
- * all is as before; GPUBUF_E_SYSTEM. Where pages are pinned, for a device say, the kernel waits for
- * these, up to a tenth of a second.
+ * Has the kernel keep everybody from writing to a memfd that is mapped here for writing. The
+ * mapping stays at its address, read-only. GPUBUF_E_BUSY: the memfd is mapped for writing anywhere
+ * else; then all is as before. GPUBUF_E_SYSTEM. The kernel waits for pinned pages, a device's say,
+ * for up to a tenth of a second.
  */
 int gb_import_finish(const struct gb_imported *imported, struct gb_error *error);
 

@@ -1,5 +1,5 @@
-/* Segments on GPUs: memory of cuMemCreate, which comes as a descriptor, and of cuMemAlloc, which
-   comes as 64 bytes. */
+/* Segments on GPUs: memory of cuMemCreate, whose handle is a descriptor, and memory of cuMemAlloc,
+   whose handle is 64 bytes. */
 #include "client/lib/memory/import_cuda.h"
 
 #include <inttypes.h>
@@ -54,7 +54,8 @@ static CUresult set_access(const struct gb_gpu *gpu, CUdeviceptr address, size_t
     return gpu->cuda->cuMemSetAccess(address, bytes, &access, 1);
 }
 
-/* Maps an imported allocation at addresses of its own, exactly as many as it has bytes. */
+/* Maps an imported allocation of `bytes` bytes at a new address. On failure *what says what
+   failed. */
 static CUresult place(const struct gb_gpu *gpu, CUmemGenericAllocationHandle allocation,
                       size_t bytes, bool writable, CUdeviceptr *out, const char **what)
 {
@@ -80,7 +81,7 @@ static CUresult place(const struct gb_gpu *gpu, CUmemGenericAllocationHandle all
     return result;
 }
 
-/* In the context. The descriptor stays the caller's. */
+/* To be called in the GPU's context. The descriptor stays the caller's. */
 static int map_fd(struct gb_gpu *gpu, const struct gb_segment_info *segment, int fd,
                   struct gb_imported *imported, struct gb_error *error)
 {
@@ -137,7 +138,7 @@ static int check_size(const struct gb_segment_info *segment, uint64_t bytes, str
         return 0;
     return gb_fail(error, GPUBUF_E_DEVICE,
                    "segment %" PRIu64 " on %s has %" PRIu64 " bytes and not the %" PRIu64
-                   " that were said",
+                   " that the daemon told",
                    segment->id, segment->device, bytes, segment->bytes);
 }
 
@@ -169,7 +170,7 @@ static int open_ipc(struct gb_gpu *gpu, const struct gb_segment_info *segment,
     return r;
 }
 
-/* The driver opens no handle in the process that it is from. */
+/* The driver does not open a handle in the process that made it. */
 static int map_ipc(struct gb_gpu *gpu, const struct gb_segment_info *segment,
                    struct gb_imported *imported, struct gb_error *error)
 {

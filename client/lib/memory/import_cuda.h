@@ -9,8 +9,8 @@ int gb_cuda_identify(const struct gb_segment_info *segment, struct gb_memory_ide
 int gb_cuda_map(const struct gb_segment_info *segment, int fd, struct gb_imported *imported,
                 struct gb_error *error);
 void gb_cuda_unmap(const struct gb_imported *imported);
-/* The driver knows one right for the whole of a mapping, of memory of cuMemCreate. Whether that
-   could be done. */
+/* Sets the access to a whole mapping of memory of cuMemCreate: the driver can do no less, and
+   nothing for other memory. Returns whether it could. */
 bool gb_cuda_set_writable(const struct gb_imported *imported, bool writable);
 
 #endif

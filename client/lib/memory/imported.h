@@ -8,8 +8,8 @@
 #include "proto/handle.h"
 
 /* Tells one piece of memory from another, so that a segment's number alone is not trusted: a
-   memfd's inode; of a GPU's memory, whose descriptors all name one file, which GPU and, where there
-   is one, the legacy handle. */
+   memfd's inode; for memory of a GPU, whose descriptors all name one file, the GPU and the legacy
+   handle, if there is one. */
 struct gb_memory_identity {
     uint64_t device, file;
 };
@@ -22,7 +22,7 @@ struct gb_imported {
     uint64_t bytes;
     bool writable;
     int fd;                   /* of a memfd that is written here; else -1 */
-    _Atomic uint8_t *written; /* how often each granule has been, up to 2; NULL: not noted */
+    _Atomic uint8_t *written; /* how often each granule was written, up to 2; NULL: not noted */
     struct gb_gpu *gpu;       /* NULL: host memory */
     uint64_t allocation;      /* cuda_fd: the driver's handle */
     bool own;                 /* cuda_ipc: registered by this very process, so never opened */

@@ -1,4 +1,5 @@
-/* Objects as Arrow C Device structs: the same as on the host, and where they are and when. */
+/* Objects as Arrow C Device structs: those of the host, with the device and the event to wait
+   for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "client/lib/objects/wait_ready.h"
 #include "client/lib/wire/report.h"
 
-/* The array as it was exported, whose place in the struct this takes. */
+/* The private data of an array with an event: it wraps the array that was exported. */
 struct device_array {
     struct ArrowArray array;
     struct gb_event *held;
@@ -19,7 +20,7 @@ static void device_array_release(struct ArrowArray *array)
 {
     struct device_array *device = array->private_data;
 
-    /* In a child of fork what the object held is freed, and nothing else is touched. */
+    /* In a child of fork the process' own memory is freed, and nothing else is touched. */
     bool forked = device->held && !gb_gpu_is_ours();
     device->array.release(&device->array);
     if (!forked)

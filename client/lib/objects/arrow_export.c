@@ -1,6 +1,6 @@
 /*
- * Objects as Arrow C Data structs, with no copy. Every node owns what it needs by itself, and each
- * array node holds the object, so that a consumer may move a child out and outlive the rest, as the
+ * Objects as Arrow C Data structs, with no copy. Every node owns what it needs, and each array node
+ * holds the object. So a consumer may move a child out and keep it longer than the rest, as the
  * specification allows.
  */
 #include "client/lib/objects/arrow_export.h"
@@ -124,7 +124,7 @@ static int set_metadata(struct ArrowSchema *schema, const struct gb_column *colu
     return node->metadata ? 0 : GPUBUF_E_NO_MEMORY;
 }
 
-/* Arrow's maps have entries and keys that cannot be null, and do not say that they could be. */
+/* The entries and keys of Arrow's maps cannot be null, and are not marked as nullable. */
 static void forbid_nulls(struct ArrowSchema *map)
 {
     map->children[0]->flags &= ~ARROW_FLAG_NULLABLE;
@@ -140,8 +140,8 @@ static int schema_of_column(struct ArrowSchema *schema, const struct gb_column *
 
     if (r < 0)
         return r;
-    /* As most of Arrow's libraries say of every column: types that differ in this only are not
-       equal to them, and whether there are nulls the array says. */
+    /* Most of Arrow's libraries mark every column so, and take types that differ in this alone for
+       unequal. The array says whether there are nulls. */
     schema->flags = ARROW_FLAG_NULLABLE;
     r = set_format(schema, &own->dtype);
     if (r == 0)
@@ -259,7 +259,7 @@ static void set_buffers(struct ArrowArray *array, const struct gpubuf_object *ob
     array->n_buffers = count;
 }
 
-/* A child as it is: in Arrow the parent's offset counts for it too. */
+/* A whole child: in Arrow the parent's offset counts for it too. */
 static struct part whole(const struct gb_column *column)
 {
     return (struct part){column, column->offset, column->length, column->null_count};
@@ -323,13 +323,13 @@ static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
     array->null_count = gpubuf_null_count(object);
     array->n_buffers = 2;
     const char *data = address(object, &column->data);
-    if (object->extent == 0) /* also what `start` may not count from */
+    if (object->extent == 0) /* its data may have no address that `start` counts from */
         data = gb_buffer_address(object->lease, &(struct gb_buffer){.segment = GB_NO_SEGMENT});
     else
         data += object->start;
     if (column->mask.present && object->extent > 0) {
-        /* One offset holds for both in Arrow, so that the data has to begin as much earlier as the
-           mask does. */
+        /* In Arrow one offset holds for mask and data, so the data has to begin as many elements
+           earlier as the mask does. */
         array->offset = (int64_t)object->offset;
         data -= object->offset * (uint64_t)object->strides[0];
         array->buffers[0] = address(object, &column->mask);
@@ -361,7 +361,7 @@ static int make_schema(struct ArrowSchema *schema, struct gpubuf_object *object)
 {
     if (object->kind == GPUBUF_KIND_TABLE)
         return schema_of_table(schema, object->column);
-    /* Of bytes the layout says uint8. */
+    /* The layout of bytes has the dtype uint8. */
     const char *name = gpubuf_column_name(object);
     return schema_of_column(schema, object->column, name ? name : "");
 }
@@ -403,7 +403,7 @@ int gb_export_arrow(struct gpubuf_object *object, struct ArrowSchema *schema,
         return gb_report_text(object->lease->client, GPUBUF_E_UNSUPPORTED, "%s: %s",
                               object->lease->name, reason);
 
-    /* The schema also finds the types that Arrow has not. */
+    /* Making the schema also finds the types that Arrow does not have. */
     struct ArrowSchema made_schema;
     struct ArrowArray made_array;
     r = make_schema(&made_schema, object);

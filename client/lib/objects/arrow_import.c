@@ -1,7 +1,7 @@
 /*
- * Publishing Arrow C Data. An array is gone through twice: once to plan, which checks it and says
- * what to create, and once to copy. Only the elements that the array's offset and length show are
- * published, from offset 0: masks and booleans are shifted and offsets counted anew where need be.
+ * Publishing Arrow C Data. An array is walked twice. The plan checks it and says what to create;
+ * then its elements are copied. Only the elements that the array's offset and length show are
+ * published, from offset 0: masks and booleans are shifted and offsets rebased where need be.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static bool take_int32(const char **at, int32_t *value)
     return *value >= 0;
 }
 
-/* A string of the pool, or NULL in *text if it is none that the protocol can carry. */
+/* A string in the pool; *text is NULL if the protocol cannot carry it. */
 static int take_text(struct planning *planning, const char **at, const char **text)
 {
     int32_t length;
@@ -155,7 +155,7 @@ static int plan_offsets(struct planning *planning, const struct ArrowArray *arra
             return FAIL(planning, "an array has no offsets");
         return 0;
     }
-    if (plan->length == 0) /* what they say does not matter, and there may be none */
+    if (plan->length == 0) /* the offsets do not matter, and there may be none */
         return 0;
     int64_t first = offset_at(plan, plan->start), last = first;
     for (uint64_t i = 1; i <= plan->length; i++) {
@@ -225,7 +225,7 @@ static int make_children(struct planning *planning, size_t count, struct plan *p
     return 0;
 }
 
-/* A child counts from its parent's first element: how many of its own to skip, and to take. */
+/* Plans the children: how many elements of each its parent skips, and how many it takes. */
 static int plan_children(struct planning *planning, const struct ArrowSchema *schema,
                          const struct ArrowArray *array, unsigned depth, struct plan *plan,
                          struct gpubuf_column_spec *spec)
@@ -251,7 +251,7 @@ static int plan_children(struct planning *planning, const struct ArrowSchema *sc
     return r;
 }
 
-/* The Arrow node is the indices with a dictionary on the side; ours has both as children. */
+/* Arrow's node is the indices, with a dictionary on the side. A layout has both as children. */
 static int plan_dictionary(struct planning *planning, const struct ArrowSchema *schema,
                            const struct ArrowArray *array, unsigned depth, struct plan *plan,
                            struct gpubuf_column_spec *spec)
@@ -399,7 +399,7 @@ static int copy_data(const struct gb_holding *lease, const struct gb_buffer *buf
                            plan->length * size);
 }
 
-/* `column` is what the daemon made of the plan; create has seen to it that they match. */
+/* `column` is the granted layout; gpubuf_create has checked that it matches the plan. */
 static int copy_node(const struct gb_holding *lease, const struct gb_column *column,
                      const struct plan *plan)
 {

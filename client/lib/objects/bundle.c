@@ -9,7 +9,7 @@
 struct gpubuf_bundle {
     struct gb_manifest manifest;
     struct gpubuf_object *object; /* with a reference; NULL: none */
-    struct gb_writer head;        /* what was planned */
+    struct gb_writer head;        /* of a planned bundle; else empty */
 };
 
 static struct gpubuf_bundle *bundle_new(const struct gpubuf_client *client)
@@ -31,7 +31,7 @@ void gpubuf_bundle_free(struct gpubuf_bundle *bundle)
     free(bundle);
 }
 
-/* Hands over what was made, or ends it. */
+/* Hands the made bundle over, or frees it after a failure. */
 static int finish(struct gpubuf_bundle *made, int r, const struct gpubuf_client *client,
                   const struct gb_error *error, struct gpubuf_bundle **bundle)
 {
@@ -44,8 +44,8 @@ static int finish(struct gpubuf_bundle *made, int r, const struct gpubuf_client 
 }
 
 /*
- * A copy of the first bytes of a bundle: others may have the memory mapped for writing, and what is
- * read must not change meanwhile.
+ * Copies the first bytes of a bundle. Another process may have the memory mapped for writing, and
+ * the manifest must not change while it is read.
  */
 static int copy_head(struct gpubuf_object *object, uint64_t bytes, unsigned char **head)
 {

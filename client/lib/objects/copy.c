@@ -17,7 +17,7 @@ int gpubuf_device_ordinal(const struct gpubuf_object *object)
     return gpu->ordinal;
 }
 
-/* The stretch of a buffer that a copy is about. */
+/* Finds the stretch of a buffer that is to be copied. */
 static int locate(const struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
                   const void *data, uint64_t bytes, char **place)
 {
@@ -41,7 +41,7 @@ static int locate(const struct gpubuf_object *object, enum gpubuf_which which, u
     return 0;
 }
 
-/* The object's GPU does it, or else that of the data. */
+/* Copies by the object's GPU, or else by the data's, or on the host. */
 static int copy(const struct gb_holding *lease, void *to, const void *from, const void *data,
                 uint64_t bytes, void *stream)
 {
@@ -86,7 +86,7 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
         return r;
     if (atomic_load(&object->lease->state) == GB_LEASE_STALE)
         return gb_report_text(object->lease->client, GPUBUF_E_STALE,
-                              "%s went with the connection, which broke before it was sealed",
+                              "%s was lost: the connection broke before it was sealed",
                               object->lease->name);
     if (atomic_load(&object->lease->state) != GB_LEASE_OPEN || atomic_load(&object->lease->held))
         return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
@@ -106,8 +106,8 @@ int gb_finish_writing(const struct gb_holding *lease)
     r = gb_gpu_finish(gpu, NULL, &error);
     if (r == 0)
         return 0;
-    /* Memory that is unmapped under a copy breaks the GPU's context: whatever is wrong, wait if at
-       all possible. */
+    /* A copy whose memory is unmapped breaks the GPU's context: after any failure, wait if
+       possible. */
     (void)gb_gpu_finish(gpu, NULL, NULL);
     return gb_report(lease->client, &error);
 }

@@ -13,9 +13,9 @@
 /* ---- layouts: from what the program asks for to the request ---- */
 
 /*
- * The layout granted must be the one asked for, but for places: a program writes as much
- * as it asked for. Both are boiled down to a number as they are gone through, since an asynchronous
- * create cannot keep the program's structs, and a copy of them would be a second layout.
+ * The layout granted must be the one asked for, but for the places of its buffers: a program writes
+ * as much as it asked for. Both are compared by a digest, since an asynchronous create cannot keep
+ * the program's structs, and a copy of them would be a second layout.
  */
 struct digest {
     uint64_t value;
@@ -36,7 +36,7 @@ static void digest_bytes(struct digest *digest, const void *bytes, size_t length
         digest_number(digest, byte[i]);
 }
 
-/* The size of data is fixed by the type, but for strings. */
+/* The type fixes the size of the data, except for strings. */
 static void digest_shape_of_column(struct digest *digest, const char *name,
                                    const struct gb_dtype *dtype, uint64_t length, uint64_t offset,
                                    bool mask, uint64_t data_bytes, uint64_t children)
@@ -149,7 +149,7 @@ static int write_texts(struct layout_writing *writing, const struct gpubuf_colum
 static int write_children(struct layout_writing *writing, const struct gpubuf_column_spec *spec,
                           const char *member, bool named, unsigned depth);
 
-/* The members of a column; the first with a comma, as the kind or nothing of note is before. */
+/* Writes the members of a column, each with a comma before it. */
 static int write_column(struct layout_writing *writing, const struct gpubuf_column_spec *spec,
                         bool named, unsigned depth)
 {
@@ -311,7 +311,7 @@ static int create_send(struct gpubuf_client *client, struct create *create, stru
     return gb_request_send(client, &create->base, NULL, 0, GB_RELEASES_FIRST, error);
 }
 
-/* The lease that was of no use ends first: there may be room for one only. */
+/* The useless lease ends before the new request: there may be room for one object only. */
 static int create_again(struct gb_request *request, struct gb_error *error)
 {
     struct create *create = (struct create *)request;
@@ -393,8 +393,8 @@ static void clear_masks(const struct gb_holding *lease, const struct gb_column *
         clear_masks(lease, &column->children[i]);
 }
 
-/* Masks, which a program may set bits of only, and the padding behind buffers, which it need not
-   write: in host memory both are zero at first, whatever lay there. No lock is held. */
+/* Clears masks, of which a program may only set bits, and the padding behind buffers, which it need
+   not write. Both are zero in new objects in host memory. No lock is held. */
 static void clear(struct gpubuf_object *object)
 {
     struct gb_holding *lease = object->lease;
@@ -439,7 +439,7 @@ static void create_free(struct gb_request *request)
     free(create);
 }
 
-/* Also where the daemon had it: what was created went with the connection. */
+/* Also if the daemon had received the request: what it created was lost with the connection. */
 static int create_resend(struct gb_request *request, struct gb_error *error)
 {
     return create_send(request->client, (struct create *)request, error);

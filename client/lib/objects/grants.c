@@ -68,7 +68,7 @@ static int take_segments(struct gb_grants *grants, const struct gb_reply *reply,
     for (; gb_json_next(&walk, &key, &item); step.index++) {
         int r = take_segment(grants, reply, item, &step, error);
         if (r < 0) {
-            /* Nothing but memory may be lacking here without the daemon being at fault. */
+            /* Except for a lack of memory, a failure here is the daemon's fault. */
             if (r != GPUBUF_E_NO_MEMORY && error)
                 r = error->code = GPUBUF_E_PROTOCOL;
             return r;
@@ -85,8 +85,8 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
 
     *grants = (struct gb_grants){.client = client, .writable = writable};
     grants->dropped = client->imports.drops != drops;
-    /* Earlier releases are told first: should the request be sent again, only the leases that this
-       reply brings in vain are given back after it. */
+    /* Earlier releases are told first. If the request is sent again, only the useless leases of
+       this reply are given back after it. */
     gb_queue_releases(client);
     if (gb_reserve_releases(client, leases) < 0)
         r = gb_fail_memory(error);
@@ -127,9 +127,9 @@ static int missing_segment(const struct gb_grants *grants, uint64_t segment, str
                    "the daemon did not send the handle of segment %" PRIu64, segment);
 }
 
-/* Where a lease finds a segment. The daemon sends no second handle for reading where the session
-   may write: host memory is mapped once more for that, and on a GPU reader and writer have one
-   pointer. */
+/* The mapping that a lease uses of an import. If the session may write to the segment, the daemon
+   sends no second handle for reading: host memory is mapped once more, and on a GPU readers and
+   writers share one mapping. */
 static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_import *import)
 {
     struct gpubuf_client *client = grants->client;
@@ -141,7 +141,8 @@ static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_i
     return writing && (!reading || gb_mapped_gpu(writing)) ? writing : reading;
 }
 
-/* The index of a segment among the lease's. Neighbours mostly share one, so the last goes first. */
+/* The index of a segment among the lease's. Neighbours mostly share a segment, so the last one is
+   tried first. */
 static int lease_segment(struct placing *placing, uint64_t segment, uint64_t *index)
 {
     struct gb_holding *lease = placing->lease;
@@ -211,7 +212,7 @@ struct object_members {
     struct gb_json layout;
 };
 
-/* Reads an object but for its layout; strings lie in the pool of the message. */
+/* Reads an object without its layout; strings lie in the pool of the message. */
 static int read_members(struct gb_grants *grants, struct gb_json value,
                         struct object_members *members, struct gb_error *error)
 {
@@ -236,9 +237,9 @@ static size_t rounded(size_t size)
     return (size + 15) & ~(size_t)15;
 }
 
-/* The memory that a lease and its parts will take, exact in the common case: opening is mostly the
-   cost of touching memory. A layout that has arrays (columns, children, extents) or metadata has
-   more in memory than in its text. */
+/* The memory that a lease and its parts will take. It is exact in the common case, since touching
+   memory is most of the cost of an open. A layout with arrays (columns, children, extents) or
+   metadata takes more memory than its text. */
 static size_t lease_bytes(const struct object_members *members)
 {
     struct gb_json layout = members->layout, key, item;
@@ -278,7 +279,7 @@ static struct gb_holding *lease_new(const struct object_members *members)
     return lease;
 }
 
-/* The event that its producer's work passes. */
+/* Reads the handle of the event that passes when the producer's work is done. */
 static int read_ready(struct gb_holding *lease, const struct gb_string *text,
                       struct gb_error *error)
 {
@@ -337,7 +338,7 @@ int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json obje
     int r = make_lease(grants, lease, object, out, error);
 
     if (r == GPUBUF_E_INVALID || r == GPUBUF_E_LIMIT)
-        r = error->code = GPUBUF_E_PROTOCOL; /* it is the daemon's doing, not the caller's */
+        r = error->code = GPUBUF_E_PROTOCOL; /* the daemon's fault, not the caller's */
     if (r != 0)
         gb_push_release(grants->client, lease, grants->writable);
     return r;

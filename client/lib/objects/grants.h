@@ -26,12 +26,12 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
                     bool writable, uint64_t drops, struct gb_error *error);
 
 /*
- * Makes a lease of an `object`. 0 and *out, GB_AGAIN, or a failure; but for success the lease has
+ * Makes a lease of an `object`. 0 and *out, GB_AGAIN, or a failure. Without success the lease has
  * been given back. GPUBUF_E_PROTOCOL, GPUBUF_E_NO_MEMORY, or why a segment could not be mapped.
  */
 int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json object,
                    struct gpubuf_object **out, struct gb_error *error);
-/* That, of an open; with its slot in the page, from 1 on, 0: none. */
+/* As gb_grants_take, for an open. `slot` is the lease's slot in the page, from 1 on; 0: none. */
 int gb_grants_take_kept(struct gb_grants *grants, uint64_t lease, uint64_t slot,
                         struct gb_json object, struct gpubuf_object **out, struct gb_error *error);
 

@@ -5,7 +5,7 @@
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/report.h"
 
-/* A use of an import like a lease's, so that it is neither unmapped nor reported as such. */
+/* Uses an import as a lease does, so that the segment is neither unmapped nor told to be. */
 struct gb_hold {
     struct gpubuf_client *client; /* counted */
     struct gb_import *import;

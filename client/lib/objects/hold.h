@@ -1,9 +1,10 @@
 /*
- * Holding memory without its object, for languages whose own garbage collector decides when nobody
- * can look at it any more: the mapping stays, and the daemon counts it as mapped, until the hold is
- * dropped, though the lease may have ended and the content be another object's of the same domain.
+ * Holding memory without its object, for languages whose garbage collector decides when memory is
+ * no longer reachable. Until the hold is dropped the mapping stays, and the daemon counts it as
+ * mapped. The lease may have ended by then, and the content be another object's of the same domain.
  *
- * Not shown by the shared library; for bindings that are linked with these sources. Any thread.
+ * The shared library does not export these functions: they are for bindings that are linked with
+ * these sources. Any thread.
  */
 #ifndef GB_LIB_HOLD_H
 #define GB_LIB_HOLD_H
@@ -13,9 +14,9 @@
 struct gb_hold;
 
 /*
- * Holds the whole mapping that the object's buffer `which` lies in and tells where it is; to be
- * ended with gb_hold_drop. 1 if there is no such buffer, it lies nowhere, or it is on a GPU; then
- * nothing is held. Errors are those of gpubuf_memory.
+ * Holds the whole mapping that the object's buffer `which` lies in and tells where it is; the
+ * caller ends the hold with gb_hold_drop. 1 if there is no such buffer, if it has no memory, or if
+ * it is on a GPU; then nothing is held. Errors are those of gpubuf_memory.
  */
 int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
                     struct gb_hold **hold, struct gpubuf_memory *mapping);

@@ -65,8 +65,8 @@ void gb_keep_end(struct gpubuf_client *client)
     free(client->keeper);
 }
 
-/* A file that could shrink would end reading in SIGBUS. NULL: it is such a one, or cannot be
-   mapped. */
+/* Maps a file that cannot shrink: reading one that did would end in SIGBUS. NULL: it could, or it
+   cannot be mapped. */
 static const void *map(int fd, uint64_t bytes)
 {
     struct stat status;
@@ -81,7 +81,8 @@ static const void *map(int fd, uint64_t bytes)
     return memory;
 }
 
-/* A mutex's word is its owner's number; the kernel adds a bit to that of a dead one. */
+/* The pulse is the word of a robust mutex: its owner's number, to which the kernel adds a bit when
+   the owner dies. */
 static bool is_dead(uint32_t pulse)
 {
     return pulse == 0 || (pulse & FUTEX_OWNER_DIED);
@@ -193,7 +194,8 @@ static void put_newest(struct gb_keeper *keeper, struct gb_holding *lease)
     keeper->bytes += lease->bytes;
 }
 
-/* Tells the daemon that nobody uses it, or did until now. False: that cannot be said. */
+/* Tells the daemon that the lease is unused, now again if it was used since. False: memory is
+   out. */
 static bool tell_kept(struct gb_holding *lease)
 {
     if (lease->told && !lease->used)
@@ -206,7 +208,8 @@ static bool tell_kept(struct gb_holding *lease)
     return true;
 }
 
-/* Ends one that is kept. A use since it was told is told first: its release is none. */
+/* Gives a kept lease back. Tells the daemon first of a use since it was last told: a release does
+   not count as one. */
 static void give_back(struct gb_keeper *keeper, struct gb_holding *lease)
 {
     if (lease->told)
@@ -268,7 +271,7 @@ bool gb_keep_take(struct gb_holding *lease)
     while (keeper->kept > keeper->bounds.leases || keeper->bytes > keeper->bounds.bytes)
         give_back(keeper, keeper->oldest);
     atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
-    /* Somebody has to hear what is recalled, whatever the program does next. */
+    /* The flusher has to hear of recalls, whatever the program does next. */
     if (!client->listens)
         (void)gb_flusher_engage(client);
     return true;
@@ -305,7 +308,7 @@ void gb_keep_list(struct gb_holding *lease)
 
 /* ---- what the daemon wants ---- */
 
-/* In use: said so, and told anew when it is not any more. */
+/* The lease is in use: tells the daemon so; it is told anew when the lease is no longer used. */
 static void tell_used(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_holding *lease = client->leases;

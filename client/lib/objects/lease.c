@@ -10,7 +10,7 @@
 #include "client/lib/wire/flusher.h"
 #include "client/lib/wire/release.h"
 
-#define BUSY_US 1000 /* a client whose last release is no older is busy */
+#define BUSY_US 1000 /* a client whose last release is younger than this is busy */
 #define HELD_MAX 512 /* how many releases are held back at most */
 
 /* ---- among the client's ---- */
@@ -51,7 +51,7 @@ void gb_holding_discard(struct gb_holding *lease)
 
 /* ---- the memory of what is written ---- */
 
-/* The part of its one segment that a created object has. */
+/* The range that a created object has in its one segment. */
 struct extent {
     uint64_t from, to;
 };
@@ -69,7 +69,7 @@ static int widen(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* NULL if it is none that is written here. */
+/* The writable mapping of a created object, and its range there. NULL: there is none. */
 static struct gb_mapped *written(struct gb_holding *lease, struct extent *extent)
 {
     if (!lease->writable || lease->segment_count != 1)
@@ -136,7 +136,7 @@ int gb_holding_finish(struct gb_holding *lease, struct gb_error *error)
         return 0;
     int r = gb_mapped_finish(mapping, &cause);
     if (r < 0)
-        return gb_fail(error, r, "%s is to be final: %s", lease->name, cause.message);
+        return gb_fail(error, r, "%s cannot be made final: %s", lease->name, cause.message);
     atomic_store(&lease->held, true);
     return 0;
 }
@@ -153,7 +153,7 @@ void gb_holding_stray(struct gb_holding *lease)
     lease->stray = true;
 }
 
-/* Before the daemon is told: after that the memory may be another object's. */
+/* Ends guard and stray before the daemon is told: after that the memory may be another object's. */
 static void let_go(struct gb_holding *lease)
 {
     gb_holding_unguard(lease);
@@ -184,7 +184,7 @@ void gb_holding_end(struct gb_holding *lease)
     else
         gb_imports_trim(&client->imports);
     gb_holding_free(lease);
-    gb_client_release(client); /* not the last: whoever has the lock has a reference */
+    gb_client_release(client); /* not the last reference: the caller, who has the lock, has one */
 }
 
 void gb_send_releases(struct gpubuf_client *client)

@@ -1,7 +1,7 @@
 /*
  * Leases: what the session holds on one object version, which is the daemon's number, the layout,
- * and the imports that its buffers lie in. Objects are what the program holds (object.h): the root
- * that an open or create gave it, and views made from it. Both are counted; the lease ends with the
+ * and the imports that its buffers lie in. The program holds objects (object.h): the root that an
+ * open or create gave it, and views made from the root. Both are counted; the lease ends with the
  * last object.
  *
  * A lease, its root object and its layout lie in one allocation. Nothing but `version`, `state`,
@@ -34,30 +34,30 @@ struct gb_holding_segment {
 };
 
 struct gb_holding {
-    _Atomic size_t references;       /* the root counts as one */
+    _Atomic size_t references;       /* the root's is one */
     struct gpubuf_client *client;    /* counted */
     struct gb_holding *next, **link; /* among the client's */
     struct gpubuf_object *root;
     uint64_t id;
     struct gb_holding *
-        *asked;   /* while the client resumes: its place in what is asked for; or NULL */
+        *asked;   /* while the client resumes: its place in the list of leases asked for; or NULL */
     bool resumed; /* while the client resumes: the daemon has granted it anew */
     _Atomic uint64_t version;
     _Atomic int state; /* enum gb_holding_state */
     bool writable;     /* made by `create` */
-    bool final;        /* made by `create`, to be held by the kernel when it is sealed … */
-    _Atomic bool held; /* … which it is */
+    bool final;        /* made by `create`; the kernel is to hold its memory from the seal on … */
+    _Atomic bool held; /* … and does */
     bool guarded;      /* its own memory cannot be written here */
-    bool stray;        /* it went with its connection, and may still be written */
+    bool stray;        /* lost with its connection, and may still be written */
     const char *name, *device;
-    const char *label; /* of this version; NULL: none. Of one being written: the seal will say it */
-    int keep;          /* older versions that stay, as the seal will say; -1: as create did */
-    bool entitled;     /* the seal says so of the label */
+    const char *label; /* of this version; NULL: none. Before the seal: what the seal will say */
+    int keep;          /* older versions to keep, as the seal will say; -1: as create did */
+    bool entitled;     /* the seal says the label, too */
     _Atomic(struct gb_ready *) ready; /* what to wait for before the content is there; or NULL */
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
     struct gb_holding_segment *segments;
     size_t segment_count, segment_capacity;
-    /* Of keep.c. */
+    /* For keep.c. */
     uint64_t slot; /* in the page, from 1 on; 0: it cannot be kept */
     uint64_t hash; /* of the name */
     uint64_t bytes;
@@ -65,35 +65,35 @@ struct gb_holding {
     struct gb_holding *newer, *older; /* of those that are kept */
     int64_t idle_since;               /* while it is kept */
     bool listed, kept;
-    bool told; /* the daemon was, that nobody uses it … */
-    bool used; /* … but it was used since */
+    bool told; /* the daemon knows that nobody uses it … */
+    bool used; /* … but it was used since then */
     struct gb_pool pool;
 };
 
-/* Puts a lease that has been filled in among the client's, which it counts; with the client's lock
-   held. */
+/* Adds a lease that has been filled in to the client's, and takes a reference to the client. With
+   the client's lock held. */
 void gb_holding_add(struct gb_holding *lease);
-/* Ends one that nobody refers to any more; the daemon is to be told. With the lock held. */
+/* Ends a lease without references, and notes that the daemon is to be told. With the lock held. */
 void gb_holding_end(struct gb_holding *lease);
 /* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its
    lock may be held for ever, and what a lease waits for is not the child's to give back. */
 void gb_holding_free(struct gb_holding *lease);
-/* Ends one that was not put among the client's: lets its segments go, and frees it. */
+/* Ends a lease that was not added to the client's: lets its segments go, and frees it. */
 void gb_holding_discard(struct gb_holding *lease);
 
 /*
- * Sees to it that the daemon is told of what was released: at once, or, where releases follow on
- * one another within a millisecond, with the next message or by the flusher. Inside a callback it
- * goes out when the callbacks have run. With the lock held.
+ * Sees to it that the daemon is told of released leases: at once, or, where releases follow one
+ * another within a millisecond, with the next message or by the flusher. Inside a callback they are
+ * sent when the callbacks have run. With the lock held.
  */
 void gb_send_releases(struct gpubuf_client *client);
 
 /*
- * Of one that `create` made, with the lock held; on a GPU they do nothing, but for `protect`, by
- * which the program asks for the guard of what it has sealed: whether it is there. `guard` is for
- * the time from before its seal is sent, so that nobody else has the memory yet, until it ends, or
- * until the seal has failed: whoever writes it here meanwhile dies of SIGSEGV. `made` makes sure
- * that it can be written at first. `finish` has the kernel hold it for good: GPUBUF_E_BUSY,
+ * For a lease that `create` made, with the lock held. On a GPU `guard` and `finish` do nothing.
+ * `made` makes sure that the memory can be written at first. `guard` has a write here end in
+ * SIGSEGV: from before the seal is sent, so that nobody else has the memory yet, until the lease
+ * ends or the seal has failed. `protect` is the guard that a program asks for after the seal; it
+ * returns whether it is there. `finish` has the kernel hold the memory for good: GPUBUF_E_BUSY,
  * GPUBUF_E_SYSTEM.
  */
 void gb_holding_made(struct gb_holding *lease);
@@ -101,7 +101,7 @@ void gb_holding_guard(struct gb_holding *lease);
 bool gb_holding_protect(struct gb_holding *lease);
 void gb_holding_unguard(struct gb_holding *lease);
 int gb_holding_finish(struct gb_holding *lease, struct gb_error *error);
-/* It went with its connection before it was sealed. */
+/* The lease was lost with its connection before its object was sealed. */
 void gb_holding_stray(struct gb_holding *lease);
 
 /* The GPU that an object is on, NULL for the host. GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */

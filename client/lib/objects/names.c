@@ -93,7 +93,7 @@ int gb_info_read(struct gb_json object, struct gb_pool *pool, struct gpubuf_info
 
 /* ---- calls about one name ---- */
 
-/* An object, by its version or label if there is one, and what is to become of it. */
+/* An object, by its version or label if there is one, and the params of the call. */
 struct target {
     const char *name, *label; /* NULL: whatever the label */
     uint64_t version;         /* 0: the current one */
@@ -134,7 +134,7 @@ static int check_name(const struct gpubuf_client *client, const char *member, co
     return 0;
 }
 
-/* A prefix is the beginning of a name, and may end anywhere, but at a character's end. */
+/* A prefix may end anywhere in a name, but only between two characters. */
 int gb_check_prefix(const struct gpubuf_client *client, const char *prefix)
 {
     if (prefix && (strlen(prefix) > GB_LIMIT(name_bytes) || !gb_utf8_valid(prefix, strlen(prefix))))
@@ -170,7 +170,7 @@ static int check_target(const struct gpubuf_client *client, const struct target 
     return r;
 }
 
-/* A call that is answered with nothing; the daemon may take `wait_ms` to do it. */
+/* Calls a method that has an empty result. The daemon may take `wait_ms` for it. */
 static int call_target(struct gpubuf_client *client, const char *method,
                        const struct target *target, int64_t wait_ms)
 {
@@ -289,7 +289,7 @@ int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_
 
 struct page {
     const char *prefix;
-    bool versions;     /* those of the first name only */
+    bool versions;     /* all versions of the first name, and nothing else */
     char cursor[1024]; /* "": the first page */
     struct gpubuf_info *infos;
     size_t count;
@@ -381,7 +381,8 @@ int gpubuf_list(struct gpubuf_client *client, const char *prefix,
     return r;
 }
 
-/* The name is the first of those that begin with it. */
+/* Lists the versions of the first name that begins with `name`: that is the name itself, if it
+   exists. */
 int gpubuf_versions(struct gpubuf_client *client, const char *name,
                     int (*each)(const struct gpubuf_info *info, void *arg), void *arg)
 {
@@ -404,7 +405,7 @@ int gpubuf_versions(struct gpubuf_client *client, const char *name,
 
 struct alias {
     const char *name, *of;
-    struct gb_json layout; /* none: without text */
+    struct gb_json layout; /* without text: none */
     struct gpubuf_alias_options options;
 };
 
@@ -447,7 +448,7 @@ static int check_texts(const struct gpubuf_client *client, const char *member,
     return 0;
 }
 
-/* A layout by JSON; its tape lies in the pool. */
+/* Parses a layout's JSON; the tape lies in the pool. */
 static int check_layout(const struct gpubuf_client *client, const char *text, struct gb_pool *pool,
                         struct gb_json *layout)
 {
@@ -524,9 +525,9 @@ static void write_register(struct gb_writer *writer, const void *arg)
 }
 
 /*
- * Of a memfd a descriptor for reading only is sent, opened here, since the daemon is another
- * user and may not open what is mode 0600. Others than the owner may write no more, as readers
- * could open theirs anew. Where either cannot be done the daemon says what is wrong.
+ * The daemon is sent a descriptor for reading only. It is opened here, since the daemon is another
+ * user and may not open a memfd of mode 0600. Group and others lose the right to write, since
+ * readers could open their descriptors anew. If either fails, the daemon says what is wrong.
  */
 static int open_for_reading(int fd)
 {
@@ -568,8 +569,8 @@ int gpubuf_register_memfd(struct gpubuf_client *client, const char *name, int fd
     if (!layout_json)
         return gb_report_text(client, GPUBUF_E_INVALID, "layout_json is NULL");
     if (fd < 0)
-        return gb_report_text(client, GPUBUF_E_INVALID, "descriptor %d is none", fd);
-    registration.options.wait_ms = 0; /* nothing is allocated that could be waited for */
+        return gb_report_text(client, GPUBUF_E_INVALID, "%d is no descriptor", fd);
+    registration.options.wait_ms = 0; /* nothing is allocated, so there is nothing to wait for */
     struct gb_pool pool = {0};
     r = check_layout(client, layout_json, &pool, &registration.layout);
     if (r == 0)

@@ -58,7 +58,7 @@ static void set_one_axis(struct gpubuf_object *object, int64_t stride)
     object->strides = &object->stride;
 }
 
-/* Columns: what is the same however they came about. */
+/* Sets what all views of columns have in common. */
 static void set_column(struct gpubuf_object *object)
 {
     uint64_t bits = gb_dtype_bits(&object->column->dtype);
@@ -342,7 +342,7 @@ bool gpubuf_is_valid(const struct gpubuf_object *object, uint64_t i)
     uint64_t at = object->offset + i;
     if (column->dtype.type == GB_TYPE_NULL)
         return false;
-    if (column->dtype.type == GB_TYPE_DICTIONARY) { /* its nulls are those of its indices */
+    if (column->dtype.type == GB_TYPE_DICTIONARY) { /* the indices have the nulls */
         column = &column->children[0];
         at += column->offset;
     }
@@ -367,7 +367,9 @@ const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uin
     const char *data = gb_buffer_address(lease, &made->data);
     begin = offset_at(offsets, info->offset_bytes, at);
     end = offset_at(offsets, info->offset_bytes, at + 1);
-    if (begin > end || end > made->data.bytes) /* whoever wrote them: a negative one is large */
+    if (begin > end ||
+        end >
+            made->data.bytes) /* a publisher may write anything; a negative offset is large here */
         return NULL;
     *length = end - begin;
     return data ? data + begin : empty;
@@ -539,9 +541,10 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
         return gb_report_text(client, GPUBUF_E_INVALID, "%s is no table", table->lease->name);
     if (atomic_load(&table->lease->state) != GB_LEASE_SEALED)
         return gb_report_text(client, GPUBUF_E_BUSY,
-                              "%s is being written; columns are selected of what is sealed",
+                              "%s is being written; select columns once it is sealed",
                               table->lease->name);
-    /* With more names than columns one is missing or comes twice, which is found before the end. */
+    /* If there are more names than columns, one is unknown or comes twice, which is found before
+       the room is full. */
     size_t room = count < table->column->child_count ? count : table->column->child_count;
     struct gb_selection *selection = selection_of_columns(table->column, room);
     if (!selection)
@@ -617,7 +620,7 @@ static void slice_array(const struct gpubuf_object *array, struct gpubuf_object 
     slice->start = array->start + gb_dtype_items(&array->column->dtype, offset, array->ndim == 1) *
                                       (uint64_t)array->strides[0];
     slice->extent = array_extent(slice);
-    if (slice->extent == 0) /* may stand past the end */
+    if (slice->extent == 0) /* they may point past the end */
         slice->start = slice->offset = 0;
 }
 

@@ -62,7 +62,7 @@ int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buff
 /* How many of `length` bits from bit `offset` on are 1. */
 uint64_t gb_count_bits(const unsigned char *bits, uint64_t offset, uint64_t length);
 
-/* Whether calls on it make sense; else reported. GPUBUF_E_FORKED, GPUBUF_E_INVALID (NULL). */
+/* Checks that the object may be used here. Reports GPUBUF_E_FORKED, GPUBUF_E_INVALID (NULL). */
 int gb_object_check(const struct gpubuf_object *object);
 
 #endif

@@ -63,7 +63,7 @@ struct open {
     gpubuf_object_cb callback;
     void *arg;
     struct gpubuf_open_options options;
-    uint64_t drops; /* of imports, when it was sent */
+    uint64_t drops; /* the imports' count, when the request was sent */
     struct gpubuf_object *object;
     size_t name_length;
     char name[];
@@ -87,12 +87,12 @@ static int open_again(struct gb_request *request, struct gb_error *error)
 {
     struct open *open = (struct open *)request;
 
-    /* The lease that was of no use ends after the new request, so that the object is not evicted
-       in between. */
+    /* The useless lease ends after the new request, so that the object is not evicted in
+       between. */
     gb_request_hold_imports(request);
     gb_request_remove(request);
     int r = open_send(request->client, open, GB_RELEASES_LAST, error);
-    if (r < 0) { /* it is to be ended like any, from the table */
+    if (r < 0) { /* the caller ends it, which must be in the table */
         gb_request_restore(request);
         return r;
     }
@@ -192,7 +192,7 @@ static struct open *open_new(const char *name, size_t length,
     return open;
 }
 
-/* Starts an open, the client being entered; not of what is kept. */
+/* Sends an open. With the client entered, and when no kept lease has the answer. */
 static int open_start(struct gpubuf_client *client, const char *name,
                       const struct gpubuf_open_options *options, struct open **out)
 {
@@ -251,7 +251,8 @@ void gb_open_end_at_once(struct gb_request *request)
     gb_loop_wake(request->client);
 }
 
-/* An open of what is kept: one that has ended already. NULL: it is not, or there is no memory. */
+/* An open that a kept lease answers: its request has ended already. NULL: none does, or memory is
+   out. */
 static struct open *open_kept(struct gpubuf_client *client, const char *name,
                               const struct gpubuf_open_options *options)
 {

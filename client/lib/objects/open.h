@@ -1,6 +1,6 @@
 /*
- * Shared by the open of one name (open.c) and of many (open_many.c): their options,
- * and what the daemon grants for a name. The client is entered.
+ * Shared by the open of one name (open.c) and of many (open_many.c): their options, and what the
+ * daemon grants for a name. To be called with the client entered.
  */
 #ifndef GB_LIB_OPEN_H
 #define GB_LIB_OPEN_H
@@ -15,15 +15,15 @@ struct gb_grant {
     struct gb_json object, error, segments;
 };
 
-/* Takes over the options of a program that may know fewer of them, and checks them. */
+/* Copies the options that a program gave, whose struct may be an older one, and checks them. */
 int gb_open_read_options(const struct gpubuf_client *client,
                          const struct gpubuf_open_options *given,
                          struct gpubuf_open_options *options);
-/* The rest of a request's params after its names. */
+/* Writes the rest of a request's params, after its names. */
 void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_options *options);
 /* Has *error say that the answer to open is malformed. Returns GPUBUF_E_PROTOCOL. */
 int gb_open_malformed(struct gb_error *error);
-/* Ends a request that was answered from what is kept: its callback runs when callbacks do. */
+/* Ends a request that a kept lease has answered: its callback runs with the next ones. */
 void gb_open_end_at_once(struct gb_request *request);
 
 #endif

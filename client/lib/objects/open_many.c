@@ -12,25 +12,25 @@
 #include "client/lib/wire/wait.h"
 #include "proto/layout.h"
 
-/* In a row that bring nothing, where the daemon says that a message is full. */
+/* How many requests in a row may bring nothing because the daemon's answer is full. */
 #define TRIES_MAX 4
 
 /*
- * More names than one request may have go in parts, several of them under way at a time. The
- * program knows one request, which is never sent, and ends with the last of its parts, or with the
- * first that fails. When it ends sooner than others, since a part has failed or it is canceled, it
- * leaves them behind: they still take what the daemon answers, and give it back.
+ * If there are more names than one request may have, they are asked for in parts, several of them
+ * under way at a time. The program knows one request, which is never sent itself. It ends with the
+ * last of its parts, or with the first that fails. When a part has failed or the request is
+ * canceled, the other parts go on alone: they take in what the daemon grants, and give it back.
  */
 #define PARTS 4
 
 struct part {
     struct gb_request base;
-    struct open_many *many;       /* NULL: nobody wants what comes */
+    struct open_many *many;       /* NULL: the part's results are given back */
     size_t left[GB_LIMIT(names)]; /* indices of its names without an outcome, in order */
     size_t left_count;
-    size_t asked; /* how many of the first of these the request under way is about */
+    size_t asked; /* the request under way asks for this many of them, from the first on */
     uint64_t drops;
-    unsigned tries; /* in a row that brought nothing */
+    unsigned tries; /* requests in a row that brought nothing */
 };
 
 struct open_many {
@@ -41,7 +41,7 @@ struct open_many {
     gpubuf_objects_cb callback;
     void *arg;
     struct gpubuf_open_options options;
-    int64_t until; /* when the wait is over */
+    int64_t until; /* the end of the wait */
     size_t next;   /* the first name that no part has */
     size_t opened;
     size_t count;
@@ -49,7 +49,7 @@ struct open_many {
     int *errors;
 };
 
-/* Whether anybody is interested in what the part brings. */
+/* Whether the part's results are still wanted. */
 static bool is_wanted(const struct part *part)
 {
     return part->many && !part->many->base.canceled;
@@ -60,15 +60,15 @@ static bool is_name(const char *name)
     return name && gb_name_check(name, strlen(name), NULL, NULL) == 0;
 }
 
-/* Gives a part that has nothing left to ask for the next names. False: there are none. One bad name
-   would have the daemon refuse them all. */
+/* Gives the next names to a part that has none left. False: there are none. Names that are not
+   valid fail here: one of them would have the daemon refuse all. */
 static bool part_fill(struct part *part, size_t most)
 {
     struct open_many *many = part->many;
 
     while (part->left_count < most && many->next < many->count) {
         size_t i = many->next++;
-        if (many->objects[i]) /* it was kept */
+        if (many->objects[i]) /* a kept lease had it */
             continue;
         if (is_name(many->names[i]))
             part->left[part->left_count++] = i;
@@ -78,7 +78,7 @@ static bool part_fill(struct part *part, size_t most)
     return part->left_count > 0;
 }
 
-/* Asks for the names that it has left, or as many of them as one request may have. */
+/* Asks for the names that the part has left, or as many of them as one request may have. */
 static int part_send(struct gpubuf_client *client, struct part *part, enum gb_release_order order,
                      struct gb_error *error)
 {
@@ -116,7 +116,7 @@ struct limit_member {
     struct gb_string limit;
 };
 
-/* Whether an error says that this one message could not carry it. */
+/* Whether an error says that the answer had no room for this object. */
 static bool is_message_full(struct gb_json value, struct gb_pool *pool)
 {
     static const struct gb_field data_fields[] = {
@@ -136,7 +136,8 @@ static bool is_message_full(struct gb_json value, struct gb_pool *pool)
            (strcmp(data.limit.text, "fds") == 0 || strcmp(data.limit.text, "line_bytes") == 0);
 }
 
-/* Reads what is said of one name: 0, GB_AGAIN, or a failure; that of one object is in *status. */
+/* Reads the answer for one name: 0, GB_AGAIN, or a failure of the whole request. A failure of this
+   one object is in *status. */
 static int take_entry(struct gb_grants *grants, struct gb_json item, const struct gb_path *path,
                       struct gpubuf_object **object, int *status, struct gb_error *error)
 {
@@ -169,7 +170,7 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
     return r;
 }
 
-/* The result for a name. `object` is NULL if it was not opened. */
+/* Notes the result for a name. `object` is NULL if it was not opened. */
 static void note_entry(struct part *part, size_t i, struct gpubuf_object *object, int status)
 {
     if (!part->many) {
@@ -214,7 +215,7 @@ static int part_read(struct part *part, struct gb_grants *grants, struct gb_json
         return gb_fail(error, GPUBUF_E_PROTOCOL, "fewer objects than were asked for");
 
     part->tries = again == part->asked ? part->tries + 1 : 0;
-    if (part->tries >= TRIES_MAX) { /* it will not fit, however often it is asked for */
+    if (part->tries >= TRIES_MAX) { /* it does not fit, however often we ask */
         while (again > 0)
             note_entry(part, part->left[--again], NULL, last_limit);
     }
@@ -271,8 +272,8 @@ static int part_reply(struct gb_request *request, const struct gb_reply *reply,
     return r;
 }
 
-/* It is the end of all of them if it was the last, or has failed. If the client is lost, each
-   ends by itself. */
+/* A part has ended. If it was the last, or has failed, the program's request ends. If the client is
+   lost, each request ends by itself. */
 static void part_ended(struct open_many *many, const struct part *part)
 {
     bool last = true;
@@ -329,7 +330,7 @@ static void many_settle(struct gb_request *request)
     }
 }
 
-/* It was never sent: only its parts have answers. */
+/* Only the parts are sent, and have answers. */
 static int many_reply(struct gb_request *request, const struct gb_reply *reply,
                       struct gb_error *error)
 {
@@ -374,7 +375,7 @@ static void many_deliver(struct gb_request *request, int status)
 
     if (status < 0) {
         many->callback(request->client, status, NULL, NULL, many->count, many->arg);
-        if (!request->canceled) /* else what comes is discarded when it has come */
+        if (!request->canceled) /* else objects are given back when the parts have ended */
             gpubuf_release_many(many->objects, many->count);
         return;
     }
@@ -412,7 +413,7 @@ static struct open_many *many_new(const char *const *names, size_t count,
     return NULL;
 }
 
-/* One more part: 1, 0 if there are no more names, or why it cannot be. */
+/* Sends one more part. 1; 0 if there are no more names; or a failure. */
 static int start_part(struct gpubuf_client *client, struct open_many *many, struct part **out,
                       struct gb_error *error)
 {
@@ -435,7 +436,7 @@ static int start_part(struct gpubuf_client *client, struct open_many *many, stru
     return r;
 }
 
-/* Opens what is kept. */
+/* Opens the names that kept leases have. */
 static void open_all_kept(struct gpubuf_client *client, struct open_many *many)
 {
     for (size_t i = 0; client->keeper && i < many->count; i++) {
@@ -444,9 +445,9 @@ static void open_all_kept(struct gpubuf_client *client, struct open_many *many)
     }
 }
 
-/* Sends the first parts. 1, 0 if there is nothing to ask for, since names are none, or kept, or why
-   nothing is under way. If there is no memory for another part, those under way come to its names
-   later. */
+/* Sends the first parts. 1; 0 if there is nothing to ask for, since each name is kept or no valid
+   name; or a failure, and then nothing is under way. If there is no memory for another part, those
+   under way ask for its names later. */
 static int many_send(struct gpubuf_client *client, struct open_many *many)
 {
     struct gb_error error;
@@ -466,7 +467,7 @@ static int many_send(struct gpubuf_client *client, struct open_many *many)
     return 1;
 }
 
-/* Sends and waits. Returns 0 or a failure; *many is NULL if it is not the caller's any more. */
+/* Sends and waits. Returns 0 or a failure; *many is NULL if it is no longer the caller's. */
 static int many_run(struct gpubuf_client *client, struct open_many **many)
 {
     int r = many_send(client, *many);
@@ -484,7 +485,7 @@ static int many_run(struct gpubuf_client *client, struct open_many **many)
     return r;
 }
 
-/* Checks the arguments of an open of many and makes a request of them. */
+/* Checks the arguments and makes the request. */
 static int many_prepare(const struct gpubuf_client *client, const char *const *names, size_t count,
                         const struct gpubuf_open_options *given, struct open_many **many)
 {
@@ -567,14 +568,14 @@ int gpubuf_open_many_async(struct gpubuf_client *client, const char *const *name
     many->arg = arg;
     many->copy = copy_names(names, count);
     many->names = (const char *const *)many->copy;
-    many->base.waited = false; /* nothing is received before the lock is let go */
+    many->base.waited = false; /* no answer is received before the lock is let go */
     bool at_once = false;
     if (!many->copy)
         r = gb_report_memory(client);
     else if ((r = many_send(client, many)) == 0 && (at_once = many->opened > 0))
         r = gb_request_note(client, &many->base) < 0 ? gb_report_memory(client) : 1;
     else if (r == 0)
-        r = gb_report_text(client, GPUBUF_E_INVALID, "not one of the names is one");
+        r = gb_report_text(client, GPUBUF_E_INVALID, "none of the names is a valid name");
     if (r < 0) {
         many_discard(&many->base);
         many_free(&many->base);

@@ -55,7 +55,8 @@ void gb_order_end(struct gb_order *order)
 
 /* ---- what is done ---- */
 
-/* Tells the daemon of as many as one request may name. Returns how many; 0: memory is out. */
+/* Tells the daemon of as many settled objects as one message may name. Returns how many; 0: memory
+   is out. */
 static size_t send_some(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
 {
     struct gb_writer *writer = &client->notice;
@@ -76,8 +77,7 @@ static size_t send_some(struct gpubuf_client *client, const struct pending_seal 
     return queued ? sent : 0;
 }
 
-/* A message that cannot be queued now, for want of memory, is sent the next time: settling twice
-   does no harm. */
+/* False: memory is out, and all are told again the next time. Settling twice does no harm. */
 static bool send_settle(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
 {
     if (client->lost.code || client->write_failed)
@@ -91,8 +91,8 @@ static bool send_settle(struct gpubuf_client *client, const struct pending_seal 
     return true;
 }
 
-/* Work that came to grief leaves an object that nobody can vouch for: it is not settled, and goes
-   with the connection. */
+/* Settles the objects whose work is done. If the work has failed, nobody can vouch for the content:
+   the object is never settled, and is withdrawn with the connection. */
 static bool poll_seals(struct gpubuf_client *client, struct gb_order *order)
 {
     struct pending_seal done[GB_ORDER_MAX];
@@ -124,7 +124,8 @@ static bool poll_seals(struct gpubuf_client *client, struct gb_order *order)
     return told;
 }
 
-/* A context that failed runs nothing any more, so that its work is over, too. */
+/* Drops the references whose work is done. A context that failed runs nothing any more, so its work
+   is done, too. */
 static bool poll_releases(struct gb_order *order)
 {
     struct pending_release done[GB_ORDER_MAX];
@@ -198,7 +199,7 @@ void gb_order_sealed(struct gb_holding *lease, struct gb_ready *ready)
 
     atomic_store(&lease->ready, ready);
     order->reserved--;
-    /* Without memory for its name it stays unsettled, and readers wait on the event. */
+    /* Without memory for the name the object stays unsettled, and readers wait on the event. */
     char *name = strdup(lease->name);
     if (!name)
         return;
@@ -248,7 +249,7 @@ int gpubuf_release_on(struct gpubuf_object *object, void *stream)
     struct gb_error error;
     struct gb_gpu *gpu;
     int r = gb_holding_gpu(object->lease, &gpu, &error);
-    if (r == 0 && !gpu) /* an event would need a context, which host memory has not */
+    if (r == 0 && !gpu) /* an event needs a context, and host memory has none */
         r = gb_gpu_finish(NULL, stream, &error);
     if (r < 0)
         return gb_report(client, &error);

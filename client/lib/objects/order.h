@@ -1,10 +1,10 @@
 /*
  * Order between work on GPUs and what the daemon is told. An object that was sealed behind work
  * still under way (`seal` with `ready`) is settled when its event has passed; a reader's reference
- * whose work is still under way is dropped when that is done.
+ * whose work is still under way is dropped when the work is done.
  *
  * Every call on a client, and the flusher, looks at the events that it waits for; without any, that
- * costs a comparison. With the client's lock held, but for what says otherwise.
+ * costs a comparison. With the client's lock held, unless a function's comment says otherwise.
  */
 #ifndef GB_LIB_GPU_ORDER_H
 #define GB_LIB_GPU_ORDER_H
@@ -16,25 +16,25 @@ struct gb_ready;
 
 #define GB_ORDER_MAX 256 /* seals, and releases, that a client waits for */
 
-/* Room for one seal more to wait for; the oldest is waited for, with the lock let go, where there
-   is none. To be ended by one of the next two. GPUBUF_E_NO_MEMORY. */
+/* Makes room for one more seal to wait for. If there is none, waits for the oldest one, with the
+   lock let go. One of the next two functions follows. GPUBUF_E_NO_MEMORY. */
 int gb_order_reserve(struct gpubuf_client *client, struct gb_error *error);
 void gb_order_unreserve(struct gpubuf_client *client);
-/* The object of the lease is sealed; to be settled when the event of `ready`, which becomes the
-   lease's, has passed. */
+/* The lease's object is sealed, and is to be settled when the event of `ready` has passed. `ready`
+   becomes the lease's. */
 void gb_order_sealed(struct gb_holding *lease, struct gb_ready *ready);
 
 /* Settles and drops what is done, and tells the daemon. Returns whether there is more to wait for.
-   There must be an order; see gb_poll_gpus. */
+   The client must have an order; gb_poll_gpus checks that. */
 bool gb_order_poll(struct gpubuf_client *client);
 
-/* The connection broke, and the daemon has taken what was not settled along. */
+/* The connection broke, and the daemon has withdrawn the objects that were not settled. */
 void gb_order_break(struct gpubuf_client *client);
 
 /* Before a client disconnects: waits for the deferred releases, and settles what has passed. Lets
    the lock go. */
 void gb_order_drain(struct gpubuf_client *client);
-/* With the client: nothing is deferred any more. */
+/* At the end of the client, when no release is deferred any more. */
 void gb_order_end(struct gb_order *order);
 
 #endif

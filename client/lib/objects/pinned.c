@@ -36,8 +36,7 @@ static void block_free(struct gb_staging *block)
     free(block);
 }
 
-/* The idle block of that GPU that is large enough and wastes least, if that is not more than
-   half. */
+/* The smallest idle block of that GPU that is large enough, if at most half of it is wasted. */
 static struct gb_staging *take_idle(const struct gb_gpu *gpu, uint64_t capacity)
 {
     struct gb_staging **best = NULL;
@@ -102,7 +101,7 @@ static bool pin(struct gb_staging *block, struct gb_gpu *gpu)
     return true;
 }
 
-/* A reservation of pinned bytes; idle blocks make room for it. */
+/* Reserves pinned bytes; idle blocks are freed to make room. */
 static bool reserve(uint64_t capacity)
 {
     pthread_mutex_lock(&lock);

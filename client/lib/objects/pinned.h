@@ -1,11 +1,12 @@
 /*
  * Memory of the host that a GPU copies into at the full speed of its bus, for bindings whose
- * results are such memory themselves. To pin fresh memory takes longer than to copy into it, so
- * that blocks that are given back are kept for the next ones, up to a limit; and so is the GPU's
- * primary context, as long as there is any block. Where memory cannot be pinned, or too much is
- * already, a block is memory like any other.
+ * results are such memory themselves. To pin fresh memory takes longer than to copy into it. So
+ * blocks that are given back are kept for the next copies, up to a limit. The GPU's primary context
+ * is retained as long as there is any block. Where memory cannot be pinned, or too much is pinned
+ * already, a block is ordinary memory.
  *
- * Not shown by the shared library; for bindings that are linked with these sources. Any thread.
+ * The shared library does not export these functions: they are for bindings that are linked with
+ * these sources. Any thread.
  */
 #ifndef GB_LIB_PINNED_H
 #define GB_LIB_PINNED_H
@@ -14,7 +15,7 @@
 
 struct gb_staging;
 
-/* A block for a copy from `object`, to be given back. Its content is whatever it is.
+/* A block for a copy from `object`, which the caller gives back. Its content is undefined.
    GPUBUF_E_NO_MEMORY. */
 int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **block);
 void gb_staging_give(struct gb_staging *block); /* NULL is fine */

@@ -21,7 +21,7 @@ struct gb_provide {
     char prefix[];
 };
 
-/* A notice that waits for its callback. The client may provide that prefix no more by then. */
+/* A notice that waits for its callback. The client may no longer provide that prefix by then. */
 struct notice {
     struct gb_delivery delivery;
     uint64_t provide;
@@ -75,7 +75,7 @@ static int queue_notice(struct gpubuf_client *client, const struct gb_provide *p
     struct notice *notice = calloc(1, sizeof(*notice) + name->length + 1);
 
     if (!notice)
-        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory for what is wanted");
+        return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory for a wanted name");
     notice->delivery.run = notice_deliver;
     notice->provide = provide->id;
     notice->wanted = *wanted;
@@ -108,12 +108,13 @@ void gb_provide_wanted(struct gpubuf_client *client, struct gb_json params, bool
 
     if (gb_json_read(params, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, &path,
                      &client->pool, &members, NULL, &error) < 0) {
-        gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon wants something malformed");
+        gb_client_lose_for(client, GPUBUF_E_PROTOCOL,
+                           "the daemon sent a malformed notice of a wanted name");
         return;
     }
     const struct gb_provide *provide = find_prefix(client, members.prefix.text);
     if (!provide)
-        return; /* the daemon is about to learn that */
+        return; /* the notice that it ended is on its way */
     struct gpubuf_wanted wanted = {
         .request = members.request,
         .uid = (uint32_t)members.uid,
@@ -141,13 +142,13 @@ static void write_provide(struct gb_writer *writer, const void *arg)
     gb_write_text(writer, params->end ? ",\"end\":true}" : "}");
 }
 
-/* Whether the daemon can be told something, without waiting for its answer. */
+/* Whether a notice can be sent to the daemon now. */
 static bool is_up(const struct gpubuf_client *client)
 {
     return client->link == GB_LINK_UP && !client->lost.code;
 }
 
-/* Takes it off the client, and tells the daemon; NULL if it is not there. */
+/* Takes a prefix off the client, and tells the daemon. NULL: the client does not provide it. */
 static struct gb_provide *take_provide(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_provide **link = &client->provides;
@@ -167,7 +168,8 @@ static struct gb_provide *take_provide(struct gpubuf_client *client, uint64_t id
     return provide;
 }
 
-/* The client has it from now on, since names may be wanted before the answer. */
+/* Adds a prefix to the client before the daemon is asked, since names may be wanted before the
+   answer. */
 static int provide_new(struct gpubuf_client *client, const char *prefix, gpubuf_wanted_cb callback,
                        void *arg, uint64_t *id)
 {

@@ -9,8 +9,8 @@
 void gb_provide_wanted(struct gpubuf_client *client, struct gb_json params, bool ended);
 /* The connection is lost for good. */
 void gb_provide_end_all(struct gpubuf_client *client);
-/* The connection has been made anew: the daemon is told again what the client provides, and the
-   program that all requests of before are over. */
+/* The connection has been made anew: registers the client's prefixes again, and tells the program
+   that all earlier requests are over. */
 int gb_provide_resume(struct gpubuf_client *client, struct gb_error *error);
 
 #endif

@@ -12,13 +12,13 @@
 /* The source of a put: memory of the host, or of a GPU. */
 struct source {
     struct gb_gpu *gpu; /* NULL: of the host */
-    char *packed;       /* short runs on their way to a GPU, to go in one copy; NULL: not needed */
-    uint64_t at, held;  /* where they go, and how many bytes */
+    char *packed;       /* gathers short runs for one copy to a GPU; NULL: not needed */
+    uint64_t at, held;  /* their place in the object, and their bytes */
 };
 
 #define PACKED_BYTES (UINT64_C(1) << 20)
 
-/* Work on a GPU's default stream that writes the data has to end first. */
+/* Waits for work on the default stream of the data's GPU, which may still write the data. */
 static int source_begin(struct source *source, const struct gpubuf_object *object, const void *data)
 {
     struct gb_error error;
@@ -33,7 +33,7 @@ static int source_begin(struct source *source, const struct gpubuf_object *objec
     return r < 0 ? gb_report(object->lease->client, &error) : 0;
 }
 
-/* From a GPU to an object on the host: by the data's GPU. */
+/* Copies from a GPU to an object on the host, by the data's GPU. */
 static int fetch(const struct gpubuf_object *object, const struct source *source, uint64_t to,
                  const void *from, uint64_t bytes)
 {
@@ -91,7 +91,7 @@ int gpubuf_put_bytes(struct gpubuf_client *client, const char *name, const void 
 
 /* ---- arrays ---- */
 
-/* A source whose axes that lie densely behind one another have become one run of bytes. */
+/* A source whose innermost dense axes have been merged into one run of bytes. */
 struct strided {
     unsigned ndim; /* axes left; 0: a single run */
     uint64_t shape[GB_LIMIT(ndim)];
@@ -104,7 +104,7 @@ static bool collapse(const struct gpubuf_object *object, const int64_t *strides,
                      struct strided *source)
 {
     const struct gb_dtype *dtype = &object->column->dtype;
-    uint64_t *shape = source->shape; /* those of the axes that have become one run mean nothing */
+    uint64_t *shape = source->shape; /* the extents of merged axes are not used */
     unsigned axis = object->ndim;
 
     for (unsigned i = 0; i < axis; i++)
@@ -131,8 +131,8 @@ static int flush_packed(const struct gpubuf_object *object, struct source *sourc
     return bytes ? write_run(object, source, source->at, source->packed, bytes) : 0;
 }
 
-/* One run after the other, without a gap. To a GPU each copy has its price, so that short ones from
-   the host are packed first. */
+/* Copies the next run, which follows the last one without a gap. Each copy to a GPU has a fixed
+   cost, so short runs from the host are packed first. */
 static int copy_run(const struct gpubuf_object *object, struct source *source, uint64_t to,
                     const char *from, uint64_t bytes)
 {

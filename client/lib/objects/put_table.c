@@ -1,5 +1,5 @@
-/* Publishing columns and tables of plain C arrays: measured, created, and copied through a small
-   window, so that text goes into host memory, and onto a GPU, without being gathered first. */
+/* Publishing columns and tables of plain C arrays. They are measured, created, and copied through a
+   small window, so text need not be gathered before it goes into host memory or onto a GPU. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,8 @@ static int measure(const struct gpubuf_client *client, const struct gpubuf_value
     bool string = is_string(dtype.type), bits = dtype.type == GB_TYPE_BOOL;
     if (!string && !bits && (gb_dtype_bits(&dtype) == 0 || gb_dtype_packed(&dtype)))
         return gb_report_text(client, GPUBUF_E_UNSUPPORTED,
-                              "columns of %s are not made of plain arrays: gpubuf_put_arrow", text);
+                              "columns of %s are not made of plain arrays: use gpubuf_put_arrow",
+                              text);
     if (!column->values && length > 0)
         return gb_report_text(client, GPUBUF_E_INVALID, "the values of a column of %s are NULL",
                               text);

@@ -1,4 +1,4 @@
-/* When an object's content is there: the event that its producer's work passes. */
+/* When an object's content is there: an event, which passes when its producer's work is done. */
 #ifndef GB_LIB_READY_H
 #define GB_LIB_READY_H
 

@@ -19,8 +19,9 @@ static bool drop_one(_Atomic size_t *references)
     return false;
 }
 
-/* Drops a reference. Returns the lease if it was the last that kept it. The last one of a root, and
-   of a lease, goes with the client's lock held: until then it may be found by its name (keep.h). */
+/* Drops a reference. Returns the lease if that was its last one. The last reference to a root, and
+   to a lease, is dropped with the client's lock held: until then the lease may be found by its name
+   (keep.h). */
 static struct gb_holding *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
@@ -50,7 +51,7 @@ struct gpubuf_object *gpubuf_retain(struct gpubuf_object *object)
     return object;
 }
 
-/* Leases that end together, and whose client is locked meanwhile. */
+/* Ends a batch of releases of one client (may be NULL), which is locked until now. */
 static void batch_end(struct gpubuf_client *client)
 {
     if (!client)

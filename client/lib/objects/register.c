@@ -1,7 +1,7 @@
 /*
- * Sharing device memory that the program has, in one part or several. The driver says which
- * allocation a pointer is in: the allocation that it lies in, of CuPy's, RMM's or PyTorch's pool as
- * well, is shared as a whole, and the layout's offsets are moved to count from its start.
+ * Sharing device memory of the program's, in one part or several. The driver says which allocation
+ * a pointer lies in (it may be that of CuPy's, RMM's or PyTorch's pool). The allocation is shared
+ * as a whole, and the layout's offsets are moved to count from its start.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ struct region {
     unsigned char handle[GB_IPC_BYTES];
 };
 
-/* As the driver gives them; booleans are four bytes wide, and what is narrower leaves zeros. */
+/* As the driver writes them: booleans are four bytes wide, and the bytes that a narrower value
+   leaves are zero. */
 struct pointer_facts {
     uint64_t type, managed, legacy, exportable, pool, ordinal;
 };
@@ -94,7 +95,7 @@ static int export_fd(struct region *region, struct gb_error *error)
     return gb_cuda_fail(error, cuda, result, "exporting memory on %s", region->gpu->id);
 }
 
-/* In the context. */
+/* To be called in the GPU's context. */
 static int read_region(struct region *region, uint64_t bytes, bool legacy, struct gb_error *error)
 {
     const struct gb_cuda *cuda = region->gpu->cuda;
@@ -195,7 +196,7 @@ static void write_register(struct gb_writer *writer, const void *arg)
     gb_write_char(writer, '}');
 }
 
-/* A buffer counts from its part; the daemon wants it from its allocation's start. */
+/* Makes a buffer's offset, which counts from its part, count from the start of the allocation. */
 static int move_buffer(struct gb_buffer *buffer, void *arg)
 {
     const struct registration *registration = arg;
@@ -208,7 +209,8 @@ static int move_buffer(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* The layout, whose buffers count from the parts' pointers and lie within them. */
+/* Reads the layout, whose buffers count from the parts' pointers, and checks that they lie within
+   the parts. */
 static int read_layout(const char *text, struct registration *registration, struct gb_pool *pool,
                        struct gb_error *error)
 {
@@ -244,7 +246,8 @@ static void end_region(struct region *region)
         close(region->fd);
 }
 
-/* Finds the allocation of one part, and sees that it is of the sort that those before it are. */
+/* Finds the allocation of one part, and checks that it is of the same GPU and kind as those
+   before. */
 static int add_region(struct registration *registration, size_t part, struct gb_error *error)
 {
     struct region region;
@@ -301,7 +304,7 @@ static int check_arguments(const struct gpubuf_client *client,
     return 0;
 }
 
-/* Notes what is shared by legacy handle, so that this process need not open its own. */
+/* Notes memory that is shared by legacy handle, since this process cannot open its own handle. */
 static int note_regions(const struct gpubuf_client *client, const struct registration *registration)
 {
     for (unsigned i = 0; i < registration->region_count; i++) {
@@ -314,13 +317,14 @@ static int note_regions(const struct gpubuf_client *client, const struct registr
     return 0;
 }
 
-/* Calls `register`, and waits for the answer unless there is an `after`. */
+/* The callback of an asynchronous call. */
 struct after {
     gpubuf_call_cb callback;
     void *arg;
     uint64_t *request;
 };
 
+/* Calls `register`. Waits for the answer if `after` is NULL. */
 static int send_registration(struct gpubuf_client *client, struct registration *registration,
                              const struct after *after)
 {
@@ -331,7 +335,7 @@ static int send_registration(struct gpubuf_client *client, struct registration *
         if (registration->regions[i].fd >= 0)
             fds[fd_count++] = registration->regions[i].fd;
     }
-    registration->options.wait_ms = 0;  /* nothing is allocated that could be waited for */
+    registration->options.wait_ms = 0;  /* nothing is allocated, so there is nothing to wait for */
     registration->options.share = NULL; /* the memory is of one kind already */
     if (!registration->options.device)
         registration->options.device = registration->regions[0].gpu->id;
@@ -385,7 +389,7 @@ int gpubuf_register_parts(struct gpubuf_client *client, const char *name,
 
     if (r < 0)
         return r;
-    gb_leave(client); /* what follows takes no lock of it */
+    gb_leave(client); /* no lock of it is held from here on */
     struct registration registration = {.name = name, .parts = parts, .part_count = count};
     return register_parts(client, &registration, layout_json, options, NULL);
 }

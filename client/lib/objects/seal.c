@@ -24,7 +24,8 @@ struct seal {
     void *arg;
     struct gpubuf_object *object; /* a reference of its own */
     bool release;                 /* the daemon ends the lease with the seal */
-    struct gb_ready *ready;       /* not before this; with a place in the client's order; or NULL */
+    struct gb_ready
+        *ready; /* the content is there after this; it has a place in the client's order; or NULL */
     uint64_t version;
     int64_t null_counts[]; /* as many as there are columns, or none */
 };
@@ -84,7 +85,7 @@ static void drop_ready(struct gpubuf_client *client, struct seal *seal)
     seal->ready = NULL;
 }
 
-/* Also of a seal that was canceled: what is sealed is sealed. */
+/* Also for a seal that was canceled: the object is sealed all the same. */
 static void seal_settle(struct gb_request *request)
 {
     struct seal *seal = (struct seal *)request;
@@ -229,7 +230,7 @@ int gpubuf_protect(struct gpubuf_object *object)
     if (r < 0)
         return r;
     if (atomic_load(&lease->state) != GB_LEASE_SEALED)
-        r = gb_report_text(client, GPUBUF_E_INVALID, "%s is none that was created and sealed here",
+        r = gb_report_text(client, GPUBUF_E_INVALID, "%s was not created and sealed by this client",
                            lease->name);
     else
         r = gb_holding_protect(lease);
@@ -237,7 +238,7 @@ int gpubuf_protect(struct gpubuf_object *object)
     return r;
 }
 
-/* Sends a seal, the client being entered. `ready` (may be NULL) is taken over on success. */
+/* Sends a seal. With the client entered. `ready` (may be NULL) is taken over on success. */
 static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, bool release,
                       struct gb_ready *ready, struct seal **out)
 {
@@ -245,11 +246,12 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     struct gpubuf_client *client = lease->client;
 
     if (object != lease->root)
-        return gb_report_text(client, GPUBUF_E_INVALID,
-                              "only what gpubuf_create gave can be sealed, not a view of it");
+        return gb_report_text(
+            client, GPUBUF_E_INVALID,
+            "only the object that gpubuf_create gave can be sealed, not a view of it");
     if (atomic_load(&lease->state) == GB_LEASE_STALE)
         return gb_report_text(client, GPUBUF_E_STALE,
-                              "%s went with the connection, which broke before it was sealed",
+                              "%s was lost: the connection broke before it was sealed",
                               lease->name);
     if (atomic_load(&lease->state) != GB_LEASE_OPEN)
         return gb_report_text(client, GPUBUF_E_BUSY, "%s is sealed already, or about to be",
@@ -267,7 +269,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     if (!seal)
         return gb_report_memory(client);
     seal->release = release;
-    if (!release) /* else nobody has it any more */
+    if (!release) /* else the program no longer has the object */
         gb_holding_guard(lease);
     struct gb_writer *writer = gb_request_begin(client, &seal->base, "seal", 0);
     GB_WRITE_LITERAL(writer, "{\"lease\":");
@@ -292,7 +294,7 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
     return 0;
 }
 
-/* With an event a place in the client's order is needed, for which the lock may be let go. */
+/* Reserves a place in the client's order if there is an event. The lock may be let go meanwhile. */
 static int reserve(struct gpubuf_client *client, struct gb_event *event, struct gb_ready **ready)
 {
     struct gb_error error;
@@ -313,7 +315,7 @@ static int reserve(struct gpubuf_client *client, struct gb_event *event, struct 
 
 /* ---- counts of nulls ---- */
 
-/* Whether a column's mask has the nulls that are said to be there; so for its children. */
+/* Checks that the masks of a column and its children have as many nulls as was said. */
 static int check_mask(const struct gb_holding *lease, const struct gb_column *column, int64_t said)
 {
     if (said >= 0 && column->mask.bytes > 0) {
@@ -332,8 +334,8 @@ static int check_mask(const struct gb_holding *lease, const struct gb_column *co
     return r;
 }
 
-/* Readers believe the counts, and leave a mask unread where there are no nulls. Memory of a GPU is
-   not looked at. */
+/* Checks null counts against the masks, since readers skip the mask of a column without nulls. On a
+   GPU the masks are not read. */
 static int check_null_counts(const struct gpubuf_object *object, const int64_t *null_counts)
 {
     if (!gb_is_host(object->lease->device))
@@ -451,7 +453,7 @@ int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
     struct seal *seal;
     r = seal_start(object, null_counts, false, NULL, &seal);
     if (r == 0) {
-        seal->base.waited = false; /* nothing is received before the lock is let go */
+        seal->base.waited = false; /* no answer is received before the lock is let go */
         seal->callback = callback;
         seal->arg = arg;
         if (request)

@@ -15,7 +15,7 @@
 #include "client/lib/wire/report.h"
 
 #define ASK_EVERY_MS 100    /* how often the daemon is asked while another process is waited for */
-#define GRACE_MS 1000       /* for an event of an object that the daemon knows no more */
+#define GRACE_MS 1000       /* for an event whose object the daemon no longer has */
 #define PAUSE_MAX_NS 500000 /* between two looks at another process's event */
 
 struct standing {
@@ -59,9 +59,9 @@ static int read_stat(struct gb_json result, struct gb_pool *pool, void *out, str
 }
 
 /*
- * The daemon's answer: 1, the object is settled; 0, it is not; GPUBUF_E_STALE, it is no more, or
- * another has its name: deleted and perhaps still to be settled, or withdrawn with its producer.
- * Any other failure says that it could not be asked. Reports failures.
+ * Asks the daemon about the object. 1: it is settled. 0: it is not. GPUBUF_E_STALE: it is gone, or
+ * another object has its name; it was deleted, perhaps before it was settled, or withdrawn with its
+ * producer. Any other failure: the daemon could not be asked. Reports failures.
  */
 static int ask_daemon(const struct gb_holding *lease)
 {
@@ -75,8 +75,8 @@ static int ask_daemon(const struct gb_holding *lease)
     if (r == GPUBUF_E_NOT_FOUND)
         return gb_report_text(
             client, GPUBUF_E_STALE,
-            "%s is no more, and whether its producer's work on it was done cannot "
-            "be told; a producer that ends before takes its object along",
+            "%s no longer exists, and nobody can tell whether its producer's work on it "
+            "was done; a producer that ends before that has its object withdrawn",
             lease->name);
     return r < 0 ? r : stand.settled;
 }
@@ -112,7 +112,7 @@ int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
             return 0;
         }
     } else {
-        /* A producer that is done and gone has taken its event along. */
+        /* A producer that was done and has ended has no event any more. */
         int said = ask_daemon(lease);
         if (said == GPUBUF_E_STALE)
             return said;
@@ -125,8 +125,8 @@ int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
 }
 
 /*
- * Waits for another process, which may be killed: then its event never passes, and the driver would
- * wait for ever. The daemon knows.
+ * Waits for the event of another process. If that process is killed the event never passes, and the
+ * driver would wait for ever; so the daemon is asked now and then.
  */
 static int wait_for_other(const struct gb_holding *lease, const struct gb_event *event)
 {
@@ -160,7 +160,7 @@ static int wait_for_other(const struct gb_holding *lease, const struct gb_event 
     }
 }
 
-/* Once it has passed there is nothing left to wait for; and what is ours is settled. */
+/* Notes that the event has passed, and settles what this client can. */
 static void note_passed(struct gb_holding *lease)
 {
     atomic_store(&atomic_load(&lease->ready)->passed, true);
@@ -168,9 +168,9 @@ static void note_passed(struct gb_holding *lease)
         gb_leave(lease->client);
 }
 
-/* Before a stream waits for another process: 1, the event has passed; GPUBUF_E_STALE, that process
-   is gone; 0, it is still there as far as can be told. A stream cannot be told later to wait no
-   more. */
+/* Asked before a stream waits for another process, since a stream cannot be told later to stop
+   waiting. 1: the event has passed. GPUBUF_E_STALE: that process has ended. 0: it still lives, as
+   far as can be told. */
 static int check_producer(const struct gb_holding *lease, const struct gb_event *event)
 {
     if (!event->imported || gb_in_callback(lease->client))

@@ -14,14 +14,14 @@
 struct gb_watcher {
     struct gb_watcher *next;
     uint64_t id;     /* by which the program knows it */
-    uint64_t remote; /* by which the daemon does; 0: it does not, for now */
-    char *params;    /* of its request, JSON; owned */
+    uint64_t remote; /* by which the daemon knows it; 0: it does not, for now */
+    char *params;    /* of the request `watch`, JSON; owned */
     gpubuf_event_cb callback;
     gpubuf_event_json_cb json; /* in place of the callback */
     void *arg;
 };
 
-/* An event that waits for its callback. The watch may have ended by then, so that it is looked up
+/* An event that waits for its callback. The watch may have ended by then, so it is looked up
    again. */
 struct event {
     struct gb_delivery delivery;
@@ -113,15 +113,15 @@ void gb_watcher_event(struct gpubuf_client *client, struct gb_json params)
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon sent a malformed event");
         return;
     }
-    /* A kind too long for us is one of a later version. */
+    /* Only a later version has a kind that is too long for us. */
     const struct gb_watcher *watch = find_remote(client, members.watch);
     if (!watch || members.kind.length >= sizeof(((struct event *)0)->kind))
         return;
 
     struct event *event = calloc(1, sizeof(*event));
     if (!event) {
-        /* To leave one out would be to tell the program something wrong. On a new connection it is
-           told everything from the beginning. */
+        /* A program must not miss an event. On a new connection it is told everything from the
+           beginning. */
         (void)gb_fail(&error, GPUBUF_E_NO_MEMORY, "out of memory for an event");
         gb_client_doom(client, &error);
         return;
@@ -161,11 +161,11 @@ void gb_watcher_end_all(struct gpubuf_client *client)
 
 /* ---- watch ---- */
 
-/* Events may follow the reply at once, so that the watch is made where the reply is read. */
+/* Events may follow the reply at once, so the watch is added where the reply is read. */
 struct watching {
     struct gb_request base;
     struct gb_watcher *watch; /* NULL once it is the client's */
-    uint64_t again;           /* a watch of the client's, after the connection broke; else 0 */
+    uint64_t again;           /* after a reconnect, the client's watch that is made anew; else 0 */
     uint64_t *id;             /* the caller's; not valid once canceled. NULL: an asynchronous one */
     uint64_t number;          /* the watch's, once it is the client's */
     gpubuf_watch_cb done;     /* NULL: the caller waits */
@@ -183,7 +183,7 @@ static void write_unwatch(struct gb_writer *writer, const void *arg)
     gb_write_char(writer, '}');
 }
 
-/* Nobody waits for this watch any more. */
+/* Ends a watch at the daemon, without waiting for an answer. */
 static void unwatch_silently(struct gpubuf_client *client, uint64_t id)
 {
     write_unwatch(gb_notice_begin(client, "unwatch"), &id);
@@ -236,7 +236,7 @@ static void watch_done(struct gb_request *request, int status)
     watching->done(request->client, status, status < 0 ? 0 : watching->number, watching->arg);
 }
 
-/* Takes a watch off the client, and tells the daemon; false if it is not there. */
+/* Takes a watch off the client, and tells the daemon. False: the client has no such watch. */
 static bool take_watch(struct gpubuf_client *client, uint64_t id)
 {
     struct gb_watcher **link = &client->watches;
@@ -253,7 +253,7 @@ static bool take_watch(struct gpubuf_client *client, uint64_t id)
     return true;
 }
 
-/* Canceled after the daemon's answer and before anybody was told of it. */
+/* The request was canceled after the daemon's answer, before its callback ran. */
 static void watch_discard(struct gb_request *request)
 {
     const struct watching *watching = (struct watching *)request;
@@ -305,14 +305,14 @@ static const struct gb_request_type watch_type = {
     .free = watch_free,
 };
 
-/* The receiver of events; one of the two. */
+/* The receiver of events: one of the two callbacks. */
 struct listener {
     gpubuf_event_cb callback;
     gpubuf_event_json_cb json;
     void *arg;
 };
 
-/* Takes the params in any case. */
+/* Takes the params over, also on failure. */
 static struct watching *watching_new(struct gpubuf_client *client, char *params,
                                      struct listener listener, uint64_t *id)
 {
@@ -337,8 +337,8 @@ static struct watching *watching_new(struct gpubuf_client *client, char *params,
     return watching;
 }
 
-/* Enters the client and sends the request, whose params it takes; where this fails, the client is
-   not entered. */
+/* Enters the client and sends the request, whose params it takes over. On failure the client is not
+   entered. */
 static int watch_start(struct gpubuf_client *client, char *params, struct listener listener,
                        bool blocking, uint64_t *id, struct watching **out)
 {
@@ -427,7 +427,7 @@ int gpubuf_watch_async(struct gpubuf_client *client, const char *prefix, gpubuf_
                         false, NULL, &watching);
     if (r < 0)
         return r;
-    watching->base.waited = false; /* nothing is received before the lock is let go */
+    watching->base.waited = false; /* no answer is received before the lock is let go */
     watching->done = done;
     watching->arg = arg;
     if (request)
@@ -464,7 +464,7 @@ void gb_watcher_break(struct gpubuf_client *client)
         watch->remote = 0;
 }
 
-/* Says that what comes next is told from the beginning. */
+/* Tells the program that the events that follow begin anew. */
 static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
 {
     static const char text[] = "{\"kind\":\"reconnected\"}";

@@ -8,7 +8,8 @@
 void gb_watcher_event(struct gpubuf_client *client, struct gb_json params);
 /* The connection is lost for good. */
 void gb_watcher_end_all(struct gpubuf_client *client);
-/* The connection has broken: events of before mean nothing any more; and it is there again. */
+/* The connection has broken: the daemon's numbers of the watches mean nothing any more. The
+   connection has been made anew: watches again. */
 void gb_watcher_break(struct gpubuf_client *client);
 int gb_watcher_resume(struct gpubuf_client *client, struct gb_error *error);
 

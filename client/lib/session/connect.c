@@ -32,7 +32,7 @@
 #define KEEP_BYTES (UINT64_C(16) << 30)
 #define KEEP_MS 10000
 
-/* ---- what is told from below ---- */
+/* ---- what happens below ---- */
 
 static void lost(struct gpubuf_client *client)
 {
@@ -74,7 +74,7 @@ struct gpubuf_client *gb_connect_over(int fd)
 
 /* ---- connecting ---- */
 
-/* A queue of connections that is full looks like this to a socket that does not block. */
+/* A non-blocking socket gets EAGAIN if the daemon's queue of connections is full. */
 static bool is_transient(int error)
 {
     return error == EAGAIN || error == EINTR;
@@ -101,7 +101,7 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
     while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
         int error = errno;
         if (is_transient(error) && gb_left_ms(deadline) != 0) {
-            (void)nanosleep(&pause, NULL); /* the kernel tells nobody when the queue has room */
+            (void)nanosleep(&pause, NULL); /* the kernel does not tell when the queue has room */
             continue;
         }
         close(fd);
@@ -215,7 +215,7 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
     return 0;
 }
 
-/* A daemon that is killed while it greets has a successor, as long as somebody listens. */
+/* Connects again after a daemon that ended during the greeting, as long as a daemon listens. */
 static int connect_again(const char *path, const struct gpubuf_connect_options *options,
                          int64_t deadline, struct gpubuf_client **out)
 {
@@ -257,8 +257,8 @@ int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_optio
 
 void gpubuf_disconnect(struct gpubuf_client *client)
 {
-    /* The child of a fork has no part in the connection: its descriptor was closed, and what the
-       client held when another thread forked may be half changed. */
+    /* A child of fork has no part in the connection: its descriptor is closed, and another thread
+       may have been changing the client when it forked. */
     if (!client || gb_is_forked(client))
         return;
 

@@ -32,7 +32,7 @@ struct limits {
     uint64_t names, line_bytes, request_bytes;
 };
 
-/* The page, if there is one: without it nothing is kept. */
+/* Maps the page that kept leases need. Nothing is kept if it cannot be mapped. */
 static int take_page(struct gpubuf_client *client, struct gb_json value, const struct gb_path *path,
                      struct gb_error *error)
 {

@@ -1,5 +1,5 @@
-/* The greeting that a connection begins with. With the client's lock held, or before others know
-   it. */
+/* The greeting that a connection begins with. With the client's lock held, or before another thread
+   knows the client. */
 #ifndef GB_LIB_HELLO_H
 #define GB_LIB_HELLO_H
 
@@ -8,7 +8,7 @@
 /* Begins the params of hello: {"protocol":…, without the end. `cache`: leases are kept. */
 void gb_write_hello(struct gb_writer *writer, const char *name, bool cache);
 /* Reads the answer to hello, the reply at hand, and takes over what it says. *resumed (may be NULL)
-   is its member. */
+   is the answer's member of that name. */
 int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct gb_json *resumed,
                     struct gb_error *error);
 

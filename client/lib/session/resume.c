@@ -24,12 +24,13 @@
 
 struct gb_resumption {
     int64_t started;
-    int64_t next; /* when to try again; or until when hello is to be answered */
+    int64_t next; /* when to try again; while greeting, the deadline for the answer */
     unsigned attempts;
     struct gb_error why;
-    struct gb_holding **asked; /* of the hello under way; those that have ended since are NULL */
+    struct gb_holding **asked; /* for in the hello under way; NULL where the lease has ended
+                                  since */
     size_t asked_count;
-    uint64_t *unwanted; /* leases granted for those, as many at most as there is room for */
+    uint64_t *unwanted; /* leases granted for those */
     size_t unwanted_count, unwanted_capacity;
 };
 
@@ -65,7 +66,7 @@ void gb_resume_end(struct gpubuf_client *client)
     client->link = GB_LINK_UP;
 }
 
-/* Back to where there is no connection. */
+/* Ends the broken connection: the link is down. */
 static void disconnect(struct gpubuf_client *client)
 {
     client->link = GB_LINK_DOWN;
@@ -78,7 +79,7 @@ static void disconnect(struct gpubuf_client *client)
     client->break_reason.code = 0;
 }
 
-/* The session's leases are lost. */
+/* The connection broke: forgets the notices about its leases, and loses the objects not sealed. */
 static void break_leases(struct gpubuf_client *client)
 {
     client->released_count = 0;
@@ -94,7 +95,7 @@ static void break_leases(struct gpubuf_client *client)
     }
 }
 
-/* The new connection has come to grief, too. */
+/* The new connection has failed, too. */
 static void try_again(struct gpubuf_client *client, const struct gb_error *why)
 {
     struct gb_resumption *resumption = client->resumption;
@@ -127,7 +128,7 @@ void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)
     client->resumption->attempts = 0;
     client->resumption->why = *why;
     disconnect(client);
-    gb_imports_hold(&client->imports); /* until it is known which the daemon counts */
+    gb_imports_hold(&client->imports); /* until the daemon has told which of them count */
     gb_keep_forget(client);
     gb_request_break_all(client);
     break_leases(client);
@@ -152,13 +153,13 @@ static void greeting_free(struct gb_request *request)
 static int greeting_reply(struct gb_request *request, const struct gb_reply *reply,
                           struct gb_error *error);
 
-/* Nobody waits for it: it counts as canceled from the start. */
+/* Nobody waits for this request: it counts as canceled from the start. */
 static const struct gb_request_type greeting_type = {
     .reply = greeting_reply,
     .free = greeting_free,
 };
 
-/* Leases that are still to be asked for. */
+/* Counts the leases that are still to be asked for. */
 static size_t count_pending(const struct gpubuf_client *client)
 {
     size_t count = 0;
@@ -349,7 +350,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
     struct gb_json resumed = {NULL, 0};
 
     if (reply->refused) {
-        /* A limit is one of the moment; another protocol is not. */
+        /* A limit may pass; another version of the protocol will not. */
         if (reply->refused->code == GPUBUF_E_UNSUPPORTED)
             gb_client_lose(client, reply->refused);
         else
@@ -362,7 +363,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
         r = take_leases(resumption, resumed, error);
     bool same = strcmp(before, client->instance) == 0;
     if (r < 0) {
-        if (!same) /* the next attempt asks for the leases of the daemon that they were of */
+        if (!same) /* the next attempt asks for the leases of the old instance again */
             memcpy(client->instance, before, sizeof(before));
         gb_client_lose(client, error);
         return r;

@@ -10,9 +10,11 @@
 #include "client/lib/wire/receive.h"
 #include "client/lib/wire/release.h"
 
-#define QUIET_TICKS_MAX 32 /* after this many ticks without anything to send a client is let go */
+#define QUIET_TICKS_MAX                                                                            \
+    32 /* the flusher lets a client go after this many ticks with nothing to
+                              send */
 
-/* Makes the connection anew. The program dispatches its own events. */
+/* Takes the next step of a reconnect, and receives. The program runs its own callbacks. */
 static void resume(struct gpubuf_client *client)
 {
     if (client->leader)
@@ -24,7 +26,7 @@ static void resume(struct gpubuf_client *client)
         gb_loop_wake(client);
 }
 
-/* Whether that is to be met at its socket: its end, or input. */
+/* Whether the client's socket has that event: the connection's end, or input. */
 static bool meets(const struct gpubuf_client *client, short event)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = event};
@@ -32,8 +34,9 @@ static bool meets(const struct gpubuf_client *client, short event)
     return poll(&socket, 1, 0) > 0;
 }
 
-/* Receives what came, and the end, if there is one, after which the link is down. A thread that
-   leads may do so, or leave with its answer before it comes to that. */
+/* Receives what came, and the connection's end, after which the link is down. While another thread
+   leads, that one receives; it may leave with its answer before it meets the end, which stays noted
+   in `hung_up`. */
 static void receive_the_rest(struct gpubuf_client *client)
 {
     client->hung_up = !client->lost.code && client->link == GB_LINK_UP && meets(client, POLLRDHUP);

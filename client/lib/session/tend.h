@@ -4,9 +4,9 @@
 
 #include "client/lib/wire/client.h"
 
-/* Sends what has waited for a tick, and goes on making a connection anew. Returns whether the
-   client is still to be looked after; clears *down unless there is nothing to do but to connect
-   anew. */
+/* Sends what has waited for a tick, and takes the next step of a reconnect. Returns whether the
+   client is still to be looked after; clears *down if there is anything else to do but to
+   connect. */
 bool gb_tend(struct gpubuf_client *client, bool *down);
 
 #endif

@@ -14,13 +14,14 @@ struct call {
     struct gb_request base;
     gpubuf_call_cb callback;
     void *arg;
-    char *result; /* its text, unless `read` takes what is in it */
+    char *result; /* its text, for free(); NULL if `read` reads it */
     size_t length;
     gb_read_result read;
     void *out;
     int read_status;
     struct gb_error read_error;
-    /* To send it with. Of a blocking call these are the caller's, who waits; else the following. */
+    /* To send it with. In a blocking call these are the caller's, who waits; else they point to the
+       last members. */
     const char *method;
     gb_write_params write;
     const void *params;
@@ -140,8 +141,8 @@ static bool may_repeat(const char *method)
     return false;
 }
 
-/* Sends what `given` says, and waits. On success *out is the call, for call_free(); the client is
-   entered and left here. */
+/* Enters the client, sends the call that `given` describes, waits, and leaves. On success *out is
+   the call, for call_free(). */
 static int call_wait(struct gpubuf_client *client, const struct call *given, int64_t timeout_ms,
                      struct call **out)
 {
@@ -230,7 +231,7 @@ static void write_value(struct gb_writer *writer, const void *arg)
     gb_write_json(writer, *(const struct gb_json *)arg);
 }
 
-/* The program's JSON has to be sound before it becomes part of a message. */
+/* Checks the method and the JSON of the program, which become part of a message. */
 static int check_call(const struct gpubuf_client *client, const char *method, const char *params,
                       struct gb_pool *pool, struct gb_json *value)
 {
@@ -241,7 +242,7 @@ static int check_call(const struct gpubuf_client *client, const char *method, co
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if (strcmp(method, refused[i]) == 0)
             return gb_report_text(client, GPUBUF_E_UNSUPPORTED,
-                                  "%s brings descriptors and has a function of its own", method);
+                                  "%s carries descriptors and has a function of its own", method);
     }
     return gb_check_params(client, params, pool, value);
 }
@@ -283,7 +284,7 @@ static void write_written(struct gb_writer *writer, const void *arg)
     gb_write(writer, written->data, written->length);
 }
 
-/* A call with texts and descriptors of its own; NULL with *error filled in. */
+/* A call with copies of the texts and descriptors. On failure NULL, and *error is filled in. */
 static struct call *call_copy(const char *method, gb_write_params write, const void *arg,
                               const int *fds, unsigned fd_count, struct gb_error *error)
 {

@@ -8,8 +8,9 @@
 typedef void (*gb_write_params)(struct gb_writer *writer, const void *arg);
 
 /* A blocking call; *result (may be NULL) is the text of its result, for free(). Reports failures.
-   `write` and `arg` serve again where it is sent anew, which only methods are that change nothing
-   or may be done twice, unless the daemon cannot have had it. */
+   `write` and `arg` are used again if the request is sent anew after a reconnect. That happens only
+   if the method changes nothing or may be done twice, or if the daemon cannot have received the
+   request. */
 int gb_call(struct gpubuf_client *client, const char *method, gb_write_params write,
             const void *arg, int64_t timeout_ms, char **result);
 /* A blocking call whose result `read` reads into `out` from the message itself, with the lock held
@@ -28,8 +29,8 @@ int gb_call_async_with_fds(struct gpubuf_client *client, const char *method, gb_
                            const void *arg, const int *fds, unsigned fd_count,
                            gpubuf_call_cb callback, void *callback_arg, uint64_t *request);
 
-/* The params of a call by JSON: an object, {} for NULL; its tape lies in the pool. Reports what is
-   wrong. */
+/* Parses the params of a call: a JSON object, {} for NULL. The tape lies in the pool. Reports
+   failures. */
 int gb_check_params(const struct gpubuf_client *client, const char *params, struct gb_pool *pool,
                     struct gb_json *value);
 /* Writes checked JSON text with the line breaks between its tokens turned into spaces. */

@@ -67,6 +67,6 @@ void gb_deliver(struct gpubuf_client *client)
         delivery->run(client, delivery);
     }
     client->delivering = false;
-    gb_flush_releases(client); /* what the callbacks released */
+    gb_flush_releases(client); /* of the leases that the callbacks released */
     gb_client_changed(client);
 }

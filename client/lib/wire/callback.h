@@ -1,6 +1,6 @@
 /*
- * Callbacks of the program. Callbacks that are due wait in a queue, and one thread at a time runs
- * them, in order and without the client's lock. The functions here want the lock held.
+ * Callbacks of the program. Those that are due wait in a queue. One thread at a time runs them, in
+ * order and without the client's lock. The functions here are called with the lock held.
  */
 #ifndef GB_LIB_CALLBACK_H
 #define GB_LIB_CALLBACK_H
@@ -30,11 +30,11 @@ void gb_callback_end(struct gpubuf_client *client, const struct gb_callback_fram
 /* Whether the calling thread is inside a callback of this client. Needs no lock. */
 bool gb_in_callback(const struct gpubuf_client *client);
 
-/* Waits until no other thread is in a callback that the client has no more: of a watch, or of a
-   prefix that was provided. */
+/* Waits until no other thread is in the callback of a watch, or of a provided prefix, that was
+   taken off the client. */
 void gb_await_callback(struct gpubuf_client *client, uint64_t watch);
 
-/* Runs the callbacks that are due, unless another thread is at it. Lets the lock go. */
+/* Runs the callbacks that are due, unless another thread does. Lets the lock go. */
 void gb_deliver(struct gpubuf_client *client);
 
 #endif

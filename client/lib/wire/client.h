@@ -49,9 +49,9 @@ struct gpubuf_client;
 struct gb_client_hooks {
     /* The daemon tells a watch of an event. */
     void (*event)(struct gpubuf_client *client, struct gb_json params);
-    /* It wants a name that the client provides, or does not any more. */
+    /* The daemon wants a name that the client provides, or does not any more (`ended`). */
     void (*wanted)(struct gpubuf_client *client, struct gb_json params, bool ended);
-    /* The daemon wants leases back that are merely kept, or a segment that such may lie in. */
+    /* The daemon wants kept leases back, or a segment that kept leases may lie in. */
     void (*recall)(struct gpubuf_client *client, struct gb_json params);
     void (*retire)(struct gpubuf_client *client, uint64_t segment);
     /* The connection has broken: it is made anew, or lost for good. */
@@ -62,12 +62,12 @@ struct gb_client_hooks {
     int (*mend)(struct gpubuf_client *client, int timeout_ms);
     /* The connection is lost for good. */
     void (*lost)(struct gpubuf_client *client);
-    /* Looks at what is waited for on GPUs. Returns whether there is more of it. */
+    /* Looks at the events of GPUs that the client waits for. Returns whether there are more. */
     bool (*poll)(struct gpubuf_client *client);
     /* The flusher's turn, without the lock. Returns whether the client is still to be looked after;
-       clears *down unless there is nothing to do but to connect anew. */
+       clears *down if there is anything else to do but to connect. */
     bool (*tend)(struct gpubuf_client *client, bool *down);
-    /* The client is freed, and nobody else knows it any more. */
+    /* The client is being freed, and nobody else knows it any more. */
     void (*end)(struct gpubuf_client *client);
 };
 
@@ -81,19 +81,19 @@ struct gpubuf_client {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct gb_conn conn;
-    _Atomic bool disconnected; /* by the program */
-    bool write_failed;         /* the peer reads no more; what it still wrote is read first */
-    bool leader;               /* somebody polls for everybody */
+    _Atomic bool disconnected; /* the program has */
+    bool write_failed;         /* the daemon reads no more; what it still wrote is read first */
+    bool leader;               /* a thread polls for all threads */
     bool hung_up;              /* the daemon has; what it still wrote may not have been received */
     unsigned pollers;          /* threads that poll the socket without the lock */
     unsigned waiters;          /* threads that wait on `changed` */
-    unsigned look_misses;      /* how often in a row looking for an answer was in vain */
-    unsigned look_pause;       /* how often not to look before looking again */
+    unsigned look_misses;      /* how often in a row polling for an answer was in vain */
+    unsigned look_pause;       /* how many times not to poll before polling again */
     _Atomic bool ended;        /* disconnected or lost */
-    struct gb_error lost;      /* code 0: it is not */
+    struct gb_error lost;      /* code 0: the connection is not lost */
     struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
-    struct gb_error break_reason; /* why the connection is to break; code 0: it is not */
-    bool gathers;                 /* requests wait for one another: see gather.h */
+    struct gb_error break_reason; /* why the connection is to break; code 0: it need not */
+    bool gathers;                 /* requests wait to be sent together: see gather.h */
 
     enum gb_link_state link;
     int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
@@ -117,16 +117,16 @@ struct gpubuf_client {
     struct gb_delivery *deliveries, **deliveries_end;
     bool delivering;           /* one thread runs callbacks */
     pthread_t delivering_by;   /* valid while delivering */
-    uint64_t delivering_watch; /* or what is provided; 0: neither */
+    uint64_t delivering_watch; /* or provided prefix, whose callback runs; 0: none */
 
     struct gb_watcher *watches;
     struct gb_provide *provides;
-    uint64_t last_watch; /* or what is provided */
+    uint64_t last_watch; /* the last number of a watch or a provided prefix */
     struct gb_holding *leases;
     struct gb_imports imports;
-    struct gb_order *order;       /* see objects/order.h; NULL: nothing was ever to be waited for */
+    struct gb_order *order;       /* see objects/order.h; NULL: no event was ever waited for */
     struct gb_keeper *keeper;     /* see objects/keep.h; NULL: leases are not kept */
-    _Atomic bool keeps;           /* some are */
+    _Atomic bool keeps;           /* some leases are kept */
     const struct gb_reply *reply; /* the one at hand */
 
     /* Leases that have ended and that the daemon is still to be told of; the capacity always
@@ -138,10 +138,10 @@ struct gpubuf_client {
     bool overdue; /* what waits to be sent has waited for a tick already */
     unsigned quiet_ticks;
     struct gpubuf_client *flusher_next, *kept_next;
-    bool kept;      /* by the flusher, who looks out for the end of its connection */
-    int kept_fd;    /* the flusher's own word for the connection, by its own lock */
-    bool link_kept; /* that of the connection there is now */
-    bool listens;   /* the flusher looks out for what the daemon says, too */
+    bool kept;      /* the flusher looks out for the end of its connection */
+    int kept_fd;    /* the connection's socket, for the flusher; guarded by its lock */
+    bool link_kept; /* the same of the present connection */
+    bool listens;   /* the flusher looks out for messages, too */
 
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */
@@ -163,7 +163,7 @@ static inline bool gb_is_forked(const struct gpubuf_client *client)
     return client->generation != gb_generation();
 }
 
-/* Settles and drops what has been waited for on GPUs. Returns whether there is more to wait for. */
+/* Settles and drops what GPUs have done by now. Returns whether there is more to wait for. */
 static inline bool gb_poll_gpus(struct gpubuf_client *client)
 {
     return client->order && client->hooks->poll(client);

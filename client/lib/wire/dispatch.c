@@ -37,8 +37,8 @@ int gpubuf_dispatch(struct gpubuf_client *client)
     if (client->link != GB_LINK_UP && !client->leader)
         (void)client->hooks->mend(client, -1);
     gb_flush_releases(client);
-    /* A thread in a blocking call that leads is woken by the same input and handles it; to take it
-       from under its nose would leave it polling. */
+    /* A leader, in a blocking call, is woken by the same input and handles it. If the input were
+       received here, the leader would go on polling. */
     int handled = client->leader ? 0 : gb_receive(client, true);
     gb_flush(client);
     gb_deliver(client);
@@ -68,7 +68,7 @@ int gpubuf_cancel(struct gpubuf_client *client, uint64_t id)
         gb_request_remove(request);
         gb_flush_releases(client);
     }
-    /* Its reply may come, in another thread, while the callback runs. */
+    /* Another thread may receive the reply while the callback runs. */
     request->canceled = request->held = true;
     struct gb_error why;
     (void)gb_fail(&why, GPUBUF_E_CANCELED, "the request was canceled");

@@ -7,21 +7,22 @@
 #include <unistd.h>
 
 #define TICK_MS 1
-#define DOWN_TICK_MS 10 /* while there is nothing to do but to connect anew */
+#define DOWN_TICK_MS 10 /* while all that clients need is to connect anew */
 #define EVENTS_MAX 16
-/* How long what the daemon sends may lie unread in the socket of a program that is busy elsewhere:
-   it may be asked to unmap something, which others wait for. */
+/* How long a message of the daemon may lie unread while the program is busy elsewhere. It may ask
+   to unmap a segment, and other sessions wait for that. */
 #define UNREAD_MS 2000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpubuf_client *engaged; /* linked by flusher_next; each is counted */
 static struct gpubuf_client *kept;    /* linked by kept_next; not counted */
-static int sockets = -1;              /* an epoll set: the ends of those kept, and `waker` */
+static int sockets = -1;              /* an epoll set: the sockets of the kept clients, and
+                                         `waker` */
 static int waker = -1;
 static pthread_t thread;
 static bool running, sleeping, stopping;
 
-/* Returns how long to wait until the next. */
+/* Does the work of each client in the list. Returns the time until the next tick. */
 static int tick_all(struct gpubuf_client *client)
 {
     bool down = true;
@@ -41,7 +42,8 @@ static int tick_all(struct gpubuf_client *client)
     return down ? DOWN_TICK_MS : TICK_MS;
 }
 
-/* For the end of its connection, and, while it `listens`, for what comes. */
+/* Has the epoll set look out for the end of a client's connection and, with `listens`, for
+   messages. */
 static void look_out(struct gpubuf_client *client, bool listens)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | (listens ? EPOLLIN : 0),
@@ -53,8 +55,8 @@ static void look_out(struct gpubuf_client *client, bool listens)
     (void)epoll_ctl(sockets, EPOLL_CTL_MOD, client->conn.fd, &event);
 }
 
-/* A connection has ended, which is told once, or has something to read: its client is tended until
-   there is nothing more. */
+/* A connection has ended, which epoll tells once, or has something to read: its client is tended
+   until there is nothing more to do. */
 static void look_at(uint64_t serial)
 {
     pthread_mutex_lock(&lock);
@@ -74,7 +76,8 @@ static void look_at(uint64_t serial)
     gb_client_release(client);
 }
 
-/* Those kept who have something to read, or keep leases, which are looked through now and then. */
+/* Looks at the kept clients that have something to read, or that keep leases, which are swept now
+   and then. */
 static void look_at_unread(void)
 {
     uint64_t serials[EVENTS_MAX];
@@ -166,7 +169,7 @@ static bool open_sockets(void)
     return false;
 }
 
-/* Signals are the program's business, and none of its threads' that it does not know of. */
+/* Starts the thread with all signals blocked: they are for the program's own threads. */
 static bool start(void)
 {
     sigset_t all, before;
@@ -216,7 +219,7 @@ void gb_flusher_keep(struct gpubuf_client *client)
         client->listens = false;
         if (!client->kept) {
             if (sleeping && !kept)
-                wake_up(); /* it sleeps until it is woken while there is nobody to look after */
+                wake_up(); /* without kept clients it sleeps without a timeout */
             client->kept = true;
             client->kept_fd = client->conn.fd;
             client->kept_next = kept;

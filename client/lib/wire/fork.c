@@ -29,8 +29,8 @@ static void in_parent(void)
     pthread_mutex_unlock(&clients_lock);
 }
 
-/* The lock of a client may be held by a thread that the child does not have, so that nothing of a
-   client may be touched here but what its links and its socket are. */
+/* A client's lock may be held by a thread that the child does not have. So only the links, the
+   socket and the loop of a client are touched here. */
 static void in_child(void)
 {
     gb_process_forked();
@@ -81,7 +81,8 @@ void gb_fork_unwatch(struct gpubuf_client *client)
     pthread_mutex_unlock(&clients_lock);
 }
 
-/* A fork meanwhile would leave the child a descriptor of the new connection that nobody closes. */
+/* With the lock that a fork takes: a child forked in between would have a descriptor of the new
+   connection that nobody closes. */
 int gb_fork_reconnect(struct gpubuf_client *client)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -1,9 +1,10 @@
 /*
  * For bindings to languages whose programs begin many requests before they let their event loop go
- * on: the requests wait, and go out together when the binding says so, before its loop waits. So do
- * gpubuf_dispatch and blocking calls, and 64 KiB of them do not wait any longer.
+ * on. The requests wait until the binding sends them together, before its loop waits. They are also
+ * sent by gpubuf_dispatch and blocking calls, and when there are 2 KiB of them.
  *
- * Not shown by the shared library; for bindings that are linked with these sources. Any thread.
+ * The shared library does not export these functions: they are for bindings that are linked with
+ * these sources. Any thread.
  */
 #ifndef GB_LIB_GATHER_H
 #define GB_LIB_GATHER_H

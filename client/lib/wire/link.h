@@ -4,8 +4,8 @@
 
 #include "client/lib/wire/client.h"
 
-/* Marks the connection lost and ends everything. While it is being made anew memory that is short
-   is no reason: there is another attempt. */
+/* Marks the connection lost and ends everything. During a reconnect, a lack of memory does not lose
+   the connection: there is another attempt. */
 void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why);
 void gb_client_lose_for(struct gpubuf_client *client, int code, const char *why);
 

@@ -54,7 +54,8 @@ void gb_loop_wake(struct gpubuf_client *client)
     client->loop_woken = write(client->loop_waker, &one, sizeof(one)) == sizeof(one);
 }
 
-/* Where the connection is lost for good it stays, so that every wait of the program's ends. */
+/* After the connection is lost for good the wake-up stays, so that every wait of the program's loop
+   ends. */
 void gb_loop_clear(struct gpubuf_client *client)
 {
     uint64_t count;
@@ -74,7 +75,7 @@ int gpubuf_fd(const struct gpubuf_client *client)
     pthread_mutex_lock(&mutable->lock);
     if (mutable->loop < 0)
         make(mutable);
-    /* Without descriptors left the socket itself will do, unless it has to be made anew. */
+    /* If descriptors have run out, the socket itself serves until a reconnect. */
     int fd = mutable->loop >= 0 ? mutable->loop : mutable->conn.fd;
     pthread_mutex_unlock(&mutable->lock);
     return fd;

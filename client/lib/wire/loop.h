@@ -1,18 +1,18 @@
 /*
  * The descriptor that a program polls in its own event loop: an epoll set, which stays the same
- * when the connection is made anew, and into which threads of the library put a word of their own.
- * It is made when it is first asked for. With the client's lock held.
+ * when the connection is made anew, and which the library's other threads can wake. It is made when
+ * it is first asked for. With the client's lock held.
  */
 #ifndef GB_LIB_LOOP_H
 #define GB_LIB_LOOP_H
 
 #include "client/lib/wire/client.h"
 
-/* The connection's socket is another, or (-1) none for now. */
+/* The connection has another socket, or (-1) none for now. */
 void gb_loop_watch(struct gpubuf_client *client, int fd);
-/* Something is there for the program to dispatch that did not come through its loop. */
+/* Wakes the program's loop: there is something to dispatch that another thread has received. */
 void gb_loop_wake(struct gpubuf_client *client);
-/* Takes note of being woken, in dispatch. */
+/* Ends the wake-up, in dispatch. */
 void gb_loop_clear(struct gpubuf_client *client);
 /* Closes it; in a child of fork as well. */
 void gb_loop_end(struct gpubuf_client *client);

@@ -4,8 +4,8 @@ void gb_flush(struct gpubuf_client *client)
 {
     if (client->lost.code || client->write_failed || !gb_conn_has_output(&client->conn))
         return;
-    /* The daemon's last messages (replies, the reason) are still worth reading, so the
-       connection is lost only where reading ends. */
+    /* The daemon's last messages (replies, the reason) are still to be read, so the connection is
+       only lost when reading ends. */
     if (gb_conn_flush(&client->conn) < 0)
         client->write_failed = true;
 }

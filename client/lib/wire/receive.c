@@ -9,9 +9,9 @@
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/request.h"
 
-#define RECEIVES_MAX 64    /* in one gpubuf_dispatch, so that it comes back even under a flood */
-#define LOOK_US 30         /* how long to look for an answer before sleeping */
-#define LOOK_MISSES_MAX 10 /* at most 1023 times in a row without looking */
+#define RECEIVES_MAX 64    /* in one gpubuf_dispatch, so that it returns even under a flood */
+#define LOOK_US 30         /* how long to poll for an answer before sleeping */
+#define LOOK_MISSES_MAX 10 /* at most 1023 times in a row without polling */
 
 static void handle_reply(struct gpubuf_client *client, const struct gb_rpc_message *message,
                          int *fds)
@@ -116,7 +116,7 @@ static void handle_notification(struct gpubuf_client *client, const struct gb_rp
         client->hooks->recall(client, params);
     else if (strcmp(message->method.text, "shutdown") == 0)
         handle_shutdown(client, params);
-    /* Others may come with later versions. */
+    /* Later versions may have other notifications. */
 }
 
 static void handle_line(struct gpubuf_client *client, const char *line, size_t length)
@@ -150,9 +150,9 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
 }
 
 /*
- * Whether what has just been received is one more part of a long line, which then stays where it
- * is: an answer about a thousand objects is some hundred KiB, comes in several parts, and is
- * handled in the receive buffer as a whole, without being put together elsewhere.
+ * Whether the bytes just received are one more part of a long line; they then stay where they are.
+ * An answer about a thousand objects has some hundred KiB and comes in several parts. So it is put
+ * together in the receive buffer itself, and not copied.
  */
 static bool keep_part(struct gpubuf_client *client, size_t received)
 {
@@ -172,8 +172,8 @@ static ssize_t receive(struct gpubuf_client *client)
                            GB_INPUT_BYTES - client->input_kept);
 }
 
-/* Handles what was received, or why nothing was. Returns the number of messages, or GPUBUF_E_AGAIN
-   if nothing is there. */
+/* Handles the bytes received, or the reason why there are none. Returns the number of messages, or
+   GPUBUF_E_AGAIN if nothing is there. */
 static int handle_received(struct gpubuf_client *client, ssize_t received)
 {
     struct gb_conn *conn = &client->conn;
@@ -225,7 +225,7 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
         gb_client_lose_for(client, GPUBUF_E_NO_MEMORY, "out of memory");
     else if (r < 0)
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL, "the daemon sent a line that is too long");
-    /* Descriptors come with the first byte of their message, so that none can be left over. */
+    /* Descriptors come with the first byte of their message, so none may be left over. */
     else if (conn->in.fd_count > 0 && !gb_frame_is_partial(&conn->in))
         gb_client_lose_for(client, GPUBUF_E_PROTOCOL,
                            "the daemon sent more descriptors than it said");
@@ -244,7 +244,7 @@ int gb_receive(struct gpubuf_client *client, bool all)
             break;
         handled += r;
         if (client->conn.drained)
-            break; /* what comes later is told by the next poll */
+            break; /* the next poll tells of later input */
     }
     return handled;
 }

@@ -12,10 +12,10 @@
 int gb_receive(struct gpubuf_client *client, bool all);
 
 /*
- * Looks for an answer again and again for a few microseconds, letting others run in between, and
- * handles it. Most answers come within the time that falling asleep and being woken would take, on
- * both sides. Where they do not (a long wait, a busy machine) it is tried more and more seldom.
- * False if nothing came. For the leader; lets the lock go.
+ * Polls for an answer for a few microseconds, yielding the processor in between, and handles it.
+ * Most answers come within the time that falling asleep and being woken would take, on both sides.
+ * Where they do not (a long wait, a busy machine) this polls more and more seldom. False if nothing
+ * came. For the leader; lets the lock go.
  */
 bool gb_receive_soon(struct gpubuf_client *client);
 

@@ -8,7 +8,7 @@
 
 #define RELEASES_A_MESSAGE GB_LIMIT(ids)
 
-/* The message that a lease's end is sent with: the top bits of its number. */
+/* The message that a lease's number is sent with, in the number's top bits. */
 #define RELEASE UINT64_C(0)
 #define ABORT (UINT64_C(1) << 62)
 #define KEEP (UINT64_C(2) << 62)

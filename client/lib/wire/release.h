@@ -1,7 +1,7 @@
 /*
  * Notices that the daemon has yet to get: leases that have ended, and segments that are no longer
- * mapped. It goes out with the next message, or when who ended a lease says so. With the client's
- * lock held.
+ * mapped. They go out with the next message, or when the code that ended a lease sends them. With
+ * the client's lock held.
  */
 #ifndef GB_LIB_RELEASE_H
 #define GB_LIB_RELEASE_H
@@ -11,7 +11,7 @@
 /* Queues notifications of leases that ended and of segments unmapped. */
 void gb_queue_releases(struct gpubuf_client *client);
 /* Only of segments. False if memory is out: then no request that may be granted a lease must be
-   sent, since the daemon would still count on what was unmapped. */
+   sent, since the daemon would still take the segments for mapped. */
 bool gb_queue_unmaps(struct gpubuf_client *client);
 /* Queues both, and sends what the socket takes. */
 void gb_flush_releases(struct gpubuf_client *client);
@@ -20,8 +20,8 @@ void gb_flush_releases(struct gpubuf_client *client);
 int gb_reserve_releases(struct gpubuf_client *client, size_t more);
 /* Notes that a lease has ended; there must be room. */
 void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort);
-/* Notes that nobody uses a lease, which is kept; or, with `used`, that somebody does after all.
-   There must be room for one more. */
+/* Notes that a kept lease is not used; or, with `used`, that it is used again. There must be room
+   for one more. */
 void gb_push_keep(struct gpubuf_client *client, uint64_t lease, bool used);
 
 #endif

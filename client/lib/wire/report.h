@@ -4,7 +4,8 @@
 
 #include "client/lib/wire/client.h"
 
-/* Notes it for the calling thread (client NULL: of gpubuf_connect) and returns error->code. */
+/* Notes the failure for the calling thread (client NULL: of gpubuf_connect) and returns
+   error->code. */
 int gb_report(const struct gpubuf_client *client, const struct gb_error *error);
 int gb_report_text(const struct gpubuf_client *client, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

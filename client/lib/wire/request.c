@@ -9,11 +9,11 @@
 #include "client/lib/wire/report.h"
 
 #define BUCKETS_MIN 32u
-#define GATHERED_MAX (2u << 10) /* bytes of requests that wait for one another at most */
+#define GATHERED_MAX (2u << 10) /* bytes of requests that wait to be sent together */
 
 /* ---- the table ---- */
 
-/* Ids are consecutive, so that their low bits spread them evenly. */
+/* Ids are consecutive, so their low bits spread them evenly. */
 static struct gb_request **bucket_of(const struct gpubuf_client *client, uint64_t id)
 {
     return &client->buckets[id & (client->bucket_count - 1)];
@@ -64,7 +64,7 @@ void gb_request_restore(struct gb_request *request)
 
 static int add(struct gpubuf_client *client, struct gb_request *request)
 {
-    /* A table that cannot grow only gets slower; one that is not there is a failure. */
+    /* A table that cannot grow only gets slower; without a table it is a failure. */
     if (client->request_count >= client->bucket_count && grow_buckets(client) < 0 &&
         client->bucket_count == 0)
         return GPUBUF_E_NO_MEMORY;
@@ -233,7 +233,7 @@ void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *err
 
 /* ---- a connection that broke ---- */
 
-/* Whether the daemon cannot have had it. */
+/* Whether the daemon cannot have received the whole request. */
 static bool is_unsent(const struct gb_request *request)
 {
     return request->end > request->client->conn.sent;
@@ -244,10 +244,10 @@ void gb_request_break_all(struct gpubuf_client *client)
     struct gb_error lost, unknown;
 
     (void)gb_fail(&lost, GPUBUF_E_STALE,
-                  "the connection to the daemon broke, and took what was not sealed along");
+                  "the connection to the daemon broke, and the object that was not sealed is lost");
     (void)gb_fail(&unknown, GPUBUF_E_CLOSED,
-                  "the connection to the daemon broke before it answered; whether it has done what "
-                  "was asked is not known");
+                  "the connection to the daemon broke before it answered; whether it has carried "
+                  "the request out is not known");
     for (size_t i = 0; i < client->bucket_count; i++) {
         struct gb_request *request = client->buckets[i];
         while (request) {
@@ -299,7 +299,7 @@ int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error)
     }
     qsort(requests, count, sizeof(struct gb_request *), compare_ids);
     for (size_t i = 0; i < count; i++) {
-        if (!requests[i]->ended) /* with another one */
+        if (!requests[i]->ended) /* together with another request */
             resend(requests[i]);
     }
     free(requests);

@@ -1,8 +1,8 @@
 /*
  * Requests under way: a table by their numbers, from when they are sent until their outcome was
- * delivered. A request's type says how its reply is read, and how it is sent once more when the
- * connection was made anew; meanwhile requests are only noted in the table. With the client's lock
- * held.
+ * delivered. A request's type says how its reply is read, and how the request is sent again after a
+ * reconnect. While the connection is down, requests are only noted in the table. With the client's
+ * lock held.
  */
 #ifndef GB_LIB_REQUEST_H
 #define GB_LIB_REQUEST_H
@@ -29,14 +29,15 @@ struct gb_request_type {
      * sets request->again, the request is under way again. NULL: only success or failure matters.
      */
     int (*reply)(struct gb_request *request, const struct gb_reply *reply, struct gb_error *error);
-    /* It has ended, however, with the lock held; before anybody is told. May be NULL. */
+    /* The request has ended, with whatever outcome. With the lock held, before anybody is told. May
+       be NULL. */
     void (*settle)(struct gb_request *request);
-    /* Runs the callback, without the lock; `status` is what it is to be told. */
+    /* Runs the callback with `status`, without the lock. */
     void (*deliver)(struct gb_request *request, int status);
-    /* Sends it anew after the connection broke, as it was first sent, while it is off the table.
+    /* Sends the request anew after a reconnect, as it was first sent; it is off the table then.
        NULL: it is only ever sent once. */
     int (*resend)(struct gb_request *request, struct gb_error *error);
-    /* Gives back what nobody will fetch, with the lock held. May be NULL. */
+    /* Gives back a result that nobody will fetch, with the lock held. May be NULL. */
     void (*discard)(struct gb_request *request);
     /* Frees it. Without the lock if its outcome was delivered or waited for, else with it. */
     void (*free)(struct gb_request *request);
@@ -55,8 +56,8 @@ struct gb_request {
     bool canceled; /* nobody is interested any more: discard what comes */
     bool ended;    /* the outcome is there */
     bool again;    /* sent again by its own reply */
-    bool holding;  /* imports, until it has ended */
-    bool held;     /* being canceled: whoever cancels frees it */
+    bool holding;  /* it holds the imports until it has ended */
+    bool held;     /* being canceled: the canceling call frees it */
     struct gb_error error;
 };
 
@@ -64,14 +65,14 @@ struct gb_request {
    must be sent or abandoned before the lock is let go. */
 struct gb_writer *gb_request_begin(struct gpubuf_client *client, struct gb_request *request,
                                    const char *method, unsigned fds);
-/* Puts one in the table that is never sent, since others are sent for it, which end it. */
+/* Puts a request in the table that is never sent itself: others are sent for it, and end it. */
 int gb_request_note(struct gpubuf_client *client, struct gb_request *request);
 
 enum gb_release_order { GB_RELEASES_FIRST, GB_RELEASES_LAST };
 
 /*
- * Ends its message and sends it with `fds`, which are taken over, together with what waits to be
- * told of leases and segments. On failure the request is not under way and is the caller's.
+ * Ends its message and sends it with `fds`, which are taken over, together with the waiting notices
+ * of leases and segments. On failure the request is not under way and is the caller's.
  * GPUBUF_E_NO_MEMORY, GPUBUF_E_LIMIT (the message is too long).
  */
 int gb_request_send(struct gpubuf_client *client, struct gb_request *request, const int *fds,
@@ -86,11 +87,12 @@ struct gb_request *gb_request_find(const struct gpubuf_client *client, uint64_t 
    it. */
 void gb_request_end(struct gb_request *request, int status, const struct gb_error *error);
 
-/* Ends all of them; for gb_client_lose. */
+/* Ends all requests; for gb_client_lose. */
 void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *error);
-/* The connection broke: ends those that cannot be sent anew, the rest is to be sent. */
+/* The connection broke: ends the requests that cannot be sent anew, and marks the others to be
+   sent. */
 void gb_request_break_all(struct gpubuf_client *client);
-/* Sends all that are to be sent, in order. GPUBUF_E_NO_MEMORY. */
+/* Sends the requests that are marked, in order. GPUBUF_E_NO_MEMORY. */
 int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error);
 
 /* Takes a request off the table, and puts one back that was taken off. */

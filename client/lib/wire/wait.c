@@ -8,7 +8,7 @@
 #include "client/lib/wire/receive.h"
 #include "client/lib/wire/report.h"
 
-/* How long to look for room to send before looking for the answer again. */
+/* How long to wait for room to send before checking for the answer again. */
 #define OUTPUT_POLL_MS 100
 
 int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms)
@@ -20,7 +20,7 @@ int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms)
 
 /* ---- leading ---- */
 
-/* Sleeps until something can be received or sent, for at most so long; then does it. */
+/* Sleeps until something can be received or sent, for at most `timeout_ms`; then does it. */
 static void lead_sleeping(struct gpubuf_client *client, int timeout_ms)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
@@ -94,7 +94,7 @@ static void follow(struct gpubuf_client *client, int64_t deadline)
     client->waiters--;
 }
 
-/* Sends on while another thread, who may not know that there is something to send, polls. */
+/* Sends while another thread polls, which may not know that there is something to send. */
 static void push_output(struct gpubuf_client *client, int left)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLOUT};

@@ -1,6 +1,6 @@
 /*
- * Waiting for an answer. Whoever waits first leads: it polls the socket and handles what comes for
- * everybody; the others wait on `changed`.
+ * Waiting for an answer. The thread that waits first leads: it polls the socket and handles what
+ * comes for all threads. The others wait on `changed`.
  */
 #ifndef GB_LIB_WAIT_H
 #define GB_LIB_WAIT_H
