@@ -1,7 +1,7 @@
 /*
- * Names that the daemon asked this peer for and no machine has. With a directory that tells of
- * changes such a request stays open: the name may be made here, or be published elsewhere, while
- * somebody waits. Declined it would end the waiting of all. On the loop's thread.
+ * Names that the daemon asked this peer for and that no machine has. With a directory that tells of
+ * changes such a request stays open: the name may be made here, or be published elsewhere, while a
+ * program waits. If the request were declined, all waiting opens would end. On the loop's thread.
  */
 #ifndef GB_PEER_ABSENT_H
 #define GB_PEER_ABSENT_H
@@ -16,21 +16,21 @@ struct gb_absent_name {
     char name[];
 };
 
-/* A zeroed one is empty. Its length is bounded by how many requests a daemon has open at a
+/* A zeroed list is empty. It is no longer than the number of requests that a daemon has open at a
    provider. */
 struct gb_absent {
     struct gb_absent_name *first;
 };
 
-/* A request has come, whose name may be absent. False: memory is out. */
+/* Adds a request, whose name may turn out to be absent. False: memory is out. */
 bool gb_absent_wanted(struct gb_absent *absent, const char *name, uint64_t request);
-/* Its name is absent: it may be declined if this returns false. */
+/* The name of a request is absent. True: the request stays open; false: the caller declines it. */
 bool gb_absent_stays(struct gb_absent *absent, uint64_t request);
-/* It is over; 0: all are. */
+/* A request is over; 0: all requests are. */
 void gb_absent_over(struct gb_absent *absent, uint64_t request);
-/* The name has been made here: its requests are over. */
+/* The name has been made here: all its requests are over. */
 void gb_absent_made(struct gb_absent *absent, const char *name);
-/* One that waits for the name (NULL: for any), which is absent no more; NULL: there is none. */
+/* A request whose name (NULL: any) was absent, and is no longer marked so; NULL: there is none. */
 const struct gb_absent_name *gb_absent_take(struct gb_absent *absent, const char *name);
 
 #endif

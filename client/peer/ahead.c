@@ -5,20 +5,20 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; before it nothing is made ahead */
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older kernel makes nothing ahead */
 #endif
 
 enum {
-    CHUNKS = 8,     /* that the thread does at a time */
-    AHEAD_MOST = 24 /* of what has come; a third of it is asked for */
+    CHUNKS = 8,     /* that the thread makes at a time */
+    AHEAD_MOST = 24 /* chunks ahead of those that have come; a third of them are asked for */
 };
 
 struct gb_ahead {
     uv_loop_t *loop;
     struct gpubuf_object *object;     /* a reference */
-    const struct gb_content *content; /* NULL: it has ended, and the thread is waited for */
+    const struct gb_content *content; /* NULL: gb_ahead_end was called while the thread runs */
     uint64_t done, came;              /* chunks */
-    bool busy;                        /* the thread has the rest */
+    bool busy;                        /* the thread has the members below */
     uv_work_t work;
     struct {
         char *memory;
@@ -90,7 +90,7 @@ void gb_ahead_move(struct gb_ahead *ahead, uint64_t came)
 struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
                               const struct gb_content *content)
 {
-    /* For a single chunk a thread would be woken for longer than it saves. */
+    /* For a single chunk, waking a thread takes longer than it saves. */
     struct gb_ahead *ahead = content->bytes > GB_CHUNK ? malloc(sizeof(*ahead)) : NULL;
 
     if (!ahead)
@@ -108,6 +108,6 @@ void gb_ahead_end(struct gb_ahead *ahead)
     ahead->content = NULL;
     if (!ahead->busy)
         drop(ahead);
-    else /* it may wait for a thread, behind others' work; on_populated comes all the same */
+    else /* the work may not have begun; on_populated is called in any case */
         (void)uv_cancel((uv_req_t *)&ahead->work);
 }

@@ -1,10 +1,10 @@
 /*
- * Pages of a copy that is coming, made by a thread of the pool before chunks are written there. The
- * loop's thread would fault them in one by one, which takes as long as to decrypt what they get.
+ * Makes the pages of a copy in a thread of the pool, before chunks are written there. The loop's
+ * thread would fault the pages in one by one, which takes as long as decrypting their content.
  *
- * The thread is a little ahead of what has come, so that a machine that promises much and sends
- * little has little memory made for it. It only looks at addresses, never at a byte. The writing
- * does whatever it cannot do.
+ * The thread is a little ahead of the chunks that have come, so that a machine that promises much
+ * and sends little gets little memory. It never reads or writes a byte. A page that it cannot make
+ * is made when it is written.
  *
  * On the loop's thread.
  */
@@ -17,15 +17,16 @@
 
 struct gb_ahead;
 
-/* Of an object being written, which is held for as long as the thread needs it. `content` is the
-   caller's, until gb_ahead_end. NULL: nothing is done ahead, as it is small, or memory is out. */
+/* For an object being written, which is held as long as the thread needs it. `content` is the
+   caller's, and must last until gb_ahead_end. NULL: nothing is made ahead, since the object is
+   small or memory is out. */
 struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
                               const struct gb_content *content);
 
-/* Tells it that `came` chunks have come: about the first ones. NULL is fine. */
+/* Says that `came` chunks have come, about the first ones. NULL is fine. */
 void gb_ahead_move(struct gb_ahead *ahead, uint64_t came);
 
-/* The thread may be at it still. NULL is fine. */
+/* The thread may still be running afterwards. NULL is fine. */
 void gb_ahead_end(struct gb_ahead *ahead);
 
 #endif

@@ -124,7 +124,7 @@ bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
 
 /* ---- chunks ---- */
 
-/* The part that has the byte. */
+/* The part that has byte `at`. */
 static const struct gb_part *part_at(const struct gb_content *content, uint64_t at)
 {
     size_t low = 0, high = content->count;
@@ -156,12 +156,12 @@ int gb_content_stage(const struct gb_content *content, uint64_t chunk, struct gb
     return code < 0 ? gb_fail_library(part->stretch.object, code, error) : 0;
 }
 
-/* Bytes `done` to `done + count` of a part. */
+/* Reads bytes `done` to `done + count` of a part. */
 static int read_part(const struct gb_part *part, uint64_t done, unsigned char *buffer,
                      uint64_t count, struct gb_error *error)
 {
     const struct gb_stretch *stretch = &part->stretch;
-    /* Integers are read whole, and the last bits may be in one byte more. */
+    /* Whole integers are read. The last bits of a shifted mask may be in one byte more. */
     unsigned head = stretch->base ? (unsigned)(done % stretch->width) : 0;
     uint64_t tail = stretch->base
                         ? (stretch->width - (head + count) % stretch->width) % stretch->width
@@ -189,7 +189,7 @@ static int read_part(const struct gb_part *part, uint64_t done, unsigned char *b
     return 0;
 }
 
-/* Goes through the parts that have bytes of the chunk. */
+/* Reads or writes a chunk, part by part. */
 static int move(const struct gb_content *content, uint64_t chunk, unsigned char *buffer,
                 bool writes, struct gb_error *error)
 {

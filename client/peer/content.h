@@ -1,11 +1,11 @@
 /*
- * The content of an object as one stretch of bytes, which goes from machine to machine: its buffers
- * one after the other (of each column its mask, offsets and data, then its children), without gaps.
- * It is sent in chunks of GB_CHUNK bytes; the last one is shorter. A slice has what it shows, not
- * what it was cut from. An array is in C order.
+ * The content of an object as one stretch of bytes, which is sent from machine to machine: its
+ * buffers one after the other (of each column its mask, offsets and data, then its children),
+ * without gaps. It is sent in chunks of GB_CHUNK bytes; the last one is shorter. The content of a
+ * slice is what the slice shows. An array is in C order.
  *
- * Sums are XXH3 of 64 bits. That of the whole is the one of its chunks' sums, little-endian, in
- * order.
+ * Sums are XXH3 of 64 bits. The sum of the whole content is the sum of its chunks' sums, which are
+ * little-endian and in order.
  *
  * A content holds the object, so it outlives the caller's own reference. Not thread-safe.
  */
@@ -35,13 +35,13 @@ struct gb_content {
 int gb_content_of(struct gb_content *content, struct gpubuf_object *object,
                   struct gb_layout *layout, struct gb_error *error);
 
-/* That of an object being written, which was created of `layout`. */
+/* The content of an object being written, which was created with `layout`. */
 int gb_content_for(struct gb_content *content, struct gpubuf_object *object,
                    const struct gb_layout *layout, struct gb_error *error);
 
-void gb_content_end(struct gb_content *content); /* one that is all zero, too */
+void gb_content_end(struct gb_content *content); /* a zeroed one is fine */
 
-/* The bytes of all buffers that the layout, of form CREATE, has; false: 2^52 or more. */
+/* The bytes of all buffers of a layout of form CREATE. False: 2^52 or more. */
 bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes);
 
 static inline uint64_t gb_content_chunks(uint64_t bytes)
@@ -53,16 +53,16 @@ static inline uint64_t gb_content_chunk_bytes(uint64_t bytes, uint64_t chunk)
     return bytes - chunk * GB_CHUNK < GB_CHUNK ? bytes - chunk * GB_CHUNK : GB_CHUNK;
 }
 
-/* A chunk where it lies: in memory of the host, in one piece, and as it is to be sent; else
-   NULL. */
+/* The chunk's own memory, if it is in host memory, in one piece, and in the form in which it is
+   sent; else NULL. */
 void *gb_content_direct(const struct gb_content *content, uint64_t chunk);
 
-/* A block for a chunk that is not there in one piece, of GB_CHUNK bytes and 8 more. It is pinned
-   where the object is on a GPU, and kept for the next chunk when it is given back. */
+/* A block of GB_CHUNK + 8 bytes, for a chunk that gb_content_direct does not give. It is pinned if
+   the object is on a GPU, and kept for the next chunk when it is given back. */
 int gb_content_stage(const struct gb_content *content, uint64_t chunk, struct gb_staging **block,
                      struct gb_error *error);
 
-/* A chunk to or from `buffer`, of GB_CHUNK bytes and 8 more. */
+/* Copies a chunk to or from `buffer`, of GB_CHUNK + 8 bytes. */
 int gb_content_read(const struct gb_content *content, uint64_t chunk, void *buffer,
                     struct gb_error *error);
 int gb_content_write(const struct gb_content *content, uint64_t chunk, const void *buffer,

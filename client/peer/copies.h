@@ -1,6 +1,6 @@
 /*
- * Which objects of this machine's daemon are copies, and of what. It is known as long as the peer
- * runs: afterwards they are objects like any, and are not served to others.
+ * Which objects of this machine's daemon are copies, and of which revision. The table lasts as long
+ * as the peer: afterwards the copies are ordinary objects, and are not served to other machines.
  */
 #ifndef GB_COPIES_H
 #define GB_COPIES_H
@@ -20,7 +20,7 @@ struct gb_copies {
     size_t count;
 };
 
-/* One of the same name goes. False: out of memory. */
+/* Replaces a copy of the same name. False: out of memory. */
 bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version, const char *origin,
                    uint64_t revision);
 const struct gb_copy *gb_copies_find(const struct gb_copies *copies, const char *name);

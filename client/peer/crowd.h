@@ -1,8 +1,8 @@
 /*
- * How many machines may fetch one object from one machine at the same time. Past that it says
- * `busy`: the others wait, and then fetch from those that have a copy by then. So an object that
- * all of a cluster want at once spreads as a tree, and the first of them have it early, where a
- * machine that served all would have none of them done before the last.
+ * How many machines may fetch one object from one machine at the same time. Past that the machine
+ * answers `busy`: the others wait, and then fetch from machines that have a copy by then. So an
+ * object that a whole cluster wants at once spreads as a tree, and the first machines have it
+ * early. If one machine served all at once, all would be done late.
  *
  * A small object goes to all at once: waiting would take longer than sending it.
  */
@@ -15,7 +15,7 @@
 enum { GB_CROWD_READERS = 4 };              /* any number of bytes */
 #define GB_CROWD_BYTES ((uint64_t)64 << 20) /* to all readers of an object together */
 
-/* Whether one more may, beside `readers` of an object of that many bytes. */
+/* Whether one more machine may fetch an object of that many bytes, beside `readers` others. */
 static inline bool gb_crowd_takes(unsigned readers, uint64_t bytes)
 {
     return readers < GB_CROWD_READERS || bytes == 0 || readers < GB_CROWD_BYTES / bytes;

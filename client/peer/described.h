@@ -1,7 +1,8 @@
 /*
- * Facts that this machine's daemon tells of an object, and whether other machines may have it: it
- * was put with scope "cluster", or is a copy of such a one; it is sealed and current; and others
- * than its owner and group may read it, or its group is the peer's own and may.
+ * Facts that this machine's daemon tells of an object, and whether other machines may have the
+ * object. They may if it was put with scope "cluster", or is a copy of such an object; if it is
+ * sealed and current; and if its mode lets all others read it, or its group, which is the peer's
+ * own.
  */
 #ifndef GB_DESCRIBED_H
 #define GB_DESCRIBED_H
@@ -15,18 +16,19 @@ struct gb_described {
     struct gb_json layout; /* absent in lists */
 };
 
-/* An `object` of an answer. Its strings are in the pool. GPUBUF_E_INVALID. */
+/* Reads an `object` of an answer. Its strings are in the pool. GPUBUF_E_INVALID. */
 int gb_described_read(struct gb_json object, struct gb_pool *pool, struct gb_described *described,
                       struct gb_error *error);
 
-/* The answer to `stat`. */
+/* Reads the answer to `stat`. */
 int gb_described_answer(const char *text, size_t length, struct gb_pool *pool,
                         struct gb_described *described, struct gb_error *error);
 
-/* `copies` NULL: only an object of this machine's own is meant. */
+/* Whether other machines may have it. With `copies` NULL a copy may not be shared. */
 bool gb_described_shared(const struct gb_described *described, const struct gb_copies *copies);
 
-/* Of its mode, what a copy gets: others and the group may read it where they may here. */
+/* The mode of a copy: others, and the peer's group, may read the copy if they may read the
+   object. */
 unsigned gb_described_mode(const struct gb_described *described);
 
 #endif

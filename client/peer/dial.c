@@ -8,18 +8,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ADDRESS_MS 2000 /* for one that has another after it: a dead one says nothing */
+#define ADDRESS_MS                                                                                 \
+    2000 /* for an address that another one follows: a dead machine does not
+                           answer */
 
 struct gb_dial {
     uv_loop_t *loop;
     gb_dialed_cb callback; /* NULL: stopped */
     void *user;
     uv_getaddrinfo_t lookup;
-    struct addrinfo *addresses, *address; /* the one that is tried */
+    struct addrinfo *addresses, *address; /* the address that is tried */
     uv_poll_t poll;
     uv_timer_t timer;
-    int fd, number; /* errno of the last one that failed; 0: it is connected */
-    int refused;    /* libuv's code, where the name could not even be looked up */
+    int fd, number; /* errno of the last address that failed; 0: connected */
+    int refused;    /* libuv's code, if the lookup could not even begin */
     bool looking, polling;
 };
 

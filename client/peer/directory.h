@@ -1,6 +1,7 @@
 /*
- * Where names are that other machines publish: the interface between the peer and a directory. One
- * directory asks the peers of a list (directory_static.h); another keeps names in etcd.
+ * The interface between the peer and a directory, which knows where the names are that other
+ * machines publish. One directory asks the machines of a list (directory_static.h); another keeps
+ * the names in etcd (directory_etcd.h).
  *
  * How the parts of gpubufd-peer fit together:
  *
@@ -8,13 +9,13 @@
  *     sealed with scope "cluster" (daemon) → publish.c → directory publish, withdraw
  *     open, read (another machine's peer) → serve.c
  *
- * Threads: everything runs on the peer's one libuv loop, on which a directory is made and closed.
- * Callbacks are never called before the function that takes them returns, and exactly once, on
- * close too (GPUBUF_E_CANCELED). Strings and arrays that a callback or a function is given belong
- * to the caller and live during the call only.
+ * Threads: everything runs on the peer's one libuv loop, on which a directory is made and closed. A
+ * callback is called exactly once, never before the function that takes it returns; on close with
+ * GPUBUF_E_CANCELED. Strings and arrays that a callback or a function is given belong to the caller
+ * and live during the call only.
  *
- * A revision belongs to a name and is a number that the directory gives it at publish. Origin,
- * name and revision together have one content for ever. So a copy may be old, but is never wrong.
+ * A revision is a number that the directory gives a name at publish. Origin, name and revision
+ * together stand for one content for ever. So a copy may be old, but is never wrong.
  */
 #ifndef GB_DIRECTORY_H
 #define GB_DIRECTORY_H
@@ -25,7 +26,9 @@
 
 #include "proto/errors.h"
 
-#define GB_UNAVAILABLE (-32011) /* GPUBUF_E_UNAVAILABLE: cannot be told now, maybe later */
+#define GB_UNAVAILABLE                                                                             \
+    (-32011) /* GPUBUF_E_UNAVAILABLE: the directory cannot tell now, maybe
+                                   later */
 
 enum { GB_NODE_BYTES = 64, GB_HOST_BYTES = 256, GB_PLACES_MOST = 16 };
 
@@ -37,12 +40,12 @@ struct gb_place {
     char origin[GB_NODE_BYTES]; /* the node that published the revision: `node` itself, or one
                                    that `node` has a copy from */
     uint64_t revision;
-    uint64_t version;  /* of the object in the daemon of `node`: what is to be opened there */
+    uint64_t version;  /* of the object in the daemon of `node`: the version to open there */
     uint64_t bytes;    /* of the content */
     uint64_t since_ms; /* in Unix time, by the clock of `node`; 0: it did not say */
 };
 
-/* An object of this machine's daemon that others are to find. */
+/* An object of this machine's daemon that other machines are to find. */
 struct gb_published {
     const char *name;
     uint64_t version;
@@ -53,8 +56,8 @@ struct gb_published {
 
 /*
  * Status 0: `places` are all of one origin and revision, the newest, at most GB_PLACES_MOST.
- * GPUBUF_E_NOT_FOUND: nobody has the name. GPUBUF_E_EXISTS: two nodes have published different
- * objects of that name, which the sentence names. GB_UNAVAILABLE: nobody can know now; the
+ * GPUBUF_E_NOT_FOUND: nobody has the name. GPUBUF_E_EXISTS: two nodes, which the sentence names,
+ * have published different objects of that name. GB_UNAVAILABLE: the directory cannot tell now; the
  * sentence says why, and names the machine. On failure `places` is NULL and `error` is set.
  */
 typedef void (*gb_found_cb)(void *user, int status, const struct gb_place *places, size_t count,
@@ -74,38 +77,38 @@ struct gb_listed {
 
 typedef void (*gb_machine_cb)(void *user, const char *node, const char *host, uint16_t port);
 
-/* Changes that a directory tells by itself. May be called at any time but inside a call of the
-   directory. */
+/* Changes that a directory tells by itself: at any time except inside a call of the directory. */
 struct gb_directory_events {
     void *user;
-    /* The name means `revision` now (0: nothing any more): a copy of another one may go. */
+    /* The name means `revision` now (0: nothing any more): a copy of another revision may be
+       deleted. */
     void (*changed)(void *user, const char *name, uint64_t revision);
-    /* The directory was lost, for the reason said, or is there again (NULL). For the log. `forgot`:
-       this machine's objects are withdrawn thereby, and have to be published again. */
+    /* The directory was lost, for the reason `why`, or is there again (NULL). `forgot`: that has
+       withdrawn this machine's objects, which have to be published again. */
     void (*state)(void *user, const char *why, bool forgot);
 };
 
 struct gb_directory;
 
-/* Members may be NULL, but for find, machines, knows and close. */
+/* Members may be NULL, except find, machines, knows and close. */
 struct gb_directory_methods {
     /* False: out of memory, and `callback` is not called. */
     bool (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
                  void *user);
     bool (*publish)(struct gb_directory *directory, const struct gb_published *object,
                     gb_published_cb callback, void *user); /* as find */
-    /* Nothing happens if the name has another revision by now. Nobody waits for it. */
+    /* Does nothing if the name has another revision by now. There is no answer. */
     void (*withdraw)(struct gb_directory *directory, const char *name, uint64_t revision);
-    /* This machine's daemon has a copy of that revision as `version`, or has it no more (version
+    /* This machine's daemon has a copy of that revision as `version`, or no longer has it (version
        0). */
     void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
                    uint64_t version);
-    /* The next names in order after `after` (NULL: from the first on) that begin with the prefix:
-       how many; less than `most`: there are no more. GB_UNAVAILABLE. */
+    /* Lists the next names, in order, that begin with the prefix and come after `after` (NULL:
+       all). Returns how many; fewer than `most`: these are the last. GB_UNAVAILABLE. */
     int (*list)(struct gb_directory *directory, const char *prefix, const char *after,
                 struct gb_listed *listed, size_t most, struct gb_error *error);
-    /* Calls `each` for every machine that is there now, or, where there is a fixed list, that is in
-       it, reached or not; in no order. This one may be among them. 0, or GB_UNAVAILABLE. */
+    /* Calls `each` for every machine that is there now, or that is in a fixed list, reachable or
+       not; in no order. This machine may be among them. 0, or GB_UNAVAILABLE. */
     int (*machines)(struct gb_directory *directory, gb_machine_cb each, void *user,
                     struct gb_error *error);
     /* Whether a machine whose certificate has that name may connect to this one. */

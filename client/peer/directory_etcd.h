@@ -11,13 +11,15 @@
  * wins in etcd, and the other is told GPUBUF_E_STALE.
  *
  * A node renews its lease every 3 s of 10. If it could not for 8 s, by its own clock, it stops:
- * find, publish and list end with GB_UNAVAILABLE, what it had published is forgotten (its owner is
- * told so), and it joins again under a new lease. That lease is its epoch: a key of another lease
- * is never taken for one of its own. Known names stay known meanwhile: `knows` goes on.
+ * find, publish and list end with GB_UNAVAILABLE, the objects that it had published are forgotten
+ * (events.state says so), and it joins again under a new lease. The lease is its epoch: the node
+ * never takes a key under another lease for its own. Known names stay known meanwhile: `knows` goes
+ * on.
  *
- * Names are kept in memory by a watch, and listed anew at every epoch and where etcd has compacted
- * what the watch would have told. Names that are not in memory are asked for in etcd, so an object
- * that was published before `find` began is found. Memory: about 250 bytes a name.
+ * Names are kept in memory by a watch. They are listed anew at every epoch, and if etcd has
+ * compacted changes that the watch would have told. Names that are not in memory are asked for in
+ * etcd, so an object that was published before `find` began is found. Memory: about 250 bytes a
+ * name.
  */
 #ifndef GB_DIRECTORY_ETCD_H
 #define GB_DIRECTORY_ETCD_H

@@ -13,14 +13,14 @@ struct fixed {
     size_t count;
 };
 
-/* A name that is asked for. */
+/* A `find` under way: the question to all machines. */
 struct finding {
     gb_found_cb callback;
     void *user;
     unsigned left; /* answers to come */
     struct gb_place places[GB_PEERS_MOST];
     size_t count;
-    struct gb_error unknown; /* of a machine that could not be asked; code 0: all could */
+    struct gb_error unknown; /* why a machine could not be asked; code 0: all could */
 };
 
 struct asking {
@@ -35,7 +35,7 @@ struct answer {
 
 /* ---- the end ---- */
 
-/* Leaves those of the newest revision; false: they are of two origins. */
+/* Keeps the places of the newest revision. False: they are of two origins. */
 static bool choose(struct finding *finding, struct gb_error *error)
 {
     struct gb_place *places = finding->places;

@@ -33,7 +33,7 @@ struct gb_etcd_call {
     uint64_t begun_ns;
     size_t endpoint, tries;
     struct gb_writer received;
-    char why[CURL_ERROR_SIZE]; /* what libcurl knows beyond its code: what TLS said */
+    char why[CURL_ERROR_SIZE]; /* libcurl's own sentence, such as the reason of TLS */
 };
 
 /* A socket of libcurl's, polled; freed when its handle has closed. */
@@ -155,7 +155,7 @@ static void call_free(struct gb_etcd_call *call)
     free(call);
 }
 
-/* Sets what is the same at every endpoint. */
+/* Sets the options that are the same for every endpoint. */
 static bool easy_prepare(struct gb_etcd_call *call)
 {
     const struct gb_etcd *etcd = call->etcd;
@@ -163,7 +163,7 @@ static bool easy_prepare(struct gb_etcd_call *call)
     CURLcode r = curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* whatever the environment says */
+    curl_easy_setopt(easy, CURLOPT_PROXY, ""); /* also if the environment names a proxy */
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)etcd->timeout_ms);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, call->stream ? 0L : (long)etcd->timeout_ms);
@@ -188,7 +188,7 @@ static bool easy_prepare(struct gb_etcd_call *call)
     return r == CURLE_OK;
 }
 
-/* Sends it to call->endpoint. The handle is none of the multi's at this moment. */
+/* Sends the request to call->endpoint. The easy handle must not be in the multi handle. */
 static bool call_send(struct gb_etcd_call *call)
 {
     const char *endpoint = call->etcd->endpoints[call->endpoint];
@@ -277,7 +277,7 @@ static bool grpc_elsewhere(uint64_t code)
     return code == 4 || code == 14; /* deadline exceeded, unavailable */
 }
 
-/* Reads one value, an answer or a line. Its error, if it has one, comes as gRPC's code to *grpc. */
+/* Reads one value, an answer or a line. *grpc is gRPC's code if the value is an error, else 0. */
 static int answer_read(struct gb_etcd_call *call, const char *text, size_t length,
                        struct gb_pool *pool, struct gb_json *value, uint64_t *grpc,
                        struct gb_error *error)
@@ -293,7 +293,7 @@ static int answer_read(struct gb_etcd_call *call, const char *text, size_t lengt
     refused = gb_etcd_member(*value, "error");
     if (!refused.text)
         return 0;
-    /* An object in a stream; of an answer it is a string, and the code stands beside it. */
+    /* In a stream the error is an object; in an answer it is a string, with the code beside it. */
     message = gb_etcd_member(refused, "message");
     code = gb_etcd_member(refused, "grpc_code");
     if (gb_json_type(refused) != GB_JSON_OBJECT) {
@@ -338,15 +338,16 @@ static bool call_again(struct gb_etcd_call *call)
     return call_send(call);
 }
 
-/* TLS tells of a certificate that the other side refuses when something is sent or received.
- * libcurl's sentences of other failures have times in them, so each would be another line. */
+/* If the other side refuses our certificate, TLS says so only when something is sent or received.
+   libcurl's sentences about other failures have times in them, so each would be a new line in the
+   log. */
 static bool tls_failed(CURLcode result)
 {
     return result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
            result == CURLE_SEND_ERROR || result == CURLE_RECV_ERROR;
 }
 
-/* Its transfer is over: with an answer, or because of something that libcurl says. */
+/* The transfer is over: with an answer, or with libcurl's failure. */
 static void call_done(struct gb_etcd_call *call, CURLcode result)
 {
     const char *endpoint = call->etcd->endpoints[call->endpoint];
@@ -379,7 +380,7 @@ static void call_done(struct gb_etcd_call *call, CURLcode result)
     gb_pool_end(&pool);
 }
 
-/* Delivers a stream's next line. False: there is no whole one. The call may be gone after it. */
+/* Delivers a stream's next line. False: there is no whole line. The call may be freed by this. */
 static bool stream_line(struct gb_etcd_call *call)
 {
     struct gb_writer *received = &call->received;
@@ -428,8 +429,8 @@ static bool any_line(struct gb_etcd *etcd)
     return false;
 }
 
-/* Runs the callbacks of what has come. They must not run inside libcurl, which forbids calls
-   there. */
+/* Runs the callbacks of lines and answers that have come. They must not run inside libcurl's own
+   callbacks, where libcurl forbids calls. */
 static void drive(struct gb_etcd *etcd)
 {
     struct gb_etcd_call *call;

@@ -1,10 +1,10 @@
 /*
  * Requests to etcd, by its JSON gateway (/v3/ of etcd 3.4 and later) over libcurl, driven by libuv.
  *
- * A request goes to the endpoint that answered last. If that one refuses, is silent for
- * `timeout_ms` or has no leader, the request goes to the next, each endpoint once. So a request may
- * be done twice: its caller must be able to tell (directory_etcd.c does). Every request ends with
- * one callback, never before the call that made it returns.
+ * A request goes to the endpoint that answered last. If that endpoint refuses, is silent for
+ * `timeout_ms` or has no leader, the request goes to the next, to each endpoint once. So etcd may
+ * do a request twice: the caller must be able to tell (directory_etcd.c can). Every request ends
+ * with one callback, never before the call that made it returns.
  *
  * All of it runs on the loop's thread. A callback may make and cancel requests; it must not destroy
  * the client.
@@ -37,11 +37,11 @@ struct gb_etcd;
 struct gb_etcd_call;
 
 /*
- * An answer: `code` 0 and the whole value, whose text and tape live during the callback only; more
- * may be taken from `pool` for as long. Or a negative code, an absent value and error->message:
- * GB_UNAVAILABLE, no endpoint answered, or etcd could not; GPUBUF_E_NOT_FOUND, there is no such
- * lease; GPUBUF_E_DENIED; GPUBUF_E_PROTOCOL, what came is no answer. A stream's callback runs for
- * each line with code 0, and once with another code, which ends it (GB_UNAVAILABLE also where etcd
+ * An answer: `code` 0 and the whole value. Its text and tape, and whatever is allocated in `pool`,
+ * live during the callback only. Or a failure: a negative code, an absent value and error->message.
+ * GB_UNAVAILABLE: no endpoint answered, or etcd could not; GPUBUF_E_NOT_FOUND: there is no such
+ * lease; GPUBUF_E_DENIED; GPUBUF_E_PROTOCOL: the answer makes no sense. A stream's callback runs
+ * for each line with code 0, and once with another code, which ends it (GB_UNAVAILABLE also if etcd
  * ended it in good order).
  */
 typedef void (*gb_etcd_cb)(void *user, int code, struct gb_json value, struct gb_pool *pool,
@@ -49,24 +49,25 @@ typedef void (*gb_etcd_cb)(void *user, int code, struct gb_json value, struct gb
 
 int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, struct gb_etcd **out,
                    struct gb_error *error);
-/* Ends all requests without their callbacks. The loop must run on until its handles are closed. */
+/* Ends all requests without their callbacks. The loop must run until the client's handles are
+   closed. */
 void gb_etcd_destroy(struct gb_etcd *etcd);
 
 /*
- * Asks `method` ("kv/txn") with `body`, a JSON text, which is taken out of the writer and leaves it
- * empty. NULL: memory is out, or the writer had failed; then no callback runs. The call ends itself
- * after its callback.
+ * Asks `method` ("kv/txn") with `body`, a JSON text, which is taken over and leaves the writer
+ * empty. NULL: memory is out, or the writer had failed; then no callback runs. The call frees
+ * itself after its callback.
  */
 struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, struct gb_writer *body,
                                   gb_etcd_cb callback, void *user);
-/* The same for a method that answers by line after line, without an end; at one endpoint only. */
+/* The same for a method whose answer is a stream of lines; at one endpoint only. */
 struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
                                     struct gb_writer *body, gb_etcd_cb callback, void *user);
-/* Ends a request whose last callback has not run; it will not. May be called in its callback. NULL
-   is ignored. */
+/* Ends a request whose last callback has not run, and will not run then. May be called in its
+   callback. NULL is ignored. */
 void gb_etcd_cancel(struct gb_etcd_call *call);
 
-/* The endpoint that requests go to now; for messages and to see that it has changed. */
+/* The endpoint that requests go to now; for messages, and to see that it has changed. */
 const char *gb_etcd_endpoint(const struct gb_etcd *etcd);
 
 /* ---- what requests and answers are made of ---- */
@@ -74,12 +75,12 @@ const char *gb_etcd_endpoint(const struct gb_etcd *etcd);
 /* Writes "NAME":"base64 of the bytes". */
 void gb_etcd_write_bytes(struct gb_writer *writer, const char *name, const void *bytes,
                          size_t length);
-/* The member of an object, absent if there is none or `object` is absent or no object. */
+/* A member of an object; absent if there is none, or if `object` is absent or no object. */
 struct gb_json gb_etcd_member(struct gb_json object, const char *name);
 /* A 64-bit number as the gateway writes it: a string of digits, or nothing for 0. */
 uint64_t gb_etcd_number(struct gb_json value);
-/* The bytes of a base64 member, with a NUL behind, out of the pool; NULL if absent, wrong or memory
-   is out. */
+/* The bytes of a base64 member, in the pool, with a NUL at the end. NULL if it is absent or
+   malformed, or if memory is out. */
 char *gb_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length);
 
 #endif

@@ -15,28 +15,30 @@ enum {
     ACTIVE_MOST = 32, /* fetches at a time; others wait their turn */
     WAITING_MOST = 4096,
     FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
-    ROUNDS_MOST = 32, /* so often the directory is asked */
-    PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
-    PAUSES_MOST = 5,  /* in a row, each longer by one, where those who have it serve others */
-    SAID_MOST = 20,   /* failures that the log has in a while */
-    SAID_MS = 60000,  /* this while */
+    ROUNDS_MOST = 32, /* times that the directory is asked */
+    PAUSE_MS = 100,   /* before asking again, when it may not know yet that the object was
+                         replaced */
+    PAUSES_MOST = 5,  /* in a row, each longer by one, while all sources are busy with others */
+    SAID_MOST = 20,   /* failures in the log within SAID_MS */
+    SAID_MS = 60000,
 };
 
 struct fetch {
-    struct gb_transfer transfer; /* first: it is the fetch, too */
+    struct gb_transfer transfer; /* must be first: on_moved casts it to the fetch */
     struct fetch *next;
     struct gb_fetches *fetches;
     uint64_t request; /* 0: nobody waits */
     bool active, ending, created, sealing, summing, over;
-    unsigned paused;  /* how many more pauses it waits; `over`: the last one is */
-    unsigned refused; /* how often in a row, as those who have it serve others */
-    unsigned pending; /* calls under way, but for chunks: it stays until they are answered */
-    unsigned opens;   /* of them, at places */
+    unsigned paused;  /* pauses left to wait; `over`: the last one has ended */
+    unsigned refused; /* times in a row that all sources were busy */
+    unsigned pending; /* calls under way, chunks not counted: the fetch stays until they are
+                         answered */
+    unsigned opens;   /* of these, opens at places */
     unsigned rounds;
-    char failed[FAILED_MOST][GB_NODE_BYTES]; /* machines that are asked no more */
+    char failed[FAILED_MOST][GB_NODE_BYTES]; /* machines that are no longer asked */
     unsigned failed_count;
     uint64_t revision;
-    bool changed;   /* while it was fetched the name began to mean `means` */
+    bool changed;   /* during the fetch the name began to mean `means` */
     uint64_t means; /* a revision, or 0 */
     char origin[GB_NODE_BYTES];
     struct gb_pool pool; /* of what was granted */
@@ -55,7 +57,7 @@ struct gb_fetches {
     unsigned active, count;
     bool starting; /* or stopped: no other is begun */
     uv_timer_t pause;
-    uint64_t said_at; /* when the log's while began, by the loop's clock */
+    uint64_t said_at; /* when SAID_MS began, by the loop's clock */
     unsigned said;    /* failures since then */
 };
 
@@ -90,7 +92,7 @@ static void free_fetch(struct fetch *fetch)
     free(fetch);
 }
 
-/* Ends it as soon as nothing is under way. True: it is no more. */
+/* Ends the fetch as soon as nothing is under way. True: it has been freed. */
 static bool end(struct fetch *fetch)
 {
     struct gb_fetches *fetches = fetch->fetches;
@@ -104,7 +106,7 @@ static bool end(struct fetch *fetch)
     return true;
 }
 
-/* A program that asks for what is not there again and again does not fill the log. */
+/* Logs a failure, but not each one: a program may ask for an absent name again and again. */
 static void say_failed(const struct fetch *fetch, const char *sentence)
 {
     struct gb_fetches *fetches = fetch->fetches;
@@ -146,7 +148,7 @@ static void give_up_library(struct fetch *fetch, int status)
     give_up(fetch, &error);
 }
 
-/* An answer to a call that is under way: false, if the fetch has ended. */
+/* A call of the fetch has been answered. False: the fetch is ending, and may have been freed. */
 static bool answered(struct fetch *fetch)
 {
     fetch->pending--;
@@ -173,8 +175,8 @@ static void leave_machine(struct fetch *fetch, const char *node, const struct gb
 
 /* ---- the seal ---- */
 
-/* Deletes a copy of another revision. Where the machine that published the name is no more, copies
-   stay: they are only old. Where it is, the name was withdrawn, and is no more here either. */
+/* Deletes a copy of another revision. If `revision` is 0 and the machine that published the name is
+   gone, the copy stays: it is only old. If that machine is there, it has withdrawn the name. */
 static void drop_copy(struct gb_fetches *fetches, const char *name, uint64_t revision)
 {
     struct gb_directory *directory = fetches->options.directory;
@@ -218,7 +220,7 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
     }
     if (!answered(fetch))
         return;
-    if (status == 0 || status == GPUBUF_E_EXISTS) /* somebody here has made it meanwhile */
+    if (status == 0 || status == GPUBUF_E_EXISTS) /* a program here has made it meanwhile */
         (void)end(fetch);
     else
         give_up_library(fetch, status);
@@ -297,7 +299,7 @@ static void ask_sum(struct fetch *fetch, struct gb_sender *sender)
 
 static void find(struct fetch *fetch);
 
-/* Does what is to be done next, after anything has happened. */
+/* Takes the next step of the fetch, after any event. */
 static void go_on(struct fetch *fetch)
 {
     struct gb_transfer *transfer = &fetch->transfer;
@@ -313,14 +315,15 @@ static void go_on(struct fetch *fetch)
     for (unsigned i = 0; i < transfer->count; i++)
         if (transfer->senders[i].failed)
             leave_machine(fetch, gb_remote_node(transfer->senders[i].remote), &transfer->error);
-    /* The origin before a machine with a copy, which could tell a sum that fits what it sent. */
+    /* The origin is asked first: a machine with a copy could tell a sum that fits its own wrong
+       bytes. */
     struct gb_sender *sender = gb_transfer_sender(transfer, fetch->origin);
     if (transfer->left == 0 && transfer->chunks == 0)
         seal(fetch);
     else if (transfer->left == 0 && sender)
         ask_sum(fetch, sender);
     else if (!sender && transfer->in_flight == 0 && fetch->opens == 0 && fetch->pending == 0)
-        find(fetch); /* whoever else has it */
+        find(fetch); /* another machine may have it */
 }
 
 static void on_moved(struct gb_transfer *transfer)
@@ -390,7 +393,7 @@ static void create(struct fetch *fetch)
 
 /* ---- opening at places ---- */
 
-/* The first answer says what the object is. */
+/* Takes the first answer, which describes the object. */
 static int take_first(struct fetch *fetch, const char *text, size_t length, struct gb_error *error)
 {
     uint64_t largest = fetch->fetches->options.largest;
@@ -407,14 +410,14 @@ static int take_first(struct fetch *fetch, const char *text, size_t length, stru
                     "it has %" PRIu64 " bytes, and copies may have %" PRIu64 " (largest)",
                     fetch->granted.content, largest);
     if (r == 0) {
-        fetch->content.bytes = fetch->granted.content; /* how many chunks there are */
+        fetch->content.bytes = fetch->granted.content; /* for the number of chunks */
         r = gb_transfer_init(&fetch->transfer, &fetch->content, on_moved, error);
         fetch->content.bytes = 0;
     }
     return r;
 }
 
-/* A further one has to be of the same object. */
+/* Checks that a further answer is of the same object. */
 static int take_other(struct fetch *fetch, const char *text, size_t length, uint64_t *lease,
                       struct gb_error *error)
 {
@@ -433,7 +436,7 @@ static int take_other(struct fetch *fetch, const char *text, size_t length, uint
     return r;
 }
 
-/* The lease of an answer that is of no use here: else the machine would keep it for this one. */
+/* Gives back the lease of a useless answer: the other machine would keep it. */
 static void give_back(struct gb_remote *remote, const char *text, size_t length)
 {
     uint64_t lease = gb_granted_lease(text, length);
@@ -520,7 +523,7 @@ static void on_found(void *user, int status, const struct gb_place *places, size
     if (!answered(fetch))
         return;
     if (status < 0) {
-        /* That a machine went says more than that nobody has it now. */
+        /* The failure of a machine says more than "no machine has it". */
         give_up(fetch, status == GPUBUF_E_NOT_FOUND && fetch->error.code ? &fetch->error : error);
         return;
     }
@@ -531,7 +534,7 @@ static void on_found(void *user, int status, const struct gb_place *places, size
         return;
     }
     if (!same)
-        fetch->failed_count = 0; /* a machine without the former one may have this one */
+        fetch->failed_count = 0; /* a machine without the former revision may have this one */
     fetch->revision = places[0].revision;
     snprintf(fetch->origin, sizeof(fetch->origin), "%s", places[0].origin);
     for (size_t i = 0; i < count && fetch->opens < GB_SOURCES_MOST; i++) {
@@ -588,7 +591,8 @@ static void find(struct fetch *fetch)
 {
     uv_timer_t *pause = &fetch->fetches->pause;
 
-    bool busy = fetch->error.code == GPUBUF_E_BUSY; /* they will have time, however long it takes */
+    bool busy = fetch->error.code == GPUBUF_E_BUSY; /* sources will have time, however long it
+                                                       takes */
 
     if (!busy && fetch->rounds++ == ROUNDS_MOST) {
         give_up(fetch, &fetch->error);
@@ -610,7 +614,7 @@ static void find(struct fetch *fetch)
 
 /* ---- which are fetched ---- */
 
-/* A fetch that cannot even be begun ends in `find`, and comes here again: then the loop goes on. */
+/* A fetch that cannot even begin ends in `find`, which calls this again: the outer call goes on. */
 static void start_next(struct gb_fetches *fetches)
 {
     struct fetch *fetch = fetches->first;

@@ -1,13 +1,14 @@
 /*
- * Names that are wanted here and are elsewhere: each is fetched once, however many wait. A fetch
- * finds the places (directory.h), opens the object at a few of them, makes an object of the same
- * layout in this machine's daemon, and fills it with chunks from all of them, several in flight
- * (transfer.h). When the sum of the whole is that of a source the object is sealed. Until then
- * nobody sees it. A source that fails is left; when none is left the directory is asked again, and
- * at last the name is declined with a sentence that names the machine.
+ * Fetches names that are wanted here and are on other machines: each once, however many programs
+ * wait. A fetch finds the places (directory.h), opens the object at a few of them, makes an object
+ * of the same layout in this machine's daemon, and fills it with chunks from all of them, several
+ * in flight (transfer.h). The object is sealed when the sum of the whole content is the one that a
+ * source tells. Until then nobody sees it. A source that fails is given up. When there is no
+ * source, the directory is asked again; at last the name is declined, with a sentence that names
+ * the machine.
  *
- * Nothing that another machine tells is believed: a layout is read as the daemon reads one, and its
- * size compared with what was told, before memory is asked for.
+ * Nothing that another machine tells is trusted: its layout is checked as the daemon checks one,
+ * and the size compared with the one told, before memory is asked for.
  *
  * On the loop's thread.
  */
@@ -27,16 +28,16 @@ struct gb_fetch_options {
     struct gb_directory *directory;
     struct gb_copies *copies;
     struct gb_figures *figures;
-    const char *gpu;  /* where copies of what is on a GPU go; NULL: to the host */
+    const char *gpu;  /* where copies of objects on a GPU go; NULL: to the host */
     int64_t copy_ms;  /* how long a copy lives; 0: no bound */
     uint64_t largest; /* bytes of a copy; 0: no bound */
     int64_t wait_ms;  /* for memory */
-    /* Ends a request that the daemon made. */
+    /* Declines a request of the daemon. */
     void (*decline)(void *user, uint64_t request, int status, const char *message);
     void *user;
 };
 
-/* All that the options point to outlives it. NULL: out of memory. */
+/* All that the options point to outlives the fetches. NULL: out of memory. */
 struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options);
 /* Before what they wait for is closed: all end then, without a word, and no other is begun.
    Programs wait on, for the provider that comes next. */
@@ -45,12 +46,13 @@ void gb_fetches_stop(struct gb_fetches *fetches);
    closed some turns later. */
 void gb_fetches_free(struct gb_fetches *fetches);
 
-/* Fetches a name; `request` is for `decline`, 0: nobody waits. */
+/* Fetches a name. `request` is for `decline`; 0: nobody waits. */
 void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request);
-/* Nobody waits for it any more. */
+/* Nobody waits any more for the name of that request; 0: of any earlier request. */
 void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request);
-/* The name means that revision now: a copy of another is deleted, also one that is being made.
-   0: it means nothing; then a copy goes if the machine that published it is there. */
+/* The name means that revision now: deletes a copy of another revision, also one that is being
+   made. 0: the name means nothing now; a copy is deleted only if the machine that published it is
+   there. */
 void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Counts of what the peer has done since it began, made where it happens; query.h tells it. On the
- * loop's thread.
+ * Counts of the peer's work since its start. The parts count themselves; query.h tells the figures.
+ * On the loop's thread.
  */
 #ifndef GB_FIGURES_H
 #define GB_FIGURES_H
@@ -15,8 +15,8 @@ struct gb_figures {
         int code; /* of proto/errors.h; 0: the end */
         uint64_t count;
     } failures[GB_FAILURE_KINDS]; /* of fetches */
-    uint64_t joined;        /* times that the directory was there, after the start or a loss */
-    uint64_t lane_failures; /* after which chunks came over the link */
+    uint64_t joined;              /* times that the directory became available */
+    uint64_t lane_failures;       /* lanes given up; their chunks came over the link */
     uint64_t etcd_requests, etcd_failures, etcd_ns;
 };
 

@@ -1,6 +1,6 @@
 /*
- * The answer to `open` (serve.h), checked: the layout is one that the daemon would take, and its
- * buffers have as many bytes as were told.
+ * The answer to `open` (session.h), checked: the daemon would take the layout, and its buffers have
+ * as many bytes as the answer says.
  */
 #ifndef GB_GRANTED_H
 #define GB_GRANTED_H
@@ -15,11 +15,11 @@ struct gb_granted {
     struct gb_layout layout;
 };
 
-/* All of it lies in the pool and in `text`. GPUBUF_E_PROTOCOL. */
+/* Its strings lie in the pool and in `text`. GPUBUF_E_PROTOCOL. */
 int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
                     struct gb_granted *granted, struct gb_error *error);
 
-/* The lease alone, of an answer that is good for nothing else; 0: it has none. */
+/* The lease alone, from an answer that is otherwise useless; 0: it has none. */
 uint64_t gb_granted_lease(const char *text, size_t length);
 
 /* The answer to `sum`. GPUBUF_E_PROTOCOL. */

@@ -6,14 +6,14 @@
 #include "client/peer/ucx.h"
 
 enum {
-    TURN = 256,         /* times that UCX is let go on in one turn of the loop */
-    CLOSE_TURNS = 10000 /* until an endpoint has closed; then its worker ends without */
+    TURN = 256,         /* steps of UCX in one turn of the loop */
+    CLOSE_TURNS = 10000 /* steps to wait for an endpoint to close; the worker ends in any case */
 };
 
 /* A message under way. */
 struct message {
     struct message *next;
-    void *request; /* UCX's; NULL: it was never made */
+    void *request; /* UCX's; NULL: UCX refused it */
     bool receives, over;
     ucs_status_t status;
     size_t bytes, came;
@@ -28,7 +28,7 @@ struct gb_lane {
     struct message *first;
     bool spoilt; /* something came that nobody awaits */
     uv_poll_t poll;
-    uv_idle_t more; /* runs while there is something left to do */
+    uv_idle_t more; /* runs while UCX has more to do */
     unsigned handles;
 };
 
@@ -55,7 +55,8 @@ static void answer(const struct gb_lane *lane, struct message *message)
     message->callback(message->user, status, status < 0 ? &error : NULL);
 }
 
-/* Answers those that are over. Each is taken off first: a callback may close the lane. */
+/* Answers the messages that are over. Each is taken off first, since a callback may close the
+   lane. */
 static bool answer_over(struct gb_lane *lane)
 {
     struct message **place = &lane->first;
@@ -118,7 +119,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     go_on(poll->data);
 }
 
-/* A receive is begun before anybody is asked to send for it: what comes first is not meant here. */
+/* A receive begins before the other side is asked to send. So a message that nobody awaits is a
+   stray, and all receives fail. */
 static void look_for_strays(struct gb_lane *lane)
 {
     ucp_tag_recv_info_t info;
@@ -131,7 +133,7 @@ static void look_for_strays(struct gb_lane *lane)
             lane->ucx->ucp_request_cancel(lane->worker, message->request);
 }
 
-/* UCX tells of the next event only once it has done all it can. */
+/* UCX signals its descriptor only after it was armed with nothing left to do. */
 static void go_on(struct gb_lane *lane)
 {
     unsigned turns = 0;
@@ -253,7 +255,7 @@ void gb_lane_write(const struct gb_lane *lane, struct gb_writer *writer)
 
 /* ---- beginning and end ---- */
 
-/* The messages of the endpoint are answered with the error, too. */
+/* Nothing to do: UCX completes the endpoint's messages with the error. */
 static void on_endpoint_error(void *user, ucp_ep_h endpoint, ucs_status_t status)
 {
     (void)user;
@@ -302,8 +304,8 @@ static void on_closed(uv_handle_t *handle)
         free(lane);
 }
 
-/* Until the endpoint has ended its messages. A worker that ends while one of them is half way does
-   so by abort(). */
+/* Waits until the endpoint has ended its messages. A worker that is destroyed in the middle of one
+   calls abort(). */
 static void close_endpoint(struct gb_lane *lane)
 {
     const ucp_request_param_t params = {
@@ -373,6 +375,6 @@ struct gb_lane *gb_lane_new(const struct gb_ucx *ucx, uv_loop_t *loop, struct gb
     lane->handles = 2;
     lane->poll.data = lane;
     (void)uv_poll_start(&lane->poll, UV_READABLE, on_poll);
-    (void)uv_idle_start(&lane->more, on_more); /* it is armed there */
+    (void)uv_idle_start(&lane->more, on_more); /* on_more arms it */
     return lane;
 }

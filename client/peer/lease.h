@@ -1,7 +1,7 @@
 /*
- * A lease that another machine has on an object here: its content, and the sums of its chunks as
- * far as they are known, which they are as soon as they were sent. A lease is counted, so that
- * chunks that are queued keep it when it is given back. On the loop's thread.
+ * A lease that another machine has on an object here: its content, and the sums of the chunks sent
+ * so far. A lease is reference-counted: queued chunks keep it when it is given back. On the loop's
+ * thread.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -10,10 +10,10 @@
 #include "client/peer/outbox.h"
 
 struct gb_lease {
-    struct gb_lease *next; /* the owner's */
+    struct gb_lease *next; /* in the owner's list */
     uint64_t id;
     unsigned uses;
-    struct gb_figures *figures; /* of what is sent */
+    struct gb_figures *figures; /* count the bytes sent */
     struct gpubuf_object *object;
     struct gb_content content;
     char *layout; /* form CREATE, a JSON text */
@@ -22,20 +22,20 @@ struct gb_lease {
     uint64_t next_sum; /* every chunk before it is summed */
 };
 
-/* Holds the object on its own. `described` is the layout that `stat` told. NULL: *error says
-   why. */
+/* Takes a reference to the object of its own. `described` is the layout that `stat` told. NULL:
+   *error says why. */
 struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *described,
                               struct gb_error *error);
 struct gb_lease *gb_lease_use(struct gb_lease *lease);
 void gb_lease_drop(struct gb_lease *lease);
 
-/* A chunk, where it lies or in *block, and its sum. The caller gives the block back, which is NULL
-   where there is none. */
+/* A chunk, in its own memory or in *block, and its sum. The caller gives the block back; it may be
+   NULL. */
 int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **block,
                    const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error);
 
-/* Sums at most `most` chunks that are not yet. Positive: there are more; 0: *sum is that of the
-   whole. */
+/* Sums at most `most` more chunks. Positive: there are more; 0: *sum is that of the whole
+   content. */
 int gb_lease_sum(struct gb_lease *lease, unsigned most, uint64_t *sum, struct gb_error *error);
 
 #endif

@@ -15,11 +15,11 @@
 
 enum {
     TURN_BYTES =
-        4 << 20,    /* read or written in one turn of the loop, so that all links have theirs */
-    ACK_MS = 20000, /* then a machine that acknowledges nothing is gone */
-    IDLE_S = 10,    /* then the kernel asks whether it is still there, and again each PROBE_S */
+        4 << 20,    /* read or written in one turn of the loop, so that all links get their turn */
+    ACK_MS = 20000, /* a machine that acknowledges nothing for this long is gone */
+    IDLE_S = 10,    /* of silence; then the kernel probes the machine, and again every PROBE_S */
     PROBE_S = 5,
-    QUEUE_MOST = 64, /* then the one that is asked reads no more requests */
+    QUEUE_MOST = 64, /* answers queued; then the server reads no more requests */
 };
 
 enum state { DIALING, GREETING, OPEN, ENDED };
@@ -30,18 +30,18 @@ struct gb_link {
     struct gb_link_events events;
     void *user;
     enum state state;
-    char node[GB_NODE_BYTES]; /* that is expected there; "": any */
+    char node[GB_NODE_BYTES]; /* expected at the other end; "": any */
     char text[GB_NODE_BYTES + GB_HOST_BYTES + 16];
-    uint64_t came, went; /* when a byte did last, by the loop's clock */
+    uint64_t came, went; /* when the last byte did, by the loop's clock */
     struct gb_dial *dial;
     int fd;
     SSL *ssl;
     uv_poll_t poll;
     uv_idle_t more;   /* runs while there is something left to do */
-    unsigned handles; /* that are not closed yet */
+    unsigned handles; /* not closed yet */
     bool polling, idling, paused, server;
-    bool wants_write; /* to go on reading, or with the handshake */
-    bool starved;     /* memory was out: it is to end */
+    bool wants_write; /* for reading, or for the handshake, to go on */
+    bool starved;     /* memory was out: the link is to end */
 
     unsigned char head[GB_HEAD_BYTES]; /* being received */
     size_t got;                        /* of the head, then of what follows */
@@ -55,7 +55,7 @@ struct gb_link {
 
 static void run(struct gb_link *link);
 
-/* Whoever asks always reads: so the two never wait for each other. */
+/* The side that asks always reads. So the two never wait for each other. */
 static bool reads(const struct gb_link *link)
 {
     return !link->paused && !(link->server && link->outbox.count >= QUEUE_MOST);
@@ -81,7 +81,7 @@ void gb_link_close(struct gb_link *link)
     if (!link || link->state == ENDED)
         return;
     if (link->state == OPEN)
-        (void)SSL_shutdown(link->ssl); /* a hint: nobody waits for its answer */
+        (void)SSL_shutdown(link->ssl); /* a hint: we do not wait for the answer */
     ERR_clear_error();
     link->state = ENDED;
     gb_outbox_end(&link->outbox);
@@ -99,7 +99,7 @@ static void end(struct gb_link *link, const struct gb_error *why)
     gb_link_close(link);
 }
 
-/* `code` PROTOCOL where the other side did what it should not. */
+/* Ends the link. `code` is GPUBUF_E_PROTOCOL if the other side broke the protocol. */
 static void end_because(struct gb_link *link, int code, const char *why)
 {
     struct gb_error error;
@@ -113,7 +113,7 @@ static void end_errno(struct gb_link *link, int number)
     end_because(link, GPUBUF_E_CLOSED, number ? strerror(number) : "the connection was closed");
 }
 
-/* After a call of OpenSSL that failed: whether it is only not the time for it. */
+/* After a failed call of OpenSSL: true if it is to be repeated later; else the link has ended. */
 static bool again(struct gb_link *link, int result, const char *what)
 {
     int number = errno, why = SSL_get_error(link->ssl, result);
@@ -146,7 +146,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         run(link);
         return;
     }
-    /* libuv says EBADF of whatever has ended the connection; the socket knows. */
+    /* libuv's code is always EBADF; the socket has the real error. */
     (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &number, &length);
     end_errno(link, number);
 }
@@ -156,7 +156,7 @@ static void on_more(uv_idle_t *idle)
     run(idle->data);
 }
 
-/* Goes on in the next turn. */
+/* Has the link go on in the next turn. */
 static void schedule(struct gb_link *link)
 {
     if (!link->idling && link->state != ENDED)
@@ -172,7 +172,7 @@ static void unschedule(struct gb_link *link)
 
 /* ---- sending ---- */
 
-/* There will be something to send: from now on it may be stuck. */
+/* To be called before output is queued: the time of gb_link_stuck begins. */
 static void begin_send(struct gb_link *link)
 {
     if (!link->outbox.first && link->state == OPEN)
@@ -254,7 +254,7 @@ static bool begin_frame(struct gb_link *link)
     end_because(link, GPUBUF_E_PROTOCOL,
                 now->kind == 'c'   ? "it sent a message longer than one may be"
                 : now->kind == 'd' ? "it sent data that nobody asked for"
-                                   : "it sent what is no frame");
+                                   : "it sent something that is no frame");
     return false;
 }
 
@@ -298,7 +298,7 @@ static long read_some(struct gb_link *link)
 void gb_link_pause(struct gb_link *link, bool paused)
 {
     if (link->paused && !paused)
-        schedule(link); /* there may be something that OpenSSL has read already */
+        schedule(link); /* OpenSSL may have read more already */
     link->paused = paused;
 }
 

@@ -1,5 +1,5 @@
-/* gpubufd-peer: fetches names that other machines have, and serves this machine's to them. A client
-   of the daemon like any other. */
+/* gpubufd-peer: fetches names that other machines have, and serves this machine's names to them. It
+   is a client of the daemon like any other. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct peer {
     struct gb_directory *directory;
     struct gb_fetches *fetches;
     struct gb_serve *serve;
-    struct gb_publisher *publisher; /* with etcd only, as `absent` */
+    struct gb_publisher *publisher; /* with etcd only, like `absent` */
     struct gb_query *query;         /* NULL: nobody may ask */
     struct gb_figures figures;
     struct gb_absent absent;
@@ -84,8 +84,8 @@ static void forget_copy(struct peer *peer, const struct gb_copy *copy)
     gb_copies_remove(&peer->copies, copy->name);
 }
 
-/* Another daemon than before has other objects, whose versions begin at 1 again. All watches are
-   told "reconnected" before any is told of an object, the publisher's too. */
+/* A new daemon has other objects, whose versions begin at 1 again. All watches, the publisher's
+   too, are told "reconnected" before any is told of an object. */
 static void on_reconnected(struct peer *peer)
 {
     const char *instance = gpubuf_instance(peer->local.client);
@@ -100,7 +100,7 @@ static void on_reconnected(struct peer *peer)
         gb_publisher_anew(peer->publisher);
 }
 
-/* A copy that is gone, or whose name means something else, is one no more. */
+/* Forgets a copy that is gone, or whose name means another object now. */
 static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                      void *arg)
 {
@@ -210,7 +210,7 @@ static void on_state(void *user, const char *why, bool forgot)
         gb_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
     peer->figures.joined += !why;
-    /* Names told while the names were listed could not be fetched yet. */
+    /* Names that the directory told during the listing could not be fetched yet. */
     while (!why && (one = gb_absent_take(&peer->absent, NULL)))
         gb_fetches_want(peer->fetches, one->name, one->request);
 }
@@ -321,7 +321,7 @@ static int answer_questions(struct peer *peer, struct gb_error *error)
 
 /* ---- the whole ---- */
 
-/* Without it content goes over TLS. */
+/* Without UCX, content goes over TLS. */
 static void use_ucx(struct peer *peer)
 {
     struct gb_error error;
@@ -377,7 +377,8 @@ static int start_parts(struct peer *peer, struct gb_error *error)
                         error);
 }
 
-/* Whatever was begun: what waits for an answer gets one, then what it waited in is freed. */
+/* Ends all parts that were started: first those that answer waiting calls, then those that had made
+   the calls. */
 static void stop(struct peer *peer)
 {
     const struct gb_options *options = &peer->options;
@@ -389,7 +390,7 @@ static void stop(struct peer *peer)
         gb_serve_close(peer->serve);
     if (peer->remotes)
         gb_remotes_close(peer->remotes);
-    /* Its handles would keep the loop going; no request to it is left waiting. */
+    /* The handles of etcd would keep the loop running; no request to it waits any more. */
     if (*options->etcd && peer->directory) {
         peer->directory->methods->close(peer->directory);
         gb_publisher_free(peer->publisher);

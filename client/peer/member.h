@@ -1,6 +1,6 @@
 /*
- * This node as a member of the cluster in etcd: its lease and its key, and the view of what all
- * members have told, kept by a listing and a watch. directory_etcd.h has the keys and the rules.
+ * This node as a member of the cluster in etcd: its lease, its key, and its view of all members'
+ * keys, which a listing and a watch keep up to date. directory_etcd.h has the keys and the rules.
  *
  *     GB_OUT → GB_JOINING: the old lease is given back, a new one asked for, the key written
  *            → GB_LISTING: all keys are read → GB_IN: a watch tells of changes

@@ -9,8 +9,8 @@
 struct gb_peer_state {
     const struct gb_figures *figures;
     struct gb_publish_figures published; /* all 0 without etcd */
-    bool directory;                      /* it is there */
-    unsigned clients, servers;           /* machines that are connected to this one; that this one
+    bool directory;                      /* the directory is available */
+    unsigned clients, servers;           /* machines connected to this one; machines that this one
                                             is connected to */
     uint64_t copies;
 };

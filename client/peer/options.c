@@ -8,7 +8,7 @@
 #include "client/peer/tls.h"
 #include "proto/option.h"
 
-/* Servers of etcd. */
+/* Checks the URL of a server of etcd. */
 static int check_url(void *at, const char *value, struct gb_error *error)
 {
     (void)at;
@@ -18,7 +18,7 @@ static int check_url(void *at, const char *value, struct gb_error *error)
                    value);
 }
 
-/* HOST:PORT into room for a host, where an IPv6 address is in brackets. */
+/* Reads HOST:PORT; an IPv6 address is in brackets. `host` has GB_HOST_BYTES. */
 static bool read_place(const char *value, char *host, uint16_t *port)
 {
     const char *colon = strrchr(value, ':');

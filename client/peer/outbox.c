@@ -122,7 +122,7 @@ static void free_item(struct gb_item *item)
 
 /* ---- sending ---- */
 
-/* The first one's chunk; where there is none, the sentence takes its place. */
+/* Reads the first item's chunk. If that fails, the sentence takes the chunk's place. */
 static bool fill(struct gb_outbox *box)
 {
     struct gb_item *item = box->first, *told;

@@ -3,9 +3,8 @@
  *
  *     4 bytes length of what follows, 1 kind, 3 zero, 8 request, 8 sum
  *
- * all little-endian, and what follows: kind 'c' is control, JSON, with sum 0; kind 'd' is data, one
- * chunk, with its XXH3. Data is asked for when its turn comes, so that what is queued takes no
- * memory.
+ * all little-endian, and its body. Kind 'c' is control: JSON, with sum 0. Kind 'd' is data: one
+ * chunk, with its XXH3. A chunk is read when its turn comes, so queued chunks take no memory.
  *
  * On the loop's thread.
  */
@@ -22,7 +21,7 @@ struct gb_staging;
 
 enum {
     GB_HEAD_BYTES = 24,
-    GB_REQUEST_WAIT = 0, /* no request: a message that says that answers take longer */
+    GB_REQUEST_WAIT = 0, /* not a request: the message that answers take longer */
 };
 
 struct gb_head {
@@ -31,34 +30,36 @@ struct gb_head {
     uint64_t request, sum;
 };
 
-/* False: a byte that must be 0 is not. */
+/* Reads a head. False: a byte that must be 0 is not. */
 bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head);
 
-/* A chunk to be sent. `fill` gives it when its turn comes: at *bytes, which stay until `done`. If
-   it fails, the sentence is sent in the chunk's place. `done` is called once, sent or not. */
+/* A chunk to be sent. When its turn comes, `fill` sets *bytes, which stay until `done`. If `fill`
+   fails, its sentence is sent in the chunk's place. `done` is called once, whether it was sent or
+   not. */
 struct gb_source {
     int (*fill)(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
                 struct gb_error *error);
     void (*done)(const struct gb_source *source);
     void *user;
     uint64_t chunk;
-    struct gb_staging *block; /* that `fill` took for it, and `done` gives back; NULL: none */
+    struct gb_staging *block; /* taken by `fill` and given back by `done`; NULL: none */
 };
 
 struct gb_outbox {
     struct gb_item *first, *last;
     size_t count;
-    size_t sent; /* of the first one, its head included */
-    bool filled; /* the first one knows its bytes */
+    size_t sent; /* bytes of the first item, its head included */
+    bool filled; /* the first item has its bytes */
 };
 
-/* False: out of memory; then `done` of the source is called. */
+/* Queues an item. False: out of memory; a source's `done` has been called then. */
 bool gb_outbox_text(struct gb_outbox *box, uint64_t request, const char *text, size_t length);
 bool gb_outbox_chunk(struct gb_outbox *box, uint64_t request, const struct gb_source *source);
 /* {"error":{"kind","message"}} */
 bool gb_outbox_error(struct gb_outbox *box, uint64_t request, const struct gb_error *error);
 
-/* The bytes to be sent next, of a box that is not empty; and that `count` of them were. */
+/* The bytes to send next, of a box that is not empty (false: out of memory); and the number of
+   bytes that were sent. */
 bool gb_outbox_next(struct gb_outbox *box, const void **bytes, size_t *length);
 void gb_outbox_sent(struct gb_outbox *box, size_t count);
 

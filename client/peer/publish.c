@@ -10,20 +10,21 @@
 /* Requests to publish under way. */
 #define AT_ONCE 64
 #define AGAIN_MS 1000
-/* In place of a version: one of another daemon, which is none of the present one's. */
+/* In place of a version: that of a former daemon, which equals none of the present one. */
 #define ANOTHERS UINT64_MAX
 
 /* An object of this machine's that is shared, or was and is still in the directory. */
 struct publication {
-    struct publication *next; /* of the queue */
+    struct publication *next; /* in the queue */
     struct gb_publisher *publisher;
     char *name;
-    uint64_t version, bytes; /* of the object; 0: there is none that is shared */
+    uint64_t version, bytes; /* of the object; version 0: no object is shared */
     uint64_t published;      /* the version that the directory has; 0: none */
-    uint64_t sent;           /* the version that is on its way there */
-    uint64_t refused;        /* the version that another machine's kept out */
-    uint64_t revision;       /* of the one in the directory */
-    uint64_t generation;     /* of the daemon's telling */
+    uint64_t sent;           /* the version in the last request to publish */
+    uint64_t refused;        /* the version that was not published, since another machine has the
+                                name */
+    uint64_t revision;       /* of the published version */
+    uint64_t generation;     /* of the watch that told it last */
     bool queued, busy;
 };
 
@@ -81,7 +82,7 @@ static void tidy(struct gb_publisher *publisher, struct publication *publication
     end(publication);
 }
 
-/* Whether the directory has another thing than it should. */
+/* Whether the directory is to be told: it has another version than the daemon. */
 static bool is_unsettled(const struct publication *publication)
 {
     return publication->version != publication->published &&
@@ -124,7 +125,7 @@ static void on_published(void *user, int status, uint64_t revision, const struct
     publication->busy = false;
     publisher->busy--;
     if (status == GPUBUF_E_CANCELED)
-        return; /* the publisher is about to go, too */
+        return; /* the publisher is about to be freed, too */
     if (status == 0) {
         publication->published = publication->sent;
         publication->revision = revision;
@@ -141,7 +142,7 @@ static void on_published(void *user, int status, uint64_t revision, const struct
         return;
     }
     if (is_unsettled(publication))
-        queue(publication); /* from which it may be freed */
+        queue(publication); /* go_on may free it */
     else
         tidy(publisher, publication);
     go_on(publisher);
@@ -230,7 +231,8 @@ static void visit_anew(const void *place, VISIT which, void *user)
     if (which != postorder && which != leaf)
         return;
     publication->version = publication->refused = 0;
-    publication->published = publication->sent = ANOTHERS; /* `revision` is to be replaced */
+    publication->published = publication->sent = ANOTHERS; /* the next publish replaces
+                                                              `revision` */
 }
 
 void gb_publisher_anew(struct gb_publisher *publisher)

@@ -1,9 +1,9 @@
 /*
- * Objects of this machine's daemon that other machines may have (described.h) are published in the
- * directory, and withdrawn when it goes. A publisher watches the daemon. It publishes an object
- * once, and again under a new epoch, when the directory says that it forgot. A name that another
- * machine has is left to it: the object stays this machine's own, until a newer version is sealed,
- * which is offered anew. While the directory is not there it tries again every second.
+ * Publishes the objects of this machine's daemon that other machines may have (described.h) in the
+ * directory, and withdraws them when they go. A publisher watches the daemon. It publishes an
+ * object once, and again if the directory says that it has forgotten the object. If another machine
+ * has the name, the object is not published until a newer version is sealed, which is tried anew.
+ * While the directory is not there the publisher tries every second.
  *
  * On the loop's thread.
  */
@@ -25,8 +25,8 @@ struct gb_publish_options {
     void *user;
 };
 
-/* All that the options point to outlives it, but for the directory, which is closed before. It
-   waits for the daemon's answer to `watch`. */
+/* All that the options point to outlives the publisher, except the directory, which is closed
+   before. This waits for the daemon's answer to `watch`. */
 int gb_publisher_new(const struct gb_publish_options *options, struct gb_publisher **out,
                      struct gb_error *error);
 /* Withdraws nothing: names go with the lease. Its handle is closed some turns later. */
@@ -35,14 +35,14 @@ void gb_publisher_free(struct gb_publisher *publisher);
 /* To be called when the directory tells its state. */
 void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forgot);
 
-/* To be called before the first event of a daemon that is another than before: its versions say
-   nothing of the former one's. */
+/* To be called before the first event of a new daemon, whose versions have nothing to do with those
+   of the former one. */
 void gb_publisher_anew(struct gb_publisher *publisher);
 
 struct gb_publish_figures {
     uint64_t shared;    /* objects that others may have */
-    uint64_t published; /* of them, in the directory */
-    uint64_t refused;   /* of them, because another machine has the name */
+    uint64_t published; /* of these, in the directory */
+    uint64_t refused;   /* of these, because another machine has the name */
     uint64_t failures;  /* of requests to publish, since the start */
 };
 struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher);

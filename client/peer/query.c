@@ -15,7 +15,7 @@
 
 enum { ASKERS_MOST = 32, LINE_BYTES = 8192, PAGE = 256, BACKLOG = 32 };
 
-/* A connection; it stays until its handle is closed and nothing is under way for it. */
+/* A connection. It is freed once its handle is closed and no question is under way. */
 struct asker {
     uv_pipe_t pipe;
     struct asker *next; /* newer ones first */
@@ -23,12 +23,12 @@ struct asker {
     char line[LINE_BYTES];
     size_t length;
     bool busy;   /* a question is under way */
-    bool closed; /* its handle */
+    bool closed; /* its handle is */
     uv_write_t write;
     char *answer;
-    char *name; /* of `where` */
+    char *name; /* for `where` */
     struct gb_pool pool;
-    struct gb_described described; /* of `where`: this machine's; version 0: it has none */
+    struct gb_described described; /* for `where`: this machine's object; version 0: it has none */
 };
 
 struct gb_query {
@@ -75,7 +75,8 @@ static void end(struct asker *asker)
     uv_close((uv_handle_t *)&asker->pipe, on_asker_closed);
 }
 
-/* Whether the question that is under way is still of use; it has ended if not. */
+/* Whether the connection still awaits the answer. If not, the question has ended, and the asker may
+   have been freed. */
 static bool is_awaited(struct asker *asker)
 {
     if (!uv_is_closing((uv_handle_t *)&asker->pipe))
@@ -99,7 +100,7 @@ static void on_written(uv_write_t *write, int status)
         go_on(asker);
 }
 
-/* Sends what was written, which ends it; the next question is read when it has gone. */
+/* Sends the answer, and ends the writer. The next question is read when the answer was sent. */
 static void answer(struct asker *asker, struct gb_writer *writer)
 {
     size_t length;
@@ -211,7 +212,7 @@ static void on_stat(struct gpubuf_client *client, int status, const char *result
         answer_error(asker, GPUBUF_E_NO_MEMORY, "the peer is out of memory");
 }
 
-/* First whether this machine has it, then which others have. */
+/* Asks the daemon whether this machine has the name, then the directory for the others. */
 static void where(struct asker *asker, const struct question *question)
 {
     struct gb_writer writer;
@@ -397,7 +398,7 @@ static void go_on(struct asker *asker)
 
     (void)uv_read_stop((uv_stream_t *)&asker->pipe);
     if (!newline && asker->length == LINE_BYTES) {
-        end(asker); /* no question is as long as that */
+        end(asker); /* no question is that long */
     } else if (!newline) {
         (void)uv_read_start((uv_stream_t *)&asker->pipe, on_room, on_read);
     } else {
@@ -411,7 +412,7 @@ static void go_on(struct asker *asker)
 
 /* ---- connections ---- */
 
-/* One too many takes the place of the oldest. */
+/* If there are too many connections, ends the oldest. */
 static void make_place(struct gb_query *query)
 {
     struct asker *oldest = query->askers;
@@ -444,7 +445,7 @@ static void on_connection(uv_stream_t *stream, int status)
 
 /* ---- listening ---- */
 
-/* A socket that a peer left which was killed. */
+/* Removes the socket of a peer that was killed. */
 static void remove_stale(const struct sockaddr_un *address)
 {
     struct stat found;

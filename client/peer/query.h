@@ -10,10 +10,10 @@
  *     → {"method":"metrics"}                  ← {"families":[…]}, as the daemon's method has them
  *     or ← {"error":{"kind","message"}}
  *
- * `since` is Unix time in milliseconds, 0 where it is not known; "why" says that other machines
- * could not be asked; "after" is for the next page. Others, or the peer's group, may read
- * the directory; the socket has mode 0660 and that group. So nobody is told of a name that he
- * may not open.
+ * `since` is Unix time in milliseconds, 0 if it is not known. "why" says why other machines could
+ * not be asked. "after" is for the next page. Only objects that all users, or the peer's group, may
+ * read are in the directory, and the socket has mode 0660 and that group. So nobody is told of a
+ * name that he may not open.
  *
  * On the loop's thread.
  */
@@ -39,11 +39,11 @@ struct gb_query_options {
     void *user;
 };
 
-/* A socket at that path that nobody listens at is replaced. */
+/* Replaces a socket at that path that nobody listens at. */
 int gb_query_new(struct gb_query **query, const struct gb_query_options *options,
                  struct gb_error *error);
-/* Before the directory and the client are closed, which end the questions under way. NULL is
-   fine. */
+/* To be called before the directory and the client are closed; that ends the questions under way.
+   NULL is fine. */
 void gb_query_close(struct gb_query *query);
 
 #endif

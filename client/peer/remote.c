@@ -16,9 +16,10 @@ enum {
     AGAIN_MS = 250,
     AGAIN_MOST_MS = 4000,
     TICK_MS = 100,
-    LANE_LEAST = 65536,     /* bytes of a chunk that is worth it */
-    LANE_AGAIN_MS = 60000,  /* after one that failed, another is tried */
-    ANSWER_MOST_MS = 600000 /* then what else comes is of no use: it would keep a fetch for ever */
+    LANE_LEAST = 65536,     /* bytes of a chunk that is worth a lane */
+    LANE_AGAIN_MS = 60000,  /* until another lane is tried */
+    ANSWER_MOST_MS = 600000 /* for an answer, while other messages come: else a fetch could last for
+                               ever */
 };
 
 /* A request under way. */
@@ -31,7 +32,8 @@ struct ask {
     void *user;
     uint64_t lease, chunk; /* of a read */
     struct gb_room room;
-    struct gb_remote *by; /* whose lane brings the chunk, while the answer tells its sum */
+    struct gb_remote *by; /* its lane brings the chunk, and the answer tells the sum; NULL: the link
+                             does */
     bool came, told;
     uint64_t sum;
 };
@@ -44,15 +46,15 @@ struct gb_remote {
     uint16_t port;
     struct gb_link *link; /* NULL: none now */
     struct gb_lane *lane; /* beside the link; NULL: none */
-    bool lane_ready;      /* the other side has its end */
-    uint64_t lane_again;  /* when another may be tried */
-    uint64_t lane_moved;  /* when it brought something */
+    bool lane_ready;      /* the other side has made its end */
+    uint64_t lane_again;  /* when another lane may be tried */
+    uint64_t lane_moved;  /* when it last brought something */
     uint64_t epoch, last; /* of the requests' ids */
-    struct ask *asks;     /* in order, under way */
-    struct ask *failed;   /* to be told so in the next turn */
-    uint64_t again;       /* when it may be tried again */
+    struct ask *asks;     /* under way, in order */
+    struct ask *failed;   /* answered in the next turn */
+    uint64_t again;       /* when the machine may be tried again */
     unsigned again_ms, holds;
-    struct gb_error why; /* it was not reached last time */
+    struct gb_error why; /* why it was not reached last time */
 };
 
 struct gb_remotes {
@@ -101,7 +103,7 @@ static struct ask *find_ask(const struct gb_remote *remote, uint64_t id)
     return ask;
 }
 
-/* The one of that id, no longer under way. */
+/* Takes the request with that id off the list. */
 static struct ask *take_ask(struct gb_remote *remote, uint64_t id)
 {
     for (struct ask **place = &remote->asks; *place; place = &(*place)->next) {
@@ -118,7 +120,7 @@ struct failure {
     struct gb_string kind, message;
 };
 
-/* 0, or what an answer tells that went wrong. */
+/* 0, or the error that an answer tells. */
 static int check(struct gb_remote *remote, const char *text, size_t length, struct gb_error *error)
 {
     static const struct gb_field outer[] = {
@@ -148,7 +150,7 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 
 /* ---- the lane ---- */
 
-/* A machine that has no UCX is no failure. */
+/* Logs it, and counts a failure unless the other machine merely has no UCX. */
 static void say_failed(struct gb_remote *remote, int status, const char *why)
 {
     gb_say("%s: no chunks by UCX: %s", remote->text, why);
@@ -156,7 +158,7 @@ static void say_failed(struct gb_remote *remote, int status, const char *why)
         remote->remotes->figures->lane_failures++;
 }
 
-/* The chunks that it was to bring stay asked for. */
+/* The requests for chunks that it was to bring stay under way. */
 static void drop_lane(struct gb_remote *remote)
 {
     struct gb_lane *lane = remote->lane;
@@ -168,8 +170,8 @@ static void drop_lane(struct gb_remote *remote)
 
 static bool ask_read(struct gb_remote *remote, const struct ask *values);
 
-/* Chunks that it was to bring are asked for anew, to come over the link. The answers to those
-   requests are of no use any more. */
+/* Gives up a lane: its chunks are asked for anew, to come over the link. The answers to the former
+   requests are ignored. */
 static void leave_lane(struct gb_remote *remote, int status, const char *why)
 {
     static const char bye[] = "{\"method\":\"lane\"}";
@@ -190,7 +192,7 @@ static void leave_lane(struct gb_remote *remote, int status, const char *why)
         values.came = values.told = false;
         ask->by = NULL;
         if (!ask_read(remote, &values))
-            continue; /* memory is out: what is answered makes no sense, and ends the link */
+            continue; /* memory is out: the answer will make no sense, and end the link */
         ask->read = NULL;
         ask->room = (struct gb_room){0};
         ask->since = uv_now(remote->remotes->loop);
@@ -225,7 +227,7 @@ static void on_lane(void *user, int status, const char *result, size_t length,
         remote->lane_again = UINT64_MAX; /* as long as this link */
 }
 
-/* Makes one, if it is time, and tells the other side. Nobody waits for it. */
+/* Makes a lane, if it is time, and tells the other side. No chunk waits for the lane. */
 static void make_lane(struct gb_remote *remote)
 {
     struct gb_remotes *remotes = remote->remotes;
@@ -250,7 +252,7 @@ static void make_lane(struct gb_remote *remote)
     gb_writer_end(&writer);
 }
 
-/* The chunk and its sum are here, or one of the two. */
+/* Answers a request once both the chunk and its sum are here. */
 static void finish_by_lane(struct gb_remote *remote, struct ask *ask)
 {
     if (!ask->came || !ask->told)
@@ -269,7 +271,7 @@ static void on_came(void *user, int status, const struct gb_error *error)
     struct ask *ask = user;
     struct gb_remote *remote = ask->by;
 
-    if (!remote->lane) /* it is being left */
+    if (!remote->lane) /* it is being given up */
         return;
     ask->came = status == 0;
     if (status < 0)
@@ -296,7 +298,7 @@ static void on_told(struct gb_remote *remote, struct ask *ask, int status, const
 
 /* ---- the link ---- */
 
-/* Its requests fail, and it is not tried again for a moment. */
+/* The link has ended: the requests fail, and the machine is not tried again for a moment. */
 static void lose(struct gb_remote *remote, const struct gb_error *why)
 {
     struct gb_error error = *why;
@@ -319,7 +321,7 @@ static void on_closed(struct gb_link *link, const struct gb_error *why, void *us
     lose(user, why);
 }
 
-/* The other side did what it should not. */
+/* The other side broke the protocol: ends the link. */
 static void refuse(struct gb_remote *remote, const char *what)
 {
     struct gb_link *link = remote->link;
@@ -411,7 +413,7 @@ static void on_soon(uv_timer_t *timer)
     }
 }
 
-/* One that cannot connect, or stands still, does so without a word. */
+/* UCX does not tell of a lane that cannot connect or stands still: gives it up after a while. */
 static void look_at_lane(struct gb_remote *remote)
 {
     uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
@@ -423,7 +425,8 @@ static void look_at_lane(struct gb_remote *remote)
         leave_lane(remote, GPUBUF_E_TIMEOUT, "nothing comes that way");
 }
 
-/* That it was not reached is remembered for as long again as it is not tried. */
+/* Whether the machine is to be kept. One that was not reached is kept for twice the time in which
+   it is not tried. */
 static bool is_of_use(const struct gb_remote *remote)
 {
     return remote->link || remote->asks || remote->failed || remote->holds > 0 ||
@@ -456,7 +459,8 @@ static void on_tick(uv_timer_t *timer)
             continue;
         look_at_lane(remote);
         uint64_t silent = gb_link_silent(remote->link);
-        uint64_t still = uv_now(remotes->loop) - remote->lane_moved; /* sums may all be told */
+        uint64_t still = uv_now(remotes->loop) -
+                         remote->lane_moved; /* the lane may be at work after all sums were told */
         silent = still < silent ? still : silent;
         uint64_t waited = uv_now(remotes->loop) - remote->asks->since;
         if (waited > ANSWER_MOST_MS ||
@@ -534,7 +538,8 @@ static bool ask_read(struct gb_remote *remote, const struct ask *values)
     ask = ask_remote(remote, values, text, (size_t)length);
     if (!ask || !tag[0])
         return ask != NULL;
-    /* The request is queued, not sent yet. If memory is out nothing comes, and the lane is left. */
+    /* The request is queued, not sent yet. If memory is out nothing is received, and the lane is
+       given up later. */
     (void)gb_lane_receive(remote->lane, number, ask->room.memory, ask->room.bytes, on_came, ask);
     return true;
 }

@@ -1,9 +1,9 @@
 /*
  * The machines that this one asks: a link to each, made when there is something to ask, and the
- * requests under way on it. Every request has one answer: the other's, or a sentence that names the
- * machine, when its link ended, or nothing came from it for as long as patience says, or only other
- * things for ten minutes. A machine that could not be reached is not tried again for a moment, and
- * requests fail at once until then.
+ * requests under way on it. Every request is answered once: by the other machine, or with a
+ * sentence that names it. The latter happens if its link ended, if nothing came from the machine
+ * for `patience_ms`, or if the answer did not come within ten minutes. A machine that could not be
+ * reached is not tried again for a moment; until then requests fail at once.
  *
  * Callbacks are never called before the function that takes them returns. On the loop's thread.
  */
@@ -17,44 +17,45 @@
 struct gb_remotes;
 struct gb_remote;
 
-/* `tls` is the caller's, and may be put anew for later links. NULL: out of memory. */
+/* `tls` is the caller's, who may change it for later links. NULL: out of memory. */
 struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms);
-/* From now on chunks come by lanes (lane.h) where the other machine has them too. Where one fails
-   they come over the link, which `figures` count. Both outlive the remotes. */
+/* From now on chunks come by lanes (lane.h) if the other machine has them too. If a lane fails,
+   they come over the link, and `figures` count the failure. Both outlive the remotes. */
 void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx,
                     struct gb_figures *figures);
 /* Requests under way are answered with GPUBUF_E_CANCELED, in this call. The remotes are freed in a
    later turn of the loop. */
 void gb_remotes_close(struct gb_remotes *remotes);
 
-/* Machines that there is a link to. */
+/* The number of machines that there is a link to. */
 unsigned gb_remotes_connected(const struct gb_remotes *remotes);
 
-/* Freed in a later turn of the loop, unless it has a link, a request under way or a hold. NULL: out
-   of memory, or there are too many. */
+/* The machine with that node and place. It is freed in a later turn of the loop, unless it has a
+   link, a request under way or a hold. NULL: out of memory, or there are too many. */
 struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
                                  uint16_t port);
 void gb_remote_hold(struct gb_remote *remote);
 void gb_remote_drop(struct gb_remote *remote);
 
-/* `result` is the JSON text of the answer, which lives during the call, and has no error. */
+/* `result` is the JSON text of an answer that is no error. It lives during the call. */
 typedef void (*gb_answered_cb)(void *user, int status, const char *result, size_t length,
                                const struct gb_error *error);
 /* False: out of memory, or the remotes are being closed; `callback` is not called then. */
 bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
                    gb_answered_cb callback, void *user);
 
-/* Chunk `chunk` of a lease, to `memory`, which stays until `callback` and is filled with what has
-   that sum, unless it fails: GPUBUF_E_PROTOCOL where the sum is another. */
+/* Reads a chunk of a lease into `memory`, which must stay until `callback`. On success the memory
+   has bytes of that sum. GPUBUF_E_PROTOCOL: their sum was another one. */
 typedef void (*gb_chunk_cb)(void *user, int status, uint64_t chunk, uint64_t sum,
                             const struct gb_error *error);
 bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
                     uint64_t bytes, gb_chunk_cb callback, void *user);
 
-/* Gives a lease back. Nobody waits for it. */
+/* Gives a lease back. There is no answer. */
 void gb_remote_release(struct gb_remote *remote, uint64_t lease);
 
-/* How often the link was made: a lease is worth something on the link alone that gave it. */
+/* How often the link was made (0: there is none now). A lease is only valid on the link that
+   granted it. */
 uint64_t gb_remote_epoch(const struct gb_remote *remote);
 const char *gb_remote_text(const struct gb_remote *remote); /* "node (host:port)" */
 const char *gb_remote_node(const struct gb_remote *remote);

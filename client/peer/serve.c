@@ -12,7 +12,7 @@
 
 enum {
     NODE_CONNECTIONS = 4,
-    BACKLOG = 1024, /* all of a cluster may come at once */
+    BACKLOG = 1024, /* a whole cluster may connect at once */
     ACCEPT_MOST = 16,
     TICK_MS = 1000,
     CONNECTIONS_MOST = 4096
@@ -69,8 +69,8 @@ static void on_tick(uv_timer_t *timer)
 {
     struct gb_serve *serve = timer->data;
 
-    (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection); /* where it was stopped */
-    for (unsigned i = serve->count; i-- > 0;) /* one that ends is replaced by the last */
+    (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection); /* if it was stopped */
+    for (unsigned i = serve->count; i-- > 0;) /* the last one takes the place of one that ends */
         gb_session_tick(serve->sessions[i]);
 }
 
@@ -85,7 +85,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         /* cppcheck-suppress nullPointer ; accept4 takes NULL */
         int fd = accept4(serve->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            /* No descriptors or no memory: whoever waits would wake the loop at once, again. */
+            /* No descriptors or no memory: the waiting connection would wake the loop again at
+               once. */
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 (void)uv_poll_stop(poll);
             return;

@@ -1,7 +1,7 @@
 /*
- * Answers other machines: a listener, and a session for each that has connected. A session's end
- * ends its leases. Limits bound each: connections of a node, leases, requests. Chunks are sent from
- * where the objects lie, so data in flight takes at most one buffer for each session.
+ * Answers other machines: a listener, and a session for each connection. A session's end ends its
+ * leases. Connections of a node, leases and requests have limits. Chunks are sent from where the
+ * objects lie, so data in flight takes at most one buffer for each session.
  *
  * On the loop's thread.
  */
@@ -12,7 +12,7 @@
 
 struct gb_serve;
 
-/* All that the options point to outlives it. */
+/* All that the options point to outlives the server. */
 int gb_serve_new(struct gb_serve **serve, const struct gb_serve_options *options,
                  struct gb_error *error);
 void gb_serve_close(struct gb_serve *serve);

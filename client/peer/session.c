@@ -13,25 +13,25 @@
 enum {
     LEASES_MOST = 256,
     BUSY_MOST = 64,     /* requests under way; further ones are not read */
-    SUM_CHUNKS = 4,     /* that are summed in a turn of the loop */
-    ANSWER_MS = 60000,  /* which the daemon may take, while the other machine is told to wait */
-    LANE_MS = 10000,    /* in which a lane sends something, or it is closed */
-    STUCK_MS = 60000,   /* then a machine that takes nothing is gone */
-    GREETING_MS = 10000 /* which a handshake may take, and news of a machine that has joined */
+    SUM_CHUNKS = 4,     /* summed in a turn of the loop */
+    ANSWER_MS = 60000,  /* for the daemon's answer, while the other machine is told to wait */
+    LANE_MS = 10000,    /* for a lane to send something, else it is closed */
+    STUCK_MS = 60000,   /* a machine that takes nothing for this long is gone */
+    GREETING_MS = 10000 /* for a handshake */
 };
 
 struct gb_session {
     const struct gb_serve_options *options;
     struct gb_session_events events;
     void *user;
-    struct gb_link *link; /* NULL: it has ended, and waits for the daemon's answers */
+    struct gb_link *link; /* NULL: the session has ended, and waits for the daemon's answers */
     struct gb_lane *lane; /* beside the link; NULL: none */
     char node[GB_NODE_BYTES];
     struct gb_lease *leases;
-    unsigned lease_count, busy, passing; /* chunks on the lane, of the busy ones */
-    uint64_t answered; /* when a request was, or when there were none, by the loop's clock */
-    bool unknown;      /* the machine is not known, maybe not yet: nothing is read */
-    uint64_t came;     /* since when it is so */
+    unsigned lease_count, busy, passing; /* `busy`: requests under way; `passing`: of these, chunks
+                                            on the lane */
+    uint64_t answered; /* when the last request was, or the first came after none, by the loop's
+                          clock */
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
     struct sum *sums;
@@ -42,14 +42,14 @@ struct gb_session {
 struct request {
     struct gb_session *session;
     uint64_t id;
-    uint64_t version; /* `open`: that is asked for */
+    uint64_t version; /* that `open` asks for; 0: any */
     struct gb_lease *lease;
     uv_work_t work;
     int status;
     struct gb_error error;
     struct gb_described described;
     struct gb_layout layout;
-    struct gb_pool pool; /* of what it was described as */
+    struct gb_pool pool; /* of the description */
 };
 
 struct sum {
@@ -63,7 +63,7 @@ struct passage {
     struct gb_session *session;
     struct gb_lease *lease;
     uint64_t request, sum;
-    struct gb_staging *block; /* NULL: it goes from where it lies */
+    struct gb_staging *block; /* NULL: the chunk is sent from its own memory */
 };
 
 struct params {
@@ -221,7 +221,7 @@ static void write_origin(struct gb_writer *writer, const struct gb_session *sess
                     described->bytes, described->created_ms);
 }
 
-/* Describes what the request wants; false: it has been refused. */
+/* Reads the daemon's description of the object. False: the request has been refused. */
 static bool describe(struct request *request, int status, const char *result, size_t length)
 {
     struct gb_described *described = &request->described;
@@ -283,7 +283,7 @@ static void stat_name(struct gb_session *session, uint64_t id, const struct para
 
 /* ---- open ---- */
 
-/* True: as many machines fetch the object as may, and the request has been refused. */
+/* True: enough machines are fetching the object, and the request has been refused. */
 static bool crowded(struct request *request)
 {
     const struct gb_session *session = request->session;
@@ -333,7 +333,7 @@ static void grant(struct request *request)
     end_request(request);
 }
 
-/* A GPU's work on it may be under way still, which a thread waits for. */
+/* Waits, in a thread of the pool, for work on a GPU that still writes the object. */
 static void wait_ready(uv_work_t *work)
 {
     struct request *request = work->data;
@@ -461,7 +461,7 @@ static void on_passed(void *user, int status, const struct gb_error *error)
     finish(session);
 }
 
-/* The chunk of a passage, on its way. */
+/* Sends the chunk of a passage by the lane. */
 static int pass(struct passage *passage, const struct params *params, struct gb_error *error)
 {
     struct gb_session *session = passage->session;
@@ -489,7 +489,7 @@ static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease 
     struct passage *passage = calloc(1, sizeof(*passage));
     struct gb_error error;
 
-    if (!passage) /* it is missed, and asked for once more */
+    if (!passage) /* the other side will miss the chunk, and ask again */
         return;
     *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
     begin(session);
@@ -509,7 +509,7 @@ static int open_lane(struct gb_session *session, const char *address, struct gb_
     return session->lane ? gb_lane_connect(session->lane, address, error) : error->code;
 }
 
-/* In place of the one that there is. */
+/* Replaces the lane, or closes it if the request has no address. */
 static void change_lane(struct gb_session *session, uint64_t id, const struct params *params)
 {
     struct gb_writer writer;
@@ -714,7 +714,8 @@ bool gb_session_reads(const struct gb_session *session, uint64_t version)
     return lease != NULL;
 }
 
-/* Its chunks keep the link paused, so that the other side cannot say that it has left. */
+/* Closes a lane that sends nothing. Its chunks may keep the link paused, so that the other side
+   cannot say that it has given the lane up. */
 static void look_at_lane(struct gb_session *session)
 {
     if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)

@@ -26,7 +26,7 @@ struct gb_session;
 struct gb_serve_options {
     uv_loop_t *loop;
     struct gpubuf_client *client;
-    const struct gb_tls *tls; /* may be put anew for later connections */
+    const struct gb_tls *tls; /* the caller may change it for later connections */
     struct gb_directory *directory;
     const struct gb_copies *copies;
     struct gb_figures *figures;
@@ -38,12 +38,12 @@ struct gb_serve_options {
 struct gb_session_events {
     /* Whether the machine of that name may have one more connection. */
     bool (*open)(struct gb_session *session, const char *node, void *user);
-    void (*closed)(struct gb_session *session, void *user); /* it is no more after that */
-    /* How many machines have leases on that version. */
+    void (*closed)(struct gb_session *session, void *user); /* the session is freed after that */
+    /* How many machines have leases on that version of an object. */
     unsigned (*readers)(uint64_t version, void *user);
 };
 
-/* Of a socket that was accepted, which is the session's, also where this fails. */
+/* A session on an accepted socket, which becomes the session's, also if this fails. */
 struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd,
                                   const struct gb_session_events *events, void *user);
 void gb_session_close(struct gb_session *session);             /* without an event */
@@ -52,7 +52,7 @@ const char *gb_session_node(const struct gb_session *session); /* "": not known 
 /* Whether this machine has a lease on that version. */
 bool gb_session_reads(const struct gb_session *session, uint64_t version);
 
-/* A moment has passed: one that is stuck ends. */
+/* To be called every second: ends a session that is stuck. */
 void gb_session_tick(struct gb_session *session);
 
 #endif

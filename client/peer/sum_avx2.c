@@ -1,4 +1,5 @@
-/* XXH3 as in content.c, for processors with AVX2: xxhash.h looks at the compiler's options. */
+/* XXH3 as in content.c, for processors with AVX2. It is a file of its own since xxhash.h chooses
+   its code by the compiler's target. */
 #include "client/peer/sum_avx2.h"
 
 #ifdef GB_SUM_AVX2

@@ -7,7 +7,7 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 
-/* As ALPN has it: a byte with the length, then the text. */
+/* In ALPN's form: a byte with the length, then the text. */
 static const unsigned char protocol[] = "\x0egpubufd-peer/1";
 enum { PROTOCOL_BYTES = sizeof(protocol) - 1 };
 
@@ -138,14 +138,15 @@ int gb_tls_init(struct gb_tls *tls, const char *authority, const char *certifica
     }
     SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     SSL_CTX_set_alpn_select_cb(tls->context, choose_protocol, NULL);
-    /* A certificate is looked at in every handshake: one that has expired meanwhile is refused. */
+    /* Certificates are checked in every handshake, so that an expired one is refused: no session is
+       resumed. */
     SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(tls->context, 0);
     SSL_CTX_set_options(tls->context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(tls->context,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    /* A record and the head of the next one in one call. The room for it is the library's: in more
-       of it OpenSSL moves all that it has ahead at each record, which takes longer. */
+    /* Reads a record and the head of the next one in one call. The buffer keeps OpenSSL's own size:
+       with a larger one OpenSSL moves everything read ahead at each record, which takes longer. */
     SSL_CTX_set_read_ahead(tls->context, 1);
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
  * TLS 1.3 with certificates on both sides. A machine's certificate is signed by the cluster's
  * authority, and the first DNS name in it (subjectAltName) is the node's name. Nothing older than
- * TLS 1.3 is spoken, and no certificate of any other authority is believed: not those that the
- * system knows either. The protocol's version is in the handshake (ALPN).
+ * TLS 1.3 is spoken, and no certificate of another authority is trusted, not even of one that the
+ * system trusts. The protocol's version is in the handshake (ALPN).
  *
  * On the loop's thread.
  */
@@ -22,7 +22,7 @@ struct gb_tls {
    says which file, and OpenSSL's reason. */
 int gb_tls_init(struct gb_tls *tls, const char *authority, const char *certificate, const char *key,
                 struct gb_error *error);
-void gb_tls_end(struct gb_tls *tls); /* one that is all zero, too */
+void gb_tls_end(struct gb_tls *tls); /* a zeroed one is fine */
 
 /* A connection on a socket, which stays the caller's. NULL: out of memory. */
 SSL *gb_tls_new(const struct gb_tls *tls, int fd, bool server);
@@ -33,7 +33,8 @@ int gb_tls_node(SSL *ssl, char node[GB_NODE_BYTES], struct gb_error *error);
 /* Why the last call failed: what is wrong with the other's certificate, or OpenSSL's reason. */
 void gb_tls_reason(SSL *ssl, char *text, size_t size);
 
-/* Whether it can be a node's: letters, digits, '-' and '.', at most GB_NODE_BYTES - 1 of them. */
+/* Whether it is a valid name of a node: letters, digits, '-' and '.', at most GB_NODE_BYTES - 1
+   bytes. */
 bool gb_tls_is_node(const char *name, size_t length);
 
 #endif

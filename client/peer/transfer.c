@@ -11,7 +11,7 @@ enum { TO_COME, ASKED, HERE };
 struct slot {
     struct gb_transfer *transfer;
     struct gb_sender *sender;
-    struct gb_staging *block; /* NULL: it comes to where it is to be */
+    struct gb_staging *block; /* NULL: the chunk comes into the object's own memory */
 };
 
 int gb_transfer_init(struct gb_transfer *transfer, struct gb_content *content,
@@ -149,7 +149,7 @@ void gb_transfer_pump(struct gb_transfer *transfer)
 {
     bool asked = true;
 
-    /* In turn, so that each sender has some of a small object. */
+    /* Senders take turns, so that each has some chunks of a small object. */
     while (asked && !transfer->stopped) {
         asked = false;
         for (unsigned i = 0; i < transfer->count; i++) {

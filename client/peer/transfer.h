@@ -1,10 +1,10 @@
 /*
- * The chunks of one object on their way: which are to come, which were asked for, and from which
- * source. Each source has a few in flight, and takes the next one when one has come: so a fast one
- * brings more.
+ * The chunks of one object on their way: which are to come, which were asked for, and of which
+ * sender. Each sender has a few in flight, and is asked for the next one when one has come. So a
+ * fast sender brings more.
  *
- * A transfer is ended by its owner when nothing is in flight (gb_transfer_idle), since chunks go to
- * the object's memory directly. On the loop's thread.
+ * The owner ends a transfer only when nothing is `in_flight`, since chunks go directly to the
+ * object's memory. On the loop's thread.
  */
 #ifndef GB_TRANSFER_H
 #define GB_TRANSFER_H
@@ -14,7 +14,7 @@
 
 enum { GB_SOURCES_MOST = 4 };
 
-/* A machine that gives the object. */
+/* A machine that sends chunks of the object. */
 struct gb_sender {
     struct gb_remote *remote;
     uint64_t lease, epoch;
@@ -38,18 +38,19 @@ struct gb_transfer {
 /* `moved` is called when a chunk has come or a sender has failed. GPUBUF_E_NO_MEMORY. */
 int gb_transfer_init(struct gb_transfer *transfer, struct gb_content *content,
                      void (*moved)(struct gb_transfer *transfer), struct gb_error *error);
-void gb_transfer_end(struct gb_transfer *transfer); /* gives leases back; all zero is fine */
+void gb_transfer_end(struct gb_transfer *transfer); /* gives leases back; a zeroed one is fine */
 
-/* The lease is the transfer's. It is given back if there are as many senders as there may be. */
+/* Adds a sender, and takes the lease over. If there are too many senders the lease is given
+   back. */
 void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uint64_t lease);
 
-/* Asks for what is not asked for. */
+/* Asks for more chunks, of all senders that may have more in flight. */
 void gb_transfer_pump(struct gb_transfer *transfer);
 
-/* One that has not failed, the machine `node` if it is among them; NULL: there is none left. */
+/* A sender that has not failed, that of `node` if possible; NULL: all have failed. */
 struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node);
 
-/* The sum of the whole, once no chunk is left. */
+/* The sum of the whole content, once all chunks have come. */
 uint64_t gb_transfer_sum(const struct gb_transfer *transfer);
 
 #endif

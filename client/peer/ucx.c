@@ -10,10 +10,10 @@ static int load(struct gb_ucx *ucx, struct gb_error *error)
 {
     const char *missing = NULL;
 
-    /* It is not for a library to print the stack of a program that crashes, nor to wait there. */
+    /* A library should not print the stack of a program that crashes, nor have it wait then. */
     (void)setenv("UCX_HANDLE_ERRORS", "none", 0);
     (void)setenv("UCX_ERROR_SIGNALS", "", 0);
-    /* It connects on the loop's thread, which must not wait for another machine. */
+    /* UCX connects on the loop's thread, which must not wait for another machine. */
     (void)setenv("UCX_TCP_CONN_NB", "y", 0);
     ucx->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!ucx->library)
@@ -61,7 +61,7 @@ int gb_ucx_open(struct gb_ucx *ucx, struct gb_error *error)
     return r;
 }
 
-/* The library stays loaded: what it has hooked and registered outlives no unloading. */
+/* The library stays loaded: its hooks and registrations would point to unloaded code. */
 void gb_ucx_close(struct gb_ucx *ucx)
 {
     if (ucx->context)

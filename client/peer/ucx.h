@@ -1,6 +1,6 @@
 /*
- * UCX, as far as the peer uses it, loaded at run time: the program neither links it nor needs it.
- * The functions are those of libucp and libucs of version 1, under their own names.
+ * The part of UCX that the peer uses, loaded at run time: the program neither links to UCX nor
+ * needs it. The functions are those of libucp and libucs of version 1, under their own names.
  *
  * On the loop's thread.
  */
@@ -41,9 +41,9 @@ struct gb_ucx {
 #undef GB_UCX_MEMBER
 };
 
-/* Loads the library, and makes a context of the settings in UCX's own variables (UCX_TLS,
+/* Loads the library, and makes a context with the settings of UCX's own variables (UCX_TLS,
    UCX_NET_DEVICES and so on). GPUBUF_E_UNSUPPORTED says why not. */
 int gb_ucx_open(struct gb_ucx *ucx, struct gb_error *error);
-void gb_ucx_close(struct gb_ucx *ucx); /* one that is all zero, too */
+void gb_ucx_close(struct gb_ucx *ucx); /* a zeroed one is fine */
 
 #endif

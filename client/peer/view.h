@@ -1,11 +1,11 @@
 /*
- * A node's view of the others' names: the keys of directory_etcd.h as they were last told, in
+ * A node's view of the names of all nodes: the keys of directory_etcd.h as etcd last told them, in
  * memory. Pure but for malloc; one thread. Strings that come in are copied.
  *
  * A key that cannot be read (another program's, another version's) counts as absent.
  *
- * An entry stays as long as it has a revision, a copy, or anything of this node's own doings; the
- * functions below that may end one say so.
+ * An entry stays as long as it has a revision, a copy, or state of this node's own. gb_view_tidy
+ * frees one that has nothing.
  */
 #ifndef GB_PEER_VIEW_H
 #define GB_PEER_VIEW_H
@@ -20,7 +20,7 @@
 struct gb_view_node {
     char name[GB_NODE_BYTES], host[GB_HOST_BYTES];
     uint16_t port;       /* 0: the node is not there */
-    uint64_t generation; /* of the listing that told it last */
+    uint64_t generation; /* the listing that told it last */
     size_t references;   /* of entries and copies */
 };
 
@@ -31,17 +31,17 @@ struct gb_view_copy {
 
 struct gb_entry {
     char *name;
-    struct gb_view_node *node; /* that published it; NULL: nobody */
-    uint64_t revision;         /* 0: nobody */
+    struct gb_view_node *node; /* that has published it; NULL: none */
+    uint64_t revision;         /* 0: none */
     uint64_t lease, version, bytes, serial, since_ms, generation;
     struct gb_view_copy *copies;
     size_t copy_count;
-    /* This node's own: the revision that it has published and not withdrawn (0: none), requests to
-       publish under way, a request to withdraw under way. */
+    /* State of this node: the revision that it has published and not withdrawn (0: none), its
+       requests to publish under way, and whether a request to withdraw is under way. */
     uint64_t published;
     unsigned publishing;
     bool withdrawing;
-    bool lost; /* it is in the view's list of these */
+    bool lost; /* it is in the view's list of lost entries */
     struct gb_entry *next_lost;
 };
 
@@ -59,27 +59,29 @@ struct gb_view_key {
     uint64_t revision, lease;
 };
 
-/* Takes a key in, unless the entry is newer. *changed is the entry of a name whose revision is
-   another now, else NULL; look at it, then hand it to gb_view_tidy. GPUBUF_E_NO_MEMORY. */
+/* Takes a key in, unless the entry is newer. If a name's revision has changed, *changed is its
+   entry, which the caller then gives to gb_view_tidy; else NULL. GPUBUF_E_NO_MEMORY. */
 int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_entry **changed);
 
-/* Begins a listing: what is taken in until gb_view_listed belongs to it. */
+/* Begins a listing: the keys taken in until gb_view_listed belong to it. */
 void gb_view_list(struct gb_view *view);
-/* Ends a listing: what it has not told is gone, nodes first. `each` is called for a name that lost
-   its revision. */
+/* Ends a listing: forgets what the listing has not told, nodes first. Calls `each` for every name
+   that has lost its revision. */
 void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_entry *entry),
                     void *user);
 
-/* NULL: there is none; with `make`, memory is out. */
+/* The entry of a name, made if `make`. NULL: there is none; with `make`, memory is out. */
 struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make);
 /* Frees the entry if nothing is in it. */
 void gb_view_tidy(struct gb_view *view, struct gb_entry *entry);
-/* The first entry after that name, or of it where `at` says so; NULL: there is none. */
+/* The first entry after that name, or with `at` that name's own if there is one. NULL: there is
+   none. */
 struct gb_entry *gb_view_next(struct gb_view *view, const char *name, bool at);
 
-/* Keeps an entry that has lost its revision until it is taken out of the list of these. */
+/* Puts an entry that has lost its revision on the list of lost entries, and keeps it until it is
+   taken off. */
 void gb_view_lose(struct gb_view *view, struct gb_entry *entry);
-/* One of them, which is the caller's to tidy; NULL: there is none. */
+/* Takes an entry off that list; the caller gives it to gb_view_tidy. NULL: the list is empty. */
 struct gb_entry *gb_view_take_lost(struct gb_view *view);
 
 /* Calls `each` for every node that is there. */
@@ -88,8 +90,9 @@ void gb_view_nodes(struct gb_view *view, gb_machine_cb each, void *user);
 const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name);
 
 /*
- * Up to `most` places of the entry's revision but `self`: the publisher and those with a copy, from
- * `start` (any number) on, so that readers who start elsewhere ask others. How many.
+ * Writes up to `most` places of the entry's revision, without `self`: the publisher and the nodes
+ * with a copy. They begin at `start` (any number), so that different readers ask different nodes.
+ * Returns how many.
  */
 size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
                       struct gb_place *places, size_t most);
@@ -97,14 +100,14 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
 /* How many nodes have a copy of the entry's revision. */
 size_t gb_view_copies(const struct gb_entry *entry);
 
-/* The next `start`: *state is any number at first, and another one on each machine. */
+/* The next `start`. *state begins with any number, a different one on each machine. */
 static inline size_t gb_view_start(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (size_t)(*state >> 33);
 }
 
-/* Calls `each` for every entry, in the order of names; it must not end any. */
+/* Calls `each` for every entry, in the order of names; it must not free any. */
 void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),
                   void *user);
 void gb_view_end(struct gb_view *view);
