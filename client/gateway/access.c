@@ -95,7 +95,7 @@ struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name)
 
 /* ---- who asks ---- */
 
-/* Splits "name:port", "[::1]:port"; the port is `fallback` where there is none. */
+/* Splits "name:port" or "[::1]:port". Without a port *port is `fallback`. */
 static bool split_host(struct gb_http_text host, unsigned fallback, struct gb_http_text *name,
                        unsigned *port)
 {

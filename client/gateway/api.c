@@ -8,7 +8,7 @@
 #include "client/gateway/answer.h"
 #include "client/gateway/clock.h"
 
-#define SLICE_ROWS 64 /* which cost the daemon some 50 µs */
+#define SLICE_ROWS 64 /* 64 rows cost the daemon some 50 µs */
 
 /* ---- what stats says ---- */
 
@@ -32,7 +32,7 @@ int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *
 
 /* ---- the snapshot ---- */
 
-/* The answers to a question that is answered in parts. */
+/* The parts of an answer that comes in parts. */
 struct parts {
     char **texts;
     size_t count;
@@ -64,7 +64,7 @@ static int read_part(const char *text, struct gb_pool *pool, struct part *part,
     return gb_answer_read(text, strlen(text), fields, 3, "result", pool, part, error);
 }
 
-/* All parts; a cursor that has become stale in between begins anew, a few times. */
+/* Asks for all parts. If a cursor has become stale in between, this begins anew, a few times. */
 static int ask_parts(struct gb_ask *ask, const char *method, struct gb_pool *pool,
                      struct parts *parts, struct gb_error *error)
 {
@@ -139,7 +139,7 @@ struct device {
     struct gb_string id;
 };
 
-/* A device as stats tells it, but with its segments in place of their number. */
+/* Writes a device as `stats` tells it, with a list of its segments in place of their number. */
 static int write_device(struct gb_writer *writer, struct gb_json device,
                         const struct parts *segments, struct gb_pool *pool, struct gb_error *error)
 {
@@ -368,7 +368,7 @@ static int ask_list(struct gb_objects *objects, char **text, struct gb_error *er
         GB_WRITE_LITERAL(&params, ",\"cursor\":");
         gb_write_cstring(&params, objects->after);
     }
-    gb_write(&params, "}", 2); /* ends the text, too */
+    gb_write(&params, "}", 2); /* with the NUL that ends the text */
     r = params.failed ? gb_fail_memory(error)
                       : gb_ask(objects->ask, "list", params.data, text, error);
     gb_writer_end(&params);
@@ -423,7 +423,7 @@ struct sample {
     struct gb_json labels, value, buckets, sum, count;
 };
 
-/* a="b",c="d": of labels, whose values have nothing that JSON and Prometheus escape differently. */
+/* Writes {a="b",c="d"}. JSON and Prometheus escape the values of our labels alike. */
 static void write_labels(struct gb_writer *writer, struct gb_json labels, const char *bound,
                          size_t bound_length)
 {

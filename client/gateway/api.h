@@ -1,7 +1,7 @@
 /*
- * The answers of the JSON API and of /metrics, made of what the daemon's methods say
- * (docs/HTTP.md). Each is whole, but that of /api/objects, which comes in slices: one question to
- * the daemon each, asked when the slice before has been sent.
+ * The answers of the JSON API and of /metrics, made of the daemon's answers (docs/HTTP.md). Each is
+ * written as a whole, except /api/objects, which comes in slices: the daemon is asked for a slice
+ * when the one before has been sent.
  */
 #ifndef GB_API_H
 #define GB_API_H
@@ -12,12 +12,12 @@
 
 #define GB_OBJECTS_MOST 10000 /* rows of one answer */
 
-/* Into the writer. On failure `error` has a sentence. */
+/* These write to the writer. On failure `error` has a sentence. */
 int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
 int gb_api_snapshot(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
 /* The daemon's families, as Prometheus reads them. */
 int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
-/* The same of an answer that is there, the daemon's or another program's. */
+/* The same for an answer that has been received, from the daemon or from gpubufd-peer. */
 int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
                     struct gb_error *error);
 
@@ -26,8 +26,8 @@ struct gb_objects {
     struct gb_ask *ask;
     enum gb_audience audience;
     uint64_t limit, count;
-    char after[256]; /* where the next question begins; "": at the first */
-    char shown[256]; /* the last row */
+    char after[256]; /* the cursor of the next question; "": the beginning */
+    char shown[256]; /* the name in the last row */
     bool begun, done;
     struct gb_pool pool;
 };

@@ -36,13 +36,13 @@ static int connect_to(struct gb_ask *ask, struct gb_error *error)
     return r < 0 ? gb_fail(error, r, "%s", gpubuf_errmsg(NULL)) : 0;
 }
 
-/* By the one who asks. */
+/* To be called by the thread that has begun to ask. */
 static int ask_now(struct gb_ask *ask, const char *method, const char *params, char **result,
                    struct gb_error *error)
 {
     int r = GPUBUF_E_CLOSED;
 
-    /* A connection that broke while nobody used it is found out by using it. */
+    /* Only its next use shows that an idle connection has broken: hence a second try. */
     for (int tries = 0; tries < 2 && (r == GPUBUF_E_CLOSED || r == GPUBUF_E_PROTOCOL); tries++) {
         if (!ask->client && connect_to(ask, error) < 0)
             return error->code;
@@ -57,7 +57,7 @@ static int ask_now(struct gb_ask *ask, const char *method, const char *params, c
     return r;
 }
 
-/* False: others ask for so long. */
+/* Waits for other threads' questions. False: that took too long. */
 static bool begin(struct gb_ask *ask)
 {
     int64_t until = gb_clock_ms() + ANSWER_MS;
@@ -88,7 +88,7 @@ static struct timespec clock_now(void)
     return now;
 }
 
-/* As long as it took since then. */
+/* Sleeps for the time that has passed since `begun`, up to PAUSE_NS. */
 static void pause_after(struct timespec begun)
 {
     struct timespec now = clock_now(), pause = {0};

@@ -1,11 +1,11 @@
 /*
- * Questions to the daemon: one connection for all threads that serve, made when it is first needed,
- * and anew where it broke. It is not the one that events come by, so that a long answer holds up no
+ * Questions to the daemon. All serving threads share one connection, which is made when it is first
+ * needed, and anew when it broke. Events come by another connection, so a long answer holds up no
  * event.
  *
- * One question at a time, and after each as long a pause as it took, a millisecond at most: however
- * many ask us, the daemon has half of its time for its other sessions, and these are held up by one
- * question.
+ * There is one question at a time. After each there is a pause as long as the answer took, of at
+ * most a millisecond. So however many requests there are, the daemon has half of its time for its
+ * other sessions, and they wait for one question at most.
  */
 #ifndef GB_ASK_H
 #define GB_ASK_H
@@ -17,8 +17,8 @@
 
 struct gb_ask {
     const char *socket;           /* the caller's; NULL: the default places */
-    struct gpubuf_client *client; /* of whoever asks; NULL: not connected */
-    bool busy;                    /* somebody asks; guarded by the lock */
+    struct gpubuf_client *client; /* of the thread that asks; NULL: not connected */
+    bool busy;                    /* a thread asks; guarded by the lock */
     pthread_mutex_t lock;
     pthread_cond_t freed;
 };
@@ -26,7 +26,7 @@ struct gb_ask {
 #define GB_GATEWAY_NAME "gpubufd-gateway" /* as the daemon's list of sessions shows it */
 
 void gb_ask_init(struct gb_ask *ask, const char *socket);
-/* Nobody asks any more. */
+/* To be called when no thread asks any more. */
 void gb_ask_end(struct gb_ask *ask);
 /* Calls a method and waits for the answer, five seconds at most. *result is to be freed with
    gpubuf_free. Any thread. */

@@ -82,7 +82,8 @@ static bool same_address(const struct gb_connection *one, const struct gb_connec
            memcmp(&one->address, &other->address, sizeof(one->address)) == 0;
 }
 
-/* How many count, those not that are about to go. */
+/* Counts the connections, without those that are shut or refused; with `peer`, of its address
+   only. */
 static unsigned counted(const struct gb_connections *connections, const struct gb_connection *peer)
 {
     unsigned count = 0;
@@ -92,7 +93,7 @@ static unsigned counted(const struct gb_connections *connections, const struct g
     return count;
 }
 
-/* Input lies there until its thread has had its turn: by then it may be a whole request. */
+/* Unread input may be a whole request by the time that the connection's thread reads it. */
 static bool has_unread(const struct gb_connection *connection)
 {
     int bytes = 0;
@@ -110,7 +111,8 @@ static bool goes_before(const struct gb_connection *one, const struct gb_connect
            (one->state == other->state && one->since_ms <= other->since_ms);
 }
 
-/* One goes for the new one, from its own address where `peer` is given; false if none can. */
+/* Shuts a connection for the new one; with `peer`, one from its address. False: there is none to
+   shut. */
 static bool make_room(struct gb_connections *connections, const struct gb_connection *added,
                       const struct gb_connection *peer)
 {
@@ -132,7 +134,7 @@ static void set_address(struct gb_connection *connection, const struct sockaddr 
     if (peer && peer->sa_family == AF_INET6) {
         const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
 
-        /* Of a network of IPv6 each machine has all addresses that it likes. */
+        /* In an IPv6 network a machine can have any number of addresses. */
         memcpy(&connection->address, six, IN6_IS_ADDR_V4MAPPED(six) ? 16 : 8);
     } else if (peer && peer->sa_family == AF_INET) {
         const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)peer;

@@ -4,11 +4,11 @@
  *   HALF ── the request is all there ──► SERVING ── answered ──► IDLE ── the next is ──► SERVING
  *
  * Each state has its time, after which the connection is shut down; libmicrohttpd then closes it.
- * Where there are too many, room is made for a new one: by closing the oldest half request, then
- * the one that is idle for longest. A connection with unread input is closed only where all have
- * some. From one address (of IPv6 the network's part) come at most seven eighths, so that one peer
- * cannot keep the others out. Where all are served the new one is refused, which leaves it a second
- * to ask for metrics all the same.
+ * If there are too many connections, one is closed for the new one: the oldest half request, else
+ * the longest idle one. A connection with unread input is closed only if all have some. At most
+ * seven eighths come from one address (of IPv6, one network), so that one peer cannot keep the
+ * others out. If all others are being served, the new connection is refused: it has a second to ask
+ * for metrics all the same.
  */
 #ifndef GB_CONNECTIONS_H
 #define GB_CONNECTIONS_H
@@ -20,9 +20,9 @@
 #include <stdint.h>
 
 #define GB_HALF_MS 10000     /* for a request to arrive */
-#define GB_IDLE_MS 60000     /* until the next has arrived */
-#define GB_SERVING_MS 120000 /* for an answer to be sent, but for one that streams */
-#define GB_REFUSED_MS 1000   /* for the request of one that is to be refused */
+#define GB_IDLE_MS 60000     /* for the next request to arrive */
+#define GB_SERVING_MS 120000 /* for an answer to be sent, unless it streams */
+#define GB_REFUSED_MS 1000   /* for the request of a refused connection */
 
 enum gb_connection_state { GB_CONNECTION_HALF, GB_CONNECTION_SERVING, GB_CONNECTION_IDLE };
 
@@ -53,10 +53,10 @@ void gb_connections_end(struct gb_connections *connections);
 struct gb_connection *gb_connection_begin(struct gb_connections *connections, int fd,
                                           const struct sockaddr *peer);
 void gb_connection_end(struct gb_connections *connections, struct gb_connection *connection);
-/* False: it is to be refused, unless it asks for little. */
+/* A request has arrived. False: it is to be refused, unless it asks for metrics or health. */
 bool gb_connection_serve(struct gb_connections *connections, struct gb_connection *connection);
 void gb_connection_idle(struct gb_connections *connections, struct gb_connection *connection);
-/* The answer goes on for as long as somebody reads it. False: half of all do that already. */
+/* The answer will go on as long as it is read. False: half of all connections do that already. */
 bool gb_connection_stream(struct gb_connections *connections, struct gb_connection *connection);
 
 #endif

@@ -15,14 +15,15 @@
 
 #define TICK_MS 1000
 #define AGAIN_MS 300   /* until the next try to connect */
-#define ANSWER_MS 5000 /* then the daemon is said not to answer */
+#define ANSWER_MS 5000 /* without an answer; then the daemon counts as down */
 
 /* ---- telling ---- */
 
 static void tell(struct gb_feed *feed, struct gb_told *told, const char *topic, size_t topic_length,
                  const char *public_topic)
 {
-    if (!told->text[0] || !told->text[1]) { /* memory is out: the numbers show the loss */
+    if (!told->text[0] || !told->text[1]) { /* memory is out: the gap in the numbers shows the
+                                               loss */
         if (told->text[0] != told->text[1])
             free(told->text[1]);
         free(told->text[0]);
@@ -33,7 +34,7 @@ static void tell(struct gb_feed *feed, struct gb_told *told, const char *topic, 
     gb_ring_put(feed->ring, told);
 }
 
-/* Everybody is told the same. */
+/* Tells all readers the same. */
 static void tell_all(struct gb_feed *feed, struct gb_writer *writer, struct gb_told *told,
                      const char *topic)
 {
@@ -42,8 +43,8 @@ static void tell_all(struct gb_feed *feed, struct gb_writer *writer, struct gb_t
     tell(feed, told, topic, strlen(topic), topic);
 }
 
-/* Events up to `seq` concern objects that this process may not see: that they were is all that is
-   known. */
+/* The daemon did not tell the events up to `seq`, which concern objects that the gateway may not
+   see. Tells how many they were. */
 static void tell_hidden(struct gb_feed *feed, uint64_t seq)
 {
     struct gb_told told = {.seq = seq, .before = feed->seq};
@@ -94,7 +95,7 @@ static char *whole(const struct event *event, size_t *length)
     return gb_writer_take(&writer, length);
 }
 
-/* The event about a private object as everybody may know it: that something happened, and where. */
+/* The event about a private object, for everybody: its kind and the device, without the name. */
 static char *nameless(const struct event *event, const struct object *object, size_t *length)
 {
     struct gb_writer writer;
@@ -161,7 +162,7 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
         !event.object.text ||
         gb_json_read(event.object, object_fields, 3, GB_UNKNOWN_IGNORE, &path, &feed->pool, &object,
                      NULL, &error) < 0)
-        return; /* of a later version: its number is missing, which shows */
+        return; /* an event of a later version: its number is missing */
     if (feed->counting && event.seq <= feed->seq)
         return;
     tell_hidden(feed, event.seq - 1);
@@ -240,7 +241,7 @@ static int connect_to(struct gb_feed *feed)
     return 0;
 }
 
-/* True: to be stopped. */
+/* Sleeps. True: the thread is to end. */
 static bool pause_until(struct gb_feed *feed, int64_t ms)
 {
     struct pollfd stop = {feed->stop_fd, POLLIN, 0};
@@ -248,7 +249,7 @@ static bool pause_until(struct gb_feed *feed, int64_t ms)
     return poll(&stop, 1, (int)ms) > 0;
 }
 
-/* One connection, from its beginning to its end. True: to be stopped. */
+/* Follows one connection to its end. True: the thread is to end. */
 static bool follow(struct gb_feed *feed)
 {
     int64_t tick = gb_clock_ms();
@@ -258,7 +259,7 @@ static bool follow(struct gb_feed *feed)
         struct pollfd polled[2] = {{feed->stop_fd, POLLIN, 0}, {gpubuf_fd(feed->client), 0, 0}};
 
         if (now >= tick) {
-            /* An answer that has not come is waited for: one question at a time. */
+            /* One question at a time: the next one waits for the answer. */
             if (!feed->asked &&
                 gpubuf_call_async(feed->client, "stats", NULL, on_stats, feed, NULL) == 0) {
                 feed->asked = true;

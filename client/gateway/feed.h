@@ -1,7 +1,7 @@
 /*
- * Following the daemon: a thread with a connection of its own, which watches, asks for the
- * figures once a second, and tells both to the ring and to the publisher. Where the daemon goes
- * away it connects anew, for as long as that takes.
+ * Follows the daemon: a thread with a connection of its own, which watches the objects and asks for
+ * the figures once a second. It tells both to the ring and to the publisher. If the daemon ends,
+ * the thread tries to connect anew for as long as that takes.
  */
 #ifndef GB_GATEWAY_FEED_H
 #define GB_GATEWAY_FEED_H
@@ -23,16 +23,16 @@ struct gb_feed {
     pthread_t thread;
     int stop_fd;
     struct gpubuf_client *client;
-    bool counting; /* `seq` is the number of the last event that was told */
+    bool counting; /* `seq` is valid: the number of the last event told */
     uint64_t seq;
-    bool asked;       /* for the figures */
-    int64_t asked_ms; /* then */
+    bool asked;       /* the figures were asked for … */
+    int64_t asked_ms; /* … at this time */
     bool complained;
     char instance[64];
     struct gb_pool pool;
 };
 
-/* Starts the thread; the ring and the publisher outlive it. */
+/* Starts the thread. The ring and the publisher outlive the feed. */
 int gb_feed_start(struct gb_feed *feed, struct gb_error *error);
 void gb_feed_stop(struct gb_feed *feed);
 

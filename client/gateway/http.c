@@ -18,7 +18,7 @@
 #include "client/gateway/server.h"
 
 #define BACKLOG 128
-#define RESERVE 64         /* connections above the limit, while others go for them */
+#define RESERVE 64         /* connections above the limit, while others are being closed for them */
 #define MEMORY_BYTES 16384 /* of a connection, its request's head included */
 #define SILENT_MS 30000    /* without a byte in or out while a request is served */
 #define HEADERS 64
@@ -54,7 +54,8 @@ struct headers {
     bool bad;
 };
 
-/* A header that we look at may be there once only: a proxy between may have read the other one. */
+/* A header that is used here must occur once only: a proxy in between may have read the other
+   one. */
 static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const char *key,
                                     size_t key_length, const char *value, size_t value_length)
 {
@@ -75,7 +76,8 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
     return MHD_YES;
 }
 
-/* 0, or the status to refuse a request with whose head can be read in more than one way. */
+/* 0; or the status for a request that is refused since its head can be read in more than one
+   way. */
 static unsigned check_head(struct MHD_Connection *peer, struct gb_request *request)
 {
     struct gb_http_text length = gb_header(peer, "Content-Length");
@@ -116,7 +118,8 @@ static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *p
 
     if (length < 0 || !http->options->token_file)
         return gb_respond_form(door, peer, 401);
-    pthread_mutex_lock(&http->secret_lock); /* once: the cookie is of the same secrets */
+    pthread_mutex_lock(&http->secret_lock); /* locked once, so that token and cookie belong
+                                               together */
     same = gb_http_secret_same((struct gb_http_text){token, (size_t)length}, http->token,
                                strlen(http->token));
     memcpy(cookie, http->cookie, sizeof(cookie));
@@ -124,13 +127,14 @@ static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *p
     return same ? gb_respond_signed_in(door, peer, cookie) : gb_respond_form(door, peer, 401);
 }
 
-/* The style of the sign-in page is no secret. */
+/* The files of the sign-in page are no secret. */
 static bool is_dress(const struct gb_request *request)
 {
     return gb_http_is(request->path, "/page.css") || gb_http_is(request->path, "/icon.svg");
 }
 
-/* Metrics and health are answered where nothing else is: they tell operators what is wrong. */
+/* Metrics and health are answered even if all else is refused: they tell operators what is
+   wrong. */
 static bool is_vital(const struct gb_request *request)
 {
     return gb_http_is(request->path, "/metrics") || gb_http_is(request->path, "/healthz");
@@ -163,7 +167,7 @@ static enum MHD_Result answer(struct gb_door *door, struct MHD_Connection *peer,
 
 /* ---- libmicrohttpd's side ---- */
 
-/* The first line is there: libmicrohttpd would decode it, so it is kept as it came. */
+/* The first line has arrived. libmicrohttpd will decode it, so its target is kept as it came. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *peer)
 {
     struct gb_request *request = calloc(1, sizeof(*request));
@@ -187,7 +191,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     return request;
 }
 
-/* Called once with the head, then with pieces of a body, then when all is there. */
+/* Called once with the head, then with each piece of a body, then when the request is complete. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const char *url,
                                   const char *method, const char *version, const char *data,
                                   size_t *length, void **context)
@@ -219,7 +223,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
     return answer(door, peer, request, method);
 }
 
-/* A part of a request, as a log may show it. */
+/* A part of a request, made fit for the log. */
 static const char *shown(struct gb_http_text text, char *out, size_t size)
 {
     size_t length = text.length < size ? text.length : size - 1;
@@ -232,7 +236,7 @@ static const char *shown(struct gb_http_text text, char *out, size_t size)
     return out;
 }
 
-/* The query is left out: somebody who does not know better has a token in it. */
+/* The query is left out: it may have a token in it, by mistake. */
 static void say_request(struct MHD_Connection *peer, const struct gb_request *request)
 {
     const union MHD_ConnectionInfo *info =
@@ -330,7 +334,7 @@ static int parse_tcp(const char *text, struct sockaddr_storage *address, socklen
     return gb_fail(error, GPUBUF_E_INVALID, "--http %s: \"%s\" is no IP address", text, host);
 }
 
-/* A socket that nobody listens on any more is left by one that was killed. */
+/* Removes the socket of a gateway that was killed: nobody listens on it any more. */
 static void remove_stale(const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -362,7 +366,7 @@ static int bind_unix(struct gb_door *door, const char *path, struct gb_error *er
         return gb_fail_memory(error);
     if (r < 0 || listen(door->fd, BACKLOG) < 0)
         return gb_fail_errno(error, "cannot listen at --http unix:%s", path);
-    door->port = 80; /* as who asks by it has no port to name */
+    door->port = 80; /* a Host header without a port means this one */
     return 0;
 }
 
@@ -406,7 +410,7 @@ static void on_complaint(void *arg, const char *format, va_list arguments)
 {
     (void)arg;
     (void)format;
-    (void)arguments; /* of peers that hung up, mostly */
+    (void)arguments; /* mostly about peers that hung up */
 }
 
 static int open_door(struct gb_door *door, const char *text, struct gb_error *error)
@@ -484,7 +488,7 @@ static int draw_cookie(char *cookie, struct gb_error *error)
     return 0;
 }
 
-/* A new token ends what was begun with the old one: cookies and live events. */
+/* Reads the token and draws a cookie. A new token ends cookies and live events of the old one. */
 static int take_secrets(struct gb_http *http, bool *changed, struct gb_error *error)
 {
     char token[GB_TOKEN_BYTES] = "", cookie[sizeof(http->cookie)];

@@ -1,11 +1,11 @@
 /*
- * The HTTP server, on libmicrohttpd: metrics, the API of the page, the page, live events. A thread
- * for each connection, so that an answer may wait for the daemon; as many connections as
- * `--connections` says at each address.
+ * The HTTP server, on libmicrohttpd: metrics, the API of the page, the page, live events. Each
+ * connection has a thread, so that an answer may wait for the daemon. There are at most
+ * `--connections` of them at each address.
  *
- * libmicrohttpd knows how long a connection may be silent, and not how long a request may take to
- * arrive. So connections are counted here (connections.h), and one whose request does not come to
- * its end is shut down; where there are too many, the oldest of those goes first.
+ * libmicrohttpd limits how long a connection may be silent, but not how long a request may take to
+ * arrive. So connections.h keeps the connections, and shuts down one whose request does not arrive
+ * in time, or the oldest of these if there are too many.
  */
 #ifndef GB_HTTP_H
 #define GB_HTTP_H
@@ -17,14 +17,15 @@
 
 struct gb_http;
 
-/* Binds where the options say and serves. A failure is a sentence for the person who started us.
-   The options, the ring, the feed and the publisher (may be NULL) outlive it. */
+/* Binds the addresses of the options and serves. A failure is a sentence for the person who started
+   the gateway. The options, the ring, the feed and the publisher (may be NULL) outlive the
+   server. */
 int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
                 struct gb_publish *publish, struct gb_http **out, struct gb_error *error);
-/* Reads the token's file anew; one that cannot be used leaves the token as it is. NULL is fine. Of
-   one thread. */
+/* Reads the token's file anew; if the file cannot be used the token stays as it is. NULL is fine.
+   One thread only. */
 void gb_http_reload(struct gb_http *http);
-/* Ends every connection. The ring has been stopped. NULL is fine. */
+/* Ends every connection. The ring must have been stopped. NULL is fine. */
 void gb_http_free(struct gb_http *http);
 
 #endif

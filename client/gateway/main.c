@@ -1,5 +1,5 @@
-/* gpubufd-gateway: shows what the daemon holds over HTTP, and publishes its events. A client like
-   any other. */
+/* gpubufd-gateway: shows the daemon's memory over HTTP, and publishes its events. It is a client of
+   the daemon like any other. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "client/gateway/ring.h"
 #include "client/gateway/say.h"
 
-#define DESCRIPTORS 8192 /* for every connection and subscriber that there may be */
+#define DESCRIPTORS 8192 /* enough for all connections and subscribers */
 
 enum { EXIT_OK = 0, EXIT_NOT_STARTED = 2 };
 
@@ -23,7 +23,7 @@ static int refuse(const struct gb_error *error)
     return EXIT_NOT_STARTED;
 }
 
-/* Until SIGTERM or SIGINT, which every thread has blocked, as SIGHUP. */
+/* Reloads at SIGHUP, and returns at SIGTERM or SIGINT. All threads have the three blocked. */
 static void wait_for_end(const sigset_t *signals, struct gb_http *http)
 {
     int which;

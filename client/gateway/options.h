@@ -9,7 +9,7 @@
 
 #include "proto/errors.h"
 
-#define GB_OPTIONS_MANY 8 /* of options that may be given often */
+#define GB_OPTIONS_MANY 8 /* of an option that may be given several times */
 
 struct gb_options {
     char *socket;      /* of the daemon; NULL: the default places. Owned, as all below */

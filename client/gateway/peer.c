@@ -20,7 +20,7 @@ static int connect_to(const char *path)
     if (strlen(path) >= sizeof(address.sun_path))
         return -1;
     strcpy(address.sun_path, path);
-    /* Without blocking: a peer that stands still and has many waiting is not there. */
+    /* Without blocking: a stopped peer with a full queue of connections counts as absent. */
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
         close(fd);
@@ -29,7 +29,7 @@ static int connect_to(const char *path)
     return fd;
 }
 
-/* The line that it answers, with its newline; false: there is none. */
+/* Asks for the metrics, and reads the line of the answer. False: there is none. */
 static bool exchange(int fd, struct gb_writer *line)
 {
     static const char question[] = "{\"method\":\"metrics\"}\n";

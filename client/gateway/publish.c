@@ -19,21 +19,21 @@
 #include "client/gateway/options.h"
 #include "client/gateway/say.h"
 
-#define BACKLOG 4096       /* messages for a subscriber that does not keep up */
+#define BACKLOG 4096       /* messages kept for a subscriber that does not keep up */
 #define PROBE_MS 1000      /* between two looks at a listener */
 #define ANSWER_MS 2000     /* for a listener to let the probe in */
 #define GREET_MS 50        /* for a listener to accept */
-#define STALLED_MS 60000   /* without a message that a subscriber has taken */
-#define COMPLAIN_MS 60000  /* between two lines of the log about refused ones */
-#define SHORT_OF_FDS 3 / 4 /* in use, of those that there may be */
+#define STALLED_MS 60000   /* for a subscriber to take a message */
+#define COMPLAIN_MS 60000  /* between two log lines about refused subscribers */
+#define SHORT_OF_FDS 3 / 4 /* of the limit of descriptors is in use */
 #define LINGER_MS 100      /* for NNG's own threads, after a listener was closed */
 
 /* A pipe of NNG's. */
 struct subscriber {
-    uint32_t id;      /* 0: there is none here */
-    uint64_t taken;   /* messages, when we last looked */
-    uint64_t offered; /* then, by the outlet */
-    int64_t since_ms; /* when it had taken another one */
+    uint32_t id;      /* 0: the slot is free */
+    uint64_t taken;   /* messages taken, when we last looked */
+    uint64_t offered; /* messages offered by the outlet, at that time */
+    int64_t since_ms; /* when it last took a message */
 };
 
 struct outlet {
@@ -44,7 +44,7 @@ struct outlet {
         struct sockaddr_un path;
         struct sockaddr_in four;
         struct sockaddr_in6 six;
-    } address; /* where that is */
+    } address; /* of the URL */
     socklen_t address_length;
     enum gb_audience audience;
     nng_socket socket;
@@ -55,7 +55,7 @@ struct outlet {
 
     /* Guarded by the publisher's lock. */
     struct subscriber *all; /* `most` of them */
-    bool probing, arrived;  /* a peer was let in since the probe set out */
+    bool probing, arrived;  /* the probe is out; a peer was let in since */
     int64_t complained_ms;
 };
 
@@ -64,11 +64,11 @@ struct gb_publish {
     unsigned count, most;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* somebody arrived, or we stop */
+    pthread_cond_t changed; /* a peer arrived, or we stop */
     bool started, stopped;
 };
 
-/* ---- who comes and goes ---- */
+/* ---- subscribers that come and go ---- */
 
 static struct subscriber *find(struct outlet *outlet, uint32_t id)
 {
@@ -127,9 +127,9 @@ static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *arg)
         nng_pipe_close(pipe);
 }
 
-/* ---- who does not read ---- */
+/* ---- subscribers that do not read ---- */
 
-/* True: it has taken nothing for too long, though there was something. */
+/* True: the subscriber has taken nothing for too long, though messages were offered. */
 static bool has_stalled(struct outlet *outlet, struct subscriber *one, uint64_t taken)
 {
     uint64_t offered = atomic_load(&outlet->offered);
@@ -162,8 +162,8 @@ static void look_at(struct gb_publish *publish, uint32_t id, uint64_t taken)
     nng_pipe_close((nng_pipe){id});
 }
 
-/* NNG drops for whoever does not read, and goes on doing so for ever: so its place would be taken.
-   NNG's statistics tell what each has taken. */
+/* Ends subscribers that do not read: NNG would drop their messages for ever, and their places would
+   stay taken. NNG's statistics tell how many messages each has taken. */
 static void end_stalled(struct gb_publish *publish)
 {
     nng_stat *all;
@@ -205,7 +205,7 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
         outlet->opened = true;
         r = nng_socket_set_int(outlet->socket, NNG_OPT_SENDBUF, BACKLOG);
     }
-    if (r == 0) /* without it there is memory for whatever a peer announces */
+    if (r == 0) /* without this NNG allocates whatever length a peer announces */
         r = nng_socket_set_size(outlet->socket, NNG_OPT_RECVMAXSZ, 1);
     for (int event = NNG_PIPE_EV_ADD_PRE; r == 0 && event <= NNG_PIPE_EV_REM_POST; event++)
         r = nng_pipe_notify(outlet->socket, (nng_pipe_ev)event, on_pipe, outlet);
@@ -230,9 +230,9 @@ static void renew(struct outlet *outlet, const char *why)
         nng_listener_close(outlet->listener);
 }
 
-/* ---- is it still there? ---- */
+/* ---- is the listener alive? ---- */
 
-/* Until `*done`, or so long. With the lock held. */
+/* Waits for `*done`, up to `ms`. With the lock held. */
 static bool wait_for(struct gb_publish *publish, const bool *done, int64_t ms)
 {
     int64_t until = gb_clock_ms() + ms;
@@ -242,8 +242,8 @@ static bool wait_for(struct gb_publish *publish, const bool *done, int64_t ms)
     return *done;
 }
 
-/* Says what a subscriber says first, by a socket of our own: NNG 1.5.2 may never come back from
-   closing one of its own that has just connected. -1: nobody accepts, for now. */
+/* Connects and greets as a subscriber does, with a socket of our own: NNG 1.5.2 may hang when it
+   closes a socket of its own that has just connected. -1: the listener does not accept now. */
 static int greet(const struct outlet *outlet)
 {
     static const char greeting[8] = {0, 'S', 'P', 0, 0, 0x21, 0, 0};
@@ -261,8 +261,8 @@ static int greet(const struct outlet *outlet)
     return -1;
 }
 
-/* Subscribes, until somebody is let in: NNG tells of a peer when the handshake is over. That is
-   waited for also when we stop: NNG 1.5.2 may end the process if a socket is closed meanwhile. */
+/* Subscribes, and waits until any peer is let in: NNG tells of a peer after its handshake. We wait
+   even if we are to stop: NNG 1.5.2 may end the process if a socket is closed meanwhile. */
 static bool is_alive(struct outlet *outlet)
 {
     struct gb_publish *publish = outlet->publish;
@@ -273,7 +273,7 @@ static bool is_alive(struct outlet *outlet)
     if (!outlet->listens)
         return false;
     pthread_mutex_lock(&publish->lock);
-    outlet->arrived = publish->stopped; /* none is sent out then */
+    outlet->arrived = publish->stopped; /* no probe is sent then */
     outlet->probing = true;
     while (!outlet->arrived && gb_clock_ms() < until) {
         pthread_mutex_unlock(&publish->lock);
@@ -293,7 +293,7 @@ static bool is_alive(struct outlet *outlet)
 static bool is_short_of_fds(void)
 {
     struct rlimit limit;
-    int fd = dup(STDERR_FILENO); /* the lowest that is free */
+    int fd = dup(STDERR_FILENO); /* the lowest free descriptor */
 
     if (fd < 0)
         return errno == EMFILE;
@@ -302,9 +302,9 @@ static bool is_short_of_fds(void)
 }
 
 /*
- * NNG knows no limit for peers that have not said yet what they are, and its listener for ipc://
- * that has died never closes those that came afterwards. To listen anew hangs up on the former.
- * Nothing helps against the latter but to begin anew altogether; the service manager does that.
+ * NNG has no limit for peers that have not greeted yet, and a listener for ipc:// that has died
+ * never closes the peers that came afterwards. Listening anew hangs up on the former. Against the
+ * latter only a restart helps, which the service manager does.
  */
 static void relieve(struct gb_publish *publish)
 {
@@ -444,7 +444,7 @@ void gb_publish_free(struct gb_publish *publish)
         if (publish->outlets[i].opened)
             nng_close(publish->outlets[i].socket);
     }
-    nng_fini(); /* its own threads have a pipe's end to tell until then */
+    nng_fini(); /* until then NNG's threads may still call on_pipe */
     for (unsigned i = 0; i < publish->count; i++)
         free(publish->outlets[i].all);
     pthread_cond_destroy(&publish->changed);

@@ -10,9 +10,11 @@
 #include "client/gateway/peer.h"
 #include "client/gateway/server.h"
 
-#define SLICE_BYTES (64u << 10)    /* that libmicrohttpd sends at a time */
+#define SLICE_BYTES (64u << 10)    /* sent by libmicrohttpd at a time */
 #define MESSAGE_BYTES (512u << 10) /* of one message of gathered events */
-#define BREATH_MS 5000             /* without an event: then something is said nevertheless */
+#define BREATH_MS                                                                                  \
+    5000 /* without an event; then a comment is sent, to keep the
+                                      connection alive */
 #define GATHER_LEAST_MS 20
 #define GATHER_MOST_MS 10000
 
@@ -85,7 +87,7 @@ static enum MHD_Result respond_error(struct gb_door *door, struct MHD_Connection
     return gb_respond_text(door, peer, 503, text);
 }
 
-/* The written text becomes the answer, or the reason why there is none. */
+/* Answers with the written text, which is taken over; or, if `r` is a failure, with the error. */
 static enum MHD_Result respond_written(struct gb_door *door, struct MHD_Connection *peer, int r,
                                        struct gb_writer *writer, const char *type,
                                        const struct gb_error *error)
@@ -266,7 +268,7 @@ static enum MHD_Result respond_json(struct gb_door *door, struct MHD_Connection 
     return respond_written(door, peer, r, &writer, JSON_TYPE, &error);
 }
 
-/* "12" up to a bound; false if it is none. */
+/* Reads a decimal number up to `most`. False: it is none. */
 static bool read_number(const char *text, uint64_t most, uint64_t *number)
 {
     *number = 0;
@@ -279,8 +281,8 @@ static bool read_number(const char *text, uint64_t most, uint64_t *number)
 
 struct listing {
     struct gb_objects objects;
-    struct gb_writer writer; /* the slice at hand */
-    size_t sent;             /* of it */
+    struct gb_writer writer; /* the present slice */
+    size_t sent;             /* bytes of it */
 };
 
 static void listing_free(void *arg)
@@ -347,11 +349,12 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
         listing_free(listing);
         return gb_respond_text(door, peer, 400, "limit: expected a number from 1 to 10000\n");
     }
-    if (head_only) { /* libmicrohttpd 0.9.75 would send the end of the chunks nevertheless */
+    if (head_only) { /* libmicrohttpd 0.9.75 would send the chunks' end */
         listing_free(listing);
         return send_response(door, peer, 200, copied(""), JSON_TYPE);
     }
-    /* The first slice comes before the status: that the daemon is away can still be said. */
+    /* The first slice is made before the status is sent: a failure can still be answered with
+       503. */
     if (gb_api_objects(&listing->objects, &listing->writer, &error) < 0) {
         listing_free(listing);
         return respond_error(door, peer, &error);
@@ -368,11 +371,11 @@ struct stream {
     struct gb_http *http;
     enum gb_audience audience;
     unsigned gather_ms; /* 0: each event is a message */
-    unsigned era;       /* of the token that was shown; with another one it ends */
+    unsigned era;       /* of the token that was given; a new token ends the stream */
     uint64_t place;     /* in the ring */
     struct gb_writer writer;
     size_t sent, gathered;
-    uint64_t last; /* the number of the last one gathered */
+    uint64_t last; /* the number of the last event gathered */
 };
 
 static void stream_free(void *arg)
@@ -383,7 +386,7 @@ static void stream_free(void *arg)
     free(stream);
 }
 
-/* One message of the stream, or one more element of it. */
+/* Adds a message to the stream, or an element to the gathered message. False: it is full. */
 static bool add_told(void *arg, const struct gb_told *told)
 {
     struct stream *stream = arg;
@@ -402,7 +405,7 @@ static bool add_told(void *arg, const struct gb_told *told)
     return true;
 }
 
-/* The next messages into the writer; false: the gateway stops. */
+/* Writes the next messages to the writer. False: the gateway stops. */
 static bool gather(struct stream *stream)
 {
     struct gb_ring *ring = stream->http->ring;
@@ -428,7 +431,7 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
     if (stream->sent == stream->writer.length) {
         if (stream->era != atomic_load(&stream->http->era))
             return MHD_CONTENT_READER_END_OF_STREAM;
-        /* Events that come now gather while this waits. */
+        /* Events that come during this sleep are sent together. */
         if (place > 0 && stream->gather_ms && !gb_ring_sleep(stream->http->ring, stream->gather_ms))
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (!gather(stream) || stream->era != atomic_load(&stream->http->era))
@@ -439,8 +442,8 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
     return send_slice(buffer, size, stream->writer.data, stream->writer.length, &stream->sent);
 }
 
-/* The number of the last event that is known: by the header, as browsers send it when they try
-   again, or by the query, as the page does. UINT64_MAX: none is. */
+/* The number of the last event that the client has: from the header, which browsers send when they
+   reconnect, or from the query, which the page uses. UINT64_MAX: it has none. */
 static uint64_t known_events(struct MHD_Connection *peer, const struct gb_request *request)
 {
     struct gb_http_text header = gb_header(peer, "Last-Event-ID");

@@ -86,8 +86,7 @@ void gb_ring_stop(struct gb_ring *ring)
     pthread_mutex_unlock(&ring->lock);
 }
 
-/* The place of what follows the event of that number. False: it is not here any more, or never
-   was. */
+/* The place after the event with that number. False: the ring does not have it, or never had. */
 static bool find_after(const struct gb_ring *ring, uint64_t seq, uint64_t *place)
 {
     for (uint64_t p = ring->next; p > ring->first; p--) {

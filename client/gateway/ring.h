@@ -1,7 +1,7 @@
 /*
- * The events of late, for those who read at their own pace. One thread puts, any number take, each
- * at a place of its own; whoever is too slow loses the oldest, and the numbers show it. Nobody is
- * waited for.
+ * The latest events, for readers that read at their own pace. One thread puts events in. Any number
+ * of readers take them, each at a place of its own. A reader that is too slow loses the oldest
+ * events, and sees it by their numbers. The ring never waits for a reader.
  */
 #ifndef GB_RING_H
 #define GB_RING_H
@@ -16,14 +16,15 @@
 #define GB_RING_EVENTS (1u << 15)
 #define GB_RING_BYTES (16u << 20)
 
-/* Two audiences: readers who may see what the gateway sees, and those who may see what everybody
-   may open. */
+/* Two audiences: readers who may see everything that the gateway sees, and readers who may see the
+   objects that everybody may open. */
 enum gb_audience { GB_AUDIENCE_ALL, GB_AUDIENCE_PUBLIC, GB_AUDIENCES };
 
 struct gb_told {
     uint64_t seq;
-    uint64_t before;          /* the number of the event before; of stats: its own */
-    char *text[GB_AUDIENCES]; /* JSON; owned, and the same where everybody is told the same */
+    uint64_t before;          /* the number of the event before; for stats, its own */
+    char *text[GB_AUDIENCES]; /* JSON; owned. The same pointer if both audiences are told the
+                                 same */
     size_t length[GB_AUDIENCES];
     bool stats;
 };
@@ -31,7 +32,7 @@ struct gb_told {
 struct gb_ring {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct gb_told *told; /* GB_RING_EVENTS of them; the one at place p is at p modulo that */
+    struct gb_told *told; /* GB_RING_EVENTS of them; place p is at index p modulo GB_RING_EVENTS */
     uint64_t first, next; /* places */
     uint64_t stats;       /* the place of the latest stats, if has_stats */
     bool has_stats;
@@ -41,23 +42,24 @@ struct gb_ring {
 
 bool gb_ring_init(struct gb_ring *ring);
 void gb_ring_end(struct gb_ring *ring);
-/* Takes the texts in any case. */
+/* Takes the texts over in any case. */
 void gb_ring_put(struct gb_ring *ring, const struct gb_told *told);
-/* Another daemon: what the one before told is no answer to anybody any more. Places go on. */
+/* Drops all events, since another daemon has begun to tell. Places go on. */
 void gb_ring_clear(struct gb_ring *ring);
-/* No more waiting: every gb_ring_wait returns false from now on. */
+/* Ends all waiting: every gb_ring_wait returns false from now on. */
 void gb_ring_stop(struct gb_ring *ring);
 
-/* Where one begins who knows events up to the number `seq`: at the next, if that is still here;
-   else, and where it is UINT64_MAX, at the latest stats. */
+/* The place at which a reader begins that has the events up to number `seq`: the next event, if the
+   ring still has it; else, and if `seq` is UINT64_MAX, the latest stats. */
 uint64_t gb_ring_place(struct gb_ring *ring, uint64_t seq);
-/* Waits until there is something at the place or `ms` are over. False: the gateway stops. */
+/* Waits until there is an event at the place, or until `ms` have passed. False: the gateway
+   stops. */
 bool gb_ring_wait(struct gb_ring *ring, uint64_t place, unsigned ms);
-/* Sleeps so long; false: the gateway stops. */
+/* Sleeps `ms`. False: the gateway stops. */
 bool gb_ring_sleep(struct gb_ring *ring, unsigned ms);
 /*
- * Hands what is there from *place on to `each`, until it returns false, and moves *place on. The
- * ring is locked meanwhile. Returns how many were lost before.
+ * Calls `each` for the events from *place on, until it returns false, and moves *place on. The ring
+ * is locked meanwhile. Returns the number of events that were lost before.
  */
 uint64_t gb_ring_take(struct gb_ring *ring, uint64_t *place,
                       bool (*each)(void *arg, const struct gb_told *told), void *arg);

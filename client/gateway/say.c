@@ -26,5 +26,6 @@ void gb_say(const char *format, ...)
     if (length > sizeof(line) - 2)
         length = sizeof(line) - 2;
     line[length++] = '\n';
-    (void)!write(STDERR_FILENO, line, length); /* in one piece, whichever thread says it */
+    (void)!write(STDERR_FILENO, line, length); /* in one write, so that threads do not mix their
+                                                  lines */
 }

@@ -1,4 +1,4 @@
-/* The gateway's log: a line on stderr for whoever runs it. Any thread. */
+/* The log of the gateway and the peer: lines on stderr. Any thread. */
 #ifndef GB_SAY_H
 #define GB_SAY_H
 

@@ -1,4 +1,4 @@
-/* Between http.c (where we listen, who may ask) and respond.c (what is answered). */
+/* Shared by http.c (listening, and who may ask) and respond.c (the answers). */
 #ifndef GB_SERVER_H
 #define GB_SERVER_H
 
@@ -11,7 +11,7 @@
 #include "client/gateway/options.h"
 
 #define GB_TOKEN_BYTES 513
-#define GB_BODY_BYTES 1024 /* of the one form that there is */
+#define GB_BODY_BYTES 1024 /* of a form's body; there is one form */
 
 /* An address that we listen at. */
 struct gb_door {
@@ -32,16 +32,16 @@ struct gb_http {
     struct gb_door doors[GB_OPTIONS_MANY];
     unsigned door_count;
     pthread_mutex_t secret_lock;             /* guards the text of token and cookie */
-    char token[GB_TOKEN_BYTES];              /* "": none is asked for: without a file of it */
-    char cookie[33];                         /* what a browser has instead of the token */
-    atomic_uint era;                         /* of the token: one more when it is another */
+    char token[GB_TOKEN_BYTES];              /* "": no token is asked for */
+    char cookie[33];                         /* a browser's stand-in for the token */
+    atomic_uint era;                         /* of the token: counts its changes */
     atomic_uint_fast64_t responses[4], lost; /* by the status' first digit: 2xx … 5xx; events */
 };
 
 /* A request, from its first line on. */
 struct gb_request {
     char *target;    /* as it came; owned */
-    char method[16]; /* its beginning */
+    char method[16]; /* its first characters */
     int64_t since_ms;
     unsigned era; /* of the token, when it was asked for */
     struct gb_connection *connection;
@@ -51,20 +51,20 @@ struct gb_request {
     size_t body_length;
 };
 
-/* The record of a peer's connection; NULL: memory was out when it came. */
+/* The record of a peer's connection. NULL: memory was out when it connected. */
 struct gb_connection *gb_connection_of(struct MHD_Connection *peer);
-/* Answers a request that is all there, from one who may ask. */
+/* Answers a complete request that may be answered. */
 enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
                            struct gb_request *request, const char *method);
-/* A whole answer of one sentence. */
+/* Answers with one sentence. */
 enum MHD_Result gb_respond_text(struct gb_door *door, struct MHD_Connection *peer, unsigned status,
                                 const char *text);
-/* The form that asks for the token. */
+/* Answers with the form that asks for the token. */
 enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *peer, unsigned status);
-/* To the page, with the cookie that is the token from now on. */
+/* Redirects to the page, with the cookie that stands for the token. */
 enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer,
                                      const char *cookie);
-/* A file of the page; false where there is none at that path. */
+/* Answers with a file of the page. False: there is none at that path. */
 bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct gb_http_text path,
                      enum MHD_Result *result);
 struct gb_http_text gb_header(struct MHD_Connection *peer, const char *name);
