@@ -289,10 +289,15 @@ static int take_copy(struct gb_view *view, char *place, const struct value *valu
         return 0;
     *at = '\0';
     revision = strtoull(at + 1, NULL, 10);
+    if (strlen(slash + 1) >= GB_NODE_BYTES)
+        return 0; /* another program's: no node has such a name */
     entry = gb_view_entry(view, place, value != NULL);
     node = node_find(view, slash + 1, value != NULL);
-    if (!entry || !node)
+    if (!entry || !node) {
+        if (entry)
+            gb_view_tidy(view, entry);
         return value ? GPUBUF_E_NO_MEMORY : 0;
+    }
     for (i = 0; i < entry->copy_count; i++)
         if (entry->copies[i].node == node && entry->copies[i].revision == revision)
             break;
@@ -325,7 +330,8 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
     if (!name || !*++name) {
         r = 0;
     } else if (strncmp(key->key, "nodes/", 6) == 0) {
-        r = take_node(view, name, read && value.host.text && value.port ? &value : NULL);
+        read &= value.host.text && value.port && strlen(name) < GB_NODE_BYTES;
+        r = take_node(view, name, read ? &value : NULL);
     } else if (strncmp(key->key, "names/", 6) == 0) {
         read &= value.node.text && value.version;
         r = take_name(view, name, key, read ? &value : NULL, changed);

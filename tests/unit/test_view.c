@@ -118,6 +118,28 @@ static void test_what_cannot_be_read_is_absent(void **state)
     gb_view_end(&view);
 }
 
+/* Keys of another program, with a node's name that no node can have. */
+static void test_nodes_with_names_too_long_are_absent(void **state)
+{
+    struct gb_view view = {0};
+    char key[GB_NODE_BYTES + 32], name[GB_NODE_BYTES + 1];
+
+    (void)state;
+    memset(name, 'a', GB_NODE_BYTES);
+    name[GB_NODE_BYTES] = '\0';
+    snprintf(key, sizeof(key), "nodes/%s", name);
+    take(&view, key, AT_A, 1);
+    snprintf(key, sizeof(key), "copies/x@5/%s", name);
+    take(&view, key, "{\"version\":1}", 2);
+    assert_int_equal(view.name_count, 0);
+    assert_null(view.nodes);
+    name[GB_NODE_BYTES - 1] = '\0';
+    snprintf(key, sizeof(key), "nodes/%s", name);
+    take(&view, key, AT_A, 3);
+    assert_non_null(gb_view_node(&view, name));
+    gb_view_end(&view);
+}
+
 struct lost {
     struct gb_view *view;
     char names[64];
@@ -213,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_a_name_comes_is_replaced_and_goes),
         cmocka_unit_test(test_places_are_of_the_revision_and_of_nodes_that_are_there),
         cmocka_unit_test(test_what_cannot_be_read_is_absent),
+        cmocka_unit_test(test_nodes_with_names_too_long_are_absent),
         cmocka_unit_test(test_a_listing_forgets_what_it_does_not_tell),
         cmocka_unit_test(test_names_that_are_lost),
         cmocka_unit_test(test_names_in_order),
