@@ -361,6 +361,24 @@ static void test_put_final(void **state)
     gpubuf_disconnect(client);
 }
 
+static void test_protect_is_for_the_creator(void **state)
+{
+    struct gpubuf_client *client = connect_client(), *reader = connect_client();
+    struct gpubuf_object *object = create_bytes(client, "mine", MIB, NULL), *opened;
+
+    (void)state;
+    assert_int_equal(gpubuf_protect(object), GPUBUF_E_INVALID); /* not sealed yet */
+    ok(client, gpubuf_seal(object, NULL));
+    assert_int_equal(gpubuf_protect(object), 1);
+    ok(reader, gpubuf_open(reader, "mine", NULL, &opened));
+    assert_int_equal(gpubuf_protect(opened), GPUBUF_E_INVALID);
+    gpubuf_release(opened);
+    gpubuf_release(object);
+    ok(client, gpubuf_delete(client, "mine"));
+    gpubuf_disconnect(reader);
+    gpubuf_disconnect(client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +393,7 @@ int main(void)
         COUNTED(test_final_and_mapped_elsewhere),
         COUNTED(test_final_and_refused),
         COUNTED(test_put_final),
+        COUNTED(test_protect_is_for_the_creator),
     };
 
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
