@@ -338,8 +338,11 @@ static int parse_tcp(const char *text, struct sockaddr_storage *address, socklen
 static void remove_stale(const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct stat found;
 
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
+    /* connect() to a file that is no socket is refused, too. */
+    if (fd >= 0 && lstat(address->sun_path, &found) == 0 && S_ISSOCK(found.st_mode) &&
+        connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
         errno == ECONNREFUSED)
         unlink(address->sun_path);
     if (fd >= 0)

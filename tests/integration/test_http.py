@@ -431,6 +431,15 @@ def test_a_stale_unix_socket_is_taken_over(daemon, gateway, directory):
         assert connection.request("/healthz").status == 200
 
 
+def test_a_file_that_is_no_socket_stays(directory):
+    path = os.path.join(directory, "http")
+    with open(path, "w") as file:
+        file.write("precious")
+    assert "cannot listen at --http unix:" in refusal(directory, "--http", f"unix:{path}")
+    with open(path) as file:
+        assert file.read() == "precious"
+
+
 def test_where_the_daemon_goes_away_and_comes_back(daemon_factory, gateway, directory):
     path = os.path.join(directory, "of its own")
     daemon = daemon_factory(socket_path=path)
