@@ -11,8 +11,8 @@
 
 #define OUT_CAPACITY_MIN ((size_t)1024)
 
-/* Room for as many descriptors as the kernel lets through at once (SCM_MAX_FD). Those there is no
-   room for it would close while we receive, and closing what a peer has sent may block. */
+/* Room for as many descriptors as the kernel lets through at once (SCM_MAX_FD). The kernel closes
+   descriptors without room while we receive, and closing what a peer has sent may block. */
 #define RECEIVE_FDS 253
 
 struct gb_conn_fds {
@@ -101,7 +101,7 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
     do {
         received = recvmsg(conn->fd, &header, MSG_CMSG_CLOEXEC);
     } while (received < 0 && errno == EINTR);
-    /* A stream is read to its end or to the buffer's, but for stops behind descriptors. */
+    /* recvmsg() stops early only at the end of what is there, and behind descriptors. */
     conn->drained = received < (ssize_t)size && header.msg_controllen == 0;
     if (received < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK)
@@ -126,8 +126,8 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size)
 
 /* ---- sending ---- */
 
-/* Makes room for `length` more bytes: by moving what is unsent to the front if that frees enough
-   and moves no more than was sent, so that the cost is constant a byte; by growing otherwise. */
+/* Makes room for `length` more bytes. Moves the unsent bytes to the front if that frees enough and
+   they are no more than the sent ones, so that each byte costs the same; else grows. */
 static int reserve_out(struct gb_conn *conn, size_t length)
 {
     size_t unsent = conn->out_length - conn->out_sent;
@@ -250,10 +250,10 @@ static ssize_t send_with_fds(int fd, char *bytes, size_t length, const struct gb
 }
 
 /*
- * One call, of at most `most` bytes: up to the next message that brings descriptors, or, if that is
- * next, it and all up to the one after. Once any byte has gone the descriptors have gone with it
- * and are dropped here, however few bytes the socket took. Most messages bring none, and send()
- * costs the kernel less to take in than sendmsg().
+ * One system call, of at most `most` bytes, which carries the descriptors of one message at most:
+ * those of the first, if it has any. It ends before the next message that has some. Once the socket
+ * has taken a byte it has taken the descriptors too, and they are dropped here. Most messages have
+ * none, and send() is cheaper than sendmsg().
  */
 static ssize_t send_some(struct gb_conn *conn, size_t most)
 {

@@ -19,15 +19,15 @@ struct gb_conn_fds; /* descriptors queued for sending, with the place of their m
 struct gb_conn {
     int fd;
     struct gb_frame in;
-    bool drained;  /* the last receive took all that was there at that time */
+    bool drained;  /* the last receive left nothing unread in the socket at that time */
     uint64_t sent; /* bytes, ever */
     char *out;     /* NULL when nothing is queued */
     size_t out_length, out_sent, out_capacity;
     struct gb_conn_fds *out_fds;      /* in order; NULL when none */
     struct gb_conn_fds *out_fds_last; /* only while out_fds is not NULL */
     unsigned out_fd_count;            /* in out_fds */
-    bool limits_fds;                  /* no more are sent than fds_allowed, which each takes from */
-    uint64_t fds_allowed;
+    bool limits_fds;                  /* no more descriptors are sent than fds_allowed */
+    uint64_t fds_allowed;             /* goes down with each descriptor that is sent */
 };
 
 /* A positive outcome of sending: the next message waits until its descriptors may be sent. */
@@ -56,13 +56,14 @@ ssize_t gb_conn_receive(struct gb_conn *conn, char *buffer, size_t size);
  */
 int gb_conn_queue(struct gb_conn *conn, const char *message, size_t length, const int *fds,
                   unsigned count);
-/* The same. A long message whose turn is next is not copied: the writer's memory becomes the
-   queue's, and the writer is empty. */
+/* The same. A long message is not copied if the queue is empty: the writer's memory becomes the
+   queue's, and the writer is empty then. */
 int gb_conn_queue_written(struct gb_conn *conn, struct gb_writer *writer, const int *fds,
                           unsigned count);
 /* Sends what the socket takes. 0: all sent (and the queue's memory freed), 1: more is left,
-   GB_CONN_FDS_WAIT (only if limits_fds: no more are allowed, or the kernel takes no more of this
-   user's), GPUBUF_E_CLOSED (EPIPE, ECONNRESET), GPUBUF_E_SYSTEM (errno set). */
+   GB_CONN_FDS_WAIT (only if limits_fds: the next message has more descriptors than fds_allowed, or
+   the kernel has too many of this user's in flight), GPUBUF_E_CLOSED (EPIPE, ECONNRESET),
+   GPUBUF_E_SYSTEM (errno set). */
 int gb_conn_flush(struct gb_conn *conn);
 /* The same, of at most `most` bytes. */
 int gb_conn_flush_some(struct gb_conn *conn, size_t most);

@@ -33,8 +33,8 @@ static void *symbol_bits(void *library, const char *symbol, void *function, size
 }
 
 /*
- * The driver's own look-up first: it knows by version which of several forms is meant. The plain
- * symbol is the same function and serves where the look-up does not know it.
+ * Asks the driver's own look-up first, which picks the form of the function by `version`. Where the
+ * look-up fails the plain symbol, which names the same form, does.
  */
 static void *find(const struct finder *finder, const char *name, const char *symbol, int version)
 {
@@ -103,7 +103,7 @@ static int load(void)
     return fill(&finder);
 }
 
-/* Whatever comes of it, the library stays loaded: a driver does not survive being unloaded. */
+/* The library stays loaded even after a failure: a driver does not survive being unloaded. */
 static void load_once(void)
 {
     load();
@@ -125,15 +125,15 @@ static int note_loads(struct dl_phdr_info *info, size_t size, void *loads)
 {
     (void)size;
     *(unsigned long long *)loads = info->dlpi_adds;
-    return 1; /* any entry tells it */
+    return 1; /* stop: every entry has the same count */
 }
 
-/* Where it is not loaded dlopen looks for its file, which takes 20 us: once for each library that
-   the process loads. Nobody unloads a driver. */
+/* While the driver is not loaded dlopen looks for its file, which takes 20 us. So it is asked again
+   only after the process has loaded another library. A driver is never unloaded. */
 bool gb_cuda_is_loaded(void)
 {
     static atomic_bool loaded;
-    static atomic_ullong missed; /* libraries that had been loaded when it was not among them */
+    static atomic_ullong missed; /* libraries loaded so far when dlopen did not find the driver */
     unsigned long long loads = 0;
 
     if (atomic_load(&loaded))

@@ -6,8 +6,8 @@
  * Threads: gb_cuda_load may be called from any thread, and the driver's functions too; contexts
  * are current per thread. fork(): the driver is of no use in a child (CUDA_ERROR_NOT_INITIALIZED).
  *
- * The library is found by the dynamic loader's own rules and by nothing else: no variable of ours
- * names it, since a daemon must not load what a user points it to.
+ * The dynamic loader finds the library by its own rules alone: no variable of ours names it, since
+ * a daemon must not load a file that a user points it to.
  */
 #ifndef GB_CUDA_H
 #define GB_CUDA_H
@@ -21,8 +21,8 @@
 #define GB_CUDA_DRIVER_MIN 11040
 
 /*
- * Every function used: X(name, suffix, version, parameters). The symbol is name##suffix, and the
- * version is the one of CUDA that introduced this form of it, as cuGetProcAddress wants to be told.
+ * Every function used: X(name, suffix, version, parameters). The symbol is name##suffix. `version`
+ * is that of the CUDA which introduced this form of the function; cuGetProcAddress asks for it.
  * (clang-format would take some of the parameters for products.)
  */
 /* clang-format off */
@@ -150,8 +150,8 @@ int gb_cuda_fail(struct gb_error *error, const struct gb_cuda *cuda, CUresult re
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /*
- * Whether the process has the driver, brought in by us or by anybody else: where it has not, no
- * pointer can be one to a GPU's memory. Loads nothing.
+ * Whether the process has loaded the driver, through us or otherwise. Without it no pointer of the
+ * process is to a GPU's memory. Loads nothing.
  */
 bool gb_cuda_is_loaded(void);
 

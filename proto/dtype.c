@@ -192,7 +192,7 @@ static bool is_zone_char(char c)
            (c != '\0' && strchr("_+-/:.", c));
 }
 
-/* One or more characters of a time zone's name; what follows is the caller's. */
+/* One or more characters of a time zone's name. */
 static bool take_zone(struct cursor *cursor, struct gb_dtype *dtype)
 {
     size_t length = 0;

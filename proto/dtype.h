@@ -90,19 +90,21 @@ struct gb_type_info {
 
 const struct gb_type_info *gb_type_info(enum gb_type type);
 
-/* Reads "timestamp[us,UTC]". False if it is none, or its parameters are wrong; *dtype is written on
-   success only. There is one spelling for each type: no spaces, no leading zeros or plus signs. */
+/* Reads "timestamp[us,UTC]". False if the text is no dtype, or its parameters are wrong; *dtype is
+   written on success only. Each dtype has one spelling: no spaces, no leading zeros or plus signs.
+ */
 bool gb_dtype_parse(const char *text, size_t length, struct gb_dtype *dtype);
-/* Writes it; `size` of 64 always suffices. Returns the length. */
+/* Writes that spelling; a `size` of 64 always suffices. Returns the length. */
 size_t gb_dtype_format(const struct gb_dtype *dtype, char *buffer, size_t size);
 /* Bits of one element of `data` with the parameters taken into account; 0: no fixed width. */
 uint64_t gb_dtype_bits(const struct gb_dtype *dtype);
-/* Whether an array's rows are packed: elements of fewer than 8 bits, the first in the lowest bits,
-   which fill whole bytes along the last axis. */
+/* Whether an array's elements are *packed*: they have fewer than 8 bits, the first in the lowest
+   bits, and fill whole bytes along the last axis. */
 bool gb_dtype_packed(const struct gb_dtype *dtype);
 /* Whether `count` packed elements fill whole bytes; true of all others. */
 bool gb_dtype_fills(const struct gb_dtype *dtype, uint64_t count);
-/* Bytes of what an array's strides step over, its items: elements, or the bytes of packed ones. */
+/* The bytes of an *item*, which is what an array's strides step over: an element, or a byte of
+   packed elements. */
 uint64_t gb_dtype_item(const struct gb_dtype *dtype);
 /* How many items `count` elements along an axis are; `last`: along the last one. */
 uint64_t gb_dtype_items(const struct gb_dtype *dtype, uint64_t count, bool last);

@@ -35,7 +35,7 @@ int gb_fail_errno(struct gb_error *error, const char *format, ...)
 int gb_fail_limit(struct gb_error *error, const char *limit, long long value, const char *text);
 #define GB_FAIL_LIMIT(error, name, text) gb_fail_limit((error), #name, GB_LIMIT(name), (text))
 
-/* clang's analyzer looks at one file at a time: this tells it that a failure is not 0. */
+/* Tells clang's analyzer, which looks at one file at a time, that a failure is not 0. */
 #if defined(__clang_analyzer__) && !defined(GB_ERRORS_DEFINED_HERE)
 #define gb_fail(error, code, ...) (gb_fail(error, code, __VA_ARGS__), (code))
 #define gb_fail_memory(error) (gb_fail_memory(error), GPUBUF_E_NO_MEMORY)
@@ -44,7 +44,7 @@ int gb_fail_limit(struct gb_error *error, const char *limit, long long value, co
     (gb_fail_limit(error, limit, value, text), GPUBUF_E_LIMIT)
 #endif
 
-/* "not_found" for GPUBUF_E_NOT_FOUND; "unknown" for what is no code. Static. */
+/* "not_found" for GPUBUF_E_NOT_FOUND; "unknown" for a number that is no code. Static. */
 const char *gb_error_kind(int code);
 /* The fixed text. Static. */
 const char *gb_error_text(int code);

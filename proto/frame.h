@@ -1,6 +1,7 @@
 /*
- * Lines out of a stream of bytes, and the queue of descriptors that came along. Pure: no I/O,
- * except that descriptors it owns and nobody took are closed, by `drop` where closing may block.
+ * Lines out of a stream of bytes, and the queue of descriptors that came along. The frame owns
+ * these descriptors until a caller takes them, and closes the rest, by `drop` where closing may
+ * block. Otherwise pure: no I/O.
  *
  * The reader works on the caller's receive buffer in place and keeps only what is left of an
  * unfinished line, so that an idle connection holds no buffer.
@@ -16,17 +17,17 @@
 struct gb_frame {
     char *partial; /* bytes of earlier inputs, mostly the beginning of a line; NULL when none */
     size_t partial_length, partial_capacity;
-    size_t partial_start;   /* before it: lines that were returned */
+    size_t partial_start;   /* the lines before this place were returned */
     size_t partial_scanned; /* from partial_start to here there is no newline */
     char *input;            /* what gb_frame_begin was given and is not yet consumed */
     size_t input_length;
     int *fds; /* FIFO, owned; NULL when empty */
     unsigned fd_count;
-    void (*drop)(void *arg, int fd); /* closes one that nobody took; NULL: close() does */
+    void (*drop)(void *arg, int fd); /* closes a descriptor that nobody took; NULL: close() does */
     void *drop_arg;
 };
 
-/* A zeroed struct gb_frame is an empty one. */
+/* A zeroed struct gb_frame is an empty frame. */
 
 /* Offers received bytes, which must stay until gb_frame_finish. */
 void gb_frame_begin(struct gb_frame *frame, char *bytes, size_t length);
@@ -38,15 +39,16 @@ void gb_frame_begin(struct gb_frame *frame, char *bytes, size_t length);
 int gb_frame_next(struct gb_frame *frame, const char **line, size_t *length);
 /*
  * Makes the line that gb_frame_next returned last the caller's: malloc'ed, or NULL if memory is
- * out. A long one is handed over rather than copied.
+ * out. A long line is handed over rather than copied.
  */
 char *gb_frame_keep_line(struct gb_frame *frame, const char *line, size_t length);
-/* Whether a whole line is left, or, as it cannot be read on, one that is too long. */
+/* Whether gb_frame_next would return other than 0: a whole line is left, or a line that is too
+   long. */
 bool gb_frame_has_line(const struct gb_frame *frame);
 /* Keeps what is left of the input, whole lines too, for later. 0 or GPUBUF_E_NO_MEMORY (then the
    stream cannot be read on). */
 int gb_frame_finish(struct gb_frame *frame);
-/* Whether the beginning of a line is waiting for its end; to be asked after gb_frame_finish. */
+/* Whether the beginning of a line waits for its end. Ask after gb_frame_finish. */
 bool gb_frame_is_partial(const struct gb_frame *frame);
 
 /* Queues received descriptors; they are the frame's now, also on failure (then closed):

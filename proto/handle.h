@@ -1,5 +1,5 @@
 /*
- * Segment handles: what lets another process map a segment. On the wire:
+ * A segment's handle lets another process map the segment. On the wire:
  * {"kind":"memfd","fd":k} · {"kind":"cuda_fd","fd":k} ·
  * {"kind":"cuda_ipc","ipc":"<base64>","uuid":…}.
  */
@@ -14,7 +14,7 @@ enum gb_handle_kind { GB_HANDLE_MEMFD, GB_HANDLE_CUDA_FD, GB_HANDLE_CUDA_IPC };
 
 #define GB_IPC_BYTES 64
 
-/* Of devices by their ids: any other is a GPU. */
+/* Whether a device's id is the host's; every other device is a GPU. */
 static inline bool gb_is_host(const char *device)
 {
     return strcmp(device, "host") == 0;
@@ -39,8 +39,8 @@ struct gb_segment_info { /* a segment in a reply */
 
 /*
  * Readers: GPUBUF_E_INVALID with the path, or GPUBUF_E_NO_MEMORY; the output is written on success
- * only, and its texts lie in the pool. That `fd` is among the message's descriptors, and that
- * `bytes` is what they have, is for the caller to see.
+ * only, and its texts lie in the pool. The caller checks that `fd` is among the message's
+ * descriptors, and that the memory has `bytes`.
  */
 
 /* One element of `register`'s handles: kind, fd or ipc, bytes, device ("host" for a memfd, and for

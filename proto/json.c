@@ -82,8 +82,8 @@ size_t gb_json_count(struct gb_json container)
     return count;
 }
 
-/* Whether the text at `key` is `name` and then `end`, which is not in any name: this reads no
-   further than that. */
+/* Whether the text at `key` is `name` and then `end`. No name contains `end`, so nothing behind it
+   is read. */
 static inline bool is_name(const char *name, const char *key, char end)
 {
     while (*name != '\0' && *name == *key) {
@@ -100,8 +100,8 @@ bool gb_json_is(struct gb_json value, const char *text)
 
 /* ---- paths ---- */
 
-/* Puts `text` in front of what is at `at`, as much of its end as there is room for from `start` on;
-   returns the new place, `start` if it did not fit. */
+/* Puts `text` in front of `at`; if it does not fit behind `start`, only its end. Returns the place
+   where it begins. */
 static char *put_before(char *start, char *at, const char *text, size_t length)
 {
     size_t room = (size_t)(at - start);
@@ -213,7 +213,7 @@ static inline bool parse_integer(struct gb_json value, struct integer *out)
     return true;
 }
 
-/* The token found where an integer was expected, quoted if it is short enough. */
+/* gb_fail_at() with the number that was found, cut after 32 characters. */
 __attribute__((format(printf, 4, 5))) static int fail_number(struct gb_error *error,
                                                              const struct gb_path *path,
                                                              struct gb_json value,
@@ -299,8 +299,8 @@ static char *put_utf8(char *out, unsigned code)
     return out;
 }
 
-/* The text from `p` to `end`, between a string's quotes, to plain bytes; `out` needs as much room,
-   since every escape is longer than what it stands for. Returns the length. */
+/* Decodes the text from `p` to `end`, between a string's quotes. `out` needs as much room, since
+   every escape is longer than the bytes that it stands for. Returns the length. */
 static size_t unescape(const char *p, const char *end, char *out)
 {
     static const char meaning[] = {
@@ -410,8 +410,8 @@ struct reader {
     struct gb_error *error;
 };
 
-/* The field whose name is at `key`, with `end` after it, looked for from `first` on; reader->count
-   if there is none. */
+/* The index of the field whose name is at `key`, with `end` after it; reader->count if there is
+   none. The search begins with the field `first`. */
 static inline size_t find_field(const struct reader *reader, size_t first, const char *key,
                                 char end)
 {
@@ -432,7 +432,7 @@ static int read_array(struct gb_json value, size_t max, const struct gb_path *pa
 {
     if (!is_type(value, GB_JSON_ARRAY))
         return fail_type(error, path, "an array", value);
-    /* Each takes a token at least. */
+    /* An element takes a token at least: a short span spares counting. */
     if (max > 0 && value.token->span > max && gb_json_count(value) > max)
         return gb_fail_at(error, path, "expected at most %zu elements", max);
     *out = value;
@@ -475,8 +475,8 @@ static int read_value(const struct reader *reader, const struct gb_field *field,
     return 0;
 }
 
-/* A member whose name as it is spelled no field has: perhaps it is spelled with escapes, else it is
-   unknown. Returns 0 and the field's index (reader->count: to be ignored) or an error. */
+/* Handles a member whose name, as it is spelled, is no field's: it is spelled with escapes, or is
+   unknown. Returns 0 and the field's index (reader->count: ignore the member) or an error. */
 static int find_unusual(const struct reader *reader, struct gb_json key, size_t *index)
 {
     struct gb_string name;

@@ -11,8 +11,8 @@
  * A line is read once. gb_json_check passes over all its bytes, and writes a *tape*: a token for
  * each value and each member's name, in the order of the text, with where it begins, how long it
  * is, and how many tokens it spans. From then on a value is a place on the tape: its inside
- * follows, and the next value comes after the tokens that it spans. The readers below decode into
- * structs as tables say, and look only at the bytes of what they decode.
+ * follows, and the next value comes after the tokens that it spans. The readers below decode values
+ * into structs as tables say, and look at no other bytes of the line.
  *
  * No state, no I/O; any thread. The tape lies in the pool; the text stays the caller's, and has to
  * stay where it is.
@@ -36,7 +36,8 @@ enum gb_json_type {
     GB_JSON_OBJECT,
 };
 
-/* A value or a member's name on the tape. A member is two: its name (a string), then its value. */
+/* A value or a member's name on the tape. A member has two tokens: its name (a string), then its
+   value. */
 struct gb_json_token {
     uint32_t start;       /* of its text, from the line's first byte */
     uint32_t length;      /* of its text; a string's with its quotes */
@@ -54,14 +55,14 @@ struct gb_json {
 };
 
 /*
- * Checks a whole line and writes its tape into the pool. On success *value is its value. Else
- * GPUBUF_E_PARSE and a sentence with the byte offset: "byte 17: expected ':' after a member's
- * name"; or GPUBUF_E_NO_MEMORY. The tape takes at most six bytes for each of the text.
+ * Checks a whole line and writes its tape into the pool. On success *value is the line's value.
+ * Else GPUBUF_E_PARSE and a sentence with the byte offset: "byte 17: expected ':' after a member's
+ * name"; or GPUBUF_E_NO_MEMORY. The tape takes about six bytes for each byte of the text.
  */
 int gb_json_check(const char *text, size_t length, struct gb_pool *pool, struct gb_json *value,
                   struct gb_error *error);
 
-/* Of a value that is not absent: */
+/* These two are for values that are not absent. */
 static inline enum gb_json_type gb_json_type(struct gb_json value)
 {
     return (enum gb_json_type)value.token->type;
@@ -73,7 +74,7 @@ static inline size_t gb_json_length(struct gb_json value) /* of its text */
 
 const char *gb_json_type_name(enum gb_json_type type); /* "an object", "a number", … */
 
-/* Whether a value is the string `text`, spelled without escapes, which itself needs none. */
+/* Whether a value is the string `text`, spelled without escapes. `text` must need none. */
 bool gb_json_is(struct gb_json value, const char *text);
 
 /* Walks the members of an object or the elements of an array:
@@ -90,7 +91,7 @@ bool gb_json_next(struct gb_json_walk *walk, struct gb_json *key, struct gb_json
 /* Members or elements. */
 size_t gb_json_count(struct gb_json container);
 
-/* ---- where we are, for messages ---- */
+/* ---- paths, for error messages ---- */
 
 /* A step of a path, linked on the stack from the inside out; printed as params.columns[2].dtype. */
 struct gb_path {
@@ -115,14 +116,14 @@ struct gb_string {
 };
 
 enum gb_field_type {
-    GB_FIELD_UINT, /* uint64_t; an integer in [min, max] (max 0: 2^52 - 1), no fraction, no exponent
-                    */
-    GB_FIELD_INT,  /* int64_t;  an integer in [min, max] (both 0: ±(2^52 - 1)) */
-    GB_FIELD_BOOL, /* bool */
+    /* Integers have neither fraction nor exponent. */
+    GB_FIELD_UINT,   /* uint64_t; in [min, max] (max 0: 2^52 - 1) */
+    GB_FIELD_INT,    /* int64_t; in [min, max] (both 0: ±(2^52 - 1)) */
+    GB_FIELD_BOOL,   /* bool */
     GB_FIELD_STRING, /* struct gb_string, at most max bytes (0: no bound) */
     GB_FIELD_OBJECT, /* struct gb_json, an object, not looked into */
     GB_FIELD_ARRAY,  /* struct gb_json, an array of at most max elements (0: no bound) */
-    GB_FIELD_ANY,    /* struct gb_json, whatever is there */
+    GB_FIELD_ANY,    /* struct gb_json, a value of any type */
 };
 
 enum gb_field_flags {
@@ -143,7 +144,7 @@ struct gb_field {
         .offset = offsetof(struct_type, member), .min = (min_), .max = (max_)                      \
     }
 
-/* How members that the table does not name are treated. */
+/* Members that the table does not name are refused, or ignored. */
 enum gb_unknown { GB_UNKNOWN_REFUSE, GB_UNKNOWN_IGNORE };
 
 /*
@@ -164,7 +165,7 @@ int gb_json_int(struct gb_json value, int64_t min, int64_t max, const struct gb_
                 int64_t *out, struct gb_error *error);
 int gb_json_string(struct gb_json value, size_t max, const struct gb_path *path,
                    struct gb_pool *pool, struct gb_string *out, struct gb_error *error);
-/* An array of strings, as one without a maximum; `count` of them. */
+/* An array of strings of any length; `count` of them. */
 int gb_json_strings(struct gb_json array, const struct gb_path *path, struct gb_pool *pool,
                     struct gb_string **strings, size_t *count, struct gb_error *error);
 
@@ -198,7 +199,7 @@ void gb_write_double(struct gb_writer *writer, double value); /* NaN and infinit
    is always one that gb_json_check takes. */
 void gb_write_string(struct gb_writer *writer, const char *text, size_t length);
 void gb_write_cstring(struct gb_writer *writer, const char *text);
-/* printf of what needs no escaping. */
+/* printf of a text that needs no escaping. */
 void gb_write_format(struct gb_writer *writer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,6 +1,6 @@
 /*
- * The characters that JSON text is made of: what json_check.c, json.c and json_write.c ask of
- * single bytes. Nothing is read at or past `end`. Pure; any thread.
+ * The characters that JSON text is made of: tests of single bytes for json_check.c, json.c and
+ * json_write.c. Nothing is read at or past `end`. Pure; any thread.
  */
 #ifndef GB_JSON_CHARS_H
 #define GB_JSON_CHARS_H
@@ -19,14 +19,14 @@ static inline bool gb_is_digit(char c)
 
 static inline const char *gb_skip_space(const char *p, const char *end)
 {
-    /* Mostly there is none, and one comparison says so. */
+    /* Mostly there is no space, and the comparison with ' ' alone says so. */
     while (p < end && (unsigned char)*p <= ' ' && gb_is_space(*p))
         p++;
     return p;
 }
 
-/* Whether a byte of a string stands for itself and needs no look: ASCII but for control characters,
-   '"' and '\\'. */
+/* Whether a byte of a string is *plain*, and so stands for itself: ASCII but for control
+   characters, '"' and '\\'. */
 static inline bool gb_is_plain(char c)
 {
     static const bool plain[256] = {
@@ -35,8 +35,8 @@ static inline bool gb_is_plain(char c)
     return plain[(unsigned char)c];
 }
 
-/* The first byte that is not plain, or `end`. To look at eight or sixteen bytes at a time made no
-   difference that could be measured: strings of messages are short. */
+/* The first byte that is not plain, or `end`. Looking at eight or sixteen bytes at a time was not
+   measurably faster: strings of messages are short. */
 static inline const char *gb_skip_plain(const char *p, const char *end)
 {
     while (p < end && gb_is_plain(*p))

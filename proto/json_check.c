@@ -1,4 +1,4 @@
-/* The one pass over text that came from elsewhere: checks it and writes its tape. */
+/* The one pass over a received line: checks it and writes its tape. */
 #include "json.h"
 
 #include <string.h>
@@ -28,9 +28,9 @@ static const char *refuse(struct checker *checker, const char *at, const char *r
 
 /* ---- the tape ---- */
 
-/* A value with nothing inside it, from `start` to before `p`, which is returned. Most are: the
-   token is written at once, since to read it back before it has left the processor's store buffer
-   takes time. */
+/* Puts a value with nothing inside it, from `start` to before `p`, on the tape. Returns `p`. Most
+   values are such. Their token is written in one go: reading it back while it is in the processor's
+   store buffer would take time. */
 static inline const char *put_scalar(struct checker *checker, const char *start, const char *p,
                                      enum gb_json_type type, bool escaped)
 {
@@ -42,7 +42,7 @@ static inline const char *put_scalar(struct checker *checker, const char *start,
     return p;
 }
 
-/* A token for the container that begins at `p`; its end is yet to come. */
+/* Puts a token for the container that begins at `p` on the tape; end_token() fills in the rest. */
 static inline struct gb_json_token *begin_token(struct checker *checker, const char *p,
                                                 enum gb_json_type type)
 {
@@ -52,7 +52,7 @@ static inline struct gb_json_token *begin_token(struct checker *checker, const c
     return token;
 }
 
-/* The container ends before `p`, which is returned. */
+/* The container ends before `p`. Returns `p`. */
 static inline const char *end_token(const struct checker *checker, struct gb_json_token *token,
                                     const char *p)
 {
@@ -61,7 +61,7 @@ static inline const char *end_token(const struct checker *checker, struct gb_jso
     return p;
 }
 
-/* ---- strings: each takes the place where it starts and returns the place after, or NULL ---- */
+/* ---- strings: each check takes the place where it starts and returns the place after, or NULL */
 
 static int hex_digit(char c)
 {
@@ -220,7 +220,7 @@ static const char *check_word(struct checker *checker, const char *p, const char
 
 static const char *check_value(struct checker *checker, const char *p);
 
-/* From where a member's name is expected to where its value is. */
+/* Checks a member's name and the colon. Returns the place where its value is expected. */
 static inline const char *check_key(struct checker *checker, const char *p)
 {
     if (p == checker->end || *p != '"')
@@ -234,7 +234,7 @@ static inline const char *check_key(struct checker *checker, const char *p)
     return gb_skip_space(p + 1, checker->end);
 }
 
-/* From after the opening bracket to after the closing one. */
+/* Checks a container from after its opening bracket. Returns the place after the closing one. */
 static const char *check_members(struct checker *checker, const char *p)
 {
     const char *end = checker->end;
@@ -331,8 +331,8 @@ static const char *check_text(struct checker *checker)
 
 /*
  * The most tokens that a text can have. A scalar is followed by a comma, a colon, a closing bracket
- * or the end, and a container has two brackets: so each token takes two bytes, but for the last and
- * for the containers that are still open where the check fails.
+ * or the end, and a container has two brackets. So each token takes two bytes, except the last one
+ * and the containers that are still open where the check fails.
  */
 static size_t most_tokens(size_t length)
 {

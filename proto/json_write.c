@@ -36,7 +36,7 @@ static bool set_failed(struct gb_writer *writer)
     return false;
 }
 
-/* Makes room for `needed` bytes in all, bound or not. */
+/* Makes room for `needed` bytes in all, without regard to the bound. */
 static bool grow(struct gb_writer *writer, size_t needed)
 {
     if (needed > SIZE_MAX / 2)
@@ -151,14 +151,14 @@ void gb_write_double(struct gb_writer *writer, double value)
         GB_WRITE_LITERAL(writer, "null");
         return;
     }
-    /* The shortest of these that reads back as the same number. */
+    /* The shortest text that reads back as the same number. */
     char text[40];
     for (int precision = 15; precision <= 17; precision++) {
         snprintf(text, sizeof(text), "%.*g", precision, value);
         if (!(strtod(text, NULL) < value) && !(strtod(text, NULL) > value))
             break;
     }
-    /* The locale may have its own decimal point, of several bytes even. */
+    /* The locale's decimal point may be another character, even one of several bytes. */
     for (const char *p = text; *p != '\0'; p++) {
         if (gb_is_digit(*p) || *p == '-' || *p == '+' || *p == 'e')
             gb_write_char(writer, *p);
@@ -224,7 +224,7 @@ void gb_write_format(struct gb_writer *writer, const char *format, ...)
     va_start(arguments, format);
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
-    /* vsnprintf's NUL takes room too, but does not count. */
+    /* vsnprintf's NUL takes room, but is not part of the text. */
     if (length < 0) {
         set_failed(writer);
     } else if (reserve(writer, (size_t)length) &&
@@ -298,7 +298,7 @@ long gb_base64_decode(const char *text, size_t length, void *out, size_t capacit
             *to++ = (unsigned char)(bits >> count);
         }
     }
-    /* Strict: bits that stand for nothing are zero, so that each value has one spelling. */
+    /* Strict: the unused bits must be zero, so that each value has one spelling. */
     if ((bits & ((1u << count) - 1)) != 0)
         return -1;
     return (long)bytes;

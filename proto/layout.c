@@ -10,7 +10,7 @@
 
 /* ---- sizes ---- */
 
-/* Sums and products that stay within what a message may say. */
+/* Sums and products; false if the result is above the largest integer of a message. */
 static bool add(uint64_t a, uint64_t b, uint64_t *sum)
 {
     return !__builtin_add_overflow(a, b, sum) && *sum <= INTEGER_MAX;
@@ -87,7 +87,7 @@ int gb_layout_each(struct gb_layout *layout, int (*each)(struct gb_buffer *buffe
     return each_of_column(&layout->column, each, arg);
 }
 
-/* The kinds of handles. */
+/* The sizes of a request's handles. */
 struct handles {
     const uint64_t *bytes;
     size_t count;
@@ -210,8 +210,9 @@ uint64_t gb_layout_items(const struct gb_layout *layout, unsigned axis)
     return gb_dtype_items(&layout->column.dtype, layout->shape[axis], axis + 1 == layout->ndim);
 }
 
-/* Whether the strides tell no more than C order's do, as reading decides it; then they become
-   those. Products are in range, since those of the whole array were. */
+/* Sets c_order, and C order's strides, if the strides differ from these only where that means
+   nothing: at axes of one element, or in an array without elements. Reading decides it in the same
+   way. Products are in range, since those of the whole array were. */
 static void settle_strides(struct gb_layout *layout)
 {
     uint64_t size = gb_dtype_item(&layout->column.dtype), stride = size;
@@ -232,8 +233,8 @@ static void settle_strides(struct gb_layout *layout)
 }
 
 /*
- * The mask's bits follow the elements in C order, so rows of the first axis are a stretch of them;
- * it begins inside a byte where rows are not whole bytes, and then column.offset says at which bit.
+ * The mask's bits follow the elements in C order, so rows of the first axis have a stretch of bits.
+ * It may begin inside a byte; column.offset says at which bit.
  */
 static void slice_array(struct gb_layout *layout, uint64_t offset, uint64_t length)
 {
@@ -314,7 +315,7 @@ int gb_layout_slice(struct gb_layout *layout, uint64_t offset, uint64_t length,
     return 0;
 }
 
-/* A column's index by its name, for looking names up in sorted order. */
+/* A table's column, for looking it up by name in a sorted array. */
 struct named {
     const struct gb_column *column;
     bool taken;

@@ -4,8 +4,8 @@
 
 #include "layout_reader.h"
 
-/* The members of a column, between the one that only an outermost column has and the one that only
-   columns of tables and structs have: each is read with a stretch of the same table. */
+/* The members of a column. Only an outermost column has the first (kind), and only columns of
+   tables and structs have the last (name): each place reads with its stretch of this table. */
 static const struct gb_field column_fields[] = {
     GB_RAW(kind, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
     GB_RAW(dtype, GB_FIELD_ANY, GB_FIELD_REQUIRED, 0, 0),
@@ -88,8 +88,8 @@ static uint64_t hash_name(const char *name)
 
 /*
  * Sets *twice to the index of a name that an earlier one equals, or to `count`. Name i is the
- * pointer at `first` + i * `stride`. Sorted, not put into a hash table, so that nobody can choose
- * names that make it slow; the hash only spares comparisons of text.
+ * pointer at `first` + i * `stride`. The names are sorted rather than put into a hash table, so
+ * that no choice of names makes this slow; the hash only spares comparisons of text.
  */
 static int find_twice(struct gb_layout_reader *reader, const char *const *first, size_t stride,
                       size_t count, size_t *twice)
@@ -217,7 +217,7 @@ static bool is_integer(enum gb_type type)
     return type >= GB_TYPE_INT8 && type <= GB_TYPE_UINT64;
 }
 
-/* Whether the children are as many, as long and of such types as the parent's dtype asks. */
+/* Whether number, lengths and types of the children are as the parent's dtype asks. */
 static int check_children(struct gb_layout_reader *reader, const struct gb_column *column,
                           const struct gb_path *path)
 {

@@ -1,4 +1,4 @@
-/* Reading layouts: from text into structs, refusing whatever a consumer could stumble over. */
+/* Reading layouts: from text into structs, with every check that layout.h lists. */
 #include <string.h>
 
 #include "layout_reader.h"
@@ -50,7 +50,7 @@ int gb_layout_as_limit(struct gb_layout_reader *reader, const char *limit)
 
 /* ---- dtype ---- */
 
-/* How much of a text to show in a message, not ending inside a character. */
+/* How many bytes of a value to show in a message; never part of a character. */
 static int shown(struct gb_json value)
 {
     size_t length = gb_json_length(value);
@@ -63,7 +63,8 @@ static int shown(struct gb_json value)
     return (int)length;
 }
 
-/* A string that is looked at only once: not copied, nor terminated, unless it has escapes. */
+/* Reads a string that is looked at only once: it is neither copied nor terminated, unless it has
+   escapes. */
 static int read_text(struct gb_layout_reader *reader, struct gb_json value,
                      const struct gb_path *path, struct gb_string *text)
 {
@@ -124,7 +125,7 @@ static const struct {
     [GB_LAYOUT_WITHIN] = {within_fields, GB_COUNT(within_fields)},
 };
 
-/* Turns a place in the buffer that it is to lie in into one in its segment. */
+/* Turns an offset in the reader's `within` into one in that buffer's segment. */
 static int put_within(const struct gb_layout_reader *reader, const struct gb_path *path,
                       struct raw_buffer *raw)
 {
@@ -234,7 +235,7 @@ static int read_shape(struct gb_layout_reader *reader, struct gb_json value,
     return 0;
 }
 
-/* Packed elements fill whole bytes along the last axis, and so there is one. */
+/* Packed elements fill whole bytes along the last axis, so the array needs an axis. */
 static int check_packed(struct gb_layout_reader *reader, const struct gb_path *up,
                         const struct gb_layout *layout)
 {
@@ -255,8 +256,8 @@ static int check_packed(struct gb_layout_reader *reader, const struct gb_path *u
     return 0;
 }
 
-/* Fills in C order's strides and the number of elements. An axis of 0 elements counts as 1 in the
-   strides, as in NumPy, so that they are always in range. */
+/* Fills in C order's strides and the number of elements. As in NumPy, an axis of 0 elements counts
+   as one of 1 here. */
 static int fill_strides(struct gb_layout_reader *reader, uint64_t size, const struct gb_path *up,
                         struct gb_layout *layout)
 {
@@ -278,8 +279,8 @@ static int fill_strides(struct gb_layout_reader *reader, uint64_t size, const st
     return 0;
 }
 
-/* Reads strides over C order's. Those of axes with one element, or of no elements at all, tell
-   nothing, and become C order's if the others are. */
+/* Reads strides in place of C order's. Those of axes with one element, or of an array without
+   elements, mean nothing: where all others are C order's, these become so, too. */
 static int read_strides(struct gb_layout_reader *reader, struct gb_json value, uint64_t size,
                         const struct gb_path *up, struct gb_layout *layout)
 {
@@ -317,7 +318,7 @@ static int read_strides(struct gb_layout_reader *reader, struct gb_json value, u
     return 0;
 }
 
-/* Bytes from the first element's first to the last element's last. */
+/* Bytes from the beginning of the first element to the end of the last. */
 static bool array_span(const struct gb_layout *layout, uint64_t size, uint64_t *span)
 {
     uint64_t total = size, axis;
@@ -390,7 +391,8 @@ static int read_array(struct gb_layout_reader *reader, struct gb_json value,
 
 /* ---- layouts ---- */
 
-/* Bytes, or a bundle, whose elements are aligned if it is. Its manifest is not read. */
+/* Reads bytes, or a bundle. A bundle's elements are aligned if the bundle is. Its manifest is not
+   read. */
 static int read_bytes(struct gb_layout_reader *reader, struct gb_json value,
                       const struct gb_path *path, struct gb_layout *layout)
 {
@@ -453,7 +455,8 @@ static int read_table(struct gb_layout_reader *reader, struct gb_json value,
 static const struct gb_field kind_field = {
     "kind", GB_FIELD_ANY, GB_FIELD_REQUIRED, offsetof(struct gb_raw_layout, kind), 0, 0};
 
-/* The kind decides which members are known, so it is looked for first: usually it stands first. */
+/* Reads the kind before all other members, since it decides which ones are known. Usually it stands
+   first. */
 static int read_kind(struct gb_layout_reader *reader, struct gb_json value,
                      const struct gb_path *up, enum gb_kind *kind)
 {
@@ -492,7 +495,7 @@ static int add_bytes(struct gb_buffer *buffer, void *arg)
     return __builtin_add_overflow(*total, buffer->bytes, total) || *total > GB_INTEGER_MAX;
 }
 
-/* Registered buffers may overlap, so that each may be in range and all of them not. */
+/* Registered buffers may overlap, so each may be in range while their sum is not. */
 static int check_total(struct gb_layout *layout, const struct gb_path *path, struct gb_error *error)
 {
     uint64_t total = 0;

@@ -34,34 +34,34 @@ struct gb_raw_layout {
 #define GB_RAW(member, type, flags, min, max)                                                      \
     GB_FIELD(struct gb_raw_layout, member, type, flags, min, max)
 
-/* The rule that a buffer has to keep. */
+/* The rules that a buffer has to keep. */
 struct gb_buffer_need {
     const char *member;
     uint64_t bytes; /* at least */
-    uint64_t place; /* what `create` gives it if nothing is said */
+    uint64_t place; /* bytes that `create` gives it if the request does not say */
     uint64_t align;
-    bool size_unknown; /* only the caller can say how many bytes: the data of strings */
+    bool size_unknown; /* the request must say how many bytes: the data of strings */
 };
 
-/* Which columns: they differ in `kind` and `name`. */
+/* The place of a column decides whether it has a `kind`, and whether it has a `name`. */
 enum gb_column_place { GB_PLACE_OUTERMOST, GB_PLACE_NAMED, GB_PLACE_UNNAMED };
 
-/* Says that memory is out; returns the code. */
+/* Fails because memory is out; returns the code. */
 int gb_layout_no_memory(struct gb_layout_reader *reader);
 
-/* Turns the failure that gb_fail_at has just described into one of a limit; returns its code. */
+/* Makes the failure that gb_fail_at has just described that of a limit; returns GPUBUF_E_LIMIT. */
 int gb_layout_as_limit(struct gb_layout_reader *reader, const char *limit);
 
 /* Reads a member `dtype` of the value at `up`. */
 int gb_layout_read_dtype(struct gb_layout_reader *reader, struct gb_json value,
                          const struct gb_path *up, struct gb_dtype *dtype);
 
-/* `value` may be absent: then the buffer is placed in `create`, and missing elsewhere. */
+/* If `value` is absent, `create` gives the buffer its size, and every other form is refused. */
 int gb_layout_read_buffer(struct gb_layout_reader *reader, struct gb_json value,
                           const struct gb_buffer_need *need, const struct gb_path *up,
                           struct gb_buffer *buffer);
 
-/* A mask of `bits` bits, where there is one; `padded` is what `create` gives it. */
+/* Reads a mask of `bits` bits, if there is one; `padded` is how many bytes `create` gives it. */
 int gb_layout_read_mask(struct gb_layout_reader *reader, struct gb_json value, uint64_t bits,
                         uint64_t padded, const struct gb_path *up, struct gb_buffer *buffer);
 

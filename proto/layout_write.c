@@ -26,7 +26,7 @@ static void write_buffer(struct gb_writer *writer, const char *member, size_t le
     write_buffer((writer), ",\"" #member "\":", sizeof(",\"" #member "\":") - 1,                   \
                  &(column)->member, (form))
 
-/* The only texts inside that could need escaping are time zones, whose characters do not. */
+/* Nothing in a dtype needs escaping, not even a time zone. */
 static void write_dtype(struct gb_writer *writer, const struct gb_dtype *dtype)
 {
     char text[64];

@@ -57,9 +57,8 @@ enum gb_limit {
 
 #define GB_LIMIT(name) GB_LIMIT_##name
 
-/* A message of about this length is long: it is expected to become as long as it may, so that room
-   for that is made at once instead of moving it again and again, and it is handed on rather than
-   copied. */
+/* A message of this length is *long*. Buffers that reach it grow to the limit at once, instead of
+   being moved again and again; and a long message is handed on rather than copied. */
 #define GB_LONG_BYTES 65536u
 
 #endif

@@ -159,7 +159,8 @@ static int read_file(const struct gb_program *program, void *settings, const cha
 
 /* ---- the command line ---- */
 
-/* `--name VALUE` or `--name=VALUE`; *at is moved past it. Only the file, or all but it. */
+/* Reads `--name VALUE` or `--name=VALUE` and moves *at past it. `file`: only the option that names
+   the file has an effect; else all others have. */
 static int read_argument(const struct gb_program *program, void *settings, char ***at, bool file,
                          struct gb_error *error)
 {

@@ -12,7 +12,7 @@
 #include "proto/errors.h"
 
 enum gb_option_kind {
-    GB_OPTION_OTHER,  /* `set` has it all */
+    GB_OPTION_OTHER,  /* `set` reads and keeps the value */
     GB_OPTION_FILE,   /* --config, which is no key of a file */
     GB_OPTION_FLAG,   /* a bool, without an argument; no key of a file */
     GB_OPTION_TEXT,   /* a char *, owned, not empty */
@@ -35,9 +35,9 @@ struct gb_program {
     const struct gb_option *options; /* ended by one without a name */
 };
 
-/* The file that the command line names, and then the command line itself: two calls, for what comes
-   between. On failure a sentence that says where (option, or file and line), what was wrong and
-   what was expected. */
+/* The first call reads the file that the command line names, the second one the command line
+   itself; the program may do something in between. On failure a sentence says where (option, or
+   file and line), what was wrong and what was expected. */
 int gb_option_read_file(const struct gb_program *program, void *settings, char **argv,
                         struct gb_error *error);
 int gb_option_read_line(const struct gb_program *program, void *settings, char **argv,
@@ -45,7 +45,7 @@ int gb_option_read_line(const struct gb_program *program, void *settings, char *
 void gb_option_free(const struct gb_program *program, void *settings); /* texts and lists */
 void gb_option_help(const struct gb_program *program); /* to stdout, in 80 columns */
 
-/* In place of what *text had. */
+/* Frees *text and puts a copy of the value there. */
 int gb_option_keep(char **text, const char *value, struct gb_error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* Where the daemon's socket is, for a program that is not told. The library, the daemon, and the
-   doctor of gpubufctl agree by it. */
+/* Where the daemon's socket is, for a program that is not told. The library, the daemon, and
+   `gpubufctl doctor` all use this, so that they agree. */
 #ifndef PROTO_PLACE_H
 #define PROTO_PLACE_H
 
@@ -16,7 +16,7 @@
    decided, as a phrase. The path is `given`, or of the environment, or in `buffer`. */
 const char *gb_place_of_client(const char *given, char *buffer, size_t size, const char **why);
 
-/* The path that a daemon listens at, for free(); NULL: memory is out, or there is no place
+/* The path that a daemon listens at; the caller frees it. NULL: memory is out, or there is no place
    (`*nowhere`). */
 char *gb_place_of_daemon(bool *nowhere);
 

@@ -57,7 +57,7 @@ void gb_pool_lend(struct gb_pool *pool, void *memory, size_t size)
     *pool = (struct gb_pool){.next = memory, .end = (char *)memory + (size & ~(ALIGNMENT - 1))};
 }
 
-/* Nothing takes room too, so that every pointer is different. */
+/* A piece of 0 bytes takes room, too, so that every pointer is different. */
 static size_t rounded(size_t size)
 {
     return size == 0 ? ALIGNMENT : (size + ALIGNMENT - 1) & ~(ALIGNMENT - 1);

@@ -22,12 +22,11 @@ void gb_pool_lend(struct gb_pool *pool, void *memory, size_t size);
 void *gb_pool_alloc(struct gb_pool *pool, size_t size);
 /* `count` zeroed elements; NULL if memory is out or the product overflows. */
 void *gb_pool_calloc(struct gb_pool *pool, size_t count, size_t size);
-/* Gives back the end of the `had` bytes at `memory`, but for `size`, if nothing has been taken
-   since. */
+/* Shrinks the piece of `had` bytes at `memory` to `size` if it is the one taken last. */
 void gb_pool_shrink(struct gb_pool *pool, void *memory, size_t had, size_t size);
 /* A NUL-terminated copy. */
 char *gb_pool_strndup(struct gb_pool *pool, const char *text, size_t length);
-/* How much of its memory has been handed out; of lent memory nothing. */
+/* Bytes handed out, headers included; lent memory does not count. */
 size_t gb_pool_used(const struct gb_pool *pool);
 /* Forgets everything; keeps at most one chunk (64 KiB) for the next use. */
 void gb_pool_reset(struct gb_pool *pool);

@@ -7,7 +7,7 @@
 
 #define ID_BYTES 64 /* of an id that is a string */
 
-/* The members of either direction. */
+/* The members of a message, in either direction. */
 struct envelope {
     struct gb_json jsonrpc, id, method, params, result, error, fds;
 };
@@ -40,7 +40,7 @@ static const struct gb_path fds_path = {.key = "fds"};
 
 /* ---- reading requests ---- */
 
-/* A failure of gb_json_* turned into one of another kind; lack of memory stays what it is. */
+/* Gives a failure of gb_json_* another code; GPUBUF_E_NO_MEMORY stays. */
 static int recode(int r, int code, struct gb_error *error)
 {
     if (r != GPUBUF_E_INVALID)
@@ -81,8 +81,8 @@ static int read_fds(struct gb_json value, uint64_t *fds, struct gb_error *error)
     return !value.text ? 0 : gb_json_uint(value, 0, GB_LIMIT(fds), &fds_path, fds, error);
 }
 
-/* The members of a broken request that its answer needs: its id and how many descriptors to throw
-   away. */
+/* Reads the two members of a broken request that its answer needs: the id, and how many descriptors
+   to throw away. */
 static void read_rest(struct gb_json object, struct gb_pool *pool, struct gb_rpc_request *request)
 {
     struct envelope envelope = {0};
@@ -300,7 +300,7 @@ static void write_data_member(struct gb_writer *writer, const char *key, const c
     gb_write_cstring(writer, value);
 }
 
-/* A client that reads "out of memory" must know that it is not its own. */
+/* A client that reads "out of memory" must learn that it is the daemon's. */
 static const char *message_of(const struct gb_error *error)
 {
     bool memory = error->code == GPUBUF_E_NO_MEMORY && strcmp(error->message, "out of memory") == 0;
@@ -310,7 +310,7 @@ static const char *message_of(const struct gb_error *error)
 
 void gb_rpc_write_error_value(struct gb_writer *writer, const struct gb_error *error)
 {
-    /* The small codes are the library's own and have no place on the wire. */
+    /* Codes above -32000 are the library's own and have no place on the wire. */
     int code = error->code <= -32000 ? error->code : GPUBUF_E_INTERNAL;
 
     GB_WRITE_LITERAL(writer, "{\"code\":");

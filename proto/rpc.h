@@ -9,7 +9,7 @@
 #include "json.h"
 
 struct gb_rpc_request {
-    /* As it is spelled: an integer, a string or null; absent (text NULL): a notification. */
+    /* An integer, a string or null, as it is spelled; absent (text NULL) in a notification. */
     struct gb_string id;
     struct gb_string method; /* in the pool */
     struct gb_json params;   /* absent, or an object */
@@ -17,10 +17,10 @@ struct gb_rpc_request {
 };
 
 /*
- * Reads a request or notification. GPUBUF_E_PARSE, GPUBUF_E_REQUEST (a batch too), GPUBUF_E_INVALID
- * or GPUBUF_E_NO_MEMORY; request->id is set, where it could be read, even on failure, so that the
- * error can be answered; so is request->fds. An id is null, an integer, or a string of at most 64
- * bytes.
+ * Reads a request or notification. GPUBUF_E_PARSE, GPUBUF_E_REQUEST (also for a batch),
+ * GPUBUF_E_INVALID or GPUBUF_E_NO_MEMORY. Even on failure request->id and request->fds are set if
+ * they could be read, so that the error can be answered. An id is null, an integer, or a string of
+ * at most 64 bytes.
  */
 int gb_rpc_read_request(const char *line, size_t length, struct gb_pool *pool,
                         struct gb_rpc_request *request, struct gb_error *error);
@@ -34,16 +34,17 @@ struct gb_rpc_message {      /* what a client receives */
     uint64_t fds;
 };
 
-/* GPUBUF_E_PROTOCOL if it is none: the client's ids are integers from 1; or GPUBUF_E_NO_MEMORY. */
+/* Reads a reply or notification. GPUBUF_E_PROTOCOL if the line is neither (a client's ids are
+   integers from 1); GPUBUF_E_NO_MEMORY. */
 int gb_rpc_read_message(const char *line, size_t length, struct gb_pool *pool,
                         struct gb_rpc_message *message, struct gb_error *error);
 
 /* Decodes an `error` member into *error and returns its code (an unknown code: GPUBUF_E_INTERNAL).
-   `limit` and `cuda` are left NULL: the message says them. */
+   error->limit and error->cuda stay NULL; the message names the limit and the driver's error. */
 int gb_rpc_read_error(struct gb_json value, struct gb_pool *pool, struct gb_error *error);
 
-/* {"jsonrpc":"2.0","id":ID,"result":   … the caller writes the result, then gb_rpc_end. `fds` > 0
-   adds "fds". */
+/* Writes {"jsonrpc":"2.0","id":ID,"result": and leaves the result to the caller, who then calls
+   gb_rpc_end. `fds` > 0 adds "fds". The next two do the same for params. */
 void gb_rpc_begin_result(struct gb_writer *writer, struct gb_string id, unsigned fds);
 void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *method, unsigned fds);
 void gb_rpc_begin_notification(struct gb_writer *writer, const char *method, unsigned fds);
