@@ -13,7 +13,7 @@
 #include "daemon/memory/quota.h"
 #include "proto/option.h"
 
-/* Of a tier: a segment. */
+/* The least budget of a tier: the bytes of a segment. */
 #define LEAST_BUDGET ((uint64_t)2 << 20)
 
 /* ---- values ---- */

@@ -28,18 +28,18 @@ struct gb_config {
     struct gb_device_spec devices[GB_DEVICES];
     unsigned device_count;
     struct gb_spill_settings spill;
-    bool drops; /* what is published without a word about that is dropped when room is short */
+    bool drops; /* objects whose publisher says nothing of it are dropped when room is short */
     struct gb_limits limits;
     struct gb_quota_rule *quotas; /* owned */
     unsigned quota_count;
     struct gb_provider_rule *providers; /* owned */
     unsigned provider_count;
-    /* Descriptors that the daemon may open, that the service manager keeps, and that may be sent
-       and not received; 0: any number. Not options: the caller's to set. */
+    /* How many descriptors the daemon may open, how many the service manager keeps, and how many
+       may be sent and not received; 0: any number. Not options: the caller sets them. */
     uint64_t open_files, stored_files, sent_files;
     uint64_t retire_after_ms; /* UINT64_MAX: never */
-    uint64_t grace_ms;        /* for the clients of an earlier daemon */
-    uint64_t watchdog_ms;     /* that a supervised daemon may be silent */
+    uint64_t grace_ms;        /* time for the clients of an earlier daemon to come back */
+    uint64_t watchdog_ms;     /* time that a supervised daemon may be silent */
     enum gb_log_level log_level;
     bool log_json;
     char *trace; /* owned path; NULL: none */
@@ -53,7 +53,7 @@ struct gb_config {
  */
 int gb_config_read(struct gb_config *config, char **argv, struct gb_error *error);
 void gb_config_end(struct gb_config *config);
-/* Whether a user may provide names with the prefix, by what was said of it. */
+/* Whether --provider lets a user provide names with the prefix. */
 bool gb_config_may_provide(const struct gb_config *config, uid_t uid, const char *prefix);
 void gb_config_help(void); /* to stdout */
 

@@ -14,7 +14,7 @@
 #include "daemon/serve/trace.h"
 #include "daemon/supervise.h"
 
-#define FIRST_START_FDS 2 /* a socket and a channel: more are what another daemon left */
+#define FIRST_START_FDS 2 /* a socket and a channel; an earlier daemon left the others */
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_NOT_STARTED = 2, EXIT_HANDED_OVER = 75 };
 
@@ -24,9 +24,9 @@ static int refuse(const struct gb_error *error)
     return EXIT_NOT_STARTED;
 }
 
-/* Messages of up to a mebibyte come and go: what they took is not given back to the system each
-   time, and taken again page by page. Small pieces are joined with their neighbours as they are
-   freed: all the leases of a session at once would take long. */
+/* The memory of a message, up to a mebibyte, is not given back to the system each time, since it
+   would come back page by page. Small pieces are joined with their neighbours when they are freed:
+   joining all at once, at the end of a session with many leases, would take long. */
 static void keep_memory(void)
 {
     mallopt(M_MMAP_THRESHOLD, 4 << 20);
@@ -34,8 +34,8 @@ static void keep_memory(void)
     mallopt(M_MXFAST, 0);
 }
 
-/* Sessions and segments are descriptors: what there may be of them follows from how many of these.
-    */
+/* A session takes a descriptor, a segment some, so the limits on both follow from the limits on
+   descriptors. */
 static void count_descriptors(struct gb_config *config, const struct gb_notify *notify)
 {
     struct rlimit limit;
@@ -113,7 +113,7 @@ static int run(struct gb_config *config, struct gb_notify *notify)
     int status;
 
     if (!config->probe && gb_notify_begin(notify, &error) < 0)
-        return refuse(&error); /* before anything takes the numbers of what was handed over */
+        return refuse(&error); /* before anything opens a descriptor of a number handed over */
     if (!config->probe && gb_closer_new(&closer, &error) < 0) /* before there are threads */
         return refuse(&error);
     if (!config->probe)

@@ -21,19 +21,19 @@
 #include "daemon/survive/notify.h"
 
 #define FIRST_FD 3
-#define OWN_FDS 2 /* that each child gets, before what is kept */
+#define OWN_FDS 2 /* descriptors that each child gets before the kept ones */
 #define OWN_NAMES "gpubufd.socket:" GB_NOTIFY_CHANNEL
 #define MESSAGE_BYTES 4096
 #define MESSAGE_FDS 253 /* what the kernel lets through at once */
-#define NOT_STARTED 2   /* the daemon's status where it was told something wrong */
-#define PAUSE_MIN_MS 50 /* before the next start of one that was never ready; doubled each time */
+#define NOT_STARTED 2   /* the daemon's exit status if its options are wrong */
+#define PAUSE_MIN_MS 50 /* before the start after one that was never ready; doubled each time */
 #define PAUSE_MAX_MS 5000
-#define REMAINS_MS 2000
-#define STOP_MS 20000 /* to end by itself, before it is killed */
+#define REMAINS_MS 2000 /* for the closers of a daemon that has ended */
+#define STOP_MS 20000   /* for a daemon to end by itself before it is killed */
 #define NAME_BYTES 256
-#define NAME_TYPICAL 7         /* with its colon, of a segment after sixty million others */
+#define NAME_TYPICAL 7         /* bytes of a segment's name with its colon: up to 60 million */
 #define OPEN_OWN 32            /* descriptors that are not kept */
-#define NAMES_MAX (120u << 10) /* all together, in one variable: the kernel takes 128 KiB */
+#define NAMES_MAX (120u << 10) /* of all names in one variable: the kernel takes 128 KiB */
 
 struct kept {
     struct kept *next;
@@ -47,7 +47,7 @@ struct supervisor {
     char program[4096];
     struct gb_listener listener;
     int signal_fd;
-    int notify_fd; /* what the child says; a pair of sockets for each child; -1: none runs */
+    int notify_fd; /* our end of the socket pair that the child sends on; -1: none runs */
     sigset_t signals_before;
     struct kept *kept, **kept_end;
     unsigned kept_count;
@@ -55,10 +55,10 @@ struct supervisor {
 
     pid_t child; /* 0: none runs */
     int64_t started_ms, heard_ms;
-    int64_t start_at;       /* when to start the next; -1: when asked */
-    int64_t kill_at;        /* when to kill it; -1: not at all */
+    int64_t start_at;       /* when to start the next child; -1: when asked */
+    int64_t kill_at;        /* when to kill the child; -1: not at all */
     unsigned failures;      /* in a row */
-    bool ready, ready_once; /* it; one of them */
+    bool ready, ready_once; /* this child was ready; any child was */
     bool hung_up;           /* the child has closed its end, and ends */
     bool stopping;
     int status; /* to exit with */
@@ -93,7 +93,7 @@ static void keep(struct supervisor *supervisor, const char *name, int fd)
     supervisor->kept_count++;
 }
 
-/* All of that name; NULL: all. */
+/* Closes all descriptors of that name; NULL: of every name. */
 static void forget(struct supervisor *supervisor, const char *name)
 {
     struct kept **link = &supervisor->kept;
@@ -151,7 +151,7 @@ static bool receive(int fd, struct message *message)
     return true;
 }
 
-/* The value of NAME=…, one of the message's lines; NULL. */
+/* The value of the message's line NAME=…; NULL if it has none. */
 static const char *find_line(const struct message *message, const char *name, char *value,
                              size_t size)
 {
@@ -240,7 +240,8 @@ static bool placing_begin(struct placing *placing, const struct supervisor *supe
     return placing->places;
 }
 
-/* Moves one to where it is looked for; another that is there takes its place. */
+/* Moves a descriptor to the number at which the child expects it. Another one of ours with that
+   number takes the former number. */
 static bool place_fd(struct placing *placing, unsigned i)
 {
     int from = placing->fds[i], to = FIRST_FD + (int)i, spare;
@@ -256,13 +257,13 @@ static bool place_fd(struct placing *placing, unsigned i)
     return spare >= 0 && dup2(to, from) >= 0 && dup2(spare, to) >= 0 && close(spare) == 0;
 }
 
-/* In the child: moves what is handed over to where it is looked for. One free descriptor does,
-   however many are kept. It ends or becomes another program, so nothing is freed. */
+/* In the child: moves all descriptors that are handed over to the numbers at which they are
+   expected. One free number is enough. The process ends or executes, so nothing is freed. */
 static bool place_fds(const struct supervisor *supervisor, int notify_fd)
 {
     struct placing placing;
 
-    close(supervisor->signal_fd); /* that one */
+    close(supervisor->signal_fd); /* its number is the free one */
     if (!placing_begin(&placing, supervisor, notify_fd))
         return false;
     for (unsigned i = 0; i < placing.count; i++)
@@ -322,8 +323,8 @@ static _Noreturn void run_child(const struct supervisor *supervisor, int notify_
     _exit(127);
 }
 
-/* A pair of sockets rather than a name, to which others could send: closing what they send may
-   block. */
+/* The child gets one of a pair of sockets. Other processes could send descriptors to a socket with
+   a name, and closing these may block. */
 static pid_t fork_child(struct supervisor *supervisor)
 {
     int ends[2];
@@ -369,13 +370,13 @@ static int64_t pause_of(const struct supervisor *supervisor)
     return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
 }
 
-/* Its closers share its descriptors and end after it: then nothing that its successor needs is
-   taken. */
+/* Waits for the child's closers, which share its descriptors and end after it: until then they may
+   hold a lock that the next child needs. */
 static void end_channel(struct supervisor *supervisor)
 {
     struct pollfd polled = {.fd = supervisor->notify_fd};
 
-    poll(&polled, 1, REMAINS_MS); /* for nothing but its end */
+    poll(&polled, 1, REMAINS_MS); /* without POLLIN: until the other end is closed */
     close(supervisor->notify_fd);
     supervisor->notify_fd = -1;
 }
@@ -384,14 +385,14 @@ static void note_end(struct supervisor *supervisor, int status)
 {
     bool exited = WIFEXITED(status);
 
-    take_messages(supervisor); /* what it still said */
+    take_messages(supervisor); /* that it sent before its end */
     end_channel(supervisor);
     supervisor->child = 0;
     gb_log(exited && WEXITSTATUS(status) == 0 ? GB_LOG_INFO : GB_LOG_WARNING, "daemon ended",
            GB_LOG_NUMBER(exited ? "status" : "signal",
                          exited ? WEXITSTATUS(status) : WTERMSIG(status)));
     if (supervisor->stopping || (exited && !supervisor->ready_once)) {
-        /* Told something wrong, it says so itself, and would every time. */
+        /* A daemon with wrong options says so itself, and would say it every time. */
         supervisor->stopping = true;
         supervisor->status = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         return;
@@ -426,7 +427,7 @@ static void on_signal(struct supervisor *supervisor, int number)
     case SIGCHLD:
         reap(supervisor);
         break;
-    case SIGHUP: /* it hands over; what is started next is the file as it is then */
+    case SIGHUP: /* the child hands over; the next one is started from the file as it is then */
         gb_log(GB_LOG_INFO, "handing over");
         supervisor->failures = 0;
         signal_child(supervisor, SIGHUP);
@@ -434,7 +435,7 @@ static void on_signal(struct supervisor *supervisor, int number)
     default:
         gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(number)));
         supervisor->stopping = true;
-        signal_child(supervisor, SIGINT); /* for good: nobody comes after it */
+        signal_child(supervisor, SIGINT); /* to the daemon: end for good, without a successor */
     }
 }
 
@@ -446,7 +447,7 @@ static void take_signals(struct supervisor *supervisor)
         on_signal(supervisor, (int)info.ssi_signo);
 }
 
-/* Does what is due; returns for how long to wait. */
+/* Kills or starts the daemon if that is due. Returns how long to wait, as poll() takes it. */
 static int do_due(struct supervisor *supervisor)
 {
     int64_t now = now_ms(), next = -1;
@@ -505,8 +506,8 @@ static int open_signals(struct supervisor *supervisor, struct gb_error *error)
     return supervisor->signal_fd < 0 ? gb_fail_errno(error, "signalfd") : 0;
 }
 
-/* The daemon's arguments, and this program's file by its name, so that a later start finds the file
-   that has that name then. */
+/* Sets the daemon's arguments, and the path of this program's file: a later start executes the file
+   that has this path then. */
 static int set_command(struct supervisor *supervisor, char **argv, struct gb_error *error)
 {
     ssize_t length = readlink("/proc/self/exe", supervisor->program, sizeof(supervisor->program));

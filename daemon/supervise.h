@@ -1,10 +1,11 @@
 /*
- * `gpubufd --supervise`: a parent that does for the daemon what systemd does, where there is none,
- * by the same protocol (notify.h): it listens, keeps the descriptors that it is given, starts the
- * daemon again when it has died or its watchdog has not heard of it, and hands over what it keeps.
+ * `gpubufd --supervise`: a parent process that does for the daemon what systemd does, where there
+ * is no systemd, by the same protocol (notify.h). It listens, and keeps the descriptors that the
+ * daemon sends it, without knowing what they are. It starts the daemon again when that has died, or
+ * has given no sign of life for too long, and hands over what it keeps.
  *
- * SIGTERM and SIGINT stop both, and what was kept goes. SIGHUP has the daemon hand over to a new
- * one, started from the program's file as it is then. It knows nothing of what the descriptors are.
+ * SIGTERM and SIGINT stop both processes, and kept descriptors are closed. SIGHUP has the daemon
+ * hand over to a new one, which is started from the program's file as it is then.
  */
 #ifndef GB_SUPERVISE_H
 #define GB_SUPERVISE_H

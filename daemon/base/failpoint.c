@@ -14,7 +14,7 @@
 _Static_assert((GB_FAILPOINT_HITS + GB_FAILPOINTS_COUNT) * 8 <= GB_FAILPOINT_BYTES,
                "every point has a word");
 
-static _Atomic(uint64_t) *words; /* NULL: nobody asked */
+static _Atomic(uint64_t) *words; /* NULL: no test asked for failpoints */
 
 void gb_failpoints_begin(void)
 {
@@ -30,7 +30,7 @@ void gb_failpoints_begin(void)
     if (fd >= 0)
         close(fd);
     if (mapped == MAP_FAILED)
-        abort(); /* a test that believes to kill and does not is worse than none */
+        abort(); /* or the test would pass without having killed anything */
     words = mapped;
 }
 

@@ -1,9 +1,9 @@
 /*
  * Growing and shrinking without a pause: the new slots are twice or half as many as the old ones,
- * and old slots move in order, a few with every insert and remove. A hash therefore belongs to
- * exactly one chain at any time: to the old table's if its slot there has not moved yet, else to
- * the new table's. New slots are written when the old ones move and never read before, so they need
- * no clearing, however many they are.
+ * and old slots move in order, a few with every insert and remove. So a hash belongs to exactly one
+ * chain at any time: to the old table's if its slot there has not moved yet, else to the new
+ * table's. New slots are written when the old ones move and never read before that, so they need no
+ * clearing.
  */
 #include "daemon/base/hash.h"
 
@@ -15,8 +15,8 @@
 #include <sys/random.h>
 
 #define SLOTS_MIN 16u
-/* Slots of the smaller table dealt with in one step. At 8, a shrink is done before as many entries
-   are gone as make the next one due, and a growth long before the next growth. */
+/* Slots of the smaller table that move in one step. With 8, a resize is complete before the table
+   can need the next one. */
 #define STEP 8u
 
 /* ---- hashing ---- */
@@ -92,8 +92,8 @@ static pthread_once_t secret_once = PTHREAD_ONCE_INIT;
 
 static void draw_secret(void)
 {
-    /* Sixteen bytes come whole or not at all. Where a sandbox forbids the call, take the ones that
-       the kernel gave the process at its start. */
+    /* getrandom() fills sixteen bytes or fails. Where a sandbox forbids it, take the random bytes
+       that the kernel gave the process at its start. */
     if (getrandom(secret, sizeof secret, 0) != (ssize_t)sizeof secret) {
         const void *start = (const void *)getauxval(AT_RANDOM);
 
@@ -169,7 +169,7 @@ static void move_some(struct gb_hash_table *table)
     }
 }
 
-/* Begins to move to `size` slots. Without the memory for it the table goes on as it is, slower. */
+/* Begins to move to `size` slots. If memory is out the table stays as it is, and gets slower. */
 static void resize(struct gb_hash_table *table, size_t size)
 {
     struct gb_hash_link **slots;

@@ -1,7 +1,7 @@
 /*
- * Hash tables through a link in the struct that is listed, chained, growing step by step: no single
- * insert pays for moving a million entries. Keys are hashed with a secret seed, so that no client
- * can choose names that collide. Not thread-safe.
+ * Chained hash tables, whose entries embed a link. A table grows and shrinks step by step, so that
+ * no single insert pays for moving a million entries. Keys are hashed with a secret seed, so that
+ * no client can choose names that collide. Not thread-safe.
  */
 #ifndef GB_HASH_H
 #define GB_HASH_H
@@ -27,13 +27,14 @@ uint64_t gb_hash_bytes(const void *data, size_t length);
 /* SipHash-c-d under a given key, for tests against published results. */
 uint64_t gb_hash_sip(unsigned c, unsigned d, const uint64_t key[2], const void *data,
                      size_t length);
-/* A mix of an integer that nobody outside chooses (ids of ours). */
+/* A mix of an integer that no client chooses, such as the daemon's own ids. */
 uint64_t gb_hash_id(uint64_t id);
 
 /* A zeroed table is an empty one (allocated by the first insert). */
 void gb_hash_end(struct gb_hash_table *table); /* frees the slots, not the entries */
 /* False if memory is out; the entry is then not in the table. Only the first insert into an empty
-   table can fail: later ones make do with the slots there are. Equal hashes may coexist. */
+   table can fail: if the table cannot grow, later ones use the slots that it has. Entries may have
+   equal hashes. */
 bool gb_hash_insert(struct gb_hash_table *table, struct gb_hash_link *link, uint64_t hash);
 /* The entry must be in the table. Slots are given back, step by step, when few entries are left. */
 void gb_hash_remove(struct gb_hash_table *table, struct gb_hash_link *link);

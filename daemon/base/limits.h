@@ -1,4 +1,4 @@
-/* The limits in effect: those of the protocol, maybe lowered or raised by `--limit NAME=VALUE`. */
+/* The limits in effect: those of the protocol, unless `--limit NAME=VALUE` changed them. */
 #ifndef GB_EFFECTIVE_LIMITS_H
 #define GB_EFFECTIVE_LIMITS_H
 

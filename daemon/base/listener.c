@@ -29,7 +29,7 @@ static char *default_path(struct gb_error *error)
     return path;
 }
 
-/* `fd`: connected to it; -1: it is not known who listens. */
+/* Says that the path is in use. `fd` is a connection to it, which tells the daemon's pid; or -1. */
 static int in_use(const char *path, int fd, struct gb_error *error)
 {
     struct ucred peer = {0};
@@ -45,7 +45,7 @@ static int in_use(const char *path, int fd, struct gb_error *error)
 /* Room for "PATH.lock". */
 #define LOCK_PATH_BYTES (sizeof(((struct sockaddr_un *)0)->sun_path) + 8)
 
-/* Whether the file that we hold is the one that is there. */
+/* Whether `path` still leads to the file that we hold the lock of. */
 static bool is_ours(int lock_fd, const char *path)
 {
     struct stat ours, there;
@@ -54,8 +54,8 @@ static bool is_ours(int lock_fd, const char *path)
            ours.st_dev == there.st_dev;
 }
 
-/* One daemon a socket: whoever holds the lock of PATH.lock. The file may vanish under us when its
-   last holder stops, so look again whether what we locked is what is there. */
+/* A socket belongs to the daemon that holds the lock of PATH.lock. The former holder may remove
+   that file while we wait for its lock; then we lock the new file instead. */
 static int take_lock(struct gb_listener *listener, struct gb_error *error)
 {
     char path[LOCK_PATH_BYTES];
@@ -79,8 +79,8 @@ static int take_lock(struct gb_listener *listener, struct gb_error *error)
     }
 }
 
-/* Nobody finds the file any more, and then the lock goes. A directory may have been cleared under
-   us, and another daemon may be at home there: what is its own stays. */
+/* Removes the files before the lock is released. Somebody may have cleared the directory, and
+   another daemon may listen there since: its files stay. */
 static void drop_lock(struct gb_listener *listener, bool listening)
 {
     char path[LOCK_PATH_BYTES];
@@ -96,7 +96,7 @@ static void drop_lock(struct gb_listener *listener, bool listening)
     close(listener->lock_fd);
 }
 
-/* Removes a socket file that nobody answers at; refuses anything else. */
+/* Removes the socket file of a daemon that has ended; fails if there is anything else. */
 static int clear_path(const struct sockaddr_un *address, struct gb_error *error)
 {
     struct stat st;
@@ -131,7 +131,7 @@ static int bind_and_listen(struct gb_listener *listener, const struct sockaddr_u
     listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener->fd < 0)
         return gb_fail_errno(error, "cannot make a socket");
-    mask = umask(0177); /* nobody connects before the mode is set */
+    mask = umask(0177); /* other users cannot connect before the mode is set */
     r = bind(listener->fd, (const struct sockaddr *)address, sizeof(*address));
     umask(mask);
     if (r < 0)
@@ -189,7 +189,7 @@ static bool has_option(int fd, int option, int expected)
 static int check_handed_over(int fd, const char *path, struct sockaddr_un *address,
                              struct gb_error *error)
 {
-    socklen_t length = sizeof(*address) - 1; /* a path may fill it, without a byte at its end */
+    socklen_t length = sizeof(*address) - 1; /* a path may fill sun_path, without a NUL */
     int flags;
 
     if (!has_option(fd, SO_DOMAIN, AF_UNIX) || !has_option(fd, SO_TYPE, SOCK_STREAM) ||

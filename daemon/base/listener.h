@@ -1,6 +1,6 @@
 /*
- * The socket that the daemon listens on: where it is, that nobody else listens there, and taking
- * over the file that a killed daemon left. No loop, no state.
+ * The socket that the daemon listens on: finds its place, makes sure that no other daemon listens
+ * there, and replaces the file that a killed daemon left. No loop, no state.
  */
 #ifndef GB_LISTENER_H
 #define GB_LISTENER_H
@@ -12,7 +12,7 @@
 struct gb_listener {
     char *path;  /* owned */
     int fd;      /* listening, non-blocking; -1: none */
-    int lock_fd; /* of PATH.lock, held as long as we serve; -1: none, the file is not ours */
+    int lock_fd; /* of PATH.lock, held as long as we serve; -1: none, the socket was handed over */
 };
 
 /*
@@ -23,9 +23,9 @@ struct gb_listener {
 int gb_listener_open(struct gb_listener *listener, const char *path, unsigned mode,
                      struct gb_error *error);
 /*
- * Listens on `fd`, which somebody else listens on for us, and takes it, also on failure
+ * Takes `fd`, a socket on which the service manager already listens for us; on failure, too
  * (GPUBUF_E_INVALID: no listening unix stream socket, or elsewhere than at `path`, which may be
- * NULL). The file stays when we stop.
+ * NULL). The socket's file stays when we stop.
  */
 int gb_listener_adopt(struct gb_listener *listener, int fd, const char *path,
                       struct gb_error *error);

@@ -25,7 +25,7 @@ static void note_holder(int fd)
     int length = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)length, 0) < 0)
-        return; /* a full disk is no reason not to serve */
+        return; /* a daemon can serve while the disk is full */
 }
 
 bool gb_lock_take(int fd)

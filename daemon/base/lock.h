@@ -1,12 +1,12 @@
 /*
- * Locks on files. A daemon that was killed may keep one for a moment longer: processes
- * that share its descriptors (serve/closer.h) end after it. Blocks; for the start.
+ * Locks on files. The lock of a daemon that was killed may be held a moment longer: processes that
+ * share its descriptors (serve/closer.h) end after it. May block for seconds: for the start only.
  */
 #ifndef GB_LOCK_H
 #define GB_LOCK_H
 
-/* Locks the file, which notes whose it is. False, with errno: EWOULDBLOCK where a process that
-   lives has it, after some seconds at most where what is left of a dead one has. */
+/* Locks the file and writes our pid into it. False, with errno: EWOULDBLOCK if a living process has
+   the lock, or if that of a dead one is still held after some seconds. */
 _Bool gb_lock_take(int fd);
 
 #endif

@@ -54,7 +54,7 @@ static void write_time(struct gb_writer *line)
     gb_write_format(line, "%s.%03dZ", text, (int)(now % 1000));
 }
 
-/* Text as it is where it reads as one word, else as a JSON string. */
+/* Writes a text as it is if it is one plain word, else as a JSON string. */
 static void write_word(struct gb_writer *line, const char *text)
 {
     if (*text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -112,7 +112,7 @@ void gb_log_write(enum gb_log_level level, const struct gb_log_field *fields)
         write_text_line(&line, level, fields);
     gb_write_char(&line, '\n');
     if (!line.failed && write(STDERR_FILENO, line.data, line.length) < 0) {
-        /* Nowhere left to say it. */
+        /* There is no other place to report it to. */
     }
     gb_writer_end(&line);
 }

@@ -1,7 +1,7 @@
 /*
  * Structured logs on stderr: one line an event, `key=value` text or JSON, with systemd's priority
- * prefix when stderr is the journal. State is the process's, set once at start: a daemon has one
- * standard error. Any thread.
+ * prefix when stderr is the journal. The set-up is the process's, made once at the start. Any
+ * thread may log.
  */
 #ifndef GB_LOG_H
 #define GB_LOG_H

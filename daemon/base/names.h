@@ -10,7 +10,7 @@
 
 struct gb_name {
     struct gb_hash_link link;
-    struct gb_tree_node node; /* with the hash, which nobody can guess, as its priority */
+    struct gb_tree_node node; /* its priority is the hash, which no client can guess */
     const char *text;         /* the caller's; must not change while indexed */
     size_t length;
 };
@@ -27,8 +27,8 @@ bool gb_names_insert(struct gb_names *names, struct gb_name *name);
 void gb_names_remove(struct gb_names *names, struct gb_name *name);
 struct gb_name *gb_names_find(const struct gb_names *names, const char *text, size_t length);
 size_t gb_names_count(const struct gb_names *names);
-/* The first name ≥ the given text, or (after) > it; NULL if there is none. In order of bytes as
-   unsigned, shorter first. O(log n) expected. */
+/* The first name ≥ the text, or, with `after`, > the text; NULL if there is none. The order is that
+   of unsigned bytes, a prefix before longer names. O(log n) expected. */
 struct gb_name *gb_names_lower(const struct gb_names *names, const char *text, size_t length,
                                bool after);
 struct gb_name *gb_names_next(const struct gb_name *name);

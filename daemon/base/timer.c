@@ -16,7 +16,7 @@ static void put(struct gb_deadlines *deadlines, size_t place, struct gb_deadline
     deadline->place = place;
 }
 
-/* Finds the place for a deadline, from an empty place on: towards the root or away from it. */
+/* Puts a deadline into the heap, from an empty place on: towards the root or away from it. */
 static void settle(struct gb_deadlines *deadlines, size_t place, struct gb_deadline *deadline)
 {
     struct gb_deadline **heap = deadlines->heap;
@@ -84,7 +84,7 @@ void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *dea
         settle(deadlines, place, last);
     deadline->place = 0;
     if (deadlines->capacity > CAPACITY_MIN && deadlines->count < deadlines->capacity / 4)
-        set_capacity(deadlines, deadlines->capacity / 2); /* kept as it is if that fails */
+        set_capacity(deadlines, deadlines->capacity / 2); /* if that fails it stays as it is */
 }
 
 struct gb_deadline *gb_deadlines_first(const struct gb_deadlines *deadlines)

@@ -1,8 +1,8 @@
 /*
- * Deadlines, in a binary heap: adding, moving and removing one takes logarithmic time, and the
- * earliest is at hand. A timer is a deadline with a function to call. No clock of its own: the
- * caller says what time it is. Not thread-safe. Deadlines and timers belong to the caller, who
- * embeds the structs.
+ * Deadlines in a binary heap: adding, moving and removing one takes logarithmic time, finding the
+ * earliest none. A timer is a deadline with a function to call. The heap has no clock: the caller
+ * says what time it is. Not thread-safe. Deadlines and timers belong to the caller, who embeds the
+ * structs.
  */
 #ifndef GB_TIMER_H
 #define GB_TIMER_H
@@ -26,12 +26,13 @@ void gb_deadlines_end(struct gb_deadlines *deadlines);
 /* Adds a deadline, zeroed before its first use, or moves one that is in the heap to another time.
    False if memory is out (never when moving). */
 bool gb_deadlines_add(struct gb_deadlines *deadlines, struct gb_deadline *deadline, uint64_t at);
-/* Fine if it is not in. */
+/* Does nothing if the deadline is not in the heap. */
 void gb_deadlines_remove(struct gb_deadlines *deadlines, struct gb_deadline *deadline);
 /* The earliest; NULL if there is none. */
 struct gb_deadline *gb_deadlines_first(const struct gb_deadlines *deadlines);
 
-/* A deadline with what to do then: about half a line that did not go on, a wait that is over. */
+/* A deadline with a function that is called then: for the end of a wait, or of a peer's time to
+   complete a line. */
 struct gb_timer {
     struct gb_deadline deadline;
     void (*fire)(struct gb_timer *timer);
@@ -40,10 +41,10 @@ struct gb_timer {
 /* `timers` holds nothing but struct gb_timer. Setting a timer that is set moves it. False if memory
    is out. */
 bool gb_timer_set(struct gb_deadlines *timers, struct gb_timer *timer, uint64_t at_ms);
-/* Fine if it is not set. */
+/* Does nothing if the timer is not set. */
 void gb_timer_cancel(struct gb_deadlines *timers, struct gb_timer *timer);
-/* Calls those whose time has come, the earliest first; each is out of the heap when it is called
-   and may be set again, or freed. */
+/* Calls the timers whose time has come, the earliest first. A timer is out of the heap when it is
+   called, and may be set again, or freed. */
 void gb_timers_fire(struct gb_deadlines *timers, uint64_t now_ms);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * An ordered binary tree through a node in the struct that is listed, kept shallow as a treap: node
- * priorities are random, and no node has a higher priority than its parent. The caller compares
- * keys and descends; this keeps the shape. No recursion, no allocation. Not thread-safe.
+ * An ordered binary tree, whose entries embed a node, kept shallow as a treap: priorities of nodes
+ * are random, and no node has a higher priority than its parent. The caller compares keys and
+ * descends; this module keeps the shape. No recursion, no allocation. Not thread-safe.
  *
- * A node may know something of its subtree, such as a maximum. `update` then sets that from what
- * the node's children know (they are right when it is called), and returns whether it changed; else
- * it is NULL.
+ * A node may hold a figure of its subtree, such as a maximum. `update` then computes it from those
+ * of the node's children, which are right when it is called, and returns whether it changed. A tree
+ * without such figures passes NULL.
  */
 #ifndef GB_TREE_H
 #define GB_TREE_H
@@ -15,13 +15,13 @@
 
 struct gb_tree_node {
     struct gb_tree_node *parent, *left, *right;
-    uint64_t priority; /* hard to guess, or an adversary could grow a deep tree */
+    uint64_t priority; /* hard to guess, or a client could make the tree deep */
 };
 
 /* A tree is a pointer to its root; NULL is an empty one. */
 
-/* Adds a node, its priority set, at `place`: the empty root, left or right under `parent` where the
-   caller's descent ended. */
+/* Adds a node, whose priority is set, at `place`, where the caller's descent ended: the empty root,
+   or left or right under `parent`. */
 void gb_tree_attach(struct gb_tree_node **root, struct gb_tree_node *parent,
                     struct gb_tree_node **place, struct gb_tree_node *node,
                     bool (*update)(struct gb_tree_node *node));

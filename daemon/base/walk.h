@@ -1,6 +1,7 @@
 /*
- * A walk over a list that is done in parts, while the list changes in between: whoever takes an
- * element out of such a list says so, and walks that stand there step on. Header only.
+ * A walk over a list in several parts, between which the list may change. Code that removes an
+ * element from such a list calls gb_walks_leave() first, and walks that are at the element step on.
+ * Header only.
  */
 #ifndef GB_WALK_H
 #define GB_WALK_H
@@ -19,7 +20,7 @@ static inline void gb_walk_begin(struct gb_link *walks, struct gb_walk *walk, st
     gb_list_append(walks, &walk->of_walks);
 }
 
-/* Fine for one that never began. */
+/* Does nothing for a walk that never began. */
 static inline void gb_walk_end(struct gb_walk *walk)
 {
     gb_list_remove(&walk->of_walks);
