@@ -5,9 +5,9 @@
  * offset, in a tree whose nodes know the largest range below them. A request takes the first range
  * of its own class that is large enough, or else the first one of the next class that has any.
  *
- * Finer classes come closer to best fit, which is quick, coarser ones to first fit, which fills the
- * oldest segments first, so that the others empty when the load falls. Eight to a power of two are
- * what docs/PERFORMANCE.md has measured as a good deal of both.
+ * Finer classes come closer to best fit, which is quick. Coarser ones come closer to first fit,
+ * which fills the oldest segments first, so that the others empty when the load falls. Eight
+ * classes to a power of two give much of both (docs/PERFORMANCE.md).
  */
 #include "daemon/memory/arena.h"
 
@@ -40,7 +40,7 @@ struct gb_range {
     struct gb_range *prev, *next; /* neighbours by offset; next: also the chain of unused records */
     uint64_t offset, bytes;
     struct gb_tree_node node; /* free in an open block: in the tree of its class */
-    uint64_t largest;         /* there: the most bytes of a range in its subtree */
+    uint64_t largest;         /* while in a tree: the most bytes of a range in its subtree */
     bool free;
 };
 
@@ -65,7 +65,7 @@ struct gb_arena {
     struct gb_link blocks;
     struct slab *slabs;
     struct gb_range *unused; /* records */
-    size_t next_slab;        /* records in it */
+    size_t next_slab;        /* records that the next slab gets */
     uint64_t records;        /* in all slabs */
     uint64_t next_number;
     uint64_t random;             /* priorities in the trees come from it */
@@ -324,7 +324,7 @@ uint64_t gb_arena_block_used(const struct gb_arena_block *block)
 
 /* ---- ranges ---- */
 
-/* Adds the range after `range`, which is not offered any more, to it. */
+/* Merges the next range, which is not offered any more, into `range`. */
 static void absorb_next(struct gb_arena *arena, struct gb_range *range)
 {
     struct gb_range *next = range->next;
@@ -336,7 +336,7 @@ static void absorb_next(struct gb_arena *arena, struct gb_range *range)
     give_record(arena, next);
 }
 
-/* Cuts what is past `bytes` off a free range that is not offered; it is offered by itself. */
+/* Cuts a free range that is not offered down to `bytes`, and offers the rest. */
 static int cut_off_rest(struct gb_arena *arena, struct gb_range *range, uint64_t bytes)
 {
     struct gb_range *rest;
@@ -408,7 +408,7 @@ int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct g
         withdraw(arena, range);
     }
     if (cut_off_rest(arena, range, bytes) < 0) {
-        if (front) { /* as it was */
+        if (front) { /* joins the two pieces again */
             withdraw(arena, front);
             absorb_next(arena, front);
             range = front;

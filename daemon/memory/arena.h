@@ -4,10 +4,10 @@
  * listed in two levels of size classes: finding one takes two bit scans and a short descent
  * (O(log n) in the free ranges of one class). Knows neither sockets nor devices. Not thread-safe.
  *
- * Ranges start at multiples of GB_ARENA_GRANULE and occupy what was asked for, rounded up to the
- * granule. Freed neighbours are merged at once. Among free ranges of about the best size, the one
- * in the oldest segment, at the lowest offset, is taken. So large holes are kept for large ranges,
- * old segments stay full, and new ones run empty and can be given back.
+ * Ranges start at multiples of GB_ARENA_GRANULE, and their bytes are rounded up to the granule.
+ * Freed neighbours are merged at once. Among free ranges of about the best size, the one in the
+ * oldest segment, at the lowest offset, is taken. So large holes are kept for large ranges, old
+ * segments stay full, and new ones run empty and can be given back.
  */
 #ifndef GB_ARENA_H
 #define GB_ARENA_H
@@ -33,9 +33,9 @@ void gb_arena_free(struct gb_arena *arena);
 struct gb_arena_block *gb_arena_add(struct gb_arena *arena, uint64_t bytes, void *owner);
 /* Takes an empty segment out (assert: no range is left in it). */
 void gb_arena_remove(struct gb_arena *arena, struct gb_arena_block *block);
-/* A block that is closed gets no further ranges: its segment is to be retired. Ranges in it can be
-   freed, and it can be removed, as ever. Does nothing the second time, and takes time in proportion
-   to the ranges of the block. */
+/* Closes a block: it gets no further ranges, since its segment is to be retired. Its ranges can
+   still be freed, and the block removed. Takes time in proportion to the ranges of the block; does
+   nothing the second time. */
 void gb_arena_close(struct gb_arena *arena, struct gb_arena_block *block);
 
 bool gb_arena_block_empty(const struct gb_arena_block *block);
@@ -44,25 +44,25 @@ uint64_t gb_arena_block_used(const struct gb_arena_block *block); /* bytes in ra
 /* A range of at least `bytes` (> 0). 0 and *range; 1: no open block has a free range that large;
    GPUBUF_E_NO_MEMORY. Nothing is changed unless it returns 0. */
 int gb_arena_alloc(struct gb_arena *arena, uint64_t bytes, struct gb_range **range);
-/* The range of `bytes` (a multiple of the granule) at `offset` of an open block. It is
-   looked for from `after` on, a range of the block that lies before it, or from the start (NULL).
-   0; 1: it is not free; GPUBUF_E_NO_MEMORY. */
+/* Allocates the range of `bytes` (a multiple of the granule) at `offset` of an open block. The
+   search begins at `after`, a range of the block that lies before it, or at the start (NULL). 0; 1:
+   the range is not free; GPUBUF_E_NO_MEMORY. */
 int gb_arena_take(struct gb_arena *arena, struct gb_arena_block *block, struct gb_range *after,
                   uint64_t offset, uint64_t bytes, struct gb_range **range);
 void gb_range_free(struct gb_arena *arena, struct gb_range *range);
 
-/* Adds to a range what is free beside it, as far as the aligned units that it touches: whoever
-   frees a range may then give back whole units of what lies below the arena before. */
+/* Widens a range by the free bytes beside it, up to the bounds of the aligned units that it
+   touches. Before the range is freed, these units of the memory below can then be given back. */
 void gb_range_widen(struct gb_arena *arena, struct gb_range *range, uint64_t unit);
 uint64_t gb_range_offset(const struct gb_range *range);
-uint64_t gb_range_bytes(const struct gb_range *range); /* what it occupies */
+uint64_t gb_range_bytes(const struct gb_range *range); /* rounded up to the granule */
 void *gb_range_owner(const struct gb_range *range);    /* of its block */
 struct gb_arena_block *gb_range_block(const struct gb_range *range);
 
 struct gb_arena_stats {
     uint64_t blocks, bytes;             /* segments */
     uint64_t ranges, used;              /* allocations and the bytes that they occupy */
-    uint64_t free_ranges, largest_free; /* what open blocks have to offer */
+    uint64_t free_ranges, largest_free; /* of open blocks */
 };
 void gb_arena_stats(const struct gb_arena *arena, struct gb_arena_stats *stats);
 

@@ -32,7 +32,7 @@ static struct gb_stake *get(struct gb_storage *storage, struct gb_user *user)
     return stake;
 }
 
-/* Frees it if it is of nothing; the maker's stays. */
+/* Frees a stake without names and leases, unless it is the maker's. */
 static void put(struct gb_storage *storage, struct gb_stake *stake)
 {
     if (stake->names > 0 || stake->leases > 0 || stake == &storage->maker)
@@ -61,7 +61,7 @@ static void add(uint64_t *account, uint64_t bytes, bool entered)
     *account -= bytes;
 }
 
-/* Enters it in the accounts, or takes it out of them. */
+/* Enters the storage in the accounts of all for whom it counts, or takes it out of them. */
 static void count(struct gb_storage *storage, bool entered)
 {
     bool makers = counts_for(storage, &storage->maker);
@@ -148,7 +148,7 @@ void gb_charge_unname(struct gb_storage *storage, const struct gb_user *user)
     put(storage, stake);
 }
 
-/* Leases change nothing while somebody has a name for it. */
+/* While an object of the storage has a name, leases do not change for whom the storage counts. */
 static void count_leases(struct gb_storage *storage, bool entered)
 {
     if (storage->named == 0)

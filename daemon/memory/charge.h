@@ -1,16 +1,16 @@
 /*
- * Which user is charged with a storage's bytes. Each user has two accounts on each device, and its
- * quota of bytes bounds both.
+ * Which users are charged with a storage's bytes. Each user has two accounts on each device, and
+ * its quota of bytes bounds both.
  *
- * `bytes` are those of objects, wherever their content is. A storage counts for each user who has
- * an object of it that has a name or is being written. When nobody has such an object any more, it
- * counts for those who hold it open, since they are why it stays; and for its maker, if nobody does
- * that, either.
+ * The account `bytes` is of objects, wherever their content is. A storage counts
+ * - for each user who has an object of it that has a name or is being written;
+ * - if there is no such object, for the users who hold it open, since they are why it stays;
+ * - if nobody holds it open, for its maker.
  *
- * `held` is memory of the device. A segment counts whole for the user of its domain, from the
- * moment when it is begun to be made until the driver has taken it back: with its free ranges, when
- * it is empty, and while sessions still map it. But a storage that does not count for its maker is
- * taken out there, and is held by those for whom it counts.
+ * The account `held` is of the device's memory. A segment counts whole for the user of its domain,
+ * from the beginning of its making until the driver has taken it back: with its free ranges, when
+ * it is empty, and while sessions still map it. But if a storage in it does not count for its
+ * maker, its bytes move from there to the `held` of the users for whom it counts.
  *
  * A *stake* is what one user has of one storage. Pure; not thread-safe: the loop's.
  */
@@ -28,25 +28,26 @@ struct gb_stake {
     uint64_t leases;      /* of the user's sessions */
 };
 
-/* For gb_storage_new: the maker's stake, which is part of the storage, and takes a reference. */
+/* For gb_storage_new: makes the maker's stake, which is part of the storage, and takes a reference
+   to the maker. */
 void gb_charge_init(struct gb_storage *storage, struct gb_user *maker);
-/* To be called last. */
+/* For the end of the storage, after all its objects and leases. */
 void gb_charge_end(struct gb_storage *storage);
 
-/* Sets what it counts for; 0 when it has gone. */
+/* Sets how many bytes the storage counts for. */
 void gb_charge_bytes(struct gb_storage *storage, uint64_t bytes);
-/* Whenever `bytes`, what it occupies on its device, changes while somebody else than its maker may
-   hold it: to be called before that, and after. */
+/* To be called before and after storage->bytes, which it occupies on its device, changes, if other
+   users than its maker may be charged for it. */
 void gb_charge_leave(struct gb_storage *storage);
 void gb_charge_enter(struct gb_storage *storage);
 
-/* Whether the user may have another object of it. GPUBUF_E_LIMIT. */
+/* Whether the user may have another object of the storage. GPUBUF_E_LIMIT. */
 int gb_charge_may_name(const struct gb_storage *storage, const struct gb_user *user,
                        struct gb_error *error);
-/* The user has an object of it, or a lease: GPUBUF_E_NO_MEMORY, and then nothing has changed. */
+/* The user gets an object of the storage, or a lease on it. GPUBUF_E_NO_MEMORY: nothing changes. */
 int gb_charge_name(struct gb_storage *storage, struct gb_user *user);
 int gb_charge_lease(struct gb_storage *storage, struct gb_user *user);
-/* The end of one. */
+/* The user has an object, or a lease, less. */
 void gb_charge_unname(struct gb_storage *storage, const struct gb_user *user);
 void gb_charge_release(struct gb_storage *storage, const struct gb_user *user);
 

@@ -6,9 +6,9 @@
 #include "daemon/base/clock.h"
 
 #define WINDOWS 64u
-/* How long the end of a copy is looked for before its thread sleeps: 128 MiB at the speed of PCIe
-   5. */
-#define LOOK_US 2500
+/* How long a thread polls for the end of a copy before it sleeps: 128 MiB at the speed of PCIe 5.
+ */
+#define POLL_US 2500
 
 /* A segment as the daemon has mapped it. */
 struct window {
@@ -71,7 +71,7 @@ static CUresult make_lanes(struct gb_cuda_copier *copier)
     return result;
 }
 
-/* The context with its streams, or none. The lock is held. */
+/* Makes the context with its streams and events, or none of them. The lock is held. */
 static CUresult make_context(struct gb_cuda_copier *copier)
 {
     const struct gb_cuda *cuda = copier->cuda;
@@ -88,7 +88,7 @@ static CUresult make_context(struct gb_cuda_copier *copier)
     if (result == CUDA_SUCCESS)
         copier->context = context;
     else
-        cuda->cuDevicePrimaryCtxRelease(copier->device); /* what was made goes with it */
+        cuda->cuDevicePrimaryCtxRelease(copier->device); /* which ends the streams made so far */
     return result;
 }
 
@@ -127,7 +127,7 @@ static struct window *window_find(const struct gb_cuda_copier *copier, int fd)
     return NULL;
 }
 
-/* One fewer than there may be, unless all are in use. */
+/* Closes idle windows, the least recently used first, until there is a place for another. */
 static void make_place(struct gb_cuda_copier *copier)
 {
     GB_LIST_EACH(&copier->windows, link) {
@@ -188,7 +188,7 @@ static struct window *window_new(struct gb_cuda_copier *copier, int fd, uint64_t
     return window;
 }
 
-/* Where the segment's bytes are, for the direction to use until it settles. */
+/* Gives the address of the segment, which the direction may use until it settles. */
 static CUresult look_in(struct gb_cuda_copier *copier, enum gb_direction direction,
                         const struct gb_memory *memory, uint64_t bytes, CUdeviceptr *address)
 {
@@ -259,11 +259,12 @@ static void end_use(struct gb_cuda_copier *copier, enum gb_direction direction)
     uv_mutex_unlock(&copier->lock);
 }
 
-/* Sleeping until an interrupt comes costs more than a short copy takes: those are looked for. */
+/* Waits for the end of all copies of the lane. Sleeping until an interrupt takes longer than a
+   short copy, so this polls first. */
 static CUresult await(const struct gb_cuda *cuda, const struct gb_cuda_lane *lane)
 {
     CUresult result = cuda->cuEventRecord(lane->done, lane->stream);
-    uint64_t until = gb_now_us() + LOOK_US;
+    uint64_t until = gb_now_us() + POLL_US;
 
     if (result != CUDA_SUCCESS)
         return result;

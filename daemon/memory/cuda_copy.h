@@ -1,7 +1,7 @@
 /*
- * Copying between a GPU's segments and the daemon's own memory. This is what takes a context, and
- * so some hundred MiB of the GPU's memory: it is made by the first copy, and kept. Segments that
- * were passed as descriptors are mapped through *windows*; some of these are kept. Two threads may
+ * Copying between a GPU's segments and the daemon's own memory. Copying takes a context, and that
+ * some hundred MiB of the GPU's memory: the first copy makes it, and it is kept. Segments that were
+ * passed as descriptors are mapped through *windows*; those used last are kept. Two threads may
  * copy at once, one out of the device and one into it.
  */
 #ifndef GB_CUDA_COPY_H
@@ -15,7 +15,7 @@
 struct gb_cuda_copier {
     const struct gb_cuda *cuda;
     CUdevice device;
-    uv_mutex_t lock; /* over all below but what belongs to a direction */
+    uv_mutex_t lock; /* over all members below but `lanes`, which are of one direction each */
     CUcontext context;
     struct gb_link windows; /* the least recently used first */
     unsigned window_count;
@@ -36,7 +36,7 @@ int gb_cuda_settle(struct gb_cuda_copier *copier, enum gb_direction direction,
                    struct gb_error *error);
 int gb_cuda_pin(struct gb_cuda_copier *copier, void *own, uint64_t bytes, struct gb_error *error);
 void gb_cuda_unpin(struct gb_cuda_copier *copier, void *own);
-/* The descriptor is about to be closed: its memory is not to be kept by a window. */
+/* The descriptor is about to be closed: closes its window, which would keep the memory. */
 void gb_cuda_copier_forget(struct gb_cuda_copier *copier, int fd);
 
 #endif

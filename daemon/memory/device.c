@@ -5,7 +5,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* A budget is at least a segment. */
+/* The least budget of a device: the bytes of a segment. */
 #define LEAST_BUDGET ((uint64_t)2 << 20)
 
 int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, uint64_t *capacity,
@@ -70,8 +70,8 @@ struct gb_device *gb_device_find(struct gb_device *const *devices, unsigned coun
 
 /* ---- sizes ---- */
 
-/* A 64th of the capacity, and a 32nd where each segment costs a driver's time, but 64 MiB at least,
-   1 GiB at most, and never more than there is. */
+/* A 64th of the capacity, or a 32nd if making a segment takes a driver's time; but 64 MiB at least,
+   1 GiB at most, and never more than the capacity. */
 uint64_t gb_store_largest_shared(const struct gb_device *device)
 {
     uint64_t largest = device->capacity / (device->can_block ? 32 : 64);

@@ -1,9 +1,10 @@
 /*
- * Devices, which make memory that can be shared, and take it back. One struct gb_device for
- * the host and for each GPU, with its own budget and its own order of eviction.
+ * Devices make memory that can be shared, and take it back. The host and each GPU have a struct
+ * gb_device, with its own budget and its own order of eviction.
  *
  * `create`, `adopt` and `destroy` may block on a driver: where a device has a mover they are called
- * on the mover's thread, one at a time, else on the loop's. All else is the loop's.
+ * on the mover's thread, one at a time, else on the loop's. `copy` and `settle` are called on the
+ * threads of the lanes. All else is the loop's.
  */
 #ifndef GB_DEVICE_H
 #define GB_DEVICE_H
@@ -18,7 +19,7 @@
 
 #define GB_DEVICES 16 /* of a daemon, at most */
 
-/* One --device: which, and how much of it. */
+/* One --device: the devices that it means, and how much of each may be used. */
 struct gb_device_spec {
     char *text;       /* as given: "cuda:0:50%"; owned */
     char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
@@ -28,16 +29,16 @@ struct gb_device_spec {
 
 enum gb_share { GB_SHARE_FD, GB_SHARE_IPC };
 
-/* Memory of a device: what its handles are made of. */
+/* Memory of a device, with what its handles are made of. */
 struct gb_memory {
     enum gb_handle_kind kind;
     int write_fd, read_fd;           /* owned; -1 where there is none; may be the same */
     unsigned char ipc[GB_IPC_BYTES]; /* cuda_ipc */
-    uint64_t pointer;                /* cuda_ipc of ours: what to free; 0: it is not ours */
+    uint64_t pointer;                /* cuda_ipc: the memory to free; 0: it is a client's */
     bool final;                      /* the kernel lets nobody write it any more */
 };
 
-/* Of a copy: out of a device's memory, or into it. */
+/* The direction of a copy: out of a device's memory, or into it. */
 enum gb_direction { GB_OUT, GB_IN, GB_DIRECTIONS };
 
 struct gb_device;
@@ -48,15 +49,15 @@ struct gb_device_ops {
     /* ---- of the kind ---- */
 
     const char *kind; /* "host", "cuda" */
-    bool numbered;    /* a spec may say which by a second word: "cuda:0" */
-    /* Its memory is the machine's own: no copy in host memory would spare any, there are no events
-       to wait for, and it has no uuid. */
+    bool numbered;    /* an id may have a second word: "cuda:0" */
+    /* Its memory is the machine's own: copies in the host tier would spare nothing, there are no
+       events to wait for, and it has no uuid. */
     bool is_host;
     /* Whether the id of a spec means devices of this kind. */
     bool (*is_meant)(const char *id);
     /* Appends the devices that a spec means to `devices`, which holds *count of at most GB_DEVICES.
-       A failure is a sentence for the person who started us; devices appended before it are the
-       caller's to free. */
+       A failure is a sentence for the person who started the daemon; the caller frees the devices
+       that were appended before it. */
     int (*open)(const struct gb_device_spec *spec, struct gb_device **devices, unsigned *count,
                 struct gb_error *error);
 
@@ -66,9 +67,9 @@ struct gb_device_ops {
     /* `bytes` is a multiple of the device's granularity; the memory reads as zeros. */
     int (*create)(struct gb_device *device, enum gb_share share, uint64_t bytes,
                   struct gb_memory *memory, struct gb_error *error);
-    /* Memory of one object alone, which the kernel can be made to hold when it is filled; and
-       whether its producer has done so by now, noted in `final`. NULL: the device has no such
-       memory. */
+    /* Makes memory of one object alone, whose producer can seal it against all writing when it is
+       filled. `is_final` finds out whether the producer has done that, and notes it in `final`.
+       NULL: the device has no such memory. */
     int (*create_final)(struct gb_device *device, uint64_t bytes, struct gb_memory *memory,
                         struct gb_error *error);
     bool (*is_final)(struct gb_memory *memory);
@@ -77,20 +78,21 @@ struct gb_device_ops {
     int (*adopt)(struct gb_device *device, const struct gb_handle *handle, int fd,
                  struct gb_memory *memory, struct gb_error *error);
     void (*destroy)(struct gb_device *device, struct gb_memory *memory);
-    /* The memory, of at least `bytes`, behind a descriptor that an earlier daemon kept, which is
-       taken over on success. `kind` is that of the handles it had. GPUBUF_E_INVALID;
+    /* Restores memory of at least `bytes` from a descriptor of an earlier daemon, which is taken
+       over on success. `kind` is that of the handles that the memory had. GPUBUF_E_INVALID;
        GPUBUF_E_DEVICE. */
     int (*restore)(const struct gb_device *device, enum gb_handle_kind kind, int fd, uint64_t bytes,
                    struct gb_memory *memory, struct gb_error *error);
 
-    /* Copies between a segment, from `offset` on, and the daemon's own memory: begins, and may come
-       back before it is done; `settle` waits for all that was begun in that direction. Each
-       direction has a thread of its own, on which these are called. */
+    /* `copy` begins a copy between a segment, from `offset` on, and the daemon's own memory, and
+       may return before it is done. `settle` waits for all copies that were begun in that
+       direction. Each direction has a thread of its own, on which these are called. */
     int (*copy)(struct gb_device *device, enum gb_direction direction,
                 const struct gb_memory *memory, uint64_t segment_bytes, uint64_t offset, void *own,
                 uint64_t bytes, struct gb_error *error);
     int (*settle)(struct gb_device *device, enum gb_direction direction, struct gb_error *error);
-    /* Makes such memory of the daemon's fast to copy, and ends that. NULL: it is as it is. */
+    /* Pins memory of the daemon's, so that copies are fast, and unpins it. NULL: needs no pinning.
+     */
     int (*pin)(struct gb_device *device, void *own, uint64_t bytes, struct gb_error *error);
     void (*unpin)(struct gb_device *device, void *own);
 
@@ -104,14 +106,14 @@ struct gb_device {
     char alias[20];                 /* "cuda:0": the daemon's own numbering; "" for the host */
     char name[96];                  /* for people */
     uint64_t capacity, granularity; /* bytes */
-    bool can_block;                 /* it wants a mover */
+    bool can_block;                 /* its driver may: it gets a mover */
 
     struct gb_mover *mover;                /* NULL: jobs are done at once */
-    struct gb_mover *lanes[GB_DIRECTIONS]; /* what copies; NULL: there is no tier below */
-    char *stages[GB_DIRECTIONS];           /* their own memory: move.h */
+    struct gb_mover *lanes[GB_DIRECTIONS]; /* the threads that copy; NULL: there is no tier below */
+    char *stages[GB_DIRECTIONS];           /* memory of each lane: move.h */
     bool stage_pinned[GB_DIRECTIONS];
-    bool lost;      /* the driver has lost it for good: its objects are withdrawn */
-    bool withdrawn; /* that has been done */
+    bool lost;      /* the driver has lost it for good: its objects have to be withdrawn */
+    bool withdrawn; /* its objects are withdrawn */
 
     /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
      * allocated. */
@@ -123,31 +125,32 @@ struct gb_device {
     uint64_t recalled_ms;    /* when a lease was last recalled for its sake; 0: none is awaited */
     uint64_t retired_ms;     /* when a session was last asked to unmap a segment */
     uint64_t needed_ms;      /* when a request last lacked room */
-    uint64_t asked_ms;       /* when sessions were last asked for what could be emptied; 0: not */
+    uint64_t asked_ms;       /* when sessions were last asked to unmap segments that could be
+                                emptied; 0: not */
     uint64_t mapped;         /* of allocated: segments that a session maps, but for retiring ones */
     struct gb_link retiring; /* segments that sessions were asked to unmap, oldest first */
     uint64_t leased, pinned; /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
     uint64_t leaving;                /* of used: being copied to a tier below */
-    uint64_t spilled, spilled_bytes; /* storages that are in tiers below only, their content */
+    uint64_t spilled, spilled_bytes; /* storages that are only in tiers below, and their bytes */
     uint64_t spills, restores;       /* so far */
     uint64_t spills_bytes, restores_bytes;
     bool above_high;    /* above the high watermark, until it is below the low one */
-    uint64_t overtaken; /* of used: of requests that were served before older ones: wait.h */
+    uint64_t overtaken; /* of used: held for requests that overtook older ones: wait.h */
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
-    struct gb_recency recency;   /* what may leave; clean: at once */
-    struct gb_recency stay;      /* what may not, though nobody holds it: there is no tier for it */
+    struct gb_recency recency;   /* storages that may leave; clean ones at once */
+    struct gb_recency stay;      /* storages that nobody holds, but for which there is no tier */
     struct gb_link waits;        /* requests that wait for space, driver or tier: wait.h */
-    uint64_t tried;              /* of them, up to which the round at hand has come; 0: none is */
+    uint64_t tried;              /* serial of the last request that this round has tried; 0: none */
     bool space_changed;          /* since the last round began */
 };
 
-/* For a kind's `open`: one that is all zero otherwise. */
+/* For a kind's `open`: initialises a zeroed device. */
 void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops);
 
-/* As `hello` and --probe describe it. */
+/* Writes the device as `hello` and --probe describe it. */
 void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
 
 /* The kinds: device_host.c, device_cuda.c. */
@@ -169,6 +172,7 @@ void gb_device_free(struct gb_device *device); /* NULL is fine */
 
 /* ---- sizes ---- */
 
+/* The bytes of the largest shared segment that the device gets. */
 uint64_t gb_store_largest_shared(const struct gb_device *device);
 uint64_t gb_device_retained(const struct gb_device *device);
 uint64_t gb_device_free_bytes(const struct gb_device *device);

@@ -1,5 +1,5 @@
 /* GPUs, through the CUDA driver. Making memory for share=fd takes no context, and so none of the
-   device's memory: a context is there only while segments for share=ipc are. */
+   device's memory: this file has a context only while there are segments for share=ipc. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "daemon/memory/device.h"
 #include "proto/cuda.h"
 
-/* How long a driver that is still starting (at boot) is waited for. */
+/* Tries, a second apart, to start a driver that is not ready yet at boot. */
 #define START_TRIES 30
 
 struct cuda_device {
@@ -22,7 +22,7 @@ struct cuda_device {
     const struct gb_cuda *cuda;
     CUdevice device;
     CUmemAllocationProp properties; /* of memory for share=fd */
-    size_t total;                   /* bytes that it has */
+    size_t total;                   /* bytes of the GPU's memory */
     bool can_fd, can_ipc;
     struct gb_cuda_copier copier;
     /* The mover's own. */
@@ -75,7 +75,7 @@ static int create_fd(struct cuda_device *device, uint64_t bytes, struct gb_memor
     return 0;
 }
 
-/* The driver's answers that mean a fault of the registered memory, not of the driver. */
+/* Whether an answer of the driver means that the registered memory is wrong, not the driver. */
 static bool is_clients_fault(CUresult result)
 {
     return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
@@ -83,8 +83,8 @@ static bool is_clients_fault(CUresult result)
            result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_UNKNOWN;
 }
 
-/* Whether the handle's memory has `bytes`: the driver checks a size only when it maps, without
-   access here. */
+/* Whether the handle's memory has `bytes`. The driver checks a size only when it maps memory, so
+   this maps it, without access. */
 static int check_size(const struct gb_cuda *cuda, CUmemGenericAllocationHandle handle,
                       uint64_t bytes, struct gb_error *error)
 {
@@ -155,7 +155,7 @@ static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct g
 
 /* ---- share=ipc: 64 bytes that name memory of cuMemAlloc ---- */
 
-/* Lets the context go if no segment needs it. */
+/* Releases the context if no segment needs it. */
 static void drop_context(struct cuda_device *device)
 {
     if (!device->context || device->context_users > 0)
@@ -262,7 +262,7 @@ static int cuda_adopt(struct gb_device *base, const struct gb_handle *handle, in
     if (handle->kind != GB_HANDLE_CUDA_IPC)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "a GPU adopts handles of kind cuda_fd and cuda_ipc");
-    /* A context would be needed to open it, and opening it would prove nothing for its readers. */
+    /* Opening the memory would take a context, and would not prove that readers can open it. */
     *memory = (struct gb_memory){.kind = GB_HANDLE_CUDA_IPC, .write_fd = -1, .read_fd = -1};
     memcpy(memory->ipc, handle->ipc, sizeof(memory->ipc));
     return 0;
@@ -282,7 +282,7 @@ static void cuda_destroy(struct gb_device *base, struct gb_memory *memory)
     memory->pointer = 0;
 }
 
-/* The descriptor is all that is needed, and what it is shows when somebody maps it. */
+/* Takes the descriptor without a look at it: whether it is good shows when somebody maps it. */
 static int cuda_restore(const struct gb_device *device, enum gb_handle_kind kind, int fd,
                         uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
 {

@@ -20,9 +20,8 @@ static bool host_can_share(const struct gb_device *device, enum gb_share share)
     return share == GB_SHARE_FD;
 }
 
-/* A second descriptor of the same memory, opened read-only, which mmap(PROT_WRITE) refuses.
-   Does not wait for a holder of a file lease (F_SETLEASE), since a peer could keep it for most of a
-   minute. */
+/* Opens the same memory read-only, so that mmap(PROT_WRITE) of the new descriptor fails. Does not
+   wait for the holder of a file lease (F_SETLEASE): a peer could keep that for most of a minute. */
 static int reopen_read_only(int fd, struct gb_error *error)
 {
     char path[48];
@@ -48,8 +47,8 @@ static int device_failure(struct gb_error *error, const char *what)
 }
 
 /*
- * The mode of the memfd's inode decides who may open it anew through /proc: 0600 keeps readers of
- * other uids to the read-only descriptor that they were given.
+ * The mode of the memfd's inode decides who may open it again through /proc. With 0600, readers of
+ * other uids have nothing but the read-only descriptor that they were given.
  */
 static int make_memfd(uint64_t bytes, int seals, struct gb_memory *memory, struct gb_error *error)
 {
@@ -82,7 +81,8 @@ static int host_create(struct gb_device *device, enum gb_share share, uint64_t b
     return make_memfd(bytes, F_SEAL_SEAL, memory, error);
 }
 
-/* Its producer adds F_SEAL_WRITE, which waits for whoever has pinned pages: not for the loop. */
+/* The producer adds F_SEAL_WRITE, not the loop: adding it may wait for a process that has pinned
+   pages. */
 static int host_create_final(struct gb_device *device, uint64_t bytes, struct gb_memory *memory,
                              struct gb_error *error)
 {
@@ -107,7 +107,7 @@ static int host_restore(const struct gb_device *device, enum gb_handle_kind kind
 
     if (kind != GB_HANDLE_MEMFD)
         return gb_fail(error, GPUBUF_E_INVALID, "it is no memory of %s", device->id);
-    ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else it was adopted */
+    ours = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR; /* else the memory was adopted */
     seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || st.st_size < 0 ||
         (uint64_t)st.st_size < bytes)
@@ -121,17 +121,17 @@ static int host_restore(const struct gb_device *device, enum gb_handle_kind kind
     return 0;
 }
 
-/* Whether the kernel keeps everybody from writing who has no mapping for it yet. */
+/* Whether the kernel keeps every process from writing that has no writable mapping yet. */
 static bool write_sealed(int seals)
 {
     return seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
 }
 
 /*
- * Whether readers are safe with a memfd that will stay its producer's. Its pages are to stay: huge
- * ones that a hole is punched into can be taken elsewhere, and a reader then dies of SIGBUS
- * although the file cannot shrink. And its readers' descriptors, which are for reading only, can be
- * opened anew by whomever the file's mode lets write.
+ * Whether readers are safe with a memfd that its producer keeps. Two things could harm them. If the
+ * producer punches a hole into huge pages, others may take these, and a reader dies of SIGBUS
+ * although the file cannot shrink. And readers whom the file's mode lets write can open their
+ * read-only descriptors again for writing.
  */
 static int check_foreign(int fd, const struct stat *st, int seals, struct gb_error *error)
 {
@@ -154,8 +154,7 @@ static int check_foreign(int fd, const struct stat *st, int seals, struct gb_err
     return 0;
 }
 
-/* A descriptor for reading only. One that is that already needs nobody's leave to be opened
-   anew. */
+/* A descriptor for reading only. If `fd` is one, a duplicate will do, whatever the file's mode. */
 static int adopt_for_reading(int fd, const struct stat *st, struct gb_error *error)
 {
     int read_fd;

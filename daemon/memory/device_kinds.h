@@ -1,13 +1,13 @@
 /*
- * Which kinds of devices there are: the one place that knows them all. A device itself and what a
- * kind has to do are in device.h.
+ * The kinds of devices: the one place that knows them all. device.h has the struct of a device, and
+ * the operations of a kind.
  */
 #ifndef GB_DEVICE_KINDS_H
 #define GB_DEVICE_KINDS_H
 
 #include "daemon/memory/device.h"
 
-/* How long the id at the beginning of a spec is: up to its size, or all of it. */
+/* The length of the id at the beginning of a spec: it ends before the size, or with the spec. */
 size_t gb_device_id_length(const char *text);
 /* Whether any kind has devices of that id. */
 bool gb_device_is_known(const char *id);

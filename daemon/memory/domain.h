@@ -1,10 +1,10 @@
 /*
  * Protection domains: which memory may be given to whom.
  *
- * A *domain* is (device, share, uid, gid, mode); segments never mix or change domains, so memory
- * that a client is given was never seen by another domain: it is fresh from the device (zeros) or
- * was the domain's own. A domain's small objects share segments, placed by an arena; a large one
- * has a segment of its own, which goes to the domain's spares when it is freed. Registered memory
+ * A *domain* is (device, share, uid, gid, mode). A segment belongs to one domain for all its life.
+ * So the memory of a new object is fresh from the device (zeros), or had content of the same domain
+ * before. A domain's small objects share segments, placed by an arena. A large object has a segment
+ * of its own, which becomes one of the domain's spares when the object is freed. Registered memory
  * is a segment that belongs to no domain.
  *
  * Not thread-safe: the loop's.
@@ -25,7 +25,7 @@ struct gb_domain_key {
     uid_t uid;
     gid_t gid;
     unsigned mode;
-    bool final; /* its content is to be held by the kernel: memory of its own, of no domain */
+    bool final; /* its producer seals it against writing: it gets memory of its own, no domain */
 };
 
 struct gb_domain {
@@ -41,7 +41,7 @@ struct gb_domain {
 bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b);
 /* The domain of that key in the store's table, if need be a new one. NULL if memory is out. */
 struct gb_domain *gb_domain_get(struct gb_hash_table *domains, const struct gb_domain_key *key);
-/* It goes if no segment belongs to it. */
+/* Frees the domain if no segment belongs to it. */
 void gb_domain_release(struct gb_hash_table *domains, struct gb_domain *domain);
 
 #endif

@@ -1,4 +1,4 @@
-/* The figures of devices and tiers, as `stats` says them. */
+/* The figures of devices and tiers, as the answer to `stats` has them. */
 #ifndef GB_FIGURES_H
 #define GB_FIGURES_H
 
@@ -8,11 +8,11 @@ struct gb_device;
 struct gb_tier;
 struct gb_writer;
 
-/* "id":…, "name":…, and all that `stats` says of a device, without braces. `segments`: with how
-   many it has. */
+/* Writes "id":…, "name":…, and all other figures of a device, without braces. `segments`: also how
+   many segments it has. */
 void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
                              bool segments);
-/* "tiers":[…]: those of the GB_TIERS below the devices that there are. */
+/* Writes "tiers":[…]. `tiers` are GB_TIERS; those that do not exist are left out. */
 void gb_tiers_write_figures(struct gb_writer *writer, const struct gb_tier *tiers);
 
 #endif

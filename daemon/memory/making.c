@@ -15,10 +15,10 @@ struct gb_making_job {
     struct gb_domain_key key;
     enum gb_segment_kind kind;
     struct gb_user *user;
-    uint64_t bytes;            /* charged while it is under way; 0: adopting */
-    struct gb_making *waiting; /* who waits for it; NULL: nobody */
+    uint64_t bytes;            /* charged until the job is done; 0: adopting */
+    struct gb_making *waiting; /* the request's, which waits for the job; NULL: none does */
     bool finished;             /* adopting: the memory waits to be taken */
-    bool unwanted;             /* a segment to be given back when it is made */
+    bool unwanted;             /* give the segment back when it is made */
     int result;
     struct gb_error error;
     unsigned count; /* memories */
@@ -40,7 +40,7 @@ static struct gb_making_job *job_new(struct gb_store *store, const struct gb_dom
     return job;
 }
 
-/* It is a stranger's: closing it may block. */
+/* Closes a descriptor that a client has sent: by the store's `drop`, since closing may block. */
 static void drop_fd(const struct gb_making_job *job, int fd)
 {
     if (fd < 0)
@@ -63,7 +63,7 @@ static void job_free(struct gb_making_job *job)
     free(job);
 }
 
-/* Memory on its way back. */
+/* A job that gives memory back. */
 struct discard_job {
     struct gb_job job;
     struct gb_device *device;
@@ -211,9 +211,9 @@ static uint64_t largest_of(const struct gb_domain *domain)
     return largest;
 }
 
-/* They double from 2 MiB up to the largest there may be, as far as the budget goes, and to no more
-   than an eighth of the user's quota, so that what is free in one does not keep the user from much;
-   but to what it is for. */
+/* The shared segments of a domain double from 2 MiB up to the largest that the device gets, as far
+   as its budget goes; and up to an eighth of the user's quota, so that free ranges do not take much
+   of that. A segment is always large enough for the storage. */
 uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage *storage)
 {
     const struct gb_device *device = storage->key.device;
@@ -234,9 +234,9 @@ uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage
     return next > need ? next : need;
 }
 
-/* One for each domain, and only of what the device and the user have plenty of: a quarter of what
-   is left to them at most. It is a segment like others from the start: charged, kept for a time
-   while it is empty, and given back as soon as anybody lacks room. */
+/* A domain has one such segment at a time. It takes at most a quarter of what is left to the device
+   and to the user. It is a segment like others: charged, kept for a time while it is empty, and
+   given back as soon as a request lacks room. */
 void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
                      const struct gb_storage *storage)
 {
@@ -313,7 +313,7 @@ static void adopt(struct gb_job *base)
         gb_adopt_all(job->key.device, job->adoptions, job->count, job->memories, &job->error);
 }
 
-/* Nobody took it. */
+/* Gives back adopted memory for which no request waits any more. */
 static void drop_adopted(struct gb_making_job *job)
 {
     for (unsigned i = 0; i < job->count; i++)

@@ -1,3 +1,4 @@
+/* Which mapper, a session, maps which segment. */
 #include <stdlib.h>
 
 #include "daemon/memory/store.h"

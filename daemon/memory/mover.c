@@ -11,7 +11,7 @@ struct gb_mover {
     uv_async_t finished;        /* wakes the loop */
     struct gb_link queue, done; /* guarded by lock */
     bool stop;                  /* guarded by lock: once the queue is empty */
-    struct gb_job *current;     /* guarded by lock: what is worked on; NULL: nothing */
+    struct gb_job *current;     /* guarded by lock: the job that is being done; NULL: none */
 };
 
 static struct gb_job *take_first(struct gb_link *list)
@@ -149,7 +149,7 @@ void gb_mover_end(struct gb_mover *mover)
     uv_mutex_unlock(&mover->lock);
     uv_thread_join(&mover->thread);
     finish(mover);
-    while ((job = take_first(&mover->queue))) { /* brought by finishing others */
+    while ((job = take_first(&mover->queue))) { /* submitted by the end of another job */
         job->work(job);
         job->done(job);
     }

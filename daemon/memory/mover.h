@@ -1,7 +1,7 @@
 /*
- * The one thread of a device that may block on a driver: what a device does that can take long is a
- * job, done there, in order, and finished on the loop's thread. A device without a mover (the host)
- * does its jobs at once, so that whoever submits one need not know.
+ * A thread for work that may block on a driver. Such work is a *job*: the mover's thread does the
+ * jobs in order, and each is finished on the loop's thread. A job for a device without a mover (the
+ * host) is done and finished at once, by the same call.
  */
 #ifndef GB_MOVER_H
 #define GB_MOVER_H
@@ -11,8 +11,8 @@
 
 #include "daemon/base/list.h"
 
-/* Embedded in what the job is about. Belongs to the mover from submitting until `done` is called.
- */
+/* Embedded in the struct that the job is about. Belongs to the mover from gb_mover_submit() until
+   `done` is called. */
 struct gb_job {
     struct gb_link link;
     void (*work)(struct gb_job *job); /* on the mover's thread */
@@ -20,7 +20,7 @@ struct gb_job {
     _Atomic uint64_t alive;           /* when it began, or last went on: uv_hrtime() */
 };
 
-/* Says, in the midst of work that takes long, that it goes on. The mover's thread. */
+/* Notes that a long job makes progress. The mover's thread calls it. */
 void gb_job_goes_on(struct gb_job *job);
 
 struct gb_mover;
@@ -29,10 +29,10 @@ struct gb_mover;
 int gb_mover_new(uv_loop_t *loop, struct gb_mover **mover);
 /* `mover` NULL: works and is done before this returns. */
 void gb_mover_submit(struct gb_mover *mover, struct gb_job *job);
-/* For how long the job at hand has not gone on; 0: there is none, or no mover. */
+/* How long the current job has made no progress; 0: there is no job, or no mover. */
 uint64_t gb_mover_stuck_ms(struct gb_mover *mover);
-/* Finishes every job, also those that finishing brings, stops the thread. The loop must run once
-   more for the mover's memory to go. NULL is fine. */
+/* Finishes every job, also those that a finished job submits, and stops the thread. The loop frees
+   the mover's memory when it runs next. NULL is fine. */
 void gb_mover_end(struct gb_mover *mover);
 
 #endif

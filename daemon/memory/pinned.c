@@ -14,7 +14,7 @@
 #endif
 
 #define CHUNK ((uint64_t)64 << 20)
-/* Chunks whose pages are made ahead of what is used, and how many threads do it at most. */
+/* How many chunks ahead of use get their pages, and how many threads make these at most. */
 #define AHEAD 16
 #define MOST_THREADS 4
 
@@ -23,13 +23,13 @@ struct gb_pinned {
     uv_cond_t wake;
     uv_thread_t threads[MOST_THREADS];
     unsigned thread_count;
-    uint64_t next, wanted; /* chunks: the first without pages; up to where there are to be some */
+    uint64_t next, wanted; /* the first chunk without pages; the first that needs none yet */
     bool stop;
     int fd;
     char *base;
     uint64_t bytes;
     bool warned;
-    struct gb_device *by[]; /* for each chunk: who has pinned it; NULL: nobody has */
+    struct gb_device *by[]; /* for each chunk, the device that has pinned it; NULL: none has */
 };
 
 static uint64_t chunk_bytes(const struct gb_pinned *pinned, uint64_t chunk)
@@ -39,7 +39,7 @@ static uint64_t chunk_bytes(const struct gb_pinned *pinned, uint64_t chunk)
     return rest < CHUNK ? rest : CHUNK;
 }
 
-/* A kernel that cannot do it ahead makes the pages when they are pinned. */
+/* If the kernel lacks MADV_POPULATE_WRITE the pages are made when they are pinned. */
 static void make_pages(void *arg)
 {
     struct gb_pinned *pinned = arg;
@@ -59,7 +59,7 @@ static void make_pages(void *arg)
     uv_mutex_unlock(&pinned->lock);
 }
 
-/* No more than half of the processors; it works without, slower. */
+/* Starts at most one thread for two processors. Without any the tier still works, slower. */
 static void start_threads(struct gb_pinned *pinned)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -169,7 +169,7 @@ static void pin_chunk(struct gb_pinned *pinned, struct gb_device *device, uint64
     }
 }
 
-/* Pages for what will be used next. The lock is held. */
+/* Has the pages of the next chunks made. The lock is held. */
 static void look_ahead(struct gb_pinned *pinned, uint64_t chunk)
 {
     uint64_t chunks = (pinned->bytes + CHUNK - 1) / CHUNK, wanted = chunk + AHEAD;

@@ -1,5 +1,5 @@
-/* How much room would be had if objects left, and asking sessions to unmap what stands in the
-   way. */
+/* How much room the eviction of objects would bring. Asks sessions to unmap segments that are in
+   the way. */
 #include "daemon/base/clock.h"
 #include "daemon/memory/store.h"
 
@@ -8,9 +8,10 @@
 struct prospect {
     const struct gb_domain_key *key;
     uint64_t enough; /* bytes that are wanted */
-    uint64_t below;  /* for what is needed, in the tiers */
-    uint64_t free; /* of segments that would be empty, and that nobody maps; of the domain's own */
-    uint64_t mapped; /* of segments that would be empty, and that sessions map */
+    uint64_t below;  /* room of the tiers, for content that must be kept */
+    uint64_t free;   /* bytes of the domain's own storages, and of segments that would be empty and
+                        that nobody maps */
+    uint64_t mapped; /* bytes of segments that would be empty, but that sessions map */
     unsigned looked; /* storages looked at */
 };
 
@@ -24,8 +25,9 @@ static bool is_emptied(const struct gb_segment *segment, uint64_t look)
     return segment->look == look && segment->tally == used_of(segment);
 }
 
-/* A storage may leave, if it has a place to go to: its bytes are of use to its own domain, with
-   those that are free in the same segment, and a segment that has no others to all. */
+/* Counts a storage that may leave, if the tiers have room for content that must be kept. Of the
+   same domain, its bytes are of use, with the free ones of its segment. Of another domain, only a
+   segment that would be empty is of use. */
 static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
                           struct prospect *prospect)
 {
@@ -64,7 +66,7 @@ static void look_through(const struct gb_store *store, const struct gb_link *lis
     }
 }
 
-/* Asks those who map it to unmap it, once; after `unmap_ms` they are overdue. */
+/* Asks the sessions that map the segment to unmap it, once. After `unmap_ms` they are overdue. */
 static void ask_for(struct gb_store *store, struct gb_segment *segment, uint64_t now)
 {
     bool overdue = segment->asked_ms && now - segment->asked_ms >= store->unmap_ms;
@@ -94,7 +96,7 @@ static void ask_in(struct gb_store *store, const struct gb_link *list, uint64_t 
 
             if (!is_emptied(segment, store->looks) || gb_list_empty(&segment->mappings))
                 continue;
-            segment->look = 0; /* it has been counted */
+            segment->look = 0; /* counts once */
             *missing -= *missing < segment->charged ? *missing : segment->charged;
             ask_for(store, segment, now);
         }
@@ -131,13 +133,13 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
     return GB_LOOK_MAPPED;
 }
 
-/* ---- who has not unmapped what was asked for ---- */
+/* ---- sessions that have not unmapped a segment in time ---- */
 
 uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64_t now_ms)
 {
     uint64_t next = device->asked_ms ? device->asked_ms + store->unmap_ms : UINT64_MAX;
 
-    if (now_ms >= next) { /* those who wait ask again, and find who is overdue */
+    if (now_ms >= next) { /* waiting requests are tried again, and ask_for() finds the overdue */
         device->space_changed = true;
         device->asked_ms = 0;
         next = UINT64_MAX;

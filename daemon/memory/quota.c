@@ -10,7 +10,7 @@
 
 #include "daemon/base/size.h"
 
-#define STORED_OWN 8                    /* journals, the host tier, the channel */
+#define STORED_OWN 8                    /* of the daemon: journals, the host tier, the channel */
 #define LEAST_BYTES ((uint64_t)2 << 20) /* the smallest shared segment */
 
 struct gb_user_quota {
@@ -157,7 +157,8 @@ uint64_t gb_stored_for_users(uint64_t stored_files)
     return stored_files > STORED_OWN ? stored_files - STORED_OWN : 0;
 }
 
-/* The operator's setting stays: more is refused all the same, though not as that limit. */
+/* Lowers a limit that has its usual value. The operator's setting stays; requests beyond the
+   descriptors are then refused for want of these, not by the limit. */
 static void lower(uint64_t *limit, uint64_t usual, uint64_t most)
 {
     if (*limit == usual && most < usual)
@@ -177,7 +178,7 @@ void gb_limits_fit(struct gb_limits *limits, uint64_t open_files, uint64_t store
         lower(&limits->held_fds, GB_LIMIT(held_fds), open_files / 16);
 }
 
-/* ---- what that comes to ---- */
+/* ---- quotas in effect ---- */
 
 static void set_standard(struct gb_quota *quota, const struct gb_limits *limits)
 {
@@ -217,7 +218,7 @@ const struct gb_quota *gb_quotas_of(const struct gb_quotas *quotas, uid_t uid)
     return &quotas->standard;
 }
 
-/* The quota that a rule is about; a user's own begins as the standard one is then. */
+/* The quota that a rule is about. A user's own quota begins as a copy of the standard one. */
 static struct gb_quota *subject(struct gb_quotas *quotas, const struct gb_quota_rule *rule)
 {
     struct gb_user_quota *other;
@@ -262,7 +263,7 @@ static int apply(struct gb_quota *quota, const struct gb_quota_rule *rule,
                            rule->value, rule->device);
 }
 
-/* Whoever may not have a segment's bytes may have nothing: a mistake. */
+/* A quota below the bytes of a segment would allow nothing: it is a mistake. */
 static int check(const char *whose, const struct gb_quota *quota, struct gb_device *const *devices,
                  unsigned device_count, struct gb_error *error)
 {
@@ -303,8 +304,8 @@ int gb_quotas_set(struct gb_quotas *quotas, const struct gb_limits *limits,
     quotas->others = calloc(rule_count ? rule_count : 1, sizeof(*quotas->others));
     if (!quotas->others)
         return gb_fail_memory(error);
-    /* Everybody's before somebody's, every device's before one device's; then the later one
-       wins. */
+    /* The order of the passes: rules for every user before those for one user, and of each first
+       those for every device. Within a pass the later rule wins. */
     for (unsigned pass = 0; pass < 4; pass++)
         for (unsigned i = 0; i < rule_count; i++) {
             const struct gb_quota_rule *rule = &rules[i];

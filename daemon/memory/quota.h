@@ -1,6 +1,6 @@
 /*
  * How much a user may have: sessions, objects, segments, leases, text, and bytes on each device.
- * Everybody has the standard quota, which the limits user_… of limits.h are; --quota gives some
+ * The limits user_… of limits.h are the standard quota, for every user; --quota gives some users
  * another. Pure but for looking up the names of users. Not thread-safe.
  */
 #ifndef GB_QUOTA_H
@@ -25,17 +25,17 @@ struct gb_quota {
     uint64_t bytes[GB_DEVICES]; /* by the device's index */
 };
 
-/* ---- what the daemon was told ---- */
+/* ---- reading --quota ---- */
 
 /* A user by name, or a uid, whether or not that has a name. */
 int gb_uid_read(const char *who, uid_t *uid, struct gb_error *error);
 
-/* One item of a --quota: whose, of what, how much. */
+/* One item of a --quota: the user, the kind, and how much. */
 struct gb_quota_rule {
-    bool everyone; /* all who have no other */
+    bool everyone; /* for all users without a quota of their own */
     uid_t uid;
     enum gb_quota_kind kind;
-    char device[64]; /* bytes: there; "" on every device */
+    char device[64]; /* for bytes: the device; "" is every device */
     uint64_t value;
 };
 
@@ -46,15 +46,14 @@ struct gb_quota_rule {
 int gb_quota_read(const char *text, struct gb_limits *limits, struct gb_quota_rule **rules,
                   unsigned *count, struct gb_error *error);
 
-/* ---- what that comes to ---- */
+/* ---- quotas in effect ---- */
 
-/* How many of the daemon's `open_files` descriptors users may have (0: any number, UINT64_MAX): it
-   needs some itself, and a received descriptor counts only once it is there. */
+/* How many of the daemon's `open_files` descriptors users may have; of 0, any number, UINT64_MAX.
+   The daemon needs some itself, and a descriptor is charged to its sender only after it came. */
 uint64_t gb_files_for_users(uint64_t open_files);
-/* Likewise of those that the service manager keeps: the journal is there, too. */
+/* The same for the descriptors that the service manager keeps. The daemon's own are among them. */
 uint64_t gb_stored_for_users(uint64_t stored_files);
-/* Lowers those limits that have their usual values where the descriptors do not suffice for these.
-    */
+/* Lowers limits for which there are too few descriptors. Limits that the operator has set stay. */
 void gb_limits_fit(struct gb_limits *limits, uint64_t open_files, uint64_t stored_files);
 
 struct gb_quotas {
@@ -63,7 +62,7 @@ struct gb_quotas {
     unsigned other_count;
 };
 
-/* The limits of limits.h for everybody. */
+/* Gives every user the limits of limits.h. */
 void gb_quotas_init(struct gb_quotas *quotas);
 /* GPUBUF_E_INVALID for a device that is none of these, and for fewer bytes than a segment has;
    GPUBUF_E_NO_MEMORY. */

@@ -30,7 +30,7 @@ static void put_last(struct gb_recent *entry)
     count_in(entry);
 }
 
-/* To where its last use says, looking from both ends: it is mostly near one of them. */
+/* Puts an entry where its last use says. Searches from both ends, since it is mostly near one. */
 static void put_by_use(struct gb_recent *entry)
 {
     struct gb_link *head = list_of(entry), *older = head->prev, *newer = head->next;
@@ -148,7 +148,7 @@ struct gb_recent *gb_recency_oldest(const struct gb_recency *recency)
 /* Both lists as one, from the oldest on or from the newest back. */
 struct merge {
     const struct gb_recency *recency;
-    const struct gb_link *clean, *dirty; /* where it is in each; the list's head: through */
+    const struct gb_link *clean, *dirty; /* the next entry of each list; its head: none is left */
     bool back;
     uint64_t count, bytes; /* passed so far */
 };
@@ -163,7 +163,7 @@ static const struct gb_recent *at(const struct gb_link *link, const struct gb_li
     return link == head ? NULL : GB_CONTAINER(link, const struct gb_recent, link);
 }
 
-/* Passes the next entry, unless it is the one looked for: then false. */
+/* Passes the next entry. False if that is the wanted one, which is not passed. */
 static bool pass(struct merge *merge, const struct gb_recent *wanted)
 {
     const struct gb_recent *clean = at(merge->clean, &merge->recency->clean);

@@ -35,8 +35,8 @@ struct gb_spill_file {
     struct gb_spill_dir *dir;
     uint64_t id, storage;
     int fd;
-    uint64_t begin, content; /* where in it the header and the content are */
-    bool writing;            /* not a file yet */
+    uint64_t begin, content; /* offsets of the header and of the content */
+    bool writing;            /* not finished yet */
     uint64_t bytes, done;
     uint64_t expected; /* checksum */
     XXH3_state_t *state;
@@ -57,7 +57,7 @@ static const char magic[8] = "gpubufsp";
 
 /* ---- the directory ---- */
 
-/* Numbers of the pack's places are in no file's name. */
+/* Whether a name is that of a spill file. Places in the pack have no files of their own. */
 static bool is_ours(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 16 && strcmp(name + 16, SUFFIX) == 0 &&
@@ -222,7 +222,7 @@ static int file_new(struct gb_spill_dir *dir, uint64_t id, uint64_t storage, int
     return 0;
 }
 
-/* Opening and reading what is no file, a pipe say, might never end. */
+/* Refuses anything but a regular file: reading a pipe, say, might never end. */
 static int check_kind(const struct gb_spill_file *file, struct gb_error *error)
 {
     struct stat status;
@@ -272,8 +272,8 @@ int gb_spill_file_write(struct gb_spill_file *file, const void *data, uint64_t b
     if (r < 0)
         return r;
     XXH3_64bits_update(file->state, data, bytes);
-    /* Begin to write it out: the pages are to be free for others soon. Those of the pack are
-       written to again before that. */
+    /* Begins to write the pages to the disk, so that the kernel can soon reuse them. Pages of the
+       pack will be written to again. */
     if (!is_packed(file->id))
         sync_file_range(file->fd, (off_t)(file->content + file->done), (off_t)bytes,
                         SYNC_FILE_RANGE_WRITE);
@@ -416,13 +416,12 @@ void gb_spill_pack_free(const struct gb_spill_dir *dir, uint64_t id, uint64_t by
     uint64_t begin =
         (id - GB_PACK_BASE + GB_PACK_PAGE_BYTES - 1) / GB_PACK_PAGE_BYTES * GB_PACK_PAGE_BYTES;
     uint64_t end = (id - GB_PACK_BASE + bytes) / GB_PACK_PAGE_BYTES * GB_PACK_PAGE_BYTES;
-
     int fd =
         begin < end ? openat(dir->fd, PACK, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW) : -1;
 
     if (fd < 0)
         return;
-    /* Where the file system cannot do that the pages wait for what is placed there next. */
+    /* If the file system cannot punch holes the pages stay until a new copy is placed there. */
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin));
     close(fd);
 }

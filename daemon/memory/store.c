@@ -12,8 +12,8 @@
 #define MIB ((uint64_t)1 << 20)
 #define FINAL_UNIT 4096
 
-/* Empty segments are worth keeping, since making one costs, but not without bound: but for the one
-   that ran empty last, which a name's next version goes into, whatever its size. */
+/* How many bytes of empty segments a device keeps, since making a segment takes time. The one that
+   ran empty last is kept even if it is larger: the next version of a name goes into it. */
 static uint64_t retained_limit(const struct gb_device *device)
 {
     uint64_t limit = device->capacity / 4;
@@ -147,7 +147,7 @@ static void given_back(struct gb_job *job)
     free(segment);
 }
 
-/* Its bytes are the device's again when the driver has taken them back. */
+/* Begins to destroy a segment. Its bytes are free when the driver has taken them back. */
 static void segment_destroy(struct gb_store *store, struct gb_segment *segment)
 {
     struct gb_domain *domain = segment->domain;
@@ -254,7 +254,7 @@ uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
 {
     if (store->retire_after_ms == UINT64_MAX || gb_list_empty(&store->empties))
         return UINT64_MAX;
-    /* Those without a time are the latest, at the end of the list. */
+    /* Segments without a time ran empty last, and are at the end of the list. */
     for (struct gb_link *link = store->empties.prev; link != &store->empties; link = link->prev) {
         struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, empties);
 
@@ -272,8 +272,8 @@ uint64_t gb_store_retire_idle(struct gb_store *store, uint64_t now_ms)
     return UINT64_MAX;
 }
 
-/* A segment without an object: kept for its domain's next one, and for a time. Of others that are
-   kept the oldest go where all are too many. */
+/* Keeps a segment that ran empty for its domain's next object, for a time. If more is kept than the
+   limit, the oldest others are given back. */
 static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
 {
     struct gb_device *device = segment->device;
@@ -287,7 +287,7 @@ static void segment_emptied(struct gb_store *store, struct gb_segment *segment)
     }
     if (limit < segment->charged)
         limit = segment->charged;
-    if (retained > limit) /* before it is among them */
+    if (retained > limit) /* before this segment is in the list */
         trim(store, device, NULL, retained - limit);
     segment->empty_since_ms = 0;
     gb_list_append(&store->empties, &segment->empties);
@@ -313,7 +313,7 @@ void gb_store_clear(struct gb_store *store)
 
 void gb_store_end(struct gb_store *store)
 {
-    gb_store_clear(store); /* what the movers made last */
+    gb_store_clear(store); /* segments that the movers made last */
     assert(gb_list_empty(&store->making));
     assert(store->segments.count == 0 && store->mappings.count == 0 && store->domains.count == 0);
     gb_hash_end(&store->segments);
@@ -400,8 +400,8 @@ void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
         segment_taken(segment);
 }
 
-/* Whether `bytes` of the budget are free. If not, *shortfall are missing, and that much is
-   on its way back, as far as there are empty segments. */
+/* Whether `bytes` of the budget are free. If not, *shortfall bytes are missing, and empty segments
+   of as many bytes are being given back, as far as there are any. */
 static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t bytes,
                       uint64_t *shortfall)
 {
@@ -416,8 +416,8 @@ static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t
     return false;
 }
 
-/* Whether a user's quota allows `bytes` more to be held; if it does not, empty segments of
-   its own go back first. */
+/* Whether a user's quota allows `bytes` more to be held. If not, gives empty segments of the user
+   back first. 0, GB_PLACE_QUOTA, or GPUBUF_E_LIMIT. */
 static int make_quota(struct gb_store *store, struct gb_device *device, struct gb_user *user,
                       uint64_t bytes, struct gb_error *error)
 {
@@ -439,9 +439,9 @@ static int make_quota(struct gb_store *store, struct gb_device *device, struct g
 
 /*
  * Makes an empty segment of `bytes` for a storage if its user's quota and the device's budget allow
- * it, giving others back first. An enum gb_place or an error, as gb_store_place. A storage that
- * comes back to its device may take its user past the quota: another user may want it, and it was
- * charged before.
+ * it, after other empty segments were given back. An enum gb_place or an error, as gb_store_place.
+ * A storage that comes back to its device may take its user past the quota: another user may want
+ * it, and it was charged before.
  */
 static int make_segment(struct gb_store *store, const struct gb_storage *storage,
                         enum gb_segment_kind kind, uint64_t bytes, struct gb_segment **segment,
@@ -488,8 +488,8 @@ uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *dev
     return near;
 }
 
-/* The smallest spare that the bytes fit in without wasting more than an eighth (or, `any`, at all).
- */
+/* The smallest spare that has room for the bytes and wastes at most an eighth of them. `any`: the
+   smallest that has room. */
 static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, bool any)
 {
     struct gb_segment *best = NULL;
@@ -504,8 +504,8 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, b
     return best;
 }
 
-/* A place among what the domain has: in a spare, or, where room for another segment is not near, in
-   a shared segment that has a hole so large. 1: there is none. */
+/* Finds a place in the domain's segments: in a spare, or, unless room for another segment is near,
+   in a hole of a shared segment. 1: there is none. */
 static int place_in_own(struct gb_domain *domain, uint64_t bytes, bool near,
                         struct gb_storage *storage)
 {
@@ -544,7 +544,7 @@ static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_
     return r;
 }
 
-/* `bytes`: how large another shared segment would be. */
+/* Makes another shared segment of `bytes` for the domain, unless one is being made. */
 static int grow_shared(struct gb_store *store, const struct gb_storage *storage, uint64_t bytes,
                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
 {
@@ -585,7 +585,7 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
     return gb_fail(error, GPUBUF_E_INTERNAL, "a new segment has no room for what it was made for");
 }
 
-/* Room for the content of a storage that has none. */
+/* Finds room for the content of a storage without placements. */
 static int place_content(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                          struct gb_making_job **job, struct gb_error *error)
 {
@@ -632,12 +632,12 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
     storage->bytes = 0;
     gb_charge_enter(storage);
     storage->resident = false;
-    storage->adopted = false; /* what is restored is the daemon's own */
+    storage->adopted = false; /* restored content lies in the daemon's own memory */
     storage->device->spilled++;
     storage->device->spilled_bytes += storage->size;
 }
 
-/* Memory that was adopted becomes the storage, or is given up. */
+/* Makes a storage of adopted memory; gives the memory up if that fails. */
 static int store_adopted(struct gb_store *store, const struct gb_domain_key *key,
                          struct gb_user *user, const struct gb_adoption *adoptions, unsigned count,
                          struct gb_memory *memories, struct gb_storage **out,
@@ -671,7 +671,8 @@ static int store_adopted(struct gb_store *store, const struct gb_domain_key *key
     return 0;
 }
 
-/* Whether the budgets allow it. */
+/* Whether the user's quota and the device's budget allow the adoption. An enum gb_place or an
+   error. */
 static int check_adoption(struct gb_store *store, struct gb_device *device, struct gb_user *user,
                           const struct gb_adoption *adoptions, unsigned count, uint64_t *shortfall,
                           struct gb_error *error)
@@ -698,8 +699,7 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
     return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
 }
 
-/* Memory of its own for content that is to be final: no older object's, nor given to another
-   later. */
+/* Makes memory that only this object ever has, since its producer seals it against writing. */
 static int place_final(struct gb_store *store, const struct gb_domain_key *key,
                        struct gb_user *user, uint64_t bytes, struct gb_storage **out,
                        uint64_t *shortfall, struct gb_error *error)
@@ -755,7 +755,7 @@ int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, stru
         gb_storage_unref(store, storage);
         return r;
     }
-    if (own && storage->placements[0].range) /* in a hole after all */
+    if (own && storage->placements[0].range) /* placed in a hole of a shared segment */
         rounded = storage->bytes;
     gb_charge_bytes(storage, rounded);
     *out = storage;

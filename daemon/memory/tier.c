@@ -7,7 +7,7 @@
 #include "daemon/base/log.h"
 #include "gpubuf.h"
 
-#define CLEAN_FILES 64 /* removed at a time */
+#define CLEAN_FILES 64 /* files that one job removes */
 
 const char *gb_tier_name(enum gb_tier_kind kind)
 {
@@ -108,7 +108,7 @@ static struct gb_copy *make_copy(struct gb_tier *tier, struct gb_storage *storag
     return copy;
 }
 
-/* It has a place (`r` 0), and is the caller's; or goes. */
+/* Enters a copy that has got a place (`r` 0) and gives it to the caller; else frees it. */
 static int placed(struct gb_copy *copy, int r, struct gb_copy **out)
 {
     if (r != 0) {
@@ -199,8 +199,8 @@ static void remove_file(struct gb_job *job)
         gb_spill_file_remove(copy->tier->dir, copy->file);
 }
 
-/* Whether the disk can have pages of the pack back as a copy goes. Until it has got them they are
-   the copy's: its place and bytes are theirs then. */
+/* Whether freeing a copy frees whole pages of the pack. Widens the copy to these pages, so that
+   nothing is placed there before the disk has got them back. */
 static bool frees_pages(struct gb_copy *copy)
 {
     uint64_t end;
@@ -219,7 +219,7 @@ static void removed(struct gb_job *job)
     uint64_t bytes = copy->bytes;
 
     if (copy->range && frees_pages(copy) && copy->bytes > bytes) {
-        gb_mover_submit(tier->mover, &copy->job); /* what was beside it has gone, too */
+        gb_mover_submit(tier->mover, &copy->job); /* its neighbour is free by now: more pages are */
         return;
     }
     tier->going -= copy->occupied;
@@ -270,7 +270,7 @@ static void remove_some(struct gb_job *job)
         gb_spill_file_remove(tier->dir, tier->stale[--tier->stale_count]);
 }
 
-/* Between two pieces the mover does what else it has to do. */
+/* Submits the next piece as a new job, so that the mover does other jobs in between. */
 static void removed_some(struct gb_job *job)
 {
     struct gb_tier *tier = GB_CONTAINER(job, struct gb_tier, cleaning);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SPARED_SESSIONS 4 /* of a user who has too much: to delete some of it */
+#define SPARED_SESSIONS 4 /* that a user past its share may have, to delete some of its objects */
 
 void gb_users_init(struct gb_users *users)
 {
@@ -83,12 +83,12 @@ void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored
     users->open_files = open_files;
     users->stocks[GB_STOCK_OPEN].most = gb_files_for_users(open_files);
     users->stocks[GB_STOCK_KEPT].most = gb_stored_for_users(stored_files);
-    /* When we are killed they stay in flight, as long as their receivers like: a successor needs
-       some. */
+    /* A killed daemon's descriptors stay in flight until they are received. So this daemon uses a
+       quarter at most: its successors need some. */
     users->stocks[GB_STOCK_FLIGHT].most = sent_files > 0 ? sent_files / 4 : UINT64_MAX;
 }
 
-/* Half of the daemon's own part is for the sessions that are spared. */
+/* Spared sessions may take half of the daemon's own descriptors. */
 bool gb_users_are_short(const struct gb_users *users)
 {
     const struct gb_stock *stock = &users->stocks[GB_STOCK_OPEN];

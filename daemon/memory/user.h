@@ -1,13 +1,12 @@
 /*
  * The account of each uid: sessions, objects, segments, leases, text, bytes on each device,
- * descriptors; and whether that leaves room for more. Every resource is charged to somebody, so
- * that quotas can be kept: bytes by charge.h. Pure; not thread-safe.
+ * descriptors; and whether that leaves room for more. Every resource is charged to a user, so that
+ * quotas can be kept; charge.h decides who is charged with bytes. Pure; not thread-safe.
  *
- * Descriptors are limited by the system, for all users together, so they are *stocks*. A user may
- * have as much of a stock as is left for others: alone up to half of it, beside one who has that,
- * half of the rest, and so on. So no few users can use a stock up, and no number has to be chosen
- * for a user; of n who take all they can, the last leaves 1 / 2^n. A user is refused before the
- * system would refuse everybody.
+ * The system limits descriptors for all users together, so they are *stocks*. A user may have as
+ * much of a stock as is left for others: the first user up to half of it, a second one up to half
+ * of the rest, and so on. After n users who take all they can, 1 / 2^n of the stock is left. So no
+ * number has to be chosen for a user, and a user is refused before the system refuses everybody.
  */
 #ifndef GB_USER_H
 #define GB_USER_H
@@ -19,9 +18,9 @@
 #include "daemon/memory/quota.h"
 
 enum gb_stock_kind {
-    GB_STOCK_OPEN,   /* of the daemon: sessions, segments, what was sent, what waits to be */
-    GB_STOCK_KEPT,   /* those that the service manager keeps: one for each segment */
-    GB_STOCK_FLIGHT, /* those that were sent and may not have been received */
+    GB_STOCK_OPEN,   /* open in the daemon: of sessions and segments, received, and to be sent */
+    GB_STOCK_KEPT,   /* kept by the service manager: one for each segment */
+    GB_STOCK_FLIGHT, /* sent, and perhaps not received */
     GB_STOCKS,
 };
 
@@ -32,7 +31,7 @@ struct gb_stock {
 
 struct gb_users {
     struct gb_hash_table table;
-    struct gb_link all; /* in the order in which they came */
+    struct gb_link all; /* in the order in which they first connected */
     struct gb_quotas quotas;
     struct gb_stock stocks[GB_STOCKS];
     uint64_t open_files; /* that the daemon may open; 0: any number */
@@ -44,7 +43,7 @@ struct gb_foreign {
     struct gb_user *user; /* with a reference while there are any; NULL: nobody's */
     int *fds;             /* a queue: `count` from `first` on; owned */
     unsigned first, count, capacity;
-    bool in_hand; /* one more is being closed */
+    bool in_hand; /* a closer is closing one more */
 };
 
 struct gb_user {
@@ -57,18 +56,18 @@ struct gb_user {
     uint64_t sessions, objects, segments, watches, provides, waits, leases;
     uint64_t text_bytes;           /* of its objects' names, layouts and metadata */
     uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
-    struct gb_foreign received,
-        ended; /* descriptors, connections: yet to be closed, and in held_fds */
+    /* Received descriptors, and ended connections, that are yet to be closed; both in held_fds. */
+    struct gb_foreign received, ended;
     /* By the device's index; charge.h says what counts. */
-    uint64_t bytes[GB_DEVICES];    /* of what it has */
-    uint64_t nameless[GB_DEVICES]; /* of them, of versions without a name */
+    uint64_t bytes[GB_DEVICES];    /* of objects */
+    uint64_t nameless[GB_DEVICES]; /* of bytes: versions without a name */
     uint64_t held[GB_DEVICES];     /* of the device's memory */
-    uint64_t retiring[GB_DEVICES]; /* of held: its segments that are to go, but for who maps them */
+    uint64_t retiring[GB_DEVICES]; /* of held: segments to be freed that sessions still map */
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
-    uint64_t stocks[GB_STOCKS];    /* its part of what is used */
-    /* The server's: its sessions that are busy, and those that drain; its place among users. */
+    uint64_t stocks[GB_STOCKS];    /* its part of each stock's `used` */
+    /* The server's: its busy sessions, its draining ones, and its place among users. */
     struct gb_link busy, draining, turn;
-    bool drains; /* it is the turn of one that drains */
+    bool drains; /* its next turn is a draining session's */
 };
 
 static inline bool gb_user_has_busy(const struct gb_user *user)
@@ -81,36 +80,37 @@ void gb_users_init(struct gb_users *users);
 struct gb_user *gb_user_get(struct gb_users *users, uid_t uid);
 struct gb_user *gb_user_ref(struct gb_user *user);
 void gb_user_unref(struct gb_user *user); /* NULL is fine */
-/* After the last record has gone. */
+/* To be called after the last record is freed. */
 void gb_users_end(struct gb_users *users);
 
-/* Sets how many descriptors there are for users, from the numbers that the daemon may open, that
-   the service manager keeps, and that may be in flight (0: any number). */
+/* Sets the stocks from the numbers of descriptors that the daemon may open, that the service
+   manager keeps, and that may be in flight (0: any number). */
 void gb_users_stock(struct gb_users *users, uint64_t open_files, uint64_t stored_files,
                     uint64_t sent_files);
-/* Whether the daemon has no descriptors left for users, those for spared sessions included. */
+/* Whether the daemon is out of descriptors for users, even for the few sessions that each user may
+   have in any case. */
 bool gb_users_are_short(const struct gb_users *users);
 /* How many more of a stock the user may have now. */
 uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind);
-/* The same as a limit: GPUBUF_E_LIMIT if `more` are too many. */
+/* Whether the user may have `more` of a stock now; else GPUBUF_E_LIMIT. */
 int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
                      struct gb_error *error);
-/* Charges the user with `more`, which may be negative. Existing things are charged in any case. */
+/* Charges the user with `more`, which may be negative, without asking whether it may have them. */
 void gb_user_take(struct gb_user *user, enum gb_stock_kind kind, int64_t more);
-/* The same of descriptors that it has sent and that wait: held_fds. */
+/* The same for descriptors that the user has sent and that are held: held_fds. */
 void gb_user_hold_fds(struct gb_user *user, int64_t more);
 
-/* Whether the user may have `more` (GB_QUOTA_BYTES: on that device; else NULL), and the
-   descriptors that these take. GPUBUF_E_LIMIT if not, saying whose quota it is, and how much of it
-   is used and left. */
+/* Whether the user may have `more` of a kind (GB_QUOTA_BYTES: on that device, else NULL), with the
+   descriptors that these take. Else GPUBUF_E_LIMIT; the sentence names the user, and how much of
+   its quota is used and left. */
 int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
                      const struct gb_device *device, uint64_t more, struct gb_error *error);
-/* Whether it may hold `more` bytes of the device's memory. The same quota, and the same
-   error. */
+/* Whether the user may hold `more` bytes of the device's memory, by its quota of bytes. Else
+   GPUBUF_E_LIMIT. */
 int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
                      struct gb_error *error);
-/* Whether it may open what lies on the device: not while versions without a name, which it holds
-   open, take it past its quota. GPUBUF_E_LIMIT. */
+/* Whether the user may open objects of the device: not while it is past its quota and holds
+   versions without a name open. GPUBUF_E_LIMIT. */
 int gb_user_may_open(const struct gb_user *user, const struct gb_device *device,
                      struct gb_error *error);
 
