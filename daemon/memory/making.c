@@ -353,9 +353,10 @@ int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_
             continue;
         adoption->fd = fcntl(adoption->fd, F_DUPFD_CLOEXEC, 3);
         if (adoption->fd < 0) {
+            gb_fail(error, GPUBUF_E_LIMIT, "the daemon cannot open another descriptor: %s",
+                    strerror(errno));
             job_free(job);
-            return gb_fail(error, GPUBUF_E_LIMIT, "the daemon cannot open another descriptor: %s",
-                           strerror(errno));
+            return GPUBUF_E_LIMIT;
         }
     }
     job->job = (struct gb_job){.work = adopt, .done = adopted};
