@@ -146,7 +146,7 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
     gb_object_resume(registry, lease->object);
 }
 
-/* Whether it is to be waited for. */
+/* Recalls a lease. Returns whether to wait for its holder. */
 static bool recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {
     bool overdue = lease->recalled_ms && now_ms - lease->recalled_ms >= registry->recall_ms;

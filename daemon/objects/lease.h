@@ -1,13 +1,13 @@
 /*
- * Leases: that somebody holds a version of an object, or writes one. While there is one the object
- * and its memory stay. A holder is whoever has leases and ends them all when it ends: a session, or
- * the time of grace after a crash. Not thread-safe: the loop's.
+ * Leases: a holder reads or writes a version of an object. While an object has a lease, it and its
+ * memory stay. A holder has leases, and ends them all when it ends: it is a session, or the grace
+ * period after a crash. Not thread-safe: the loop's.
  *
- * A lease may be *idle*: its holder keeps it without using it, to have it at hand. It is no hold
- * then: the object has its place in the order of eviction. But the memory stays until the lease
- * ends, so before the object leaves the lease is *recalled*: its holder is asked to end it, or to
- * say that it is in use again. One that says nothing for `recall_ms` uses it, and so it does all
- * that it keeps, until it says something.
+ * A lease may be *idle*: its holder keeps it without using it, to have it at hand. An idle lease is
+ * no hold: the object has its place in the order of eviction. But the memory stays until the lease
+ * ends. So before the object leaves, the lease is *recalled*: its holder is asked to end it, or to
+ * say that it is in use again. A holder that says nothing for `recall_ms` is *silent*: until it
+ * says something of leases, all that it keeps count as in use.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -16,18 +16,18 @@
 #include "daemon/objects/registry.h"
 #include "proto/layout.h"
 
-/* The most leases with a slot that an object has: all are cleared in the request that takes the
-   name away. Others are as good, but cannot be kept. */
+/* The most leases with a slot that an object has, since the request that takes its name away clears
+   all slots. Further leases have no slot, and cannot be kept. */
 #define GB_OBJECT_SLOTS 128
 
 /* A holder of leases: a session. */
 struct gb_holder {
     struct gb_link leases;
-    struct gb_user *user; /* who is charged for them; referenced by the owner; NULL: nobody */
-    bool keeps; /* it is nobody: what it holds stays, and it is in no count that is told */
-    uint64_t count, idle;       /* all; those that are idle */
+    struct gb_user *user; /* is charged for them; referenced by the owner; NULL: nobody is */
+    bool keeps; /* the grace period: its leases are left out of the counts that clients see */
+    uint64_t count, idle;       /* all leases; idle ones */
     uint64_t bytes[GB_DEVICES]; /* of its leases' objects, by the device's index */
-    struct gb_page *page;       /* owned; NULL: it keeps none */
+    struct gb_page *page;       /* owned; NULL: it keeps no leases */
     bool silent; /* it has not answered a recall, nor said anything of leases since */
 };
 
@@ -38,11 +38,12 @@ struct gb_lease {
     struct gb_object *object;
     struct gb_holder *holder;
     bool write;
-    unsigned
-        slot; /* in the holder's page, from 1 on; 0: none. Those come first in the object's list */
+    unsigned slot; /* in the holder's page, from 1 on; 0: none. In the object's list leases with a
+                      slot come first */
     uint64_t since_ms;
-    uint64_t idle_ms, recalled_ms; /* since when; 0: it is in use; it has not been recalled */
-    struct gb_unsealed *unsealed;  /* what is to be sealed; owned; NULL for read leases */
+    uint64_t idle_ms;             /* since when it is idle; 0: it is in use */
+    uint64_t recalled_ms;         /* when it was recalled; 0: it was not */
+    struct gb_unsealed *unsealed; /* owned; NULL for read leases */
 };
 
 /* The state that a write lease carries until the seal. */
@@ -61,23 +62,23 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
                               struct gb_holder *holder, bool write, uint64_t now_ms);
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
                                const struct gb_holder *holder);
-/* A new read lease gets a slot, if there is one. */
+/* Gives a new read lease a slot, if one is free. */
 void gb_lease_slot(struct gb_lease *lease);
-/* Nobody uses it, but its holder keeps it; said again: it was used meanwhile, and is not any more.
-   It must have a slot. One that can be of no use any more is recalled at once. */
+/* Makes a lease idle; it must have a slot. A lease that is idle already was used in between. If its
+   object has no name any more, the lease is recalled at once. */
 void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
-/* It is in use after all. Fine if it was all the time. */
+/* The lease is in use again. Does nothing if it is not idle. */
 void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease);
-/* Has the holders of a storage's idle leases give them back. Whether there are any to wait for,
-   which is until `recall_ms` after `now_ms` at most. */
+/* Recalls a storage's idle leases. Returns whether to wait for their holders, which takes until
+   `recall_ms` after `now_ms` at most. */
 bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms);
-/* Ends a lease, which is a use if it was in use; an unsealed object is aborted, one without a name
-   goes with its last lease. */
+/* Ends a lease. The end of a lease in use counts as a use of its object. An unsealed object is
+   aborted; an object without a name is freed with its last lease. */
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);
 /* The write lease of a published object becomes a read lease. */
 void gb_lease_sealed(struct gb_lease *lease);
-/* Ends all leases of the holder; or at most `most`, write leases only if `writes`, and returns how
-   many. */
+/* The first ends all leases of the holder. The second ends at most `most`, write leases only if
+   `writes`, and returns how many. */
 void gb_holder_end(struct gb_registry *registry, struct gb_holder *holder);
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,
                             unsigned most);

@@ -11,7 +11,7 @@
 #define BYTES (GB_PAGE_SLOTS * sizeof(_Atomic uint64_t))
 #define WORDS (GB_PAGE_SLOTS / 64)
 
-/* Memory that only this process ever writes, and only here. */
+/* Makes memory that can be written only through the mapping that this function returns. */
 static int make_memory(size_t bytes, void **memory, int *out, struct gb_error *error)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
@@ -22,7 +22,7 @@ static int make_memory(size_t bytes, void **memory, int *out, struct gb_error *e
     *memory = MAP_FAILED;
     if (fchmod(fd, 0400) == 0 && ftruncate(fd, (off_t)bytes) == 0)
         *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    /* Our mapping was there before: it is the only one that can ever be written. */
+    /* F_SEAL_FUTURE_WRITE spares our mapping, which was there before. */
     if (*memory != MAP_FAILED && fcntl(fd, F_ADD_SEALS, seals) == 0) {
         *out = fd;
         return 0;
@@ -43,7 +43,7 @@ int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error)
         pulse->mutex = NULL;
         return r;
     }
-    pthread_mutexattr_init(&attributes); /* none of these can fail */
+    pthread_mutexattr_init(&attributes); /* none of these calls can fail */
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(pulse->mutex, &attributes);

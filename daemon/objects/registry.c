@@ -76,7 +76,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     return object;
 }
 
-/* Its storage counts no longer for its owner, as far as it is for this object. */
+/* From now on the storage does not count for the owner on behalf of this object. */
 static void end_charge(struct gb_object *object)
 {
     if (object->charged)
@@ -131,10 +131,10 @@ struct gb_object *gb_object_older(const struct gb_object *object)
     return next->current ? NULL : next;
 }
 
-/* ---- holds: what keeps a storage from being evicted ---- */
+/* ---- holds, which keep a storage from being evicted ---- */
 
-/* An object that passed older requests for space no longer counts against them once it may
-   leave. */
+/* A storage that got its room before older requests did no longer counts as overtaking them once
+   nothing holds it. */
 static void end_hold(struct gb_storage *storage)
 {
     storage->device->space_changed = true; /* it may be evicted now */
@@ -202,7 +202,7 @@ void gb_object_resume(struct gb_registry *registry, struct gb_object *object)
 {
     count_idle(registry, object, -1);
     hold_lease(object->storage);
-    object->storage->device->space_changed = true; /* who waits for it is to look elsewhere */
+    object->storage->device->space_changed = true; /* waiting requests must look for other room */
 }
 
 void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool idle)
@@ -233,7 +233,7 @@ static void drop_pin(struct gb_storage *storage)
     end_hold(storage);
 }
 
-/* Content that is not there yet can neither be spilled nor dropped. */
+/* Content that is not complete yet can neither be spilled nor dropped. */
 static void set_unsettled(struct gb_object *object, bool unsettled)
 {
     if (object->unsettled == unsettled)
@@ -245,8 +245,8 @@ static void set_unsettled(struct gb_object *object, bool unsettled)
         gb_recent_drop(&object->storage->recent);
 }
 
-/* Clean are: a storage that has a copy, a copy that is not the only place of the content, and
-   what nobody needs. */
+/* A storage that has a copy is clean, and so is a copy that is not the only place of its content.
+   If no object of the storage is needed, all of them are. */
 void gb_storage_set_clean(struct gb_storage *storage)
 {
     unsigned places = storage->resident;
@@ -267,7 +267,7 @@ bool gb_storage_can_spill(const struct gb_storage *storage)
            !gb_storage_is_final(storage);
 }
 
-/* Whether there is a tier that its content can go to from its device. */
+/* Whether there is a tier to which its content can be copied from its device. */
 static bool has_tier(const struct gb_storage *storage)
 {
     return storage->device->lanes[GB_OUT] && gb_storage_can_spill(storage);
@@ -290,12 +290,14 @@ void gb_storage_enter(struct gb_storage *storage)
     struct gb_recency *order =
         storage->needs > 0 && !has_tier(storage) ? &device->stay : &device->recency;
 
-    /* A returning object is entered when it is there; without bytes its leaving makes no room. */
+    /* A storage that is coming back is entered when its content is there. One without bytes makes
+       no room by leaving. */
     if (storage->resident && storage->bytes > 0 && storage->recent.in != order)
         gb_recent_enter(order, &storage->recent, storage->bytes);
 }
 
-/* From now on the name means it. False if memory is out: not where the name had another. */
+/* From now on the name means the object. False if memory is out; never if the name had another
+   object before. */
 static bool enter_index(struct gb_registry *registry, struct gb_object *object)
 {
     if (!gb_names_insert(&registry->names, &object->index))
@@ -312,7 +314,8 @@ static void leave_index(struct gb_registry *registry, struct gb_object *object)
     registry->private_names -= !(object->mode & 4);
 }
 
-/* Gives an object what a name brings: a place in the order of eviction, `keep`, an end. */
+/* Does what follows from having a name: the storage gets its place in the order of eviction, and is
+   held for evict=keep or while the content is not complete. */
 static void gain_name(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
@@ -326,7 +329,8 @@ static void gain_name(struct gb_object *object)
     gb_storage_enter(storage);
 }
 
-/* After the loss of a name that was not to be dropped: the storage's other objects and holders. */
+/* An object that must not be dropped has lost its name: if it was the last such one, the storage is
+   clean now, unless it is about to be freed. */
 static void lose_need(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
@@ -338,7 +342,7 @@ static void lose_need(struct gb_object *object)
         gb_storage_enter(storage);
 }
 
-/* A version that only leases keep comes last in the ring of its name. */
+/* Puts a version without a name, which leases keep, at the end of the ring of its name. */
 static void join_held(struct gb_registry *registry, struct gb_object *object)
 {
     struct gb_object *current = gb_registry_find(registry, object->name, object->name_length);
@@ -348,7 +352,8 @@ static void join_held(struct gb_registry *registry, struct gb_object *object)
         gb_list_append(&current->of_name, &object->of_name);
 }
 
-/* `later`: it ends by gb_registry_sweep(), where nobody holds it. */
+/* Takes the name from an object. Without a lease the object is freed: at once, or, if `later`, by
+   gb_registry_sweep(). */
 static void lose_name(struct gb_registry *registry, struct gb_object *object, bool later)
 {
     object->named = false;
@@ -372,8 +377,8 @@ static void lose_name(struct gb_registry *registry, struct gb_object *object, bo
     gb_storage_changed(object->storage);
 }
 
-/* Has the name keep at most `keep` older versions. The oldest goes first: whatever a crash
-   leaves of it, the name means what it meant. */
+/* Has the name keep at most `keep` older versions. The oldest loses its name first, so that after a
+   crash in between the name still means the same. */
 static void keep_older(struct gb_registry *registry, struct gb_object *current, unsigned keep,
                        bool later)
 {
@@ -398,7 +403,8 @@ static void notify(struct gb_registry *registry, enum gb_event event, struct gb_
         registry->on_event(registry->on_event_arg, event, object);
 }
 
-/* The current version is no more: the name means the one before it, if it kept one. */
+/* Takes the current version out of the index. The newest older version, if the name keeps one,
+   becomes current. */
 static void leave_to_older(struct gb_registry *registry, struct gb_object *object)
 {
     struct gb_object *older = gb_object_older(object);
@@ -423,8 +429,8 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
     GB_FAILPOINT(UNNAME_DONE);
 }
 
-/* It comes before the version that was current. The pin was meant for the name, not for the older
-   version. */
+/* Puts the new current version before the former one in the ring of the name. The former one loses
+   its pin, which was meant for the name. */
 static void follow(struct gb_registry *registry, struct gb_object *object, struct gb_object *former)
 {
     gb_list_append(&former->of_name, &object->of_name);
@@ -470,7 +476,8 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     return 0;
 }
 
-/* Before the first of the name's versions that is older, or only held. */
+/* Puts a restored older version into the ring, before the first one that is older or has no
+   name. */
 static void join_older(struct gb_object *current, struct gb_object *object)
 {
     struct gb_object *older = gb_object_older(current);
@@ -567,7 +574,8 @@ void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 void gb_registry_lose(struct gb_registry *registry, struct gb_storage *storage, enum gb_event event)
 {
     gb_storage_ref(storage);
-    /* A current version takes older ones along, so those of this storage go before. */
+    /* A current version takes older ones along, so older ones of this storage lose their names
+       first. */
     for (int current = 0; current < 2; current++)
         GB_LIST_EACH(&storage->objects, link) {
             struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
@@ -586,7 +594,7 @@ void gb_registry_sweep(struct gb_registry *registry)
         object_free(registry, GB_CONTAINER(link, struct gb_object, of_name));
 }
 
-/* An older version of the name on that device; NULL: none. */
+/* The newest older version of the name that is on the device; NULL: none. */
 static struct gb_object *older_on(const struct gb_object *current, const struct gb_device *device)
 {
     struct gb_object *older = gb_object_older(current);

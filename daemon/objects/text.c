@@ -9,11 +9,11 @@ const char *gb_evict_name(enum gb_evict evict)
     return evict == GB_EVICT_SPILL ? "spill" : evict == GB_EVICT_DROP ? "drop" : "keep";
 }
 
-/* Members of the text that are looked for in it. Their quotes are in no string. */
+/* Members that are searched for in the text. In a string their quotes would be escaped. */
 #define LABEL ",\"label\":"
 #define KEEP ",\"keep\":"
 #define CLUSTER ",\"scope\":\"cluster\""
-#define HEAD_END ",\"share\":" /* what follows name, version, label, keep and device */
+#define HEAD_END ",\"share\":" /* follows the head: name, version, label, keep and device */
 
 static void write_fixed(struct gb_writer *writer, const struct gb_object *object, uint64_t version)
 {
@@ -47,14 +47,14 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
         GB_WRITE_LITERAL(writer, CLUSTER);
 }
 
-/* The text that gb_object_render keeps. */
+/* A rendered text, before the object has it. */
 struct text {
     char *text;
     size_t length, brief;
     struct gb_buffer first; /* of a text that was relocated */
 };
 
-/* The text that was written; the writer is empty then. */
+/* Takes the text out of the writer, which is empty then. */
 static int take_text(struct gb_writer *writer, struct text *text, struct gb_error *error)
 {
     text->text = gb_writer_take(writer, &text->length);
@@ -91,7 +91,7 @@ static const char *find_member(const struct gb_object *object, const char *membe
     return found ? found + length : NULL;
 }
 
-/* Label, `keep` and scope as its text has them. */
+/* Reads label, `keep` and scope from the object's text. */
 static void read_title(struct gb_object *object)
 {
     const char *keep = find_member(object, KEEP), *end;
@@ -137,7 +137,7 @@ static void set_text(struct gb_object *object, const struct text *text)
     gb_object_set_text(object, text->text, text->length, text->brief);
 }
 
-/* Whether its owner may have as much text as that makes it, in place of what the object has. */
+/* Whether its owner may have this text in place of the object's present one. Frees it if not. */
 static int check_text(const struct gb_object *object, struct text *text, struct gb_error *error)
 {
     uint64_t more = text->length > object->text_length ? text->length - object->text_length : 0;
@@ -233,7 +233,7 @@ static const char *tier_of(const struct gb_object *object)
     for (int i = 0; i < GB_TIERS; i++)
         if (storage->copies[i] && storage->copies[i]->whole)
             return gb_tier_name((enum gb_tier_kind)i);
-    return "device"; /* on its way from a copy that failed */
+    return "device"; /* it is being restored from a copy that proved bad */
 }
 
 static void write_idle(struct gb_writer *writer, const struct gb_storage *storage, uint64_t now_ms)
@@ -327,8 +327,8 @@ void gb_object_write_placed(struct gb_writer *writer, const struct gb_object *ob
 
 /* ---- moving ---- */
 
-/* Where the content begins, as the object's buffers say it at present: in pieces, the segments of
-   its placements, or in one piece that is in no segment. */
+/* A change of the places of a storage's buffers: from its placements to one piece in segment 0
+   (`leaves`), or from that to its placement. */
 struct relocation {
     const struct gb_storage *storage;
     bool leaves;
@@ -356,7 +356,7 @@ static void relocate_buffer(struct gb_buffer *buffer, const struct relocation *r
     }
 }
 
-/* Every buffer in a text that gb_layout_write() made begins so, and nothing else does: in a string
+/* In a text of gb_layout_write() every buffer begins like this, and nothing else does: in a string
    the quotes would be escaped, and values of metadata are strings. */
 #define PLACE "{\"segment\":"
 #define OFFSET ",\"offset\":"
@@ -366,7 +366,7 @@ struct scan {
     const char *at, *end;
 };
 
-/* Past the number there; false: there is none. */
+/* Reads a number, and moves past it; false: there is none. */
 static bool scan_number(struct scan *scan, uint64_t *number)
 {
     const char *from = scan->at;
@@ -386,8 +386,8 @@ static bool scan_literal(struct scan *scan, const char *literal, size_t length)
 
 #define SCAN(scan, literal) scan_literal((scan), literal, sizeof(literal) - 1)
 
-/* The next place, which begins where the result says; the scan is then at its bytes. NULL: there is
-   none. */
+/* Finds the next place of a buffer and returns where its numbers begin; the scan is then after its
+   offset. NULL: there is none. */
 static const char *next_place(struct scan *scan, struct gb_buffer *place)
 {
     const char *from = scan->at;
@@ -412,7 +412,7 @@ size_t gb_text_count_places(const char *text, size_t length)
     return count;
 }
 
-/* The text that it has, but for where its buffers lie. */
+/* Makes the object's text with its buffers in their new places. */
 static int relocated_text(const struct gb_object *object, const struct relocation *relocation,
                           struct text *text, struct gb_error *error)
 {
