@@ -11,17 +11,18 @@
 struct pieces {
     const struct gb_storage *storage;
     unsigned at;
-    uint64_t done; /* of the piece at hand */
-    uint64_t all;  /* of the content */
+    uint64_t done; /* bytes of the current piece */
+    uint64_t all;  /* bytes of the content */
 };
 
-/* A placement of registered memory is a whole segment, another one holds all of the content. */
+/* A piece of registered memory is a whole segment. Other storages have one piece, the content. */
 static uint64_t piece_bytes(const struct gb_storage *storage, unsigned at)
 {
     return storage->adopted ? storage->placements[at].segment->bytes : storage->size;
 }
 
-/* Memory between two registered pieces, of `bytes` at most; it is only copied out. */
+/* Fills `own` with zeros for the gap before a registered piece, of `bytes` at most. Returns how
+   many those are. Only needed on the way out: restored content has one piece. */
 static uint64_t pass_gap(struct pieces *pieces, void *own, uint64_t bytes)
 {
     uint64_t gap = gb_content_next(pieces->all) - pieces->all;
@@ -35,7 +36,8 @@ static uint64_t pass_gap(struct pieces *pieces, void *own, uint64_t bytes)
     return bytes;
 }
 
-/* Begins to copy the next `bytes` at most; how many that were, 0 at the end, or a negative code. */
+/* Begins to copy the next `bytes` at most. Returns how many those are, 0 at the end, or a negative
+   code. */
 static int64_t copy_piece(struct pieces *pieces, enum gb_direction direction, void *own,
                           uint64_t bytes, struct gb_error *error)
 {
@@ -85,7 +87,7 @@ static int copy_pieces(struct pieces *pieces, enum gb_direction direction, char 
 
 static int check_stop(struct gb_move *move, struct gb_error *error)
 {
-    gb_job_goes_on(&move->job); /* a large one takes long, and each of its parts does not */
+    gb_job_goes_on(&move->job); /* a large copy takes long, but no single chunk does */
     if (!atomic_load_explicit(move->stop, memory_order_relaxed))
         return 0;
     return gb_fail(error, GPUBUF_E_CLOSED, "the daemon stops");
@@ -115,7 +117,8 @@ static int copy_host(struct gb_move *move, enum gb_direction direction, const st
 
 /* ---- between a device and a file ---- */
 
-/* Two halves of memory, so that the device copies one while the file takes or gives the other. */
+/* The lane's stage, made when it is first used: two halves, so that the device copies one while the
+   file is written from or read into the other. */
 static char *stage(struct gb_device *device, enum gb_direction direction, struct gb_error *error)
 {
     char *memory = device->stages[direction];
@@ -194,7 +197,7 @@ static int read_file(struct gb_move *move, struct gb_spill_file *file, char *mem
             r = gb_spill_file_read(file, at, bytes, &move->error);
             move->tier_failed = r < 0;
         }
-        if (r == 0) /* the other half is to be free again for the next */
+        if (r == 0) /* the next chunk goes into the other half, which the device must have copied */
             r = device->ops->settle(device, GB_IN, &move->error);
         if (r == 0)
             r = copy_pieces(&pieces, GB_IN, at, bytes, &move->error);

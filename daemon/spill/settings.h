@@ -6,8 +6,8 @@
 
 struct gb_spill_settings {
     uint64_t host;                          /* bytes of the host tier; 0: there is none */
-    uint64_t disk;                          /* of the disk tier, in … */
-    char *dir;                              /* … this directory; owned; NULL: there is none */
+    uint64_t disk;                          /* bytes of the disk tier */
+    char *dir;                              /* its directory; owned; NULL: there is none */
     unsigned low_watermark, high_watermark; /* percent */
 };
 

@@ -14,20 +14,21 @@
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000
-/* Copies that are made in the background at once, of one device. */
+/* Copies of one device that are made in the background at a time. */
 #define BACKGROUND_MOVES 4
-/* Storages whose leases are recalled together, if their holders only keep them, and what part of
-   the device they may be: holders answer within a millisecond or so, which not every request is to
-   wait. */
+/* The most storages whose idle leases are recalled together, and which part of the device their
+   bytes are. A holder answers within a millisecond or so; recalling some ahead spares later
+   requests that wait. */
 #define RECALL_AHEAD 32
 #define RECALL_PART 16
-/* How many copies are looked at for one that is not needed, and how many storages for one that has
-   room below. */
+/* How many copies are looked at for one that can be freed, and how many storages for one that a
+   tier has room for. */
 #define LOOK_AT 64
 /* Dropped objects are logged once in this time. */
 #define TELL_MS 60000
 
-/* NO_MEMORY: of the daemon's own memory. Nothing is lost for that. */
+/* LATER: not before something that is under way has ended. NO_MEMORY: the daemon's own memory is
+   out, and nothing is dropped for that. */
 enum begun { STARTED, LATER, IMPOSSIBLE, NO_MEMORY };
 
 /* ---- leaving ---- */
@@ -48,7 +49,7 @@ static struct gb_copy *best_copy(const struct gb_storage *storage)
                                          : storage->copies[GB_TIER_DISK];
 }
 
-/* The content goes for good: none of its objects is needed. */
+/* Drops the storage's objects, if none is needed: the content is lost. */
 static void drop(struct gb_spill *spill, struct gb_storage *storage)
 {
     struct gb_losses *losses = &spill->losses;
@@ -65,7 +66,7 @@ uint64_t gb_spill_tells_at(const struct gb_spill *spill)
     return spill->losses.objects > 0 ? spill->losses.tell_at : UINT64_MAX;
 }
 
-static void tell_losses(struct gb_spill *spill, uint64_t now)
+static void log_losses(struct gb_spill *spill, uint64_t now)
 {
     struct gb_losses *losses = &spill->losses;
 
@@ -87,7 +88,7 @@ static void notify(struct gb_spill *spill, struct gb_storage *storage, enum gb_e
     }
 }
 
-/* Off the device: the content is below. False if memory is out. */
+/* Takes a storage off its device; its content is below. False if memory is out. */
 static bool vacate(struct gb_spill *spill, struct gb_storage *storage)
 {
     struct gb_device *device = storage->device;
@@ -97,7 +98,7 @@ static bool vacate(struct gb_spill *spill, struct gb_storage *storage)
         return false;
     device->spills++;
     device->spills_bytes += storage->bytes;
-    /* A successor must not look for it on the device, where its segment may go with it. */
+    /* Recorded first: a successor must not look for it in a segment that may be freed now. */
     storage->resident = storage->adopted = false;
     gb_storage_set_clean(storage);
     gb_storage_vacate(spill->registry->store, storage);
@@ -111,12 +112,12 @@ static void forget_copy(struct gb_copy *copy)
     struct gb_storage *storage = copy->storage;
 
     storage->copies[copy->tier->kind] = NULL;
-    gb_storage_set_clean(storage); /* before a file goes that a successor would rely on */
+    gb_storage_set_clean(storage); /* records it before the file is removed */
     gb_copy_free(copy);
     GB_FAILPOINT(FORGET_DONE);
 }
 
-/* One that is held: it goes with its hold. */
+/* Frees a copy that the caller holds, and drops the hold. */
 static void give_up_copy(struct gb_copy *copy)
 {
     gb_copy_free(copy);
@@ -198,8 +199,8 @@ static void tell_move(const struct gb_move *move, const char *what, const struct
                                                                   .ns = move->microseconds * 1000});
 }
 
-/* The copy that was written belongs to its storage now, and is to be noted; or it is given up, and
-   this false. */
+/* Gives the copy that was written to its storage; the caller has it recorded. False if the move
+   failed: the copy is given up. */
 static bool take_copy(struct gb_move *move)
 {
     struct gb_copy *to = move->to;
@@ -232,13 +233,13 @@ static void on_copied_out(struct gb_job *job)
     GB_FAILPOINT(OUT_TAKEN);
     leaves = copied && move->leave && storage->resident && storage->recent.holds == 0 &&
              storage->idle == 0 && !gb_list_empty(&storage->objects);
-    /* A storage that leaves is noted once, with its copy and without its place. */
+    /* For a storage that leaves one record is enough: vacate() writes it. */
     if (copied && !(leaves && vacate(move->owner, storage)))
         gb_storage_set_clean(storage);
     move_end(move);
 }
 
-static void went_down(struct gb_job *job)
+static void on_copied_down(struct gb_job *job)
 {
     struct gb_move *move = GB_CONTAINER(job, struct gb_move, job);
     struct gb_spill *spill = move->owner;
@@ -268,7 +269,7 @@ static void submit_out(struct gb_storage *storage, struct gb_move *move)
 static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struct gb_demand *demand,
                              bool leave);
 
-/* Whether it leaves a device, or the host tier, after `wanting` leaves the same. */
+/* Whether the storage leaves the device, or the host tier, later than `wanting` does. */
 static bool is_later(const struct gb_storage *storage, const struct gb_storage *wanting)
 {
     const struct gb_copy *copy = storage->copies[GB_TIER_HOST];
@@ -281,7 +282,7 @@ static bool is_later(const struct gb_storage *storage, const struct gb_storage *
     return copy && first && copy->recent.used > first->recent.used;
 }
 
-/* Whether the copy is all that there is of its content. */
+/* Whether the copy is the only place of its content. */
 static bool is_last(const struct gb_copy *copy)
 {
     const struct gb_storage *storage = copy->storage;
@@ -290,11 +291,13 @@ static bool is_last(const struct gb_copy *copy)
 }
 
 /*
- * Whether a copy can go for the sake of one of `wanting`. In the background only if it would not
- * be made again before that one, or else the two could take each other's place for ever: its
- * storage is on a device and leaves later or is held there, or it is of the host tier and below
- * as well. For somebody who waits it is enough that nothing needed is lost, and that it is not
- * needed sooner; but of two in the host tier the one that went down first stays below.
+ * Whether a copy can be freed for a copy of `wanting`.
+ * - In the background (no `demand`) only if it would not be made again before that: else the two
+ *   could take each other's place for ever. So its storage is resident, and leaves later or is held
+ *   there; or it is in the host tier, and the content is below as well.
+ * - For a request it is enough that no needed content is lost, and that the copy is not needed
+ *   sooner. But of two storages in the host tier, the one that was copied to the disk first keeps
+ *   its copy there.
  */
 static bool is_needless(const struct gb_copy *copy, const struct gb_storage *wanting,
                         struct gb_demand *demand)
@@ -330,7 +333,8 @@ static struct gb_copy *find_needless(const struct gb_tier *tier, const struct gb
     return NULL;
 }
 
-/* Content that is in the host tier only goes down; LATER when enough of it does. */
+/* Copies content of the host tier that is nowhere else to the disk. LATER: as much as is wanted is
+   on its way. */
 static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand *demand)
 {
     struct gb_recent *oldest;
@@ -347,7 +351,7 @@ static enum begun drain(struct gb_spill *spill, uint64_t bytes, struct gb_demand
     return spill->draining > 0 ? LATER : IMPOSSIBLE;
 }
 
-/* Whether there is room for a copy if all go that may. */
+/* Whether there would be room for a copy if all clean copies were freed. */
 static bool may_fit(const struct gb_tier *tier, uint64_t bytes)
 {
     return gb_tier_free_bytes(tier) + tier->recency.clean_bytes >= bytes;
@@ -389,8 +393,8 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
 }
 
 /*
- * Room for a copy in a tier, if need be by letting go what is there. `demand` (NULL: this is the
- * background): somebody waits for it, so that what is not needed may be lost.
+ * Makes a copy with room in a tier, if need be by freeing others. With a `demand` (NULL: this is
+ * the background) objects that are not needed may be dropped for it.
  */
 static enum begun make_copy(struct gb_spill *spill, struct gb_tier *tier,
                             struct gb_storage *storage, struct gb_demand *demand,
@@ -432,7 +436,7 @@ static enum begun begin_down(struct gb_spill *spill, struct gb_copy *from, struc
 
     if (storage->out)
         return LATER;
-    begun = begin_copy(spill, storage, from, disk, demand, leave, went_down, &move);
+    begun = begin_copy(spill, storage, from, disk, demand, leave, on_copied_down, &move);
     if (begun != STARTED)
         return begun;
     storage->out = move;
@@ -454,7 +458,7 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
     return begun;
 }
 
-/* Its driver failed lately. In the background that is not tried again at once. */
+/* Whether its driver failed to copy it out lately, so that the background leaves it alone. */
 static bool is_stuck(const struct gb_storage *storage)
 {
     return storage->stuck_ms > 0 && gb_now_ms() - storage->stuck_ms < FAILING_MS;
@@ -475,10 +479,10 @@ static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
 
 /* ---- room on a device ---- */
 
-/* Begins to copy the dirty, the least recently used first, until `bytes` are on their way. Where
-   somebody waits, those that no tier has room for are passed over; what comes after them leaves as
-   soon as it has been copied, or its copy would be given up for theirs. IMPOSSIBLE: nothing is on
-   its way. */
+/* Begins to copy dirty storages, the least recently used first, until `bytes` are on their way. For
+   a request those that no tier has room for are passed over. The ones after these leave as soon as
+   they are copied, since else their copies could be freed for the ones before. IMPOSSIBLE: nothing
+   is on its way. */
 static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                              struct gb_demand *demand)
 {
@@ -504,7 +508,7 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
     return coming > 0 ? STARTED : IMPOSSIBLE;
 }
 
-static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error *error)
+static enum gb_room fail_stuck(const struct gb_storage *storage, struct gb_error *error)
 {
     const struct gb_error *why = storage->failure;
 
@@ -515,8 +519,8 @@ static enum gb_room tell_stuck(const struct gb_storage *storage, struct gb_error
     return GB_ROOM_STUCK;
 }
 
-/* The object that leaves next: the least recently used; where that would not leave the reserve,
-   rather the least recently used of those that may be dropped. */
+/* The storage that leaves next: the least recently used; but if the tiers could not take that and
+   keep the reserve, the least recently used of those that may be dropped. */
 static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struct gb_device *device,
                                        const struct gb_demand *demand)
 {
@@ -538,10 +542,9 @@ static struct gb_recent *next_to_leave(const struct gb_spill *spill, const struc
 }
 
 /*
- * The storage, whose leases are merely kept, leaves next: has these given back, and with them those
- * of what leaves after it, for as many bytes as are wanted and soon will be. An object that turns
- * out to be in use, since its holder says so or does not answer, is in no list any more, and
- * another one leaves.
+ * Recalls the idle leases of the storage that leaves next, and those of storages that leave after
+ * it, for as many bytes as are wanted and soon will be. A storage that turns out to be in use,
+ * since a holder says so or does not answer, is taken off the list, and another one leaves.
  */
 static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, uint64_t bytes)
 {
@@ -577,12 +580,11 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         if (storage->out)
             return GB_ROOM_ARRIVING;
         if (storage->stuck_ms >= demand->since_ms)
-            return tell_stuck(storage, error);
+            return fail_stuck(storage, error);
         begun = copy_ahead(spill, device, bytes, demand);
         if (begun != IMPOSSIBLE)
             return begun == NO_MEMORY ? GB_ROOM_NONE : GB_ROOM_ARRIVING;
-        oldest =
-            gb_recency_oldest_clean(&device->recency); /* no tier takes what was used before it */
+        oldest = gb_recency_oldest_clean(&device->recency); /* no tier takes the older dirty ones */
     }
     if (!oldest)
         return GB_ROOM_NONE;
@@ -636,7 +638,7 @@ void gb_spill_tend(struct gb_spill *spill)
     uint64_t now = spill->losses.objects > 0 ? gb_now_ms() : 0;
 
     if (spill->losses.objects > 0 && now >= spill->losses.tell_at)
-        tell_losses(spill, now);
+        log_losses(spill, now);
     for (unsigned i = 0; i < spill->device_count; i++)
         if (spill->devices[i]->lanes[GB_OUT] && !spill->devices[i]->lost)
             tend_device(spill, spill->devices[i]);
@@ -658,8 +660,8 @@ static void count_restore(struct gb_move *move)
     move->storage->device->restores_bytes += move->storage->size;
 }
 
-/* It could not be brought back: a copy that is damaged is none, and with the last one the content
-   is lost. */
+/* The storage could not be brought back. If the tier failed the copy is freed, as damaged; with the
+   last copy the content is lost. */
 static void give_up_restore(struct gb_move *move)
 {
     struct gb_spill *spill = move->owner;
@@ -724,7 +726,7 @@ int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct 
     return 0;
 }
 
-/* ---- being told to go ---- */
+/* ---- leaving on request ---- */
 
 static int outcome_of(enum begun begun, const struct gb_tier *tier, struct gb_error *error)
 {
@@ -738,7 +740,7 @@ static int outcome_of(enum begun begun, const struct gb_tier *tier, struct gb_er
                    tier->failing_until ? ", and it failed lately" : "");
 }
 
-/* Of a resident storage. */
+/* gb_spill_out() of a resident storage: leaves the device, for the tier `kind`. */
 static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind kind,
                      struct gb_demand *demand, struct gb_error *error)
 {

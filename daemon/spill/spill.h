@@ -1,15 +1,15 @@
 /*
  * Which objects leave a device, when, and to where; and how they come back. The least recently used
- * goes first, to pinned host memory, and from there to a disk. Only what is published to be dropped
- * is ever dropped; what is needed and has no room below stays.
+ * leaves first, to pinned host memory, and from there to a disk. Only objects that are published
+ * with evict=drop are ever dropped; others stay if the tiers have no room for them.
  *
- * Above a high watermark the content of what will go next is copied below in the background, so
- * that it can leave at once when room is wanted. It stays on the device until then: the order in
- * which objects leave is exactly that of their last use, and an object that is used again in
- * between was there all the time. Reading sealed content disturbs nobody, so an object can be
- * opened while it is copied.
+ * Above the high watermark the objects that would leave next are copied below in the background, so
+ * that they can leave at once when room is wanted. They stay on the device until then. So the order
+ * in which objects leave is exactly that of their last use, and an object that is used again in
+ * between was there all the time. An object can be opened while it is copied, since sealed content
+ * does not change.
  *
- * The loop's. Copies are made on threads: one a device and direction, one for the disk.
+ * The loop's. Threads make the copies: one for each device and direction, one for the disk.
  */
 #ifndef GB_SPILL_H
 #define GB_SPILL_H
@@ -28,7 +28,7 @@ struct gb_moved {
 /* Dropped objects that are not yet logged; zeroed: none. */
 struct gb_losses {
     uint64_t objects, bytes;
-    uint64_t tell_at; /* not before */
+    uint64_t tell_at; /* the earliest time to log them */
 };
 
 struct gb_spill {
@@ -41,53 +41,53 @@ struct gb_spill {
     uint64_t draining;  /* bytes on their way from the host tier to the disk */
     uint64_t moves;     /* under way */
     atomic_bool stop;
-    /* Told when a move of the storage's has ended. */
+    /* Called when a move of the storage has ended. */
     void (*moved)(void *arg, struct gb_storage *storage);
     void *moved_arg;
-    /* Told of each copy; NULL: nobody asks. */
+    /* Called for each copy out of a device or back; NULL: nobody asks. */
     void (*on_copied)(void *arg, const struct gb_moved *moved);
     void *on_copied_arg;
 };
 
-/* Somebody who waits for what is done. */
+/* A request that needs room. */
 struct gb_demand {
-    uint64_t since_ms; /* that it has waited; UINT64_MAX: not yet */
+    uint64_t since_ms; /* when it began to wait; UINT64_MAX: it does not wait yet */
     uint64_t serial;   /* of its claim; UINT64_MAX: it has none yet */
-    uint64_t
-        reserve; /* bytes that it leaves free below: what is new as many as it asks for, or what is
-                         below could not come back to a full device in exchange for others */
-    enum gb_tier_kind
-        full_tier; /* out: the uppermost tier that has no room for it; GB_TIERS: none */
-    bool keeps;    /* nothing may be lost for it: there will be room */
+    /* Bytes that must stay free in the tiers. A new object leaves as many as it has: else objects
+       below could not come back to a full device in exchange for others. */
+    uint64_t reserve;
+    enum gb_tier_kind full_tier; /* out: the uppermost tier without room for it; GB_TIERS: none */
+    bool keeps;                  /* nothing may be dropped for it: room will come by itself */
 };
 
-/* Ways to make room on a device that is full. */
+/* Outcomes of making room on a device that is full. */
 enum gb_room {
-    GB_ROOM_NONE,     /* nothing */
-    GB_ROOM_MADE,     /* something has left: try again */
-    GB_ROOM_ARRIVING, /* something is on its way out, or has been recalled: wait */
-    GB_ROOM_STUCK,    /* nothing: the driver could not copy what is to leave; *error says why */
+    GB_ROOM_NONE,     /* there is nothing that may leave */
+    GB_ROOM_MADE,     /* a storage has left: try again */
+    GB_ROOM_ARRIVING, /* a storage is being copied, or its leases are recalled: wait */
+    GB_ROOM_STUCK,    /* the driver could not copy the storage that leaves next; *error says why */
 };
 
-/* Makes room for somebody who lacks `bytes`: the least recently used leaves. */
+/* Makes room for a request that lacks `bytes`: the least recently used storage leaves. */
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error);
-/* Keeps to the watermarks, and logs what was dropped; to be called when something has changed, and
-   at gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
+/* Copies ahead if a watermark is passed, and logs dropped objects. To be called when something has
+   changed, and at gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
 void gb_spill_tend(struct gb_spill *spill);
 uint64_t gb_spill_tells_at(const struct gb_spill *spill);
 
-/* Outcomes of the following. */
+/* Outcomes of gb_spill_out(). */
 enum gb_moving {
     GB_MOVED = 0,
-    GB_MOVING = 1,   /* wait for the storage's `moved` */
-    GB_MOVE_FULL = 2 /* wait for room in the tier that `demand` lacks */
+    GB_MOVING = 1,   /* wait until `moved` is called for the storage, and try again */
+    GB_MOVE_FULL = 2 /* wait for room in demand->full_tier, and try again */
 };
 
-/* Begins to bring a storage's content back; it has room on its device. GPUBUF_E_NO_MEMORY. */
+/* Begins to bring a storage's content back; the storage has room on its device.
+   GPUBUF_E_NO_MEMORY. */
 int gb_spill_restore(struct gb_spill *spill, struct gb_storage *storage, struct gb_error *error);
-/* Has a storage, which nobody holds, be only in that tier. An enum gb_moving, or GPUBUF_E_NO_SPACE
-   (the tier cannot take it), _NO_MEMORY, _UNSUPPORTED. */
+/* Moves a storage, which nobody holds, to that tier and nowhere else. An enum gb_moving, or
+   GPUBUF_E_NO_SPACE (the tier cannot take it), _NO_MEMORY, _UNSUPPORTED. */
 int gb_spill_out(struct gb_spill *spill, struct gb_storage *storage, enum gb_tier_kind tier,
                  struct gb_demand *demand, struct gb_error *error);
 #endif

@@ -1,6 +1,6 @@
 /*
- * The tiers below a daemon's devices: making them, starting and ending their threads, and what they
- * may take. spill.h decides what goes there and comes back. The loop's.
+ * The tiers below a daemon's devices: makes them, starts and ends their threads, and says how much
+ * they can take. spill.h decides which objects go there and come back. The loop's.
  */
 #ifndef GB_TIERS_H
 #define GB_TIERS_H
@@ -9,29 +9,30 @@
 #include "daemon/spill/spill.h"
 
 /* Makes the tiers that the configuration wants, for devices that have been made. A failure is a
-   sentence for the person who started us. */
+   sentence for the person who started the daemon. */
 int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
                   const struct gb_spill_settings *settings, struct gb_device **devices,
                   unsigned count, struct gb_error *error);
 /* Starts the threads. GPUBUF_E_SYSTEM. */
 int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error);
-/* Gives up what is under way and ends the threads. */
+/* Gives up the moves that are under way and ends the threads. */
 void gb_spill_stop(struct gb_spill *spill);
-/* After every storage has gone; before the devices do. */
+/* To be called after every storage is freed, and before the devices are. */
 void gb_spill_end(struct gb_spill *spill);
 
-/* Has a request that waits claim room in the tier that it lacks some of (GB_TIERS: in none). */
+/* Has a waiting request claim room in the tiers from `full_tier` on, which is full (GB_TIERS: in
+   none). */
 void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier);
 
-/* The bytes of the device that the tiers could take if they kept only what is nowhere else. They
-   leave the reserve free, and some more, since the room that a device has left may lie in pieces;
-   and what they can take is as much again, or nothing: objects are alike, and leave as wholes. */
+/* The bytes of the device that the tiers could take if all their clean copies were freed. The
+   reserve stays free, and some more, since the room that is left may lie in pieces. 0 if less than
+   the reserve would be left to take: objects are alike, and leave as wholes. */
 uint64_t gb_spill_room_below(const struct gb_spill *spill, const struct gb_device *device,
                              uint64_t reserve);
-/* Whether there is such a tier for the device's objects. */
+/* Whether the device's objects can go to that tier. */
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind tier);
-/* There may be room where there was none: requests that wait are tried again. `spill`: a struct
+/* Has waiting requests tried again, since there may be room where there was none. `spill`: a struct
    gb_spill. */
 void gb_spill_changed(void *spill);
 
