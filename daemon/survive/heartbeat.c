@@ -27,7 +27,7 @@ static uint64_t stuck_ms(const struct gb_device *device)
     return longest;
 }
 
-/* The first device whose driver has not come back for too long; NULL: none. */
+/* The first device whose driver hangs; NULL: none. */
 static struct gb_device *hanging_device(const struct gb_heartbeat *heartbeat, uint64_t *busy_ms)
 {
     for (unsigned i = 0; i < heartbeat->device_count; i++) {
@@ -91,7 +91,7 @@ static void on_channel(uv_poll_t *poll, int status, int events)
     listen(heartbeat->listener_fd, GB_LISTENER_BACKLOG);
 }
 
-/* A supervisor speaks over a connection, a service manager over its socket. */
+/* Watches the connection to a supervisor. A service manager has none: its socket has a name. */
 static void watch_channel(struct gb_heartbeat *heartbeat, uv_loop_t *loop)
 {
     if (heartbeat->notify->socket < 0 || heartbeat->notify->address_length > 0 ||
@@ -101,7 +101,8 @@ static void watch_channel(struct gb_heartbeat *heartbeat, uv_loop_t *loop)
     uv_poll_start(&heartbeat->channel, UV_DISCONNECT, on_channel);
 }
 
-/* A queue that is full of what was said just before empties soon. */
+/* Says that the daemon is ready. If earlier messages fill the manager's queue this waits a
+   while. */
 static int tell_ready(struct gb_notify *notify)
 {
     int r;
@@ -115,9 +116,9 @@ static int tell_ready(struct gb_notify *notify)
 void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify, uv_loop_t *loop,
                         const char *socket)
 {
-    uint64_t interval = notify->watchdog_ms / 3; /* one may be lost */
+    uint64_t interval = notify->watchdog_ms / 3; /* one beat may be lost */
 
-    gb_notify_drop(notify); /* what it handed over and nobody knows */
+    gb_notify_drop(notify); /* descriptors that nothing was restored from */
     GB_FAILPOINT(DROP_DONE);
     heartbeat->notify = notify;
     uv_timer_init(loop, &heartbeat->timer);

@@ -1,9 +1,12 @@
 /*
- * Messages to the service manager: that we are ready, how it goes, that we stop; and, where it
- * wants a sign of life (WatchdogSec=), one as long as the loop turns and no device's driver hangs.
- * A daemon whose supervisor has ended goes on, says that nothing outlives it any more, and listens
- * in its own name, so that the kernel tells whoever looks for it. A job of a mover counts as
- * hanging when it has not gone on for longer than the loop itself may be silent. The loop's thread.
+ * Messages to the service manager: that the daemon is ready, its status, that it stops. If the
+ * manager wants signs of life (WatchdogSec=) it gets them as long as the loop turns and no device's
+ * driver hangs: a job of a mover hangs if it makes no progress for longer than the loop itself may
+ * be silent.
+ *
+ * When its supervisor ends the daemon goes on. It logs that nothing outlives it any more, and calls
+ * listen() again, so that the kernel gives its own pid to a daemon that finds the socket in use.
+ * The loop's thread.
  */
 #ifndef GB_HEARTBEAT_H
 #define GB_HEARTBEAT_H
@@ -14,7 +17,7 @@
 #include "daemon/survive/state.h"
 
 struct gb_heartbeat {
-    /* The objects that it tells of; set by the caller before it begins. */
+    /* For the status line; set by the caller before gb_heartbeat_begin(). */
     struct gb_device *const *devices;
     unsigned device_count;
     const uint64_t *session_count;
@@ -24,15 +27,15 @@ struct gb_heartbeat {
 
     struct gb_notify *notify;
     uv_timer_t timer;
-    uv_poll_t channel; /* to a supervisor: its end */
-    bool hanging;      /* told once each time */
-    char status[160];  /* what was told last */
+    uv_poll_t channel; /* watches for the supervisor's end */
+    bool hanging;      /* a driver hangs, which is logged once each time */
+    char status[160];  /* the last status line */
 };
 
-/* Says that the daemon is ready, listening on that socket, and beats from then on. */
+/* Tells the manager that the daemon is ready, listening on that socket, and begins to beat. */
 void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify, uv_loop_t *loop,
                         const char *socket);
-/* Says that the daemon stops; that may take its time. The timer goes with the loop. */
+/* Tells the manager that the daemon stops. The timer ends with the loop. */
 void gb_heartbeat_stop(struct gb_heartbeat *heartbeat);
 
 #endif

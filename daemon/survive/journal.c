@@ -23,12 +23,12 @@ struct header {
     uint32_t version, bytes;
     uint64_t generation;
     char instance[GB_JOURNAL_INSTANCE_BYTES];
-    uint64_t checksum; /* of all before it */
+    uint64_t checksum; /* of all members before it */
 };
 
 struct head {
     uint32_t length, type;
-    uint64_t checksum; /* of the two before it and the payload */
+    uint64_t checksum; /* of the two members before it and the payload */
 };
 
 _Static_assert(sizeof(struct header) == 64, "the header is 64 octets");
@@ -41,7 +41,7 @@ static size_t padded(size_t length)
 
 /* ---- whole reads and writes ---- */
 
-/* A record: its head, its payload, and what pads it. */
+/* A record: its head, its payload, and its padding. */
 enum { PARTS = 3 };
 
 static int write_all(int fd, struct iovec *parts, uint64_t at)
@@ -63,7 +63,7 @@ static int write_all(int fd, struct iovec *parts, uint64_t at)
     return 0;
 }
 
-/* As many as there are; -1 with errno. */
+/* Reads `bytes`, or fewer at the end of the file. Returns how many; -1 with errno. */
 static ssize_t read_some(int fd, void *data, size_t bytes, uint64_t at)
 {
     size_t done = 0;
@@ -165,13 +165,13 @@ static uint64_t checksum_of(uint64_t seed, uint64_t at, const struct head *head,
     return XXH3_64bits_withSeed(data, length, hash);
 }
 
-/* A journal being read: all of it, mapped. A journal is some hundred octets for each object. */
+/* A journal being read, mapped as a whole: it has some hundred octets for each object. */
 struct reading {
     const unsigned char *bytes;
     uint64_t length, seed;
 };
 
-/* Whether a whole record lies there. */
+/* Reads the record at `at`; false if there is no whole, undamaged one. */
 static bool read_record(const struct reading *reading, uint64_t at,
                         struct gb_journal_record *record)
 {
@@ -191,7 +191,7 @@ static bool read_record(const struct reading *reading, uint64_t at,
     return true;
 }
 
-/* Whether what cannot be read is the end: no record follows. */
+/* Whether the bytes from `at` on are the incomplete end: no record follows them. */
 static bool is_torn_end(const struct reading *reading, uint64_t at)
 {
     struct gb_journal_record record;

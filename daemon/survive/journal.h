@@ -1,22 +1,20 @@
 /*
- * The journal: what a daemon must know to go on where its predecessor died, as checksummed records
- * in a memfd, which outlives it in a service manager's store. Pure file format: what records mean
- * is state.c's.
+ * The journal: all that a daemon must know to go on where its predecessor died, as checksummed
+ * records in a memfd that the service manager keeps. This is the format of the file; state.c has
+ * the meaning of the records.
  *
- *   header   64 octets: magic, version, generation, instance, checksum
- *   record   length of the payload (4), type (4), checksum (8), payload, zeros up to a multiple of
- *   8
+ * header   64 octets: magic, version, generation, instance, checksum record   length of the payload
+ * (4), type (4), checksum (8), payload, zeros up to a multiple of 8
  *
- * All numbers are little-endian. A checksum covers the rest of its record and, as seed, where it
- * lies and the journal's instance, so that nothing is taken for a record that was not written
- * there. A record is appended by one write, so that only the last can be incomplete; it is dropped
- * then. A journal with something wrong before its end is refused as a whole: what lacks some of its
- * records might say of memory that it is what it is not. (Whether a whole record says what can be
- * is replay.h's.)
+ * All numbers are little-endian. A checksum covers the rest of its record; its seed is the record's
+ * place and the journal's instance, so that bytes that were not written there as a record are not
+ * taken for one. A record is appended by one write, so only the last can be incomplete; then it is
+ * dropped. A journal that is damaged before its end is refused as a whole: without some of its
+ * records it might give memory to the wrong objects. (replay.h checks the content of records.)
  *
- * A journal only grows. When it has become large a new one with the next generation is written from
- * the state as it is, and takes its place once the store has it: of several that are handed over
- * the one of the highest generation counts.
+ * A journal only grows. When it has become large, the state is written to a new one with the next
+ * generation, which takes its place once the manager keeps it. If several are handed over the one
+ * of the highest generation counts.
  *
  * The loop's thread owns it.
  */
@@ -33,16 +31,16 @@
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
 #define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
 #ifdef GB_FAILPOINTS
-#define GB_JOURNAL_COMPACT_MIN (32u << 10) /* to see it written anew often */
+#define GB_JOURNAL_COMPACT_MIN (32u << 10) /* tests see it written anew often */
 #else
-#define GB_JOURNAL_COMPACT_MIN (1u << 20) /* below it a journal is not large */
+#define GB_JOURNAL_COMPACT_MIN (1u << 20) /* a smaller journal is never large */
 #endif
 
 struct gb_journal {
     int fd; /* owned; -1: there is none */
     uint64_t generation;
     uint64_t bytes;
-    uint64_t base_bytes; /* how many of them were there when it was whole: after compaction */
+    uint64_t base_bytes; /* its size when it was opened, or had just been written anew */
     uint64_t seed;
     char instance[GB_JOURNAL_INSTANCE_BYTES + 1];
 };
@@ -55,14 +53,14 @@ struct gb_journal_record {
     size_t length;
 };
 
-/* An empty journal. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY; GPUBUF_E_INVALID: the instance has not the
-   right number of hex digits. */
+/* Makes an empty journal. GPUBUF_E_SYSTEM; GPUBUF_E_INVALID: the instance has not the right number
+   of hex digits. */
 int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t generation,
                    struct gb_error *error);
 
 /*
- * Only reads the header. GPUBUF_E_INVALID: that is no journal; GPUBUF_E_UNSUPPORTED: one of a later
- * version, and the sentence says what to do. The descriptor stays the caller's.
+ * Reads the header only. GPUBUF_E_INVALID: it is no journal; GPUBUF_E_UNSUPPORTED: its version is
+ * later than ours, and the sentence says what to do. The descriptor stays the caller's.
  */
 int gb_journal_peek(int fd, uint64_t *generation, struct gb_error *error);
 
@@ -80,9 +78,9 @@ int gb_journal_open(struct gb_journal *journal, int fd,
 int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *data, size_t length,
                       struct gb_error *error);
 
-/* It has more than doubled since it was whole. To be asked now and then. */
+/* Whether it has more than doubled since it was opened or written anew. */
 bool gb_journal_is_large(const struct gb_journal *journal);
-/* From here on it counts as whole. */
+/* Its present size is the base of that from now on. */
 void gb_journal_mark_whole(struct gb_journal *journal);
 
 /* Frees and closes. Idempotent. */

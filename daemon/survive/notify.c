@@ -19,7 +19,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 
-/* Where a manager puts the first descriptor (sd_listen_fds(3)). */
+/* The number of the first descriptor that a manager hands over (sd_listen_fds(3)). */
 #define FIRST_FD 3
 
 #define MESSAGE_BYTES 512
@@ -29,7 +29,7 @@
 
 /* ---- the environment ---- */
 
-/* A variable's number: 1 and *value; 0 if it is not set; GPUBUF_E_INVALID. */
+/* Reads a variable's number: 1 and *value; 0 if the variable is not set; GPUBUF_E_INVALID. */
 static int read_number(const char *variable, uint64_t *value, struct gb_error *error)
 {
     const char *text = getenv(variable);
@@ -45,8 +45,8 @@ static int read_number(const char *variable, uint64_t *value, struct gb_error *e
     return gb_fail(error, GPUBUF_E_INVALID, "%s is \"%.64s\", which is no number", variable, text);
 }
 
-/* The inode that is this very process's, and no later one's of the same number; 0: the kernel has
-   none. */
+/* This process's inode, which a later process of the same pid does not have; 0: the kernel gives
+   processes none. */
 static uint64_t own_inode(void)
 {
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -62,7 +62,7 @@ static uint64_t own_inode(void)
     return inode;
 }
 
-/* Whether the number in `variable` is ours, or the variable is not set. */
+/* 1 if the number in `variable` is ours, or the variable is not set; else 0; GPUBUF_E_INVALID. */
 static int is_for_us(const char *variable, uint64_t ours, struct gb_error *error)
 {
     uint64_t value;
@@ -73,7 +73,7 @@ static int is_for_us(const char *variable, uint64_t ours, struct gb_error *error
 
 /* ---- descriptors handed over ---- */
 
-/* 1 and how many there are for us; 0; GPUBUF_E_INVALID. */
+/* 1 and how many descriptors were handed over to us; 0: none; GPUBUF_E_INVALID. */
 static int count_fds(uint64_t *count, struct gb_error *error)
 {
     uint64_t pid, inode;
@@ -95,7 +95,7 @@ static int count_fds(uint64_t *count, struct gb_error *error)
     return r > 0 && *count == 0 ? 0 : r;
 }
 
-/* Gives each its name of `notify->names`, which is cut up. */
+/* Gives each descriptor its name, by cutting up `notify->names`. */
 static int name_fds(struct gb_notify *notify, struct gb_error *error)
 {
     unsigned colons = 0;
@@ -182,7 +182,7 @@ static int open_socket(struct gb_notify *notify, struct gb_error *error)
     notify->address.sun_family = AF_UNIX;
     memcpy(notify->address.sun_path, path, length + 1);
     notify->address_length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + 1);
-    if (*path == '@') { /* its length is what counts: no byte at the end */
+    if (*path == '@') { /* an abstract name has no NUL at its end */
         notify->address.sun_path[0] = '\0';
         notify->address_length--;
     }
@@ -209,7 +209,7 @@ int gb_notify_begin(struct gb_notify *notify, struct gb_error *error)
     int r;
 
     *notify = GB_NOTIFY_NONE;
-    r = read_fds(notify, error); /* first, while their numbers are what they are */
+    r = read_fds(notify, error); /* first, before anything else opens one of their numbers */
     if (r >= 0)
         r = read_watchdog(notify, error);
     if (r >= 0)
@@ -239,8 +239,8 @@ void gb_notify_end(struct gb_notify *notify)
 
 /* ---- sending ---- */
 
-/* A full queue is told in more than one way; so is that the kernel holds too many for us
-   already. */
+/* Whether the manager's queue is full, or (ETOOMANYREFS) too many descriptors of ours are in
+   flight. */
 static bool is_full(int error)
 {
     return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;
@@ -275,7 +275,7 @@ static int send_message(struct gb_notify *notify, const char *text, int fd)
         return 0;
     if (send_once(notify, text, fd) >= 0)
         return 0;
-    /* A manager that was started anew listens at the same place with another socket. */
+    /* A manager that was restarted listens at the same address with another socket. */
     if ((errno == ECONNREFUSED || errno == ENOTCONN || errno == ECONNRESET) &&
         notify->address_length > 0 && connect_manager(notify) == 0 &&
         send_once(notify, text, fd) >= 0)
@@ -297,7 +297,7 @@ int gb_notify_reloading(struct gb_notify *notify)
 {
     char text[MESSAGE_BYTES];
 
-    /* With the time, by which the manager tells this reload from another. */
+    /* The time tells the manager this reload from an earlier one. */
     snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, gb_now_us());
     return send_message(notify, text, -1);
 }

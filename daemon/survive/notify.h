@@ -1,10 +1,10 @@
 /*
- * The protocol of a service manager, systemd or whoever speaks the same (sd_notify(3),
- * sd_listen_fds(3)), without its library: telling it how we are, having it keep descriptors for
- * whoever comes after us, and taking what it handed over. Knows sockets and the environment, and
- * nothing of the rest of the daemon. Without a manager everything works and nothing is sent.
+ * The protocol of a service manager, systemd or our supervisor (sd_notify(3), sd_listen_fds(3)),
+ * without systemd's library: tells the manager how the daemon is, has it keep descriptors for a
+ * successor, and takes those that it handed over. Knows sockets and the environment, and nothing of
+ * the rest of the daemon. Without a manager everything works and nothing is sent.
  *
- * No call here waits but gb_notify_wait(). Not thread-safe: the loop's thread owns it.
+ * Only gb_notify_wait() and gb_notify_drop() wait. Not thread-safe: the loop's thread owns it.
  */
 #ifndef GB_NOTIFY_H
 #define GB_NOTIFY_H
@@ -36,11 +36,11 @@ struct gb_notify {
     struct sockaddr_un address;
     socklen_t address_length; /* 0: `socket` was handed over */
     int socket;               /* connected; -1: there is no manager */
-    uint64_t most_fds;        /* that the manager keeps for us; 0: it does not say */
-    uint64_t watchdog_ms;     /* we are given up when silent for as long; 0: never */
+    uint64_t most_fds;        /* descriptors that the manager keeps for us; 0: it does not say */
+    uint64_t watchdog_ms;     /* the manager kills us when we are silent for this time; 0: never */
     struct gb_notify_fd *fds;
     unsigned fd_count;
-    char *names; /* what the names of fds point into */
+    char *names; /* the names of fds point into it */
 };
 
 /* No manager. */
@@ -48,27 +48,29 @@ struct gb_notify {
 
 /*
  * Reads NOTIFY_SOCKET, LISTEN_*, FDSTORE and WATCHDOG_*, and removes them from the environment, so
- * that no child takes them for its own. Variables addressed to another process are left alone. Call
- * it before anything opens a descriptor. On failure (GPUBUF_E_INVALID, GPUBUF_E_NO_MEMORY,
- * GPUBUF_E_SYSTEM) a sentence says what is wrong with it, *notify is GB_NOTIFY_NONE, and no
+ * that no child takes them for its own. Ignores variables that are meant for another process. To be
+ * called before anything opens a descriptor. On failure (GPUBUF_E_INVALID, GPUBUF_E_NO_MEMORY,
+ * GPUBUF_E_SYSTEM) a sentence says what is wrong, *notify is GB_NOTIFY_NONE, and no handed-over
  * descriptor was closed.
  */
 int gb_notify_begin(struct gb_notify *notify, struct gb_error *error);
-/* Closes the descriptors that nobody took, and the connection; what remains is GB_NOTIFY_NONE. */
+/* Closes the descriptors that nobody took, and the connection; *notify is GB_NOTIFY_NONE then. */
 void gb_notify_end(struct gb_notify *notify);
 
 /* Takes the first descriptor of that name, which is the caller's from then on; -1 if there is none
-   (left). All of them: walk over `fds` and gb_notify_take_at(). */
+   (left). */
 int gb_notify_take(struct gb_notify *notify, const char *name);
+/* Takes fds[i]; -1 if it was taken. */
 int gb_notify_take_at(struct gb_notify *notify, unsigned i);
-/* Closes what nobody took, and has the manager forget it, so that it is not handed over for ever;
-   but not where one of the same name was taken, which it would forget, too. Waits for a manager
-   that is slow; what one does not take in a second is handed over again. */
+/* Closes the descriptors that nobody took, and has the manager forget their names, so that they are
+   not handed over again and again; a name stays if another descriptor of that name was taken. Waits
+   up to a second for a slow manager; a name that it does not forget by then is handed over
+   again. */
 void gb_notify_drop(struct gb_notify *notify);
 
 /*
- * Each sends one message: 0 if it was queued, or if there is no manager; GB_NOTIFY_FULL;
- * GPUBUF_E_SYSTEM with errno set. Queued messages reach the manager even if we die now.
+ * Each of these sends one message: 0 if it was queued, or if there is no manager; GB_NOTIFY_FULL;
+ * GPUBUF_E_SYSTEM with errno set. A queued message reaches the manager even if we die now.
  */
 int gb_notify_ready(struct gb_notify *notify);
 int gb_notify_stopping(struct gb_notify *notify);
@@ -78,15 +80,14 @@ int gb_notify_watchdog(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The process that the manager is to take for the service's main one. */
+/* Tells the manager the service's main process. */
 int gb_notify_main_pid(struct gb_notify *notify, int pid);
-/* Has the manager keep a duplicate of `fd`, for whoever is started after us, until it is removed;
-   not even what polls as hung up is dropped before. Several may have the same name, which is
-   GPUBUF_E_INVALID if empty, too long, or with a colon or what is no printable ASCII. Keep names
-   short: all of them together come back in one variable, and no program is started with one of more
-   than 128 KiB. */
+/* Has the manager keep a duplicate of `fd` for a successor, until gb_notify_unstore(), even if it
+   polls as hung up. Several may have the same name. GPUBUF_E_INVALID if the name is empty, too
+   long, or has a colon or a character that is no printable ASCII. Keep names short: all of them
+   together are one environment variable for the successor, which the kernel limits to 128 KiB. */
 int gb_notify_store(struct gb_notify *notify, const char *name, int fd);
-/* Forgets all that are kept under that name. */
+/* Has the manager forget all descriptors of that name. */
 int gb_notify_unstore(struct gb_notify *notify, const char *name);
 
 /* Waits until there is room in the manager's queue: 0; GPUBUF_E_TIMEOUT; GPUBUF_E_SYSTEM. */

@@ -1,5 +1,5 @@
-/* Descriptors that were handed over, once it is known which: apart from notify.c, so that a test
-   can be the service manager and link this. */
+/* Taking and dropping descriptors that were handed over. Apart from notify.c, so that a test can
+   play the service manager and link this. */
 #include "daemon/survive/notify.h"
 
 #include <string.h>

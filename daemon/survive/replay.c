@@ -9,9 +9,10 @@
 #include "daemon/survive/state.h"
 
 #define MODE_BITS 0777u
-#define OBJECT_OCTETS 92u /* that an object takes at least */
+#define OBJECT_OCTETS 92u /* the least that an object takes in a record */
 
-/* Numbers that a record may have told, and that nobody can read, are passed over. */
+/* How many numbers are skipped after a record that could not be read, since it may have used
+   some. */
 #define PASSED_OVER (UINT64_C(1) << 32)
 
 /* The last record of a segment or a storage. */
@@ -29,7 +30,7 @@ struct record {
 struct cursor {
     const unsigned char *at;
     size_t left;
-    bool failed; /* it ended too early, or a value cannot be: what was read is 0 */
+    bool failed; /* it ended too early, or a value was out of range: later reads give 0 */
 };
 
 static const unsigned char *take_bytes(struct cursor *cursor, uint64_t length)
@@ -45,7 +46,7 @@ static const unsigned char *take_bytes(struct cursor *cursor, uint64_t length)
     return at;
 }
 
-/* Of at most `max`. */
+/* A number of `octets` octets, which is at most `max`. */
 static uint64_t take_number(struct cursor *cursor, unsigned octets, uint64_t max)
 {
     const unsigned char *bytes = take_bytes(cursor, octets);
@@ -69,7 +70,7 @@ static uint64_t take_integer(struct cursor *cursor)
     return take_number(cursor, 8, GB_LIMIT(integer));
 }
 
-/* A number that others are to follow. */
+/* A number that can be counted up once more. */
 static uint64_t take_ordinal(struct cursor *cursor)
 {
     return take_number(cursor, 8, (uint64_t)GB_LIMIT(integer) - 1);
@@ -89,7 +90,7 @@ static const char *take_text(struct cursor *cursor, size_t *length)
     return (const char *)text;
 }
 
-/* NULL if there is none of that name any more. */
+/* NULL if no device of that id is served any more. */
 static struct gb_device *take_device(struct cursor *cursor, const struct gb_replay *replay)
 {
     size_t length;
@@ -155,9 +156,9 @@ static int enter(struct gb_hash_table *table, struct gb_link *all, uint32_t type
     return gb_fail_memory(error);
 }
 
-/* ---- what cannot be believed ---- */
+/* ---- records that are not believed ---- */
 
-/* One line for each; `name` is an object's, where it can be read. */
+/* Counts and logs one; with the object's name, if it can be read. */
 static void disbelieve(struct gb_replay *replay, const char *what, uint64_t number,
                        const struct gb_replayed_object *object, const char *why)
 {
@@ -187,7 +188,8 @@ static void read_counters(struct gb_replay *replay, struct cursor *cursor)
     raise_to(&replay->next_number, take_integer(cursor));
 }
 
-/* Also of what is gone by now: no number is given again. */
+/* Raises the counters past the numbers of a record, even if a later one says that it is freed: no
+   number is given twice. */
 static void pass_numbers(struct gb_replay *replay, uint32_t type, uint64_t number,
                          struct cursor rest)
 {
@@ -288,11 +290,11 @@ static int read_segments(struct gb_replay *replay, struct gb_error *error)
 
 /* ---- objects ---- */
 
-/* Where the buffers of an object may lie. */
+/* A check of where an object's buffers lie. */
 struct ground {
     const struct gb_replayed_storage *storage;
     size_t buffers;
-    bool left; /* one lies elsewhere */
+    bool left; /* a buffer lies outside the storage */
 };
 
 static bool lies_in(const struct gb_replayed_placement *place, const struct gb_buffer *buffer)
@@ -327,7 +329,7 @@ static int take_first(struct gb_buffer *buffer, void *arg)
     return 1;
 }
 
-/* Texts are sent as they are, so each has to be what it looks like: one line of JSON. */
+/* Texts are sent as they are, so each must be one line of JSON. */
 static int check_brief(const char *text, size_t length, struct gb_pool *pool, struct gb_error *why)
 {
     struct gb_json value;
@@ -417,7 +419,7 @@ static int check_object(const struct gb_replayed_storage *storage,
     return r < 0 ? r : check_text(storage, object, writer, why);
 }
 
-/* An object that cannot be is left out; the others of its storage are none the worse for it. */
+/* Reads the storage's objects. One that is wrong is left out; the others stay. */
 static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *storage,
                         struct cursor *cursor, struct gb_writer *writer, struct gb_error *why)
 {
@@ -478,7 +480,7 @@ static bool read_placements(struct gb_replay *replay, struct gb_replayed_storage
     return true;
 }
 
-/* One that cannot be is left out. */
+/* Reads the storage's copies. One that is wrong is left out. */
 static bool read_copies(struct gb_replay *replay, struct gb_replayed_storage *storage,
                         struct cursor *cursor)
 {
@@ -517,7 +519,8 @@ static int read_places(struct gb_replay *replay, struct gb_replayed_storage *sto
         return gb_fail(why, GPUBUF_E_INVALID, "its place is outside its segment");
     if (!read_copies(replay, storage, cursor))
         return gb_fail(why, GPUBUF_E_INVALID, "it ends too early");
-    /* Memory that goes with the daemon has no place; what is brought back is the daemon's own. */
+    /* Memory that ended with the daemon has no place. A storage that is in a tier only has none
+       either, and is not adopted: it will be restored to the daemon's own memory. */
     if (storage->resident ? storage->key.share == GB_SHARE_IPC &&
                                 (!storage->fleeting || storage->placement_count > 0)
                           : storage->adopted || storage->placement_count > 0)
@@ -534,12 +537,12 @@ static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *st
 
     storage->number = record->number;
     storage->fleeting = record->type == GB_RECORD_FLEETING;
-    (void)take_integer(&cursor); /* the next version, which has been seen to */
+    (void)take_integer(&cursor); /* the next version, which pass_numbers() has read */
     r = read_places(replay, storage, &cursor, why);
     return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
 }
 
-/* A record that is wrong as a whole takes its objects along: nobody can tell where they lie. */
+/* Disbelieves a storage and all its objects, since it is not known where they lie. */
 static void give_up(struct gb_replay *replay, struct gb_replayed_storage *storage, const char *why)
 {
     disbelieve(replay, "storage", storage->number,
@@ -571,10 +574,10 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
         storage->lost |= storage->disbelieved;
     }
     gb_writer_end(&writer);
-    return r == GPUBUF_E_NO_MEMORY ? gb_fail(error, r, "out of memory") : 0;
+    return r == GPUBUF_E_NO_MEMORY ? gb_fail_memory(error) : 0;
 }
 
-/* A record that nobody could read may have told of any number. */
+/* Skips numbers that a record which could not be read may have used. */
 static void pass_over(uint64_t *counter)
 {
     if (*counter < (uint64_t)GB_LIMIT(integer) / 2)

@@ -1,9 +1,9 @@
 /*
- * An earlier daemon's journal, read and checked, before anything is made of it: the last
- * word on each segment and storage, with the storage's objects. A record that no daemon can have
- * written is not believed: it has a line in the log and costs what it is about (a segment what lies
- * in it, a storage its objects, an object or a copy itself), and nothing else. Whether the memory
- * is there, and free where it is said to lie, is for restore.c to see.
+ * Reads an earlier daemon's journal and checks it, before anything is restored from it: the last
+ * record of each segment and of each storage with its objects. A record that no daemon can have
+ * written is not believed, and has a line in the log. A disbelieved segment costs the objects in
+ * it, a storage its objects, an object or a copy itself, and nothing else. restore.c finds out
+ * whether the memory is there, and free.
  *
  * The loop's thread, at its beginning.
  */
@@ -18,22 +18,22 @@ struct gb_replayed_segment {
     enum gb_segment_kind kind;
     enum gb_handle_kind handle;
     uid_t uid;
-    struct gb_domain_key key; /* its device is NULL where it is served no more */
+    struct gb_domain_key key; /* its device is NULL if that is not served any more */
     bool disbelieved;
     bool wanted;                /* a storage lies in it */
-    bool taken;                 /* as a whole, by a storage */
-    struct gb_segment *segment; /* once it is there */
+    bool taken;                 /* a storage has all of it */
+    struct gb_segment *segment; /* NULL until it is restored */
 };
 
 struct gb_replayed_placement {
     uint64_t segment, offset, bytes;
-    struct gb_range *range; /* once it is taken */
+    struct gb_range *range; /* NULL until it is restored, or if it is a whole segment */
 };
 
 struct gb_replayed_copy {
     bool there;
     uint64_t bytes, where;
-    struct gb_copy *copy; /* once it is there */
+    struct gb_copy *copy; /* NULL until it is restored */
 };
 
 /* Texts are valid as long as the replay. */
@@ -47,26 +47,26 @@ struct gb_replayed_object {
     int64_t created_ms, ttl_ms, expires_ms; /* by the wall's clock */
     const char *name, *text;
     size_t name_length, text_length, brief_length;
-    uint64_t first_segment, first_offset; /* where its first buffer lies, as the layout says */
+    uint64_t first_segment, first_offset; /* of its first buffer, by the layout */
 };
 
 struct gb_replayed_storage {
     uint64_t number;
-    bool fleeting; /* it went with the daemon; of its objects only those with a name are there */
+    bool fleeting; /* it ended with the daemon; the record has only its objects with a name */
     uid_t uid;
     uint64_t charged, size;
     struct gb_domain_key key; /* as above */
     bool adopted, resident;
-    bool disbelieved; /* it has no object that could be */
-    bool lost;        /* that, or it has no place, or its device is served no more; fleeting: nobody
-                         can be writing to a range of what was restored */
+    bool disbelieved; /* the record is wrong, or all its objects are */
+    bool lost;        /* it cannot be restored: disbelieved, without a place, or its device is not
+                         served any more. Fleeting: no producer can still write to its range */
     bool amended;     /* an object or a copy was left out */
     unsigned placement_count;
     struct gb_replayed_placement *placements;
     struct gb_replayed_copy copies[GB_TIERS];
     uint64_t object_count;
     struct gb_replayed_object *objects;
-    struct gb_storage *storage; /* once it is there */
+    struct gb_storage *storage; /* NULL until it is restored */
 };
 
 struct gb_replay {
@@ -81,19 +81,19 @@ struct gb_replay {
     struct gb_replayed_storage *storages;
     size_t storage_count; /* in the order in which they were last written */
     uint64_t disbelieved; /* records, objects and copies */
-    uint64_t lost;        /* objects by that, as far as they can be counted */
+    uint64_t lost;        /* objects that these cost, as far as they can be counted */
 };
 
 /*
- * Opens the journal, which takes `fd` over on success. GPUBUF_E_NO_MEMORY, and the failures of
- * gb_journal_open(). The caller ends both the replay and, where
- * its descriptor is not -1, the journal, also after a failure.
+ * Opens the journal, which takes `fd` over on success, and reads it. GPUBUF_E_NO_MEMORY, and the
+ * failures of gb_journal_open(). Also after a failure the caller ends the replay and, if its
+ * descriptor is not -1, the journal.
  */
 int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
                    struct gb_device **devices, unsigned device_count, struct gb_error *error);
 void gb_replay_end(struct gb_replay *replay);
 
-/* NULL: it is not known. */
+/* The segment with that id; NULL if the journal has none. */
 struct gb_replayed_segment *gb_replay_segment(const struct gb_replay *replay, uint64_t id);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * Rebuilding the store and the registry from what an earlier daemon left, once its journal has been
- * read and checked (replay.h): segments get their descriptors, storages their places, objects their
- * names. An object whose memory is not there (a descriptor or a device is missing, another lies
- * there) is lost, and told in the log, as is one whose record is not believed; nothing else
- * suffers. Then the journal says what there is again, and no more: what was lost once does not come
- * again when what was in its way is gone, so a successor that finds the same restores the same.
+ * Rebuilds the store and the registry from an earlier daemon's journal, which replay.h has read and
+ * checked, and descriptors: segments get their descriptors, storages their places, objects their
+ * names. An object is lost if its memory is not there (a descriptor or a device is missing, or
+ * another object has its place) or its record is not believed; the log says so, and nothing else is
+ * lost by that. Afterwards the journal has just what was restored. So an object that was lost stays
+ * lost, and a successor that finds the same journal and descriptors restores the same objects.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -47,7 +47,7 @@ static void log_lost(const struct gb_replayed_segment *replayed, const char *why
            GB_LOG_TEXT("why", why));
 }
 
-/* With the descriptor, which is taken over in any case. NULL, and why: it cannot be had again. */
+/* Makes a segment of its descriptor, which is taken over in any case. NULL, and why, on failure. */
 static struct gb_segment *make_segment(struct gb_store *store,
                                        const struct gb_replayed_segment *replayed, int fd,
                                        struct gb_error *why)
@@ -71,8 +71,7 @@ static struct gb_segment *make_segment(struct gb_store *store,
     return segment;
 }
 
-/* One that cannot be had again takes the objects in it along. Nothing is made of one in which
-   nothing lies, be it since all of that was lost. */
+/* Restores a segment if a storage lies in it. If that fails its objects are lost. */
 static void restore_segment(struct restoring *restoring, struct gb_replayed_segment *replayed)
 {
     struct gb_error why = {.message = "out of memory"};
@@ -87,7 +86,7 @@ static void restore_segment(struct restoring *restoring, struct gb_replayed_segm
         close(fd);
     if (replayed->segment)
         return;
-    if (replayed->disbelieved) /* which has been told */
+    if (replayed->disbelieved) /* replay.c has logged it */
         ;
     else if (!replayed->key.device)
         log_lost(replayed, "its device is not served any more");
@@ -112,8 +111,8 @@ static void restore_segments(struct restoring *restoring)
         restore_segment(restoring, &replay->segments[i]);
 }
 
-/* Of what went with the daemon only a range matters that lies in a segment beside other things:
-   what had a segment of its own is not handed out again. */
+/* Of the storages that ended with the daemon only ranges of shared segments matter, since those
+   could be handed out again; segments of their own are not. All others count as lost. */
 static void pass_fleeting(struct gb_replay *replay)
 {
     for (size_t i = 0; i < replay->storage_count; i++) {
@@ -130,16 +129,16 @@ static void pass_fleeting(struct gb_replay *replay)
 
 /* ---- places ---- */
 
-/* Where something is said to lie: a placement of a storage in a segment, a copy of one in a
-   tier. */
+/* A place that a record claims: a storage's placement in a segment, or its copy in a tier. */
 struct place {
     struct gb_replayed_storage *storage;
     struct gb_replayed_placement *placement; /* NULL: a copy */
     uint64_t segment, offset, end;
-    bool beaten;
+    bool beaten; /* another storage has the place */
 };
 
-/* Storages are compared by their own places: they are in the order in which they were recorded. */
+/* By segment and offset, then by the age of the record: storages lie in that order in their
+   array. */
 static int compare_places(const void *a, const void *b)
 {
     const struct place *left = a, *right = b;
@@ -150,8 +149,8 @@ static int compare_places(const void *a, const void *b)
     return r ? r : (left->storage > right->storage) - (left->storage < right->storage);
 }
 
-/* Of two in one place the one that was recorded later is what is there; but what went with the
-   daemon costs nothing else its place. */
+/* Of two storages with the same place the one that was recorded later has it. But one that ended
+   with the daemon never takes another's place. */
 static bool beats(const struct place *place, const struct place *other)
 {
     if (place->storage->fleeting != other->storage->fleeting)
@@ -159,7 +158,7 @@ static bool beats(const struct place *place, const struct place *other)
     return place->storage > other->storage;
 }
 
-/* Sorts them, and says which are not believed. */
+/* Sorts the places, and marks those that are beaten. */
 static void settle_places(struct place *places, size_t count)
 {
     struct place *last = NULL;
@@ -177,7 +176,7 @@ static void settle_places(struct place *places, size_t count)
     }
 }
 
-/* Rounded up as memory is handed out; what has no bytes takes a place nonetheless. */
+/* The end of a place, rounded up to the granule; a place of 0 bytes takes one granule. */
 static uint64_t end_of(uint64_t offset, uint64_t bytes)
 {
     uint64_t unit = GB_ARENA_GRANULE;
@@ -220,7 +219,7 @@ static struct place place_of(const struct gb_replay *replay, struct gb_replayed_
                           .end = whole ? UINT64_MAX : end_of(placement->offset, placement->bytes)};
 }
 
-/* In the order of their offsets, so that each is found where the last one ends. */
+/* Takes all places, in the order of their offsets, so that the arena finds each after the last. */
 static int take_places(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
@@ -265,7 +264,8 @@ static void restore_copy(struct restoring *restoring, struct gb_replayed_storage
     replayed->storage->copies[kind] = copy->copy;
 }
 
-/* Whether the host tier's memory is the earlier daemon's. */
+/* Takes the earlier daemon's memory of the host tier. False if there is none, or it is of no
+   use. */
 static bool restore_tier(struct restoring *restoring)
 {
     struct gb_tier *tier = &restoring->state->spill->tiers[GB_TIER_HOST];
@@ -276,14 +276,15 @@ static bool restore_tier(struct restoring *restoring)
         return false;
     if (!tier->pinned || gb_pinned_restore(tier->pinned, fd, &why) < 0) {
         close(fd);
-        gb_state_forget(restoring->state, GB_STATE_TIER_NAME); /* another may come */
+        gb_state_forget(restoring->state, GB_STATE_TIER_NAME); /* the new memory gets the name */
         return false;
     }
     restoring->state->tier_restored = true;
     return true;
 }
 
-/* Those of one tier, whose places are file numbers where it is the disk. */
+/* Restores the copies of one tier. The place of a copy that has a file of its own is the file's
+   number. */
 static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind,
                              struct gb_error *error)
 {
@@ -391,7 +392,7 @@ static void restore_storages(struct restoring *restoring)
 
 /* ---- objects ---- */
 
-/* A lease for those who will come; until then the object keeps its place. */
+/* Gives the object a lease of the grace period, so that it stays until its clients have come. */
 static int hold(struct restoring *restoring, struct gb_object *object)
 {
     struct gb_state *state = restoring->state;
@@ -422,7 +423,7 @@ static char *copy_text(const char *text, size_t length)
     return copy;
 }
 
-/* An object as it was, but for its name. NULL if memory is out. */
+/* Makes an object of its record; it has no name yet. NULL if memory is out. */
 static struct gb_object *make_object(struct restoring *restoring,
                                      const struct gb_replayed_object *replayed,
                                      struct gb_storage *storage)
@@ -464,7 +465,7 @@ static int restore_object(struct restoring *restoring, const struct gb_replayed_
 
     if (!object)
         return GPUBUF_E_NO_MEMORY;
-    /* Without the wall's clock going wild it has no more left than at first. */
+    /* More than the whole time to live can only be left if the wall clock was set back. */
     if (left > replayed->ttl_ms)
         left = replayed->ttl_ms;
     return gb_registry_restore(restoring->state->registry, object, replayed->named,
@@ -472,7 +473,8 @@ static int restore_object(struct restoring *restoring, const struct gb_replayed_
                                restoring->now_ms + (left > 0 ? (uint64_t)left : 0));
 }
 
-/* Until the grace period is over the range is as it was: of an object that is being written. */
+/* Holds the range of a storage that ended with the daemon until the grace period is over, by an
+   object without a name: its producer may still write to it. */
 static int hold_range(struct restoring *restoring, struct gb_storage *storage)
 {
     struct gb_state *state = restoring->state;
@@ -488,7 +490,7 @@ static int hold_range(struct restoring *restoring, struct gb_storage *storage)
     return GPUBUF_E_NO_MEMORY;
 }
 
-/* NULL where its memory is not there. */
+/* The restored storage; NULL, and its objects are counted as lost, if its content is nowhere. */
 static struct gb_storage *take_storage(struct restoring *restoring,
                                        struct gb_replayed_storage *replayed)
 {
@@ -505,7 +507,7 @@ static struct gb_storage *take_storage(struct restoring *restoring,
     return storage;
 }
 
-/* The storage's first reference is given back: its objects keep it. */
+/* Restores the objects, which keep their storages: the first reference to each is dropped. */
 static int restore_objects(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_replay *replay = &restoring->replay;
@@ -518,7 +520,7 @@ static int restore_objects(struct restoring *restoring, struct gb_error *error)
 
         if (storage && replayed->fleeting)
             r = hold_range(restoring, storage);
-        else if (storage) /* also where none of its objects has a name any more */
+        else if (storage) /* even if none of its objects has a name any more */
             gb_storage_set_clean(storage);
         for (uint64_t j = 0; storage && !replayed->fleeting && r == 0 && j < replayed->object_count;
              j++)
@@ -527,12 +529,12 @@ static int restore_objects(struct restoring *restoring, struct gb_error *error)
             gb_list_remove(&storage->of_state);
         gb_storage_unref(restoring->store, storage);
         if (r < 0)
-            return gb_fail(error, r, "out of memory");
+            return gb_fail_memory(error);
     }
     return 0;
 }
 
-/* ---- what went with the earlier daemon ---- */
+/* ---- objects that ended with the earlier daemon ---- */
 
 static int withdraw(struct gb_state *state, uint64_t number,
                     const struct gb_replayed_object *object)
@@ -583,9 +585,9 @@ static int compare_objects(const void *a, const void *b)
 
 /* ---- all of it ---- */
 
-/* Whether the storage is what its record says, but for what the restoring does not change. A copy
-   may be missing; and a daemon that died before an object had lost its name to a later version left
-   two records with that name; the later one counts. */
+/* Whether the restored storage is as its record says. It is not if a copy could not be restored; or
+   if the daemon died before an object lost its name to a later version, so that two records had the
+   name. */
 static bool is_as_recorded(const struct gb_replayed_storage *replayed)
 {
     const struct gb_replayed_object *object = replayed->objects;
@@ -601,7 +603,8 @@ static bool is_as_recorded(const struct gb_replayed_storage *replayed)
     return true;
 }
 
-/* Whether it is lost, but still on disk: it comes again when that tier is served again. */
+/* Whether the storage is lost only because this daemon has no disk tier: a later one that has the
+   tier can restore it. */
 static bool is_on_disk_only(const struct gb_state *state,
                             const struct gb_replayed_storage *replayed)
 {
@@ -609,7 +612,7 @@ static bool is_on_disk_only(const struct gb_state *state,
            replayed->copies[GB_TIER_DISK].there && !state->spill->tiers[GB_TIER_DISK].capacity;
 }
 
-/* Has the journal say of what was lost, and of what is not as it says, that it is so. */
+/* Records which storages are lost, and those that are not as their records say. */
 static void note_storages(struct restoring *restoring)
 {
     struct gb_state *state = restoring->state;
@@ -617,13 +620,12 @@ static void note_storages(struct restoring *restoring)
 
     for (size_t i = 0; i < restoring->replay.storage_count; i++) {
         const struct gb_replayed_storage *replayed = &restoring->replay.storages[i];
-
         bool on_disk_only = is_on_disk_only(state, replayed);
 
         state->disbelieved = state->disbelieved && !on_disk_only;
         if ((replayed->fleeting && (replayed->storage || replayed->object_count > 0)) ||
             on_disk_only)
-            continue; /* its record is needed yet */
+            continue; /* its record is still needed */
         if (!replayed->storage)
             gb_state_storage_gone(state, replayed->number);
         else if (!is_as_recorded(replayed))
@@ -656,7 +658,7 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     state->lost += replay->lost;
     state->disbelieved = replay->disbelieved > 0;
     note_storages(restoring);
-    gb_store_clear(restoring->store); /* segments that lost everything in them */
+    gb_store_clear(restoring->store); /* frees segments in which nothing was restored */
     if (state->object_count > 0)
         qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
               compare_objects);

@@ -12,14 +12,14 @@
 #include "daemon/base/log.h"
 
 #define JOURNAL_PREFIX "journal-"
-#define STORE_WAIT_MS 1000 /* for the manager to take what was sent before */
+#define STORE_WAIT_MS 1000 /* for the manager to read earlier messages */
 #ifdef GB_FAILPOINTS
-#define SLICE_US 0 /* a record in a turn, to see much happen meanwhile */
+#define SLICE_US 0 /* a record in a turn: tests see much happen meanwhile */
 #else
 #define SLICE_US 50 /* of a turn, for writing the journal anew */
 #endif
 
-/* ---- what the manager keeps ---- */
+/* ---- descriptors that the manager keeps ---- */
 
 void gb_state_segment_name(uint64_t id, char name[24])
 {
@@ -48,8 +48,8 @@ static int keep(struct gb_state *state, const char *name, int fd)
     uint64_t until = gb_now_ms() + STORE_WAIT_MS, now;
     int r;
 
-    /* Where too many descriptors are in flight there is room in the queue all the same: not for
-       ever. */
+    /* If too many descriptors are in flight, gb_notify_wait() returns at once, as the queue has
+       room: the time bounds that loop. */
     while ((r = gb_notify_store(state->notify, name, fd)) == GB_NOTIFY_FULL &&
            (now = gb_now_ms()) < until)
         if (gb_notify_wait(state->notify, (int)(until - now)) < 0)
@@ -64,7 +64,7 @@ void gb_state_forget(struct gb_state *state, const char *name)
             break;
 }
 
-/* The journal that is written anew is done with, or given up. */
+/* Ends the new journal, which was never used or has become the present one. */
 static void drop_next(struct gb_state *state)
 {
     gb_journal_end(&state->next);
@@ -72,7 +72,7 @@ static void drop_next(struct gb_state *state)
     gb_list_move(&state->written, &state->storages);
 }
 
-/* A successor must not take a journal that lacks something for the truth. */
+/* Has the manager forget the journal, too: a successor must not believe one that lacks records. */
 void gb_state_give_up(struct gb_state *state, const char *why)
 {
     char name[48];
@@ -172,7 +172,7 @@ static void write_segment(struct gb_state *state, struct gb_journal *journal,
     append(state, journal, GB_RECORD_SEGMENT);
 }
 
-/* Objects that end with their producer's session end with the daemon. */
+/* Whether an object outlives the daemon: not if it ends with its producer's session. */
 static bool is_durable(const struct gb_object *object)
 {
     return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
@@ -244,7 +244,7 @@ static uint64_t count_named(const struct gb_storage *storage)
     return count;
 }
 
-/* Whether it is a range of a shared segment that somebody may be writing to. */
+/* Whether the storage is a range of a shared segment that a producer may be writing to. */
 static bool is_written(const struct gb_storage *storage)
 {
     const struct gb_link *first = storage->objects.next;
@@ -311,7 +311,7 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
     if (state->failed)
         return;
     if (!is_kept_memory(memory)) {
-        if (made) /* its number, at least, is not given again */
+        if (made) /* so that a successor does not give its number again */
             write_counters(state, &state->journal);
         return;
     }
@@ -357,7 +357,7 @@ void gb_state_attach(struct gb_state *state)
 
 /* ---- a new journal ---- */
 
-/* Begins to write a journal of what there is. */
+/* Begins to write the present state to a new journal. */
 static void begin_anew(struct gb_state *state, const char *instance, uint64_t generation)
 {
     struct gb_error error;
@@ -373,7 +373,8 @@ static void begin_anew(struct gb_state *state, const char *instance, uint64_t ge
     write_counters(state, &state->next);
 }
 
-/* The next segment that it does not have; NULL: none. One that is made meanwhile it has twice. */
+/* The next segment for the new journal; NULL: none is left. A segment that was made meanwhile is
+   recorded twice. */
 static struct gb_segment *next_segment(struct gb_state *state)
 {
     struct gb_walk *walk = &state->segments;
@@ -395,7 +396,7 @@ static struct gb_segment *next_segment(struct gb_state *state)
     return NULL;
 }
 
-/* Writes one record of what there is; false: there is nothing left. */
+/* Writes one segment or storage to the new journal; false: none is left. */
 static bool write_one(struct gb_state *state)
 {
     const struct gb_segment *segment = next_segment(state);
@@ -414,7 +415,7 @@ static bool write_one(struct gb_state *state)
     return true;
 }
 
-/* It takes the place of the present one (if there is one) once it is kept. */
+/* Has the manager keep the new journal, which then takes the place of the present one, if any. */
 static void end_anew(struct gb_state *state)
 {
     struct gb_journal former = state->journal;
@@ -433,14 +434,14 @@ static void end_anew(struct gb_state *state)
     drop_next(state);
     if (former.fd >= 0) {
         journal_name(former.generation, name);
-        /* First: whoever closes it last frees its pages, which takes time. */
+        /* Closed first: the process that closes it last frees its pages, which takes time. */
         gb_journal_end(&former);
         gb_state_forget(state, name);
     }
     GB_FAILPOINT(COMPACT_DONE);
 }
 
-/* Goes on with it, until then. */
+/* Goes on writing the new journal until `until_us`. */
 static void go_on_anew(struct gb_state *state, uint64_t until_us)
 {
     bool more = true;
@@ -489,8 +490,9 @@ static int find_journal(struct gb_notify *notify, struct gb_error *error)
     return found;
 }
 
-/* Names of what was handed over are not given again, whatever becomes of it: the manager tells
-   descriptors apart by them only. Returns the generation of a journal of our own. */
+/* Raises the counters past the names of all descriptors that were handed over, even if they are not
+   used: the manager tells descriptors apart by their names alone. Returns the generation for a
+   journal of our own. */
 static uint64_t pass_names(struct gb_state *state)
 {
     struct gb_notify *notify = state->notify;
@@ -542,7 +544,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .journal = GB_JOURNAL_NONE,
                                .next = GB_JOURNAL_NONE,
                                .next_number = 1};
-    registry->now_ms = now_ms; /* no turn has been yet, and records count from it */
+    registry->now_ms = now_ms; /* records need it, and there was no turn yet */
     gb_list_init(&state->storages);
     gb_list_init(&state->written);
     gb_holder_init(&state->grace);
@@ -560,7 +562,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
 
         r = gb_state_restore(state, fd, now_ms, &why);
         if (r == 0) {
-            if (!state->failed) /* what changed while it was restored could not be noted */
+            if (!state->failed) /* else changes made while restoring could not be recorded */
                 memcpy(instance, state->journal.instance, GB_JOURNAL_INSTANCE_BYTES + 1);
             keep_tier(state, state->tier_restored);
             return 0;
@@ -573,7 +575,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
             return gb_fail(error, r, "objects of an earlier daemon: %s", why.message);
         gb_state_forget(state, notify->fds[found].name);
     }
-    gb_notify_drop(notify); /* before others take their names */
+    gb_notify_drop(notify); /* before new descriptors get the same names */
     keep_tier(state, false);
     begin_anew(state, instance, generation);
     go_on_anew(state, UINT64_MAX);
@@ -601,7 +603,7 @@ static void end_grace(struct gb_state *state)
     GB_FAILPOINT(GRACE_DONE);
 }
 
-/* A successor need not tell of them any more. */
+/* Frees the records of withdrawn objects: a successor need not tell clients of them. */
 static void forget_withdrawn(struct gb_state *state)
 {
     uint64_t last = 0;
@@ -623,7 +625,7 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         forget_withdrawn(state);
         end_grace(state);
     }
-    /* Withdrawn objects are in the present journal only. */
+    /* Not while there are withdrawn objects, which a new journal would not have. */
     if (state->next.fd < 0 && gb_state_is_kept(state) && state->withdrawn_count == 0 &&
         (state->disbelieved || gb_journal_is_large(&state->journal))) {
         begin_anew(state, state->journal.instance, state->journal.generation + 1);
@@ -704,7 +706,7 @@ const char *gb_state_handover(const struct gb_state *state)
 
 void gb_state_end(struct gb_state *state)
 {
-    if (!state->registry) /* it never began */
+    if (!state->registry) /* gb_state_begin() was never called */
         return;
     gb_state_hand_over(state);
     end_grace(state);
