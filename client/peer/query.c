@@ -13,7 +13,13 @@
 #include "client/peer/described.h"
 #include "proto/limits.h"
 
-enum { ASKERS_MOST = 32, LINE_BYTES = 8192, PAGE = 256, BACKLOG = 32 };
+enum {
+    ASKERS_MOST = 32, /* connections */
+    KEPT_MOST = 64,   /* these, and those that have ended while their question is under way */
+    LINE_BYTES = 8192,
+    PAGE = 256,
+    BACKLOG = 32
+};
 
 /* A connection. It is freed once its handle is closed and no question is under way. */
 struct asker {
@@ -36,6 +42,7 @@ struct gb_query {
     uv_pipe_t pipe;
     struct asker *askers;
     char *path;
+    unsigned uses; /* askers, also those that have ended, and its own handle */
 };
 
 struct question {
@@ -46,8 +53,17 @@ static void go_on(struct asker *asker);
 
 /* ---- the end of a connection ---- */
 
+static void drop(struct gb_query *query)
+{
+    if (--query->uses > 0)
+        return;
+    free(query->path);
+    free(query);
+}
+
 static void free_asker(struct asker *asker)
 {
+    drop(asker->query);
     gb_pool_end(&asker->pool);
     free(asker->answer);
     free(asker->name);
@@ -93,6 +109,8 @@ static void on_written(uv_write_t *write, int status)
 {
     struct asker *asker = write->data;
 
+    if (!is_awaited(asker)) /* it was written, and yet is told when the connection is closed */
+        return;
     asker->busy = false;
     if (status < 0)
         end(asker);
@@ -412,6 +430,18 @@ static void go_on(struct asker *asker)
 
 /* ---- connections ---- */
 
+static void on_refused(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+/* Its questions would wait for what others wait for who have hung up. */
+static void refuse(uv_stream_t *stream, struct asker *asker)
+{
+    (void)uv_accept(stream, (uv_stream_t *)&asker->pipe);
+    uv_close((uv_handle_t *)&asker->pipe, on_refused);
+}
+
 /* If there are too many connections, ends the oldest. */
 static void make_place(struct gb_query *query)
 {
@@ -431,10 +461,15 @@ static void on_connection(uv_stream_t *stream, int status)
 
     if (!asker)
         return;
-    make_place(query);
-    asker->query = query;
     (void)uv_pipe_init(query->options.loop, &asker->pipe, 0); /* cannot fail */
     asker->pipe.data = asker;
+    if (query->uses > KEPT_MOST) {
+        refuse(stream, asker);
+        return;
+    }
+    make_place(query);
+    asker->query = query;
+    query->uses++;
     asker->next = query->askers;
     query->askers = asker;
     if (uv_accept(stream, (uv_stream_t *)&asker->pipe) < 0)
@@ -485,10 +520,7 @@ static int bind_socket(const char *path, int *out, struct gb_error *error)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct gb_query *query = handle->data;
-
-    free(query->path);
-    free(query);
+    drop(handle->data);
 }
 
 int gb_query_new(struct gb_query **result, const struct gb_query_options *options,
@@ -502,6 +534,7 @@ int gb_query_new(struct gb_query **result, const struct gb_query_options *option
         return gb_fail_memory(error);
     }
     query->options = *options;
+    query->uses = 1;
     int r = bind_socket(options->path, &fd, error);
     if (r < 0) {
         free(query->path);

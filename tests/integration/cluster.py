@@ -7,14 +7,13 @@ hold, spoil and cut what goes through.
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import threading
 
 import device as test_device
 from device import BUILD
-from peer import DEADLINE, wait_until
+from peer import DEADLINE
 from program import Program
 
 PEER = BUILD / "bin" / "gpubufd-peer"

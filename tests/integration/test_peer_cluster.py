@@ -48,7 +48,7 @@ class ByEtcd:
             self.authority.sign(machine.node),
             ["--etcd", url or self.etcd.url, "--advertise", f"127.0.0.1:{machine.lane.port}", "--lease-seconds", lease,
              PATIENT, *(["--gpu", "cuda:0"] if device.ON_GPU else []),
-             *(option.format(directory=machine.daemon.directory) for option in options)])
+             *(str(option).format(directory=machine.daemon.directory) for option in options)])
         machine.lane.target = machine.peer.port
         machine.peer.wait_for("names of other machines are known")
 

@@ -1,9 +1,15 @@
 """Answers of gpubufd-peer to the programs of its machine (--query): gpubufctl where, ls --cluster, and its metrics
 through the gateway."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
+import signal
+import socket
+import struct
+import termios
 
 import pytest
 
@@ -12,7 +18,7 @@ from cluster import QUERY, Asker, Cluster, path_of
 from ctl import FAILED, USAGE, Ctl
 from device import ROOT
 from http_client import get
-from peer import wait_until
+from peer import DEADLINE, wait_until
 from test_metrics import parse
 from test_peer_cluster import ByEtcd, Etcd, fetched
 
@@ -39,15 +45,20 @@ def cluster(daemon_factory, authority):
     etcd.close()
 
 
-def start(cluster, *nodes):
+def start(cluster, *nodes, options=()):
     """Machines that answer questions."""
-    return cluster.start(*nodes, options=[QUERY])
+    return cluster.start(*nodes, options=[QUERY, *options])
 
 
 def ctl(machine, tmp_path):
     one = Ctl(machine.daemon.path, str(tmp_path))
     one.env["GPUBUFD_PEER_SOCKET"] = path_of(machine)
     return one
+
+
+def unread(end):
+    """How many bytes that were sent the other end has not yet read."""
+    return struct.unpack("i", fcntl.ioctl(end, termios.TIOCOUTQ, b"\0\0\0\0"))[0]
 
 
 def places(machine, name):
@@ -188,6 +199,45 @@ def test_who_asks_at_a_time(listed):
     leaver.__exit__()  # before it is answered
     with Asker(a) as asker:
         assert asker.refused(b"{}") == "invalid"
+
+
+# RELIABILITY.md: Other machines
+def test_questions_of_those_who_have_hung_up_are_bounded(listed):
+    """Each waits for the answer of a machine that stands still."""
+    a, b = start(listed, "a", "b", options=["--patience-ms", 600_000])
+    with Asker(a) as asker:
+        assert asker.refused(b'{"method":"where","name":"x"}') == "not_found"  # b is connected to
+    os.kill(b.peer.process.pid, signal.SIGSTOP)
+    try:
+        for i in range(64):
+            leaver = Asker(a)
+            leaver.socket.sendall(b'{"method":"where","name":"x"}\n')
+            wait_until(lambda: not unread(leaver.socket))
+            leaver.__exit__()
+
+        def is_refused():
+            with Asker(a) as asker, contextlib.suppress(ConnectionError):
+                asker.socket.sendall(b'{"method":"peers"}\n')
+                return asker.file.readline() == b""
+            return True
+
+        wait_until(is_refused)
+    finally:
+        os.kill(b.peer.process.pid, signal.SIGCONT)
+    wait_until(lambda: not is_refused())
+
+
+def test_a_peer_stops_while_it_is_asked(listed):
+    """An answer is written and the loop has not told so yet; further questions have come."""
+    a, _ = start(listed, "a", "b")
+    with Asker(a) as asker:
+        asker.ask("metrics")
+        os.kill(a.peer.process.pid, signal.SIGSTOP)
+        asker.socket.sendall(b'{"method":"metrics"}\n' * 200)
+        os.kill(a.peer.process.pid, signal.SIGTERM)
+        os.kill(a.peer.process.pid, signal.SIGCONT)
+        a.peer.process.wait(DEADLINE)
+    a.peer.stop()  # it has: with status 0, and without a word of a sanitizer
 
 
 @pytest.mark.root
