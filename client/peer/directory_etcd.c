@@ -151,6 +151,8 @@ static void withdraw_finish(struct op *op)
     if (!entry)
         return;
     entry->withdrawing = false;
+    if (entry->revision != op->revision) /* it may have been published and withdrawn meanwhile */
+        sweep(op->directory, entry);
     gb_view_tidy(&op->directory->member.view, entry);
 }
 
@@ -486,7 +488,7 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
     GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_delete_range\":{");
     gb_member_write_key(&body, member, "/names/", entry->name);
     GB_WRITE_LITERAL(&body, "}}]}");
-    op->call = gb_etcd_call(member->etcd, "kv/txn", &body, on_withdrawn, op);
+    op->call = gb_etcd_call_quiet(member->etcd, "kv/txn", &body, on_withdrawn, op);
     if (!op->call) {
         directory->unswept = true;
         op_later(op, GPUBUF_E_NO_MEMORY);

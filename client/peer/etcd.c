@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Requests under way that nobody waits for. */
+#define QUIET_MOST 64
 /* The largest answer, and the largest line of a stream. */
 #define REPLY_MOST (32u << 20)
 
@@ -17,12 +19,15 @@ struct gb_etcd {
     char *ca, *certificate, *key;
     unsigned timeout_ms;
     struct gb_figures *figures;
-    struct gb_etcd_call *calls; /* all, newest first */
+    struct gb_etcd_call *calls; /* that have begun, newest first */
+    unsigned quiet;             /* of them, that nobody waits for; others are in a queue */
+    struct gb_etcd_call *waiting, **waiting_end;
 };
 
 struct gb_etcd_call {
     struct gb_etcd *etcd;
-    struct gb_etcd_call *next, **here;
+    struct gb_etcd_call *next, **here; /* NULL: it has not begun */
+    struct gb_etcd_call *next_waiting; /* of the queue */
     CURL *easy;
     char url_path[64];
     char *body;
@@ -30,6 +35,8 @@ struct gb_etcd_call {
     gb_etcd_cb callback; /* NULL: cancelled */
     void *user;
     bool stream, running; /* running: its callback */
+    bool waiting;         /* in the queue */
+    bool quiet;           /* counted in etcd->quiet */
     uint64_t begun_ns;
     size_t endpoint, tries;
     struct gb_writer received;
@@ -143,11 +150,15 @@ static size_t on_received(char *data, size_t size, size_t count, void *user)
 
 static void call_free(struct gb_etcd_call *call)
 {
-    *call->here = call->next;
+    struct gb_etcd *etcd = call->etcd;
+
+    etcd->quiet -= call->quiet;
+    if (call->here)
+        *call->here = call->next;
     if (call->next)
         call->next->here = call->here;
     if (call->easy) {
-        curl_multi_remove_handle(call->etcd->multi, call->easy);
+        curl_multi_remove_handle(etcd->multi, call->easy);
         curl_easy_cleanup(call->easy);
     }
     gb_writer_end(&call->received);
@@ -202,9 +213,45 @@ static bool call_send(struct gb_etcd_call *call)
            curl_multi_add_handle(call->etcd->multi, call->easy) == CURLM_OK;
 }
 
+static bool call_begin(struct gb_etcd_call *call)
+{
+    struct gb_etcd *etcd = call->etcd;
+
+    call->begun_ns = uv_hrtime();
+    call->endpoint = etcd->current;
+    call->easy = curl_easy_init();
+    if (!call->easy || !easy_prepare(call) || !call_send(call)) {
+        curl_easy_cleanup(call->easy);
+        call->easy = NULL;
+        return false;
+    }
+    call->next = etcd->calls;
+    call->here = &etcd->calls;
+    if (call->next)
+        call->next->here = &call->next;
+    etcd->calls = call;
+    return true;
+}
+
+/* Begins what is in the queue, in turn. If memory is out, it stays until another has ended. */
+static void begin_waiting(struct gb_etcd *etcd)
+{
+    struct gb_etcd_call *call;
+
+    while ((call = etcd->waiting) && etcd->quiet < QUIET_MOST) {
+        if (call->callback && !call_begin(call))
+            return;
+        etcd->waiting = call->next_waiting;
+        call->waiting = false;
+        call->quiet = call->callback != NULL;
+        etcd->quiet += call->quiet;
+        if (!call->callback)
+            call_free(call); /* it was cancelled */
+    }
+}
+
 static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method,
-                                        struct gb_writer *body, gb_etcd_cb callback, void *user,
-                                        bool stream)
+                                        struct gb_writer *body, gb_etcd_cb callback, void *user)
 {
     struct gb_etcd_call *call = calloc(1, sizeof(*call));
 
@@ -213,46 +260,69 @@ static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method
         return NULL;
     }
     call->etcd = etcd;
-    call->stream = stream;
-    call->begun_ns = uv_hrtime();
     call->callback = callback;
     call->user = user;
-    call->endpoint = etcd->current;
     snprintf(call->url_path, sizeof(call->url_path), "%s", method);
     gb_writer_init(&call->received, REPLY_MOST);
     call->body = gb_writer_take(body, &call->body_length);
-    call->easy = curl_easy_init();
-    call->next = etcd->calls;
-    call->here = &etcd->calls;
-    if (call->next)
-        call->next->here = &call->next;
-    etcd->calls = call;
-    if (!call->body || !call->easy || !easy_prepare(call) || !call_send(call)) {
-        call_free(call);
-        return NULL;
-    }
-    return call;
+    if (call->body)
+        return call;
+    call_free(call);
+    return NULL;
+}
+
+/* The same, or NULL, if it cannot begin. */
+static struct gb_etcd_call *begun(struct gb_etcd_call *call)
+{
+    if (!call || call_begin(call))
+        return call;
+    call_free(call);
+    return NULL;
 }
 
 struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, struct gb_writer *body,
                                   gb_etcd_cb callback, void *user)
 {
-    return call_create(etcd, method, body, callback, user, false);
+    return begun(call_create(etcd, method, body, callback, user));
+}
+
+struct gb_etcd_call *gb_etcd_call_quiet(struct gb_etcd *etcd, const char *method,
+                                        struct gb_writer *body, gb_etcd_cb callback, void *user)
+{
+    struct gb_etcd_call *call = call_create(etcd, method, body, callback, user);
+
+    if (!call)
+        return NULL;
+    if (!etcd->waiting)
+        etcd->waiting_end = &etcd->waiting;
+    *etcd->waiting_end = call;
+    etcd->waiting_end = &call->next_waiting;
+    call->waiting = true;
+    begin_waiting(etcd);
+    return call;
 }
 
 struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
                                     struct gb_writer *body, gb_etcd_cb callback, void *user)
 {
-    return call_create(etcd, method, body, callback, user, true);
+    struct gb_etcd_call *call = call_create(etcd, method, body, callback, user);
+
+    if (call)
+        call->stream = true;
+    return begun(call);
 }
 
 void gb_etcd_cancel(struct gb_etcd_call *call)
 {
     if (!call)
         return;
+    struct gb_etcd *etcd = call->etcd;
+
     call->callback = NULL;
-    if (!call->running)
-        call_free(call);
+    if (call->running || call->waiting)
+        return; /* it is freed after its callback, or when its turn comes */
+    call_free(call);
+    begin_waiting(etcd);
 }
 
 /* ---- answers ---- */
@@ -311,7 +381,8 @@ static int answer_read(struct gb_etcd_call *call, const char *text, size_t lengt
 static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
                      struct gb_pool *pool, const struct gb_error *error)
 {
-    struct gb_figures *figures = call->etcd->figures;
+    struct gb_etcd *etcd = call->etcd;
+    struct gb_figures *figures = etcd->figures;
 
     if (figures && !call->stream) {
         figures->etcd_requests++;
@@ -322,6 +393,7 @@ static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
     if (call->callback)
         call->callback(call->user, code, value, pool, error);
     call_free(call);
+    begin_waiting(etcd);
 }
 
 /* Tries the next endpoint, if there is one that has not been asked. */
@@ -521,10 +593,16 @@ int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, str
 
 void gb_etcd_destroy(struct gb_etcd *etcd)
 {
+    struct gb_etcd_call *call;
+
     if (!etcd)
         return;
     while (etcd->calls)
         call_free(etcd->calls);
+    while ((call = etcd->waiting)) {
+        etcd->waiting = call->next_waiting;
+        call_free(call);
+    }
     if (etcd->multi)
         curl_multi_cleanup(etcd->multi);
     uv_close((uv_handle_t *)&etcd->timer, on_closed);

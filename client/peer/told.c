@@ -61,8 +61,8 @@ static void note_send(struct note *note)
     GB_WRITE_LITERAL(&body, "}");
     body.failed |= key.failed;
     gb_writer_end(&key);
-    note->call = gb_etcd_call(member->etcd, note->version ? "kv/put" : "kv/deleterange", &body,
-                              on_answered, note);
+    note->call = gb_etcd_call_quiet(member->etcd, note->version ? "kv/put" : "kv/deleterange",
+                                    &body, on_answered, note);
     note->told->unsent |= !note->call;
 }
 

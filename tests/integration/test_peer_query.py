@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import struct
 import termios
 
@@ -238,6 +237,38 @@ def test_a_peer_stops_while_it_is_asked(listed):
         os.kill(a.peer.process.pid, signal.SIGCONT)
         a.peer.process.wait(DEADLINE)
     a.peer.stop()  # it has: with status 0, and without a word of a sanitizer
+
+
+# RELIABILITY.md: Other machines
+def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
+    """Programs may delete any number at once; the peer's connections are not theirs to use up."""
+    a, _ = start(cluster, "a", "b")
+    names = [f"many/{i:03}" for i in range(400)]
+    with a.connect() as here, Asker(a) as asker:
+        def shared():
+            families = {family["name"]: family for family in asker.ask("metrics")["families"]}
+            return families["gpubufd_peer_names_shared"]["samples"][0]["value"]
+
+        def published():
+            return [key for key in cluster.etcd.keys() if "/names/" in key]
+
+        for name in names:
+            here.put(name, b"1", **SHARED)
+        wait_until(lambda: len(published()) == len(names))
+        os.kill(cluster.etcd.process.pid, signal.SIGSTOP)
+        try:
+            here.delete(names)
+            wait_until(lambda: shared() == 0)
+            here.put(names[-1], b"2", **SHARED)  # again, while the first withdrawal waits
+            wait_until(lambda: shared() == 1)
+            here.delete(names[-1:])
+            wait_until(lambda: shared() == 0)
+            assert len(os.listdir(f"/proc/{a.peer.process.pid}/fd")) < 200
+        finally:
+            os.kill(cluster.etcd.process.pid, signal.SIGCONT)
+        wait_until(lambda: not published())
+        here.put("later", b"1", **SHARED)
+        wait_until(lambda: len(published()) == 1)
 
 
 @pytest.mark.root
