@@ -16,6 +16,7 @@ int gb_described_read(struct gb_json object, struct gb_pool *pool, struct gb_des
         GB_FIELD(struct gb_described, scope, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct gb_described, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, bytes, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_described, uid, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, gid, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, created_ms, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct gb_described, layout, GB_FIELD_OBJECT, 0, 0, 0),

@@ -12,7 +12,7 @@
 
 struct gb_described {
     struct gb_string name, state, device, mode, label, scope;
-    uint64_t version, bytes, gid, created_ms;
+    uint64_t version, bytes, uid, gid, created_ms;
     struct gb_json layout; /* absent in lists */
 };
 

@@ -15,12 +15,9 @@ enum {
     ACTIVE_MOST = 32, /* fetches at a time; others wait their turn */
     WAITING_MOST = 4096,
     FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
-    ROUNDS_MOST = 32, /* times that the directory is asked */
-    PAUSE_MS = 100,   /* before asking again, when it may not know yet that the object was
-                         replaced */
-    PAUSES_MOST = 5,  /* in a row, each longer by one, while all sources are busy with others */
-    SAID_MOST = 20,   /* failures in the log within SAID_MS */
-    SAID_MS = 60000,
+    ROUNDS_MOST = 32, /* so often the directory is asked */
+    PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
+    PAUSES_MOST = 5,  /* in a row, each longer by one, where those who have it serve others */
 };
 
 struct fetch {
@@ -57,8 +54,7 @@ struct gb_fetches {
     unsigned active, count;
     bool starting; /* or stopped: no other is begun */
     uv_timer_t pause;
-    uint64_t said_at; /* when SAID_MS began, by the loop's clock */
-    unsigned said;    /* failures since then */
+    struct gb_said said; /* of failures */
 };
 
 /* An open at a place. */
@@ -110,15 +106,8 @@ static bool end(struct fetch *fetch)
 static void say_failed(const struct fetch *fetch, const char *sentence)
 {
     struct gb_fetches *fetches = fetch->fetches;
-    uint64_t now = uv_now(fetches->options.loop);
 
-    if (now - fetches->said_at >= SAID_MS) {
-        if (fetches->said > SAID_MOST)
-            gb_say("%u more names could not be fetched", fetches->said - SAID_MOST);
-        fetches->said_at = now;
-        fetches->said = 0;
-    }
-    if (fetches->said++ < SAID_MOST)
+    if (gb_say_another(&fetches->said, uv_now(fetches->options.loop), "could not be fetched"))
         gb_say("cannot fetch %s: %s", fetch->name, sentence);
 }
 
@@ -698,7 +687,6 @@ struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options)
     if (!fetches)
         return NULL;
     fetches->options = *options;
-    fetches->said_at = uv_now(options->loop);
     fetches->pause.data = fetches;
     (void)uv_timer_init(options->loop, &fetches->pause); /* cannot fail */
     return fetches;

@@ -154,12 +154,6 @@ static int connect_to_daemon(struct peer *peer, struct gb_error *error)
     return r < 0 ? gb_fail(error, GPUBUF_E_SYSTEM, "%s", uv_strerror(r)) : 0;
 }
 
-static void say_publishing(void *user, const char *sentence)
-{
-    (void)user;
-    gb_say("%s", sentence);
-}
-
 static int provide(struct peer *peer, struct gb_error *error)
 {
     struct gpubuf_client *client = peer->local.client;
@@ -179,7 +173,7 @@ static int provide(struct peer *peer, struct gb_error *error)
     return gb_publisher_new(&(struct gb_publish_options){.loop = &peer->loop,
                                                          .client = client,
                                                          .directory = peer->directory,
-                                                         .say = say_publishing},
+                                                         .user_names = options->user_names},
                             &peer->publisher, error);
 }
 

@@ -116,6 +116,8 @@ static const struct gb_option known[] = {
      .member = AT(largest), .least = 1, .most = UINT64_MAX / 2},
     {"copy-seconds", "N", "remove a copy N seconds after it was made (never)",
      .kind = GB_OPTION_COUNT, .member = AT(copy_seconds), .least = 1, .most = 31536000},
+    {"user-names", "N", "publish N names of one user at most (100000); with --etcd",
+     .kind = GB_OPTION_COUNT, .member = AT(user_names), .least = 1, .most = 100000000},
     {"patience-ms", "N", "give up a machine that sends nothing for N milliseconds (5000)",
      .kind = GB_OPTION_COUNT, .member = AT(patience_ms), .least = 100, .most = 600000},
     {"ucx", "trusted-network",
@@ -158,7 +160,8 @@ static int check(const struct gb_options *options, struct gb_error *error)
 
 int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){.connections = 1024, .patience_ms = 5000, .lease_seconds = 10};
+    *options = (struct gb_options){
+        .connections = 1024, .patience_ms = 5000, .lease_seconds = 10, .user_names = 100000};
     if (gb_option_read_file(&program, options, argv, error) < 0 ||
         gb_option_read_line(&program, options, argv, error) < 0)
         return error->code;

@@ -25,7 +25,7 @@ struct gb_options {
     char *gpu;
     uint64_t largest;
     char *query; /* a socket's path; NULL: programs of this machine cannot ask */
-    unsigned connections, patience_ms, copy_seconds;
+    unsigned connections, patience_ms, copy_seconds, user_names;
     bool ucx; /* the network is trusted */
     bool help, version;
 };

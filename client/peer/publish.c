@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/gateway/say.h"
 #include "client/peer/described.h"
 
 /* Requests to publish under way. */
@@ -13,10 +14,19 @@
 /* In place of a version: that of a former daemon, which equals none of the present one. */
 #define ANOTHERS UINT64_MAX
 
+/* A user who has objects that are shared, or were. */
+struct owner {
+    struct owner *next; /* whose turn comes after */
+    uint64_t uid;
+    uint64_t names; /* publications */
+    struct publication *queue, **end;
+};
+
 /* An object of this machine's that is shared, or was and is still in the directory. */
 struct publication {
-    struct publication *next; /* in the queue */
+    struct publication *next; /* of its owner's queue */
     struct gb_publisher *publisher;
+    struct owner *owner;
     char *name;
     uint64_t version, bytes; /* of the object; version 0: no object is shared */
     uint64_t published;      /* the version that the directory has; 0: none */
@@ -30,11 +40,12 @@ struct publication {
 
 struct gb_publisher {
     struct gb_publish_options options;
-    void *names; /* a tree of tsearch */
-    struct publication *queue, **end;
+    void *names;                 /* a tree of tsearch */
+    struct owner *owners, **end; /* in turn */
     uv_timer_t timer;
     unsigned busy;
     uint64_t generation, watch, failures;
+    struct gb_said said; /* names that were not published */
 };
 
 static void go_on(struct gb_publisher *publisher);
@@ -46,32 +57,83 @@ static int compare(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-static struct publication *find(struct gb_publisher *publisher, const char *name, bool make)
+/* ---- owners ---- */
+
+/* Until the publisher ends. NULL: memory is out. */
+static struct owner *find_owner(struct gb_publisher *publisher, uint64_t uid)
 {
-    struct publication wanted = {.name = (char *)name}, *publication;
+    struct owner *owner = publisher->owners;
+
+    while (owner && owner->uid != uid)
+        owner = owner->next;
+    if (owner || !(owner = calloc(1, sizeof(*owner))))
+        return owner;
+    owner->uid = uid;
+    owner->end = &owner->queue;
+    *publisher->end = owner;
+    publisher->end = &owner->next;
+    return owner;
+}
+
+/* The next of the queue of the owner whose turn it is; NULL: there is none. */
+static struct publication *take(struct gb_publisher *publisher)
+{
+    struct owner **place = &publisher->owners, *owner;
+
+    while (*place && !(*place)->queue)
+        place = &(*place)->next;
+    owner = *place;
+    if (!owner)
+        return NULL;
+    if (owner->next) { /* its next turn comes after the others' */
+        *place = owner->next;
+        owner->next = NULL;
+        *publisher->end = owner;
+        publisher->end = &owner->next;
+    }
+    struct publication *publication = owner->queue;
+    owner->queue = publication->next;
+    if (!owner->queue)
+        owner->end = &owner->queue;
+    publication->queued = false;
+    return publication;
+}
+
+/* ---- publications ---- */
+
+static struct publication *find(struct gb_publisher *publisher, const char *name)
+{
+    struct publication wanted = {.name = (char *)name};
     void *place = tfind(&wanted, &publisher->names, compare);
 
-    if (place)
-        return *(struct publication **)place;
-    publication = make ? calloc(1, sizeof(*publication)) : NULL;
-    if (!publication)
-        return NULL;
-    publication->publisher = publisher;
-    publication->name = strdup(name);
-    if (!publication->name || !tsearch(publication, &publisher->names, compare)) {
-        free(publication->name);
-        free(publication);
-        return NULL;
-    }
-    return publication;
+    return place ? *(struct publication **)place : NULL;
 }
 
 static void end(void *item)
 {
     struct publication *publication = item;
 
+    publication->owner->names--;
     free(publication->name);
     free(publication);
+}
+
+/* NULL: memory is out. */
+static struct publication *make(struct gb_publisher *publisher, const char *name,
+                                struct owner *owner)
+{
+    struct publication *publication = calloc(1, sizeof(*publication));
+
+    if (!publication)
+        return NULL;
+    owner->names++;
+    publication->publisher = publisher;
+    publication->owner = owner;
+    publication->name = strdup(name);
+    if (publication->name && tsearch(publication, &publisher->names, compare))
+        return publication;
+    end(publication);
+    return NULL;
 }
 
 static void tidy(struct gb_publisher *publisher, struct publication *publication)
@@ -91,30 +153,26 @@ static bool is_unsettled(const struct publication *publication)
 
 static void queue(struct publication *publication)
 {
-    struct gb_publisher *publisher = publication->publisher;
+    struct owner *owner = publication->owner;
 
     if (publication->queued || publication->busy)
         return;
     publication->queued = true;
     publication->next = NULL;
-    *publisher->end = publication;
-    publisher->end = &publication->next;
+    *owner->end = publication;
+    owner->end = &publication->next;
 }
 
 /* ---- the directory ---- */
 
 static void on_again(uv_timer_t *timer);
 
-static void say_refused(const struct publication *publication, const struct gb_error *error)
+static void say_refused(struct gb_publisher *publisher, const char *name, uint64_t version,
+                        const char *why)
 {
-    const struct gb_publish_options *options = &publication->publisher->options;
-    char sentence[2048];
-
-    if (!options->say)
-        return;
-    snprintf(sentence, sizeof(sentence), "not published name=\"%s\" version=%llu why=\"%s\"",
-             publication->name, (unsigned long long)publication->sent, error->message);
-    options->say(options->user, sentence);
+    if (gb_say_another(&publisher->said, uv_now(publisher->options.loop), "were not published"))
+        gb_say("not published name=\"%s\" version=%llu why=\"%s\"", name,
+               (unsigned long long)version, why);
 }
 
 static void on_published(void *user, int status, uint64_t revision, const struct gb_error *error)
@@ -132,11 +190,11 @@ static void on_published(void *user, int status, uint64_t revision, const struct
     } else if (status == GPUBUF_E_STALE) {
         publication->refused = publication->sent;
         publication->published = publication->revision = 0;
-        say_refused(publication, error);
+        say_refused(publisher, publication->name, publication->sent, error->message);
     } else {
         publisher->failures++;
         if (status != GB_UNAVAILABLE)
-            say_refused(publication, error);
+            say_refused(publisher, publication->name, publication->sent, error->message);
         uv_timer_start(&publisher->timer, on_again, AGAIN_MS, 0);
         tidy(publisher, publication);
         return;
@@ -176,12 +234,7 @@ static void go_on(struct gb_publisher *publisher)
 {
     struct publication *publication;
 
-    while (publisher->queue && publisher->busy < AT_ONCE) {
-        publication = publisher->queue;
-        publisher->queue = publication->next;
-        if (!publisher->queue)
-            publisher->end = &publisher->queue;
-        publication->queued = false;
+    while (publisher->busy < AT_ONCE && (publication = take(publisher))) {
         settle(publisher, publication);
         tidy(publisher, publication);
     }
@@ -240,11 +293,30 @@ void gb_publisher_anew(struct gb_publisher *publisher)
     twalk_r(publisher->names, visit_anew, NULL);
 }
 
+/* The publication of an object that is shared now. NULL: its owner has too many, or memory is
+   out. */
+static struct publication *make_shared(struct gb_publisher *publisher,
+                                       const struct gb_described *described)
+{
+    struct owner *owner = find_owner(publisher, described->uid);
+    char why[128];
+
+    if (owner && owner->names < publisher->options.user_names)
+        return make(publisher, described->name.text, owner);
+    snprintf(why, sizeof(why), "the user %llu has %u names in the cluster already (user-names)",
+             (unsigned long long)described->uid, publisher->options.user_names);
+    if (owner)
+        say_refused(publisher, described->name.text, described->version, why);
+    return NULL;
+}
+
 static void object_is(struct gb_publisher *publisher, const struct gb_described *described,
                       bool shared)
 {
-    struct publication *publication = find(publisher, described->name.text, shared);
+    struct publication *publication = find(publisher, described->name.text);
 
+    if (!publication && shared)
+        publication = make_shared(publisher, described);
     if (!publication || described->version < publication->version)
         return; /* not shared, or an older version's event */
     publication->version = shared ? described->version : 0;
@@ -313,7 +385,7 @@ int gb_publisher_new(const struct gb_publish_options *options, struct gb_publish
     if (!publisher)
         return gb_fail_memory(error);
     publisher->options = *options;
-    publisher->end = &publisher->queue;
+    publisher->end = &publisher->owners;
     publisher->generation = 1;
     publisher->timer.data = publisher;
     uv_timer_init(options->loop, &publisher->timer);
@@ -331,8 +403,13 @@ int gb_publisher_new(const struct gb_publish_options *options, struct gb_publish
 static void on_closed(uv_handle_t *handle)
 {
     struct gb_publisher *publisher = handle->data;
+    struct owner *owner;
 
     tdestroy(publisher->names, end);
+    while ((owner = publisher->owners)) {
+        publisher->owners = owner->next;
+        free(owner);
+    }
     free(publisher);
 }
 

@@ -5,6 +5,9 @@
  * has the name, the object is not published until a newer version is sealed, which is tried anew.
  * While the directory is not there the publisher tries every second.
  *
+ * Users take turns, so that one who shares a hundred thousand names holds up nobody else's; and each
+ * may have so many, since the directory and every machine's memory of it are everybody's.
+ *
  * On the loop's thread.
  */
 #ifndef GB_PEER_PUBLISH_H
@@ -20,9 +23,7 @@ struct gb_publish_options {
     uv_loop_t *loop;
     struct gpubuf_client *client;
     struct gb_directory *directory;
-    /* One line for the log. May be NULL. */
-    void (*say)(void *user, const char *sentence);
-    void *user;
+    unsigned user_names; /* that one user may have published */
 };
 
 /* All that the options point to outlives the publisher, except the directory, which is closed

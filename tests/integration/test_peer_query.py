@@ -1,6 +1,7 @@
 """Answers of gpubufd-peer to the programs of its machine (--query): gpubufctl where, ls --cluster, and its metrics
 through the gateway."""
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -239,36 +240,79 @@ def test_a_peer_stops_while_it_is_asked(listed):
     a.peer.stop()  # it has: with status 0, and without a word of a sanitizer
 
 
+def published(cluster):
+    """The names in etcd, in the order in which they were published."""
+    kvs = cluster.etcd.post("kv/range", {"key": "AA==", "range_end": "AA==", "keys_only": True}).get("kvs", [])
+    named = [(int(kv["mod_revision"]), base64.b64decode(kv["key"]).decode().partition("/names/")[2]) for kv in kvs]
+    return [name for _, name in sorted(named) if name]
+
+
+def shared(asker):
+    """How many names the peer wants to have published."""
+    families = {family["name"]: family for family in asker.ask("metrics")["families"]}
+    return families["gpubufd_peer_names_shared"]["samples"][0]["value"]
+
+
 # RELIABILITY.md: Other machines
 def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
     """Programs may delete any number at once; the peer's connections are not theirs to use up."""
     a, _ = start(cluster, "a", "b")
     names = [f"many/{i:03}" for i in range(400)]
     with a.connect() as here, Asker(a) as asker:
-        def shared():
-            families = {family["name"]: family for family in asker.ask("metrics")["families"]}
-            return families["gpubufd_peer_names_shared"]["samples"][0]["value"]
-
-        def published():
-            return [key for key in cluster.etcd.keys() if "/names/" in key]
-
         for name in names:
             here.put(name, b"1", **SHARED)
-        wait_until(lambda: len(published()) == len(names))
-        os.kill(cluster.etcd.process.pid, signal.SIGSTOP)
+        wait_until(lambda: len(published(cluster)) == len(names))
+        cluster.etcd.signal(signal.SIGSTOP)
         try:
             here.delete(names)
-            wait_until(lambda: shared() == 0)
+            wait_until(lambda: shared(asker) == 0)
             here.put(names[-1], b"2", **SHARED)  # again, while the first withdrawal waits
-            wait_until(lambda: shared() == 1)
+            wait_until(lambda: shared(asker) == 1)
             here.delete(names[-1:])
-            wait_until(lambda: shared() == 0)
+            wait_until(lambda: shared(asker) == 0)
             assert len(os.listdir(f"/proc/{a.peer.process.pid}/fd")) < 200
         finally:
-            os.kill(cluster.etcd.process.pid, signal.SIGCONT)
-        wait_until(lambda: not published())
+            cluster.etcd.signal(signal.SIGCONT)
+        wait_until(lambda: not published(cluster))
         here.put("later", b"1", **SHARED)
-        wait_until(lambda: len(published()) == 1)
+        wait_until(lambda: published(cluster) == ["later"])
+
+
+def put_many(peer):
+    for i in range(300):
+        peer.put(f"many/{i:03}", b"1", **SHARED)
+
+
+# RELIABILITY.md: Other machines
+@pytest.mark.root
+def test_users_take_turns_to_publish(cluster, as_user):
+    a, _ = start(cluster, "a", "b")
+    with a.connect() as here, Asker(a) as asker:
+        cluster.etcd.signal(signal.SIGSTOP)
+        try:
+            as_user(a.daemon, 1001, 1001, put_many)
+            here.put("other", b"1", **SHARED)
+            wait_until(lambda: shared(asker) == 301)
+        finally:
+            cluster.etcd.signal(signal.SIGCONT)
+        wait_until(lambda: len(published(cluster)) == 301)
+        assert published(cluster).index("other") < 200  # 64 were under way before it
+
+
+# RELIABILITY.md: Other machines
+@pytest.mark.root
+def test_names_that_a_user_may_have_in_the_cluster(cluster, as_user):
+    a, _ = start(cluster, "a", "b", options=["--user-names", 3])
+    with a.connect() as here:
+        as_user(a.daemon, 1001, 1001, put_many)
+        here.put("other", b"1", **SHARED)
+        wait_until(lambda: len(published(cluster)) == 4)
+        assert sorted(published(cluster)) == ["many/000", "many/001", "many/002", "other"]
+        assert "the user 1001 has 3 names in the cluster already" in a.peer.stderr()
+        assert 20 <= a.peer.stderr().count("not published name=") < 200  # 20 in a minute
+        here.delete(["many/001"])
+        as_user(a.daemon, 1001, 1001, lambda peer: peer.put("many/x", b"1", **SHARED))
+        wait_until(lambda: sorted(published(cluster)) == ["many/000", "many/002", "many/x", "other"])
 
 
 @pytest.mark.root
