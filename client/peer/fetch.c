@@ -15,9 +15,10 @@ enum {
     ACTIVE_MOST = 32, /* fetches at a time; others wait their turn */
     WAITING_MOST = 4096,
     FAILED_MOST = 16, /* machines that one fetch leaves; then it gives up */
-    ROUNDS_MOST = 32, /* so often the directory is asked */
-    PAUSE_MS = 100,   /* before, where it may not know yet that the object was replaced */
-    PAUSES_MOST = 5,  /* in a row, each longer by one, where those who have it serve others */
+    ROUNDS_MOST = 32, /* times that the directory is asked */
+    PAUSE_MS = 100,   /* before asking again, when it may not know yet that the object was
+                         replaced */
+    PAUSES_MOST = 5,  /* in a row, each longer by one, while all sources are busy with others */
 };
 
 struct fetch {

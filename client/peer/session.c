@@ -17,7 +17,7 @@ enum {
     ANSWER_MS = 60000,  /* for the daemon's answer, while the other machine is told to wait */
     LANE_MS = 10000,    /* for a lane to send something, else it is closed */
     STUCK_MS = 60000,   /* a machine that takes nothing for this long is gone */
-    GREETING_MS = 10000 /* for a handshake */
+    GREETING_MS = 10000 /* for a handshake, and for news of a machine that has joined */
 };
 
 struct gb_session {
@@ -32,6 +32,8 @@ struct gb_session {
                                             on the lane */
     uint64_t answered; /* when the last request was, or the first came after none, by the loop's
                           clock */
+    bool unknown;      /* the machine is not known, maybe not yet: its requests are not read */
+    uint64_t came;     /* when the session began, if `unknown` */
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
     struct sum *sums;
