@@ -136,8 +136,11 @@ static inline CUstream new_stream(void)
 /* A client in a child; with `cache_bytes` 1 it keeps nothing mapped that it does not use. */
 static inline struct gpubuf_client *client_with_cache(uint64_t cache_bytes)
 {
-    struct gpubuf_connect_options options = {
-        .size = sizeof(options), .path = daemon_socket(), .cache_bytes = cache_bytes};
+    struct gpubuf_connect_options options = {.size = sizeof(options),
+                                             .path = daemon_socket(),
+                                             .timeout_ms = 60000,
+                                             .cache_bytes = cache_bytes,
+                                             .resume_ms = 60000};
     struct gpubuf_client *client = NULL;
     find_kernels();
     WORKS(NULL, gpubuf_connect(&client, &options));

@@ -214,6 +214,13 @@ struct gpubuf_client *connect_with(const struct gpubuf_connect_options *given)
     if (given)
         options = *given;
     options.path = socket_path;
+    /* The defaults are for people; a machine that tests may stand still for longer. */
+    if (options.timeout_ms == 0)
+        options.timeout_ms = PATIENCE_MS;
+    if (options.resume_ms == 0)
+        options.resume_ms = PATIENCE_MS;
+    if (options.keep_ms == 0)
+        options.keep_ms = PATIENCE_MS;
     check_result(NULL, gpubuf_connect(&client, &options), 0, __FILE__, __LINE__);
     return client;
 }
@@ -473,6 +480,7 @@ struct gpubuf_client *fake_connect(const struct fake *fake)
     struct gpubuf_connect_options options = {
         .size = sizeof(options),
         .path = fake->path,
+        .timeout_ms = PATIENCE_MS,
         .answer_timeout_ms = PATIENCE_MS,
         .resume_ms = GPUBUF_NO_RESUME, /* it accepts once */
     };

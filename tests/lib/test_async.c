@@ -286,24 +286,45 @@ static void note_crowd(struct gpubuf_client *client, int status,
     memcpy(crowd->errors, errors, count * sizeof(*errors));
 }
 
-/* They go in parts, and the wait is that of all together. */
+static int64_t open_in_parts(struct gpubuf_client *client, const char *const *names,
+                             struct crowd *crowd)
+{
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 3000};
+    int64_t begun = milliseconds();
+    crowd->done = false;
+    ok(client, gpubuf_open_many_async(client, names, MANY, &wait, note_crowd, crowd, NULL));
+    dispatch_until(client, &crowd->done);
+    return milliseconds() - begun;
+}
+
+static int64_t open_in_parts_blocking(struct gpubuf_client *client, const char *const *names,
+                                      struct crowd *crowd)
+{
+    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 3000};
+    int64_t begun = milliseconds();
+    crowd->status = gpubuf_open_many(client, names, MANY, &wait, crowd->objects, crowd->errors);
+    return milliseconds() - begun;
+}
+
+/* They go in parts, and the wait is that of all together: two of them wait, one after the other for
+   six seconds. A machine that stands still for that long has several tries. */
 static void test_open_many_in_parts(void **state)
 {
     (void)state;
-    static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 3000};
     static struct crowd crowd, blocking;
     const char *names[MANY];
+    int64_t took = INT64_MAX;
     struct gpubuf_client *client = connect_client();
     put_counting(client, "async/a", 3, 1);
     for (int i = 0; i < MANY; i++)
         names[i] = i == 10 || i == 900 ? "async/never" : i == 300 ? "bad//name" : "async/a";
-    crowd.done = false;
-    int64_t begun = milliseconds();
-    ok(client, gpubuf_open_many_async(client, names, MANY, &wait, note_crowd, &crowd, NULL));
-    dispatch_until(client, &crowd.done);
-    int64_t took = milliseconds() - begun;
-    assert_int_equal(crowd.status, MANY - 3);
-    assert_true(took >= 2990 && took < 5900);
+    for (int tries = 0; tries < 5 && took >= 5900; tries++) {
+        gpubuf_release_many(crowd.objects, MANY);
+        took = open_in_parts(client, names, &crowd);
+        assert_int_equal(crowd.status, MANY - 3);
+        assert_true(took >= 2990);
+    }
+    assert_true(took < 5900);
     for (int i = 0; i < MANY; i++) {
         int error = i == 10 || i == 900 ? GPUBUF_E_TIMEOUT : i == 300 ? GPUBUF_E_INVALID : 0;
         assert_int_equal(crowd.errors[i], error);
@@ -311,11 +332,14 @@ static void test_open_many_in_parts(void **state)
     }
     gpubuf_release_many(crowd.objects, MANY);
 
-    begun = milliseconds();
-    assert_int_equal(
-        gpubuf_open_many(client, names, MANY, &wait, blocking.objects, blocking.errors), MANY - 3);
-    took = milliseconds() - begun;
-    assert_true(took >= 2990 && took < 5900);
+    took = INT64_MAX;
+    for (int tries = 0; tries < 5 && took >= 5900; tries++) {
+        gpubuf_release_many(blocking.objects, MANY);
+        took = open_in_parts_blocking(client, names, &blocking);
+        assert_int_equal(blocking.status, MANY - 3);
+        assert_true(took >= 2990);
+    }
+    assert_true(took < 5900);
     assert_memory_equal(blocking.errors, crowd.errors, sizeof(crowd.errors));
     gpubuf_release_many(blocking.objects, MANY);
     ok(client, gpubuf_delete(client, "async/a"));

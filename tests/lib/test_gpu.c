@@ -438,7 +438,8 @@ static void test_host_only(void **state)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        struct gpubuf_connect_options options = {.size = sizeof(options), .path = daemon_socket()};
+        struct gpubuf_connect_options options = {
+            .size = sizeof(options), .path = daemon_socket(), .timeout_ms = 60000};
         struct gpubuf_client *client = NULL;
         WORKS(NULL, gpubuf_connect(&client, &options));
         put_pattern(client, "host", 3 * MB, "host");

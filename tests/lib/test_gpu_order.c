@@ -410,7 +410,7 @@ static void release_behind(int socket)
     /* With nothing called at all. */
     object = open_object(client, "read");
     WORKS(client, gpubuf_release_on(object, stream));
-    double until = now() + 10;
+    double until = now() + 60;
     while (driver_calls("cuMemUnmap") < 2 && now() < until)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     CHECK(driver_calls("cuMemUnmap") == 2);

@@ -6,7 +6,8 @@
 
 static int supervised_set_up(void **state)
 {
-    static const char *const arguments[] = {"--supervise", "--device", "cuda:all", NULL};
+    static const char *const arguments[] = {"--supervise", "--grace",  "600000",
+                                            "--device",    "cuda:all", NULL};
     return set_up(state) == 0 ? start_daemon_with(arguments) : -1;
 }
 

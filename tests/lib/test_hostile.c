@@ -265,8 +265,10 @@ static void test_bad_greetings(void **state)
         size_t fds = count_fds();
         struct fake fake;
         fake_start(&fake, false, lie_once, &greetings[i]);
-        struct gpubuf_connect_options options = {
-            .size = sizeof(options), .path = fake.path, .resume_ms = GPUBUF_NO_RESUME};
+        struct gpubuf_connect_options options = {.size = sizeof(options),
+                                                 .path = fake.path,
+                                                 .timeout_ms = 60000,
+                                                 .resume_ms = GPUBUF_NO_RESUME};
         struct gpubuf_client *client = NULL;
         int r = gpubuf_connect(&client, &options);
         if (r != greetings[i].expected)
@@ -302,7 +304,7 @@ static void test_silence(void **state)
 
     fake_start(&fake, true, be_silent, NULL);
     options.path = fake.path;
-    options.timeout_ms = 5000;
+    options.timeout_ms = 60000;
     options.answer_timeout_ms = 30;
     assert_int_equal(gpubuf_connect(&client, &options), 0);
     struct gpubuf_object *object = NULL;
@@ -386,7 +388,7 @@ static void test_late_grants(void **state)
     struct fake fake;
     fake_start(&fake, true, answer_late, &record);
     struct gpubuf_connect_options options = {
-        .size = sizeof(options), .path = fake.path, .answer_timeout_ms = 20};
+        .size = sizeof(options), .path = fake.path, .timeout_ms = 60000, .answer_timeout_ms = 20};
     struct gpubuf_client *client;
     struct gpubuf_object *object = NULL;
     assert_int_equal(gpubuf_connect(&client, &options), 0);

@@ -138,7 +138,8 @@ static struct gpubuf_client *client, *observer;
 static int do_connect(void)
 {
     struct gpubuf_client *connected = UNTOUCHED;
-    struct gpubuf_connect_options options = {.size = sizeof(options), .path = daemon_socket()};
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .path = daemon_socket(), .timeout_ms = 60000};
     int r = gpubuf_connect(&connected, &options);
     if (r < 0)
         assert_ptr_equal(connected, UNTOUCHED);

@@ -261,7 +261,7 @@ static void test_one_too_many(void **state)
 /* RELIABILITY.md: A provider */
 static void test_the_daemon_is_killed(void **state)
 {
-    static const char *const supervise[] = {"--supervise", NULL};
+    static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};
     enum { ROUNDS = 3, OPENS = 4 };
     struct opening openings[OPENS];
     struct loader loader;

@@ -538,7 +538,7 @@ static void test_another_daemon(void **state)
 static void test_the_same_daemon_again(void **state)
 {
     enum { OBJECTS = 100, ROUNDS = 10 };
-    static const char *const supervise[] = {"--supervise", NULL};
+    static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};
     char name[32], instance[64];
     struct gpubuf_object *objects[OBJECTS], *replaced, *unsealed;
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
@@ -635,7 +635,7 @@ static void test_greeted_by_the_next(void **state)
     struct gpubuf_client *client = NULL;
     struct greeter greeter = {path, &waits, 4};
     struct gpubuf_connect_options options = {
-        .size = sizeof(options), .path = path, .resume_ms = GPUBUF_NO_RESUME};
+        .size = sizeof(options), .path = path, .timeout_ms = 60000, .resume_ms = GPUBUF_NO_RESUME};
     pthread_t thread;
     snprintf(path, sizeof(path), "/tmp/gpubuf-late.%d", (int)getpid());
     assert_int_equal(pthread_create(&thread, NULL, greet_late, &greeter), 0);
@@ -663,7 +663,7 @@ static bool is_leased(void *arg)
 static void test_handed_over_in_silence(void **state)
 {
     enum { ROUNDS = 20 };
-    static const char *const supervise[] = {"--supervise", NULL};
+    static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};
     struct gpubuf_object *object;
     assert_int_equal(stop_daemon(state), 0);
     assert_int_equal(start_daemon_with(supervise), 0);

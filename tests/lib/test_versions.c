@@ -262,7 +262,7 @@ static void test_resumed(void **state)
 
 static int start_supervised(void **state)
 {
-    static const char *const arguments[] = {"--supervise", NULL};
+    static const char *const arguments[] = {"--supervise", "--grace", "600000", NULL};
     (void)state;
     return start_daemon_with(arguments);
 }
