@@ -28,7 +28,7 @@ static int connect_to(struct gb_ask *ask, struct gb_error *error)
         .size = sizeof(options),
         .path = ask->socket,
         .client_name = GB_GATEWAY_NAME,
-        .timeout_ms = CONNECT_MS,
+        .timeout_ms = (int)gb_deadline_ms(CONNECT_MS),
         .resume_ms = GPUBUF_NO_RESUME,
     };
     int r = gpubuf_connect(&ask->client, &options);
@@ -46,7 +46,7 @@ static int ask_now(struct gb_ask *ask, const char *method, const char *params, c
     for (int tries = 0; tries < 2 && (r == GPUBUF_E_CLOSED || r == GPUBUF_E_PROTOCOL); tries++) {
         if (!ask->client && connect_to(ask, error) < 0)
             return error->code;
-        r = gpubuf_call(ask->client, method, params, ANSWER_MS, result);
+        r = gpubuf_call(ask->client, method, params, (int)gb_deadline_ms(ANSWER_MS), result);
         if (r < 0)
             (void)gb_fail(error, r, "%s", gpubuf_errmsg(ask->client));
         if (r == GPUBUF_E_CLOSED || r == GPUBUF_E_PROTOCOL) {
@@ -60,7 +60,7 @@ static int ask_now(struct gb_ask *ask, const char *method, const char *params, c
 /* Waits for other threads' questions. False: that took too long. */
 static bool begin(struct gb_ask *ask)
 {
-    int64_t until = gb_clock_ms() + ANSWER_MS;
+    int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS);
     bool ours;
 
     pthread_mutex_lock(&ask->lock);

@@ -14,6 +14,7 @@
 #include "client/gateway/say.h"
 
 #define TICK_MS 1000
+#define CONNECT_MS 1000
 #define AGAIN_MS 300   /* until the next try to connect */
 #define ANSWER_MS 5000 /* without an answer; then the daemon counts as down */
 
@@ -213,7 +214,7 @@ static int connect_to(struct gb_feed *feed)
         .size = sizeof(options),
         .path = feed->socket,
         .client_name = GB_GATEWAY_NAME,
-        .timeout_ms = 1000,
+        .timeout_ms = (int)gb_deadline_ms(CONNECT_MS),
         .resume_ms = GPUBUF_NO_RESUME,
     };
     int r = gpubuf_connect(&feed->client, &options);

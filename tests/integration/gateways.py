@@ -22,10 +22,10 @@ def served(daemon, gateway):
 
 @pytest.fixture(scope="module")
 def shared_served():
-    """One gateway for many cases of a file."""
+    """One gateway for many cases of a file; some wait for the end of half a request."""
     path = tempfile.mkdtemp(prefix="gpubuf-")
     daemon = conftest.Daemon(path, [])
-    gateway = conftest.Gateway(path, daemon.path, ["--http", "127.0.0.1:0"])
+    gateway = conftest.Gateway(path, daemon.path, ["--http", "127.0.0.1:0"], haste=1)
     daemon.port = gateway.port
     yield daemon
     try:

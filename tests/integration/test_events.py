@@ -3,6 +3,7 @@ subscribers speak SP by themselves, by way of examples/events.py, but for the ex
 `gpubufctl events`, which use NNG."""
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -49,6 +50,12 @@ def nobody_is_left(gateway):
     yield
     while everyone:
         everyone.pop().close()
+
+
+@pytest.fixture
+def gateway(gateway):
+    """With the deadlines as they are: by them it sees that a listener has died."""
+    return functools.partial(gateway, haste=1)
 
 
 class Subscriber(example.Subscription):
@@ -250,10 +257,10 @@ def test_the_listener_dies_and_is_made_anew(published):
         before = metric(published, "gpubufd_event_listeners_renewed_total")
         hang_up_in_the_handshake(published.ipc_path)
         took = until_told(published, published.ipc)
-        assert metric(published, "gpubufd_event_listeners_renewed_total") in (before, before + 1)
-        if took < 5:
+        renewed = metric(published, "gpubufd_event_listeners_renewed_total") - before
+        if took < 5 and renewed <= 1:
             break
-    assert took < 5
+    assert took < 5 and renewed in (0, 1)
 
 
 # RELIABILITY.md: The gateway
@@ -296,13 +303,13 @@ def test_silent_subscribers_are_ended(published):
     """By NNG, after ten seconds: a clock is what is tested."""
     start = time.monotonic()
     silent = [socket.create_connection(at(published.tcp), timeout=DEADLINE) for _ in range(20)]
-    half = [socket.create_connection(at(published.tcp), timeout=DEADLINE) for _ in range(20)]
+    half = []
     for _ in range(20):
+        half.append(socket.create_connection(at(published.tcp), timeout=DEADLINE))
+        half[-1].sendall(b"\0SP\0\0")
         silent.append(socket.socket(socket.AF_UNIX))
         silent[-1].settimeout(DEADLINE)
         silent[-1].connect(published.ipc_path)
-    for one in half:
-        one.sendall(b"\0SP\0\0")
     for one in silent + half:
         assert one.recv(8) == b"\0SP\0\0\x20\0\0"
         assert one.recv(8) == b""
@@ -312,29 +319,38 @@ def test_silent_subscribers_are_ended(published):
         until_told(published, url)
 
 
-# RELIABILITY.md: The gateway
-def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
-    """After a minute, divided by thirty here; those who read stay."""
+def only_those_who_do_not_read_are_ended(daemon, gateway, path, haste):
+    """False: this test was too slow itself, so that one that reads was ended, too."""
     from gateways import flood
 
-    path = os.path.join(directory, "events")
-    one = gateway(daemon, "--events", f"ipc://{path}", "--http", "127.0.0.1:0", haste=30)
+    one = gateway(daemon, "--events", f"ipc://{path}", "--http", "127.0.0.1:0", haste=haste)
     daemon.port = one.port
     reads, stalled = Subscriber(f"ipc://{path}"), [Subscriber(f"ipc://{path}") for _ in range(3)]
     peer = daemon.connect()
-    peer.put("base", mode="0604")
+    peer.put("base", mode="0604", replace=True)
     end = time.monotonic() + DEADLINE
-    while metric(daemon, "gpubufd_event_subscribers_ended_total") < 3:
-        flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
-        reads.event("stats")
-        assert time.monotonic() < end
-    for subscriber in stalled:
-        while next(subscriber.messages, None):
-            pass  # until the end
-    peer.put("still", mode="0604")
-    while reads.event()[0] != "sealed still":
-        pass
+    try:
+        while metric(daemon, "gpubufd_event_subscribers_ended_total") < 3:
+            flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
+            reads.event("stats")
+            assert time.monotonic() < end
+        for subscriber in stalled:
+            while next(subscriber.messages, None):
+                pass  # until the end
+        peer.put("still", mode="0604", replace=True)
+        while reads.event()[0] != "sealed still":
+            pass
+    except (StopIteration, ConnectionError):
+        return False
     assert metric(daemon, "gpubufd_event_subscribers_ended_total") == 3
+    return True
+
+
+# RELIABILITY.md: The gateway
+def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
+    """After a minute, divided by thirty here, or by less where the machine is busy; those who read stay."""
+    assert any(only_those_who_do_not_read_are_ended(daemon, gateway, f"{directory}/{haste}", haste)
+               for haste in (30, 10, 3))
 
 
 def stays(peer):

@@ -262,12 +262,15 @@ def test_an_idle_connection_does_not_stay(hasty):
     assert 0.9 < time.monotonic() - start
 
 
-def test_nor_one_whose_next_request_comes_octet_by_octet(hasty):
-    connection, start = idle_at(hasty.port)
+def feed_octets(port):
+    """(How long a connection stayed whose next request comes octet by octet, the longest pause between two of them)."""
+    connection, start = idle_at(port)
     connection.socket.settimeout(0.05)
+    last, longest = start, 0
     try:
         for octet in itertools.cycle(b"x"):
             connection.send(bytes([octet]))
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
             try:
                 if connection.socket.recv(1) == b"":
                     break
@@ -276,7 +279,16 @@ def test_nor_one_whose_next_request_comes_octet_by_octet(hasty):
             assert time.monotonic() - start < DEADLINE
     except (BrokenPipeError, ConnectionResetError):
         pass
-    assert 2.5 < time.monotonic() - start
+    connection.close()
+    return last - start, max(longest, time.monotonic() - last)
+
+
+# Without an octet a connection ends after a second and a half. Where the test itself was so slow it tries again.
+SLOW = 1.2
+
+
+def test_nor_one_whose_next_request_comes_octet_by_octet(hasty):
+    assert 2.5 < next(stayed for stayed, pause in (feed_octets(hasty.port) for _ in range(10)) if pause < SLOW)
 
 
 def test_nor_one_that_does_not_read(hasty):
@@ -292,25 +304,33 @@ def test_nor_one_that_does_not_read(hasty):
         connection.close()
 
 
+def read_slowly(path, port):
+    """(How long a connection stayed that reads slowly, the longest pause between two of its reads)."""
+    connection = UnixConnection(path)
+    start = last = time.monotonic()
+    longest = 0
+    connection.send(b"GET /api/objects HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    while connections_at(port) > 1:
+        assert connection.socket.recv(1 << 14) or longest > SLOW
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        time.sleep(0.05)  # slowly is what is tested
+    connection.close()
+    return time.monotonic() - start, max(longest, time.monotonic() - last)
+
+
 def test_nor_one_that_reads_slowly(daemon, gateway, directory):
     """Two minutes for an answer. Over a unix socket, where the kernel keeps little of it."""
     path = os.path.join(directory, "http")
     port = gateway(daemon, "--http", "127.0.0.1:0", "--http", f"unix:{path}", haste=20).port
     aliases(daemon.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
-    connection = UnixConnection(path)
-    start = time.monotonic()
-    connection.send(b"GET /api/objects HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    while connections_at(port) > 1:
-        assert connection.socket.recv(1 << 14)
-        time.sleep(0.05)  # slowly is what is tested
-    assert 5.5 < time.monotonic() - start < DEADLINE
-    connection.close()
+    stayed = next(stayed for stayed, pause in (read_slowly(path, port) for _ in range(10)) if pause < SLOW)
+    assert 5.5 < stayed < DEADLINE
 
 
 def test_nor_one_that_is_to_be_refused(daemon, gateway):
     """A second for it to ask."""
     small = daemon
-    small.port = gateway(daemon, "--http", "127.0.0.1:0", "--connections", 8).port
+    small.port = gateway(daemon, "--http", "127.0.0.1:0", "--connections", 8, haste=1).port
     live = [Live(small.port) for _ in range(4)]
     busy = [Connection(small.port) for _ in range(3)]
     aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))
