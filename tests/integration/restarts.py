@@ -86,10 +86,7 @@ def supervised(directory, daemon_factory):
     yield start
     for one in daemons:
         one.close_peers()
-        child = children_of(one.pid) if one.process.poll() is None else []
         one.kill()
-        for pid in child:
-            os.kill(pid, signal.SIGKILL)
         text = one.stderr()
         assert "Sanitizer" not in text and "runtime error:" not in text, text[-4000:]
 

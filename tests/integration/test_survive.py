@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from random import Random
 
@@ -143,7 +144,7 @@ def test_final_stays_final(supervised):
 
 # RELIABILITY.md: The daemon ends
 def test_leases_are_resumed(supervised):
-    daemon = supervised()
+    daemon = supervised("--grace", "600000")
     peer = daemon.connect()
     instance = peer.call("hello", protocol=1)["instance"]
     held = {name: peer.put(name, name.encode() * 100) for name in ("a", "b", "c")}
@@ -171,7 +172,7 @@ def test_leases_are_resumed(supervised):
 # RELIABILITY.md: The daemon ends
 def test_what_is_kept_for_those_who_may_come(supervised):
     """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
-    daemon = supervised("--grace", "6000")
+    daemon = supervised("--grace", "600000")
     daemon.connect().put("a", evict="drop")
     daemon.crash()
     peer = daemon.connect()
@@ -186,6 +187,11 @@ def test_what_is_kept_for_those_who_may_come(supervised):
     assert sorted(kinds) == [("grace", None), ("leased", lease)]
     assert peer.call("stat", name="a")["object"]["leases"] == peer.call("stats")["leases"] == 1
     peer.call("release", lease=lease)
+    daemon.stop()
+    daemon = supervised("--grace", "1000")
+    daemon.connect().put("a", evict="drop")
+    daemon.crash()
+    peer = daemon.connect()
     wait_until(lambda: peer.call("why", name="a")["evictable"])
 
 
@@ -347,7 +353,7 @@ def test_what_went_with_it(supervised):
     from test_cuda_ready import EVENT, seal_with_event
     from test_cuda_register import ipc_handle, layout
 
-    daemon = supervised("--grace", "4000")
+    daemon = supervised("--grace", "600000")
     peer = daemon.connect()
     instance = peer.call("hello", protocol=1)["instance"]
     peer.put("stays", b"s")
@@ -387,10 +393,13 @@ def test_what_went_with_it(supervised):
     assert withdrawn_or_not(daemon.connect(), prefix="uns", kinds=["withdrawn", "synced"])[0] == [
         ("withdrawn", "unsettled")]
     assert withdrawn_or_not(daemon.connect(), kinds=["sealed", "synced"])[0][0][0] == "sealed"
-    wait_until(lambda: "withdrawn" not in str(withdrawn_or_not(daemon.connect(), prefix="uns")[0]))
-    daemon.crash()
-    assert ("withdrawn", "unsettled") not in withdrawn_or_not(daemon.connect())[0]
+    daemon.stop()
     device.gpu().free(mine)
+    daemon = supervised("--grace", "1000")
+    seal_with_event(daemon.connect(), "unsettled", data=b"u")
+    for _ in range(2):
+        daemon.crash()
+        wait_until(lambda: withdrawn_or_not(daemon.connect())[0] == [])
 
 
 @pytest.mark.root
@@ -444,12 +453,9 @@ def test_a_driver_that_hangs(supervised, directory):
     peer.put("b", bytes(20 * MIB))
 
 
-# RELIABILITY.md: The daemon ends
-def test_after_the_grace_period(daemon_factory, directory):
-    """Leases that nobody resumed have ended, memory kept back is handed out, and nothing is left behind."""
-    place = os.path.join(directory, "grace")
-    os.mkdir(place)
-    daemon = Supervised(place, ["--grace", "5000"])
+def waits_for_the_grace_period(place, grace_ms):
+    """Whether an object was still there while a request waited for its room; None where the test was too slow."""
+    daemon = Supervised(place, ["--grace", str(grace_ms)])
     try:
         peer = daemon.connect()
         instance = peer.call("hello", protocol=1)["instance"]
@@ -457,11 +463,14 @@ def test_after_the_grace_period(daemon_factory, directory):
         peer.put("large", b"l" * (40 * MIB), evict="drop")
         peer.call("open", name="a")
         peer.put("a", b"new", replace=True)
+        begun = time.monotonic()
         daemon.crash()
         peer = daemon.connect()
-        begun = peer.request("create", name="x", layout=bytes_layout(30 * MIB))
-        assert sorted(daemon.connect().names()) == ["a", "large"]
-        peer.reply(begun)  # it has waited, though it did not say so: "large" is evicted for it
+        create = peer.request("create", name="x", layout=bytes_layout(30 * MIB))
+        there = sorted(daemon.connect().names()) == ["a", "large"]
+        if not there and time.monotonic() - begun > 0.9 * grace_ms / 1000:
+            return None
+        peer.reply(create)  # it has waited, though it did not say so: "large" is evicted for it
         assert peer.names() == ["a"]
         late = daemon.connect()
         wanted = [{"name": "a", "version": version}]
@@ -469,8 +478,19 @@ def test_after_the_grace_period(daemon_factory, directory):
             "resumed"] == [None]
         daemon.check_no_leaks()
         daemon.stop()
+        return there
     finally:
         daemon.kill()
+
+
+# RELIABILITY.md: The daemon ends
+def test_after_the_grace_period(daemon_factory, directory):
+    """Leases that nobody resumed have ended, memory kept back is handed out, and nothing is left behind."""
+    for grace_ms in (3000, 12000, 40000):
+        waited = waits_for_the_grace_period(tempfile.mkdtemp(dir=directory), grace_ms)
+        if waited is not None:
+            break
+    assert waited
 
 
 # RELIABILITY.md: The daemon ends
