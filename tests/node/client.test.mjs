@@ -103,7 +103,7 @@ test('errors have a class, a kind and a code', async () => {
 
 test('open waits as long as it is told', async () => {
   await assert.rejects(c.open('late', { timeout: 20 }), { name: 'TimeoutError', kind: 'timeout' })
-  const opening = c.open('late', { timeout: 10_000 })
+  const opening = c.open('late', { timeout: 60_000 })
   await c.put('late', Int8Array.of(7))
   const late = await opening
   assert.deepEqual([...late.values], [7])
@@ -361,7 +361,7 @@ test('wrong arguments are refused by a sentence', async () => {
 
 test('a daemon that dies is found again', async () => {
   const mortal = await Daemon.start()
-  const other = await connect({ socket: mortal.socket, timeout: 20_000 })
+  const other = await connect({ socket: mortal.socket, timeout: 60_000 })
   const told = []
   for (const event of ['reconnect', 'disconnect', 'close']) other.on(event, why => told.push([event, why?.kind]))
   const first = other.instance
@@ -409,7 +409,8 @@ test('a daemon that dies is found again', async () => {
 
 test('a connection that nobody took up again is made anew by the next call', async () => {
   const mortal = await Daemon.start()
-  const other = await connect({ socket: mortal.socket, timeout: 50 })
+  const patient = times => times < 100 ? 10 : null // each of them has 200 ms, which may be short on a busy machine
+  const other = await connect({ socket: mortal.socket, timeout: 200, retryStrategy: patient })
   const told = []
   for (const event of ['reconnect', 'disconnect']) other.on(event, why => told.push([event, why?.kind]))
   await mortal.kill()
