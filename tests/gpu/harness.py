@@ -48,7 +48,7 @@ class WorkerError(Exception):
         self.name = name
 
 
-def check(title, fake=True, real=True, gpus=1, seconds=60):
+def check(title, fake=True, real=True, gpus=1, seconds=200):
     """Adds a check. `fake`, `real`: on which driver it makes sense; `gpus`: how many it needs."""
 
     def add(function):
@@ -71,7 +71,7 @@ def expect(condition, text):
         raise Failure(text)
 
 
-def eventually(condition, text, seconds=20):
+def eventually(condition, text, seconds=60):
     """Waits for a condition that has no event to wait for."""
     end = time.monotonic() + seconds
     while not condition():
@@ -545,7 +545,7 @@ def run_check(place, row):
             sentence = str(error)
         (case.directory / "failure").write_text(traceback.format_exc())
     try:
-        with alarm(60, "clearing up"):
+        with alarm(200, "clearing up"):
             problems = case.close()
             if before is not None:
                 case.free_again(before, "after everything has ended")

@@ -243,7 +243,7 @@ def test_killed_at_any_moment(slow, gpu, child):
         account(peer)
         if round_ % 6 == 5:
             try:
-                made = peer.create("mine", bytes_layout(100 * MIB), wait_ms=10000)
+                made = peer.create("mine", bytes_layout(100 * MIB), wait_ms=60000)
                 peer.call("abort", lease=made["lease"])
                 peer.unmap()
             except RpcError as error:

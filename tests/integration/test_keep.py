@@ -485,4 +485,4 @@ def test_hoarders_cost_others_nothing(daemon_factory):
     for hoarder in hoarders:
         hoarder.close()
     peer.unmap()
-    peer.call("create", name="large", layout=bytes_layout(60 * MIB), wait_ms=10_000)
+    peer.call("create", name="large", layout=bytes_layout(60 * MIB), wait_ms=60_000)

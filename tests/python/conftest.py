@@ -84,7 +84,7 @@ def client(daemon):
 def run(daemon):
     """run(code): a Python program in a process of its own that finds the daemon; what it printed."""
 
-    def run(code, status=0, timeout=60):
+    def run(code, status=0, timeout=300):
         env = dict(os.environ, GPUBUFD_SOCKET=daemon.path)
         env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
         done = subprocess.run(
