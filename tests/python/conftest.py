@@ -159,7 +159,7 @@ def raises(error, work):
 def gpu_run(gpu):
     """gpu_run(code): a Python program of its own, after GPU_HEAD, that finds a daemon with a GPU."""
 
-    def run(code, timeout=60, head=GPU_HEAD, **variables):
+    def run(code, timeout=300, head=GPU_HEAD, **variables):
         env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, **gpu.client_env, **variables)
         env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
         done = subprocess.run(
