@@ -1,9 +1,11 @@
 """Columns and tables: from lists, NumPy, pandas and Arrow, and back."""
 
 import asyncio
+import contextlib
 import datetime
 import decimal
 import gc
+import io
 import struct
 
 import arrowc
@@ -403,3 +405,28 @@ def test_reprs(client, np):
     with client.create("new", int, 3) as new:
         assert "not sealed" in repr(new) and "not sealed" in new._repr_html_()
     assert "released" in repr(new) and "released" in new._repr_html_()
+
+
+def test_text_of_a_wide_table(client):
+    """Columns that a terminal has no room for are left out, from the middle."""
+    from gpubufd import _repr
+
+    client.put("wide", {f"column {i}": ["x" * i, "y"] for i in range(9)})
+    with client.get("wide") as table:
+        blocks = [[name, column._dtype, *map(repr, column.tolist())] for name, column in table.items()]
+        with contextlib.redirect_stdout(io.StringIO()):  # which is no terminal
+            assert _repr._room() == 0 and all(f"column {i}" in repr(table) for i in range(9))
+    widths = [2 + max(map(len, block)) for block in blocks]
+    for room in range(1, sum(widths) + 3):
+        shown = _repr._fitting(blocks, room)
+        used = sum(2 + max(map(len, block)) for block in shown)
+        if room >= sum(widths):
+            assert shown == blocks
+            continue
+        left = shown.index(_repr.LEFT_OUT)
+        right = len(shown) - left - 1
+        assert 0 <= left - right <= 1 and left > 0
+        assert shown == blocks[:left] + [_repr.LEFT_OUT] + blocks[len(blocks) - right:]
+        assert used <= room or left + right == 1
+        following = left if left <= right else len(blocks) - 1 - right
+        assert used + widths[following] > room, "there was room for another"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html as _html
 import math
+import os
+import sys
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _fetch, _floats
@@ -11,6 +13,7 @@ from ._layout import ARRAY, BUNDLE, BYTES, TABLE
 
 ROWS = 5  # shown at each end
 COLUMNS = 12
+LEFT_OUT = ["…", "…"]
 PLOT_POINTS = 60
 PLOT_ALL = 1 << 20  # values on the host that are all looked at for a plot
 MATRIX_BYTES = 65536  # of an array on a GPU, fetched to be shown
@@ -139,13 +142,36 @@ def _shown(table: Any) -> List[Any]:
     return columns[:half] + [None] + columns[-half:]
 
 
+def _room() -> int:
+    """The columns of the terminal that is printed to; 0: it is none, and a line may be as long as it likes."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    except (AttributeError, OSError, ValueError):  # somebody's own stdout
+        return 0
+
+
+def _fitting(blocks: List[List[str]], room: int) -> List[List[str]]:
+    """The columns at both ends for which a line has room, with "…" in the place of the others."""
+    widths = [2 + max(map(len, block)) for block in blocks]
+    if not room or sum(widths) <= room:
+        return blocks
+    left, right, used = 1, 0, 3 + widths[0]
+    while True:
+        following = left if left <= right else len(blocks) - 1 - right
+        used += widths[following]
+        if used > room:
+            return blocks[:left] + [LEFT_OUT] + blocks[len(blocks) - right:]
+        left, right = (left + 1, right) if following == left else (left, right + 1)
+
+
 def _grid(table: Any) -> str:
     blocks = []
     for column in _shown(table):
         if column is None:
-            blocks.append(["…", "…"])
+            blocks.append(LEFT_OUT)
             continue
         blocks.append([column._column_name or "", column._dtype] + _cells(column))
+    blocks = _fitting(blocks, _room()) if blocks else []
     height = max(len(block) for block in blocks) if blocks else 0
     blocks = [block + [""] * (height - len(block)) for block in blocks]
     widths = [max(len(cell) for cell in block) for block in blocks]
