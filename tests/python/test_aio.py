@@ -287,7 +287,7 @@ def test_put_of_everything(daemon, client, np):
 
 
 def _layouts(client):
-    """But for where the buffers lie."""
+    """Layouts without the places of their buffers."""
 
     def plain(node):
         if isinstance(node, dict):

@@ -64,7 +64,7 @@ def wait_for(condition, what):
 
 
 def sample():
-    """Every kind of column that is kept."""
+    """A frame with every kind of column that is kept."""
     n = ROWS
     third = [k % 3 == 0 for k in range(n)]
     return pd.DataFrame(
@@ -625,7 +625,7 @@ def test_both_workers_of_a_daemon_are_local(cluster):
 
 
 def sent(cluster, *names):
-    """How many results workers have sent to others, some of them in one message."""
+    """The number of results that workers have sent to others; one message may have several."""
     where = cluster.names()
     counts = cluster.client.run(lambda dask_worker: sum(len(one["keys"]) for one in dask_worker.transfer_outgoing_log),
                                 workers=[where[name] for name in names])

@@ -42,7 +42,7 @@ CONNECT = f"client = distributed.Client('tcp://10.77.0.1:8786', timeout={DEADLIN
 
 
 class Peer(PeerProcess):
-    """In the network of machine `number` of three."""
+    """A peer in the network of machine `number` of three."""
 
     def __init__(self, network, number, daemon, authority):
         self.stderr_path = f"{daemon.directory}/peer-stderr"
@@ -64,7 +64,7 @@ class Program:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=machines.environment(number))
 
     def ask(self, code):
-        """Its answer: {"said"}, or {"error"} with its exception."""
+        """The program's answer: {"said"}, or {"error"} with its exception."""
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()

@@ -45,7 +45,7 @@ def machines(tmp_path, monkeypatch):
 
 
 def publish(machines, value, name, **options):
-    """Half of it beside each daemon; how many partitions are in b."""
+    """Publishes half of the partitions beside each daemon; the number in b."""
     gd.publish(value, name, client=machines.client, **options)
     there = [one["instance"] for one in machines.manifest(name)["partitions"]]
     with gpubufd.connect(machines.daemons["b"].path) as b:

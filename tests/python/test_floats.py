@@ -159,7 +159,7 @@ def test_write_in_the_middle(client):
         made.write(b"\x12", offset=4)
         with pytest.raises(ValueError, match="does not begin a byte"):
             made.write(b"\x12", offset=3)
-        with pytest.raises(ValueError, match="there are 4 in all"):
+        with pytest.raises(ValueError, match="the object has 4 in all"):
             made.write(b"\x12\x12", offset=6)
     assert bytes(memoryview(client["a"])) == b"\0\0\x12\0"
 
@@ -167,7 +167,7 @@ def test_write_in_the_middle(client):
 def test_bytes_of_numpy(client, np):
     a = publish(client, "a", "float8_e5m2", (4,), np.arange(4, dtype="u1"))
     assert bytes(memoryview(a)) == bytes(range(4))
-    with pytest.raises(TypeError, match="it holds float8_e5m2, the values are int8"):
+    with pytest.raises(TypeError, match="the object holds float8_e5m2, the values are int8"):
         publish(client, "b", "float8_e5m2", (4,), np.arange(4, dtype="i1"))
 
 

@@ -49,7 +49,7 @@ def test_rows_of_a_table_are_picked_elsewhere(client, table, rows):
 
 @pytest.mark.parametrize("key", [True, False, np.True_], ids=str)
 def test_a_boolean_is_no_number(table, array, key):
-    with pytest.raises(TypeError, match="rows are not picked"):
+    with pytest.raises(TypeError, match="a Table selects no single rows"):
         table[key]
     assert table["mass"][key].shape == array[:4][key].shape
     assert array[key].shape in ((1, 6), (0, 6))  # as NumPy has it
@@ -229,10 +229,10 @@ def test_what_arrays_have_is_told_the_way(table, array, name):
 def test_nothing_is_set_by_an_index(client, table, array):
     with client.create("made", "f8", 3) as made:
         for held in (table, table["mass"], array, made):
-            with pytest.raises(TypeError, match="put.. publishes a new version; what create.. made is written by write"):
+            with pytest.raises(TypeError, match="put.. publishes a new version; an object of create.. is written by write"):
                 held[0] = 1
         made.write(np.arange(3.0))
-    with pytest.raises(TypeError, match="what is published never changes"):
+    with pytest.raises(TypeError, match="a published object never changes"):
         del table["Sex"]
 
 

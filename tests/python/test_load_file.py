@@ -43,7 +43,7 @@ def path(tmp_path):
 
 
 def puts(client):
-    """How many objects were made so far."""
+    """The number of objects made so far."""
     return client.stats()["methods"]["create"]["calls"]
 
 

@@ -8,6 +8,8 @@ from typing import Any, Dict, Optional, Tuple
 from . import _core, _values
 from ._layout import CPU, CUDA, DATA
 
+NO_COPY = "no copy is made on a GPU: take the memory with copy=None, and copy it with your own library"
+
 
 def dlpack(
     view: Any, owner: Any, stream: Optional[int], max_version: Optional[Tuple[int, int]],
@@ -18,17 +20,17 @@ def dlpack(
     device = view.device
     if dl_device is not None and tuple(dl_device) != device:
         if tuple(dl_device) != (CPU, 0) or copy is False:
-            raise BufferError(f"it is on DLPack device {device}, not {tuple(dl_device)}")
+            raise BufferError(f"the memory is on DLPack device {device}, not {tuple(dl_device)}")
         copy = True
     if device[0] == CPU:
         if stream is not None and not copy:
-            raise BufferError("it is on the host, where there are no streams: stream must be None")
+            raise BufferError("the memory is on the host, where there are no streams: stream must be None")
         if copy:
             return _core.from_memory(bytearray(view), view.dtype, view.shape).dlpack(versioned, True)
         return view.dlpack(versioned, False)
     if copy:
         if dl_device is None or tuple(dl_device) == device:
-            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
+            raise BufferError(NO_COPY)
         host = bytearray(view.nbytes)
         address, count = _core.address(host)
         owner._read(DATA, 0, address, count, 0)
@@ -42,7 +44,7 @@ def dlpack(
 
 def cuda_interface(view: Any) -> Dict[str, Any]:
     if view.device[0] != CUDA:
-        raise AttributeError("__cuda_array_interface__: it is on the host")
+        raise AttributeError("__cuda_array_interface__: the memory is on the host")
     if not view.typestr:
         raise AttributeError(
             f"__cuda_array_interface__ has no name for {view.dtype}: use to_torch(), __dlpack__(), or "
@@ -85,8 +87,8 @@ class AsBytes:
 class Buffer(_core.View):
     """Memory with a shape and an element type, and nothing else: no nulls, no meaning.
 
-    Offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. Holds what
-    it is a part of.
+    Offers the buffer protocol and NumPy on the host, DLPack and `__cuda_array_interface__`. A Buffer of
+    an object holds the object's lease.
     """
 
     __slots__ = ("__weakref__",)
@@ -103,7 +105,7 @@ class Buffer(_core.View):
         dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
     ) -> Any:
         if copy and self.device[0] != CPU:
-            raise BufferError("no copy is made on a GPU: copy what you took with your own library")
+            raise BufferError(NO_COPY)
         return dlpack(self, None, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
@@ -117,11 +119,11 @@ class Buffer(_core.View):
         return _values.as_asked(self.to_numpy(), dtype, copy, True)
 
     def __getitem__(self, key: Any) -> Any:
-        """The element or slice as NumPy has it; times and the like are the numbers that they are stored as. Host only."""
+        """An element or a slice of to_numpy(). Host only."""
         return self.to_numpy()[key]
 
     def tobytes(self) -> bytes:
-        """A copy of its bytes. Host only."""
+        """A copy of the memory. Host only."""
         return bytes(self)
 
     def __repr__(self) -> str:

@@ -21,8 +21,8 @@ def _typestr(dtype: str) -> str:
 class Bundle(Held, Mapping[str, Array]):
     """Arrays by name: the tensors of a model, published, read and replaced as one. Read-only.
 
-    A mapping whose values are Arrays over the same memory; each is made when it is asked for, and holds the lease.
-    The order is that of the manifest. `metadata`: strings by string. Its memory is a safetensors file.
+    A mapping whose values are Arrays over the same memory; each is made on access, and holds the lease. Their order
+    is that of the manifest. `metadata`: a dict of strings. The memory has the format of a safetensors file.
     """
 
     __slots__ = ()
@@ -53,7 +53,7 @@ class Bundle(Held, Mapping[str, Array]):
             return -1
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether the bundle has tensors."""
         return len(self) > 0
 
     def __eq__(self, other: object) -> bool:
@@ -95,7 +95,7 @@ class Bundle(Held, Mapping[str, Array]):
         return self._arrays(True)
 
     def _arrays(self, copy: bool) -> Dict[str, Any]:
-        """Of all tensors, in a fraction of the time that an object for each would take."""
+        """NumPy arrays of all tensors, in a fraction of the time that an Array for each would take."""
         content = self._content(copy)
         return {entry[0]: self._array(content, i, entry, copy) for i, entry in enumerate(self._entries())}
 
@@ -107,7 +107,7 @@ class Bundle(Held, Mapping[str, Array]):
         return self._array(self._content(copy), i, self._entry(i), copy)
 
     def _content(self, copy: bool) -> Any:
-        """All bytes for NumPy; None: they are on a GPU, and there."""
+        """The whole content as a NumPy array; None: it is on a GPU, and the producer's work on it is done."""
         if self._ordinal < 0:
             return self._buffer(DATA).to_numpy()
         if not copy:
@@ -118,11 +118,11 @@ class Bundle(Held, Mapping[str, Array]):
     def _array(self, content: Any, i: int, entry: Tuple[str, str, Tuple[int, ...], int, int], copy: bool) -> Any:
         _, dtype, shape, offset, size = entry
         typestr = _typestr(dtype)
-        if not typestr:  # what NumPy lacks
+        if not typestr:  # NumPy lacks the dtype
             tensor = self._tensor(i)
             return tensor.copy_to_host() if copy else tensor.to_numpy()
         if content is not None:
-            # It may lie at no multiple of its elements' size, as in files of others: fine for NumPy.
+            # A tensor of a file that another program wrote may be unaligned. NumPy accepts that.
             found = content[offset : offset + size].view(typestr).reshape(shape)
             return found.copy() if copy else found
         import numpy

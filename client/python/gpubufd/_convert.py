@@ -51,13 +51,13 @@ class Plan:
         self.source = source
         self.table = table
         self.columns: Columns = []
-        self.pieces: List[_nodes.Piece] = []  # structs that the columns are to be taken out of
+        self.pieces: List[_nodes.Piece] = []  # structs that settled() takes the columns out of
         self.rows = 0
         self.metadata: Optional[Tuple[bytes, ...]] = None  # of a table: key, value, key, …
         self.layout: Tuple[Any, ...] = ()  # of a bundle, as `_core` takes it
-        self.parts: List[Tuple[int, Any]] = []  # of a bundle: where in it a Plan's or a Part's array is to lie
+        self.parts: List[Tuple[int, Any]] = []  # of a bundle: (place in it, the Plan or Part that goes there)
         self.device: Optional[int] = None  # the ordinal of the GPU that the value is on
-        self.streams: List[int] = []  # on which it may still be being made
+        self.streams: List[int] = []  # CUDA streams whose queued work makes the value
         self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
 
     def take(self, name: str, found: _gpu.Found) -> None:
@@ -69,7 +69,7 @@ class Plan:
             self.device = found.device
 
     def into_columns(self) -> None:
-        """From "arrow": the same, taken apart. _nodes.Joined if that cannot be."""
+        """Turns a Plan of kind "arrow" into one of kind "columns". _nodes.Joined: a child is in several pieces."""
         source = self.source
         if self.table and len(source) != 2:
             self.columns = [(name, _nodes.pieces_of(child)) for name, child in source[4]]
@@ -81,19 +81,19 @@ class Plan:
         self.kind = "columns"
 
     def open_structs(self) -> None:
-        """Makes a table of the only column. Its columns are taken out when what makes it is waited for."""
+        """Makes a table of the only column, which has structs. settled() takes its columns out of them."""
         self.pieces = self.columns.pop()[1]
         self.rows = sum(piece.rows for piece in self.pieces)
         self.metadata = self.pieces[0].node.metadata
 
     def settled(self) -> Columns:
-        """The columns, once what they are made on has been waited for."""
+        """The columns. The caller has waited for the streams and events that make the value."""
         if self.pieces:
             self.columns = _nodes.columns_of(self.pieces)
         return self.columns
 
     def build(self, stream: int) -> Tuple[Tuple[Any, ...], List[_nodes.Copy]]:
-        """Of "columns": what is to be created, and what is to be copied into it."""
+        """For kind "columns": the layout to create, and the copies into it."""
         building = _nodes.Building(stream)
         if self.table:
             layout = building.table(self.settled(), self.rows, self.metadata)
@@ -102,7 +102,7 @@ class Plan:
         return layout, building.copies
 
     def share(self) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
-        """Of "columns": the layout of `register`, and the parts of memory that it is about."""
+        """For kind "columns": the layout of `register`, and the parts of memory that it refers to."""
         sharing = _nodes.Sharing()
         if self.table:
             layout = sharing.table(self.settled(), self.rows, self.metadata)
@@ -112,7 +112,7 @@ class Plan:
 
 
 def _without_nan(value: Any) -> Any:
-    """The same with NaN masked, where it is floats of one axis on the host, or a dict of such."""
+    """The value with NaN masked in floats of one axis on the host, in a dict of columns too."""
     if isinstance(value, Mapping):
         return {name: _without_nan(column) for name, column in value.items()}
     if isinstance(value, (list, tuple)):
@@ -125,7 +125,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) -> Plan:
-    """The kind that a value is to become: an array, a column, a table or bytes. `stream`: what it is made on."""
+    """The Plan of a value: as an array, column, table, bytes or bundle. `stream`: the one that makes the value."""
     if nan_as_null:
         if hasattr(value, "columns") and hasattr(value, "iloc") and not hasattr(value, "to_pylibcudf"):
             columns, metadata = _frames.with_metadata(value)
@@ -174,7 +174,7 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
 
 
 def _is_numpy(value: Any) -> bool:
-    """Whether it is an array or scalar of NumPy's, which need not be imported for that."""
+    """Whether the value is a NumPy array or scalar; does not import NumPy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
@@ -207,10 +207,10 @@ def _plan_held(value: Any) -> Plan:
 
 
 def _plan_bundle(value: Any) -> Plan:
-    """A bundle as it lies: one part that is all of it."""
+    """The Plan of a bundle: one part, which is all of its memory."""
     if value._is_part():
-        raise TypeError(f"{value.name!r} has some tensors of a bundle: put_bundle(name, bundle, bundle.metadata) "
-                        "copies these")
+        raise TypeError(f"{value.name!r} has only some tensors of its bundle: put_bundle(name, bundle, "
+                        "bundle.metadata) copies these")
     memory = value._buffer(DATA)
     made = Plan("bundle", value)
     made.parts = [(0, bytes_at(memory.pointer, memory.nbytes, memory))]
@@ -221,7 +221,7 @@ def _plan_bundle(value: Any) -> Plan:
 
 
 def bytes_at(address: int, size: int, keep: Any) -> Plan:
-    """Bytes of the host's, as an array."""
+    """The Plan of bytes on the host, as an array of uint8."""
     return Plan("array", keep, dtype="uint8", shape=(size,), address=address)
 
 
@@ -233,7 +233,7 @@ def _plan_array(value: Any) -> Plan:
 
 
 def _plan_found(keep: Any, found: Optional[_gpu.Found]) -> Plan:
-    """Of a column on a GPU."""
+    """The Plan of a column on a GPU."""
     assert found is not None
     made = Plan("columns", (keep, found))
     made.take("", found)
@@ -255,7 +255,7 @@ def _plan_source(value: Any, source: Tuple[Any, ...]) -> Plan:
 
 
 def _plan_view(view: Any, keep: Any) -> Plan:
-    """Of a View: its own memory, here or on a GPU."""
+    """The Plan of a View, on the host or on a GPU."""
     kind, ordinal = view.device
     if kind not in (CPU, CUDA, 3, 13):
         raise TypeError(f"memory on DLPack device type {kind} cannot be put")
@@ -269,7 +269,7 @@ def _plan_view(view: Any, keep: Any) -> Plan:
 
 
 def _plan_bytes(tensor: Any, dtype: str, stream: Optional[int]) -> Plan:
-    """Of a tensor of the bytes of elements of `dtype`."""
+    """The Plan of elements of `dtype`, given as a tensor of their bytes."""
     made = plan(tensor, stream)
     made.dtype, made.shape = dtype, _floats.elements(dtype, made.shape)
     return _check_packed(made)
@@ -290,7 +290,7 @@ def _from_dlpack(value: Any, stream: Optional[int] = None) -> Any:
         except TypeError:  # older than max_version
             capsule = value.__dlpack__(**where)
         return _core.from_dlpack(capsule)
-    except (BufferError, RuntimeError, AttributeError) as error:  # PyTorch's that wants a gradient, say
+    except (BufferError, RuntimeError, AttributeError) as error:  # a PyTorch tensor with a gradient, for example
         raise TypeError(f"{type(value).__name__} cannot be put: {error}") from None
 
 
@@ -345,7 +345,7 @@ def _time_array(array: Any, where: str) -> Tuple[Any, str]:
 
 
 def _native(array: Any, where: str) -> Tuple[Any, str]:
-    """The array with elements that we know how to name, and their dtype."""
+    """(array in native byte order, the protocol's dtype of its elements)"""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if _floats.name_of(array.dtype):
@@ -459,14 +459,14 @@ def _capsules(held: Any) -> Tuple[Any, ...]:
 
 
 def _is_table(value: Any, source: Tuple[Any, ...]) -> bool:
-    """Structs are tables where what they come from has columns; a column of structs has not."""
+    """Whether a source of structs is a table: `value` has columns. A column of structs has none."""
     if isinstance(value, _core.Object):
         return value.kind == TABLE
     if hasattr(value, "column_names") or hasattr(value, "num_columns"):
         return True
     if type(value).__name__ in ("DataFrame", "LazyFrame", "Table", "RecordBatch", "RecordBatchReader"):
         return True
-    # Nothing is known of it: a stream of structs is what the specification calls a table.
+    # An unknown type: Arrow's specification calls a stream of structs a table.
     streams = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_device_stream__")
     return streams and _core.schema_format(source[0]) == "+s" and not (
         hasattr(value, "type") or hasattr(value, "dtype")
@@ -499,8 +499,8 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
             raise TypeError(f"{at_column(where)}{error}") from None
         if view.device[0] == CUDA:
             raise TypeError(
-                f"{at_column(where)}it is on a GPU and has neither __cuda_array_interface__ nor Arrow's device "
-                "form: make it an array of CuPy's or PyTorch's"
+                f"{at_column(where)}the value is on a GPU and has neither __cuda_array_interface__ nor Arrow's device "
+                "form: make it a CuPy or PyTorch array"
             )
         try:
             return _numpy_source(view.to_numpy(), where)
@@ -517,7 +517,7 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
 def _plan_dict(
     value: Mapping[Any, Any], metadata: Optional[Tuple[bytes, ...]] = None, rows: Optional[int] = None
 ) -> Plan:
-    """`rows`: how many there are, where it may be that no column says so."""
+    """The Plan of a dict of columns. `rows`: the number of rows, for a frame that may have no columns."""
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
@@ -548,7 +548,7 @@ def _plan_mixed(
     value: Mapping[Any, Any], found: Mapping[Any, Any], sources: Mapping[str, Any],
     metadata: Optional[Tuple[bytes, ...]],
 ) -> Plan:
-    """A dict of columns, some on a GPU, where the table then lies, or are views of strings."""
+    """The Plan of a dict of columns with some on a GPU, where the table is made too, or with views of strings."""
     made = Plan("columns", (value, found), table=True)
     made.metadata = metadata
     for name in value:
@@ -610,7 +610,7 @@ def _plan_pandas(value: Any) -> Plan:
 
 
 def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
-    """Of a Series, Index or extension array."""
+    """The source of a Series, Index or extension array."""
     numpy = _numpy()
     import pandas
 
@@ -675,7 +675,7 @@ def bytes_of(dtype: str, shape: Tuple[int, ...]) -> int:
 
 
 def strided_copies(made: Plan, limit: int) -> Iterator[_nodes.Copy]:
-    """An array that is not in C order, in runs that are: on a GPU as they lie, else collected."""
+    """Copies of an array that is not in C order: of each contiguous run on a GPU, of collected parts on the host."""
     size = _core.itemsize(made.dtype)
     if 0 in made.shape:
         return
@@ -707,13 +707,13 @@ def _collected(made: Plan, limit: int) -> Iterator[_nodes.Copy]:
 
 
 def share_array(made: Plan) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
-    """The layout of `register` for an array on a GPU as it lies."""
+    """(layout of `register`, parts of memory that it refers to) for an array on a GPU."""
     count = bytes_of(made.dtype, made.shape)
     layout: Dict[str, Any] = {"kind": "array", "dtype": made.dtype, "shape": list(made.shape)}
     if made.strides is not None and count:
         size = count = _core.itemsize(made.dtype)
         if any(stride < 0 or stride % size for stride in made.strides):
-            raise ValueError("its elements lie backwards or across one another: put() copies it")
+            raise ValueError("the strides are negative, or no multiples of an element's size: put() copies the array")
         layout["strides"] = list(made.strides)
         count += sum((extent - 1) * stride for extent, stride in zip(made.shape, made.strides))
     sharing = _nodes.Sharing()
@@ -756,13 +756,13 @@ def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
         dtype = view.dtype
     if dtype != view.dtype and not (dtype == "uint8" and target.kind == BYTES):
         if dtype.partition("[")[0] != view.dtype.partition("[")[0] or "," not in view.dtype:
-            raise TypeError(f"it holds {view.dtype}, the values are {dtype}: convert them")
+            raise TypeError(f"the object holds {view.dtype}, the values are {dtype}: convert them")
     if view.dtype in _floats.PACKED:
         if offset * _floats.PACKED[view.dtype] % 8:
             raise ValueError(f"element {offset} of {view.dtype} does not begin a byte")
         at = offset = offset * _floats.PACKED[view.dtype] // 8
     if offset < 0 or offset * view.itemsize + count > view.nbytes:
-        raise ValueError(f"{count} bytes from element {offset} on: there are {view.nbytes} in all")
+        raise ValueError(f"{count} bytes do not fit from element {offset} on: the object has {view.nbytes} in all")
     if count:
         target._write(DATA, at * view.itemsize, pointer, count, 0 if stream is None else int(stream))
     del keep

@@ -1,4 +1,4 @@
-"""`__cuda_array_interface__`, as others offer it."""
+"""`__cuda_array_interface__` of other libraries' arrays."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Collections of Dask's as they lie in one daemon: manifests, publications, partitions.
 
 A manifest is what is published under the collection's name, as JSON. A publication is what one call of
-publish() made: objects named `<name>/dask-<id>/…`. On one of them, `lease`, whoever makes or reads the
-publication has a lease; without any, nobody does. The functions here run in workers; those without an
-underscore are sent there.
+publish() made: objects named `<name>/dask-<id>/…`. Each process that makes or reads the publication has a lease
+on one of them, `…/lease`; if that has no leases, the publication is in use nowhere. The functions here run in
+workers; those without an underscore are sent there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ._told import Info
 
 FORMAT = 1
 PUBLICATION = re.compile(r"/(dask-[0-9a-f]{16})/[^/]+$")
-LOCKED = 30.0  # seconds, at most, that writing the manifests keeps others from it
+LOCKED = 30.0  # seconds, at most, that one writer locks a name's manifests
 PATIENCE = 60.0  # seconds that gpubufd-peer has to bring a partition
 
 MADE = re.compile(r"(.+)/dask-[0-9a-f]{16}/lease")
 
 Manifest = Dict[str, Any]
-Summary = Dict[str, Any]  # what list() tells of a manifest: its partitions are counted
+Summary = Dict[str, Any]  # what list() needs of a manifest: its partitions as counts
 
 
 def read_manifest(name: str) -> Optional[Manifest]:
@@ -76,20 +76,20 @@ def summary_of(manifest: Manifest) -> Summary:
 
 
 def summaries(prefix: str) -> List[Summary]:
-    """The collections published in this daemon under names with that prefix, by the leases that each has."""
+    """The collections published in this daemon under names with that prefix, found by their objects `…/lease`."""
     made = (MADE.fullmatch(info.name) for info in local_daemon().list(prefix))
     found = []
     for name in sorted({match[1] for match in made if match and match[1].startswith(prefix)}):
         try:
             manifest = read_manifest(name)
-        except (_errors.Denied, _errors.Invalid, _errors.Unsupported):  # others', or not of publish()
+        except (_errors.Denied, _errors.Invalid, _errors.Unsupported):  # another user's, or not made by publish()
             continue
-        if manifest is None:  # it is being published, or deleted and still read
+        if manifest is None:  # being published, or deleted and still read
             continue
         try:
             found.append({**summary_of(manifest), "name": name})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            continue  # anybody may write such a thing: it shall not keep all from listing
+            continue  # any program may write a bad manifest: list() leaves it out
     return found
 
 
@@ -102,7 +102,7 @@ def write_manifest(manifest: Manifest, replace: bool) -> None:
 
 
 def unwrite_manifest(manifest: Manifest, before: Optional[Manifest]) -> None:
-    """Takes a manifest back that was just written."""
+    """Takes back a manifest just written: writes `before` again, if no other has replaced it."""
     if age(read_manifest(manifest["name"])) != age(manifest):
         return
     if before is None:
@@ -112,7 +112,7 @@ def unwrite_manifest(manifest: Manifest, before: Optional[Manifest]) -> None:
 
 
 def _small_device(daemon: Client) -> Optional[str]:
-    """The best device for data that programs look at: the host, if it is served."""
+    """The device for manifests and other small objects: "host" if the daemon has it; None: its default."""
     return "host" if any(device["id"] == "host" for device in daemon.devices()) else None
 
 
@@ -144,16 +144,16 @@ def _publications(name: str) -> Dict[str, List[Info]]:
 
 
 def purge(name: str, publication: str) -> None:
-    """Deletes all of a publication here. The lease first: who puts a partition looks for it after."""
+    """Deletes a publication from this daemon. Its lease goes first: put_partition() looks for that after the put."""
     local_daemon().delete(f"{name}/{publication}/lease", missing_ok=True)
     for info in _publications(name).get(publication, ()):
-        with contextlib.suppress(_errors.Denied):  # a copy that a peer has brought: it goes with its source
+        with contextlib.suppress(_errors.Denied):  # a copy that gpubufd-peer brought: it goes with its source
             local_daemon().delete(info.name, missing_ok=True)
 
 
 def sweep(name: str) -> None:
-    """Deletes the publications that nobody makes or reads, but the current one."""
-    found = _publications(name)  # before the manifest: what is made meanwhile is not among them
+    """Deletes the publications that no process makes or reads, except for the current one."""
+    found = _publications(name)  # before the manifest, so that a publication begun later is not among them
     current = read_manifest(name)
     for publication, objects in found.items():
         leases = sum(info.leases for info in objects if info.name.endswith("/lease"))
@@ -161,11 +161,11 @@ def sweep(name: str) -> None:
             try:
                 purge(name, publication)
             except _errors.Denied:
-                pass  # another user's, who will
+                pass  # another user's: that user will
 
 
 def keep_only(manifest: Manifest) -> None:
-    """Makes sure of this daemon's partitions, and deletes those that were made twice."""
+    """Checks that this daemon has its partitions, and deletes those that Dask made in two daemons."""
     daemon = local_daemon()
     wanted = {p["name"] for p in manifest["partitions"] if daemon.instance in homes(p)}
     there = {info.name for info in _publications(manifest["name"]).get(manifest["publication"], ())}
@@ -181,7 +181,7 @@ def forget(name: str) -> None:
 
 
 def lock(name: str) -> Optional[int]:
-    """Takes the right to change a name's manifests; None: somebody has it. It ends by itself, too."""
+    """Locks a name's manifests; returns the lock's version, or None: another has it. Ends after LOCKED seconds."""
     daemon = local_daemon()
     try:
         daemon.put(f"{name}/dask-lock", b"", ttl=LOCKED, device=_small_device(daemon))
@@ -197,8 +197,8 @@ def unlock(name: str, version: int) -> None:
 class _Hold:
     """A publication in one daemon, and a lease on it, which ends with this object.
 
-    A copy, which another worker may get, has no lease; nor has one that Dask makes anew when the worker is
-    no more. `held` says whether the original had.
+    A pickled copy, such as another worker gets, has no lease; nor has one that Dask computes anew on another daemon's
+    worker when the first has ended. `held`: whether the original has a lease.
     """
 
     def __init__(self, manifest: Manifest, instance: str, held: bool = False):
@@ -210,7 +210,7 @@ class _Hold:
         return _Hold, (self.manifest, self.instance, self.held)
 
     def begin(self) -> None:
-        """Makes what leases are on; it is there with this one from the start."""
+        """Creates the object `…/lease`, which has this lease from its beginning."""
         daemon = local_daemon()
         made = daemon.create(_lease(self.manifest), "uint8", 1, replace=True, evict="keep",
                              mode=self.manifest["mode"], device=_small_device(daemon))
@@ -219,7 +219,7 @@ class _Hold:
         self._keep(daemon, made)
 
     def take(self) -> None:
-        """NotFound: the publication is gone. Stale: it has been replaced; else who does that sees this."""
+        """Takes a lease. NotFound: the publication is deleted. Stale: it was replaced before the lease began."""
         daemon = local_daemon()
         self._keep(daemon, daemon.get(_lease(self.manifest)))
         current = read_manifest(self.manifest["name"])
@@ -241,7 +241,7 @@ def _let_go(daemon: Client, lease: Any, manifest: Manifest) -> None:
 
 
 def _release(daemon: Client, lease: Any, manifest: Manifest) -> None:
-    """Ends a lease; if it was the last on something that is not the current publication, deletes that."""
+    """Ends a lease. If it was the last one on a publication that is not current, deletes the publication."""
     try:
         lease.release()
         name, publication = manifest["name"], manifest["publication"]
@@ -249,7 +249,7 @@ def _release(daemon: Client, lease: Any, manifest: Manifest) -> None:
         if current is None or current["publication"] != publication:
             if daemon.stat(_lease(manifest)).leases == 0:
                 purge(name, publication)
-    except Exception:  # gone already, or the daemon is; a finalizer has nobody to tell
+    except Exception:  # the object or the daemon is gone; a finalizer has no caller to tell
         pass
 
 
@@ -257,7 +257,7 @@ def _release(daemon: Client, lease: Any, manifest: Manifest) -> None:
 
 
 def begin_publication(manifest: Manifest, instance: str, meta: Any) -> _Hold:
-    """Makes lease and schema in this worker's daemon. The result keeps the publication there."""
+    """Makes lease and schema in this worker's daemon. The returned _Hold keeps the publication there."""
     hold = _Hold(manifest, instance)
     if is_here(instance):
         hold.begin()
@@ -269,7 +269,7 @@ def begin_publication(manifest: Manifest, instance: str, meta: Any) -> _Hold:
 
 
 def hold_publication(manifest: Manifest, instance: str) -> _Hold:
-    """Keeps a publication in this worker's daemon for as long as what is returned is there."""
+    """Keeps a publication in this worker's daemon for as long as the returned _Hold lives."""
     hold = _Hold(manifest, instance)
     if is_here(instance):
         hold.take()
@@ -277,7 +277,7 @@ def hold_publication(manifest: Manifest, instance: str) -> _Hold:
 
 
 def put_partition(value: Any, number: int, manifest: Manifest, options: Dict[str, Any]) -> Dict[str, Any]:
-    """Puts a partition into this worker's daemon; what the manifest says of it."""
+    """Puts a partition into this worker's daemon; returns its entry in the manifest."""
     what = f"partition {number} of {manifest['name']!r}, on host {host_name()!r}"
     name = f"{manifest['name']}/{manifest['publication']}/{number:05d}"
     try:
@@ -299,7 +299,7 @@ def put_partition(value: Any, number: int, manifest: Manifest, options: Dict[str
 
 
 def read_original(manifest: Manifest, number: int, entry: Dict[str, Any]) -> Any:
-    """A partition where it was made, for a replica of it; `manifest` has no partitions yet."""
+    """Reads a partition where it was made, to make a replica of it; `manifest` has no partitions yet."""
     return _open_partition(_Hold({**manifest, "partitions": {number: entry}}, entry["instance"]), number)
 
 
@@ -333,7 +333,7 @@ def _where(manifest: Manifest, number: int) -> str:
 
 
 def _open_partition(hold: _Hold, number: int, timeout: Optional[float] = None) -> Any:
-    """Opens a partition that is in this process's daemon, or is brought there in that time."""
+    """Opens a partition in this process's daemon. `timeout`: how long gpubufd-peer may take to bring it there."""
     manifest = hold.manifest
     entry = manifest["partitions"][number]
     try:
@@ -353,7 +353,7 @@ def _spec(manifest: Manifest, entry: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def read_here(hold: _Hold, number: int) -> Any:
-    """A partition, from this worker's daemon and no other; perhaps a peer brings it there."""
+    """A partition from this worker's daemon alone, where gpubufd-peer may bring it."""
     entry = hold.manifest["partitions"][number]
     if any(map(is_here, homes(entry))):
         return _open_partition(hold, number)
@@ -368,7 +368,7 @@ def read_here(hold: _Hold, number: int) -> Any:
 
 
 def read_partition(hold: _Hold, number: int) -> Any:
-    """A partition, in place where this process's daemon has it; else from a worker that Dask asks."""
+    """A partition: in place if this process's daemon has it, else by a task on a worker whose daemon has it."""
     having = homes(hold.manifest["partitions"][number])
     if any(map(is_here, having)) or not _in_worker():
         return read_here(hold, number)
@@ -389,7 +389,7 @@ def read_partition(hold: _Hold, number: int) -> Any:
                                    allow_other_workers=False, pure=False)
             if cluster.wait(future, workers):
                 return future.result()
-    return read_here(hold, number)  # which says that nobody has it
+    return read_here(hold, number)  # raises the error that says where it was
 
 
 def _in_worker() -> bool:
@@ -405,7 +405,7 @@ def _in_worker() -> bool:
 
 
 def read_schema(manifest: Manifest) -> Any:
-    """An empty frame of the published one's types, as a copy."""
+    """A copy of the empty frame that has the published frame's types."""
     held = local_daemon().get(_schema(manifest))
     frame = _frames.put_together(held, _spec(manifest, {"index": manifest["index"]}))
     return pickle.loads(pickle.dumps(frame))

@@ -14,7 +14,7 @@ from . import _errors
 from ._client import Client, connect
 from ._errors import failure
 
-TRIES = 50  # of what others may get in the way of
+TRIES = 50  # attempts at a step that other programs may disturb
 
 _connections: Dict[Tuple[Any, ...], Client] = {}
 _connecting = threading.Lock()
@@ -41,18 +41,18 @@ def host_name() -> str:
 
 
 def tell_place() -> Tuple[str, str]:
-    """(instance of the daemon, name of the host); it has just answered."""
+    """(instance of the daemon, name of the host). The daemon has just answered."""
     client = local_daemon()
     try:
         client.call("list", {"limit": 1})
-    except _errors.Closed:  # and could not be made anew in its time: perhaps there is another now
+    except _errors.Closed:  # not resumed in time: a new connection may find another daemon
         _forget(client)
         client = local_daemon()
     return client.instance, host_name()
 
 
 def is_here(instance: str) -> bool:
-    """Whether that daemon is this process's, and lives."""
+    """Whether this process's daemon is that instance, and answers."""
     try:
         return tell_place()[0] == instance
     except (_errors.Closed, _errors.ConnectFailed, _errors.Timeout):
@@ -145,12 +145,13 @@ class Cluster:
         return results
 
     def hold(self, places: Dict[str, Place], function: Callable[..., Any], *args: Any) -> Dict[str, Any]:
-        """Futures of what a task returns beside each daemon: they keep it there, and it keeps leases."""
+        """Runs a task beside each daemon. The returned futures keep its results, and these the leases."""
         manifest, *rest = args
         futures = {}
         missing = dict(places)
         for _ in range(TRIES):
-            # Others are allowed for the day when those have gone; a busy one's task may go there, too.
+            # Others are allowed, so that Dask can run the task again after these have ended. Dask may also send a
+            # task there because these are busy: then it holds nothing, and is submitted again.
             futures.update({
                 instance: self.client.submit(
                     function, manifest, instance, *rest, workers=place.workers, allow_other_workers=True,
@@ -164,10 +165,10 @@ class Cluster:
             if not set(self.client.nthreads()).issuperset(w for p in missing.values() for w in p.workers):
                 break
         hosts = ", ".join(sorted(place.host for place in missing.values()))
-        raise failure("stale", f"the workers beside the daemon on host {hosts} have gone")
+        raise failure("stale", f"the workers beside the daemon on host {hosts} have ended")
 
     def wait(self, future: Any, workers: List[str]) -> bool:
-        """Waits for what only those workers may do; False: they have gone."""
+        """Waits for a task that only those workers may run; False: all of them have ended."""
         while not future.done():
             if not self._wait_a_moment(future, workers):
                 return False
@@ -181,12 +182,12 @@ class Cluster:
         return True
 
     def compute(self, tasks: List[Any], places: Dict[str, Place], tell: Callable[[int], None]) -> List[Any]:
-        """The results of tasks that only workers beside daemons may do; tell(done) as they are done."""
+        """The results of tasks that only workers beside daemons may run; calls tell(number of tasks done)."""
         workers = [worker for place in places.values() for worker in place.workers]
         return self.gather(self.client.compute(tasks), [[workers]] * len(tasks), tell)
 
     def gather(self, futures: List[Any], needed: List[List[List[str]]], tell: Callable[[int], None]) -> List[Any]:
-        """The same of what was submitted. `needed`: groups of workers for each, and it needs one of each group."""
+        """compute() for submitted tasks. `needed`: groups of workers for each; it needs one worker of each group."""
         try:
             while not any(future.status == "error" for future in futures):
                 pending = [i for i, future in enumerate(futures) if not future.done()]
@@ -196,7 +197,7 @@ class Cluster:
                 self._wait_a_moment(futures[pending[0]], [])
                 there = set(self.client.nthreads())
                 if any(not there.intersection(group) for i in pending for group in needed[i] if not futures[i].done()):
-                    raise failure("connect", "the workers beside daemons have gone")
+                    raise failure("connect", "the workers beside daemons have ended")
             return self.client.gather(futures)
         except BaseException:
             self.client.cancel(futures)

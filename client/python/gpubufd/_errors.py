@@ -8,7 +8,7 @@ from . import _core
 
 
 class Error(Exception):
-    """The daemon or the library refused something.
+    """The daemon or the library refused a request.
 
     `str(error)` is a whole sentence, often the daemon's; `kind` its short name ("not_found"), by which
     programs decide; `code` the number on the wire.
@@ -30,15 +30,15 @@ class Exists(Error, FileExistsError):
 
 
 class NoSpace(Error, MemoryError):
-    """Not enough memory on the device, even after evicting what may go."""
+    """Not enough memory on the device, even after evicting all objects that may be evicted."""
 
 
 class Denied(Error, PermissionError):
-    """Another user's, and its mode does not allow that."""
+    """The object is another user's, and its mode does not allow the request."""
 
 
 class Busy(Error, RuntimeError):
-    """In a state that forbids it."""
+    """The object is in a state that forbids the request."""
 
 
 class Timeout(Error, TimeoutError):
@@ -46,7 +46,7 @@ class Timeout(Error, TimeoutError):
 
 
 class Stale(Error, LookupError):
-    """A version, lease or watch that is no more."""
+    """The version, lease or watch has ended."""
 
 
 class Limit(Error, RuntimeError):
@@ -62,7 +62,7 @@ class Unsupported(Error, NotImplementedError):
 
 
 class Unavailable(Error, RuntimeError):
-    """It cannot be made now, as its provider says; it may be there later."""
+    """The name's provider cannot make the object now; it may later."""
 
 
 class Invalid(Error, ValueError):
@@ -74,7 +74,7 @@ class ConnectFailed(Error, ConnectionError):
 
 
 class Closed(Error, ConnectionError):
-    """The connection is closed, or what was used has been released."""
+    """The connection is closed, or the object has been released."""
 
 
 class ProtocolError(Error, ConnectionError):
@@ -114,7 +114,7 @@ CLASSES: Dict[str, Type[Error]] = {
 
 
 def failure(kind: str, message: str) -> Error:
-    """One of the package's own, to be raised."""
+    """An error of the package's own, for the caller to raise."""
     return make(getattr(_core, f"E_{kind.upper()}"), kind, message)
 
 

@@ -1,4 +1,4 @@
-"""Copies of columns in the process' own memory: how those on a GPU are looked at."""
+"""Copies of objects in the process' own memory: by these the host reads objects on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Buffers = Dict[Tuple[Path, int], bytearray]
 class HostCopy:
     """The members of `_core.Object`, over a copy in the process' own memory, from element 0 on.
 
-    `spec` is a column's specification as `_core` takes it; of a table the one that has its columns.
+    `spec` is a column's specification as `_core` takes it; for a table, that of a struct with its columns.
     """
 
     kind, released, stale = COLUMN, False, False
@@ -34,7 +34,7 @@ class HostCopy:
         self.metadata = dict(zip(pairs[::2], pairs[1::2]))
 
     def release(self) -> None:
-        """Nothing: the memory goes with the last reference."""
+        """Does nothing: the memory is freed with the last reference."""
 
     def _buffer(self, which: int) -> Any:
         data = self._buffers.get((self._path, which))
@@ -81,7 +81,7 @@ class HostCopy:
         return type(self)(spec, self._buffers, [self._path, *(self._paths[i] for i in numbers)], self)
 
     def _slice(self, start: int, length: int) -> Any:
-        """A part is copied once more: what lies in bits and offsets begins at 0 again."""
+        """A slice is copied once more, so that its bitmaps and offsets begin at 0."""
         building = _nodes.Building()
         if self.kind == TABLE:
             parts = [(self._child_names[i], [_nodes.Piece(self._child(i).node(), start, length)])
@@ -91,7 +91,7 @@ class HostCopy:
         return _made(building, (self._column_name, *spec[1:8], self._spec[8]), COLUMN, self)
 
     def node(self) -> _nodes.Node:
-        """The copy, as something to be copied."""
+        """The copy as a Node, to make further copies of."""
         addresses = [
             _core.address(self._buffers[self._path, which])[0] if (self._path, which) in self._buffers else 0
             for which in (DATA, MASK, OFFSETS)
@@ -111,7 +111,8 @@ class HostCopy:
         wanted = [True, self._dtype in _nodes.OFFSET_WIDTHS, not children and self._dtype != "struct"]
         buffers = () if self._dtype == "null" else tuple(
             b"" if data is None and i else data for i, (data, want) in enumerate(zip(found, wanted)) if want)
-        named = tuple((child._column_name or ("entries" if self._dtype == "map" else "item"), child._source()) for child in children)
+        unnamed = "entries" if self._dtype == "map" else "item"
+        named = tuple((child._column_name or unnamed, child._source()) for child in children)
         return (_nodes.format_of(self._dtype), self._length, self._null_count, buffers, named, None, *more)
 
     def _arrow_schema(self) -> Any:
@@ -125,7 +126,7 @@ class HostCopy:
         ctypes.memmove(address, bytes(memoryview(data)[offset : offset + count]), count)
 
     def _wait_ready(self, stream: int) -> None:
-        """There is nothing to wait for."""
+        """Does nothing: the copy is complete."""
 
     _release_on = _wait_ready
 
@@ -134,7 +135,7 @@ class HostCopy:
 
 
 class HostArray(HostCopy):
-    """The same of an array."""
+    """A HostCopy of an array."""
 
     def __init__(self, dtype: str, shape: Tuple[int, ...], buffers: Buffers, like: Any):
         length = shape[0] if shape else 1
@@ -199,7 +200,7 @@ def _sizes(spec: Tuple[Any, ...]) -> List[Tuple[int, int]]:
 
 
 def _made(building: _nodes.Building, spec: Tuple[Any, ...], kind: int, like: Any) -> Any:
-    """A column or table, with the copies made."""
+    """Makes the copies; returns the column or table of them."""
     buffers: Buffers = {}
 
     def allocate(part: Tuple[Any, ...], path: Path) -> None:
@@ -220,7 +221,7 @@ def _made(building: _nodes.Building, spec: Tuple[Any, ...], kind: int, like: Any
 
 
 def _pieces(column: Any) -> List[_nodes.Piece]:
-    """Of a Column on a GPU, once it is there."""
+    """The pieces of a Column on a GPU, when its producer's work is done."""
     found = _gpu.column_on_gpu(column, "")
     assert found is not None
     for event, ordinal in found.events:
@@ -236,7 +237,7 @@ def fetch(column: Any) -> Any:
 
 
 def to_host(held: Any) -> Any:
-    """The same kind on the host: itself if it is there, else a copy."""
+    """An object of the same kind on the host: itself if it is there, else a copy."""
     if held._ordinal < 0:
         return held
     if held.kind == COLUMN:
@@ -261,7 +262,7 @@ def to_host(held: Any) -> Any:
 
 
 def copy_to_host(held: Any, stream: Any) -> Any:
-    """A new NumPy array, from wherever it is; with a stream the copy is queued there."""
+    """A new NumPy array of an object on the host or on a GPU; with a stream the copy is queued on it."""
     import numpy
 
     try:
@@ -292,7 +293,7 @@ def copy_to_host(held: Any, stream: Any) -> Any:
 
 
 def to_list(held: Any) -> List[Any]:
-    """tolist() of anything but Bytes, wherever it is."""
+    """tolist() of any object but Bytes, on the host or on a GPU."""
     if held._ordinal < 0:
         return list(held.tolist())
     if held.kind == TABLE:
@@ -301,7 +302,7 @@ def to_list(held: Any) -> List[Any]:
 
 
 def elements(held: Any, start: int, count: int) -> List[Any]:
-    """Those of a column or of an array of one axis; of packed ones what shares their bytes is fetched too."""
+    """Elements of a column, or of an array of one axis, as Python values. Packed ones are fetched by whole bytes."""
     group = _floats.group(held._dtype)
     skipped = start % group
     end = -(-(start + count) // group) * group

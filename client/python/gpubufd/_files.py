@@ -1,6 +1,6 @@
-"""Objects as files, and files as values that can be published: by the libraries that own the formats.
+"""Writes objects into files, and reads files as values to publish, by the libraries that own the formats.
 
-Arrow's and Parquet files are pyarrow's, arrays NumPy's; lines of JSON need nothing.
+Arrow's and Parquet files need pyarrow, arrays NumPy; lines of JSON need no package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIXES = {
     ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy", ".npz": "npz",
 }
 KIND = b"gpubufd.kind"  # in the metadata of a file's schema: what its only column was
-ROWS = 8192  # of a table that are made into lines at once
+ROWS = 8192  # of a table, read at a time to write lines
 
 
 def _format_of(path: pathlib.Path, format: Optional[str]) -> str:
@@ -34,8 +34,8 @@ def _format_of(path: pathlib.Path, format: Optional[str]) -> str:
     found = SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise ValueError(
-            f"{str(path)!r} does not say what it is: expected a name that ends in {' '.join(SUFFIXES)}, or format=. "
-            "Anything else is put() as what its own library reads, pandas.read_csv(path) for example"
+            f"{str(path)!r} has no known suffix: expected one of {' '.join(SUFFIXES)}, or format=. Read another "
+            "format with its own library, for example pandas.read_csv(path), and put() the result"
         )
     return found
 
@@ -77,7 +77,7 @@ def _write_parquet(held: Any, path: str, format: str, compression: Optional[str]
 
 
 def _of_arrow_table(table: Any, pyarrow: Any) -> Any:
-    """The value to be put: the table, or the only column of one that was made of that."""
+    """The value to be put: the table; of a file that save() made of a column or an array, its only column."""
     kind = (table.schema.metadata or {}).get(KIND)
     if any(pyarrow.types.is_dictionary(field.type) for field in table.schema):
         table = table.unify_dictionaries()
@@ -123,7 +123,7 @@ def _without_nan(value: Any) -> Any:
 
 def _lines(held: Any) -> Iterator[str]:
     if held.kind != TABLE:
-        raise TypeError(f"{held.name!r} is no table, whose rows lines of JSON are")
+        raise TypeError(f"{held.name!r} is no table: lines of JSON are a table's rows")
     for start in range(0, len(held), ROWS):
         for row in held[start : start + ROWS].tolist():
             try:
@@ -177,7 +177,7 @@ def _read_npy(path: str, format: str) -> Any:
 
 
 def read_npz(path: FilePath) -> Dict[str, Any]:
-    """The arrays of a .npz file by their names, all of them, so that one that is broken is told before any is put."""
+    """The arrays of a .npz file by name. All are read, so that a damaged one is found before any is put."""
     numpy = _library("numpy", "NumPy's files")
     with numpy.load(path, allow_pickle=False) as file:
         if not hasattr(file, "files"):
@@ -212,7 +212,7 @@ READERS: Dict[str, Callable[[str, str], Any]] = {
 
 
 def write(held: Any, path: FilePath, format: Optional[str], compression: Optional[str]) -> None:
-    """Writes a file, which is there when all of it is: under another name until then."""
+    """Writes a file under a temporary name, and renames it when it is complete."""
     target = pathlib.Path(path)
     found = _format_of(target, format)
     if compression is not None and found in ("jsonl", "npy", "npz"):

@@ -1,6 +1,6 @@
-"""Floats that NumPy lacks: bfloat16, and those of 8, 6 and 4 bits. NumPy has them through ml_dtypes.
+"""Floats that NumPy lacks: bfloat16, and those of 8, 6 and 4 bits. The package ml_dtypes adds them to NumPy.
 
-Views show packed ones, of 6 and 4 bits, as the bytes that they fill; ml_dtypes has them in a byte each.
+Floats of 6 and 4 bits are packed: views show their bytes. In ml_dtypes each element fills a byte.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct
 from typing import Any, List, Optional, Sequence, Tuple
 
 PACKED = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}  # bits of an element
-# Bits of the exponent and of the mantissa, the exponent's bias, and which codes are no numbers: as IEEE
-# 754 has it; the largest alone; that of the negative zero; none.
+# Bits of the exponent and of the mantissa, the exponent's bias, and which codes are no numbers: "ieee": as in IEEE
+# 754; "largest": the largest alone; "zero": that of the negative zero; "": none.
 FORMATS = {
     "float8_e3m4": (3, 4, 3, "ieee"), "float8_e4m3": (4, 3, 7, "ieee"), "float8_e5m2": (5, 2, 15, "ieee"),
     "float8_e4m3fn": (4, 3, 7, "largest"), "float8_e4m3b11fnuz": (4, 3, 11, "zero"),
@@ -24,7 +24,7 @@ FOREIGN = SMALL | {"bfloat16"}
 
 
 def name_of(dtype: Any) -> str:
-    """The protocol's name of another library's dtype, such as torch.float4_e2m1fn_x2; "": not of these."""
+    """The protocol's name of another library's dtype, such as torch.float4_e2m1fn_x2; "": none of FOREIGN."""
     name = str(dtype).rpartition(".")[2].partition("_x2")[0]
     return name if name in FOREIGN else ""
 
@@ -36,13 +36,13 @@ def elements(dtype: str, shape: Tuple[int, ...]) -> Tuple[int, ...]:
 
 
 def items(dtype: str, shape: Tuple[int, ...]) -> Tuple[int, ...]:
-    """The way back: a shape, counted in elements, as a view has it."""
+    """A view's shape for one counted in elements: the inverse of elements()."""
     bits = PACKED.get(dtype)
     return shape[:-1] + (shape[-1] * bits // 8,) if bits else shape
 
 
 def group(dtype: str) -> int:
-    """How many elements begin and end at whole bytes: slices are multiples of it."""
+    """The smallest number of elements that fills whole bytes. Slices begin and end at multiples of it."""
     return {4: 2, 6: 4}.get(PACKED.get(dtype, 8), 1)
 
 
@@ -74,7 +74,7 @@ def values(dtype: str) -> Tuple[float, ...]:
 
 
 def decode(data: bytes, dtype: str) -> List[float]:
-    """The elements that bytes in C order are, one after the other."""
+    """The elements of bytes in C order."""
     if dtype == "bfloat16":  # the upper half of a float32
         return [struct.unpack("<f", b"\0\0" + data[i : i + 2])[0] for i in range(0, len(data), 2)]
     table, bits = values(dtype), PACKED.get(dtype)
@@ -110,7 +110,7 @@ def nested(flat: List[float], shape: Sequence[int]) -> Any:
 
 
 def numpy_dtype(dtype: str) -> Any:
-    """TypeError: there is no ml_dtypes, or none that has it."""
+    """NumPy's dtype of that name. TypeError: ml_dtypes is not installed, or lacks it."""
     import numpy
 
     try:
@@ -133,7 +133,7 @@ def unpack(packed: Any, bits: int) -> Any:
 
 
 def pack(wide: Any, bits: int) -> Any:
-    """The way back; the last axis must fill whole bytes."""
+    """The inverse of unpack(). The last axis must fill whole bytes."""
     import numpy
 
     if not wide.ndim or wide.shape[-1] * bits % 8:
@@ -144,7 +144,7 @@ def pack(wide: Any, bits: int) -> Any:
 
 
 def to_numpy(items: Any, dtype: str) -> Any:
-    """An array over `items`, what a view has as NumPy sees it; of packed elements a new one."""
+    """An array of `dtype` over `items`, a view's memory as NumPy sees it; for packed elements a new array."""
     import numpy
 
     found = numpy_dtype(dtype)
@@ -154,7 +154,7 @@ def to_numpy(items: Any, dtype: str) -> Any:
 
 
 def from_numpy(array: Any, dtype: str) -> Any:
-    """The bytes of an array of ml_dtypes', as the protocol has them; in C order if they are packed."""
+    """An ml_dtypes array as the protocol stores it: a packed dtype as new bytes in C order, others unchanged."""
     import numpy
 
     if dtype not in PACKED:
@@ -166,9 +166,9 @@ def from_numpy(array: Any, dtype: str) -> Any:
 
 
 def torch_bytes(value: Any) -> Optional[Tuple[Any, str]]:
-    """(tensor of uint8 over the same memory, dtype) of a tensor of these; None of any other value.
+    """(tensor of uint8 over the same memory, dtype) of a PyTorch tensor of SMALL; None: it is any other value.
 
-    By bytes, since only late versions of PyTorch have them in DLPack, and none in
+    As uint8, since only recent versions of PyTorch export these dtypes by DLPack, and none by
     `__cuda_array_interface__`.
     """
     if not type(value).__module__.startswith("torch") or not hasattr(value, "dtype"):

@@ -1,12 +1,13 @@
 """Pandas frames as the columns of a table and back, with their index, labels and dtypes.
 
-Of a frame that is put, what its columns alone would not say lies in the table's metadata, under the key
-"pandas", in the form that pandas has written down for Parquet files and pyarrow reads and writes too
-(https://pandas.pydata.org/docs/development/developer.html). Columns that come back as they were are left out.
+put() keeps what the columns alone would lose in the table's metadata, under the key "pandas", in the form that pandas
+documents for Parquet files and pyarrow reads and writes too
+(https://pandas.pydata.org/docs/development/developer.html). A column that comes back unchanged has no entry.
 
-Dask's partitions share one spec, which the manifest has. A spec is what a table cannot say of the frame that it was, as JSON: `columns` ({name, label, dtype, and of
-categoricals categories and ordered}), `label` (of the columns themselves) and `index` (either `range`, or
-`name`, `dtype` and perhaps `freq` of a column; and `label`). `series` is true of a Series.
+Dask's partitions share one spec, which lies in the manifest. A spec has, as JSON, what a table cannot say of its
+frame: `columns` ({name, label, dtype, and of categoricals categories and ordered}), `label` (of the columns
+themselves) and `index` (either `range`, or `name`, `dtype` and perhaps `freq` of a column; and `label`). `series` is
+true of a Series.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ INDEX = "__index__"
 
 
 def take_apart(frame: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """(columns by name, spec) of a DataFrame or Series. TypeError: what cannot be kept."""
+    """(columns by name, spec) of a DataFrame or Series. TypeError: a part of it cannot be kept."""
     series = not hasattr(frame, "columns")
     labelled = [(frame.name, frame)] if series else [
         (label, frame.iloc[:, i]) for i, label in enumerate(frame.columns)
@@ -90,7 +91,7 @@ def _describe(dtype: Any, where: str) -> Dict[str, Any]:
 
 
 def put_together(table: Any, spec: Dict[str, Any]) -> Any:
-    """The frame that a table's columns were; numbers without nulls lie over the table's memory."""
+    """The frame that a table was made of; numbers without nulls lie over the table's memory."""
     if table._ordinal >= 0:
         return _on_gpu(table, spec)
     import pandas
@@ -177,7 +178,7 @@ PANDAS_TYPES = {"string": "unicode", "boolean": "bool", "integer": "int64", "flo
 
 
 def is_plain_index(index: Any) -> bool:
-    """Whether it is 0, 1, 2, … without a name, as every frame has that was told of no other."""
+    """Whether an index is 0, 1, 2, … without a name, which is the default of a frame."""
     if index.nlevels > 1 or index.name is not None:
         return False
     if type(index).__name__ == "RangeIndex":
@@ -226,12 +227,12 @@ def _pandas() -> Any:
 
 
 def _kind_of(values: Any) -> str:
-    """The type of objects, in the words of infer_dtype(); "" of a column that is no object's."""
+    """The type of a column's objects, as infer_dtype() names it; "": the dtype is not object."""
     return str(_pandas().api.types.infer_dtype(values, skipna=True)) if values.dtype == object else ""
 
 
 def _comes_back(column: Any) -> bool:
-    """Whether to_series() makes what it was without being told."""
+    """Whether to_series() restores the column without an entry in the metadata."""
     import numpy
 
     dtype = column.dtype
@@ -245,7 +246,7 @@ def _comes_back(column: Any) -> bool:
 
 
 def _told_of(column: Any, name: Any, field: str) -> Dict[str, Any]:
-    """An entry of `columns`."""
+    """A column's entry in `columns` of the metadata."""
     dtype = column.dtype
     text = str(dtype)
     more: Optional[Dict[str, Any]] = None
@@ -266,7 +267,7 @@ def _told_of(column: Any, name: Any, field: str) -> Dict[str, Any]:
 
 
 def _told_of_index(index: Any, columns: Dict[str, Any]) -> Tuple[List[Any], List[Dict[str, Any]]]:
-    """(`index_columns`, entries of `columns` for them); what is no range is added to the columns."""
+    """(`index_columns`, entries of `columns` for them); an index that is no range is added to `columns`."""
     if type(index).__name__ == "RangeIndex":
         return [{"kind": "range", "name": _label(index.name), "start": index.start, "stop": index.stop,
                  "step": index.step}], []
@@ -297,7 +298,7 @@ def to_frame(table: Any) -> Any:
 
 
 def _restored(table: Any, series: Dict[str, Any]) -> Any:
-    """The DataFrame of a table's columns, as its metadata tell of it; of none, or others' odd ones, a plain one."""
+    """The DataFrame that a table's metadata describe; a plain one if the metadata are malformed."""
     pandas = _pandas()
     try:
         told = json.loads(table.metadata.get("pandas", "{}"))
@@ -319,7 +320,7 @@ def _restored(table: Any, series: Dict[str, Any]) -> Any:
 
 
 def _as_told(column: Any, series: Any, entry: Dict[str, Any]) -> Any:
-    """A Series with the dtype that it had; as it is where nothing is known of that."""
+    """The Series with the dtype that its entry names; unchanged without one."""
     text = entry.get("numpy_type") or ""
     if entry.get("pandas_type") == "categorical" and hasattr(series, "cat"):
         ordered = bool((entry.get("metadata") or {}).get("ordered"))
@@ -358,6 +359,6 @@ def _restored_index(told: Any, columns: Dict[str, Any], entries: Dict[str, Any],
     if freq is not None:
         try:
             index.freq = freq
-        except ValueError:  # some of the rows
+        except ValueError:  # the rows are not those of the frame
             pass
     return index

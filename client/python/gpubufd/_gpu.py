@@ -1,4 +1,4 @@
-"""Values on GPUs as columns: arrays, and the columns of cuDF and what is like it."""
+"""Values on GPUs as columns: arrays, and columns of cuDF and of other libraries with Arrow's device forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_on_gpu(value: Any) -> bool:
         return value._ordinal >= 0
     try:
         return value.__cuda_array_interface__ is not None
-    except Exception:  # no such attribute; or, of strings in cuDF and the like, none that can be had
+    except Exception:  # no such attribute; or it raises, as for strings of cuDF
         return False
 
 
@@ -39,31 +39,31 @@ def bitmap_of(mask: Any, rows: int, where: str) -> int:
     """The address of a `mask` as cuDF gives it: typestr "<t1", one bit for each element, 1 = valid.
 
     Its shape is the number of elements, or of the bytes that were allocated for them. ValueError for a
-    mask of any other kind: whether its True is valid or null, nothing says.
+    mask of any other kind: nothing says whether its True is valid or null.
     """
     interface = mask.__cuda_array_interface__
     shape = tuple(interface["shape"])
     if interface["typestr"][1:2] != "t" or len(shape) != 1 or shape[0] < (rows + 7) // 8:
         raise ValueError(
             f"{at_column(where)}the mask of its __cuda_array_interface__ is not a bitmap of its elements, "
-            "and whether True is valid or null nobody knows: put the values, and write the "
+            "and nothing says whether its True is valid or null: put the values, and write the "
             "validity with create()"
         )
     return int(interface["data"][0] or 0)
 
 
 class Found:
-    """A column or table that somebody has: its pieces, and what is to be waited for."""
+    """A column or table of the caller's: its pieces, and the streams and events to wait for."""
 
     def __init__(self, pieces: List[Piece], *, keep: Any = None) -> None:
         self.pieces = pieces
         self.keep = keep
-        self.streams: List[int] = []  # on which it may still be being made
+        self.streams: List[int] = []  # CUDA streams whose queued work makes the value
         self.events: List[Tuple[int, int]] = []  # (address of a CUevent, device)
 
     @property
     def device(self) -> int:
-        """The GPU that it is on; HOST if that is where all of it is."""
+        """The ordinal of the GPU that the column is on; HOST: all of it is on the host."""
         return max((piece.node.device for piece in self.pieces), default=HOST)
 
 
@@ -78,7 +78,7 @@ def of_capsules(source: Tuple[Any, ...], keep: Any = None) -> Found:
 
 
 def arrow_source(value: Any) -> Optional[Tuple[Any, ...]]:
-    """(schema capsule, [array capsules]) of what speaks one of Arrow's interfaces; else None.
+    """(schema capsule, [array capsules]) of a value with one of Arrow's interfaces; None: it has none.
 
     The device forms come first: they alone say where the memory is.
     """
@@ -106,7 +106,7 @@ def is_gpu_source(source: Tuple[Any, ...]) -> bool:
 
 
 def _of_held(value: Any) -> Found:
-    """An object that this package has opened."""
+    """The pieces of an object that this package has opened."""
     if value.kind == TABLE or value._child_count:
         schema, array = value.__arrow_c_device_array__()
         return of_capsules((schema, [array]), value)
@@ -118,7 +118,7 @@ def _of_held(value: Any) -> Found:
         buffers[0] = value._view()
     data, mask, offsets = (0 if buffer is None else buffer.pointer for buffer in buffers)
     at = value._offset
-    if value.kind == ARRAY:  # whose data begin at its first element
+    if value.kind == ARRAY:  # its View begins at its first element, a Node's data `offset` before
         data -= at * value._view().itemsize
     pairs = tuple(word.encode() for pair in value.metadata.items() for word in pair)
     node = Node(value._dtype, value._length, offset=at, null_count=value._null_count, metadata=pairs or None,
@@ -127,7 +127,7 @@ def _of_held(value: Any) -> Found:
 
 
 def _of_cudf(value: Any, where: str) -> Found:
-    """Of a Series, Index or column: base, offset and length as they are."""
+    """The pieces of a Series, Index or column, with base, offset and length as they are."""
     if str(getattr(value, "dtype", "")) == "category":
         codes, values = _of_cudf(value.cat.codes, where), _of_cudf(value.cat.categories, where)
         indices = codes.pieces[0].node
@@ -143,7 +143,7 @@ def _of_cudf(value: Any, where: str) -> Found:
 
 
 def column_on_gpu(value: Any, where: str) -> Optional[Found]:
-    """Any one column that is on a GPU; None: it is not there."""
+    """The pieces of a column on a GPU, of any library; None: the value is not on a GPU."""
     if isinstance(value, _core.Object):
         return _of_held(value) if value._ordinal >= 0 else None
     if hasattr(value, "to_pylibcudf"):

@@ -1,7 +1,7 @@
-"""The files that gpubufctl hands over: those that are read and written by Python's libraries.
+"""Files that gpubufctl leaves to Python's libraries to read and write.
 
-gpubufctl starts Python with a request in JSON, main() answers with a line of JSON on standard output:
-{"names": […]} of what was published, or {"code": that of an error of the daemon or 0, "message": …}.
+gpubufctl starts Python with a request in JSON. main() answers with a line of JSON on standard output: {"names": […]},
+the names that were published or read; or {"code": the error's number on the wire, or 0, "message": …}.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(text: str) -> int:
             names = (_put if request["do"] == "put" else _get)(client, request)
         print(json.dumps({"names": names}))
         return 0
-    except Exception as error:  # told by gpubufctl, in one sentence
+    except Exception as error:  # gpubufctl prints it, in one line
         message = " ".join(str(error).split()) or type(error).__name__
         print(json.dumps({"code": getattr(error, "code", 0), "message": message}))
         return 1

@@ -13,7 +13,7 @@ Self = TypeVar("Self", bound="Held")
 
 
 class _HostOnly:
-    """A method that objects on a GPU do not have, so that nobody who looks for it calls it."""
+    """A method that objects on a GPU lack, so that a library that looks for it takes another way."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -23,7 +23,7 @@ class _HostOnly:
         if instance is None:
             return self
         if instance._ordinal >= 0:
-            raise AttributeError(f"{self.function.__name__}: it is on a GPU")
+            raise AttributeError(f"{self.function.__name__}: the object is on a GPU")
         return self.function.__get__(instance, owner)
 
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
 
     class _Parts:
-        """Below, this is joined with a lease on what the daemon has, or with a copy on the host."""
+        """Stands for what _kinds adds: _core.Object, a lease, or HostCopy, a copy on the host."""
 
         __slots__ = ()
 
@@ -46,9 +46,10 @@ else:
 class Held(_Parts):
     """The base of Array, Column, Table and Bytes: they hold a lease.
 
-    The lease ends when the last of these goes: the object itself, its slices and columns, and whatever
-    NumPy, Arrow or DLPack took of it. release(), `with` and del are the same. The result of to_host() of one on a GPU
-    holds a copy instead, and needs neither the daemon nor the client. """
+    The lease ends when the last of these is released: the object itself, its slices and columns, and the arrays
+    that NumPy, Arrow or DLPack made of it. release(), the end of a `with`, and del do the same. to_host() of an object
+    on a GPU returns a copy, which needs neither a lease, nor the daemon, nor the client.
+    """
 
     __slots__ = ()
 
@@ -68,16 +69,16 @@ class Held(_Parts):
         return self._ordinal
 
     def _note_written(self, array: Any) -> Any:
-        """An array that NumPy is to refuse to write from the seal on."""
+        """Notes an array, which the seal makes read-only; returns the array."""
         if not self.version and array.flags.writeable and not array.flags.owndata:
             self._written = [*getattr(self, "_written", ()), weakref.ref(array)]
         return array
 
     def _check_alive(self) -> None:
-        """Stale: it was being written when its connection was lost, and nobody will ever see it."""
+        """Stale: the connection was lost before the seal, so that the object cannot be published any more."""
         if not self.version and self.stale:
-            raise _errors.failure("stale", f"{self.name!r} was not sealed and went with its connection, which "
-                                            "was lost: create() it anew")
+            raise _errors.failure("stale", f"{self.name!r} was discarded unsealed, since its connection was "
+                                            "lost: create() it anew")
 
     def _publish(self, null_counts: Optional[Tuple[int, ...]], stream: int) -> None:
         self._check_alive()
@@ -91,14 +92,14 @@ class Held(_Parts):
         self._written = []
 
     def wait_ready(self, stream: Any = None) -> None:
-        """Makes a CUDA stream (None: this thread) wait until what was published is there.
+        """Makes a CUDA stream (None: this thread) wait until the producer's copies are done.
 
-        Costs nothing on the host, or if it was there when it was opened.
+        Costs nothing on the host, or if they were done when the object was opened.
         """
         self._wait_ready(handle_or_zero(stream))
 
     def release_on(self, stream: Any) -> None:
-        """Releases it once the work queued on a CUDA stream so far is done."""
+        """Releases the object once the work queued on a CUDA stream so far is done."""
         self._release_on(handle_or_zero(stream))
 
     def close(self) -> None:
@@ -109,8 +110,7 @@ class Held(_Parts):
         return self
 
     def __exit__(self, kind: Any = None, *exception: Any) -> None:
-        """Releases it. An object that create() made and nobody has sealed is published first, unless
-        there is an exception."""
+        """Releases the object. An unsealed object of create() is sealed first, unless there is an exception."""
         try:
             if kind is None and getattr(self, "_commits", False) and not self.released and not self.version:
                 self._publish(None, 0)
@@ -120,29 +120,29 @@ class Held(_Parts):
     if not TYPE_CHECKING:  # a type checker would believe that it has any attribute
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):  # there is one, but not here: its own sentence again
+            if hasattr(type(self), name):  # a property that raised: its own sentence again
                 return object.__getattribute__(self, name)
             if name.startswith("_") or self.released:
                 raise AttributeError(f"{a_kind(self)} has no {name!r}")
             raise AttributeError(f"{a_kind(self)} has no {name!r}{self._instead(name)}")
 
     def _instead(self, name: str) -> str:
-        """The end of the sentence on an attribute that it has not, of those that pandas, NumPy and others have."""
+        """The end of the sentence on a missing attribute: advice to users of pandas, NumPy and others."""
         return ""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise TypeError(
-            f"elements of {a_kind(self)} are not set by an index: what is published never changes, put() publishes a new "
-            "version; what create() made is written by write() or through to_numpy()"
+            f"elements of {a_kind(self)} are not set by an index: a published object never changes, put() publishes "
+            "a new version; an object of create() is written by write() or through to_numpy()"
         )
 
     def __delitem__(self, key: Any) -> None:
-        raise TypeError("what is published never changes: put() publishes a new version, delete() removes a name")
+        raise TypeError("a published object never changes: put() publishes a new version, delete() removes a name")
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"{a_kind(self)} is neither true nor false: for its length say len(), "
-            "for what is in it to_numpy()"
+            f"{a_kind(self)} is neither true nor false: for its length use len(), "
+            "for its content to_numpy()"
         )
 
     def __reduce__(self) -> Any:
@@ -158,11 +158,11 @@ class Held(_Parts):
         return _repr.html(self)
 
     def to_host(self: Self) -> Self:
-        """The same on the host, nulls and nesting kept: itself if it is there, else a copy.
+        """The object on the host, with its nulls and nesting: itself if it is there, else a copy.
 
         A copy of an Array, Column or Table is one, too, with to_numpy(), to_pandas(), to_pyarrow(), tolist(),
-        slices and columns. It lies in this process' own memory, which nothing else sees, and holds no lease.
-        Waits for what the producer has queued. Of Bytes on a GPU: Unsupported; copy_to_host() makes an array.
+        slices and columns. It lies in this process' own memory and holds no lease. The call waits for the producer's
+        work. Unsupported: Bytes on a GPU; copy_to_host() makes an array.
         """
         if self.kind == BYTES and self._ordinal >= 0:
             raise _errors.failure("unsupported", "bytes on a GPU: copy_to_host() makes a NumPy array of them")

@@ -1,4 +1,4 @@
-"""Words that all modules share: numbers of the protocol's and of DLPack's, kinds, sentences' beginnings."""
+"""Shared by all modules: numbers of the protocol and of DLPack, kinds of objects, beginnings of messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from . import _core
 DATA, MASK, OFFSETS = 0, 1, 2  # an object's buffers
 BYTES, ARRAY, COLUMN, TABLE, BUNDLE = range(5)  # its kinds
 CPU, CUDA = 1, 2  # DLPack's devices
-HOST = -1  # where others say a GPU's ordinal
+HOST = -1  # in the place of a GPU's ordinal
 NUMPY_UNITS = ("s", "ms", "us", "ns")
 EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Interval(NamedTuple):
-    """An element of Arrow's interval types. Months and days have no fixed length, so that it is no timedelta."""
+    """An element of Arrow's interval types. It is no timedelta, since months and days have no fixed length."""
 
     months: int = 0
     days: int = 0
@@ -29,7 +29,7 @@ def kind_of(value: Any) -> Optional[int]:
 
 
 def at_column(where: str) -> str:
-    """The beginning of a message."""
+    """The beginning of a message about a column; "" is no column."""
     return f"column {where!r}: " if where else ""
 
 
@@ -39,6 +39,6 @@ def a_kind(held: Any) -> str:
 
 
 def called(held: Any) -> str:
-    """For messages: which column of what."""
+    """For messages: the object, with the column if it is one."""
     column = held._column_name
     return f"column {column!r} of {held.name!r}" if column else repr(held.name)

@@ -162,7 +162,7 @@ def _kind(value: Any, where: str, row: int) -> str:
 
 
 def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
-    """The source of a list of Python values, None where there is none."""
+    """The source of a list of Python values; None is a null."""
     text = _quick_text_source(values)
     if text:
         return text

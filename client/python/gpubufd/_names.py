@@ -1,4 +1,4 @@
-"""The names of a daemon as a mapping, and what is told of objects or done to them without opening them."""
+"""The names of a daemon as a mapping, and the calls on objects that do not open them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REQUIRED: Any = object()
 
 
 class Items(ItemsView[str, Any]):
-    """(name, object), each opened when its turn comes; what is deleted until then is left out."""
+    """Pairs (name, object). The iteration opens each object in its turn, and leaves out those deleted by then."""
 
     _mapping: "Names"
 
@@ -36,13 +36,13 @@ class Values(ValuesView[Any]):
 
 
 class Names(MutableMapping[str, Any]):
-    """A mutable mapping of all names that this user may see, whoever published them: the names of the daemon itself.
+    """A mutable mapping of the daemon's names: all that this user may see, whoever published them.
 
-    `client[name]` is get(), `client[name] = value` is put(replace=True), `del client[name]` is delete(). get() itself
-    takes a timeout where a dict has a default. update() puts one after the other, each on its own.
+    `client[name]` is get(), `client[name] = value` is put(replace=True), `del client[name]` is delete(). get() takes
+    a timeout where a dict's takes a default. update() puts one value after the other; it is no transaction.
     """
 
-    _mine: Dict[str, Any]  # what share_mine() shares, by name
+    _mine: Dict[str, Any]  # the values that share_mine() shares, by name
 
     @abc.abstractmethod
     def call(self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = 60.0) -> Any: ...
@@ -50,15 +50,15 @@ class Names(MutableMapping[str, Any]):
     @abc.abstractmethod
     def put(self, name: str, value: Any) -> Any: ...
 
-    __eq__ = object.__eq__  # a client is compared by which one it is, not by what is published
+    __eq__ = object.__eq__  # a client equals itself alone, whatever is published
     __hash__ = object.__hash__
 
     def __iter__(self) -> Iterator[str]:
-        """The names of what is published, in their order."""
+        """The names of the published objects, in order."""
         return iter([info.name for info in self.list()])
 
     def __len__(self) -> int:
-        """How many objects are published that this user may see."""
+        """The number of published objects that this user may see."""
         return len(self.list())
 
     def __bool__(self) -> bool:
@@ -77,7 +77,7 @@ class Names(MutableMapping[str, Any]):
         return Values(self)
 
     def pop(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Opens an object and deletes that version of its name; without it `default`, or NotFound."""
+        """Opens an object and deletes that version of its name. If there is none: `default`, or NotFound."""
         while True:
             try:
                 held = self[name]
@@ -97,7 +97,7 @@ class Names(MutableMapping[str, Any]):
             return held
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """Opens an object; without it `default` is published first, unless somebody else does so meanwhile."""
+        """Opens an object. If there is none, publishes `default` first, unless another program is quicker."""
         while True:
             try:
                 return self[name]
@@ -109,11 +109,11 @@ class Names(MutableMapping[str, Any]):
                 pass
 
     def popitem(self) -> Any:
-        """A TypeError: which object would go is chance."""
-        raise TypeError("the names are everybody's: pop(name) deletes the one that you say")
+        """A TypeError: it would delete an arbitrary object."""
+        raise TypeError("the names are everybody's: pop(name) deletes one that you choose")
 
     def clear(self) -> None:
-        """A TypeError: it would delete what others have published."""
+        """A TypeError: it would delete other programs' objects, too."""
         raise TypeError("the names are everybody's: delete(*client.keys()) deletes all that you may delete")
 
     def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
@@ -131,13 +131,13 @@ class Names(MutableMapping[str, Any]):
             params["cursor"] = answer["cursor"]
 
     def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
-        """The daemon's knowledge of an object, its layout too, without opening it. NotFound, Stale."""
+        """An object's Info, with its layout; the object is not opened. NotFound, Stale."""
         return Info._of(self.call("stat", _params.which(name, version, label))["object"])
 
     def delete(
         self, *names: str, missing_ok: bool = False, version: int = 0, label: Optional[str] = None
     ) -> None:
-        """Removes names with all their versions; the memory goes with the last lease. NotFound, unless `missing_ok`.
+        """Removes names with all their versions; the memory is freed with the last lease. NotFound, unless `missing_ok`.
 
         Of one name a `version`, or the newest with a `label`: an older one goes alone, the current one takes the name
         and the older ones along. Stale, unless `missing_ok`: the name does not have that version any more.
@@ -165,7 +165,7 @@ class Names(MutableMapping[str, Any]):
     def expire(
         self, name: str, ttl: Optional[float], *, version: int = 0, label: Optional[str] = None
     ) -> None:
-        """Deletes it `ttl` seconds from now, in place of an earlier time; None, 0: it stays. NotFound, Denied.
+        """The daemon deletes the object in `ttl` seconds, whatever was set before; None, 0: never. NotFound, Denied.
 
         Of a `version`, or the newest with a `label`, in place of the current one: Stale.
         """
@@ -178,15 +178,15 @@ class Names(MutableMapping[str, Any]):
 
         A `version`, or the newest with a `label`, in place of the current one: Stale.
 
-        The daemon does so by itself when memory is short. Busy: somebody holds it. NoSpace: the tier is
-        full. Unsupported: there is no such tier.
+        The daemon spills by itself when memory is short. Busy: a program has a lease on the object. NoSpace: the tier
+        is full. Unsupported: there is no such tier.
         """
         self.call("spill", _params.spill(name, tier, version, label), timeout=MOVE_TIMEOUT)
 
     def restore(
         self, name: str, timeout: Optional[float] = None, *, version: int = 0, label: Optional[str] = None
     ) -> None:
-        """Brings an object back to its device, before it is opened. Nothing holds it there.
+        """Brings an object back to its device before it is opened. The daemon may spill it again.
 
         `timeout`: how long to wait for room on the device. A `version`, or the newest with a `label`, in place of the
         current one: Stale. NotFound, NoSpace (a MemoryError), Timeout.
@@ -200,13 +200,13 @@ class Names(MutableMapping[str, Any]):
         layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
         replace: bool = False, label: Optional[str] = None, keep: int = 0, scope: str = "local",
     ) -> None:
-        """Gives an object, or a part of it, another name; the memory is shared.
+        """Gives an object, or a part of it, another name; both share the memory.
 
         `rows`: (start, stop), in rows, elements, or along an array's first axis. `columns`: names of a
         table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
-        all that begin with "layers.0.". `layout`: what the bytes are, as the protocol has it; its buffers are
-        {"offset": …, "bytes": …} in the content of bytes, an array or a bundle. `mode`: by default that of `of`.
-        `replace`, `label`, `keep` and `scope`: as put() has them, for the new name.
+        all that begin with "layers.0.". `layout`: how to read the content of bytes, an array
+        or a bundle, in the protocol's form; its buffers are {"offset": …, "bytes": …} in that content. `mode`: by
+        default that of `of`. `replace`, `label`, `keep` and `scope`: as put() has them, for the new name.
         """
         self.call("alias", _params.alias(
             name, of, rows, columns, parts, layout, mode, replace, label, keep, scope))
@@ -216,7 +216,7 @@ class Names(MutableMapping[str, Any]):
         return self.call("leases", {"name": name} if name else {})["leases"]
 
     def stats(self) -> Dict[str, Any]:
-        """The daemon's counters; do not rely on their being complete."""
+        """The daemon's counters, which may differ between versions."""
         return self.call("stats")
 
     def devices(self) -> List[Dict[str, Any]]:

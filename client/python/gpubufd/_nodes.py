@@ -1,8 +1,9 @@
 """Columns taken apart: where each buffer lies, on the host or on a GPU, and how they are put together.
 
-A Node is a column that somebody has. A Piece is a range of its elements. A published column is made of one or more
-pieces, such as the batches of a stream, which become one column: build() says what is to be created for them, and which
-bytes go where. share() describes a Node as it lies, to be registered. """
+A Node is a column of the caller's. A Piece is a range of its elements. A published column is made of one or more
+pieces, such as the batches of a stream, which become one column. Building has the layout to create for them, and the
+copies that fill it. Sharing describes Nodes in place, to be registered.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ FORMATS = {
     "tdm": "date64", "tts": "time32[s]", "ttm": "time32[ms]", "ttu": "time64[us]",
     "ttn": "time64[ns]", "+l": "list", "+L": "large_list", "+s": "struct",
     "+m": "map", "tiM": "month_interval", "tiD": "day_time_interval", "tin": "month_day_nano_interval",
-    "vu": "large_utf8", "vz": "large_binary",  # views, which are made into what they show
+    "vu": "large_utf8", "vz": "large_binary",  # views: copied as the strings that they show
 }
 VIEWS = ("vu", "vz")
-# Others are not: what it is called, and what to do with it.
+# Formats that cannot be put: (what to call them, what to do instead).
 OTHERS = {
     "v": ("views of strings on a GPU", "cast it to large_string"),
     "+vl": ("views of lists", "cast it to list"), "+vL": ("views of lists", "cast it to large_list"),
@@ -31,12 +32,13 @@ OTHERS = {
     "d:": ("decimals of other than 128 bits", "cast it to decimal128"),
 }
 UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
-# Bytes of an element, by the dtype or what is before its parameters.
+# Bytes of an element, by the dtype without its parameters.
 WIDTHS = {
     "bool8": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
     "uint32": 4, "float32": 4, "date32": 4, "time32": 4, "int64": 8, "uint64": 8, "float64": 8,
     "date64": 8, "time64": 8, "timestamp": 8, "duration": 8, "complex64": 8, "complex128": 16,
-    "decimal128": 16, "month_interval": 4, "day_time_interval": 8, "month_day_nano_interval": 16, **{name: 1 for name in _floats.SMALL - set(_floats.PACKED)},
+    "decimal128": 16, "month_interval": 4, "day_time_interval": 8, "month_day_nano_interval": 16,
+    **{name: 1 for name in _floats.SMALL - set(_floats.PACKED)},
 }
 OFFSET_WIDTHS = {
     "utf8": 4, "binary": 4, "list": 4, "map": 4, "large_utf8": 8, "large_binary": 8, "large_list": 8,
@@ -64,7 +66,7 @@ def dtype_of(format_: str) -> Optional[str]:
 
 
 def format_of(dtype: str) -> str:
-    """Arrow's format for one of the protocol's dtypes, of a dictionary that of its indices. TypeError: none."""
+    """Arrow's format for one of the protocol's dtypes. TypeError: there is none, as for a dictionary."""
     for format_, name in FORMATS.items():
         if name == dtype:
             return format_
@@ -87,7 +89,7 @@ def _parameter(dtype: str) -> int:
 
 
 class Node:
-    """A column somewhere. An address is 0 where there is no such buffer."""
+    """A column on the host or on a GPU. The address of a buffer that it lacks is 0."""
 
     __slots__ = (
         "dtype", "name", "length", "offset", "null_count", "device", "data", "mask", "offsets",
@@ -133,7 +135,7 @@ class Piece(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The place of its first element in the buffers."""
+        """The number of its first element in the Node's buffers."""
         return self.node.offset + self.start
 
 
@@ -141,11 +143,11 @@ def whole(node: Node) -> Piece:
     return Piece(node, 0, node.length)
 
 
-# ---- what others have, as Nodes ----
+# ---- the caller's columns as Nodes ----
 
 
 def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
-    """A Node from `_core.nodes` of an Arrow array."""
+    """The Node of an Arrow array, as `_core.nodes` describes it."""
     format_, name, length, offset, null_count, buffers, children, dictionary, metadata = told
     dtype = dtype_of(format_)
     if dtype is None or format_ in VIEWS and device != HOST:
@@ -183,7 +185,7 @@ def refused(format_: str, where: str) -> TypeError:
 
 
 def check_types(schema: Any, where: str = "") -> bool:
-    """TypeError, with the column's name, if a schema has a type that is not supported; whether it has views."""
+    """Whether a schema has views. TypeError, with the column's name: a type is not supported."""
 
     def check(told: Tuple[Any, ...], path: str) -> bool:
         if dtype_of(told[0]) is None:
@@ -197,7 +199,7 @@ def check_types(schema: Any, where: str = "") -> bool:
 
 
 def encoded(pairs: Tuple[bytes, ...]) -> bytes:
-    """Metadata, (key, value, …), as Arrow's C interface has them."""
+    """Metadata, (key, value, …), in the form of Arrow's C interface."""
     return struct.pack("=i", len(pairs) // 2) + b"".join(struct.pack("=i", len(text)) + text for text in pairs)
 
 
@@ -220,7 +222,7 @@ class Joined(Exception):
 
 
 def of_parts(source: Tuple[Any, ...], name: str = "") -> Node:
-    """A source that Python put together: see _convert."""
+    """The Node of a source (see _convert). Joined: a child is in several pieces."""
     if len(source) == 2:
         pieces = pieces_of(source)
         if len(pieces) != 1:
@@ -287,7 +289,7 @@ class Copy(NamedTuple):
 
 
 class Building:
-    """The layout to be created, and the copies into it. `stream`: what was written to be read in order."""
+    """Layouts to be created, and in `copies` the copies into them. `stream`: the CUDA stream to read GPU memory on."""
 
     def __init__(self, stream: int = 0):
         self.stream = stream
@@ -296,7 +298,7 @@ class Building:
     def table(
         self, columns: List[Tuple[str, List[Piece]]], rows: int, metadata: Optional[Tuple[bytes, ...]] = None
     ) -> Tuple[Any, ...]:
-        """The layout of a table; as `_core` takes it."""
+        """The layout of a table, as `_core` takes it."""
         specs = []
         for i, (name, pieces) in enumerate(columns):
             found = sum(piece.rows for piece in pieces)
@@ -383,7 +385,7 @@ class Building:
         self._add(path, which, 0, _core.address(data)[0], len(data), data)
 
     def _bits(self, pieces: List[Piece], path: Tuple[int, ...], which: int, rows: int) -> None:
-        """Bitmaps; such as do not lie at whole bytes are shifted on the host."""
+        """Copies bitmaps. Those that do not begin at a whole byte are shifted on the host."""
         full = [piece for piece in pieces if piece.rows]
         if not full:
             return
@@ -418,7 +420,7 @@ class Building:
     def _offsets(
         self, pieces: List[Piece], path: Tuple[int, ...], rows: int, where: str
     ) -> List[Piece]:
-        """Offsets, counted from 0; the pieces of what is behind them."""
+        """Copies offsets, counted from 0; returns pieces of the items or characters that they point to."""
         dtype = pieces[0].node.dtype
         width = OFFSET_WIDTHS[dtype]
         full = [piece for piece in pieces if piece.rows]
@@ -450,7 +452,7 @@ class Building:
 
     @staticmethod
     def _behind(node: Node, start: int, count: int) -> Piece:
-        """Items of a list; characters, as a node of bytes."""
+        """Items of a list; or characters, as a Node of bytes."""
         if node.children:
             return Piece(node.children[0], start, count)
         characters = Node("uint8", start + count, device=node.device, data=node.data, keep=node)
@@ -494,7 +496,7 @@ def _same(a: Node, b: Node) -> bool:
 
 
 def target_of(made: Any, path: Tuple[int, ...], found: Dict[Tuple[int, ...], Any]) -> Any:
-    """The part of an unsealed object at a path; `found` has those that were looked for before."""
+    """The part of an unsealed object at a path; `found` caches the parts."""
     if path not in found:
         found[path] = target_of(made, path[:-1], found)._child(path[-1]) if path else made
     return found[path]
@@ -507,11 +509,11 @@ def fill(made: Any, copies: Iterable[Copy], stream: int) -> None:
         target_of(made, path, found)._write(which, at, address, count, stream)
 
 
-# ---- as they lie ----
+# ---- shared in place ----
 
 
 class Sharing:
-    """Nodes on one GPU as they lie: the layout of `register`, and the parts that its handles are."""
+    """Nodes on one GPU, shared in place: their layout for `register`; `parts` of memory become its handles."""
 
     def __init__(self) -> None:
         self.parts: List[Tuple[int, int]] = []
@@ -530,7 +532,7 @@ class Sharing:
 
     def column(self, pieces: List[Piece]) -> Dict[str, Any]:
         if len(pieces) != 1:
-            raise ValueError("it lies in several batches: put() joins them")
+            raise ValueError("the column lies in several batches: put() joins them")
         return {"kind": "column", **self._column(pieces[0], "")}
 
     def buffer(self, address: int, count: int) -> Dict[str, Any]:
@@ -574,6 +576,6 @@ class Sharing:
 
 
 def _said_of(metadata: Optional[Tuple[bytes, ...]]) -> Dict[str, Any]:
-    """The member of a layout for metadata; without any there is none."""
+    """A layout's member for metadata; empty without any."""
     pairs = [text.decode() for text in metadata or ()]
     return {"metadata": dict(zip(pairs[::2], pairs[1::2]))} if pairs else {}

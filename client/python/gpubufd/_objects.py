@@ -11,6 +11,7 @@ from ._held import Held
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
 
+
 class _Sequence(Held):
     """The base of Array and Column."""
 
@@ -41,21 +42,21 @@ class _Sequence(Held):
 
     @property
     def values(self) -> Buffer:
-        """The elements' memory without regard to nulls; nothing is copied.
+        """The elements' memory, nulls included; nothing is copied.
 
-        Values under a null are undefined. BufferError for strings, bits and nested types.
+        The value under a null is undefined. BufferError: strings, bits and nested types have no such memory.
         """
         self._check_alive()
         return self._view()
 
     @property
     def null_count(self) -> int:
-        """How many elements are null; -1 on a GPU if nobody has counted."""
+        """The number of nulls; -1: not counted, on a GPU."""
         return self._null_count
 
     @property
     def validity(self) -> Optional[Validity]:
-        """The bitmap of nulls; None if there is none, and so no null."""
+        """The bitmap of nulls; None: there is no bitmap, and no null."""
         bits = self._buffer(MASK)
         if bits is None:
             return None
@@ -64,14 +65,14 @@ class _Sequence(Held):
     def _no_nulls(self, what: str) -> None:
         if self._has_mask and self._null_count != 0:
             raise BufferError(
-                f"{called(self)} has nulls, which {what} has no place for: "
+                f"{called(self)} has nulls, for which {what} has no place: "
                 "use .values and .validity, or Arrow"
             )
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         if self._ordinal < 0:
-            raise AttributeError("__cuda_array_interface__: it is on the host")
+            raise AttributeError("__cuda_array_interface__: the object is on the host")
         try:
             interface = cuda_interface(self._view())
         except BufferError as error:
@@ -83,9 +84,9 @@ class _Sequence(Held):
         self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
         dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
     ) -> Any:
-        """A DLPack capsule; read-only, if the consumer asks for a version that can say so.
+        """A DLPack capsule; marked read-only if the consumer asks for a version with that mark.
 
-        BufferError: there are nulls, or it is of strings or of a type that DLPack has not.
+        BufferError: there are nulls, or the elements are strings or of another type that DLPack lacks.
         """
         self._no_nulls("DLPack")
         return dlpack(self._view(), self, stream, max_version, dl_device, copy)
@@ -95,16 +96,16 @@ class _Sequence(Held):
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         if self._ordinal >= 0:
-            raise TypeError("it is on a GPU: copy_to_host() makes a NumPy array of it")
+            raise TypeError(f"{called(self)} is on a GPU: copy_to_host() makes a NumPy array of it")
         array = self.to_numpy()
         return _values.as_asked(array, dtype, copy, not array.flags.writeable)
 
     def to_numpy(self, *, fill: Any = None, masked: bool = False) -> Any:
-        """A NumPy array; of numbers, dates and times without nulls one over the same memory, read-only.
+        """A NumPy array: for numbers, dates and times without nulls a read-only one over the same memory.
 
-        Nulls: of floats and times they become NaN and NaT in a copy; of other types say `fill`, the
-        value to put for them, or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and
-        nested columns become an array of Python objects, with None for nulls.
+        Nulls become NaN and NaT in a copy of floats and times. Other types need `fill`, the value in place of a null,
+        or `masked=True` for a numpy.ma.MaskedArray; else ValueError. Strings and nested columns become an array of
+        Python objects, with None for nulls.
         """
         self._check_alive()
         return self._note_written(_values.to_numpy(self, fill, masked))
@@ -118,8 +119,8 @@ class _Sequence(Held):
     def copy_to_host(self, stream: Any = None) -> Any:
         """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
 
-        With a `stream` (a CUDA stream or its handle) the copy is queued there and must not be looked at
-        before the stream is done. The bytes behind a null are copied as they are. Strings and nested columns
+        With a `stream` (a CUDA stream or its handle) the copy is queued there, and is complete when the
+        stream is done. The bytes under a null are copied as they are. Strings and nested columns
         become an array of Python objects, with None for nulls; with a stream they are a BufferError.
         """
         return _fetch.copy_to_host(self, None if stream is None else handle_or_zero(stream))
@@ -129,7 +130,7 @@ class _Sequence(Held):
         import cupy
 
         if self._ordinal < 0:
-            raise TypeError("it is on the host: cupy.asarray(a.to_numpy()) makes a copy on the GPU")
+            raise TypeError(f"{called(self)} is on the host: cupy.asarray(a.to_numpy()) makes a copy on the GPU")
         self._no_nulls("CuPy")
         return cupy.asarray(AsBytes(self) if self._dtype in _floats.SMALL else self)
 
@@ -138,27 +139,27 @@ class _Sequence(Held):
         import numba.cuda
 
         if self._ordinal < 0:
-            raise TypeError("it is on the host: numba.cuda.to_device(a.to_numpy()) makes a copy")
+            raise TypeError(f"{called(self)} is on the host: numba.cuda.to_device(a.to_numpy()) makes a copy")
         self._no_nulls("numba")
         return numba.cuda.as_cuda_array(self)
 
     def to_cuda_core(self) -> Any:
-        """A cuda.core Buffer over the same memory, to be read; it holds the lease. GPU only.
+        """A cuda.core Buffer over the same memory, which holds the lease; do not write to it. GPU only.
 
-        Waits here for what the producer has queued, as a Buffer has no way to say it. No descriptor is imported anew:
-        that would be a second mapping, which could be written.
+        The call waits for the producer's work, since a Buffer has no event to wait for. The memory is not imported a
+        second time: that mapping could be written.
         """
         from cuda.core import Buffer
 
         if self._ordinal < 0:
-            raise TypeError("it is on the host: a cuda.core Buffer of ours is on a GPU")
+            raise TypeError(f"{called(self)} is on the host: a cuda.core Buffer is for objects on a GPU")
         self._no_nulls("cuda.core")
         self._wait_ready(0)
         view = self._view()
         return Buffer.from_handle(view.pointer if view.nbytes else 0, view.nbytes, owner=view)
 
     def to_torch(self) -> Any:
-        """A PyTorch tensor over the same memory. Do not write to it: that ends in a fault."""
+        """A PyTorch tensor over the same memory. Do not write to it: a write ends in a fault."""
         import torch
 
         if self._dtype not in _floats.SMALL:
@@ -196,7 +197,7 @@ class _Sequence(Held):
     def _operand(self) -> Any:
         if self._ordinal >= 0:
             raise TypeError(
-                f"{called(self)} is on a GPU, where nothing is computed here: take to_cupy(), or copy_to_host()"
+                f"{called(self)} is on a GPU, and gpubufd computes on the host alone: take to_cupy(), or copy_to_host()"
             )
         return self.to_numpy()
 
@@ -205,18 +206,18 @@ class _Sequence(Held):
     # ---- while it is being written ----
 
     def write(self, values: Any, *, offset: int = 0, stream: Any = None) -> None:
-        """Copies contiguous `values` in, from element `offset` on, before seal().
+        """Copies contiguous `values` into the object, from element `offset` on, before seal().
 
-        From NumPy or the buffer protocol, or from GPU memory (`__cuda_array_interface__`). With a
-        `stream` the copy is queued, and `values` must stay until it is done.
+        `values`: a NumPy array, a buffer, or GPU memory (`__cuda_array_interface__`). With a `stream` the copy is
+        queued there; keep `values` until the stream is done.
         """
         self._check_alive()
         _convert.write(self, values, offset, None if stream is None else handle_or_zero(stream))
 
     def seal(self, null_count: Optional[int] = None, *, stream: Any = None) -> None:
-        """Publishes what was created. Afterwards it is as if it had been opened by get().
+        """Publishes an object of create(). From then on it is read-only, like an object of get().
 
-        With a CUDA `stream`: without waiting for the work queued there; readers' streams do.
+        With a CUDA `stream` the call does not wait for the work queued there; readers' streams wait for it.
         """
         counts = None if null_count is None else (null_count,)
         self._publish(counts, handle_or_zero(stream))
@@ -229,13 +230,14 @@ def _operator(name: str) -> Callable[..., Any]:
         return getattr(type(array), name)(array, *others)
 
     apply.__name__ = name
-    apply.__doc__ = f"What NumPy's {name} makes of to_numpy(): a new array. Host only."
+    apply.__doc__ = f"NumPy's {name} of to_numpy(): a new array. Host only."
     return apply
 
 
 _BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
 for _name in (
-    "eq ne lt le gt ge neg pos abs invert int float complex divmod rdivmod".split() + _BINARY + ["r" + name for name in _BINARY]
+    "eq ne lt le gt ge neg pos abs invert int float complex divmod rdivmod".split()
+    + _BINARY + ["r" + name for name in _BINARY]
 ):
     setattr(_Sequence, f"__{_name}__", _operator(f"__{_name}__"))
 
@@ -250,7 +252,7 @@ class Array(_Sequence):
 
     @property
     def dtype(self) -> Any:
-        """A numpy.dtype; where NumPy has no such type (bfloat16 or float8 without ml_dtypes), its name."""
+        """A numpy.dtype; the dtype's name if NumPy has none (bfloat16 or float8 without ml_dtypes)."""
         return _values.numpy_dtype(self)
 
     @property
@@ -265,11 +267,11 @@ class Array(_Sequence):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element; 1 where they are packed (float4_e2m1fn)."""
+        """Bytes of one element; 1 for packed elements (float4_e2m1fn)."""
         return self._view().itemsize
 
     def __getitem__(self, key: Any) -> Any:
-        """A slice of the first axis (an Array, nothing copied); else what NumPy makes of the key."""
+        """A slice of the first axis (an Array, nothing copied); for any other key NumPy's result."""
         shape = self._shape
         if isinstance(key, slice) and shape:
             return self._range(key, shape[0])
@@ -277,11 +279,11 @@ class Array(_Sequence):
             return _fetch.elements(self, _index(key, shape[0]), 1)[0]
         if self._ordinal >= 0:
             raise TypeError(
-                f"{key!r}: of an array on a GPU slices of the first axis can be taken here; "
-                "for anything else use to_cupy() or copy_to_host()"
+                f"{key!r}: an Array on a GPU takes slices of its first axis; "
+                "for any other key use to_cupy() or copy_to_host()"
             )
         if self._dtype in _floats.FOREIGN and isinstance(key, tuple) and len(key) == len(shape):
-            if not self._has_mask and all(map(_is_index, key)):  # by itself, even where NumPy has no such type
+            if not self._has_mask and all(map(_is_index, key)):  # without NumPy, which may lack the dtype
                 return _floats.element(self._view(), tuple(map(_index, key, shape)))
         return self.to_numpy()[_as_key(key)]
 
@@ -291,7 +293,7 @@ class Array(_Sequence):
             if view.nbytes and self.ndim == 1:
                 if _values.has_nat(self._view()):
                     raise ValueError(
-                        "the array has NaT, which Arrow would take for a time: publish it as a "
+                        f"{called(self)} has NaT, which Arrow would take for a time: publish it as a "
                         'column instead, put(name, {"x": array})'
                     )
 
@@ -324,12 +326,12 @@ class Column(_Sequence):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffers it lies over, children included; a slice counts them whole."""
+        """Bytes of its buffers, children included; a slice counts the whole buffers."""
         return _bytes_of(self)
 
     @property
     def data(self) -> Optional[Buffer]:
-        """The whole data buffer as bytes, to which `offset` applies; of strings the characters."""
+        """The whole data buffer as bytes, from element 0 on (see `offset`); for strings the characters."""
         return self._buffer(DATA)
 
     @property
@@ -339,13 +341,13 @@ class Column(_Sequence):
 
     @property
     def children(self) -> "List[Column]":
-        """Columns of a nested one: items, fields, or the indices and values of a dictionary."""
+        """The columns of a nested column: items, fields, or the indices and values of a dictionary."""
         return [self._child(i) for i in range(self._child_count)]
 
     def __getitem__(self, key: Any) -> Any:
         """A slice (a Column, nothing copied), a field of a struct by name, or a value (None: null).
 
-        Lists and arrays of numbers or booleans: what NumPy makes of them and of to_numpy(), a copy.
+        With a list or an array of numbers or booleans: NumPy's selection of to_numpy(), a copy.
         """
         if isinstance(key, slice):
             return self._range(key, self._length)
@@ -357,7 +359,7 @@ class Column(_Sequence):
 
 
 class Bytes(_Sequence):
-    """Bytes of an object, as a sequence of integers."""
+    """An object of kind bytes: a sequence of integers."""
 
     __slots__ = ()
 
@@ -372,11 +374,11 @@ class Bytes(_Sequence):
         return "uint8"
 
     def tobytes(self) -> bytes:
-        """A copy. Host only."""
+        """A copy of the content. Host only."""
         return bytes(self)
 
     def __eq__(self, other: object) -> Any:
-        """Of bytes and the like: whether the content is the same; else element by element, as NumPy does it."""
+        """With bytes and the like: whether the content is the same. Else NumPy's comparison, element by element."""
         if isinstance(other, (bytes, bytearray, memoryview, Bytes)):
             return self is other or memoryview(self._operand()) == memoryview(other)  # type: ignore[arg-type]
         return self._operand() == other
@@ -386,7 +388,7 @@ class Bytes(_Sequence):
         return not equal if isinstance(equal, bool) else ~equal
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any bytes."""
         return self._length > 0
 
     __hash__ = object.__hash__
@@ -403,7 +405,7 @@ class Bytes(_Sequence):
 
 
 class Columns(Mapping[str, Column]):
-    """A table's columns by name; each is opened when it is asked for."""
+    """A table's columns by name; each is opened on access."""
 
     __slots__ = ("_table",)
 
@@ -450,7 +452,7 @@ class Table(Held):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers it lies over; a slice counts them whole."""
+        """Bytes of all buffers of its columns; a slice counts the whole buffers."""
         return sum(column.nbytes for column in self._children())
 
     @property
@@ -501,7 +503,7 @@ class Table(Held):
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         raise TypeError(
-            "a Table is no single array, and one made of it would have lost its columns' names and types: "
+            "a Table is no single array, which would lose the columns' names and types: "
             "to_pandas() makes a DataFrame, to_numpy() a dict of arrays, table[NAME] is one column"
         )
 
@@ -538,13 +540,13 @@ class Table(Held):
             return self.select(*key)
         if isinstance(key, (list, tuple, bool, _Sequence)) or hasattr(key, "dtype"):
             raise TypeError(
-                "single rows are not picked here, which would be a copy: to_pandas()[rows], "
+                "a Table selects no single rows, which would be a copy: use to_pandas()[rows], "
                 "to_pyarrow().filter(rows) or .take(rows); a range of rows is table[start:stop]"
             )
         raise TypeError(f"{key!r}: expected a column's name or number, a list of names, or a range of rows")
 
     def select(self, *names: Union[str, Sequence[str]]) -> "Table":
-        """A Table of some of the columns, in that order; nothing is copied. By names, or a list of them. KeyError."""
+        """A Table of the named columns, in that order, with no copy. `names`: names or lists of names. KeyError."""
         chosen = [name for one in names for name in ([one] if isinstance(one, str) else one)]
         try:
             return self._select(tuple(chosen))
@@ -554,7 +556,7 @@ class Table(Held):
             raise
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame; numbers without nulls lie over the same memory until they are changed."""
+        """A pandas DataFrame; numbers without nulls lie over the same memory until the frame is changed."""
         return _frames.to_frame(self)
 
     def to_numpy(self) -> Dict[str, Any]:
@@ -579,13 +581,13 @@ class Table(Held):
         return cudf.DataFrame({name: self[name].to_cudf() for name in self.names})
 
     def seal(self, null_counts: Optional[Sequence[int]] = None, *, stream: Any = None) -> None:
-        """Publishes what was created; `null_counts`, if given, has one count for each column."""
+        """Publishes a table of create(); `null_counts`, if given, has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         self._publish(counts, handle_or_zero(stream))
 
 
 def _is_index(key: Any) -> bool:
-    """Whether it is one number. True and False are none, nor are NumPy's: they would be taken for 1 and 0."""
+    """Whether a key is one number. Python's and NumPy's True and False are none, or they would be 1 and 0."""
     dtype = getattr(key, "dtype", None)
     is_bool = isinstance(key, bool) or getattr(dtype, "kind", "") == "b"
     return not is_bool and hasattr(key, "__index__") and not getattr(key, "shape", ())

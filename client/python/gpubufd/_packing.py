@@ -1,4 +1,4 @@
-"""Values put together into a bundle: what lies where in it, and the copies that fill it."""
+"""Values as a bundle: the place of each in it, and the copies that fill it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Un
 from . import _convert, _core, _nodes
 from ._layout import BUNDLE, DATA
 
-LIMIT = 16 << 20  # bytes of an array that is not in C order which are collected at a time
+LIMIT = 16 << 20  # bytes that are collected at a time of an array that is not in C order
 
 
 class Part(NamedTuple):
-    """An array in C order, in fewer words than a Plan, as a bundle may have twenty thousand. Whoever makes one knows
-    the stream that it is being made on."""
+    """An array in C order, lighter than a Plan, since a bundle may have twenty thousand. Its maker has the copies
+    wait for the work that makes the array."""
 
     dtype: str
     shape: Tuple[int, ...]  # in elements
@@ -35,12 +35,12 @@ def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
 
 
 def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], stream: Optional[int]) -> _convert.Plan:
-    """Arrays by name, or Parts, to become a bundle. TypeError, ValueError: with the tensor's name."""
+    """The Plan of a bundle, of arrays or Parts by name. TypeError, ValueError: with the tensor's name."""
     made = _convert.Plan("bundle", values)
     found: List[Union[_convert.Plan, Part]] = []
     for name, value in values.items():
         if not isinstance(name, str):
-            raise TypeError(f"tensors have strings for names, not {name!r}")
+            raise TypeError(f"a tensor's name is a str, not {name!r}")
         if isinstance(value, Part):
             found.append(value)
         else:
@@ -52,7 +52,7 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
             made.device = found[-1].device
     pairs = tuple(text for pair in (metadata or {}).items() for text in pair)
     if not all(isinstance(text, str) for text in pairs):
-        raise TypeError("metadata are strings by string")
+        raise TypeError("metadata: expected a dict of strings")
     head, size, manifest_bytes, offsets = _core.plan_bundle(
         tuple((name, plan.dtype, plan.shape) for name, plan in zip(values, found)), pairs)
     made.parts = [(0, _convert.bytes_at(*_core.address(head), head)), *zip(offsets, found)]
@@ -61,7 +61,7 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
 
 
 def copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
-    """The parts of the bundle, from its start to its end; one at a time, as some are collected first."""
+    """The copies that fill the bundle, from start to end. A generator, since some arrays are collected first."""
     for at, plan in sorted(made.parts, key=lambda part: part[0]):
         if isinstance(plan, Part):
             if plan.size:

@@ -1,4 +1,4 @@
-"""Parameters of the protocol's methods, as Client and aio.Client say them: times, modes, which version, what an alias is."""
+"""Parameters of the protocol's methods, for Client and aio.Client: times, modes, versions, aliases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TTL_MOST = 2**52 // 1000  # seconds
 
 
 def ms(seconds: Optional[float], what: str = "timeout") -> int:
-    """Milliseconds, rounded up; None is 0. Nobody waits for longer than a day."""
+    """Milliseconds, rounded up, at most those of a day; None is 0."""
     if seconds is None:
         return 0
     if isinstance(seconds, (str, bytes)) or not hasattr(seconds, "__float__"):

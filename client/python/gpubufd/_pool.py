@@ -1,4 +1,4 @@
-"""Memory to make arrays in, which is published as it lies: the object is a bundle whose manifest is written last."""
+"""Memory to make arrays in, which is published in place: the object is a bundle whose manifest is written last."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from . import _client, _convert, _core, _errors, _packing, cuda
 from ._client import Client, Ref
 from ._layout import BUNDLE, DATA
 
-GAP = "__gap__"  # begins the names of arrays that readers are not told of: safetensors has no holes
+GAP = "__gap__"  # begins the names of arrays that readers do not see: safetensors allows no holes
 PREFIX = 8  # bytes of the manifest's length
-GRANULE = 2 << 20  # a segment of a GPU is a multiple of that, and is read-only as a whole or not at all
+GRANULE = 2 << 20  # bytes: a segment on a GPU is a multiple of it, and read-only as a whole
 MANIFEST = GRANULE  # room for the manifest, with its length: some 15 000 arrays
 
 
@@ -20,11 +20,11 @@ def _rounded(count: int) -> int:
 
 
 class Pool:
-    """An object on a GPU that is being made. `pieces` gives its memory out, and has it until all is given back."""
+    """An unsealed object on a GPU. `pieces` hands out its memory, and keeps it until all of it is given back."""
 
     def __init__(self, client: Client, name: str, size: int, manifest_bytes: int, options: Tuple[Any, ...]):
         if size <= 0:
-            raise ValueError(f"size is {size}: a pool has some bytes")
+            raise ValueError(f"size is {size}: expected 1 byte or more")
         self.client, self.name = client, name
         self.start = _rounded(max(manifest_bytes, PREFIX + 2))
         whole = self.start + _rounded(size)
@@ -42,18 +42,18 @@ class Pool:
             size = _convert.bytes_of(part.dtype, part.shape)
             begin = part.address - first if size else 0
             if isinstance(part, _convert.Plan) and part.strides is not None:
-                raise ValueError(f"tensor {name!r} is not in C order: make it so while the pool is in use")
+                raise ValueError(f"tensor {name!r} is not in C order: copy it into C order while the pool is in use")
             if begin < 0 or begin + size > self.pieces.used:
                 raise ValueError(f"tensor {name!r} does not lie in the pool: it was not made in it, or was moved since")
             found.append((begin, begin + size, name))
         found.sort()
         for one, other in zip(found, found[1:]):
             if other[0] < one[1]:
-                raise ValueError(f"tensors {one[2]!r} and {other[2]!r} overlap: a bundle's do not")
+                raise ValueError(f"tensors {one[2]!r} and {other[2]!r} overlap: those of a bundle do not")
         return found
 
     def _manifest(self, plan: _convert.Plan, names: List[str]) -> bytes:
-        """The bytes before the arrays. `plan`: as if they were to be copied; its own places do not matter."""
+        """The bytes before the arrays. `plan`: as of a put of the arrays; their places in the pool replace its own."""
         _, head = plan.parts[0]
         entries: Dict[str, Any] = json.loads(bytes(head.keep)[PREFIX:])
         at = 0
@@ -67,14 +67,14 @@ class Pool:
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
         room = self.start - PREFIX
         if len(text) > room:
-            raise ValueError(f"the manifest has {len(text)} bytes, and the pool room for {room}: manifest_bytes=")
+            raise ValueError(f"the manifest has {len(text)} bytes, the pool has room for {room}: give manifest_bytes=")
         return room.to_bytes(PREFIX, "little") + text.ljust(room)
 
     def publish(
         self, values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], label: Optional[str],
         keep: Optional[int],
     ) -> Ref:
-        """Publishes arrays that lie in the pool, or Parts; nobody writes to them any more."""
+        """Publishes arrays, or Parts, that lie in the pool. Nothing may write to the pool from then on."""
         plan = _packing.tensors(values, metadata, None)
         _client.wait_for_streams(plan, None)
         head = self._manifest(plan, list(values))

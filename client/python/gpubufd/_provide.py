@@ -1,4 +1,4 @@
-"""Providers: what is waited for and not there is made by a function."""
+"""Providers: a function makes the absent objects that clients wait for."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PAUSE = 0.5  # seconds between two attempts to provide again
 
 
 class Wanted(str):
-    """A name that somebody waits for: a str. `uid` and `gid` are those of whoever asked first."""
+    """A name that a client waits for: a str. `uid` and `gid` are those of the client that asked first."""
 
     uid: int
     gid: int
-    request: int  # the daemon's number; 0: nobody waits any more
+    request: int  # the daemon's number of it; 0: no client waits any more
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody waits still: a loader that takes long may look, and stop."""
+        """Whether a client still waits: a loader that takes long may look, and stop."""
         return self.request != 0
 
 
 def refusal(error: BaseException) -> Tuple[int, str]:
-    """A loader's exception as waiting clients are told of it: the kind of error, and a sentence."""
+    """(number on the wire, sentence) of the error that waiting clients get for a loader's exception."""
     told = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, (LookupError, FileNotFoundError)):
         return NOT_FOUND, told or type(error).__name__
@@ -41,14 +41,14 @@ def refusal(error: BaseException) -> Tuple[int, str]:
 
 
 class Book:
-    """Which names are being made, under which request. For any thread."""
+    """The names that are being made, each with its request. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._making: Dict[str, Wanted] = {}
 
     def ask(self, name: str, request: int, uid: int, gid: int) -> Optional[Wanted]:
-        """The request to be made now; None: it is being made, and this request has the same outcome."""
+        """The name to be made now; None: it is being made, and this request has the same outcome."""
         with self._lock:
             wanted = self._making.get(name)
             if wanted is not None:
@@ -59,14 +59,14 @@ class Book:
             return wanted
 
     def over(self, request: int) -> None:
-        """Nobody waits for it any more; 0: for any."""
+        """Notes that no client waits for a request any more; 0: for any request."""
         with self._lock:
             for wanted in self._making.values():
                 if request in (0, wanted.request):
                     wanted.request = 0
 
     def drop(self, wanted: Wanted, seen: int) -> bool:
-        """Ends it, unless it is asked for by another request than `seen`."""
+        """Removes a name, unless another request than `seen` asks for it. Whether it did."""
         with self._lock:
             if wanted.request not in (0, seen):
                 return False
@@ -74,16 +74,16 @@ class Book:
             return True
 
     def fail(self, wanted: Wanted) -> int:
-        """Ends it; the request that is to be declined, 0: none."""
+        """Removes a name; returns the request to decline, 0: none."""
         with self._lock:
             self._making.pop(wanted, None)
             return wanted.request
 
 
 class _Work:
-    """A connection of its own, a thread that listens to it, and threads that load.
+    """A provider's own connection, a thread that listens to it, and threads that load.
 
-    It knows nothing of the Provider, which ends it when nobody has that any more.
+    It has no reference to the Provider, so that the Provider's finalizer can end it.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class _Work:
         self.tasks: "queue.SimpleQueue[Optional[Wanted]]" = queue.SimpleQueue()
         self.answered = False
         self.failure: Optional[BaseException] = None  # of the last attempt to provide
-        self.connection = 0  # the client's that the prefix was said on
+        self.connection = 0  # the client's number of the connection that provides
         self.woken, self.waking = socket.socketpair()
         self.woken.setblocking(False)
         self.waking.setblocking(False)
@@ -111,7 +111,7 @@ class _Work:
     # ---- listening ----
 
     def say(self) -> None:
-        """Begins to provide on the connection that there is, or on the next one."""
+        """Begins to provide on the current connection, or on the next one after a loss."""
         self.answered, self.failure = False, None
         self.client._provide_async(self.prefix, self._on_wanted, self._on_answer)
         self.connection = self.client._connections
@@ -145,7 +145,7 @@ class _Work:
         try:
             self.waking.send(b"!")
         except OSError:
-            pass  # it is awake already, or has ended
+            pass  # the thread is awake already, or has ended
 
     def _sleep(self, seconds: Optional[float], listening: bool) -> None:
         poller = select.poll()
@@ -171,7 +171,7 @@ class _Work:
                 self._again()
 
     def _again(self) -> None:
-        """The connection is another one, or the daemon has refused: what was asked for is asked for anew."""
+        """Provides again, on a new connection or after a refusal. The daemon sends open requests again."""
         self.book.over(0)
         try:
             if self.failure is not None:
@@ -202,12 +202,12 @@ class _Work:
             try:
                 self.client.put(str(wanted), value, **self.options)
             except _errors.Exists:
-                pass  # somebody else was quicker
+                pass  # another program was quicker
         elif wanted not in self.client:
             raise LookupError(f"the provider of {self.prefix!r} gave nothing for {str(wanted)!r}")
 
     def _made(self, wanted: Wanted, seen: int) -> None:
-        """Requests that came while it was being made are answered by it, unless it is gone again already."""
+        """Ends the requests that came meanwhile, too: the object answers them, unless it is deleted already."""
         while not self.book.drop(wanted, seen):
             seen = wanted.request
             if seen and wanted not in self.client:
@@ -220,7 +220,7 @@ class _Work:
             return
         try:
             self.client._decline(request, *refusal(error))
-            self.wake()  # there may be more to be sent than the socket had room for
+            self.wake()  # the listening thread sends what the socket had no room for
         except _errors.Error:
             pass  # the connection is lost, and the request with it
 
@@ -265,16 +265,16 @@ class Provider:
 
     @property
     def prefix(self) -> str:
-        """How the names begin that it makes."""
+        """The beginning of the names that it makes."""
         return self._work.prefix
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the provider has ended."""
         return self._work.ending
 
     def close(self) -> None:
-        """Ends it, and waits for what is being loaded. Requests that nobody has begun go to other providers."""
+        """Ends the provider, and waits for loads under way. Requests not begun yet go to other providers."""
         self._finalize.detach()
         self._work.end(True)
 
@@ -293,10 +293,10 @@ class Provider:
 
 
 def check(load: Any, threads: int, put: Callable[..., Any], options: Dict[str, Any]) -> None:
-    """Says at once what would fail whenever something is loaded."""
+    """Raises at once an error that would otherwise end each load."""
     if not callable(load):
         raise TypeError(f"load is {load!r}: expected a function that takes a name")
     if not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"{threads!r} at a time: expected 1 or more")
+        raise ValueError(f"{threads!r} loads at a time: expected 1 or more")
     inspect.signature(put).bind(None, "", None, **options)
 

@@ -1,4 +1,4 @@
-"""Providers for asyncio: what is waited for and not there is made by a coroutine."""
+"""Providers for asyncio: a coroutine makes the absent objects that clients wait for."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Provider:
         self._tasks: "Set[asyncio.Task[None]]" = set()
         self._lost = asyncio.Event()
         self._keeper: "Optional[asyncio.Task[None]]" = None
-        self._connection = 0  # the client's that the prefix was said on
+        self._connection = 0  # the client's number of the connection that provides
         client._on_lost = self._lost.set
 
     @property
     def prefix(self) -> str:
-        """How the names begin that it makes."""
+        """The beginning of the names that it makes."""
         return self._prefix
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the provider has ended."""
         return self._client.closed
 
     async def _begin(self) -> None:
@@ -85,7 +85,7 @@ class Provider:
             try:
                 while True:
                     await self._make(wanted)
-                    # Requests that came meanwhile are answered by it, too, unless it is gone again already.
+                    # The object answers requests that came meanwhile, too, unless it is deleted already.
                     while not self._book.drop(wanted, seen):
                         seen = wanted.request
                         if seen and not await self._is_there(wanted):
@@ -112,7 +112,7 @@ class Provider:
             try:
                 await self._client.put(str(wanted), value, **self._options)
             except _errors.Exists:
-                pass  # somebody else was quicker
+                pass  # another program was quicker
         elif not await self._is_there(wanted):
             raise LookupError(f"the provider of {self._prefix!r} gave nothing for {str(wanted)!r}")
 
@@ -127,7 +127,7 @@ class Provider:
             pass  # the connection is lost, and the request with it
 
     def _stop(self) -> None:
-        """Is asked for nothing any more."""
+        """Ends the provider's requests; loads under way go on."""
         if self._keeper is not None:
             self._keeper.cancel()
         if not self.closed:
@@ -137,14 +137,14 @@ class Provider:
                 pass
 
     def close(self) -> None:
-        """Ends it; what is being loaded is cancelled."""
+        """Ends the provider; loads under way are cancelled."""
         self._stop()
         for task in self._tasks:
             task.cancel()
         self._client.close()
 
     async def aclose(self) -> None:
-        """Ends it, and waits for what is being loaded."""
+        """Ends the provider, and waits for loads under way."""
         self._stop()
         if self._tasks:
             await asyncio.wait(self._tasks)

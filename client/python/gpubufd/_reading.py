@@ -27,17 +27,17 @@ class File:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def close(self) -> None:
-        """Does nothing: it opened nothing by itself."""
+        """Does nothing: the caller opened the file, and closes it."""
 
     def check(self) -> Tuple[int, int]:
-        """How long all of it and its manifest are. The library checks that.
+        """(bytes of the file, bytes of its manifest), when the library has checked the manifest.
 
-        ValueError: with the file's name, and the place.
+        ValueError: with the file's name, and the place of the mistake.
         """
         head = self.file.read(8)
         count = int.from_bytes(head, "little")
         if len(head) < 8 or count > min(self.bytes - 8, MANIFEST_MAX):
-            what = f"its manifest would have {count}" if len(head) == 8 else "8 say how long its manifest is"
+            what = f"its manifest would have {count}" if len(head) == 8 else "the manifest's length alone takes 8"
             raise ValueError(f"{self.path}: is no safetensors file: it has {self.bytes} bytes, and {what}")
         self.manifest = self.file.read(count)
         try:
@@ -47,7 +47,7 @@ class File:
         return self.bytes, count
 
     def name(self, place: str) -> str:
-        """A name for its content as this user's processes see it."""
+        """The name under which this user's processes publish the file's content."""
         path = os.path.realpath(self.path)
         facts = (path, *self.key, os.getuid()) + ((place,) if place else ())
         words = repr(facts).encode("utf-8", "surrogateescape")
@@ -72,11 +72,11 @@ class File:
             at += got
 
     def check_unchanged(self) -> None:
-        """ValueError: it is being changed."""
+        """ValueError: the file has been changed since it was opened."""
         if self._look() != self.key[:4]:
             raise ValueError(f"{self.path}: was changed while it was read")
 
     def fill(self, made: Any) -> None:
-        """Reads all of it into an object of its size. ValueError: it is being changed."""
+        """Reads the whole file into an object of its size. ValueError: the file is being changed."""
         self.read_into(made, 0, 0, self.bytes)
         self.check_unchanged()

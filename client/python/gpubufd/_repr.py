@@ -15,8 +15,8 @@ ROWS = 5  # shown at each end
 COLUMNS = 12
 LEFT_OUT = ["…", "…"]
 PLOT_POINTS = 60
-PLOT_ALL = 1 << 20  # values on the host that are all looked at for a plot
-MATRIX_BYTES = 65536  # of an array on a GPU, fetched to be shown
+PLOT_ALL = 1 << 20  # a longer column on the host is sampled for its plot
+MATRIX_BYTES = 65536  # a larger array on a GPU is not fetched to be shown
 
 
 def _size(count: float) -> str:
@@ -36,7 +36,7 @@ def _value(value: Any, quote: Callable[[Any], str] = repr) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Text as it is, in quotes where it would be taken for what stands for a null or for what is left out."""
+    """Text as it is; in quotes if it would read as the sign of a null or of values left out."""
     return repr(value) if value in ("null", "…") else str(value)
 
 
@@ -124,7 +124,7 @@ def text(held: Any) -> str:
 
 
 def _matrix(held: Any) -> str:
-    """An array of other than one axis, as NumPy shows it; of a large one on a GPU nothing."""
+    """NumPy's text of an array of other than one axis; empty for a large array on a GPU."""
     try:
         if held._ordinal < 0:
             return f"\n{held.to_numpy()}"
@@ -193,7 +193,7 @@ def _is_numeric(dtype: str) -> bool:
 
 
 def _all_values(column: Any) -> Optional[Any]:
-    """A numeric column's values as an array of float64, NaN where there is none; None: too many, or foreign."""
+    """A numeric column's values as an array of float64, NaN for nulls; None: too many, or not for NumPy."""
     dtype = column._dtype
     if column._ordinal >= 0 or column._length > PLOT_ALL:
         return None
@@ -211,7 +211,7 @@ def _all_values(column: Any) -> Optional[Any]:
 
 
 def _sample(column: Any) -> List[float]:
-    """Some of a numeric column's values, evenly spread; NaN where there is none."""
+    """Some of a numeric column's values, evenly spread; NaN for nulls."""
     length = column._length
     count = min(length, PLOT_POINTS)
     values = []

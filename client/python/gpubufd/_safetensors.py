@@ -20,11 +20,11 @@ DTYPES = {
 
 def check_writable(writable: Optional[str]) -> None:
     if writable not in (None, "copy"):
-        raise ValueError(f'writable is "copy" or None, not {writable!r}: what is shared cannot be written to')
+        raise ValueError(f'writable is "copy" or None, not {writable!r}: shared memory cannot be written')
 
 
 class Slice:
-    """A tensor that is looked at before it is taken, or taken in parts: f.get_slice(name)[:, 10:20]."""
+    """A tensor's shape and dtype, and parts of it: f.get_slice(name)[:, 10:20]."""
 
     def __init__(self, opened: "SafeOpen", name: str):
         self._opened, self._name = opened, name
@@ -44,7 +44,7 @@ class Slice:
 
 
 class SafeOpen:
-    """A bundle; single tensors are taken by the methods of the safetensors package's safe_open."""
+    """A bundle with the methods of the safetensors package's safe_open, which take single tensors."""
 
     _frameworks: Tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ class SafeOpen:
         return sorted(self._bundle)
 
     def offset_keys(self) -> List[str]:
-        """The same in the order of the file."""
+        """The tensors' names, in the order of the file."""
         return [entry[0] for entry in sorted(self._bundle._entries(), key=lambda entry: entry[3:])]
 
     def metadata(self) -> Optional[Dict[str, str]]:
@@ -88,7 +88,7 @@ class SafeOpen:
         return self._whole(name)
 
     def get_slice(self, name: str) -> Slice:
-        """A tensor, to be taken in parts. KeyError."""
+        """A Slice of a tensor, to take parts of it. KeyError."""
         if name not in self._bundle:
             raise KeyError(name)
         return Slice(self, name)

@@ -11,12 +11,12 @@ from . import _core, _errors
 from ._reading import File
 from ._safetensors import DTYPES
 
-NAMES = {theirs: ours for ours, theirs in DTYPES.items()}  # of dtypes
+NAMES = {theirs: ours for ours, theirs in DTYPES.items()}  # the protocol's dtype for each of safetensors'
 SUFFIX = ".index.json"
 
 
 class Shards(File):
-    """The files that an index names, all of them open until close(). ValueError: it is no index, or lacks one."""
+    """The files that an index names, open until close(). ValueError: it is no index, or names no file. OSError."""
 
     def __init__(self, file: BinaryIO, path: str):
         super().__init__(file, path)
@@ -51,7 +51,7 @@ class Shards(File):
         return found
 
     def _entries(self) -> Tuple[Dict[str, Tuple[str, Dict[str, Any]]], Dict[str, str]]:
-        """(file's name, what its manifest says) of each tensor, in the order of their data; and all metadata."""
+        """(file's name, entry in its manifest) of each tensor, in the order of their data; and all files' metadata."""
         found: Dict[str, Tuple[str, Dict[str, Any]]] = {}
         metadata: Dict[str, str] = {}
         for name, shard in self.shards.items():

@@ -1,6 +1,6 @@
-"""State dicts and trees, beside their tensors: facts that are compared, and tensors with two names.
+"""Beside the tensors of state dicts and trees: facts that readers compare, and further names of tensors.
 
-Facts are the bundle's metadata, strings by string. A value that is no string is kept as JSON.
+Facts are a bundle's metadata, a dict of strings. A value that is no string is kept as JSON.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ._bundle import Bundle
 
 TIED = "gpubufd.tied"  # metadata: further names of tensors, by these names, as JSON
-SHOWN = 5  # fields that a Mismatch tells in its sentence
+SHOWN = 5  # fields in the sentence of a Mismatch
 
 
 class Mismatch(ValueError):
     """The published object is not the expected one.
 
-    `fields`: by the name of each fact or tensor that differs, (what was expected, what there is, as text); None: it
-    is not there.
+    `fields`: {name: (expected, found)} of each fact or tensor that differs, as text; None: it is not there.
     """
 
     def __init__(self, name: str, fields: Dict[str, Tuple[Any, Any]]):
@@ -37,14 +36,14 @@ def _told(value: Any) -> str:
 
 
 def facts(values: Optional[Mapping[str, Any]]) -> Dict[str, str]:
-    """Facts as metadata has them. TypeError: with the name of one that JSON does not know."""
+    """Facts as metadata. TypeError, with the fact's name: JSON cannot express its value."""
     found = {}
     for key, value in (values or {}).items():
         try:
             found[key] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         except (TypeError, ValueError):
             raise TypeError(
-                f"{key!r}: {type(value).__name__} is neither a string nor a value that JSON knows: say str(…)"
+                f"{key!r}: {type(value).__name__} is neither a string nor a value of JSON: convert it, as by str(…)"
             ) from None
     return found
 
@@ -60,7 +59,7 @@ def check_facts(bundle: Bundle, expected: Optional[Mapping[str, Any]]) -> None:
 
 
 def check_tensors(name: str, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Mismatch: there are other tensors. Both say of each what it is: "float32 (2, 3)"."""
+    """Mismatch: the tensors differ. Both dicts have each tensor's dtype and shape: "float32 (2, 3)"."""
     wrong: Dict[str, Tuple[Any, Any]] = {
         key: (told, found.get(key)) for key, told in expected.items() if found.get(key) != told}
     wrong.update({key: (None, told) for key, told in found.items() if key not in expected})
@@ -77,7 +76,7 @@ def metadata_of(values: Optional[Mapping[str, Any]], others: Mapping[str, str]) 
 
 
 def further_names(bundle: Bundle) -> List[Tuple[str, str]]:
-    """(name, the tensor's own name) of tensors with several. Nonsense there is ignored."""
+    """(further name, the tensor's own name) of tensors with several names. Malformed metadata are ignored."""
     try:
         found = json.loads(bundle.metadata.get(TIED, "{}"))
     except ValueError:

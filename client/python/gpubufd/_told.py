@@ -1,4 +1,4 @@
-"""The daemon's words about objects: in answers to list and stat, and in watches."""
+"""The daemon's answers about objects: Info of list() and stat(), Event of a Watch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import _errors
 
 
 class Mode(int):
-    """Permissions, which show themselves as people write them: 0o640."""
+    """Permissions, which repr() shows in octal: 0o640."""
 
     def __repr__(self) -> str:
         return oct(self)
@@ -24,9 +24,8 @@ class Mode(int):
 class Info:
     """The daemon's answer about an object.
 
-    Sizes are in bytes, `created` and `ttl` in seconds (since 1970; 0: for ever). `layout` is there in
-    answers to stat() alone, `idle` in those of stat() and list(): the seconds since it was last opened or
-    given back, 0 while somebody holds it.
+    Sizes are in bytes, `created` is in seconds since 1970, `ttl` in seconds (0: for ever). stat() alone has `layout`.
+    stat() and list() have `idle`: the seconds since the object was last opened or released, 0 while it has leases.
     """
 
     name: str
@@ -42,18 +41,18 @@ class Info:
     leases: int
     pinned: bool
     ttl: float
-    final: bool = False  # the kernel lets nobody write its memory any more
+    final: bool = False  # the kernel keeps every program from writing its memory
     share: str = ""
     evict: str = ""
-    when_short: str = ""  # when memory is short and nobody holds it: it "spills", "stays" or "drops"
+    when_short: str = ""  # when memory is short and it has no leases, it "spills", "stays" or "drops"
     producer: str = ""
     layout: Optional[Dict[str, Any]] = None
     idle: Optional[float] = None
-    label: Optional[str] = None  # what its producer calls this version
+    label: Optional[str] = None  # the producer's label for this version
     keep: int = 0  # how many older versions the name keeps while this one is current
     older: bool = False  # not current, and can be opened by version or label
-    gone: bool = False  # can be opened no more, and is there for those who hold it
-    scope: str = "local"  # "cluster": other machines are to know it
+    gone: bool = False  # cannot be opened any more, and stays until its last lease ends
+    scope: str = "local"  # "cluster": other machines can open it, by gpubufd-peer
 
     @classmethod
     def _of(cls, record: Dict[str, Any]) -> "Info":
@@ -90,9 +89,9 @@ class Info:
 class Event:
     """Something that happened to an object.
 
-    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or, with `info` None,
-    "synced": what existed when the watch began has all been told; "reconnected": a connection that broke
-    is made anew, events may be missing, and all that exists is told again. Later daemons may send others.
+    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or, with `info` None, one of these.
+    "synced": all objects that existed when the watch began have come. "reconnected": the connection broke and is made
+    anew; events may be missing, and all existing objects come again. Later daemons may send other kinds.
     """
 
     kind: str
@@ -118,7 +117,7 @@ def event_of(kind: str, *fields: Any) -> Event:
 
 
 def newer_of(name: str) -> Callable[[Event], bool]:
-    """Tells whether an event is about a version of that name that is newer than those before."""
+    """A function that says whether an event is the seal of a newer version of that name than all before."""
     last = 0
 
     def newer(event: Event) -> bool:
@@ -153,7 +152,7 @@ class Watch(Iterator[Event]):
             try:
                 os.write(write_end, b"!")
             except BlockingIOError:
-                pass  # it is awake already
+                pass  # the pipe is full: the reader is awake already
 
         watches: List[Tuple[int, int]] = []  # (its number, that of the client's connection)
 
@@ -184,7 +183,7 @@ class Watch(Iterator[Event]):
         return self._events.popleft() if self._events else None
 
     def _receive(self) -> None:
-        """Watches the client's next connection after one was lost; makes it unless another call has."""
+        """Takes in events. After a loss, watches the client's next connection, and makes it unless another call has."""
         try:
             self._client._dispatch()
             if self._watches[0][1] == self._client._connections:
@@ -218,7 +217,7 @@ class Watch(Iterator[Event]):
         raise StopIteration
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         self._finalize()
 
     def __enter__(self) -> "Watch":
@@ -230,7 +229,7 @@ class Watch(Iterator[Event]):
 
 def _end_watch(client: Any, watches: List[Any], read_end: int, write_end: int) -> None:
     for watch, connection in watches:
-        if connection == client._connections:  # else it went with that
+        if connection == client._connections:  # else it ended with its connection
             client._unwatch(watch)
     os.close(read_end)
     os.close(write_end)

@@ -14,7 +14,7 @@ from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, Interval,
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NAT = -(2**63)
-# How an element lies in memory, and what it means.
+# (struct format of an element, function from its fields to an Interval)
 INTERVALS: Dict[str, Tuple[str, Callable[..., Interval]]] = {
     "month_interval": ("<i", Interval), "month_day_nano_interval": ("<iiq", Interval),
     "day_time_interval": ("<ii", lambda days, milliseconds: Interval(0, days, milliseconds * 10**6)),
@@ -45,7 +45,7 @@ def buffer_to_numpy(buffer: Any) -> Any:
     import numpy
 
     if buffer.device[0] != 1:
-        raise TypeError("it is on a GPU")
+        raise TypeError("the Buffer is on a GPU: copy_to_host() of its object makes a NumPy array")
     if buffer.dtype in _floats.FOREIGN:
         return _floats.to_numpy(numpy.asarray(memoryview(buffer)), buffer.dtype)
     array = numpy.asarray(memoryview(buffer))
@@ -85,7 +85,7 @@ def as_asked(array: Any, dtype: Any, copy: Any, shared: bool) -> Any:
             raise ValueError("a conversion needs a copy")
         return array.astype(dtype)
     if copy is False and not shared:
-        raise ValueError("its NumPy form needs a copy")
+        raise ValueError("the object's NumPy form needs a copy")
     return array.copy() if copy and shared else array
 
 
@@ -98,7 +98,7 @@ def has_nat(buffer: Any) -> bool:
 
 
 def plain(column: Any) -> Any:
-    """The column's elements as an array that takes no notice of nulls; None: not in one piece."""
+    """The column's elements as an array, undefined under nulls; None: NumPy has no dtype for them."""
     import numpy
 
     dtype = column._dtype
@@ -221,7 +221,7 @@ def _zone(name: str) -> Any:
 
 
 def _duration(value: int, unit: str) -> Any:
-    """A timedelta; where it has no room or is too coarse, pandas' or NumPy's."""
+    """A timedelta; out of its range, or finer than microseconds, pandas' or NumPy's type."""
     if UNITS[unit] > 10**6 and value % 1000:
         try:
             import pandas
@@ -287,7 +287,7 @@ def _is_text(kind: str) -> bool:
 
 
 def _strings(column: Any, target: Any = None) -> Any:
-    """Strings or bytes, None for nulls: a list, or `target`, an array of objects, with them."""
+    """Strings or bytes, None for nulls, in a list or in `target`, an array of objects."""
     kind = head(column._dtype)
     data, mask = column._buffer(DATA), column._buffer(MASK)
     return _core.text_list(
@@ -309,7 +309,7 @@ def _lists(column: Any) -> List[Any]:
 
 
 def _column_list(column: Any) -> List[Any]:
-    """Values, without regard to nulls."""
+    """The values, undefined under nulls."""
     dtype, kind, length = column._dtype, head(column._dtype), column._length
     if kind == "null":
         return [None] * length
@@ -375,7 +375,7 @@ def to_list(held: Any) -> List[Any]:
 
 
 def _valid_values(column: Any) -> List[Any]:
-    """As _column_list where there are nulls: what lies under them need not mean anything."""
+    """_column_list() of a column with nulls, under which a value may be invalid."""
     try:
         return _column_list(column)
     except (OverflowError, ValueError, IndexError):
@@ -387,19 +387,19 @@ def _valid_values(column: Any) -> List[Any]:
 
 
 def lies_in_arrow(dtype: Any) -> bool:
-    """Whether arrays of a pandas dtype lie over Arrow arrays: strings since pandas 3 if pyarrow is there, ArrowDtype."""
+    """Whether arrays of a pandas dtype lie over Arrow arrays: ArrowDtype, and strings since pandas 3 with pyarrow."""
     return hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow"
 
 
 def arrow_array(held: Any, dtype: Any) -> Any:
-    """An array of a dtype that lies over an Arrow array, here over the column's own memory where the types agree."""
+    """An array of such a dtype; over the column's own memory where the types agree."""
     import pyarrow
 
     return dtype.__from_arrow__(pyarrow.array(held))
 
 
 def text_dtype() -> Any:
-    """The dtype that this pandas gives to text by itself, if it lies over an Arrow array; None: it is none such."""
+    """This pandas' own dtype of text, if it lies over an Arrow array; None: it does not."""
     import pandas
 
     if int(pandas.__version__.partition(".")[0]) < 3:
@@ -445,7 +445,7 @@ def to_series(held: Any) -> Any:
 
 
 def _pandas_times(held: Any) -> Any:
-    """Times in a unit that this pandas has: before 2 that was nanoseconds alone."""
+    """Times in a unit that this pandas has: before version 2, nanoseconds alone."""
     import numpy
     import pandas
 

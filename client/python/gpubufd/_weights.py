@@ -1,7 +1,7 @@
 """Files of bundles: written, and read by one process for all.
 
-load() is read-through: of those who want a file at the same time one reads and publishes it, the others wait
-and map what it has published, as does everybody who comes later.
+load() is read-through: of the processes that want a file at the same time, one reads and publishes it. The others wait
+and map the published bundle, as do all later ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ._shards import SUFFIX, Shards
 
 
 def _pieces(copy: Any) -> Iterator[Any]:
-    """The parts to be copied, as buffers."""
-    device = getattr(copy.keep, "device", None)  # of a plan; what was collected is on the host
+    """The bytes of a copy's source, as buffers."""
+    device = getattr(copy.keep, "device", None)  # of a Plan or a Part; a collected array is on the host
     for at in range(0, copy.size, PIECE):
         count = min(PIECE, copy.size - at)
         if isinstance(device, int):
@@ -36,9 +36,9 @@ def _pieces(copy: Any) -> Iterator[Any]:
 
 
 def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[str, str]] = None) -> None:
-    """Writes a safetensors file, which is there when all of it is: under another name until then.
+    """Writes a safetensors file under a temporary name, and renames it when it is complete.
 
-    A Bundle without new metadata keeps its own, and is written byte for byte, if it has all that its memory has.
+    A Bundle without new metadata keeps its own, and is written byte for byte, unless it is a part of another bundle.
     """
     target = pathlib.Path(os.path.realpath(os.fsdecode(path)))
     whole = False
@@ -62,9 +62,9 @@ def save(tensors: Mapping[str, Any], path: FilePath, metadata: Optional[Mapping[
 
 @contextlib.contextmanager
 def _alone(file: BinaryIO) -> Iterator[None]:
-    """Holds a lock on the file, which the kernel takes back from a process that dies.
+    """Holds a lock on the file, which the kernel releases if the process dies.
 
-    Where the file system has no such locks the work may be done more than once, and is right all the same.
+    Without locks in the file system several processes may read the file; the result is the same.
     """
     locked = True
     try:
@@ -83,7 +83,7 @@ _connecting = threading.Lock()
 
 
 def default_client() -> Client:
-    """The process' own connection for those who have given none; made when it is first asked for."""
+    """The process' own connection for calls without a client; made at its first use."""
     key = os.getpid(), os.environ.get("GPUBUFD_SOCKET")
     with _connecting:
         found = _clients.get(key)
@@ -93,15 +93,14 @@ def default_client() -> Client:
 
 
 def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bundle]:
-    """The object that is published under the name; None: nobody has.
+    """The bundle published under the name; None: there is none.
 
-    A name that is derived from a file is one that others can guess, so it must be from whom we believe:
-    ourselves, or root.
+    Other users can guess a name that is derived from a file. Such a bundle must be of this user or of root: Denied.
     """
     try:
         found = client.get(name)
         if not isinstance(found, _bundle.Bundle):
-            raise TypeError(f"{name!r} is a {type(found).__name__}, no bundle: say another name=")
+            raise TypeError(f"{name!r} is a {type(found).__name__}, no bundle: give another name=")
         if not derived:
             return found
         info = client.stat(name)
@@ -110,7 +109,8 @@ def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bun
     if info.version != found.version:  # replaced meanwhile
         return _published(client, name, derived)
     if info.uid not in (os.getuid(), 0):
-        raise _errors.failure("denied", f"{name!r} has been published by user {info.uid}: say name=")
+        raise _errors.failure("denied", f"{name!r} has been published by user {info.uid}: expected this user or root; "
+                                        "give another name=")
     return found
 
 
@@ -136,12 +136,12 @@ def load(
     share: Optional[str] = None, mode: Any = None, ttl: Optional[float] = None, evict: Optional[str] = None,
     timeout: Optional[float] = None, place: str = "",
 ) -> _bundle.Bundle:
-    """A file, or what an index names, as a Bundle: what has been published of it, or what this publishes.
+    """A file, or the files of an index, as a Bundle: the published one, or one that this call publishes.
 
-    `name`: what it is published as. None: a name made of the file's path, size, inode and time of its last
-    change, and of the user, so that a changed file is another bundle; a name that is given stands for whatever is
-    published under it. `client`: None is a connection of the process' own. `place`: for a name that is made, which
-    of several copies is meant, such as a GPU's. The others are those of Client.put().
+    `name`: the name of the Bundle. None: a name made of the file's path, size, inode and time of its last
+    change, and of the user, so that a changed file is another Bundle. With a given name the call returns whatever
+    Bundle has it. `client`: None: a connection of the process' own. `place`: a part of a made name, to tell several
+    copies of a file apart, such as those of GPUs. The others are those of Client.put().
 
     ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
     """
@@ -158,7 +158,7 @@ def load(
                 return found
             try:
                 return _publish(asked, file, called, options)
-            except _errors.Exists:  # by a way around the lock
+            except _errors.Exists:  # by a process that did not take the lock
                 found = _published(asked, called, name is None)
                 if found is None:
                     raise

@@ -1,4 +1,4 @@
-"""The same calls for asyncio, driven by the connection's own socket: no threads.
+"""The calls of gpubufd.Client for asyncio, driven by the connection's own socket.
 
     async with await gpubufd.aio.connect() as client:
         await client.put("a", values)
@@ -6,8 +6,11 @@
         async for event in client.watch("sales/"):
             ...
 
-No call waits for the daemon or for a GPU while the loop stands still. Copies from or to the host are made in the loop's
-thread, 16 MiB at a time, other tasks in between. A client belongs to the loop that it was connected in. """
+Calls do not block the loop while they wait for the daemon or for a GPU. Three exceptions block it for a round trip:
+connect(), put(wait=False), and put() of a dictionary column in several pieces. Another thread reads and writes files,
+for save() and load(). Copies from or to the host are made in the loop's thread, 16 MiB at a time, with other tasks in
+between. A client belongs to the loop that it was connected in.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ from ._told import Event, Info
 
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
 
+
 class Client:
     """A connection for asyncio; made by `await connect()`. The calls are those of gpubufd.Client."""
 
@@ -36,7 +40,7 @@ class Client:
         self._client = client
         self._loop = loop
         self._fd = -1
-        self._connection = 0  # the client's that the loop polls
+        self._connection = 0  # the client's number of the connection that the loop polls
         self._writing = False
         self._queues: "List[asyncio.Queue[Optional[Event]]]" = []
         self._copying: Dict[int, Any] = {}  # a stream for each GPU
@@ -50,7 +54,7 @@ class Client:
         try:
             self._client._dispatch()
         except _errors.Error:
-            # The connection is lost; every request has been ended with that.
+            # The connection is lost, and every request on it has ended.
             self._detach()
             for queue in self._queues:
                 queue.put_nowait(None)
@@ -59,10 +63,10 @@ class Client:
         self._arm()
 
     def _arm(self) -> None:
-        """Polls the connection that there is; for room, too, while there is something to be sent."""
+        """Polls the current connection; for room to write, too, while there is something to be sent."""
         if self._client.closed:
             return
-        if self._connection != self._client._connections:  # the first, or one in the place of one that was lost
+        if self._connection != self._client._connections:  # the first connection, or a new one after a loss
             self._detach()
             self._fd, self._connection = self._client.fileno(), self._client._connections
             self._loop.add_reader(self._fd, self._ready)
@@ -92,7 +96,7 @@ class Client:
 
         def settle(error: Optional[BaseException], result: Any) -> None:
             if future.done():
-                return  # cancelled: what came all the same is released with `result`
+                return  # cancelled: an object that came all the same is released with `result`
             if error is not None:
                 future.set_exception(error)
             else:
@@ -117,7 +121,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed here."""
+        """Whether the client was closed here."""
         return self._client.closed
 
     @property
@@ -221,7 +225,7 @@ class Client:
         label: Optional[str] = None, keep: int = 0,
         scope: str = "local",
     ) -> Any:
-        """Allocates an object to be filled in place; `await client.seal(it)` publishes it."""
+        """Allocates an object to be filled in place; `await client.seal(made)` publishes it."""
         opts = _client.options(
             device, share, mode, ttl, evict, replace, timeout, final, label, keep,
             scope,
@@ -230,7 +234,7 @@ class Client:
         return await self._request(self._client._create_async, name, layout, opts)
 
     async def seal(self, created: Any, null_counts: Optional[Sequence[int]] = None) -> None:
-        """Publishes what create() made; of a table `null_counts` has one count for each column."""
+        """Publishes an object of create(); for a table `null_counts` has one count for each column."""
         counts = None if null_counts is None else tuple(null_counts)
         created._check_alive()
         await self._request(self._client._seal_async, created, counts)
@@ -296,7 +300,7 @@ class Client:
             return self._client._ref(name, _client.fill_and_seal(made, plan.device, copies, queue, False))
 
     async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
-        """Waits for what the value is being made on."""
+        """Waits for the streams and events that make the value."""
         if not (plan.streams or plan.events or stream is not None):
             return
         device = plan.device or 0
@@ -307,7 +311,7 @@ class Client:
             await _reached(event)
 
     async def _fill(self, made: Any, plan: _convert.Plan, copies: Iterable[_nodes.Copy]) -> None:
-        """Makes the copies, on a stream of its own where a GPU can make them by itself."""
+        """Makes the copies; those that a GPU can make, on a stream of this client's."""
         queue = None
         if plan.device is not None and made._ordinal in (HOST, plan.device):
             if plan.device not in self._copying:
@@ -330,7 +334,7 @@ class Client:
             if queue:
                 await _reached(queue.record())
         except BaseException:
-            if queue:  # nothing is given back that is still being copied
+            if queue:  # the memory is released only after the copies
                 queue.synchronize()
             raise
         del keep
@@ -338,14 +342,14 @@ class Client:
     async def save(
         self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
     ) -> None:
-        """Writes what is published under a name into a file, in another thread; see gpubufd.Client.save."""
+        """Writes a published object into a file, in another thread; see gpubufd.Client.save."""
         with await self.get(name) as held:
             await asyncio.to_thread(_files.write, held, path, format, compression)
 
     async def load(
         self, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
     ) -> str:
-        """Publishes what is in a file, which is read in another thread; see gpubufd.Client.load."""
+        """Publishes the content of a file, which is read in another thread; see gpubufd.Client.load."""
         found = pathlib.Path(path).stem if name is None else name
         await self.put(found, await asyncio.to_thread(_files.read, path, format), **options)
         return found
@@ -353,9 +357,9 @@ class Client:
     async def provide(
         self, prefix: str, load: Callable[[Wanted], Awaitable[Any]], *, tasks: int = 16, **options: Any
     ) -> Provider:
-        """Makes names that begin with `prefix` when somebody waits for them; see gpubufd.Client.provide.
+        """Makes absent names that begin with `prefix` when clients wait for them; see gpubufd.Client.provide.
 
-        `load` is a coroutine function; at most `tasks` of it run at a time.
+        `load` is a coroutine function; at most `tasks` calls of it run at a time.
         """
         _provide.check(load, tasks, Client.put, options)
         own = Client(_client.Client(**self._client._connecting), self._loop)
@@ -394,7 +398,7 @@ class Client:
             params["cursor"] = answer["cursor"]
 
     async def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
-        """The daemon's knowledge of an object. NotFound, Stale."""
+        """An object's Info, with its layout. NotFound, Stale."""
         return Info._of((await self.call("stat", _params.which(name, version, label)))["object"])
 
     async def delete(
@@ -432,7 +436,7 @@ class Client:
     async def expire(
         self, name: str, ttl: Optional[float], *, version: int = 0, label: Optional[str] = None
     ) -> None:
-        """Deletes it `ttl` seconds from now; see gpubufd.Client.expire."""
+        """The daemon deletes the object in `ttl` seconds; see gpubufd.Client.expire."""
         await self.call("expire", _params.expire(name, ttl, version, label))
 
     async def spill(
@@ -458,7 +462,7 @@ class Client:
             name, of, rows, columns, parts, layout, mode, replace, label, keep, scope))
 
     async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
-        """The leases."""
+        """The leases; see gpubufd.Client.leases."""
         return (await self.call("leases", {"name": name} if name else {}))["leases"]
 
     async def stats(self) -> Dict[str, Any]:
@@ -478,16 +482,17 @@ class Client:
                     yield event.info  # type: ignore[misc]
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
-        """Events of names that begin with `prefix`: what exists first, then "synced".
+        """Events of names that begin with `prefix`: "sealed" for each existing object first, then "synced".
 
-        To be used with `async for`, in an `async with` if it is to end before it is collected. It ends when the
-        daemon is stopped; a new one sees the daemon that is started next. With a `timeout` the iteration ends when nothing has happened for so long.
+        Use it with `async for`, and in an `async with` to end it before it is collected. The watch ends when the daemon
+        stops; a new watch sees the next daemon. With a `timeout` the iteration ends when nothing has happened for that
+        time.
         """
         return Watch(self, prefix or None, timeout)
 
 
 class Watch(AsyncIterator[Event]):
-    """Events, in order. `async with`, close() and del end it."""
+    """Events, in order. The end of an `async with`, close() and del end the watch."""
 
     def __init__(self, client: Client, prefix: Optional[str], timeout: Optional[float]):
         self._client = client
@@ -530,11 +535,11 @@ class Watch(AsyncIterator[Event]):
         return event
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         self._finalize()
 
     async def aclose(self) -> None:
-        """Ends it."""
+        """Ends the watch."""
         self._finalize()
 
     async def __aenter__(self) -> "Watch":
@@ -548,14 +553,14 @@ def _end_watch(client: Client, queue: "asyncio.Queue[Optional[Event]]", watches:
     if queue in client._queues:
         client._queues.remove(queue)
     for watch, connection in watches:
-        if connection == client._client._connections:  # else it went with that
+        if connection == client._client._connections:  # else it ended with its connection
             client._client._unwatch(watch)
     if not client._loop.is_closed():
         client._loop.call_soon_threadsafe(queue.put_nowait, None)
 
 
 async def _reached(event: Any) -> None:
-    """Waits for a CUDA event, which tells nobody: looks, and again after a while."""
+    """Waits for a CUDA event, by polling: CUDA does not wake the loop."""
     pause = 0.0
     while not event.done():
         await asyncio.sleep(pause)
@@ -574,7 +579,7 @@ def _layout_and_copies(plan: _convert.Plan) -> Tuple[Tuple[Any, ...], Iterable[_
 
 
 def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:
-    """`client` is kept so that nobody else has its descriptor by now."""
+    """Stops polling. `client` is kept until now, so that its descriptor is not another file's."""
     loop.remove_reader(fd)
     loop.remove_writer(fd)
     del client

@@ -1,14 +1,13 @@
-"""The cluster as gpubufd-peer of this machine knows it: where names are, which there are, and which machines.
+"""The cluster as this machine's gpubufd-peer knows it: its names, where they are, and its machines.
 
     import gpubufd.cluster
 
     for place in gpubufd.cluster.where("cols/price"):
         print(place.node, place.bytes)
 
-The names themselves are opened by get() as any others: the peer fetches what is elsewhere. Each function asks the
-socket that gpubufd-peer has by its option --query: `socket`, else $GPUBUFD_PEER_SOCKET, else
-/run/gpubufd-peer/peer.sock. Where nobody answers there within `timeout` seconds it raises ConnectFailed; where the peer
-cannot tell now, Unavailable.
+get() opens these names as any others: the peer fetches the objects of other machines. Each function asks gpubufd-peer
+at the socket of its option --query: `socket`, else $GPUBUFD_PEER_SOCKET, else /run/gpubufd-peer/peer.sock.
+ConnectFailed: no answer came from there within `timeout` seconds. Unavailable: the peer cannot tell now.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from . import _core, _errors
 __all__ = ["Name", "Peer", "Place", "Places", "list", "peers", "stats", "where"]
 
 SOCKET = "/run/gpubufd-peer/peer.sock"
-LINE_BYTES = 64 << 20  # an answer is shorter
+LINE_BYTES = 64 << 20  # of an answer, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Peer:
 
 
 def _exchange(connection: _socket.socket, question: Dict[str, Any], path: str) -> bytes:
-    """Each part of the answer within the connection's timeout."""
+    """Asks a question; returns the answer, a line. Each part of it must come within the connection's timeout."""
     answer = bytearray()
     connection.sendall(json.dumps(question).encode() + b"\n")
     while not answer.endswith(b"\n"):
@@ -95,8 +94,8 @@ def _ask(socket: Optional[str], timeout: float, question: Dict[str, Any]) -> Dic
     except OSError as error:
         if isinstance(error, _errors.Error):
             raise
-        raise _errors.failure("connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; does it run, "
-                                         "with --query? $GPUBUFD_PEER_SOCKET tells where") from error
+        raise _errors.failure("connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; does it run "
+                                         "with --query? $GPUBUFD_PEER_SOCKET names its socket") from error
     except ValueError as error:
         raise _errors.failure("protocol", f"the answer of gpubufd-peer at {path} makes no sense") from error
     with _sensible():
@@ -108,7 +107,7 @@ def _ask(socket: Optional[str], timeout: float, question: Dict[str, Any]) -> Dic
 
 @contextlib.contextmanager
 def _sensible() -> Iterator[None]:
-    """An answer without what it is to have is Protocol's error."""
+    """ProtocolError: the answer lacks a member, or has one of another type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
@@ -116,7 +115,7 @@ def _sensible() -> Iterator[None]:
 
 
 def _record(kind: Any, told: Dict[str, Any]) -> Any:
-    """Of those members that are known here: a later peer may tell more. Times are in seconds."""
+    """A record of the members that are known here: a later peer may send more. Times become seconds."""
     known = {field.name: told[field.name] for field in dataclasses.fields(kind) if field.name in told}
     if "since" in known:
         known["since"] /= 1000
@@ -126,7 +125,7 @@ def _record(kind: Any, told: Dict[str, Any]) -> Any:
 def where(name: str, *, socket: Optional[str] = None, timeout: float = 30) -> Places:
     """The machines that have the name, this one first. NotFound: none has it.
 
-    The name need not be there to be opened: get() with a timeout waits until somebody publishes it.
+    The name need not be there to be opened: get() with a timeout waits until a program publishes it.
     """
     answer = _ask(socket, timeout, {"method": "where", "name": name})
     with _sensible():

@@ -34,7 +34,7 @@ _NOT_READY = 600
 
 
 class CudaError(DeviceError):
-    """The driver refused. `name` is the CUDA error's ("CUDA_ERROR_INVALID_VALUE"), `status` its number."""
+    """A call of the driver failed. `name` is the CUDA error's ("CUDA_ERROR_INVALID_VALUE"), `status` its number."""
 
     name: str = ""
     status: int = 0
@@ -60,7 +60,7 @@ class _Driver:
             return self.library
         with self.lock:
             if self.pid and self.pid != os.getpid():
-                raise failure("forked", "CUDA was in use before the fork, and cannot be used here")
+                raise failure("forked", "CUDA was in use before the fork, and cannot be used in the child: spawn it")
             if not self.pid:
                 try:
                     library = ctypes.CDLL("libcuda.so.1")
@@ -113,7 +113,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """Its maker's name for it."""
+        """The device's name, such as "NVIDIA H100"."""
         text = ctypes.create_string_buffer(256)
         _call("cuDeviceGetName", text, 256, self._handle)
         return text.value.decode()
@@ -195,7 +195,7 @@ _deferring = threading.local()
 
 
 def _free(ordinal: int, function: str, handle: int) -> None:
-    """Runs as a finalizer, so also when CUDA is gone: what fails then does not matter any more."""
+    """Runs as a finalizer, perhaps after CUDA has been shut down: errors do not matter then."""
     if _driver.pid != os.getpid():
         return
     waiting = getattr(_deferring, "waiting", None)
@@ -209,9 +209,9 @@ def _free(ordinal: int, function: str, handle: int) -> None:
 
 @contextlib.contextmanager
 def defer_cleanup() -> Iterator[None]:
-    """Puts off what this thread would free of this module until the end of the `with`.
+    """Until the end of the `with`, this thread frees no memory, streams and events of this module.
 
-    Freeing memory waits for the device; so keep it out of a stretch that must not wait.
+    Freeing memory waits for the device: use this around code that must not wait.
     """
     outer = getattr(_deferring, "waiting", None)
     if outer is not None:  # the outermost one frees
@@ -230,13 +230,13 @@ _Self = TypeVar("_Self", bound="_Owned")
 
 
 class _Owned:
-    """Something of the driver's that goes with its last reference, or by close()."""
+    """A resource of the driver, freed with its last reference, or by close()."""
 
     def __init__(self, device: int, function: str, handle: int):
         self.device = device
         self.handle = handle
         end = weakref.finalize(self, _free, device, function, handle)
-        end.atexit = False  # the driver sees to that
+        end.atexit = False  # the driver frees all at the exit
         self._end: Callable[[], Any] = end
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class _Owned:
 
 
 def handle_of(stream: Any) -> int:
-    """A stream's handle, from anybody's stream or a number; None is the legacy default stream."""
+    """The handle of any library's stream, or a number; None is the legacy default stream."""
     if stream is None:
         return LEGACY_STREAM
     if hasattr(stream, "__cuda_stream__"):
@@ -283,7 +283,7 @@ class Stream(_Owned):
 
     @classmethod
     def of(cls, stream: Any, device: int = 0) -> "Stream":
-        """Somebody else's stream (an object or a handle), which stays theirs."""
+        """Another library's stream (an object or a handle). close() does not destroy it."""
         made = cls.__new__(cls)
         made.device, made.handle = device, handle_of(stream)
         made._end = lambda: None
@@ -293,12 +293,12 @@ class Stream(_Owned):
         return 0, self.handle
 
     def synchronize(self) -> None:
-        """Waits until what is queued is done."""
+        """Waits until the work queued so far is done."""
         with Device(self.device):
             _call("cuStreamSynchronize", _pointer(self.handle))
 
     def done(self) -> bool:
-        """Whether everything that was queued is done."""
+        """Whether all work queued so far is done."""
         with Device(self.device):
             try:
                 _call("cuStreamQuery", _pointer(self.handle))
@@ -309,13 +309,13 @@ class Stream(_Owned):
         return True
 
     def record(self, timing: bool = False) -> "Event":
-        """A new event behind what is queued so far."""
+        """A new event, recorded behind the work queued so far."""
         event = Event(self.device, timing=timing)
         event.record(self)
         return event
 
     def wait(self, event: "Event") -> None:
-        """Makes what is queued from now on wait for an event."""
+        """Makes the work queued from now on wait for an event."""
         with Device(self.device):
             _call("cuStreamWaitEvent", _pointer(self.handle), _pointer(event.handle), 0)
 
@@ -334,24 +334,24 @@ class Event(_Owned):
 
     @classmethod
     def at(cls, pointer: int, device: int) -> "Event":
-        """Somebody else's, to which an Arrow device array's sync_event points."""
+        """The event that an Arrow device array's sync_event points to. close() does not destroy it."""
         made = cls.__new__(cls)
         made.device, made.handle = device, ctypes.c_void_p.from_address(pointer).value or 0
         made._end = lambda: None
         return made
 
     def record(self, stream: Any = None) -> None:
-        """Puts it behind what is queued on a stream so far."""
+        """Records the event behind the work queued on a stream so far."""
         with Device(self.device):
             _call("cuEventRecord", _pointer(self.handle), _pointer(handle_of(stream)))
 
     def synchronize(self) -> None:
-        """Waits until it is reached."""
+        """Waits until the event is reached."""
         with Device(self.device):
             _call("cuEventSynchronize", _pointer(self.handle))
 
     def done(self) -> bool:
-        """Whether it is reached."""
+        """Whether the event is reached."""
         with Device(self.device):
             try:
                 _call("cuEventQuery", _pointer(self.handle))
@@ -379,7 +379,7 @@ def wait_for_event(pointer: int, device: int) -> None:
 
 
 def read_bytes(address: int, count: int, device: int, stream: int = 0) -> bytearray:
-    """Bytes from a GPU, behind what is queued on a stream (0: on the legacy default one)."""
+    """Bytes from a GPU, read behind the work queued on a stream (0: the legacy default one)."""
     data = bytearray(count)
     if count:
         target = (ctypes.c_ubyte * count).from_buffer(data)
@@ -393,7 +393,7 @@ def read_bytes(address: int, count: int, device: int, stream: int = 0) -> bytear
 def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:
     extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
-        raise ValueError(f"shape is {extents}: an extent is 0 or more")
+        raise ValueError(f"shape is {extents}: expected extents of 0 or more")
     count = itemsize
     for extent in extents:
         count *= extent
@@ -401,7 +401,7 @@ def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:
 
 
 class DeviceArray(_Owned):
-    """Memory on a GPU with a shape and a NumPy dtype, in C order; what empty() and to_device() make."""
+    """Memory on a GPU with a shape and a NumPy dtype, in C order; empty() and to_device() make it."""
 
     def __init__(self, shape: Any, dtype: Any = "float64", device: int = 0):
         import numpy
@@ -435,12 +435,12 @@ def empty(shape: Any, dtype: Any = "float64", device: int = 0) -> DeviceArray:
 
 
 def to_device(values: Any, *, device: int = 0, stream: Any = None) -> DeviceArray:
-    """A copy of a NumPy array on a GPU; with a stream the copy is queued, and `values` must stay."""
+    """A copy of a NumPy array on a GPU; with a stream the copy is queued: keep `values` until it is done."""
     import numpy
 
     values = numpy.asarray(values)
     if stream is not None and not values.flags.c_contiguous:
-        raise ValueError("with a stream the values must be contiguous")
+        raise ValueError("with a stream the values must be contiguous: copy them into C order first")
     values = numpy.ascontiguousarray(values)
     made = DeviceArray(values.shape, values.dtype, device)
     copy(made, values, stream=stream)
@@ -462,11 +462,11 @@ def pinned(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
 
 
 def _place(value: Any, writing: bool) -> Tuple[int, int, Any]:
-    """(address, bytes, what to keep) of one side of a copy."""
+    """(address, bytes, the owner to keep) of one side of a copy."""
     if hasattr(value, "__cuda_array_interface__"):
         there = CudaArray(value)
         if there.strides is not None:
-            raise ValueError("only contiguous memory is copied")
+            raise ValueError("the memory is not contiguous: copy it into C order first")
         if writing and value.__cuda_array_interface__["data"][1]:
             raise ValueError("the target is read-only")
         return there.pointer, there.nbytes, there
@@ -474,7 +474,7 @@ def _place(value: Any, writing: bool) -> Tuple[int, int, Any]:
 
     array = numpy.asarray(value)
     if not array.flags.c_contiguous:
-        raise ValueError("only contiguous memory is copied")
+        raise ValueError("the memory is not contiguous: copy it into C order first")
     if writing and (array is not value or not array.flags.writeable):
         raise ValueError("the target is read-only, or no array")
     return array.__array_interface__["data"][0], array.nbytes, array
@@ -483,8 +483,8 @@ def _place(value: Any, writing: bool) -> Tuple[int, int, Any]:
 def copy(target: Any, source: Any, *, stream: Any = None) -> None:
     """Copies between any two of host arrays and GPU arrays of the same number of bytes.
 
-    With a stream the copy is queued, and both must stay until it is done (of pageable host memory the
-    driver may wait all the same: see pinned()). Without one it is done when this returns.
+    With a stream the copy is queued: keep both arrays until it is done. With pageable host memory the call may wait
+    for the copy all the same: see pinned(). Without a stream the copy is done when the call returns.
     """
     to, room, keep_to = _place(target, True)
     from_, count, keep_from = _place(source, False)

@@ -4,16 +4,16 @@
 
     gpubufd.dask.publish(ddf, "sales")     # each worker puts its partitions into its own daemon
     ddf = gpubufd.dask.load("sales")       # in this program or another; nothing is read yet
-    gpubufd.dask.list()                    # all that is published so, and where it is
+    gpubufd.dask.list()                    # the published collections, and where they are
 
-A task that reads a partition runs on a worker beside the daemon that has it, and maps it; Dask moves what
-is needed elsewhere. With a distributed.Client that is a whole cluster; without one it is the daemon of
-this machine.
+A task that reads a partition runs on a worker beside the daemon that has it, and maps the partition; Dask moves the
+data that other workers need. With a distributed.Client a collection lies in the daemons of a whole cluster; without
+one, in this machine's daemon.
 
 A published collection lies in each daemon under these names: `sales`, the manifest, in JSON; and of each
-publication `sales/dask-<id>/00000` and so on, the partitions, `…/schema`, an empty table, and `…/lease`, on
-which everybody who publishes or reads it has a lease: when it has been replaced, or never came about, it
-goes with the last of these.
+publication `sales/dask-<id>/00000` and so on, the partitions, `…/schema`, an empty table, and `…/lease`. Each process
+that makes or reads a publication has a lease on the latter. A publication that was replaced, or not completed, is
+deleted with the last of these leases.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from ._errors import failure
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A collection that is published under a name, as publish() and list() tell it."""
+    """A published collection, as publish() and list() return it."""
 
     name: str
     kind: str  # "frame", "series" or "array"
@@ -66,8 +66,8 @@ class Published:
     bytes: int  # of one replica
     rows: Optional[int]  # None: it is an array
     hosts: Tuple[str, ...]  # of the daemons that have partitions
-    workers: Tuple[str, ...]  # addresses of those that read partitions in place; none without a cluster
-    unreachable: int  # partitions that are in daemons which nobody here reaches
+    workers: Tuple[str, ...]  # addresses of the workers that read partitions in place; none without a cluster
+    unreachable: int  # partitions in daemons that no worker reaches
 
 
 def publish(
@@ -77,23 +77,23 @@ def publish(
 ) -> Published:
     """Publishes a Dask DataFrame, Series or Array: each partition is put where it is computed.
 
-    Index, divisions, labels and dtypes are kept. The name is taken when all partitions are there, in
-    all daemons of the cluster; until then, and if it fails, nothing is to be seen of it. With `replace`
-    it takes the place of what was published so before; who has loaded that still reads it, and its
-    partitions go when nobody does.
+    Index, divisions, labels and dtypes are kept. The name appears, in all daemons of the cluster, when all partitions
+    are there; until then, and if the call fails, the collection cannot be seen. With `replace` it takes the place of
+    an earlier collection of that name. Processes that have loaded the earlier one still read it; its partitions are
+    deleted when no process does.
 
     `client`: a distributed.Client; None: the current one, or without one this machine's daemon and
     Dask's own scheduler. `device`: "cuda:0" and so on, in each worker's daemon; None: where a partition is,
-    the host or a GPU. `mode`, `evict`: as for Client.put(). `scope`: "cluster" where gpubufd-peer is to bring
-    a partition from a daemon that no worker reaches; `mode` must let it read them.
+    the host or a GPU. `mode`, `evict`: as for Client.put(). `scope`: with "cluster" gpubufd-peer brings partitions from
+    daemons that no worker reaches; `mode` must let the peer read them.
 
-    `replicas`: how many daemons have each partition, on different hosts as far as there are as many. Workers
-    beside them put it, which costs its memory once more each. A task reads any of them, so that a collection
-    stays whole when all but one of a partition's daemons have gone. ValueError: there are not as many.
+    `replicas`: how many daemons have each partition, on different hosts if there are enough. Each replica takes the
+    memory of its partition once more. A task reads any of them, so that a collection stays whole as long as one of
+    each partition's daemons runs. ValueError: there are fewer daemons.
 
     `progress`: called as progress(done, total), in this thread, when partitions and replicas have been put, the
     first time with 0 of them; an exception from it ends the publication. The partitions of a worker that dies
-    are put again: `done` is less by them for a while.
+    are put again: `done` falls by their number.
 
     Exists (a FileExistsError): the name is taken. TypeError, ValueError: a partition cannot be published;
     the sentence names it and the column. ConnectFailed: no worker reaches a daemon.
@@ -162,7 +162,7 @@ def _replicate(
 
 
 def _teller(progress: Optional[Callable[[int, int], None]], total: int) -> Callable[[int], None]:
-    """tell(done), which calls `progress` when that is another number than before."""
+    """The function tell(done), which calls `progress` when `done` has changed."""
     before: List[int] = []
 
     def tell(done: int) -> None:
@@ -188,9 +188,9 @@ def _published(summary: Summary, daemons: Dict[str, Place]) -> Published:
 
 
 def list(prefix: str = "", *, client: Any = None) -> List[Published]:
-    """The collections that are published under names that begin with `prefix`, in the order of names.
+    """The collections published under names that begin with `prefix`, in the order of names.
 
-    Those that this user, or the workers' user, may read. `client`: as for publish().
+    They are those that this user, or the workers' user, may read. `client`: as for publish().
     """
     places = places_of(client)
     daemons = places.survey()
@@ -203,7 +203,7 @@ def list(prefix: str = "", *, client: Any = None) -> List[Published]:
 
 
 def _beside(places: Iterable[Place], others: bool) -> Any:
-    """Where what is made in this context may run: workers of these places; with `others` rather there."""
+    """A context: tasks made in it run on workers of these places; with `others`, preferably there."""
     import dask
 
     workers = [worker for place in places for worker in place.workers]
@@ -215,7 +215,7 @@ class _Quiet(Dict[str, Any]):
 
 
 def _quietly(function: Callable[..., Any], *args: Any) -> None:
-    """For cleaning up after an error that is to be told, or after success."""
+    """Calls a function, and ignores its errors: to clean up after a success, or after an error to be raised."""
     try:
         function(*args)
     except Exception:
@@ -224,14 +224,14 @@ def _quietly(function: Callable[..., Any], *args: Any) -> None:
 
 @contextmanager
 def _locked(places: Any, daemons: Dict[str, Place], name: str) -> Iterator[None]:
-    """While no other program changes the manifests of a name: the lock is in the first daemon."""
+    """A context in which no other program changes the manifests of a name. The first daemon has the lock."""
     first = min(daemons)
     one = {first: daemons[first]}
     end = time.monotonic() + 2 * LOCKED
     version = places.each(one, lock, name)[first]
     while version is None:
         if time.monotonic() > end:
-            raise failure("busy", f"others are publishing as {name!r} all the time")
+            raise failure("busy", f"other programs have kept {name!r} locked for {2 * LOCKED:.0f} s")
         time.sleep(0.02)
         version = places.each(one, lock, name)[first]
     try:
@@ -263,7 +263,7 @@ def _check_free(name: str, copies: Dict[str, Optional[Manifest]], replace: bool)
 
 
 def _plan(value: Any) -> Tuple[str, Any, List[Any], Manifest]:
-    """(kind, meta, partitions as Delayed, what the manifest says so far)"""
+    """(kind, meta, partitions as Delayed, the manifest so far)"""
     module = type(value).__module__
     if module.startswith(("dask.array", "dask_expr.array")) and hasattr(value, "numblocks"):
         if value.dtype.names:
@@ -322,15 +322,13 @@ def _read_division(value: Any) -> Any:
 def load(name: str, *, client: Any = None) -> Any:
     """The Dask DataFrame, Series or Array that was published under a name. Nothing is read yet.
 
-    A partition is opened in place by a worker beside its daemon; numbers without nulls lie over the shared
-    memory, read-only. For as long as the collection exists, or anything computed lazily from it, its
-    partitions stay, even if the name is replaced or deleted meanwhile. Partitions on a GPU become cuDF
-    frames or CuPy arrays.
+    A worker beside its daemon opens a partition in place; numbers without nulls lie over the shared memory,
+    read-only. The partitions stay for as long as the returned collection, or one computed lazily from it, exists, even
+    if the name is replaced or deleted. Partitions on a GPU become cuDF frames or CuPy arrays.
 
-    `client`: as for publish(). NotFound (a KeyError): nothing is published so, or partitions are in a
-    daemon that nobody reaches; the sentence names them and the host. That may also come of a compute(),
-    when a machine has gone meanwhile. Partitions that were published with scope="cluster" come from there
-    by gpubufd-peer, as copies, if it can bring them.
+    `client`: as for publish(). NotFound (a KeyError): no collection has that name, or partitions are in a daemon that
+    no worker reaches; the sentence names them and the host. A later compute() may raise it, too, if a machine has
+    failed. Of a collection with scope="cluster" gpubufd-peer brings such partitions, as copies, if it can.
     """
     places = places_of(client)
     for last in [False] * TRIES + [True]:
@@ -346,13 +344,13 @@ def load(name: str, *, client: Any = None) -> Any:
             raise failure("not_found", str(error)) from None
         except (_errors.Stale, _errors.NotFound) as error:  # replaced meanwhile, most likely
             if last:
-                what = f"{name!r} is not whole: who published it has not come to the end, or parts of it "
-                raise failure("stale", f"{what}were deleted; publish it again ({error})") from error
+                what = f"{name!r} is not whole: its publication did not end, or parts of it were deleted"
+                raise failure("stale", f"{what}; publish it again ({error})") from error
         time.sleep(0.05)
 
 
 class _Unreachable(_errors.NotFound):
-    """Partitions are where nobody can go: trying again is of no use."""
+    """Partitions are in daemons that no worker reaches: trying again does not help."""
 
 
 def _load(
@@ -382,7 +380,7 @@ def _load(
 def _read_task(hold: Any, place: Place, number: int) -> Any:
     import dask
 
-    # With others allowed, or it would wait for ever for workers that have gone.
+    # Others are allowed, or the task would wait for ever for workers that have ended.
     with _beside([place], True):
         return dask.delayed(read_partition, pure=False)(hold, number)
 
@@ -417,7 +415,7 @@ def _array(manifest: Manifest, parts: List[Any]) -> Any:
 
 
 def _nest(extents: List[int], flat: List[Any]) -> Any:
-    """Blocks in C order as lists in lists."""
+    """Blocks in C order as nested lists."""
     if not extents:
         return flat[0]
     step = len(flat) // extents[0]
@@ -425,7 +423,7 @@ def _nest(extents: List[int], flat: List[Any]) -> Any:
 
 
 def delete(name: str, *, client: Any = None, missing_ok: bool = False) -> None:
-    """Deletes what was published. A process that has loaded it still reads it; the memory goes when nobody does.
+    """Deletes a collection. Processes that have loaded it still read it; its memory is freed when none does.
 
     NotFound (a KeyError), unless `missing_ok`. `client`: as for publish().
     """

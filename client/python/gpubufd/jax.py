@@ -2,12 +2,12 @@
 
     import gpubufd.jax
 
-    params = gpubufd.jax.load_file("model.safetensors")     # a dict of arrays, mapped but by the first who loads it
+    params = gpubufd.jax.load_file("model.safetensors")     # arrays by name; the first process reads the file
 
     gpubufd.jax.put_tree(client, "policy", params, replace=True, label="step-42")
     params = gpubufd.jax.get_tree(client, "policy", like=params)
 
-JAX never writes to its arrays, and so has no need of copies. (Do not donate them to a jitted function.)
+JAX never writes to its arrays, and so needs no copies. (Do not donate them to a jitted function.)
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ._states import Mismatch
 
 __all__ = ["Mismatch", "get_tree", "load_file", "put_tree", "safe_open", "save_file"]
 
-ALIGNMENT = 16  # bytes, of what XLA's kernels take
+ALIGNMENT = 16  # bytes that XLA's kernels need
 
 
-# ---- words of both sides ----
+# ---- names and devices ----
 
 
 def _name_of(path: Any) -> str:
@@ -61,7 +61,7 @@ def _is(leaf: Any) -> str:
 
 
 def _device_of(device: Any) -> Any:
-    """A device of JAX's: one that is given, "cpu", "cuda:0", or the default."""
+    """JAX's device for a device of JAX's, "cpu" or "cuda:0"; None: the default."""
     if device is None:
         return jax.devices()[0]
     if not isinstance(device, str):
@@ -85,11 +85,11 @@ def _place_of(device: Any) -> str:
 
 
 def _part(name: str, leaf: Any) -> Any:
-    """The value that put_bundle() takes for a leaf: on one GPU as it lies there, else by way of NumPy."""
+    """The value for put_bundle(): a Part of a leaf on one GPU, else a NumPy array; a leaf of other types itself."""
     if not isinstance(leaf, jax.Array):
         return leaf
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
-        raise TypeError(f"leaf {name!r}: {leaf.dtype} is no plain number: jax.random.key_data() makes them")
+        raise TypeError(f"leaf {name!r}: {leaf.dtype} is no plain number: put jax.random.key_data() of it")
     devices = list(leaf.devices())
     if len(devices) > 1 or not _is_gpu(devices[0]):
         import numpy
@@ -98,7 +98,7 @@ def _part(name: str, leaf: Any) -> Any:
     leaf.block_until_ready()
     dtype = {"bool": "bool8"}.get(str(leaf.dtype), str(leaf.dtype))
     if dtype in _floats.PACKED or _core_lacks(dtype):
-        raise TypeError(f"leaf {name!r}: {leaf.dtype} cannot be put from a GPU: jax.device_get() it")
+        raise TypeError(f"leaf {name!r}: {leaf.dtype} cannot be put from a GPU: copy it with jax.device_get()")
     ordinal = getattr(devices[0], "local_hardware_id", None) or 0
     return _packing.Part(dtype, tuple(leaf.shape), leaf.unsafe_buffer_pointer(), leaf.nbytes, ordinal, leaf)
 
@@ -116,9 +116,9 @@ def put_tree(
 ) -> Ref:
     """Publishes copies of a tree's arrays as one Bundle, all of them or nothing.
 
-    Leaves are named by their path, "layers/0/kernel". `device`: where to, as the daemon names devices; None: where
-    the first leaf on a GPU is, else the daemon's default. `metadata`: facts that a reader may expect, strings and
-    what JSON knows. `label`, `keep` and the other options are those of Client.put_bundle(). An array that is
+    Leaves are named by their path, "layers/0/kernel". `device`: where to put them, as the daemon names devices; None:
+    where the first leaf on a GPU is, else the daemon's default. `metadata`: facts that a reader may expect, strings
+    and other values of JSON. `label`, `keep` and the other options are those of Client.put_bundle(). An array that is
     sharded over several devices is gathered on the host. TypeError: with the leaf's name.
     """
     leaves, _ = _leaves(tree)
@@ -131,14 +131,14 @@ def put_tree(
 
 
 def _array(bundle: _bundle.Bundle, name: str) -> Any:
-    """A tensor over the bundle's memory; a copy of what JAX takes by no other way."""
+    """A tensor over the bundle's memory; a copy if JAX can take it in no other way."""
     i = bundle._number(name)
     if i < 0:
         raise KeyError(name)
     try:
         array = bundle._tensor(i)
         if array._view().pointer % ALIGNMENT:
-            raise BufferError("XLA's kernels want more")
+            raise BufferError("the memory is not aligned for XLA's kernels")
         if array._dtype not in _floats.SMALL and array._dtype != "bool8":
             return jax.dlpack.from_dlpack(array)
         if array._dtype not in _floats.PACKED:
@@ -150,7 +150,7 @@ def _array(bundle: _bundle.Bundle, name: str) -> Any:
 
 
 def _bitcast(items: Any, dtype: str) -> Any:
-    """Bytes as elements of one byte."""
+    """uint8 as elements of a dtype of one byte."""
     if dtype == "bool8":
         return items.astype(bool)
     return jax.lax.bitcast_convert_type(items, dtype)
@@ -168,13 +168,13 @@ def get_tree(
     client: Client, name: str, *, like: Any = None, expect: Optional[Mapping[str, Any]] = None, device: Any = None,
     version: int = 0, label: Optional[str] = None, timeout: Optional[float] = None,
 ) -> Any:
-    """A tree over what was published under a name; nothing is copied.
+    """A tree over the memory of a published Bundle; nothing is copied.
 
     `like`: a tree of arrays, or of jax.ShapeDtypeStruct, of the same structure, dtypes and shapes; None: the result
     is a dict of arrays by name. `expect`: facts that put_tree() must have been given as metadata. `device`: where the
-    arrays are to be, a copy if they are elsewhere. `version`, `label`, `timeout`: as of Client.get().
+    arrays are wanted; those elsewhere are copied there. `version`, `label`, `timeout`: as of Client.get().
 
-    Mismatch (a ValueError): it is not what was expected; its `fields` say what differs. NotFound (a KeyError).
+    Mismatch (a ValueError): the Bundle is not the expected one; its `fields` say what differs. NotFound (a KeyError).
     """
     bundle = client.get(name, timeout, version=version, label=label, kind=_bundle.Bundle)
     with bundle:
@@ -194,7 +194,7 @@ def get_tree(
 
 
 def _load(filename: FilePath, device: Any, options: Dict[str, Any]) -> Tuple[_bundle.Bundle, Any]:
-    """A file's bundle, and where its arrays are wanted. Each GPU has a copy of its own."""
+    """(a file's bundle, the device of its arrays). Each GPU has a bundle of its own."""
     where = _device_of(device)
     place = _place_of(where)
     return _weights.load(filename, device=place, place="" if place == "host" else place, **options), where
@@ -204,10 +204,10 @@ def load_file(
     filename: FilePath, *, device: Any = None, client: Optional[Client] = None, name: Optional[str] = None,
     **options: Any,
 ) -> Dict[str, Any]:
-    """A safetensors file's tensors by name, as JAX arrays; nothing is copied but by the first who loads it.
+    """A safetensors file's tensors by name, as JAX arrays. The first process reads the file, the others map it.
 
-    `device`: where they are to be; None: JAX's default device. `name`: what the file is published as; None: a name
-    made of its path, size, inode, time of its last change, of the user and the GPU. `client`: None is a connection of
+    `device`: where the arrays are wanted; None: JAX's default device. `name`: the name to publish; None: a name
+    made of its path, size, inode, time of its last change, of the user and the GPU. `client`: None: a connection of
     the process' own. Others are those of Client.put().
     """
     bundle, where = _load(filename, device, {"client": client, "name": name, **options})
@@ -218,13 +218,13 @@ def load_file(
 def save_file(
     tensors: Mapping[str, Any], filename: FilePath, metadata: Optional[Mapping[str, str]] = None
 ) -> None:
-    """Writes arrays into a safetensors file; it takes the place of one that is there when all is written."""
+    """Writes arrays into a safetensors file, which replaces an existing one when it is complete."""
     if not isinstance(tensors, _bundle.Bundle):
         tensors = {name: _part(name, leaf) for name, leaf in tensors.items()}
     _weights.save(tensors, filename, metadata)
 
 
-class safe_open(SafeOpen):  # the name is that of the package's
+class safe_open(SafeOpen):  # named as in the safetensors package
     """A safetensors file, mapped as by load_file(), to take single tensors of it as JAX arrays."""
 
     _frameworks = ("flax", "jax")

@@ -1,8 +1,8 @@
-"""Files of tensors for NumPy, with the safetensors package's own signatures, and shared by all processes.
+"""Files of tensors for NumPy, shared by all processes, with the signatures of the safetensors package.
 
     from gpubufd.numpy import load_file
 
-    weights = load_file("model.safetensors")     # a dict of arrays, in the memory that everybody has
+    weights = load_file("model.safetensors")     # a dict of arrays, in shared memory
 
 The first process that loads a file publishes it; the others map it, and copy nothing. The arrays are read-only:
 `writable="copy"` makes private copies of them.
@@ -29,10 +29,10 @@ def load_file(
     filename: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None,
     writable: Optional[str] = None, device: str = "host", **options: Any,
 ) -> Dict[str, Any]:
-    """A safetensors file's tensors by name, as NumPy arrays; nothing is copied but by the first who loads it.
+    """A safetensors file's tensors by name, as NumPy arrays. The first process reads the file, the others map it.
 
-    `writable="copy"`: private copies, which may be changed. `device`: where to publish it; from a GPU each array
-    is a copy. `name`, `client` and the other options: docs/WEIGHTS.md.
+    `writable="copy"`: private copies, which may be changed. `device`: where to publish the file; from a GPU each
+    array is a copy. `name`, `client` and the other options: docs/WEIGHTS.md.
     """
     check_writable(writable)
     bundle = _weights.load(filename, client=client, name=name, device=device, **options)
@@ -42,22 +42,22 @@ def load_file(
 def save_file(
     tensor_dict: Mapping[str, Any], filename: FilePath, metadata: Optional[Mapping[str, str]] = None
 ) -> None:
-    """Writes arrays into a safetensors file; it takes the place of one that is there when all is written.
+    """Writes arrays into a safetensors file, which replaces an existing one when it is complete.
 
-    NumPy arrays, and whatever else a client could put() as an array, on a GPU too. A Bundle without new metadata
-    is written as it is, byte for byte. TypeError: with the tensor's name, it is of a dtype that there is none for.
+    The values are arrays as put() takes them, of NumPy and other libraries, on a GPU too. A Bundle without new
+    metadata is written as it is, byte for byte. TypeError, with the tensor's name: there is no such dtype.
     """
     _weights.save(tensor_dict, filename, metadata)
 
 
-class safe_open(SafeOpen):  # the name is that of the package's
+class safe_open(SafeOpen):  # named as in the safetensors package
     """A safetensors file, mapped as by load_file(), to take single tensors of it:
 
         with safe_open("model.safetensors", framework="np") as f:
             for name in f.keys():
                 tensor = f.get_tensor(name)
 
-    What was taken stays after the end of the `with`.
+    The tensors stay valid after the end of the `with`.
     """
 
     _frameworks = ("np", "numpy")

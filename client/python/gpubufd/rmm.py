@@ -1,7 +1,7 @@
-"""Memory for RAPIDS to make arrays in, which are published as they lie; the only module that imports RMM.
+"""Memory for RAPIDS to make arrays in, which are published in place; the only module that imports RMM.
 
     pool = gpubufd.rmm.mem_pool(client, "features", 8 << 30)
-    with pool:                                # what this process allocates by RMM lies in the pool
+    with pool:                                # RMM's allocations of this process lie in the pool
         x = cupy.empty(…)                     # with rmm's allocator for CuPy
     pool.publish({"x": x})
 """
@@ -39,7 +39,7 @@ class MemPool:
         self, arrays: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
         label: Optional[str] = None, keep: Optional[int] = None,
     ) -> Ref:
-        """Publishes arrays that lie in the pool as a Bundle, where they are. ValueError: one does not, by its name."""
+        """Publishes arrays of the pool as a Bundle, in place. ValueError, with the name: an array lies elsewhere."""
         return self._pool.publish(arrays, metadata, label, keep)
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ def mem_pool(
     ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False,
     timeout: Optional[float] = None, scope: str = "local", manifest_bytes: int = _pool.MANIFEST,
 ) -> MemPool:
-    """A MemPool of `size` bytes; `device` as of Client.put(), a GPU. Memory that is given back is not given out again.
+    """A MemPool of `size` bytes on a GPU, `device`, as of Client.put(). Freed memory is not allocated again.
 
     The other options are those of Client.put(). `manifest_bytes`: room for names, dtypes and shapes.
     """

@@ -2,11 +2,11 @@
 
     import gpubufd.torch
 
-    sd = gpubufd.torch.load_file("model.safetensors", device="cuda")   # mapped, not copied, but by the first
+    sd = gpubufd.torch.load_file("model.safetensors", device="cuda")   # the first process reads the file
     model.load_state_dict(sd, assign=True)                             # a model made on torch.device("meta")
 
-Tensors lie in the memory that everybody has, and are READ-ONLY. PyTorch cannot know that: an operation in place ends
-in a fault, on the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes private copies.
+Tensors lie in shared memory, and are READ-ONLY. PyTorch cannot know that: an operation in place ends in a fault, on
+the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes private copies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEGACY_STREAM = 1  # a handle; torch calls it 0
 _Device = Union[str, int, torch.device, None]
 
 
-# ---- words of both sides ----
+# ---- names, devices and streams ----
 
 
 @functools.lru_cache(None)
@@ -43,7 +43,7 @@ def _dtype_name(dtype: Any) -> str:
 
 @functools.lru_cache(None)
 def _dtype_of(name: str) -> Any:
-    """TypeError: this PyTorch has none of that name."""
+    """PyTorch's dtype for one of the protocol's. TypeError: this PyTorch has none."""
     return torch.bool if name == "bool8" else _floats.torch_dtype(name)
 
 
@@ -52,7 +52,7 @@ def _is(tensor: Any) -> str:
 
 
 def _device_of(device: _Device) -> Any:
-    """A torch.device; of a GPU with its number."""
+    """A torch.device; that of a GPU has its number."""
     found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cpu")
     if found.type not in ("cpu", "cuda"):
         raise ValueError(f"device is {found}: expected the CPU or a CUDA device")
@@ -84,7 +84,7 @@ def _check(name: str, value: Any) -> None:
         kind = type(value).__name__
         raise TypeError(f"tensor {name!r}: a {kind} is several tensors: put these by names of their own")
     if value.layout != torch.strided or value.is_quantized:
-        raise TypeError(f"tensor {name!r}: it is {value.layout}, {value.dtype}: make it a dense one of plain numbers")
+        raise TypeError(f"tensor {name!r}: it is {value.layout}, {value.dtype}: expected a dense one of plain numbers")
 
 
 @functools.lru_cache(None)
@@ -97,7 +97,7 @@ def _ordinal_of(device: Any) -> Optional[int]:
 
 
 def _part(name: str, value: Any) -> _packing.Part:
-    """The array that a tensor is to become. One that is not in C order is copied first."""
+    """The Part of a tensor. A tensor that is not in C order is copied first."""
     dtype = _dtype_name(value.dtype)
     try:
         device = _ordinal_of(value.device)
@@ -113,12 +113,12 @@ def _part(name: str, value: Any) -> _packing.Part:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two tensors that begin at the same address are the same."""
+    """Whether two tensors that begin at the same address have the same dtype, shape and strides."""
     return bool(one.dtype == other.dtype and one.shape == other.shape and one.stride() == other.stride())
 
 
 def _parts(tensors: Mapping[str, Any], tie: bool) -> Tuple[Dict[str, _packing.Part], Dict[str, str]]:
-    """The tensors as Parts; and with `tie` further names of such, which lie in the same place, with their first."""
+    """(the tensors as Parts, {further name: first name}). With `tie`, a tensor with several names is one Part."""
     made, others = {}, {}
     there: Dict[int, List[Tuple[str, Any]]] = {}
     for name, value in tensors.items():
@@ -136,7 +136,7 @@ def _parts(tensors: Mapping[str, Any], tie: bool) -> Tuple[Dict[str, _packing.Pa
 
 
 def _stream_of(parts: Mapping[str, _packing.Part]) -> Optional[int]:
-    """The stream to queue copies on, behind what makes the tensors; those of other GPUs are waited for."""
+    """The stream to queue copies on, behind the work that makes the tensors; waits for such work on further GPUs."""
     ordinals = list(dict.fromkeys(part.device for part in parts.values() if part.device is not None))
     for ordinal in ordinals[1:]:
         torch.cuda.current_stream(ordinal).synchronize()
@@ -149,13 +149,13 @@ def put_state_dict(
 ) -> Ref:
     """Publishes copies of a state dict's tensors as one Bundle, all of them or nothing.
 
-    `device`: where to, as PyTorch names devices; None: where the first tensor on a GPU is, else the daemon's default.
-    `metadata`: facts that a reader may expect, such as {"tp_rank": 0, "dtype": "bfloat16"}: strings, and what JSON
-    knows. `label`, `keep` and the other options (`replace`, `mode`, `ttl`, `evict`, `timeout`, `wait`, …) are those of
-    Client.put_bundle().
+    `device`: where to put them, as PyTorch names devices; None: where the first tensor on a GPU is, else the daemon's
+    default. `metadata`: facts that a reader may expect, such as {"tp_rank": 0, "dtype": "bfloat16"}: strings, and
+    other values of JSON. `label`, `keep` and the others (`replace`, `mode`, `ttl`, `evict`, `timeout`, `wait`, …)
+    are those of Client.put_bundle().
 
-    A tensor that has several names (tied weights) is stored once. Copies on a GPU wait in this
-    thread's current stream for what makes the tensors. TypeError: with the tensor's name.
+    A tensor that has several names (tied weights) is stored once. Copies on a GPU are queued on this
+    thread's current stream, behind the work that makes the tensors. TypeError: with the tensor's name.
     """
     parts, others = _parts(state_dict, True)
     options.setdefault("stream", _stream_of(parts))
@@ -168,15 +168,15 @@ def put_state_dict(
 
 @functools.lru_cache(None)
 def _allocator() -> Any:
-    """PyTorch's way to the C functions of `_core`; never freed, as tensors may be freed at any time."""
+    """PyTorch's allocator over functions of `_core`; never freed, since tensors may be freed at any time."""
     return torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, "gpubufd_pool_alloc", "gpubufd_pool_free")
 
 
 class MemPool:
-    """Made by mem_pool(). `with pool:` has what this thread allocates on its GPU lie in it.
+    """Made by mem_pool(). In a `with pool:` this thread's allocations on the pool's GPU lie in the pool.
 
-    Keep it for as long as its tensors. The memory stays the object's until PyTorch has given all of it back, which it
-    does when the pool and the tensors are gone, by torch.cuda.empty_cache() at the latest.
+    Keep the pool for as long as its tensors. The object holds its memory until PyTorch has given all of it back.
+    PyTorch does so when the pool and the tensors are deleted, by torch.cuda.empty_cache() at the latest.
     """
 
     def __init__(self, pool: _pool.Pool):
@@ -187,7 +187,7 @@ class MemPool:
 
     def __enter__(self) -> "MemPool":
         if self._pool.object.released or self._pool.object.version:
-            raise ValueError(f"{self._pool.name!r} is published: its memory is given out no more")
+            raise ValueError(f"{self._pool.name!r} is published: its memory is not allocated any more")
         self._pieces.enter()
         try:
             using = torch.cuda.use_mem_pool(self._torch, self._pool.object._ordinal)
@@ -195,7 +195,7 @@ class MemPool:
         except BaseException:
             self._pieces.leave()
             raise
-        self._using = using  # not before: another thread may be in it, and is not let in twice
+        self._using = using  # only now: a second thread, which fails above, must not replace the first one's
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -208,17 +208,17 @@ class MemPool:
         self, state_dict: Mapping[str, Any], *, metadata: Optional[Mapping[str, Any]] = None,
         label: Optional[str] = None, keep: Optional[int] = None,
     ) -> Ref:
-        """Publishes a state dict whose tensors lie in the pool as one Bundle, where they are: nothing is copied.
+        """Publishes a state dict whose tensors lie in the pool as one Bundle, in place: nothing is copied.
 
-        Waits for the GPU. From then on nobody writes to the pool, this process included: to none of its memory, that
-        of tensors that are not published neither. Tied tensors are one. `metadata`, `label`, `keep`: as of
-        put_state_dict(). ValueError: a tensor does not lie in the pool, is not in C order, or overlaps another; with
-        its name. The pool is as before then.
+        The call waits for the GPU. From then on no process may write to the pool, this one included, not even to
+        tensors in it that are not published. Tied tensors are stored once. `metadata`, `label`, `keep`: as of
+        put_state_dict(). ValueError, with the tensor's name: a tensor does not lie in the pool, is not in C order, or
+        overlaps another. The pool is unchanged then.
         """
         for name, tensor in state_dict.items():
             _check(name, tensor)
             if not tensor.is_contiguous():
-                raise ValueError(f"tensor {name!r} is not in C order: make it so while the pool is in use")
+                raise ValueError(f"tensor {name!r} is not in C order: use contiguous() while the pool is in use")
         parts, others = _parts(state_dict, True)
         return self._pool.publish(parts, _states.metadata_of(metadata, others), label, keep)
 
@@ -231,16 +231,16 @@ def mem_pool(
     evict: Optional[str] = None, replace: bool = False, timeout: Optional[float] = None, scope: str = "local",
     manifest_bytes: int = _pool.MANIFEST,
 ) -> MemPool:
-    """Memory of the daemon's for a model that is made in place, and published without a copy:
+    """The daemon's memory for a model that is made in place, and published without a copy:
 
         with gpubufd.torch.mem_pool(client, "llama-8b/tp0", 17 << 30, device="cuda:0") as pool:
             model = Model(config).to("cuda:0")
         pool.publish(model.state_dict(), label="step-0")
 
-    `size`: bytes that PyTorch can have of it, in pieces of 2 MiB and more: the tensors and some percent. All of it is
-    taken now; what is more is torch.cuda.OutOfMemoryError. PyTorch uses what is freed in the pool again. `device`: a
-    GPU; None: the current one. `manifest_bytes`: room for names, dtypes and shapes. The others are those of
-    Client.put(). Until publish() nobody sees it.
+    `size`: bytes for PyTorch to allocate, in pieces of 2 MiB and more: those of the tensors and some percent. All of
+    them are taken now; an allocation beyond them is torch.cuda.OutOfMemoryError. PyTorch reuses memory that is freed in
+    the pool. `device`: a GPU; None: the current one. `manifest_bytes`: room for names, dtypes and shapes. The others
+    are those of Client.put(). Until publish() nobody else sees the object.
     """
     place = _place_of("cuda" if device is None else device)
     options = _client.options(place, None, mode, ttl, evict, replace, timeout, scope=scope)
@@ -251,7 +251,7 @@ def mem_pool(
 
 
 def _whole(bundle: _bundle.Bundle) -> Any:
-    """All bytes of a bundle, as a tensor."""
+    """All bytes of a bundle, as a tensor of uint8."""
     return torch.from_dlpack(bundle._buffer(DATA).dlpack(False, False))
 
 
@@ -260,12 +260,12 @@ _BY_BYTES = frozenset(_floats.SMALL) | {"bool8"}  # some versions of PyTorch lac
 
 
 def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ...], int, int]) -> Any:
-    """Tensor `i` over the bundle's memory, with a storage of its own; a copy where it cannot be."""
+    """Tensor `i` over the bundle's memory, with a storage of its own; a copy if it is not aligned."""
     _, dtype, shape, offset, size = entry
     if not size:
         where = torch.device("cuda", bundle.ordinal) if bundle.ordinal >= 0 else torch.device("cpu")
         return torch.empty(_floats.items(dtype, shape), dtype=_dtype_of(dtype), device=where)
-    if offset % _itemsize(dtype):  # as files of others may have it
+    if offset % _itemsize(dtype):  # as in some other programs' files
         part = _whole(bundle)[offset : offset + size].clone()
         _settle(bundle)
         return part.view(_dtype_of(dtype)).reshape(_floats.items(dtype, shape))
@@ -276,7 +276,7 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
 
 
 def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
-    """All of them, by all of their names."""
+    """A bundle's tensors, by all of their names."""
     found = {}
     for i in range(len(bundle)):
         entry = bundle._entry(i)  # one by one, so that the garbage collector finds little to count
@@ -287,19 +287,19 @@ def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
 
 
 def _ready(bundle: _bundle.Bundle) -> None:
-    """This thread's stream waits for whoever still fills the bundle."""
+    """Makes this thread's stream wait until the producer has filled the bundle."""
     if bundle.ordinal >= 0:
         bundle._wait_ready(_stream_on(bundle.ordinal))
 
 
 def _settle(bundle: _bundle.Bundle) -> None:
-    """Copies out of the bundle are done: its memory is not held any longer than that."""
+    """Waits until copies out of the bundle are done, so that its memory can be released."""
     if bundle.ordinal >= 0:
         torch.cuda.current_stream(bundle.ordinal).synchronize()
 
 
 def _private(tensor: Any, where: Any, writable: Optional[str]) -> Any:
-    """The tensor, or a copy of it: where it is wanted, or to be written to."""
+    """The tensor; or a copy of it, on another device or to be written to."""
     moves = where is not None and tensor.device != where
     if not moves and not writable:
         return tensor
@@ -310,7 +310,7 @@ def _private(tensor: Any, where: Any, writable: Optional[str]) -> Any:
 
 
 def _state(bundle: _bundle.Bundle, where: Any, writable: Optional[str]) -> Dict[str, Any]:
-    """Each tensor once, whatever names it has."""
+    """The state dict of a bundle. A tensor with several names is one tensor in it."""
     _ready(bundle)
     found = dict(_tensors(bundle))
     made = {id(tensor): _private(tensor, where, writable) for tensor in found.values()}
@@ -339,14 +339,14 @@ def get_state_dict(
     writable: Optional[str] = None, device: _Device = None, version: int = 0, label: Optional[str] = None,
     timeout: Optional[float] = None,
 ) -> Dict[str, Any]:
-    """A state dict over what was published under a name: nothing is copied, and the tensors are read-only.
+    """A state dict over the memory of a published Bundle: nothing is copied, and the tensors are read-only.
 
     `expect`: facts that put_state_dict() must have been given as metadata; others may be there, too. `into`: tensors
-    by name that are filled with copies, and returned as a dict; they must have the same names, dtypes and shapes.
-    `writable="copy"`: private copies. `device`: where the tensors are to be; a copy if they are elsewhere.
+    by name to be filled with copies, and returned as a dict; they must have the same names, dtypes and shapes.
+    `writable="copy"`: private copies. `device`: where the tensors are wanted; those elsewhere are copied there.
     `version`, `label`, `timeout`: as of Client.get().
 
-    Mismatch (a ValueError): it is not what was expected; its `fields` say what differs. NotFound (a KeyError).
+    Mismatch (a ValueError): the Bundle is not the expected one; its `fields` say what differs. NotFound (a KeyError).
     """
     check_writable(writable)
     bundle = client.get(name, timeout, version=version, label=label, kind=_bundle.Bundle)
@@ -362,7 +362,7 @@ def get_state_dict(
 
 
 def _load(filename: FilePath, device: _Device, options: Dict[str, Any]) -> Tuple[_bundle.Bundle, Any]:
-    """A file's bundle, and where its tensors are wanted. Each GPU has a copy of its own."""
+    """(a file's bundle, the device of its tensors). Each GPU has a bundle of its own."""
     where = _device_of(device)
     place = _place_of(where)
     if place is None or where.type == "cpu":
@@ -374,11 +374,11 @@ def load_file(
     filename: FilePath, device: Union[str, int, torch.device] = "cpu", *, client: Optional[Client] = None,
     name: Optional[str] = None, writable: Optional[str] = None, **options: Any,
 ) -> Dict[str, Any]:
-    """A safetensors file's tensors by name; nothing is copied but by the first who loads it.
+    """A safetensors file's tensors by name. The first process reads the file, the others map it.
 
-    The tensors are read-only; `writable="copy"`: private copies, which may be changed. `device`: where they are to be.
-    `name`: what the file is published as; None: a name made of its path, size, inode, time of its last change, of
-    the user and the GPU. `client`: None is a connection of the process' own. Others, such as `mode` and `ttl`, are
+    The tensors are read-only; `writable="copy"`: private copies, which may be changed. `device`: where they are wanted.
+    `name`: the name to publish; None: a name made of its path, size, inode, time of its last change, of
+    the user and the GPU. `client`: None: a connection of the process' own. Others, such as `mode` and `ttl`, are
     those of Client.put().
 
     ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
@@ -392,7 +392,7 @@ def load_file(
 def save_file(
     tensors: Mapping[str, Any], filename: FilePath, metadata: Optional[Mapping[str, str]] = None
 ) -> None:
-    """Writes tensors into a safetensors file; it takes the place of one that is there when all is written.
+    """Writes tensors into a safetensors file, which replaces an existing one when it is complete.
 
     Tensors that share memory are written under each of their names. A Bundle without new metadata is written as it
     is, byte for byte. TypeError: with the tensor's name.
@@ -404,14 +404,14 @@ def save_file(
     _weights.save(tensors, filename, metadata)
 
 
-class safe_open(SafeOpen):  # the name is that of the package's
+class safe_open(SafeOpen):  # named as in the safetensors package
     """A safetensors file, mapped as by load_file(), to take single tensors of it:
 
         with safe_open("model.safetensors", framework="pt", device="cuda:0") as f:
             for name in f.keys():
                 tensor = f.get_tensor(name)
 
-    What was taken stays after the end of the `with`.
+    The tensors stay valid after the end of the `with`.
     """
 
     _frameworks = ("pt", "torch", "pytorch")

@@ -1,4 +1,4 @@
-/* Arrow's C structs in capsules: what is published goes out, and what others have comes in. */
+/* Arrow's C structs in capsules: exports of Objects, and imports of other libraries' arrays. */
 #include "client/python/src/arrow.h"
 
 #include <stdlib.h>
@@ -356,7 +356,7 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
     return node_of(schema, array);
 }
 
-/* ---- sources: what put_arrow is given ---- */
+/* ---- sources, which put_arrow takes ---- */
 
 /*
  * A source is either (schema capsule, [array capsules]), or what Python has put together:
@@ -617,8 +617,8 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
 
 /* ---- sources as capsules ---- */
 
-/* The memory that a source's structs point to. Each node has a reference: a consumer may move a
-   child out. */
+/* The memory that a source's structs point to. Each node has a reference, since a consumer may move
+   a child out. */
 struct shared_sources {
     atomic_size_t references;
     struct sources sources;
@@ -629,7 +629,7 @@ static void shared_put(struct shared_sources *shared)
 {
     if (atomic_fetch_sub(&shared->references, 1) > 1 || !Py_IsInitialized())
         return;
-    PyGILState_STATE state = PyGILState_Ensure(); /* whoever releases may be in any thread */
+    PyGILState_STATE state = PyGILState_Ensure(); /* a consumer may release in any thread */
     sources_end(&shared->sources);
     Py_DECREF(shared->source);
     PyGILState_Release(state);
@@ -673,7 +673,7 @@ static void share_nodes(struct shared_sources *shared, struct ArrowSchema *schem
         share_nodes(shared, schema->dictionary, array->dictionary);
 }
 
-/* capsules(source): capsules of schema and array of what Python has put together; they hold it. */
+/* capsules(source): capsules of the schema and the array of a source; they hold the source. */
 PyObject *core_capsules(PyObject *module, PyObject *source)
 {
     (void)module;

@@ -7,10 +7,10 @@
 PyObject *object_arrow_schema(PyObject *self, PyObject *unused);
 PyObject *object_arrow_array(PyObject *self, PyObject *unused);
 PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
-/* Makes an exported array hold the link. Every node on its own, since a consumer may move a child
-   out and release the rest. 0 or GPUBUF_E_NO_MEMORY, after which it is still to be released. */
+/* Makes each node of an exported array hold the link, since a consumer may move a child out and
+   release the rest. 0 or GPUBUF_E_NO_MEMORY; then the array is still to be released. */
 int arrow_hold(struct ArrowArray *array, struct link *link);
-/* Ends of capsules. */
+/* Destructors of capsules. */
 void arrow_end_schema(PyObject *capsule);
 void arrow_end_array(PyObject *capsule);
 void arrow_end_device_array(PyObject *capsule);

@@ -1,5 +1,5 @@
-/* Arrow's streams in capsules: of what is published, which is one array, and of what others
-   have. */
+/* Arrow's streams in capsules: exports of Objects, as one array, and imports of other libraries'
+   streams. */
 #include "client/python/src/arrow_stream.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct ArrowDeviceArrayStream {
 struct single {
     struct link *link;
     struct gpubuf_object *object;
-    struct ArrowDeviceArray array; /* of the host: its first member alone is looked at */
+    struct ArrowDeviceArray array; /* of the host: its first member alone is used */
 };
 
 #define STREAM_FAILED 5 /* EIO */

@@ -1,5 +1,5 @@
-/* Client's calls that do not wait: each call takes a callback as its last argument, and returns
-   the number by which it is cancelled. */
+/* Client's calls that do not wait: each takes a callback as its last argument, and returns the
+   request's number for cancel(). */
 #include "client/python/src/async.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static void leave(struct link *link)
     link_put(link);
 }
 
-/* The state that the answer will find; takes over the reference to the link, which may be NULL. */
+/* The pending of a request; takes over the reference to the link, which may be NULL. */
 static struct pending *begin_on(struct link *link, PyObject *callable, struct link **out)
 {
     struct pending *pending = link ? pending_new(link, callable) : NULL;
@@ -28,7 +28,7 @@ static struct pending *begin_on(struct link *link, PyObject *callable, struct li
     return pending;
 }
 
-/* The beginning of each. */
+/* The beginning of each …_async, for its Client. */
 static struct pending *begin(PyObject *self, PyObject *callable, struct link **out)
 {
     return begin_on(client_enter(self), callable, out);
@@ -129,7 +129,7 @@ PyObject *client_seal_async(PyObject *self, PyObject *args)
     if (!mine || link_check(((struct client *)self)->link) < 0 ||
         parse_null_counts(counts, mine, &null_counts) < 0)
         return NULL;
-    /* On the connection that made it, which need not be the Client's any more. */
+    /* On the connection that made the object, which need not be the Client's any more. */
     struct link *link;
     struct pending *pending =
         begin_on(link_enter(((struct object *)object)->link), callable, &link);
@@ -252,7 +252,7 @@ PyObject *client_unwatch(PyObject *self, PyObject *id)
 
     if (PyErr_Occurred())
         return NULL;
-    if (!link) /* closed, and the watch with it */
+    if (!link) /* closed, which ended the watch */
         Py_RETURN_NONE;
     struct pending *pending = link->pending;
     while (pending && !is_watch(pending, watch))
@@ -273,7 +273,7 @@ PyObject *client_unwatch(PyObject *self, PyObject *id)
 
 /* ---- providing ---- */
 
-/* provide_async(prefix, callback of what is wanted, callback) -> id */
+/* provide_async(prefix, callback of wanted names, callback) -> id */
 PyObject *client_provide_async(PyObject *self, PyObject *args)
 {
     const char *prefix;
@@ -310,7 +310,7 @@ PyObject *client_provide_end(PyObject *self, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "s:provide_end", &prefix))
         return NULL;
-    if (!link || !provided(link, prefix)) /* it went with its connection */
+    if (!link || !provided(link, prefix)) /* it ended with its connection */
         Py_RETURN_NONE;
     (void)link_get(link);
     WITHOUT_GIL((void)gpubuf_provide_end(link->client, prefix));

@@ -1,5 +1,4 @@
-/* Bitmaps and offsets, as Arrow has them: those of the package's work that Python is too slow
-   for. */
+/* Arrow's bitmaps and offsets: work of the package for which Python is too slow. */
 #include "client/python/src/bits.h"
 
 #include <string.h>

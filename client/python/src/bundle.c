@@ -5,7 +5,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 
-/* The Object's manifest, read when it is first asked for; NULL with an exception. */
+/* The Object's manifest, read at its first use; NULL with an exception. */
 static struct gpubuf_bundle *bundle_of(PyObject *self)
 {
     struct object *mine = (struct object *)self;
@@ -73,7 +73,7 @@ PyObject *object_entry(PyObject *self, PyObject *index)
     return NULL;
 }
 
-/* entries(): all of them */
+/* entries(): those of all tensors */
 PyObject *object_entries(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -88,7 +88,7 @@ PyObject *object_entries(PyObject *self, PyObject *unused)
     return list;
 }
 
-/* find(name): its number, or -1. */
+/* find(name): the tensor's number, or -1. */
 PyObject *object_find(PyObject *self, PyObject *name)
 {
     const char *text;
@@ -137,7 +137,7 @@ PyObject *object_tensor_count(PyObject *self, PyObject *unused)
     return PyLong_FromSize_t(gpubuf_bundle_count(bundle));
 }
 
-/* is_part(): whether the memory has more tensors */
+/* is_part(): whether the memory has tensors that this bundle lacks */
 PyObject *object_is_part(PyObject *self, PyObject *unused)
 {
     (void)unused;

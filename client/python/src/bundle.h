@@ -1,4 +1,4 @@
-/* Bundles: what is in an Object's manifest, which is read once, and the planning of a new one. */
+/* Bundles: the content of an Object's manifest, which is read once, and plans of new ones. */
 #ifndef GPUBUFD_BUNDLE_H
 #define GPUBUFD_BUNDLE_H
 

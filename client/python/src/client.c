@@ -17,7 +17,7 @@ PyTypeObject *client_type;
 
 /* ---- the life of a Client ---- */
 
-/* Ends what is under way, and releases the Objects if that was asked for. */
+/* Ends requests and watches; with `release_objects` releases the Objects, too. */
 static void client_end(struct client *self, bool release_objects)
 {
     struct link *link = self->link;
@@ -37,7 +37,7 @@ static void client_end(struct client *self, bool release_objects)
 static void client_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
-    PyObject *kind, *error, *traceback; /* callbacks run here, perhaps while one is being raised */
+    PyObject *kind, *error, *traceback; /* callbacks run here, perhaps with an exception set */
 
     PyErr_Fetch(&kind, &error, &traceback);
     client_end((struct client *)object, false);
@@ -124,7 +124,7 @@ static PyObject *finish(struct link *link, int status, PyObject *result)
 
 /* ---- blocking, interruptibly ---- */
 
-/* The result that a wait is for. Filled by a callback in whichever thread dispatches. */
+/* The result of a request. A callback fills it, in the thread that dispatches. */
 struct waiter {
     atomic_int done;
     int status;
@@ -154,8 +154,8 @@ static void receive(struct gpubuf_client *client, int timeout_ms)
 }
 
 /*
- * Waits for a request so that Ctrl-C and Client.close() end it. Another thread may be the one that
- * receives for everybody, hence a look now and then even if nothing arrives here.
+ * Waits for a request; Ctrl-C and Client.close() end it. Another thread may receive the answer, so
+ * that this one checks every 20 ms even if it receives nothing.
  */
 static int wait_for(struct link *link, uint64_t request, struct waiter *waiter)
 {
@@ -178,7 +178,7 @@ static int wait_for(struct link *link, uint64_t request, struct waiter *waiter)
     return signaled;
 }
 
-/* The Object that a request was for, which `status` says has begun. */
+/* The Object of a request. `status`: of its beginning. */
 static PyObject *await_object(struct link *link, int status, uint64_t request,
                               struct waiter *waiter)
 {
@@ -341,7 +341,7 @@ static PyObject *client_put_array(PyObject *self, PyObject *args)
     }
     if (strides != Py_None && PyTuple_Size(strides) != ndim) {
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "as many strides as extents are needed");
+            PyErr_SetString(PyExc_ValueError, "expected as many strides as extents");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < ndim; i++) {

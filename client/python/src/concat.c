@@ -187,7 +187,7 @@ static int64_t offset_at(const struct span *span, int64_t i, bool wide)
                 : ((const int32_t *)offsets)[span->start + i];
 }
 
-/* Offsets, counted through; what each span takes of the elements behind them goes to `inner`. */
+/* Joins offsets, counted from 0; `inner` gets the span of items or characters of each span. */
 static int join_offsets(bool wide, const struct span *spans, size_t count, struct ArrowArray *out,
                         struct span *inner)
 {
@@ -245,7 +245,7 @@ static int join_strings(bool wide, const struct span *spans, size_t count, struc
     return 0;
 }
 
-/* Child `which` of each span's array; `scale` of its elements for one of the parent's. */
+/* Joins child `which` of the spans' arrays, with `scale` elements for one of the parent. */
 static int join_child(const struct ArrowSchema *schema, size_t which, const struct span *spans,
                       size_t count, int64_t scale, struct ArrowArray *out, struct span *inner)
 {

@@ -1,16 +1,16 @@
 /*
- * gpubufd._core: libgpubuf for Python, and nothing more. The modules of the package gpubufd make of
- * it what a Python user sees.
+ * gpubufd._core: libgpubuf for Python, and nothing more. Users see the modules of the package
+ * gpubufd, which build on it.
  *
  * Types. A Client is a connection. An Object is a gpubuf_object: the package registers a subclass
- * for each kind, and what is opened or sliced is an instance of that. A View is a stretch of memory
- * with a shape and an element type: of an Object's buffer, or of somebody else's value, taken over
- * by DLPack or the buffer protocol.
+ * for each kind, and opened objects and slices are instances of these. A View is a stretch of
+ * memory with a shape and an element type: of an Object's buffer, or of another library's value,
+ * taken over by DLPack or the buffer protocol.
  *
  * Lifetimes. Everything that needs the connection holds a reference to its `struct link`: the
  * Client, every Object, every View of one, every capsule that another library took, every call
- * under way. The last to go disconnects. So a lease stays as long as somebody can still read what
- * it holds, whatever has become of the Python objects, and giving back needs neither the GIL nor an
+ * under way. The last reference disconnects. So a lease stays as long as any library can still read
+ * its memory, even without the Python objects, and a release needs neither the GIL nor an
  * interpreter.
  *
  * Threads. Python's own state, and the lists in a link, are guarded by the GIL, which is not held
@@ -47,9 +47,9 @@ static inline int add_to_module(PyObject *module, const char *name, PyObject *va
 }
 
 /*
- * The flags of each of our types. Python 3.9 asks types for a flag that later Pythons take for
- * granted, and whose headers leave it out of Py_TPFLAGS_DEFAULT. Without it 3.9 destroys type.mro
- * when a class whose metaclass is not type, such as Bundle, is derived from ours.
+ * The flags of each of our types. Python 3.9 needs Py_TPFLAGS_HAVE_VERSION_TAG, which the headers
+ * of later versions leave out of Py_TPFLAGS_DEFAULT. Without the flag 3.9 destroys type.mro when a
+ * class whose metaclass is not type, such as Bundle, is derived from ours.
  */
 #define TYPE_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VERSION_TAG | Py_TPFLAGS_BASETYPE)
 

@@ -14,8 +14,8 @@ enum {
     DL_NONE = 255
 };
 
-/* format: of the struct module where memoryview and NumPy agree on it; of floats that NumPy lacks
-   that of integers as wide, so that numpy.asarray() has their bits and not texts */
+/* format: the struct module's, where memoryview and NumPy agree on it; for floats that NumPy lacks
+   that of integers of the same width, so that numpy.asarray() has their bits and no strings */
 static const struct {
     const char *dtype;
     struct element element;

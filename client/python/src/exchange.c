@@ -4,7 +4,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/view.h"
 
-/* 1: it has nulls, or nobody has counted them on a GPU; -1 with an exception. */
+/* 1: it has nulls, or may have some, not counted on a GPU; -1 with an exception. */
 static int has_nulls(const struct object *self)
 {
     struct gpubuf_memory mask;
@@ -18,16 +18,15 @@ static int has_nulls(const struct object *self)
 }
 
 /*
- * On any stream the memory can be used at once: this thread waits, where the producer's work is
- * not done. A consumer may use a stream of its own or of another argument's, and never asks for
- * ours.
+ * The tensor can be used at once, on any stream: this thread waits until the producer's work is
+ * done. A consumer may choose any stream, and does not ask for ours.
  */
 static int from_object(void *object, struct dl_versioned **out)
 {
     struct object *self = object;
 
     if (!PyObject_TypeCheck((PyObject *)object, object_type)) {
-        PyErr_SetString(PyExc_BufferError, "it is no object of gpubufd's");
+        PyErr_SetString(PyExc_BufferError, "the value is no object of gpubufd");
         return -1;
     }
     struct gpubuf_object *held = object_use(self);
@@ -35,7 +34,7 @@ static int from_object(void *object, struct dl_versioned **out)
         return -1;
     int nulls = has_nulls(self);
     if (nulls > 0)
-        PyErr_SetString(PyExc_BufferError, "it may have nulls, which DLPack has no place for");
+        PyErr_SetString(PyExc_BufferError, "it may have nulls, for which DLPack has no place");
     if (nulls != 0)
         return -1;
     struct view *view = (struct view *)view_of_object(self);
@@ -58,7 +57,7 @@ static int allocate(struct dl_tensor *like, struct dl_versioned **out, void *con
 {
     (void)like;
     (void)out;
-    set_error(context, "NotImplementedError", "gpubufd makes no arrays without a name: create()");
+    set_error(context, "NotImplementedError", "gpubufd makes no arrays without names: create()");
     return -1;
 }
 
@@ -68,11 +67,11 @@ static int to_object(struct dl_versioned *tensor, void **out)
     (void)tensor;
     (void)out;
     PyErr_SetString(PyExc_NotImplementedError,
-                    "an object of gpubufd's has a name: put() publishes a copy");
+                    "gpubufd makes no objects without a name: put() publishes a copy");
     return -1;
 }
 
-/* The legacy default stream; nothing is queued by us. */
+/* The legacy default stream; this package queues nothing. */
 static int current_stream(int32_t device_type, int32_t device_id, void **out)
 {
     (void)device_type;
@@ -81,7 +80,7 @@ static int current_stream(int32_t device_type, int32_t device_id, void **out)
     return 0;
 }
 
-/* None is lent (`borrow`): a DLTensor cannot say that it is read-only. Consumers take the other. */
+/* Without `borrow`: a DLTensor cannot say that it is read-only. Consumers call from_object(). */
 static struct dl_exchange exchange = {
     .major = 1,
     .minor = 3,

@@ -14,7 +14,7 @@ struct link {
     bool closed;             /* by Client.close(): no new calls */
     struct object *objects;  /* those that close() is to release */
     struct pending *pending; /* requests under way and watches */
-    struct link *before;     /* an earlier connection that Objects are left of; counted */
+    struct link *before;     /* an earlier connection with Objects left; a reference */
 };
 
 /* Takes over the client; NULL (and the client is disconnected) without memory. */

@@ -51,7 +51,8 @@ struct gpubuf_object *object_use(const struct object *self)
 {
     if (self->object)
         return self->object;
-    PyObject *error = make_error(GPUBUF_E_CLOSED, "it has been released, or its connection closed");
+    PyObject *error =
+        make_error(GPUBUF_E_CLOSED, "the object has been released, or its connection closed");
     if (error) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);

@@ -1,4 +1,4 @@
-/* Objects: a reference of ours, and the link that it needs. */
+/* Objects: a reference to a gpubuf_object, and the link that it needs. */
 #ifndef GPUBUFD_OBJECT_H
 #define GPUBUFD_OBJECT_H
 
@@ -7,7 +7,7 @@
 struct object {
     PyObject_HEAD struct link *link; /* NULL once it is released */
     struct gpubuf_object *object;    /* NULL once it is released */
-    struct gpubuf_bundle *bundle;    /* its manifest, once it was asked for; or NULL */
+    struct gpubuf_bundle *bundle;    /* its manifest, after its first use; or NULL */
     struct object *previous, *next;  /* in link->objects */
 };
 
@@ -17,7 +17,7 @@ PyObject *core_set_kinds(PyObject *module, PyObject *args);
 /* A new instance of the subclass for its kind; takes over the reference `object`, also on
    failure. */
 PyObject *object_wrap(struct link *link, struct gpubuf_object *object);
-/* Gives the reference back. */
+/* Releases the reference. */
 void object_drop(struct object *self);
 /* The Object's gpubuf_object, or NULL with Closed raised. */
 struct gpubuf_object *object_use(const struct object *self);

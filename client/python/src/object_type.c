@@ -105,7 +105,7 @@ static uint64_t element_count(const struct gpubuf_object *object)
     return count;
 }
 
-/* How many elements are null, counted if nobody has and the bitmap is at hand; -1 on a GPU. */
+/* The number of nulls; counted if it is unknown and the bitmap is on the host; -1: on a GPU. */
 static int64_t null_count(const struct gpubuf_object *object)
 {
     int64_t known = gpubuf_null_count(object);
@@ -206,7 +206,7 @@ out:
     return result;
 }
 
-/* A child's name is asked for without making a Python object of the child. */
+/* Makes no Python objects of the children. */
 static PyObject *get_child_names(PyObject *self, void *closure)
 {
     (void)closure;
@@ -261,8 +261,8 @@ static PyObject *object_buffer(PyObject *self, PyObject *which)
     return view_of_buffer((struct object *)self, (enum gpubuf_which)index);
 }
 
-/* read(which, offset, address, bytes, stream) and write(…): `address` must stay until it is
-   done. */
+/* read(which, offset, address, bytes, stream) and write(…): the memory at `address` must stay until
+   the copy is done. */
 static PyObject *copy(PyObject *self, PyObject *args, bool write)
 {
     int which;
@@ -373,7 +373,7 @@ static PyObject *object_seal(PyObject *self, PyObject *args)
     return result;
 }
 
-/* Whether this process cannot write any more what it has sealed. */
+/* protect(): makes a sealed object's memory read-only in this process. Whether it could. */
 static PyObject *object_protect(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -393,8 +393,8 @@ static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
     int64_t nulls = null_count(object);
     if (nulls != 0) {
         PyErr_Format(PyExc_BufferError,
-                     "there are nulls, which a buffer has no place for; `.values` is the buffer "
-                     "without regard to them, `.validity` says where they are");
+                     "there are nulls, for which a buffer has no place; `.values` is the buffer "
+                     "with undefined elements there, `.validity` says where they are");
         return -1;
     }
     PyObject *view = view_of_object((struct object *)self);
@@ -403,7 +403,7 @@ static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
     int r = -1;
     if (!((struct view *)view)->element.plain)
         PyErr_Format(PyExc_BufferError,
-                     "dtype %s is none that a buffer can tell; use to_numpy(), or `.values`",
+                     "the buffer protocol has no dtype %s; use to_numpy(), or `.values`",
                      gpubuf_dtype(object));
     else
         r = view_fill((struct view *)view, view, buffer, flags);
@@ -425,9 +425,9 @@ static PyObject *no_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
 static PyGetSetDef getters[] = {
     {"kind", get_kind, NULL, NULL, NULL},
-    {"name", get_name, NULL, "The name of the object that this is, or is a part of.", NULL},
-    {"version", get_version, NULL, "Its version; 0 while it is being written.", NULL},
-    {"label", get_label, NULL, "What its producer calls this version, or None.", NULL},
+    {"name", get_name, NULL, "The object's name; of a part, that of its whole object.", NULL},
+    {"version", get_version, NULL, "The object's version; 0 until seal().", NULL},
+    {"label", get_label, NULL, "The producer's label for this version, or None.", NULL},
     {"_device", get_device, NULL, NULL, NULL},
     {"_ordinal", get_ordinal, NULL, NULL, NULL},
     {"_column_name", get_column_name, NULL, NULL, NULL},
@@ -441,16 +441,16 @@ static PyGetSetDef getters[] = {
     {"_null_count", get_null_count, NULL, NULL, NULL},
     {"_has_mask", get_has_mask, NULL, NULL, NULL},
     {"metadata", get_metadata, NULL, "The metadata of a column or a table, a new dict.", NULL},
-    {"released", get_released, NULL, "Whether it has been given back.", NULL},
+    {"released", get_released, NULL, "Whether the object has been released.", NULL},
     {"stale", get_stale, NULL,
-     "Whether its lease went with a connection that was lost. It can still be read, as it was.",
+     "Whether the lease ended with a lost connection. The object can still be read, as it was.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef methods[] = {
     {"release", object_release, METH_NOARGS,
-     "Gives it back; more than once is fine. What others took of it stays."},
+     "Releases the object; more than once is fine. Arrays made of it keep the lease."},
     {"_is_valid", object_is_valid, METH_O, NULL},
     {"_child", object_child, METH_O, NULL},
     {"_column", object_column, METH_O, NULL},
@@ -473,8 +473,8 @@ static PyMethodDef methods[] = {
     {"_seal", object_seal, METH_VARARGS, NULL},
     {"_protect", object_protect, METH_NOARGS, NULL},
     {"set_label", (PyCFunction)(void (*)(void))object_set_label, METH_VARARGS | METH_KEYWORDS,
-     "set_label(label, keep=-1)\n--\n\nWhat seal() says of this version in place of what create() "
-     "did: its label, and how many\nolder versions can still be opened (-1: as it was)."},
+     "set_label(label, keep=-1)\n--\n\nSets, before seal(), the version's label and how many older "
+     "versions can still be opened\n(-1: as create() said), in place of those of create()."},
     {"_arrow_schema", object_arrow_schema, METH_NOARGS, NULL},
     {"_arrow_array", object_arrow_array, METH_NOARGS, NULL},
     {"_arrow_device_array", object_arrow_device_array, METH_NOARGS, NULL},

@@ -1,4 +1,4 @@
-/* The type of Objects: what it has, and what can be asked of it. */
+/* The type of Objects: its attributes and methods. */
 #ifndef GPUBUFD_OBJECT_TYPE_H
 #define GPUBUFD_OBJECT_TYPE_H
 

@@ -4,8 +4,8 @@
 
 #include "client/python/src/core.h"
 
-/* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms, final), whose strings it
-   borrows. */
+/* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms, final, label, keep, scope),
+   whose strings it borrows. */
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
 
 struct layout_arena; /* owns what a specification points to */
@@ -15,9 +15,9 @@ struct layout_arena; /* owns what a specification points to */
 int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena);
 void layout_free(struct layout_arena *arena);
 
-/* [parts] (address, bytes) -> an array to be freed; NULL with an exception raised. */
+/* A tuple of (address, bytes) -> an array to be freed; NULL with an exception raised. */
 struct gpubuf_part *parse_parts(PyObject *tuple);
-/* Names out of a tuple, which they are borrowed from: an array to be freed. */
+/* An array, to be freed, of names that the tuple keeps; NULL with an exception raised. */
 const char **parse_names(PyObject *tuple);
 
 /* From None or a tuple with an entry for each column: *out is NULL or to be freed. */

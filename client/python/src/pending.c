@@ -36,7 +36,7 @@ void pending_end(struct pending *pending)
     free(pending);
 }
 
-/* Afterwards none of its callbacks begins, but where another thread is about to run one. */
+/* Afterwards no callback of it begins, except one that another thread is about to run. */
 static int stop(struct gpubuf_client *client, const struct pending *pending)
 {
     uint64_t id = pending->id;
@@ -56,8 +56,8 @@ void pending_end_all(struct link *link)
         struct pending *pending = link->pending;
         bool lasting = pending->lasting;
         int status = stop(link->client, pending);
-        /* A lasting one is ours to free; so is a request in a child of fork, whose answer never
-           comes. Where another thread is about to run the callback, that frees it. */
+        /* A lasting one is freed here; so is a request in a child of fork, whose answer never
+           comes. If another thread is about to run the callback, the callback frees it. */
         if (link->pending == pending && (lasting || status == GPUBUF_E_FORKED))
             pending_end(pending);
         else if (link->pending == pending && status < 0) {
@@ -140,7 +140,7 @@ void pending_sealed(struct gpubuf_client *client, int status, struct gpubuf_obje
 {
     struct pending *pending = arg;
 
-    gpubuf_release(object); /* the caller has its own */
+    gpubuf_release(object); /* the caller has its own reference */
     PyGILState_STATE state = PyGILState_Ensure();
     pending_answer(pending, status, gpubuf_errmsg(client), status < 0 ? NULL : new_ref(Py_None));
     PyGILState_Release(state);
@@ -158,8 +158,8 @@ void pending_call(struct gpubuf_client *client, int status, const char *text, si
     PyGILState_Release(state);
 }
 
-/* A lasting one is under way no more: unwatch(), provide_end() or the Client's end ends it,
-   unless it has failed. Takes over `result`. */
+/* The answer to the request of a watch or a provider. A failure ends it; else unwatch(),
+   provide_end() or the Client's end does. Takes over `result`. */
 static void pending_begun(struct pending *pending, int status, const char *message,
                           PyObject *result)
 {

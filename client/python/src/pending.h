@@ -1,25 +1,24 @@
-/* Requests under way, watches, and prefixes that are provided. */
+/* Requests under way, watches, and provided prefixes. */
 #ifndef GPUBUFD_PENDING_H
 #define GPUBUFD_PENDING_H
 
 #include "client/python/src/link.h"
 
-/* One of them. Its end, or the Client's, unlinks and frees it. */
+/* One of these. Its end, or the Client's, unlinks and frees it. */
 struct pending {
     struct link *link; /* no reference: it must not keep the connection */
     struct pending *previous, *next;
     uint64_t id;
-    bool lasting;       /* a watch, or a prefix that is provided: nothing but us ends it */
-    char *prefix;       /* that is provided; NULL: it is no such thing */
+    bool lasting;       /* a watch, or a provided prefix: only this package ends it */
+    char *prefix;       /* a provided one; NULL: this is a request or a watch */
     PyObject *callable; /* callable(error or None, result); a watch's: callable(kind, …); a
                            provider's: callable(name or None, request, uid, gid) */
-    PyObject *done;     /* of these two under way: callable(error or None, result); else NULL */
+    PyObject *done;     /* of a lasting one's request: callable(error or None, result); or NULL */
 };
 
 struct pending *pending_new(struct link *link, PyObject *callable);
 void pending_end(struct pending *pending);
-/* Ends all of a link: requests by cancelling them. With the GIL held, which it gives up
-   meanwhile. */
+/* Ends all of a link's, and cancels requests. With the GIL held, which it gives up in between. */
 void pending_end_all(struct link *link);
 /* libgpubuf's callbacks; `arg` is the pending. */
 void pending_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,

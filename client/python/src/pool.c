@@ -8,14 +8,14 @@
 #define ALIGN 512u /* of a piece: what cudaMalloc promises is 256 */
 
 struct pool {
-    struct pool *next; /* among all of the process */
+    struct pool *next; /* in the list of the process */
     size_t references; /* the Pool's, each piece's, and each thread's that has entered it */
     struct link *link;
     struct gpubuf_object *object;
     int ordinal;
     char *memory;
     size_t size, used, pieces;
-    bool ended; /* nothing is given out any more */
+    bool ended; /* take() fails from now on */
 };
 
 struct pool_object {
@@ -26,7 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost */
 static struct pool *pools;
 static _Thread_local struct pool *entered;
 
-/* With the lock held, which it lets go. */
+/* With the lock held, which it releases. */
 static void put_and_unlock(struct pool *pool)
 {
     bool last = pool && --pool->references == 0;
@@ -106,7 +106,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     if (status < 0)
         return raise_status(link, status);
     if (!memory.writable || start > memory.bytes) {
-        PyErr_SetString(PyExc_ValueError, "a Pool is made of an object that is being written");
+        PyErr_SetString(PyExc_ValueError, "expected an unsealed object to make a Pool of");
         return NULL;
     }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -146,7 +146,7 @@ static void pool_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* enter(): this thread's pieces come out of it, until leave(). ValueError: out of another. */
+/* enter(): this thread allocates from the Pool until leave(). ValueError: it already does. */
 static PyObject *pool_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -198,7 +198,7 @@ static PyObject *pool_give_back(PyObject *object, PyObject *address)
     Py_RETURN_NONE;
 }
 
-/* end(): nothing is given out any more. */
+/* end(): take() fails from now on. */
 static PyObject *pool_end(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -223,9 +223,9 @@ POOL_GETTER(used)
 POOL_GETTER(pieces)
 
 static PyGetSetDef getters[] = {
-    {"size", get_size, NULL, "Bytes that it can give out in all.", NULL},
-    {"used", get_used, NULL, "Bytes that it has given out, from its start on.", NULL},
-    {"pieces", get_pieces, NULL, "How many pieces are not given back yet.", NULL},
+    {"size", get_size, NULL, "Bytes of the pool in all.", NULL},
+    {"used", get_used, NULL, "Bytes handed out, from the pool's start on.", NULL},
+    {"pieces", get_pieces, NULL, "The number of pieces not given back yet.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

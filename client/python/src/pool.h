@@ -1,7 +1,6 @@
 /*
- * Pools: an object that is being made, whose memory is given out piece by piece, to PyTorch's
- * allocator for example. A piece is not given out twice. The object is held until the Pool and all
- * pieces are given back.
+ * Pools: allocators over the memory of an unsealed object, for PyTorch's for example. Memory of a
+ * freed piece is not allocated again. The object is held until the Pool and all pieces are freed.
  */
 #ifndef GPUBUFD_POOL_H
 #define GPUBUFD_POOL_H
@@ -11,10 +10,10 @@
 int pool_setup(PyObject *module);
 
 /*
- * For others' allocators, which call them on any thread, with or without the GIL. `alloc` takes
- * from the Pool that the thread has entered; NULL: none, of another device, or full. `free` finds
- * the Pool by the address; `bytes`, `device` and `stream` do not matter to it. The work on a piece
- * need not be done, since nobody is given it again.
+ * For other libraries' allocators, which call them on any thread, with or without the GIL. `alloc`
+ * takes a piece of the Pool that the thread has entered; NULL: there is none, it is on another
+ * device, or full. `free` finds the Pool by the address, and ignores its other arguments. Work on
+ * a freed piece may still be under way, since its memory is not allocated again.
  */
 __attribute__((visibility("default"))) void *gpubufd_pool_alloc(Py_ssize_t bytes, int device,
                                                                 void *stream);

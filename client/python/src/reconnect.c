@@ -16,7 +16,7 @@ static int64_t now_ms(void)
     return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000 + 1;
 }
 
-/* Connects, waiting for somebody to listen as long as there is patience. 0, or -1 with an
+/* Connects; tries again until a daemon listens, for at most the Client's patience. 0, or -1 with an
    exception. */
 static int connect_anew(struct client *self, struct gpubuf_client **client)
 {
@@ -37,8 +37,8 @@ static int connect_anew(struct client *self, struct gpubuf_client **client)
     }
 }
 
-/* Puts a new connection into the place of a lost one; another thread may do so meanwhile. 0, or
-   -1 with an exception. */
+/* Replaces a lost connection by a new one; another thread may do so at the same time. 0, or -1 with
+   an exception. */
 static int replace(struct client *self, struct link *lost)
 {
     struct gpubuf_client *client = NULL;

@@ -35,7 +35,7 @@ static enum kind kind_of(PyObject *value, PyObject *missing)
     return OTHER;
 }
 
-/* NULL without an error: it has no UTF-8. */
+/* A str's UTF-8, or bytes. NULL without an exception: the str has no UTF-8. */
 static const char *characters(PyObject *value, enum kind kind, Py_ssize_t *size)
 {
     const char *text = NULL;
@@ -170,7 +170,7 @@ static int64_t offset_at(const struct column *column, long long i)
     return column->wide ? wide : narrow;
 }
 
-/* Strings that came lately, by a hash: columns repeat themselves, and a new object costs more. */
+/* Recent strings, by a hash: columns repeat values, and finding one costs less than making one. */
 #define RECENT_BITS_MAX 12 /* with a few hundred values hardly two are in one slot */
 
 struct slot {
@@ -238,7 +238,7 @@ static PyObject *element(const struct column *column, struct recent *recent, lon
         return new_ref(Py_None);
     int64_t from = offset_at(column, i), to = offset_at(column, i + 1);
     if (from < 0 || to < from || to > column->data.len)
-        return PyErr_Format(PyExc_ValueError, "its offsets %lld to %lld are not within 0 to %zd",
+        return PyErr_Format(PyExc_ValueError, "the offsets %lld to %lld are not within 0 to %zd",
                             (long long)from, (long long)to, column->data.len);
     return value_of(column, recent, (const char *)column->data.buf + from, (Py_ssize_t)(to - from));
 }
@@ -361,7 +361,7 @@ static bool view_at(const struct views *views, Py_ssize_t i, const char **text, 
     return true;
 }
 
-/* How many bytes all of it has; -1: a view is not within the data. */
+/* Bytes of all elements; -1: a view is not within the data. */
 static int64_t measure_views(const struct views *views)
 {
     int64_t total = 0;

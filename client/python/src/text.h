@@ -1,4 +1,4 @@
-/* Strings and bytes of Python as Arrow's columns have them, and back. */
+/* Strings and bytes of Python into buffers of Arrow's columns, and back. */
 #ifndef GPUBUFD_TEXT_H
 #define GPUBUFD_TEXT_H
 
@@ -7,16 +7,16 @@
 /*
  * text_of(values, missing): the buffers of a list of str, or of one of bytes: (is_text, nulls, mask
  * or None, offsets, data). Offsets have 4 bytes, or 8 if the data need them. A value that is None,
- * a float NaN among str, or whose type is in the tuple `missing`, is null. None: it is not for this
- * function, for its values are of several types, or not Unicode.
+ * a float NaN among str, or whose type is in the tuple `missing`, is null. Returns None for a list
+ * of other types, of several types, or with a str that is not Unicode.
  */
 PyObject *core_text_of(PyObject *module, PyObject *args);
 
 /*
  * text_list(is_text, wide, offsets, data, mask or None, start, length, target): elements [start,
  * start + length) as str (bytes that are no UTF-8 become lone surrogates) or bytes, None where the
- * mask has a 0; equal ones near each other are one object. In a new list, or, where `target` is not
- * None, in that, a buffer of `length` Python objects. ValueError: an offset is not within the data.
+ * mask has a 0. Equal values near each other are one object. Returns a new list; or fills `target`,
+ * if not None, a buffer of `length` Python objects. ValueError: an offset is not within the data.
  */
 PyObject *core_text_list(PyObject *module, PyObject *args);
 

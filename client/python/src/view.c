@@ -105,7 +105,7 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
     return view;
 }
 
-/* Bytes of an item, so 1 of packed elements; 0: not a number of whole bytes. */
+/* Bytes of an item, so 1 for packed elements; 0: the elements have no fixed number of bytes. */
 static Py_ssize_t bytes_of_dtype(const char *dtype)
 {
     struct element element;
@@ -133,7 +133,7 @@ PyObject *core_itemsize(PyObject *module, PyObject *dtype)
     return PyLong_FromSsize_t(bytes_of_dtype(text));
 }
 
-/* Of columns a stride would say it too; an array's may be 0 or wider. */
+/* By the dtype: an array's strides may be 0, or wider than its elements. */
 static Py_ssize_t element_bytes(const struct gpubuf_object *object)
 {
     return gpubuf_kind(object) == GPUBUF_KIND_BYTES ? 1 : bytes_of_dtype(gpubuf_dtype(object));
@@ -149,7 +149,7 @@ PyObject *view_of_object(struct object *self)
     unsigned ndim = gpubuf_ndim(object);
     struct gpubuf_memory memory;
     if (size == 0 || ndim > MAX_NDIM) {
-        PyErr_Format(PyExc_BufferError, "%s is no whole number of bytes for each element",
+        PyErr_Format(PyExc_BufferError, "%s has no fixed number of whole bytes for each element",
                      gpubuf_kind(object) == GPUBUF_KIND_TABLE ? "a table" : gpubuf_dtype(object));
         return NULL;
     }
@@ -205,9 +205,9 @@ PyObject *view_of_buffer(struct object *self, enum gpubuf_which which)
     return (PyObject *)view;
 }
 
-/* ---- of other people's memory ---- */
+/* ---- Views of other libraries' memory ---- */
 
-/* from_buffer(exporter): what the buffer protocol offers. */
+/* from_buffer(exporter): a View by the buffer protocol. */
 static PyObject *core_from_buffer(PyObject *module, PyObject *exporter)
 {
     (void)module;
@@ -222,8 +222,8 @@ static PyObject *core_from_buffer(PyObject *module, PyObject *exporter)
     const Py_buffer *buffer = &view->buffer;
     if (buffer->ndim > MAX_NDIM || buffer->suboffsets) {
         PyErr_SetString(PyExc_BufferError, buffer->suboffsets
-                                               ? "its rows are not in one piece of memory"
-                                               : "it has more than 32 axes");
+                                               ? "the rows are not in one piece of memory"
+                                               : "the array has more than 32 axes");
         Py_DECREF(view);
         return NULL;
     }
@@ -313,7 +313,7 @@ static bool type_known(struct view *view, const struct dl_tensor *tensor, const 
 
     if (tensor->bits < 8 && padded)
         PyErr_Format(PyExc_TypeError,
-                     "its elements of %d bits are padded to bytes: only packed ones can be taken",
+                     "the elements of %d bits are padded to bytes: expected packed ones",
                      tensor->bits);
     else if ((tensor->lanes != 1 && (tensor->lanes != 2 || tensor->bits != 4)) ||
              !element_of_dlpack(tensor->code, tensor->bits, &view->element, dtype))
@@ -336,7 +336,7 @@ static bool count_bytes(struct view *view)
     }
     if (!whole) {
         PyErr_SetString(PyExc_TypeError,
-                        "its packed elements do not fill whole bytes along the last axis");
+                        "the packed elements do not fill whole bytes along the last axis");
         return false;
     }
     view->shape[last] /= each;
@@ -390,21 +390,22 @@ int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flag
 {
     buffer->obj = NULL;
     if (view->device_type != DL_CPU) {
-        PyErr_SetString(PyExc_BufferError, "it is on a GPU; copy_to_host() makes a copy here");
+        PyErr_SetString(PyExc_BufferError,
+                        "the memory is on a GPU; copy_to_host() makes a copy on the host");
         return -1;
     }
     if ((flags & PyBUF_WRITABLE) && view->readonly) {
-        PyErr_SetString(PyExc_BufferError, "what is published is read-only");
+        PyErr_SetString(PyExc_BufferError, "a published object is read-only");
         return -1;
     }
     bool c_order = is_c_order(view);
     if (!c_order && ((flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
-        PyErr_SetString(PyExc_BufferError, "it is not contiguous");
+        PyErr_SetString(PyExc_BufferError, "the memory is not contiguous");
         return -1;
     }
     bool fortran = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS;
     if (fortran && view->ndim > 1) {
-        PyErr_SetString(PyExc_BufferError, "it is in C order");
+        PyErr_SetString(PyExc_BufferError, "the memory is in C order, not in Fortran's");
         return -1;
     }
     *buffer = (Py_buffer){
@@ -439,10 +440,10 @@ struct export
     int64_t shape[MAX_NDIM], strides[MAX_NDIM];
     struct link *link;
     struct gpubuf_object *object;
-    PyObject *owner; /* memory that is Python's; else NULL */
+    PyObject *owner; /* the View, if its memory is Python's; else NULL */
 };
 
-/* On any thread, perhaps when there is no interpreter any more. */
+/* On any thread, perhaps after the interpreter's end. */
 static void export_end(struct export *export)
 {
     gpubuf_release(export->object);
@@ -465,7 +466,7 @@ static void delete_versioned(struct dl_versioned *tensor)
     export_end(tensor->context);
 }
 
-/* A capsule that nobody has taken. */
+/* The destructor of a capsule that no consumer has taken. */
 static void end_capsule(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
@@ -508,7 +509,7 @@ static struct export *export_new(struct view *self, bool versioned, bool copied)
     }
     for (int i = 0; i < self->ndim; i++) {
         if (self->strides[i] % self->itemsize != 0) {
-            PyErr_SetString(PyExc_BufferError, "its strides are not whole elements");
+            PyErr_SetString(PyExc_BufferError, "the strides are no multiples of an element's size");
             return NULL;
         }
     }
@@ -561,13 +562,13 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
     return capsule;
 }
 
-/* as_uint8(): a view of its own, of items of one byte, has them as plain bytes from now on. */
+/* as_uint8(): turns the View, of items of one byte, into one of uint8. Returns it. */
 static PyObject *view_as_uint8(PyObject *object, PyObject *unused)
 {
     (void)unused;
     struct view *self = (struct view *)object;
     if (self->itemsize != 1) {
-        PyErr_Format(PyExc_TypeError, "elements of %s are no single bytes", self->dtype);
+        PyErr_Format(PyExc_TypeError, "elements of %s are not of one byte", self->dtype);
         return NULL;
     }
     (void)element_of_dtype("uint8", &self->element);
@@ -610,17 +611,17 @@ VIEW_GETTER(device, Py_BuildValue("(ii)", (int)self->device_type, (int)self->dev
 VIEW_GETTER(contiguous, PyBool_FromLong(is_c_order(self)))
 
 static PyGetSetDef getters[] = {
-    {"pointer", get_pointer, NULL, "Its address, on the device where it is.", NULL},
-    {"nbytes", get_nbytes, NULL, "Bytes of all its elements.", NULL},
-    {"itemsize", get_itemsize, NULL, "Bytes of one element; 1 of packed ones.", NULL},
-    {"shape", get_shape, NULL, "Extents, in elements; of packed ones in bytes.", NULL},
+    {"pointer", get_pointer, NULL, "The memory's address, on its device.", NULL},
+    {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
+    {"itemsize", get_itemsize, NULL, "Bytes of one element; 1 for packed ones.", NULL},
+    {"shape", get_shape, NULL, "Extents, in elements; for packed ones in bytes.", NULL},
     {"strides", get_strides, NULL, "Steps from one element to the next, in bytes.", NULL},
     {"format", get_format, NULL, "The elements' format, as of the struct module.", NULL},
     {"dtype", get_dtype, NULL, "The elements' type, as the protocol spells it.", NULL},
-    {"typestr", get_typestr, NULL, "NumPy's typestr; empty where NumPy has none.", NULL},
-    {"readonly", get_readonly, NULL, "False only of what is still being written.", NULL},
+    {"typestr", get_typestr, NULL, "NumPy's typestr; empty if NumPy has none.", NULL},
+    {"readonly", get_readonly, NULL, "Whether the memory is read-only; not before seal().", NULL},
     {"device", get_device, NULL, "DLPack's (device type, device id).", NULL},
-    {"contiguous", get_contiguous, NULL, "Whether it lies in C order without gaps.", NULL},
+    {"contiguous", get_contiguous, NULL, "Whether the elements lie in C order without gaps.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -19,7 +19,7 @@ struct view {
     struct element element;
     bool readonly;
     int32_t device_type, device_id; /* DLPack's */
-    /* whose it is: */
+    /* the owner of the memory: */
     struct link *link;
     struct gpubuf_object *object;
     Py_buffer buffer;
@@ -30,14 +30,14 @@ struct view {
 extern PyTypeObject *view_type;
 int view_setup(PyObject *module);
 PyObject *core_itemsize(PyObject *module, PyObject *dtype);
-/* The elements of an array, bytes or column of fixed width; NULL with BufferError if there are
-   none. */
+/* The elements of an array, of bytes, or of a column of fixed width; NULL with BufferError for
+   others. */
 PyObject *view_of_object(struct object *self);
 /* A whole buffer, as bytes; None if the object has no such buffer. */
 PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
-/* Its memory for DLPack, held until the deleter is called; NULL with an exception. */
+/* A DLPack tensor that holds the memory until its deleter is called; NULL with an exception. */
 struct dl_versioned *view_export(struct view *view);
-/* Fills a Py_buffer for a read-only or writable view that `exporter` answers for. */
+/* Fills a Py_buffer with the View's memory; `exporter` is the object that the buffer holds. */
 int view_fill(struct view *view, PyObject *exporter, Py_buffer *buffer, int flags);
 
 #endif
