@@ -353,7 +353,7 @@ test('wrong arguments are refused by a sentence', async () => {
     await assert.rejects(c.open(name), { kind: 'invalid' }, name.slice(0, 10))
     await assert.rejects(c.put(name, Int8Array.of(1)), { kind: 'invalid' })
   }
-  assert.throws(() => c.watch('', { signals: 1 }), /there is no option "signals", but signal, limit/)
+  assert.throws(() => c.watch('', { signals: 1 }), /there is no option "signals": expected signal, limit/)
   await assert.rejects(c.create('a', { kind: 'array', dtype: 'int33', shape: [1] }), { kind: 'invalid' })
   await assert.rejects(c.put('a', Int8Array.of(1), { mode: 0o1000 }), { kind: 'invalid' })
   await assert.rejects(c.call('list', { limit: -1 }), { kind: 'invalid' })

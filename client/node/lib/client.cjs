@@ -1,5 +1,5 @@
 'use strict'
-// A connection to the daemon, which is made again where it was lost.
+// A connection to the daemon, which is made again after a loss.
 
 const EventEmitter = require('node:events')
 const { channel } = require('node:diagnostics_channel')
@@ -14,13 +14,13 @@ const { Provider } = require('./provide.cjs')
 const { Watch } = require('./watch.cjs')
 
 const KEY = Symbol('gpubufd')
-const NAMES = 64 // to delete in one request, at most: the protocol's limit
+const NAMES = 64 // in one delete request, at most: the protocol's limit
 const EVICT = { spill: 1, drop: 2, keep: 3 }
 const SCOPE = { local: 0, cluster: 1 }
 const KINDS = { bytes: 0, array: 1, column: 2, table: 3, bundle: 4 }
-const CONCURRENCY = 16 // loads of a provider at a time
+const CONCURRENCY = 16 // loads of a provider at a time, by default
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
-const WATCH_LIMIT = 10_000 // events that wait to be asked for
+const WATCH_LIMIT = 10_000 // events in a watch's queue, by default
 const DAY_MS = 86_400_000
 const REQUEST = ['signal']
 const WHICH = ['version', 'label', 'signal']
@@ -32,15 +32,14 @@ const TIMER_MAX = 2 ** 31 - 1
 const CHANNELS = Object.fromEntries(['connect', 'reconnect', 'disconnect', 'close'].map(
   event => [event, channel(`gpubufd:${event}`)]))
 
-/** So many objects stay at hand where nobody says how many. */
-const KEPT = 1024
+const KEPT = 1024 // objects that `keep: true` keeps open
 
 function number (value, what, missing = 0) {
   if (value === undefined) return missing
   if (typeof value === 'bigint') value = Number(value)
-  if (typeof value !== 'number') throw new TypeError(`${what} is not a number`)
+  if (typeof value !== 'number') throw new TypeError(`${what} is ${String(value)}, not a number`)
   if (!Number.isSafeInteger(value) || value < 0) {
-    throw new RangeError(`${what} is ${value}, not a whole number from 0 on`)
+    throw new RangeError(`${what} is ${value}, not a whole number of 0 or more`)
   }
   return value
 }
@@ -50,19 +49,19 @@ function text (value, what) {
   return value
 }
 
-/** Which version of a name is meant: neither is the current one. */
+/** The version of a name in a request's parameters; without both it is the current one. */
 function versionOf ({ version, label }) {
   if (label !== undefined) text(label, 'label')
   return { version: version === undefined ? undefined : number(version, 'version'), label }
 }
 
-/** Milliseconds to wait: at most what the protocol has. */
+/** Milliseconds to wait, at most the protocol's limit. Infinity is more. */
 function wait (value) {
   if (number(value === Infinity ? DAY_MS + 1 : value, 'timeout') <= DAY_MS) return value ?? 0
-  throw new RangeError(`timeout is at most ${DAY_MS} ms, a day: wait again when that is over, or watch()`)
+  throw new RangeError(`timeout is more than ${DAY_MS} ms, a day: wait again after that, or use watch()`)
 }
 
-/** An octal string or a number. */
+/** The permissions of a mode, which is an octal string or a number. */
 function modeOf (mode) {
   if (mode === undefined) return 0
   if (typeof mode === 'string' && /^[0-7]{1,4}$/.test(mode)) return parseInt(mode, 8)
@@ -87,9 +86,8 @@ function createOptions (options) {
 }
 
 /**
- * Emits `connect` when it has connected for the first time, `reconnect` when a connection that broke has
- * been made anew, `disconnect` (with the error) when it broke and nobody answered in time, `close` when
- * close() was called.
+ * Emits `connect` after the first connection; `reconnect` after each later one; `disconnect` (with the error) when the
+ * connection broke and was not resumed in time; `close` when close() was called.
  */
 class Client extends EventEmitter {
   #slot = -1
@@ -101,7 +99,7 @@ class Client extends EventEmitter {
   #watches = new Set() // and providers of its own
   #providers = new Set() // each with a client of its own
   #wake // ends a pause between two attempts to connect
-  instance = '' // until it has connected
+  instance = '' // before the first connection
 
   constructor (key, options) {
     super()
@@ -158,7 +156,7 @@ class Client extends EventEmitter {
     this.#slot = slot
     this.#lost = undefined
     if (this.#under > 0) native.reference(slot, true)
-    // Whatever comes under this id from now on tells that the connection is lost, or was made anew.
+    // A completion with this id says from now on that the connection is lost, or was resumed.
     pending.set(id, {
       done: (status, _, __, extra) => status < 0 ? this.#lose(id, fromStatus(status, extra)) : this.#anew(extra)
     })
@@ -172,7 +170,7 @@ class Client extends EventEmitter {
     this.#tell(event)
   }
 
-  /** Not now: others wait for what came together with it, which an exception must not hold up. */
+  /** Emits an event on the next tick: a listener's exception must not stop the other completions of this turn. */
   #tell (event, error) {
     if (CHANNELS[event].hasSubscribers) CHANNELS[event].publish({ client: this, error })
     process.nextTick(() => error ? this.emit(event, error) : this.emit(event))
@@ -194,7 +192,7 @@ class Client extends EventEmitter {
   get connected () { return this.#slot >= 0 }
   get closed () { return this.#closed }
 
-  /** Connects now, if that has not been done, or the connection was lost. */
+  /** Connects, unless the client is connected. */
   async connect () {
     await this._ready()
   }
@@ -229,7 +227,7 @@ class Client extends EventEmitter {
       return typeof wait === 'number' && wait >= 0 ? Math.min(wait, TIMER_MAX) : undefined
     }
     const wait = RETRY_MS[Math.min(times, RETRY_MS.length) - 1]
-    // A daemon that is about to end may still accept, and close before it has greeted.
+    // A daemon that is ending may accept a connection, and close it before the greeting.
     const passing = error.kind === 'connect' || error.kind === 'closed'
     return !first && passing && Date.now() + wait <= end ? wait : undefined
   }
@@ -244,13 +242,13 @@ class Client extends EventEmitter {
     })
   }
 
-  /** Begins a request now if connected, else once it is again. */
+  /** Begins a request: at once if connected, else after connecting. */
   _request (begin, options) {
     if (this.#slot >= 0) return submit(this, begin, options)
     return this._ready().then(() => submit(this, begin, options))
   }
 
-  /** As _request, and once more if the connection is lost meanwhile: for what changes nothing. */
+  /** As _request; repeats the request if the connection is lost on the way. For requests that change nothing. */
   _ask (begin, options) {
     if (this.#slot < 0) return this._request(begin, options)
     return submit(this, begin, options).catch(error => {
@@ -279,8 +277,8 @@ class Client extends EventEmitter {
   // ---- reading ----
 
   /**
-   * Opens an object, or its `version`, or the newest with a `label`; `timeout`: ms to wait until it exists. Or what
-   * share() gave, if that version can still be opened.
+   * Opens an object by its name: its current version, its `version`, or the newest with a `label`. Or by the result of
+   * share(), if that version can still be opened. `timeout`: milliseconds to wait until the object exists.
    */
   async open (what, options) {
     const shared = typeof what === 'object' && what !== null ? what : undefined
@@ -292,7 +290,7 @@ class Client extends EventEmitter {
     const wanted = number(version, 'version')
     if (shared) await this._ready()
     if (shared && (shared.instance ?? this.instance) !== this.instance) {
-      throw new classes.StaleError(`"${name}" was shared by another run of the daemon`, 'stale', -32007)
+      throw new classes.StaleError(`"${name}" was shared by another instance of the daemon`, 'stale', -32007)
     }
     return this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
       signal,
@@ -303,12 +301,12 @@ class Client extends EventEmitter {
   }
 
   /**
-   * Opens many at once. Resolves with an array of objects, in the order of the names; if one cannot
-   * be opened none is, and the error is the first one's, unless `partial`: then its place has the
-   * error.
+   * Opens many objects in one request. Resolves with an array of them, in the order of the names. If one cannot
+   * be opened, none is, and the promise is rejected with the first error. With `partial` the array has the error in
+   * its place, and the others are open.
    */
   async openMany (names, options) {
-    if (!Array.isArray(names)) throw new TypeError(`the names are a ${typeof names}, not an array`)
+    if (!Array.isArray(names)) throw new TypeError(`the names are of type ${typeof names}, not an array`)
     const list = Array.from(names, (name, i) => text(name, `name ${i}`)) // holes, too, are refused
     const { timeout, signal, partial = false, copy = this.#options.copy } =
       optionsOf(options, ['timeout', 'signal', 'partial', 'copy'])
@@ -325,7 +323,7 @@ class Client extends EventEmitter {
     throw failed
   }
 
-  /** Any method of the protocol that brings no descriptors. */
+  /** Calls any method of the protocol that carries no descriptors; resolves with its result. */
   async call (method, params = {}, options) {
     text(method, 'the method')
     return this.#call('_request', method, params, options)
@@ -369,7 +367,10 @@ class Client extends EventEmitter {
 
   // ---- names ----
 
-  /** Deletes one name or many; of one name a `version`, or the newest with a `label`, and only that unless it is current. */
+  /**
+   * Deletes one name, or many. Of one name alone, a `version` or the newest with a `label`; with the current version
+   * the name goes, too.
+   */
   async delete (names, options) {
     if (Array.isArray(names)) {
       const list = Array.from(names, (name, i) => text(name, `name ${i}`))
@@ -390,7 +391,7 @@ class Client extends EventEmitter {
     await this.#call('_request', 'unpin', { name: text(name, 'the name') }, options)
   }
 
-  /** The object is deleted `ttl` milliseconds from now, whatever was said before; 0: it stays. */
+  /** The daemon deletes the object in `ttl` milliseconds, whatever was set before; 0: never. */
   async expire (name, ttl, options) {
     const { signal, ...which } = optionsOf(options, WHICH)
     const params = { name: text(name, 'the name'), ttl_ms: number(ttl, 'ttl', undefined), ...versionOf(which) }
@@ -413,8 +414,9 @@ class Client extends EventEmitter {
   }
 
   /**
-   * Gives a part of an object a name of its own. `slice`: [begin, end) as { offset, length }. `parts`: names of a
-   * bundle's arrays, 'layers.0.*' for all that begin so. `layout`: what the bytes are, as the protocol has it.
+   * Gives an object, or a part of it, another name; resolves with the version. `slice`: { offset, length }. `parts`:
+   * names of a bundle's arrays; 'layers.0.*' stands for all that begin with "layers.0.". `layout`: how to read the
+   * bytes, in the protocol's form.
    */
   async alias (name, of, options) {
     const { mode, signal, ...rest } = optionsOf(options,
@@ -465,12 +467,12 @@ class Client extends EventEmitter {
   }
 
   /**
-   * Publishes what it is given under a name, and resolves with the version: a typed array (with
+   * Publishes a copy of a value under a name, and resolves with the version. The value is a typed array (with
    * `shape` of several axes, with `as: 'column'` as a column); bytes as a Buffer, an ArrayBuffer or
-   * with `as: 'bytes'`; an Arrow vector or table, or the content of an Arrow IPC file or stream; an
-   * object of columns, each a typed array, a vector, or an array of strings and nulls. `stream`: a CUDA stream to
-   * copy on; with `wait: false` it resolves when all is queued, and readers wait for it on the GPU. With `replace` it is
-   * done again where the connection broke on the way.
+   * with `as: 'bytes'`; an Arrow vector or table, or the content of an Arrow IPC file or stream; an array of strings,
+   * numbers, bigints, booleans or dates, and nulls; or an object of columns, each of these. `stream`: a CUDA stream to
+   * copy on. With `wait: false` it resolves when the copies are queued, and readers wait for them on the GPU. With
+   * `replace` the put is repeated if the connection breaks on the way.
    */
   async put (name, value, options) {
     text(name, 'the name')
@@ -481,7 +483,7 @@ class Client extends EventEmitter {
     if (given.wait !== undefined && typeof given.wait !== 'boolean') throw new TypeError(`wait is ${String(given.wait)}, not true or false`)
     if (typeof value?.[Symbol.asyncIterator] === 'function') value = await gather(value)
     const { layout, writes, children } = content(value, given)
-    noteSizes(writes, children) // now, while the value is what it was when this was called
+    noteSizes(writes, children) // now, before the program can change the value
     if (this.#puts < PUTS) this.#puts++
     else await this.#turn(given.signal)
     const publish = async () => {
@@ -492,7 +494,7 @@ class Client extends EventEmitter {
         given.signal?.throwIfAborted()
         const version = await object.seal({ stream: given.stream, signal: given.signal })
         if (stream !== undefined && given.wait !== false) await object.ready({ signal: given.signal })
-        queued.stream = undefined // the daemon knows of what is queued
+        queued.stream = undefined // the seal has told the daemon of the queued work
         return version
       } finally {
         object?.release(queued)
@@ -508,8 +510,8 @@ class Client extends EventEmitter {
 
   /**
    * Publishes a Map, or an object, of values by name, and resolves with their versions in that order. If
-   * one cannot be, the others are all the same, and the error is the first one's, unless `partial`: then
-   * its place has the error.
+   * one cannot be published, the others are all the same, and the promise is rejected with the first error. With
+   * `partial` the array has the error in its place.
    */
   async putMany (values, options) {
     if (typeof values !== 'object' || values === null || Array.isArray(values)) {
@@ -526,7 +528,7 @@ class Client extends EventEmitter {
   #puts = 0 // under way
   #waiting = new Waiting()
 
-  /** Waits for one of the puts under way to end, whose place this one takes. */
+  /** Waits until one of the puts under way ends, and takes its place. */
   #turn (signal) {
     signal?.throwIfAborted()
     return new Promise((resolve, reject) => {
@@ -543,7 +545,7 @@ class Client extends EventEmitter {
     })
   }
 
-  /** Copies into an object that is being written: many pieces of many columns. */
+  /** Copies all pieces of all columns into an unsealed object. */
   async #fill (object, writes, children, signal, stream) {
     const parts = []
     const collect = (target, writes, children) => {
@@ -558,18 +560,18 @@ class Client extends EventEmitter {
   }
 
   /**
-   * Makes names that begin with `prefix` when somebody waits for them and they are not there. `load(name,
-   * { uid, gid, signal })` gives, or resolves with, what put() takes, which is published with the `options` of
-   * put(); undefined: it has published the name itself. It is asked once for a name, however many wait; `signal`
-   * is aborted when nobody waits any more. An exception ends their waiting: a NotFoundError, or a system
-   * error ENOENT, as NotFoundError, all else as UnavailableError. Resolves with a Provider, which close() ends.
+   * Makes absent names that begin with `prefix` when clients wait for them. `load(name, { uid, gid, signal })`
+   * returns, or resolves with, a value for put(), which is published with the `options` of put(); undefined: `load` has
+   * published the name itself. It is called once for a name, however many clients wait; `signal` is aborted when none
+   * waits any more. An exception rejects the waiting requests: a NotFoundError, or a system error ENOENT, with
+   * NotFoundError, any other with UnavailableError. Resolves with a Provider, which close() ends.
    */
   async provide (prefix, load, options) {
     text(prefix, 'the prefix')
     if (typeof load !== 'function') throw new TypeError('load is not a function')
     const { concurrency = CONCURRENCY, ...rest } =
       optionsOf(options, [...PUT.filter(name => name !== 'signal'), 'concurrency'])
-    if (number(concurrency, 'concurrency') < 1) throw new RangeError('concurrency is not 1 or more')
+    if (number(concurrency, 'concurrency') < 1) throw new RangeError(`concurrency is ${concurrency}, not 1 or more`)
     createOptions(rest)
     const own = new Client(KEY, this.#options)
     const provider = new Provider(own, prefix, load, { concurrency, all: own.#watches, options: rest })
@@ -588,9 +590,9 @@ class Client extends EventEmitter {
   // ---- events ----
 
   /**
-   * An async iterator of { kind, object?, lost? }; what exists is told first, as "sealed", then "synced".
-   * At most `limit` events wait to be asked for; then the oldest are left out, and `lost` of the next
-   * says how many.
+   * An async iterator of { kind, object?, lost? }: first "sealed" for each existing object, then "synced", then events
+   * as they happen. Its queue has at most `limit` events. When it is full the oldest are dropped, and `lost` of the
+   * next event says how many.
    */
   watch (prefix = '', options) {
     text(prefix, 'the prefix')
@@ -605,8 +607,8 @@ class Client extends EventEmitter {
   }
 
   /**
-   * An async iterator of a name's versions, as objects of list(): the current one, then each that is sealed.
-   * Each is told once, and none that is older than one before. `signal` ends it.
+   * An async iterator of a name's versions, as objects of list(): the current one, then each newly sealed one.
+   * Each comes once, and never an older one after a newer one. `signal` ends it.
    */
   async * versions (name, options) {
     text(name, 'the name')
@@ -619,7 +621,7 @@ class Client extends EventEmitter {
   }
 }
 
-/** Functions in the order in which they came. */
+/** Functions to call, first come, first served. */
 class Waiting {
   #begins = new Set()
 
@@ -648,14 +650,14 @@ function columnSpec ({ name, dtype, length, mask, nullCount, dataBytes, metadata
   }
 }
 
-/** All that a stream brings, since a layout says how much there is: Arrow record batches, or bytes. */
+/** The whole content of a stream of Arrow record batches or bytes: a layout needs the total size. */
 async function gather (stream) {
   const parts = []
   for await (const part of stream) parts.push(part)
   if (parts.length > 0 && parts.every(part => part instanceof Uint8Array)) return Buffer.concat(parts)
   const schema = parts[0]?.schema ?? stream.schema
   if (!schema || !parts.every(isTable)) {
-    throw new TypeError('the stream brings neither Arrow record batches nor buffers')
+    throw new TypeError('the stream has neither Arrow record batches nor buffers')
   }
   return {
     schema,
@@ -676,7 +678,7 @@ function looksLikeIpc (bytes) {
   return view.getUint32(0, true) === 0xffffffff && size > 0 && size % 8 === 0 && size <= bytes.length - 8
 }
 
-/** undefined if it is no buffer. */
+/** A buffer's memory as a Uint8Array; undefined: the value is no buffer. */
 function bytesOf (value) {
   const isBuffer = value instanceof ArrayBuffer || value instanceof SharedArrayBuffer
   if (!isBuffer && !ArrayBuffer.isView(value)) return undefined
@@ -687,13 +689,13 @@ function bytesOf (value) {
   }
 }
 
-/** Adds to each [which, at, view] how many bytes the view has. */
+/** Adds the view's bytes to each [which, at, view]. */
 function noteSizes (writes, children) {
   for (const write of writes) write[3] = write[2].byteLength
   for (const child of children) noteSizes(child.writes, child.children)
 }
 
-/** A gap between writes would show what lay in the memory before; masks are clear at first. */
+/** Throws if writes leave a gap, in which readers would see earlier content. New masks are cleared: these may. */
 function checkCovered (target, writes) {
   for (const which of [DATA, OFFSETS]) {
     const bytes = writes.reduce((sum, write) => sum + (write[0] === which ? write[3] : 0), 0)
@@ -703,12 +705,12 @@ function checkCovered (target, writes) {
   }
 }
 
-/** { layout, writes, children } of what is to be published. */
+/** { layout, writes, children } of a value to be published. */
 function content (value, { as, shape, dtype }) {
   if (as !== undefined && !['bytes', 'array', 'column', 'table'].includes(as)) {
-    throw new TypeError('as is not "bytes", "array", "column" or "table"')
+    throw new TypeError(`as is ${String(as)}, not "bytes", "array", "column" or "table"`)
   }
-  if (value instanceof SharedObject) throw new TypeError('an object that is shared already: use alias()')
+  if (value instanceof SharedObject) throw new TypeError('the value is an object of gpubufd already: use alias()')
   const bytes = bytesOf(value)
   if (bytes && as !== 'bytes' && as !== 'array' && as !== 'column' && shape === undefined &&
       (as === 'table' || (!dtypeOf(value) || value instanceof Uint8Array) && looksLikeIpc(bytes))) {

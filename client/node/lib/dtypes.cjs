@@ -1,5 +1,5 @@
 'use strict'
-// The protocol's dtypes: how wide an element is, and which typed array shows it.
+// The protocol's dtypes: the width of an element, and the typed array for it.
 
 const FIXED = {
   bool8: [Uint8Array, 1],
@@ -39,7 +39,7 @@ const FIXED = {
   float6_e3m2fn: [Uint8Array, 1],
   float4_e2m1fn: [Uint8Array, 1]
 }
-// Bits of packed elements, which are shown as the bytes that they fill.
+// Bits of packed elements; typed arrays have their bytes.
 const PACKED = { float6_e2m3fn: 6, float6_e3m2fn: 6, float4_e2m1fn: 4 }
 const OFFSET_ARRAYS = {
   utf8: Int32Array,
@@ -55,8 +55,8 @@ const parsed = new Map()
 
 /**
  * { name, unit?, zone?, size?, precision?, scale?, array?, stride?, packed?, offsets?, strings } of a
- * dtype: `array` and `stride` where elements have a fixed width, `packed` (bits) where that is below 8,
- * `offsets` where there are some.
+ * dtype: `array` and `stride` if elements have a fixed width, `packed` (bits) if that is below 8, `offsets` (a typed
+ * array) if the dtype has offsets.
  */
 function parseDtype (text) {
   let dtype = parsed.get(text)
@@ -96,7 +96,7 @@ function dtypeOf (array) {
   return undefined
 }
 
-/** How many bytes the bits [offset, offset + length) lie in. */
+/** The number of bytes that bits [offset, offset + length) lie in. */
 function bitBytes (offset, length) {
   return length === 0 ? 0 : Math.ceil((offset % 8 + length) / 8)
 }

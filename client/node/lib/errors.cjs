@@ -38,7 +38,7 @@ function fromKind (kind, message) {
   return new GpubufError(message)
 }
 
-/** Runs a call of the addon; what it throws with a status becomes one of our errors. */
+/** This package's error for one that the addon has thrown with a status; any other error itself. */
 function translate (error) {
   return typeof error?.status === 'number' ? fromStatus(error.status, error.message) : error
 }

@@ -1,8 +1,8 @@
 'use strict'
 // Arrow's vectors and tables, and typed arrays, as a column's layout and the pieces to copy into it.
 //
-// Told by their shape rather than by `instanceof`: the program's apache-arrow need not be ours. The
-// chunks of a vector become one column. See to-arrow.cjs for what Data's `offset` is applied to.
+// They are recognized by their members, not by `instanceof`: the program may have another copy of apache-arrow. The
+// chunks of a vector become one column. See to-arrow.cjs for the meaning of Data's `offset`.
 
 const { dtypeOf, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
 
@@ -37,7 +37,7 @@ function isVector (value) {
     typeof value.type?.typeId === 'number' && typeof value.length === 'number'
 }
 
-/** Tables, and record batches. */
+/** Whether a value is a table or a record batch. */
 function isTable (value) {
   return typeof value === 'object' && value !== null && Array.isArray(value.schema?.fields) &&
     typeof value.getChildAt === 'function' && typeof value.numRows === 'number'
@@ -70,7 +70,7 @@ function dtypeName (type) {
 }
 
 function refused (type, name) {
-  return new TypeError(`${name ? `column "${name}": ` : ''}the type ${type} cannot be shared`)
+  return new TypeError(`${name ? `column "${name}": ` : ''}the Arrow type ${type} cannot be shared: cast it`)
 }
 
 /** Copies `count` bits. */
@@ -120,7 +120,7 @@ function gatherMask (chunks, length, nulls) {
   return mask
 }
 
-/** One after the other. */
+/** { parts: [at, view] of each view, one after the other; bytes: of all }. */
 function pieces (views) {
   const parts = []
   let at = 0
@@ -142,7 +142,7 @@ function gatherBits (chunks, length) {
   return bits
 }
 
-/** Offsets of all chunks as if they were one; and which stretch of what they count each is about. */
+/** The offsets of all chunks, joined; and for each chunk the stretch [from, to) of its items or characters. */
 function gatherOffsets (chunks, length, Type) {
   const zero = Type === BigInt64Array ? 0n : 0
   const offsets = new Type(length + 1)
@@ -160,19 +160,21 @@ function gatherOffsets (chunks, length, Type) {
     stretches.push([Number(first), Number(given[chunk.length])])
     total = offsets[at + chunk.length]
     at += chunk.length
-    if (Type === Int32Array && total < 0) throw new RangeError('the chunks together have 2^31 items or more')
+    if (Type === Int32Array && total < 0) {
+      throw new RangeError('the chunks together have 2^31 items or more: publish fewer at a time, or a large type')
+    }
   }
   return { offsets, stretches }
 }
 
-/** The indices of chunks whose dictionaries may differ, and all the values they count. */
+/** The indices of chunks, whose dictionaries may differ, and one dictionary for all. */
 function gatherDictionary (type, chunks) {
   const own = chunk => chunk.values.subarray(0, chunk.length) // the buffer may be longer
   const distinct = []
   for (const chunk of chunks) {
     if (!distinct.includes(chunk.dictionary)) distinct.push(chunk.dictionary)
   }
-  // Those of a file with deltas grow: the longest begins with the others.
+  // In a file with delta dictionaries they grow: the longest begins with each of the others.
   const longest = distinct.reduce((one, other) => other.length > one.length ? other : one)
   const grown = distinct.every(one => one.data.every((data, i) => sameData(data, longest.data[i])))
   if (grown) return { values: longest.data, indices: chunks.map(own) }
@@ -185,7 +187,7 @@ function gatherDictionary (type, chunks) {
   }
   const bits = type.indices.bitWidth - (type.indices.isSigned ? 1 : 0)
   if (start > 2 ** Math.min(bits, 53)) {
-    throw new RangeError('the chunks have different dictionaries, whose values together are too many')
+    throw new RangeError(`the chunks have different dictionaries: ${start} values are too many for their indices`)
   }
   const indices = chunks.map(chunk => {
     const shift = starts.get(chunk.dictionary)
@@ -207,8 +209,8 @@ function itemChunks (chunks, stretches) {
 }
 
 /**
- * { spec, writes, children }: a layout as the addon's create() wants it, [which, offset, view] of what
- * to copy into it, and the same for each child.
+ * { spec, writes, children }: a layout in the form of the addon's create(), pieces [which, offset, view] to copy into
+ * it, and the same for each child.
  */
 function columnOf (type, chunks, { name, metadata } = {}) {
   const dtype = dtypeName(type)
@@ -315,7 +317,7 @@ function ofStrings (strings, name) {
   return { spec, writes, children: [] }
 }
 
-/** The dtype of each kind of value that an array may have, and how such an array is made typed. */
+/** For each kind of value in an array: the dtype, and a function to a typed array. */
 const PLAIN = {
   number: ['float64', values => Float64Array.from(values, value => value ?? 0)],
   bigint: ['int64', values => BigInt64Array.from(values, value => value ?? 0n)],
@@ -338,13 +340,14 @@ function ofValues (values, name) {
   const what = name === undefined ? 'the column' : `column "${name}"`
   const kind = kindOf(values.find(value => value != null) ?? '')
   if (kind !== 'string' && !PLAIN[kind]) {
-    throw new TypeError(`${what}: of an array of ${kind === 'object' ? 'such objects' : `a ${kind}`} make an Arrow vector`)
+    const it = kind === 'object' ? 'an object' : `a ${kind}`
+    throw new TypeError(`${what}: an array with ${it} cannot be published: make an Arrow vector of it`)
   }
   const odd = values.findIndex(value => value != null && kindOf(value) !== kind)
-  if (odd >= 0) throw new TypeError(`${what}: element ${odd} is no ${kind}, as those before it are`)
+  if (odd >= 0) throw new TypeError(`${what}: element ${odd} is no ${kind}, unlike those before it`)
   if (kind === 'string') return ofStrings(values, name)
   if (kind === 'bigint' && values.some(value => value != null && BigInt.asIntN(64, value) !== value)) {
-    throw new RangeError(`${what}: a number of more than 64 bits; take a BigUint64Array, or strings`)
+    throw new RangeError(`${what}: a bigint does not fit into int64: use a BigUint64Array, or strings`)
   }
   const [dtype, make] = PLAIN[kind]
   const spec = { name, dtype, length: values.length, nullCount: values.reduce((sum, value) => sum + (value == null), 0) }
@@ -356,7 +359,7 @@ function ofValues (values, name) {
   return { spec, writes, children: [] }
 }
 
-/** A column of whatever may be one. */
+/** The column of an Arrow vector, a typed array, or an array. */
 function columnFrom (value, name) {
   if (isVector(value)) return ofVector(value, { name })
   if (dtypeOf(value)) return ofTypedArray(value, name)
@@ -390,7 +393,7 @@ function ofMembers (members) {
   const length = columns[0]?.spec.length ?? 0
   for (const { spec } of columns) {
     if (spec.length !== length) {
-      throw new RangeError(`column "${spec.name}" has ${spec.length} elements, the first has ${length}`)
+      throw new RangeError(`column "${spec.name}" has ${spec.length} elements, the first column ${length}`)
     }
   }
   return tableOf(columns, length)

@@ -1,4 +1,4 @@
-// The same module for `import`, and with the form of apache-arrow that `import` gets.
+// The package for `import`. It uses the ES modules of apache-arrow, as the program does.
 
 import main from './index.cjs'
 

@@ -1,5 +1,5 @@
 'use strict'
-// Finds the addon: where GPUBUFD_ADDON says, else the prebuilt one of this platform.
+// The addon: the file that GPUBUFD_ADDON names, else the prebuilt one for this platform.
 
 const path = require('node:path')
 

@@ -20,8 +20,8 @@ const PINNED_MIN = 1 << 18 // bytes whose copy from a GPU is worth pinned memory
 /** Only this module makes objects. */
 const KEY = Symbol('gpubufd')
 
-// A finaliser is the net under programs that forget to release. It says so, since when it acts is
-// anybody's guess, and until then the memory stays taken.
+// The safety net for programs that forget release(). It warns, since the garbage collector may run late, and the object
+// keeps its memory until then.
 const forgotten = new FinalizationRegistry(lease => {
   if (lease.released) return
   lease.release()
@@ -32,9 +32,9 @@ const forgotten = new FinalizationRegistry(lease => {
 })
 
 const keepers = new WeakMap()
-const pinned = new WeakSet() // ArrayBuffers that the GPU reads by itself, after a queued copy has "returned"
+const pinned = new WeakSet() // ArrayBuffers in pinned memory, which the GPU may read after a queued copy has returned
 
-/** The lease that an opened object and all views of it share. Has no reference to any of them. */
+/** The lease of an opened object and all views of it. It has no reference to them, so that they can be collected. */
 class Lease {
   constructor (client, name, slot, copy) {
     this.client = client
@@ -61,12 +61,12 @@ function call (work) {
   }
 }
 
-/** An ArrayBuffer; Node says only that it has none. */
+/** An ArrayBuffer, or a RangeError that says what to do. */
 function room (bytes) {
   try {
     return new ArrayBuffer(bytes)
   } catch {
-    throw new RangeError(`there is no ArrayBuffer of ${bytes} bytes to be had: slice the object`)
+    throw new RangeError(`Node can allocate no ArrayBuffer of ${bytes} bytes: slice the object`)
   }
 }
 
@@ -74,11 +74,11 @@ function typed (Type, buffer, at, count) {
   try {
     return new Type(buffer, at, count)
   } catch {
-    throw new RangeError(`${count} elements are more than a ${Type.name} may have here: slice the object`)
+    throw new RangeError(`${count} elements are more than a ${Type.name} can have here: slice the object`)
   }
 }
 
-/** A buffer that was detached, or made shorter, has nothing in the place of what was to be copied. */
+/** Throws if a buffer was detached or resized since the call: its content to copy is lost. */
 function checkSizes (parts) {
   if (parts.some(([, , , view, bytes]) => view.byteLength !== bytes)) {
     throw new TypeError('a buffer was detached or resized before it was copied')
@@ -93,19 +93,20 @@ function streamOf (stream) {
     throw new TypeError('stream is not a CUDA stream: a bigint, a number, or an object that has one as `ptr`')
   }
   const number = BigInt(handle)
-  if (number < 0n || number >> 64n) throw new RangeError(`stream is ${number}, which is no handle`)
+  if (number < 0n || number >> 64n) throw new RangeError(`stream is ${number}: expected a handle of 64 bits`)
   return number || 1n
 }
 
 /**
- * Copies [object, which, at, view, bytes] into objects on a device: `bytes`, as long as the view was. On a
- * stream: queues it; the driver has taken the views' content by then, unless they lie in pinned memory.
+ * Copies parts [object, which, at, view, bytes] into objects on a device; `bytes` is the view's length at the call.
+ * With a stream the copies are queued on it: the driver reads pageable views before the call returns. Views in pinned
+ * memory it would read later, so these are copied without the stream.
  */
 async function fill (client, device, parts, signal, stream) {
   checkSignal(signal)
   checkSizes(parts)
   const bytes = parts.reduce((sum, part) => sum + part[4], 0)
-  // Memory that shrinks under another thread's hands ends the process: it is copied here.
+  // A resizable buffer is copied in this thread: if it shrank during another thread's copy, the process would crash.
   if (device === 'host' && (bytes <= COPY_NOW || parts.some(part => part[3].buffer.resizable))) {
     call(() => native.write(0, parts, true))
     return
@@ -120,15 +121,15 @@ function position (value, length, what, missing) {
   if (typeof value === 'bigint') value = Number(value)
   if (!Number.isInteger(value)) throw new TypeError(`${what} is not a whole number`)
   const at = value < 0 ? length + value : value
-  if (at < 0 || at > length) throw new RangeError(`${what} ${value} is not within ${length} elements`)
+  if (at < 0 || at > length) throw new RangeError(`${what} is ${value}, not within ${length} elements`)
   return at
 }
 
 class SharedObject {
   #slot
   #lease
-  #root // of a view, which must not outlive it
-  #path // the way to it: a child of a child …
+  #root // of a view: the opened object, which the view keeps alive
+  #path // the numbers of children that lead from the opened object to this one
   #described
 
   constructor (key, slot, lease, root, path = []) {
@@ -143,7 +144,7 @@ class SharedObject {
     return (this.#described ??= call(() => native.describe(this._index)))
   }
 
-  /** The addon's index; throws once it is released. */
+  /** The addon's index of the object; throws after release(). */
   get _index () {
     if (this.#slot < 0 || this.#lease.released) {
       throw new classes.StaleError(`the object "${this.#lease.name}" has been released`, 'stale', -32007)
@@ -154,7 +155,7 @@ class SharedObject {
   get _lease () { return this.#lease }
   get _info () { return this.#info }
 
-  /** An object for a view; `i`: which child it is, undefined of slices. */
+  /** The object of a view; `i`: the number of the child, undefined for a slice. */
   _view (slot, i) {
     this.#lease.slots.add(slot)
     const kind = call(() => native.describe(slot)).kind
@@ -165,33 +166,33 @@ class SharedObject {
   get kind () { return KINDS[this.#info.kind] }
   get name () { return this.#lease.name }
   get version () { return this.#info.version }
-  /** Its producer's label for this version; undefined: none. */
+  /** The producer's label for this version; undefined: none. */
   get label () { return this.#info.label ?? undefined }
   /** "host", or the GPU's UUID. */
   get device () { return this.#info.device }
   get length () { return this.#info.length }
   get released () { return this.#slot < 0 || this.#lease.released }
 
-  /** { name, version, instance }: for a worker, or another process, whose open() takes it; of a view the whole object. */
+  /** { name, version, instance } for open() in a worker or another process. A view's is that of the whole object. */
   share () {
     void this._index // not after release
     if (this.version === 0) throw new classes.UnsupportedError(`"${this.name}" is not sealed yet`, 'unsupported', -32010)
     return { name: this.name, version: this.version, instance: this.#lease.client.instance }
   }
 
-  /** Elements [begin, end), which as for Array.prototype.slice may count from the end. */
+  /** A view of elements [begin, end); negative numbers count from the end, as of Array.prototype.slice. */
   slice (begin, end) {
     const index = this._index
     const length = this.length
     const from = position(begin, length, 'begin', 0)
     const to = position(end, length, 'end', length)
-    if (from > to) throw new RangeError(`begin ${from} lies behind end ${to}`)
+    if (from > to) throw new RangeError(`begin ${from} is after end ${to}`)
     return this._view(call(() => native.slice(index, from, to - from)))
   }
 
   /**
-   * Ends the lease, if this is what was opened; of a view, only the view. May be called again. `stream`: when
-   * what is queued there is done.
+   * Ends the lease of an opened object; of a view, only the view. More than one call is fine. `stream`: a CUDA stream;
+   * the release takes place when the work queued there is done.
    */
   release (options) {
     const { stream } = optionsOf(options, ['stream'])
@@ -211,8 +212,9 @@ class SharedObject {
   async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.release() }
 
   /**
-   * Publishes what create() gave; resolves with the version. `label`, `keep`: in place of what create() said.
-   * `stream`: work queued there still writes it, which readers wait for on the GPU; nobody waits here.
+   * Publishes an object of create(); resolves with the version. `label`, `keep`: in place of those of create().
+   * `stream`: a CUDA stream whose queued work still writes the object. Readers wait for that work on the GPU; this call
+   * does not wait.
    */
   seal (options) {
     let request
@@ -250,16 +252,16 @@ class SharedObject {
     if (!found) return undefined
     const [buffer, at] = found
     if (at % size === 0) return this._keep(typed(Type, buffer, at, count))
-    return new Type(buffer.slice(at, at + count * size)) // registered by somebody who did not align it
+    return new Type(buffer.slice(at, at + count * size)) // memory of share_mine(), whose owner did not align it
   }
 
-  /** Keeps the lease as long as somebody has `what`, which shows the object's memory. */
+  /** Keeps the lease until `what`, which lies over the object's memory, is collected. */
   _keep (what) {
     keepers.set(what, this.#root ?? this)
     return what
   }
 
-  /** As _typed, copied by another thread, once the content is there. */
+  /** As _typed, but a copy: another thread makes it when the producer's work is done. */
   async _read (which, Type, from, count, signal) {
     if (!this._pointer(which)) return undefined
     const size = Type.BYTES_PER_ELEMENT
@@ -274,22 +276,22 @@ class SharedObject {
   }
 
   /**
-   * Copies a typed array into an object that is being written, on the host or a GPU: into `buffer`
+   * Copies a typed array into an unsealed object, on the host or a GPU: into `buffer`
    * ("data", "mask" or "offsets") from its byte `at` on.
    */
   async write (view, options) {
     const { buffer = 'data', at = 0, signal } = optionsOf(options, ['buffer', 'at', 'signal'])
     const which = BUFFERS[buffer]
     if (which === undefined) throw new TypeError(`buffer is ${String(buffer)}, not "data", "mask" or "offsets"`)
-    if (!ArrayBuffer.isView(view)) throw new TypeError(`the first argument of write() is a ${typeof view}, not a typed array`)
-    if (!Number.isSafeInteger(at) || at < 0) throw new RangeError(`at is ${at}, not a number of bytes`)
+    if (!ArrayBuffer.isView(view)) throw new TypeError(`write() takes a typed array, not a ${typeof view}`)
+    if (!Number.isSafeInteger(at) || at < 0) throw new RangeError(`at is ${at}, not a whole number of bytes`)
     await fill(this.#lease.client, this.device, [[this._index, which, at, view, view.byteLength]], signal)
   }
 
   /**
-   * Resolves once the content is there. Only an object on a GPU may be opened before it is, where its
-   * producer has sealed it with work still queued; toHost() waits by itself. With `stream` it resolves at
-   * once, and what is queued on the stream from then on waits.
+   * Resolves when the content is complete. Only an object on a GPU can be opened before that: its producer may seal it
+   * with work still queued. toHost() waits by itself. With `stream` the promise resolves at once, and work queued on
+   * the stream from then on waits.
    */
   async ready (options) {
     const { stream, signal } = optionsOf(options, ['stream', 'signal'])
@@ -307,7 +309,7 @@ class SharedObject {
     return call(() => native.pointer(this._index, which))
   }
 
-  /** { ptr, byteLength, device, uuid } of a buffer of a GPU's. */
+  /** { ptr, byteLength, device, uuid } of a buffer on a GPU; undefined: there is none. */
   _device (which) {
     if (this.#info.ordinal < 0) return undefined
     const found = this._pointer(which)
@@ -317,8 +319,8 @@ class SharedObject {
   }
 
   /**
-   * { device, uuid, handle, byteOffset, byteLength }: where the data begins in the memory that
-   * cuIpcOpenMemHandle gives for the 64 octets. Of what was created with share: "ipc". Keep the object
+   * { device, uuid, handle, byteOffset, byteLength }: the place of the data in the memory that cuIpcOpenMemHandle gives
+   * for the 64 octets of `handle`. UnsupportedError: the object was not created with share: "ipc". Keep the object
    * while the handle is in use.
    */
   async ipcHandle (options) {
@@ -334,7 +336,7 @@ class SharedObject {
       return { segment: column.data.segment, byteOffset: column.data.offset, byteLength: column.data.bytes }
     }, signal)
     const { array, stride } = dtype ? parseDtype(dtype) : {}
-    if (this.kind === 'column' && array) { // as far as this slice goes
+    if (this.kind === 'column' && array) { // only this slice
       const width = array.BYTES_PER_ELEMENT * stride
       place.byteOffset += offset * width
       place.byteLength = length * width
@@ -360,7 +362,7 @@ class SharedObject {
     return this._keep(arrowExport.toArrow(this))
   }
 
-  /** Copies it to the host, away from this thread, and resolves with what toArrow() would give. */
+  /** Copies the object to the host in another thread; resolves with an Arrow vector or table of the copy. */
   async toHost (options) {
     const { signal } = optionsOf(options, ['signal'])
     return await arrowExport.toHost(this, signal)
@@ -397,8 +399,8 @@ class Bytes extends SharedObject {
 }
 
 /**
- * Many arrays by name, in a safetensors file, whose bytes these are; a bundle has no slices. The manifest is
- * read when it is first asked for: from a GPU by a copy that this thread waits for.
+ * Many arrays by name; the bytes are those of a safetensors file. A bundle has no slices. The manifest is
+ * read at its first use: from a GPU by a copy that this thread waits for.
  */
 class Bundle extends Bytes {
   #manifest
@@ -410,7 +412,7 @@ class Bundle extends Bytes {
     }))
   }
 
-  /** How many arrays there are. */
+  /** The number of arrays. */
   get size () { return this.#read.tensors.size }
   get names () { return [...this.#read.tensors.keys()] }
   /** { dtype, shape, offset, byteLength } by name, in the manifest's order. */
@@ -423,7 +425,7 @@ class Bundle extends Bytes {
   get (name) {
     const i = this.#read.numbers.get(name)
     if (i !== undefined) return this._view(call(() => native.tensor(this._index, i)))
-    if (typeof name !== 'string') throw new TypeError('the array is not given by its name')
+    if (typeof name !== 'string') throw new TypeError(`the array's name is ${String(name)}, not a string`)
     const some = this.names.slice(0, 5).map(name => `"${name}"`).join(', ')
     throw new classes.NotFoundError(
       `"${this.name}" has no array "${name}" among its ${this.size}: ${some}${this.size > 5 ? ', …' : ''}`,
@@ -438,7 +440,7 @@ class Bundle extends Bytes {
 class NDArray extends SharedObject {
   get dtype () { return this._info.dtype }
   get shape () { return this._info.shape.slice() }
-  /** In bytes. */
+  /** Steps along each axis, in bytes. */
   get strides () { return this._info.strides.slice() }
   get ndim () { return this._info.shape.length }
   get size () { return this._info.shape.reduce((product, extent) => product * extent, 1) }
@@ -456,14 +458,14 @@ class NDArray extends SharedObject {
     return true
   }
 
-  /** From the first element to the last, in C order unless the strides say otherwise. */
+  /** The memory from the first element to the last: in C order if `isContiguous`, else by `strides`. */
   get values () {
     this._host()
     const { array } = parseDtype(this.dtype)
     return this._typed(DATA, array, 0, this._bytes(DATA) / array.BYTES_PER_ELEMENT) ?? new array(0)
   }
 
-  /** The bitmap of valid elements, whose bit `maskOffset` is the first one's. */
+  /** The bitmap of valid elements; bit `maskOffset` is that of the first element. */
   get mask () {
     this._host()
     const bits = this._info.offset + this.size
@@ -480,21 +482,21 @@ class Column extends SharedObject {
   get dtype () { return this._info.dtype }
   /** Element i is element offset + i of the buffers. */
   get offset () { return this._info.offset }
-  /** -1: nobody has counted. */
+  /** The number of nulls; -1: not counted, on a GPU. */
   get nullCount () { return native.nullCount(this._index) }
   get metadata () { return new Map(this._info.metadata ?? []) }
   get childCount () { return this._info.childCount }
   child (i) {
-    if (!Number.isInteger(i)) throw new TypeError('the child is not given by a whole number')
-    if (i < 0 || i >= this.childCount) throw new RangeError(`no child ${i} of ${this.childCount}`)
+    if (!Number.isInteger(i)) throw new TypeError(`the child's number is ${String(i)}, not a whole number`)
+    if (i < 0 || i >= this.childCount) throw new RangeError(`there is no child ${i}: there are ${this.childCount}`)
     return this._view(call(() => native.child(this._index, i)), i)
   }
 
   get children () { return Array.from({ length: this.childCount }, (_, i) => this.child(i)) }
 
   /**
-   * The elements, for types of a fixed width. Of `bool` the bytes that its bits lie in, from bit
-   * `bitOffset` on; of strings all the characters, which `offsets` are about.
+   * The elements of a type of a fixed width; of `bool` the bytes with their bits, from bit `bitOffset` on; of strings
+   * all characters, to which `offsets` refer; undefined for other types.
    */
   get values () {
     this._host()
@@ -506,7 +508,7 @@ class Column extends SharedObject {
     return undefined
   }
 
-  /** The bytes of the validity bitmap that are about this column, from bit `bitOffset` on. */
+  /** The bytes of the validity bitmap with this column's bits, from bit `bitOffset` on. */
   get mask () {
     this._host()
     const { offset, length } = this._info
@@ -524,7 +526,7 @@ class Column extends SharedObject {
 
   isValid (i) {
     const at = position(i, this.length, 'the index', 0)
-    if (at >= this.length) throw new RangeError(`the index ${i} is not within ${this.length} elements`)
+    if (at >= this.length) throw new RangeError(`the index is ${i}, not within ${this.length} elements`)
     if (this.dtype === 'dictionary') return this.child(0).isValid(at)
     if (this.dtype === 'null') return false
     const mask = this.mask
@@ -537,8 +539,8 @@ class Column extends SharedObject {
   get deviceOffsets () { return this._device(OFFSETS) }
 
   /**
-   * The members of RAPIDS' `Series.new({ type, data, nullMask, offset, length })`, as
-   * pointers: { dtype, data, nullMask, offset, length }.
+   * { dtype, data, nullMask, offsets, offset, length, nullCount, children } with buffers as pointers: what RAPIDS'
+   * `Series.new()` needs.
    */
   deviceDescriptor () {
     const { dtype, offset, length } = this._info
@@ -570,15 +572,15 @@ class Table extends SharedObject {
   }
 
   column (name) {
-    if (typeof name !== 'string') throw new TypeError('the column is not given by its name')
+    if (typeof name !== 'string') throw new TypeError(`the column's name is ${String(name)}, not a string`)
     const i = this.columnNames.indexOf(name)
     if (i < 0) throw new classes.NotFoundError(`"${this.name}" has no column "${name}"`, 'not_found', -32001)
     return this.columnAt(i)
   }
 
   columnAt (i) {
-    if (!Number.isInteger(i)) throw new TypeError('the column is not given by a whole number')
-    if (i < 0 || i >= this.numColumns) throw new RangeError(`no column ${i} of ${this.numColumns}`)
+    if (!Number.isInteger(i)) throw new TypeError(`the column's number is ${String(i)}, not a whole number`)
+    if (i < 0 || i >= this.numColumns) throw new RangeError(`there is no column ${i}: there are ${this.numColumns}`)
     return this._view(call(() => native.child(this._index, i)), i)
   }
 
@@ -586,11 +588,11 @@ class Table extends SharedObject {
 
   /**
    * Arrow record batches of at most `rows` rows, one after the other: over the shared memory, or,
-   * of a table on a GPU, copied when their turn comes. One of no rows if the table has none.
+   * of a table on a GPU, copied when the iteration reaches them. A table without rows has one batch without rows.
    */
   async * batches (rows = BATCH_ROWS, options) {
     const { signal } = optionsOf(options, ['signal'])
-    if (!Number.isSafeInteger(rows) || rows < 1) throw new RangeError(`the rows are ${rows}, not 1 or more`)
+    if (!Number.isSafeInteger(rows) || rows < 1) throw new RangeError(`rows is ${String(rows)}, not 1 or more`)
     for (let at = 0; at === 0 || at < this.length; at += rows) {
       signal?.throwIfAborted()
       const part = this.slice(at, Math.min(at + rows, this.length))
@@ -605,7 +607,7 @@ class Table extends SharedObject {
 
 const TYPES = [Bytes, NDArray, Column, Table, Bundle]
 
-/** Makes an object of what the addon opened. */
+/** The object for a lease that the addon has opened or created. */
 function makeObject (client, name, slot, kind, copy) {
   const lease = new Lease(client, name, slot, copy)
   const object = new TYPES[kind](KEY, slot, lease)

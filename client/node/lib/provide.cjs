@@ -1,5 +1,5 @@
 'use strict'
-// Providers: what is waited for and not there is made by a function. Each has a connection of its own.
+// Providers: a function makes the absent objects that clients wait for. Each provider has its own connection.
 
 const native = require('./native.cjs')
 const { fromStatus, translate, classes } = require('./errors.cjs')
@@ -11,7 +11,7 @@ const PAUSE_MS = 500 // between two attempts to provide again
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 
-/** The answer to waiting readers when a loader threw: the kind of error, and a sentence. */
+/** [number on the wire, sentence] of the error that waiting clients get for a loader's exception. */
 function refusal (error) {
   const message = String(error?.message || error)
   if (error instanceof classes.NotFoundError || error?.code === 'ENOENT') return [NOT_FOUND, message]
@@ -22,16 +22,16 @@ class Provider {
   #client
   #load
   #options
-  #room // how many more may be loaded now
+  #room // how many more loads may begin now
   #queue = []
-  #making = new Map() // by name: { name, request, uid, gid, controller }; request 0: nobody waits
+  #making = new Map() // by name: { name, request, uid, gid, controller }; request 0: no client waits
   #id
   #closed
-  #idle // ends a close() that waits for what is being loaded
-  #refuse // of the attempt to provide that waits for its answer
-  #again = false // it is being tried
+  #idle // resolves a close() that waits for loads under way
+  #refuse // rejects the attempt to provide that waits for its answer
+  #again = false // #beginAgain() runs
 
-  /** `all`: whom the client tells that its connection is lost. */
+  /** `all`: the watches and providers that the client tells of a lost connection. */
   constructor (client, prefix, load, { concurrency, all, options }) {
     this.#client = client
     this.prefix = prefix
@@ -41,7 +41,7 @@ class Provider {
     all.add(this)
   }
 
-  begun = false // once
+  begun = false // the daemon has agreed once
 
   get closed () { return this.#closed !== undefined }
 
@@ -50,7 +50,7 @@ class Provider {
     await this.#client._ready()
     const id = this.#id = nextId()
     await new Promise((resolve, reject) => {
-      this.#client._begun() // somebody may want something: the process is to live
+      this.#client._begun() // a request may come: keep the process alive
       const done = (status, request, _, extra) => {
         if (Array.isArray(extra)) return this.#wanted(extra, request)
         this.begun ||= status >= 0
@@ -73,7 +73,7 @@ class Provider {
     if (pending.delete(id)) this.#client._ended()
   }
 
-  /** By the client: its connection is gone, `why`, or it was closed. */
+  /** Called by the client when its connection is lost (`why`: the error) or closed (undefined). */
   _lost (why) {
     this.#end(this.#id)
     this.#over(0)
@@ -92,7 +92,7 @@ class Provider {
   #wanted ([name, uid, gid], request) {
     if (name === null) return this.#over(request)
     const making = this.#making.get(name)
-    if (making) { // what comes of it answers this request, too
+    if (making) { // its outcome answers this request, too
       making.request = request
       return
     }
@@ -102,7 +102,7 @@ class Provider {
     this.#next()
   }
 
-  /** Nobody waits for it any more; 0: for any. */
+  /** No client waits for that request any more; 0: for any request. */
   #over (request) {
     for (const one of this.#making.values()) {
       if (request !== 0 && one.request !== request) continue
@@ -133,13 +133,13 @@ class Provider {
           this.#decline(one.request, error)
           break
         }
-        one.controller = new AbortController() // it was stopped, and then asked for again
+        one.controller = new AbortController() // the load was aborted, then the name was asked for again
       }
     }
     this.#making.delete(one.name)
   }
 
-  /** Requests that came while it was being made are answered by it, too, unless it is gone again already. */
+  /** Whether the object answers the requests that came meanwhile, too: it does unless it is deleted already. */
   async #answered (one, seen) {
     while (one.request !== 0 && one.request !== seen) {
       seen = one.request
@@ -155,7 +155,7 @@ class Provider {
       throw new classes.NotFoundError(`the provider of "${this.prefix}" gave nothing for "${name}"`, 'not_found', NOT_FOUND)
     }
     await this.#client.put(name, value, this.#options).catch(error => {
-      if (error.kind !== 'exists') throw error // else somebody else was quicker
+      if (error.kind !== 'exists') throw error // else another program was quicker
     })
   }
 
@@ -175,7 +175,7 @@ class Provider {
 
   // ---- the end ----
 
-  /** Ends it, and resolves when what is being loaded has ended, too, whose signals are aborted. */
+  /** Ends the provider, and aborts the signals of loads under way; resolves when these have ended. */
   close () {
     this.#closed ??= this.#close()
     return this.#closed

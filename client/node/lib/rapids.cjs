@@ -1,6 +1,6 @@
 'use strict'
-// Shared columns on a GPU as classes of @rapidsai/cuda and @rapidsai/cudf, which the caller hands over: this package
-// does not depend on them. Their native side takes for memory what has a number `ptr` and a number `byteLength`.
+// Shared columns on a GPU as classes of @rapidsai/cuda and @rapidsai/cudf. The caller passes these modules, so that
+// this package does not depend on them. Their addons accept as memory an object with numbers `ptr` and `byteLength`.
 
 const { classes } = require('./errors.cjs')
 const { parseDtype, dtypeOf } = require('./dtypes.cjs')
@@ -37,14 +37,14 @@ function unsupported (text) {
   return new classes.UnsupportedError(text, 'unsupported', -32010)
 }
 
-/** A buffer, as @rapidsai's native side takes it; undefined: there is none. */
+/** A buffer in the form of @rapidsai's addons; undefined: there is none. */
 function memory (buffer) {
   return buffer && { ptr: Number(buffer.ptr), byteLength: buffer.byteLength, device: buffer.device, uuid: buffer.uuid }
 }
 
 /**
  * A typed array of @rapidsai/cuda (`Float64Buffer` …) over an array or a column without nulls: no copy is made. It is
- * for reading, and keeps the object's lease as long as somebody has it; release() ends that all the same.
+ * for reading, and keeps the object from being collected; release() ends the lease all the same.
  */
 async function toBuffer (object, cuda) {
   const { dtype, length } = object
@@ -52,7 +52,7 @@ async function toBuffer (object, cuda) {
   const place = memory(object.deviceData)
   if (!place) throw unsupported(`"${object.name}" is not on a GPU`)
   if (!Buffer) throw unsupported(`@rapidsai/cuda has no array of ${dtype ?? object.kind}`)
-  if (object.deviceMask) throw unsupported(`"${object.name}" has nulls, which an array of numbers cannot say: toSeries() does`)
+  if (object.deviceMask) throw unsupported(`"${object.name}" has nulls, which a typed array lacks: use toSeries()`)
   await object.ready()
   const at = object.kind === 'column' ? object.deviceDescriptor().offset * Buffer.BYTES_PER_ELEMENT : 0
   const count = object.kind === 'column' ? length : place.byteLength / Buffer.BYTES_PER_ELEMENT
@@ -61,8 +61,9 @@ async function toBuffer (object, cuda) {
 }
 
 /**
- * Publishes a typed array of @rapidsai/cuda as an array on its GPU, by a copy there; the version. Memory that @rapidsai
- * made says its GPU in this process' numbering: where that is not the daemon's, `device` names the GPU.
+ * Publishes a typed array of @rapidsai/cuda as an array on its GPU, by a copy there; resolves with the version. Memory
+ * made by @rapidsai gives its GPU in this process' numbering. If the daemon numbers GPUs differently, name it by
+ * `device`.
  */
 async function putBuffer (client, name, view, cuda, options) {
   const dtype = dtypeOf(new view.TypedArray(0))
@@ -76,7 +77,7 @@ async function putBuffer (client, name, view, cuda, options) {
   }
 }
 
-/** A column of libcudf. It copies what it is given, on the GPU. */
+/** A column of libcudf, which copies the buffers on the GPU. */
 function columnOf (cudf, { dtype, data, nullMask, offsets, offset, length, nullCount, children }, path) {
   const { name, unit } = parseDtype(dtype)
   const props = { offset, length, nullMask: memory(nullMask), nullCount: nullCount < 0 ? undefined : nullCount }
@@ -87,8 +88,8 @@ function columnOf (cudf, { dtype, data, nullMask, offsets, offset, length, nullC
   if (name === 'utf8') {
     return new cudf.Column({ ...props, type: new cudf.Utf8String(), data: memory(data), children: [starts()] })
   }
-  throw unsupported(`column "${path}" is ${dtype}, which cudf is not given` +
-    (name === 'bool' ? ': publish it as bool8, which has a byte for each' : ''))
+  throw unsupported(`column "${path}" is ${dtype}, for which cudf has no type here` +
+    (name === 'bool' ? ': publish it as bool8, with a byte for each element' : ''))
 }
 
 /** A Series of @rapidsai/cudf with the column's content, which it copies on the GPU. */

@@ -1,6 +1,6 @@
 'use strict'
-// A session of its own over a plain socket, for the one thing that the C library keeps to itself: the
-// handle of legacy CUDA IPC. Node cannot receive descriptors, so that no other handle comes this way.
+// A session over a plain socket, to get handles of legacy CUDA IPC, which the C library does not give out. It gets no
+// other handles: these are descriptors, which Node cannot receive.
 
 const fs = require('node:fs')
 const net = require('node:net')
@@ -9,7 +9,7 @@ const { classes, fromStatus } = require('./errors.cjs')
 
 const SYSTEM_SOCKET = '/run/gpubufd/gpubufd.sock'
 
-/** As the library looks for it. */
+/** The path of the daemon's socket, found as the library finds it. */
 function socketPath (given) {
   if (given !== undefined) return given
   const { GPUBUFD_SOCKET: said, NVIDIA_DRA_LOCAL_IPC_DIR: claim } = process.env
@@ -48,18 +48,18 @@ function callOnce (socket, method, params, signal) {
   })
 }
 
-/** { uuid, handle: 64 octets, byteOffset, byteLength } of a buffer that `find(layout)` finds. */
+/** { uuid, handle: 64 octets, byteOffset, byteLength } of the buffer that find(layout) returns. */
 async function ipcHandle (socket, name, version, find, signal) {
   const { object: { share } } = await callOnce(socket, 'stat', { name }, signal)
   if (share !== 'ipc') {
     throw new classes.UnsupportedError(
-      `"${name}" was not created with share: "ipc", so that it has no such handle`, 'unsupported', -32010)
+      `"${name}" was not created with share: "ipc", and has no IPC handle`, 'unsupported', -32010)
   }
   const { object, segments } = await callOnce(socket, 'open', { name, version, segments: 'all' }, signal)
   const buffer = find(object.layout)
   const { handle } = segments.find(({ id }) => id === buffer?.segment) ?? {}
   if (handle?.kind !== 'cuda_ipc') {
-    throw new classes.UnsupportedError(`"${name}" has no memory with such a handle`, 'unsupported', -32010)
+    throw new classes.UnsupportedError(`"${name}" has no memory with an IPC handle`, 'unsupported', -32010)
   }
   return { uuid: handle.uuid, handle: Buffer.from(handle.ipc, 'base64'), ...buffer }
 }

@@ -1,5 +1,5 @@
 'use strict'
-// Requests under way, and the one function that the addon calls with what has come.
+// Requests under way, and the one function that the addon calls with completions.
 
 const { constants } = require('node:buffer')
 const { channel } = require('node:diagnostics_channel')
@@ -18,7 +18,7 @@ function nextId () {
 }
 
 function deliver (count, extras) {
-  // A callback may begin requests and so come back here: nothing is read after the first call.
+  // A callback may begin requests, and so overwrite the records: copy them before the first call.
   const batch = records.slice(0, 4 * count)
   for (let i = 0; i < count; i++) {
     const request = pending.get(batch[4 * i])
@@ -26,11 +26,11 @@ function deliver (count, extras) {
   }
 }
 
-// Observers (OpenTelemetry, an APM) are told of each request by the same message at its start and at its end.
+// Observers (OpenTelemetry, an APM) get one message object for each request: at its start, and again at its end.
 const started = channel('gpubufd:request:start')
 const ended = channel('gpubufd:request:end')
 
-/** Whether ArrayBuffers over memory of others are allowed: not in Electron. */
+/** Whether ArrayBuffers over shared memory are allowed: in Electron they are not. */
 const external = native.start(deliver, records, constants.MAX_LENGTH)
 
 class Request {
@@ -53,7 +53,7 @@ class Request {
     }
     try {
       this.resolve(this.settle ? this.settle(value, kind, extra) : extra ?? value)
-    } catch (error) { // which is this request's alone
+    } catch (error) { // must not reach the other requests of this call
       this.fail(error)
       return
     }
@@ -68,7 +68,7 @@ class Request {
   }
 }
 
-/** Listens to a signal on a request's behalf. */
+/** The listener of a request on its AbortSignal. */
 class Abort {
   constructor (signal, cancel) {
     this.signal = signal
@@ -81,7 +81,7 @@ class Abort {
   }
 }
 
-/** Repeats a request that may be done twice where the connection broke on the way, for `ms` milliseconds from then. */
+/** Repeats a request that may run twice, if the connection breaks on the way; for `ms` milliseconds after that. */
 async function again (client, ms, make) {
   let end
   for (;;) {
@@ -96,24 +96,25 @@ async function again (client, ms, make) {
 
 function checkSignal (signal) {
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    throw new TypeError('signal is not an AbortSignal')
+    throw new TypeError(`signal is of type ${typeof signal}, not an AbortSignal`)
   }
 }
 
-/** The options of a call, which are an object, or absent, and are among `known`. */
+/** The options of a call: an object with members of `known` alone, or undefined. */
 function optionsOf (value, known) {
   if (value === undefined) return {}
-  if (typeof value !== 'object' || value === null) throw new TypeError('the options are not an object')
+  if (value === null) throw new TypeError('the options are null, not an object')
+  if (typeof value !== 'object') throw new TypeError(`the options are of type ${typeof value}, not an object`)
   for (const name in value) {
-    if (!known.includes(name)) throw new TypeError(`there is no option "${name}", but ${known.join(', ')}`)
+    if (!known.includes(name)) throw new TypeError(`there is no option "${name}": expected ${known.join(', ')}`)
   }
   return value
 }
 
 /**
- * Begins a request: `begin(id)` calls the addon and returns its number for cancel(), or nothing where it
- * is a work of libuv's pool. `settle(value, kind, extra)` makes of the outcome what the promise resolves
- * with. `method`, `name`: for those who look on.
+ * Begins a request; returns its promise. begin(id) calls the addon, and returns the number for cancel(); undefined for
+ * work of libuv's pool. settle(value, kind, extra) turns the outcome into the value of the promise. `method`, `name`:
+ * for observers.
  */
 function submit (client, begin, { signal, settle, method, name } = {}) {
   return new Promise((resolve, reject) => {
@@ -137,7 +138,7 @@ function submit (client, begin, { signal, settle, method, name } = {}) {
       return request.fail(translate(error))
     }
     if (!signal) return
-    if (number === undefined) { // a work of another thread: it goes on, and nobody waits for it
+    if (number === undefined) { // work of another thread goes on, but its result is dropped
       request.abort = new Abort(signal, () => reject(signal.reason))
       return
     }
@@ -145,7 +146,7 @@ function submit (client, begin, { signal, settle, method, name } = {}) {
     request.abort = new Abort(signal, () => {
       try {
         native.cancel(slot, number)
-      } catch {} // the client is closed, and the request is ended by that
+      } catch {} // the client is closed, which has ended the request
     })
   })
 }

@@ -1,11 +1,11 @@
 'use strict'
-// Shared tables and columns for browsers, as Arrow IPC streams over HTTP: what gpubufd-serve runs, and what
-// an HTTP server of a program's own may hand requests to.
+// Shared tables and columns for browsers, as Arrow IPC streams over HTTP: the handler of gpubufd-serve, which a
+// program's own HTTP server can use, too.
 //
-//   GET /                          what there is, as JSON; ?prefix=
+//   GET /                          the list of objects, as JSON; ?prefix=
 //   GET /objects/NAME              the object; ?columns=a,b &offset=ROW &length=ROWS
-//   GET /bytes/NAME                the content of one of kind bytes or bundle, as it is; also a Range of it
-//   GET /live                      what happens, as server-sent events; ?prefix=
+//   GET /bytes/NAME                the bytes of an object of kind bytes or bundle, or a Range of them
+//   GET /live                      events, as server-sent events; ?prefix=
 
 const { createHash, timingSafeEqual } = require('node:crypto')
 const { once } = require('node:events')
@@ -16,12 +16,12 @@ const { DATA } = require('./dtypes.cjs')
 const { getArrow } = require('./to-arrow.cjs')
 
 const LOOPBACK = /^(127(\.\d+){3}|::1|localhost)$/
-const BATCH = 65536 // rows in a batch, so that a page can begin before all has come
+const BATCH = 65536 // rows in a batch, so that a page can begin before the last one has come
 const PIECE = 1 << 20 // bytes that are sent at a time
-const LIVE = 32 // streams of events at a time; each is a watch, which a session may have 64 of
-const BREATH_MS = 15_000 // without an event: then something is sent nevertheless, so that proxies do not hang up
+const LIVE = 32 // streams of events at a time; each is a watch, and a session may have 64
+const BREATH_MS = 15_000 // without an event: then a comment is sent, so that proxies do not hang up
 
-/** In the order in which they are chosen. Quick rather than small: the data is made as it is sent. */
+/** By preference. They compress quickly rather than well, since they do so while sending. */
 const CODINGS = {
   zstd: zlib.createZstdCompress, // from Node 22.15 on
   gzip: () => zlib.createGzip({ level: 1 })
@@ -40,13 +40,13 @@ const STATUS = { not_found: 404, invalid: 400, denied: 403, unsupported: 415, ti
 function rows (query, name, missing) {
   const text = query.get(name)
   if (text === null) return missing
-  if (!/^\d{1,15}$/.test(text)) throw new HttpError(400, `${name} is not a whole number`)
+  if (!/^\d{1,15}$/.test(text)) throw new HttpError(400, `${name} is "${text}", not a whole number of up to 15 digits`)
   return Number(text)
 }
 
-const TOKEN_LEAST = 16 // characters, as of the gateway's
+const TOKEN_LEAST = 16 // characters, as in the gateway
 
-/** An empty token, as of a variable that is set to nothing, would admit everybody. */
+/** Refuses short tokens, and an empty one: that may come from an empty variable, and would admit every client. */
 function checkOwnToken (token) {
   if (token === undefined) return
   if (typeof token !== 'string') throw new TypeError('the token is not a string')
@@ -61,23 +61,23 @@ function sameToken (given, expected) {
 function checkToken (request, query, token) {
   if (token === undefined) return
   const given = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1] ?? query.get('token') ?? ''
-  if (!sameToken(given, token)) throw new HttpError(401, 'a token is needed')
+  if (!sameToken(given, token)) throw new HttpError(401, 'expected a valid token: Authorization: Bearer TOKEN')
 }
 
-/** A page of another site could let a name of its own point to loopback: who asks must mean us. */
+/** Against DNS rebinding: another site's name may point to loopback, so the Host must be a name of loopback. */
 function checkHost (request, host, token) {
   if (token !== undefined || !LOOPBACK.test(host)) return
   const asked = (request.headers.host ?? '').replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1')
-  if (!LOOPBACK.test(asked)) throw new HttpError(403, 'this server answers to its own name only')
+  if (!LOOPBACK.test(asked)) throw new HttpError(403, `Host is "${asked}": this server accepts names of loopback only`)
 }
 
-/** The part of the asked prefix that is served. */
+/** The names that are both asked for and served, as a prefix; undefined: there are none. */
 function narrowed (asked, served) {
   if (asked.startsWith(served)) return asked
   return served.startsWith(asked) ? served : undefined
 }
 
-/** The members of an object that a page is told. */
+/** The members of an object that pages get. */
 function described ({ name, version, state, device, bytes, created_ms: created }) {
   return { name, version, state, device, bytes, created }
 }
@@ -90,13 +90,13 @@ async function list (client, query, served, response) {
 }
 
 /**
- * Sends events for as long as they are read: first what there is, as "sealed", then "synced", then what happens.
- * A page that reads slowly loses events, and is told how many by the next.
+ * Sends events until the client hangs up: first "sealed" for each existing object, then "synced", then events as they
+ * happen. A page that reads slowly loses events; the next event says how many.
  */
 async function live (client, query, { prefix: served, streams }, request, response) {
   const prefix = narrowed(query.get('prefix') ?? '', served)
   if (prefix === undefined) throw new HttpError(404, `only names that begin with "${served}" are served`)
-  if (streams.count >= LIVE) throw new HttpError(503, `${LIVE} pages are told of events already`)
+  if (streams.count >= LIVE) throw new HttpError(503, `${LIVE} streams of events are open already: try again later`)
   response.setHeader('Content-Type', 'text/event-stream')
   response.setHeader('Cache-Control', 'no-store')
   if (request.method === 'HEAD') return void response.end()
@@ -120,23 +120,23 @@ async function live (client, query, { prefix: served, streams }, request, respon
   }
 }
 
-/** The part of an object that was asked for, as an Arrow table. */
+/** The requested part of an object, as an Arrow table. */
 async function select (object, query) {
   const offset = rows(query, 'offset', 0)
   const length = Math.min(rows(query, 'length', object.length), Math.max(object.length - offset, 0))
-  if (offset > object.length) throw new HttpError(416, `there are ${object.length} rows`)
+  if (offset > object.length) throw new HttpError(416, `offset is ${offset}, but there are ${object.length} rows`)
   const arrow = getArrow()
   const part = object.slice(offset, offset + length)
   const shown = part.device === 'host' ? part.toArrow() : await part.toHost()
   let table = shown instanceof arrow.Table ? shown : new arrow.Table({ values: shown })
   const columns = query.get('columns')?.split(',')
   const unknown = columns?.find(name => !table.schema.names.includes(name))
-  if (unknown !== undefined) throw new HttpError(404, `no column "${unknown}"`)
+  if (unknown !== undefined) throw new HttpError(404, `there is no column "${unknown}"`)
   if (columns) table = table.select(columns)
   return { table, total: object.length }
 }
 
-/** How a body is to be packed for the client; undefined: not at all. */
+/** The content coding for a client; undefined: none. */
 function codingOf (request) {
   const asked = (request.headers['accept-encoding'] ?? '').split(',').map(text => text.split(';').map(part => part.trim()))
   const taken = asked.filter(([, q]) => !/^q=0(\.0*)?$/.test(q ?? '')).map(([name]) => name.toLowerCase())
@@ -144,8 +144,8 @@ function codingOf (request) {
 }
 
 /**
- * [from, to) of a Range; undefined: all, as where there is none, or one that is not understood. As RFC 9110
- * has it: what is past the end is left out, and what begins there is an error.
+ * [from, to) of a Range header; undefined: all bytes, also for a malformed header. By RFC 9110 a range is cut at the
+ * end, and one that begins past the end is an error.
  */
 function rangeOf (header, total) {
   const [, first, last] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header ?? '') ?? []
@@ -157,10 +157,10 @@ function rangeOf (header, total) {
   throw new HttpError(416, `there are ${total} bytes`, { 'Content-Range': `bytes */${total}` })
 }
 
-/** Sends [from, to) of an object's content, no faster than it is taken. */
+/** Sends the requested range of an object's bytes, no faster than the client reads. */
 async function sendBytes (object, tag, request, response) {
   if (object.kind !== 'bytes' && object.kind !== 'bundle') {
-    throw new HttpError(415, `this is of kind ${object.kind}: ask for /objects/`)
+    throw new HttpError(415, `the object is of kind ${object.kind}: ask for /objects/`)
   }
   const total = object.length
   const whole = request.headers['if-range'] !== undefined && request.headers['if-range'] !== tag
@@ -179,7 +179,7 @@ async function sendBytes (object, tag, request, response) {
   })(), { objectMode: false }), response)
 }
 
-/** Sends a table batch by batch, no faster than it is taken. */
+/** Sends a table batch by batch, no faster than the client reads. */
 async function stream (table, coding, response) {
   const { RecordBatchStreamWriter } = getArrow()
   const batches = (function * () {
@@ -223,7 +223,9 @@ async function answer (client, options, request, response) {
   }
   checkHost(request, options.host, options.token)
   if (request.method === 'OPTIONS') return void response.end()
-  if (request.method !== 'GET' && request.method !== 'HEAD') throw new HttpError(405, 'GET only')
+  if (request.method !== 'GET' && request.method !== 'HEAD') {
+    throw new HttpError(405, `the method is ${request.method}: expected GET or HEAD`)
+  }
   checkToken(request, url.searchParams, options.token)
   if (url.pathname === '/') return list(client, url.searchParams, options.prefix, response)
   if (url.pathname === '/live') return live(client, url.searchParams, options, request, response)
@@ -233,19 +235,19 @@ async function answer (client, options, request, response) {
   try {
     decoded = decodeURIComponent(name)
   } catch {
-    throw new HttpError(400, 'the name is not well escaped')
+    throw new HttpError(400, 'the name has malformed percent-encoding')
   }
-  if (decoded.includes('\0')) throw new HttpError(400, 'no name has a NUL')
+  if (decoded.includes('\0')) throw new HttpError(400, 'the name has a NUL')
   if (!decoded.startsWith(options.prefix)) throw new HttpError(404, `only names that begin with "${options.prefix}" are served`)
   const { compress } = options
   return send(client, decoded, { query: url.searchParams, raw: what === 'bytes', compress }, request, response)
 }
 
 /**
- * A listener for requests: (request, response), which answers each, also with an error. `host` is the
- * address that the server listens on; on loopback it answers to loopback's names only, unless there is a
- * token to be shown. `origin`: which pages of other servers may read. `prefix`: only names that begin so.
- * `compress`: pack tables for clients that take gzip or zstd, which pays where the network is slower than that.
+ * A listener (request, response) for http.createServer(); it answers errors, too. `host`: the address that the server
+ * listens on; on loopback it accepts only loopback's names as Host, unless there is a `token`. `token`: what requests
+ * must carry, at least 16 characters. `origin`: the origin whose pages may read, too; "*": all. `prefix`: only names
+ * that begin so are served. `compress`: compress tables for clients that accept gzip or zstd, which pays on slow networks.
  */
 function createHandler (client, { host = '127.0.0.1', token, origin, prefix = '', compress = false } = {}) {
   if (typeof client?.open !== 'function') throw new TypeError('the first argument is not a client')
@@ -256,7 +258,7 @@ function createHandler (client, { host = '127.0.0.1', token, origin, prefix = ''
     answer(client, options, request, response).catch(error => {
       if (response.headersSent) return response.destroy()
       response.statusCode = error.status ?? STATUS[error.kind] ?? 500
-      for (const name of ['Content-Encoding', 'Content-Length']) response.removeHeader(name) // of what was to be sent
+      for (const name of ['Content-Encoding', 'Content-Length']) response.removeHeader(name) // of the body that was not sent
       for (const [name, value] of Object.entries(error.headers ?? {})) response.setHeader(name, value)
       response.setHeader('Content-Type', 'application/json')
       response.end(JSON.stringify({ error: error.message }))

@@ -1,16 +1,15 @@
 'use strict'
 // Objects as apache-arrow's vectors and tables, over the same memory.
 //
-// Where Arrow JS departs from the format: `offset` is applied to bitmaps only, so that values and
-// offsets are handed over sliced, and the offset that it is told is the bit of the first element in
-// the first byte of the bitmap that it is given.
+// Arrow JS departs from the format: it applies `offset` to bitmaps alone. So values and offsets are passed as slices,
+// and `offset` is the bit of the first element in the first byte of the passed bitmap.
 
 const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
 const { classes } = require('./errors.cjs')
 
 let library
 
-/** The module that makes vectors: which of the two forms of it depends on who imports us. */
+/** Sets the copy of apache-arrow that makes vectors: CommonJS or ES modules, as the program imports this package. */
 function setArrow (module) {
   library = module
 }
@@ -59,7 +58,7 @@ const TYPES = {
   null: arrow => new arrow.Null()
 }
 
-/** Which buffers of a column are needed, by [which, typed array, from, count]; and its children. */
+/** The plan of a column: the needed buffers, as [which, typed array, from, count], and its children's plans. */
 function plan (column) {
   const { dtype: text, offset, length } = column._info
   const dtype = parseDtype(text)
@@ -81,7 +80,7 @@ function plan (column) {
 
 function planArray (array) {
   if (!array.isContiguous) {
-    throw new classes.UnsupportedError('Arrow has no arrays with gaps between their elements', 'unsupported', -32010)
+    throw new classes.UnsupportedError('the array has gaps between its elements, which Arrow does not allow', 'unsupported', -32010)
   }
   const dtype = parseDtype(array.dtype)
   const { offset } = array._info
@@ -94,7 +93,7 @@ function planArray (array) {
   return node
 }
 
-/** Elements in C order as lists of lists: each axis but the first is a list of fixed size. */
+/** Data of an array in C order: each axis but the first becomes a list of fixed size. */
 function makeAxes (arrow, node, shape) {
   let data = makeData(arrow, node)
   for (let i = shape.length - 1; i > 0; i--) {
@@ -129,7 +128,7 @@ async function fetchAway (node, signal) {
   ])
 }
 
-/** Views that were made for the plan alone. */
+/** Releases the views that were made for the plan. */
 function releaseChildren (node) {
   for (const child of node.children) {
     releaseChildren(child)
@@ -146,7 +145,7 @@ function field (arrow, node, data) {
   })
 }
 
-/** Entries and keys of a map are there, whatever their masks. */
+/** The type of a map. Its entries and keys are not nullable, whatever their masks. */
 function mapType (arrow, { type: { children: [key, value] } }) {
   const entries = new arrow.Struct([key.clone({ nullable: false }), value])
   return new arrow.Map_(arrow.Field.new({ name: 'entries', type: entries, nullable: false }))

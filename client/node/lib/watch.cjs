@@ -1,17 +1,17 @@
 'use strict'
-// Events as an async iterator. A watch that loses its connection begins anew on the next one, and
-// tells so by an event of kind "reconnected", after which all that exists is told again.
+// Events as an async iterator. A watch that loses its connection begins anew on the next one: an event of kind
+// "reconnected" comes, then "sealed" for each existing object again.
 
 const native = require('./native.cjs')
 const { fromStatus, translate } = require('./errors.cjs')
 const { nextId, pending } = require('./requests.cjs')
 
-/** Kinds that are never left out: programs wait for them. */
+/** Kinds that are never dropped: programs wait for them. */
 const MARKS = new Set(['synced', 'reconnected'])
 
 /**
- * Events that nobody has asked for yet. Past the limit the oldest is left out, and the next that is
- * taken tells how many were.
+ * Events that the program has not taken yet. Past the limit the oldest is dropped; the next event that is taken has the
+ * number dropped in `lost`.
  */
 class Queue {
   #limit
@@ -94,7 +94,7 @@ class Watch {
       if (this.#ended) return
       if (again) this.#tell({ kind: 'reconnected' })
       const id = this.#id = nextId()
-      // The first that comes is the answer, the rest are events.
+      // The first completion is the answer, the others are events.
       let answered = false
       pending.set(id, {
         done: (status, number, _, extra) => {
@@ -110,7 +110,7 @@ class Watch {
           }
         }
       })
-      this.#client._begun() // somebody waits for events: the process is to live
+      this.#client._begun() // the program waits for events: keep the process alive
       try {
         native.watch(this.#client._slot, id, this.#prefix)
       } catch (error) {
@@ -124,7 +124,7 @@ class Watch {
     }
   }
 
-  /** By the client: its connection is gone, `why`, or it was closed. */
+  /** Called by the client when its connection is lost (`why`: the error) or closed (undefined). */
   _lost (why) {
     if (this.#id !== undefined) {
       pending.delete(this.#id)
@@ -148,7 +148,7 @@ class Watch {
     pending.delete(this.#id)
     try {
       native.unwatch(this.#client._slot, this.#number)
-    } catch {} // the connection is gone, and the watch with it
+    } catch {} // the connection is lost, which has ended the watch
     this.#client._ended()
     this.#id = this.#number = undefined
   }

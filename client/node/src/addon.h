@@ -2,15 +2,15 @@
  * The Node addon. JavaScript sees numbers only: a client and an object are indices
  * into tables of this environment (the main thread's or a worker's), which lib/ keeps to itself.
  *
- * A request is begun by a call that returns at once. Its outcome is a *completion*, which waits
- * here until the library's callbacks have run, and is then handed to JavaScript with all others
- * that came with it, in one call. The library is driven by libuv's own loop: one uv_poll_t per
- * client, and what turn.c does before the loop waits.
+ * A call begins a request, and returns at once. The outcome is a *completion*. Completions wait
+ * here until the library's callbacks have run; then one call hands all of them to JavaScript.
+ * libuv's own loop drives the library: by one uv_poll_t for each client, and by turn.c before the
+ * loop waits.
  *
  * Everything runs in the environment's thread, except the `execute` of works (connecting, copying),
- * which touch nothing but their own struct and the library. But where such a work makes a blocking
- * call of the library, it is in that thread that callbacks of requests and watches run meanwhile.
- * So these only add completions, and touch nothing else that `lock` does not guard.
+ * which use their own struct and the library alone. A work that makes a blocking call of the
+ * library runs the callbacks of other requests and watches in its own thread. So callbacks only add
+ * completions, and use nothing else that `lock` does not guard.
  */
 #ifndef GB_NODE_ADDON_H
 #define GB_NODE_ADDON_H
@@ -32,23 +32,23 @@ struct gb_window;
 
 struct gb_slot {
     struct gpubuf_object *object; /* NULL: free */
-    struct gpubuf_bundle *bundle; /* the object's manifest, once it has been asked for */
+    struct gpubuf_bundle *bundle; /* the object's manifest, after its first use */
 };
 
 struct gb_node_client {
     struct gb_addon *addon;
     struct gpubuf_client *client; /* NULL once closed */
-    double id;                    /* what JavaScript knows it by when it is lost, or made anew */
-    uint64_t connections;         /* how many it has had */
+    double id;                    /* JavaScript's, for its loss and its resumption */
+    uint64_t connections;         /* the number of connections so far */
     size_t index;
     struct gb_watching *watches; /* under the addon's lock */
     uv_poll_t poll;
-    int events; /* what is polled for; 0: not at all */
+    int events; /* that `poll` waits for; 0: it is stopped */
     bool referenced;
     bool gathered;           /* requests may wait to be sent */
     _Atomic size_t expected; /* requests under way */
-    unsigned look_misses;    /* how often in a row looking for an answer was in vain */
-    unsigned look_pause;     /* how often not to look before looking again */
+    unsigned look_misses;    /* looks in vain, in a row */
+    unsigned look_pause;     /* turns before the next look */
 };
 
 struct gb_addon {
@@ -62,7 +62,7 @@ struct gb_addon {
     napi_async_cleanup_hook_handle hook;
     size_t handles; /* libuv's, not closed yet */
     uv_prepare_t before_wait;
-    uv_prepare_cb turn; /* what is done then; see turn.h */
+    uv_prepare_cb turn; /* the callback of `before_wait`; see turn.h */
     uv_idle_t no_wait;
     uv_async_t from_elsewhere; /* completions were added by another thread */
 
@@ -71,7 +71,7 @@ struct gb_addon {
     napi_ref name; /* the async resource */
     napi_async_context context;
     double *records;
-    double buffer_max; /* what an ArrayBuffer may cover */
+    double buffer_max; /* bytes of an ArrayBuffer, at most */
 
     struct gb_node_client **clients;
     size_t client_count;
@@ -84,8 +84,7 @@ struct gb_addon {
 
 /* Drops a reference; the last one frees it. */
 void gb_addon_release(struct gb_addon *addon);
-/* As that, for a handle of libuv's that has been closed; the last of these lets the environment
-   end. */
+/* The same for a closed handle of libuv's; the last one lets the environment end. */
 void gb_handle_closed(struct gb_addon *addon);
 
 #endif

@@ -4,7 +4,7 @@
 #include "client/node/src/table.h"
 #include "client/node/src/values.h"
 
-/* NULL after an exception. From a GPU the manifest is copied here, in this thread. */
+/* The manifest, or NULL after an exception. One on a GPU is copied here, in this thread. */
 static struct gpubuf_bundle *bundle_at(struct gb_addon *addon, napi_value value)
 {
     size_t i;

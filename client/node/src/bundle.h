@@ -1,5 +1,4 @@
-/* The arrays of a bundle. Its manifest is read when it is first asked for, and kept until the
-   release. */
+/* The arrays of a bundle. Its manifest is read at its first use, and kept until the release. */
 #ifndef GB_NODE_BUNDLE_H
 #define GB_NODE_BUNDLE_H
 

@@ -1,5 +1,5 @@
-/* Connections: made by a thread of libuv's pool, since connecting waits; then polled by the
-   loop. */
+/* Connections. A thread of libuv's pool makes them, since connecting waits; then the loop polls
+   them. */
 #include "client/node/src/client.h"
 
 #include <poll.h>
@@ -136,10 +136,10 @@ void gb_client_close(struct gb_node_client *client)
     client->addon->clients[client->index] = NULL;
     client->client = NULL;
     (void)uv_poll_stop(&client->poll); /* before the descriptor is closed */
-    gb_send_gathered(inner);           /* which the daemon still serves */
+    gb_send_gathered(inner);           /* the daemon still serves these requests */
     gpubuf_disconnect(inner);
     gb_watches_free(client);
-    gb_staging_trim(); /* it has the GPU's context kept */
+    gb_staging_trim(); /* pinned memory keeps the GPU's context */
     uv_close((uv_handle_t *)&client->poll, on_poll_closed);
 }
 
@@ -174,7 +174,7 @@ static void connect_execute(napi_env env, void *data)
         connecting->message = gb_copy(gpubuf_errmsg(NULL));
 }
 
-/* A place in the table and a poll handle for a connected client; NULL without memory. */
+/* Gives a connected client an index in the table and a poll handle; NULL without memory. */
 static struct gb_node_client *adopt(struct gb_addon *addon, struct gpubuf_client *inner)
 {
     size_t i = 0;
@@ -295,7 +295,7 @@ napi_value gb_js_close(napi_env env, napi_callback_info info)
     return NULL;
 }
 
-/* reference(client, whether): does what is under way keep the process alive? */
+/* reference(client, whether): whether its requests under way keep the process alive */
 napi_value gb_js_reference(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];

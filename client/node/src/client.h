@@ -4,11 +4,11 @@
 
 #include "client/node/src/addon.h"
 struct gb_node_client *gb_client_at(struct gb_addon *addon, napi_value value);
-/* To be called after whatever may have queued output: it is sent before the loop waits. */
+/* Call it after anything that may have queued output, which is then sent before the loop waits. */
 void gb_client_poll(struct gb_node_client *client);
-/* Sends that, and polls for room if it is not taken. */
+/* Sends queued output, and polls for room if the socket is full. */
 void gb_client_send(struct gb_node_client *client);
-/* Receives what is there and hands it over, which may close the client. Whether there was any. */
+/* Receives and delivers, which may close the client. Whether anything had arrived. */
 bool gb_client_receive(struct gb_node_client *client);
 void gb_client_close(struct gb_node_client *client);
 

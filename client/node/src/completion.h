@@ -13,7 +13,7 @@ enum gb_done {
     GB_DONE_EVENT,  /* of a watch: [kind, object or null] */
     GB_DONE_WANTED, /* of a provider. value: the request; [name or null, uid, gid] */
     GB_DONE_LOST,   /* a client's connection has ended */
-    GB_DONE_CLIENT, /* value: a client's index; its instance. Again: it has connected anew */
+    GB_DONE_CLIENT, /* value: a client's index; its instance. Once more: it was resumed */
     GB_DONE_BUFFER, /* an ArrayBuffer, of `block` if that is not NULL */
 };
 
@@ -33,14 +33,13 @@ struct gb_completion {
     struct gb_staging *block; /* BUFFER: owned */
 };
 
-/* Adds a completion, from any thread; without memory what it holds is given back, and the program
-   goes on with a request that never ends, which is all that can be done. */
+/* Adds a completion, from any thread. Without memory it is dropped, and the request never ends. */
 void gb_complete(struct gb_addon *addon, const struct gb_completion *completion);
-/* Copies text for a completion, so that NULL means that there is none. */
+/* A copy of a text for a completion; NULL for NULL. */
 char *gb_copy(const char *text);
 
 bool gb_has_completions(struct gb_addon *addon);
-/* Gives back what a completion holds. */
+/* Frees the memory and the references of a completion. */
 void gb_completion_drop(struct gb_completion *completion);
 
 #endif

@@ -13,8 +13,8 @@ struct part {
     enum gpubuf_which which;
     uint64_t offset, bytes;
     char *data;
-    napi_ref holder; /* what `data` belongs to */
-    bool own;        /* or a block that is yet to be taken */
+    napi_ref holder; /* the ArrayBuffer or view that `data` belongs to */
+    bool own;        /* without one: copies into a block, which the work takes */
     struct gb_staging *block;
 };
 
@@ -26,7 +26,7 @@ struct copying {
     napi_async_work work;
     double id;
     enum copy what;
-    void *stream;    /* what they are queued on; NULL: done at once */
+    void *stream;    /* the copies are queued on it; NULL: they are done at once */
     int64_t *counts; /* of a seal */
     uint64_t version;
     int status;
@@ -48,7 +48,7 @@ static void copying_free(napi_env env, struct copying *copying)
     free(copying);
 }
 
-/* Copies one part. Waits while another process still writes it on a GPU. */
+/* Copies one part, when the producer's work on a GPU is done. */
 static int copy_part(struct copying *copying, struct part *part)
 {
     if (copying->what == COPY_SEAL) {
@@ -114,7 +114,7 @@ static void copy_complete(napi_env env, napi_status status, void *data)
     gb_addon_release(addon);
 }
 
-/* Sets it going; it is taken over. */
+/* Queues the work, and takes it over. */
 static napi_value copy_start(napi_env env, struct copying *copying)
 {
     napi_value name;
@@ -153,8 +153,8 @@ static struct copying *copying_new(struct gb_addon *addon, napi_value id, enum c
     return copying;
 }
 
-/* read(object, id, which, from, bytes, ArrayBuffer or undefined): completes with the ArrayBuffer,
-   or one over memory of its own; the latter of bytes on a GPU that are many. */
+/* read(object, id, which, from, bytes, ArrayBuffer or undefined): completes with the ArrayBuffer;
+   or with a new one in pinned memory, for many bytes on a GPU. */
 napi_value gb_js_read(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -196,8 +196,8 @@ napi_value gb_js_read(napi_env env, napi_callback_info info)
     return copy_start(env, copying);
 }
 
-/* ready(object, id, stream or undefined): completes when what another process writes on a GPU is
-   there; or when the stream waits for it. */
+/* ready(object, id, stream or undefined): completes when the producer's work on a GPU is done; or
+   when the stream waits for that work. */
 napi_value gb_js_ready(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -264,7 +264,7 @@ static bool check_bytes(napi_env env, const struct part *part, uint64_t bytes)
     return false;
 }
 
-/* One [object, which, offset, view, bytes] into a part; the view is to be as long. */
+/* One [object, which, offset, view, bytes] into a part; the view must have that length. */
 static bool read_part(struct gb_addon *addon, napi_value item, struct part *part)
 {
     napi_env env = addon->env;
@@ -286,8 +286,8 @@ static bool read_part(struct gb_addon *addon, napi_value item, struct part *part
     return true;
 }
 
-/* write(id, parts, now, stream or undefined): copies into objects being written; `now`: before this
-   returns, and there is no completion then. */
+/* write(id, parts, now, stream or undefined): copies into unsealed objects; `now`: before this
+   returns, and without a completion. */
 napi_value gb_js_write(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];

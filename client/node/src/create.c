@@ -8,7 +8,7 @@
 
 #define DEPTH_MAX 32 /* the daemon takes fewer and says so; this bounds the recursion */
 
-/* Everything that a layout points to, to be freed at once. */
+/* All memory that a layout points to, freed together. */
 struct piece {
     struct piece *next;
     void *memory;
@@ -43,7 +43,7 @@ static void reading_end(struct reading *reading)
     }
 }
 
-/* Leaves *text as it is where the member is absent. */
+/* Reads a string; leaves *text unchanged if the member is absent. */
 static bool read_text(struct reading *reading, napi_value object, const char *name,
                       const char **text)
 {
@@ -65,7 +65,7 @@ static bool read_index(const struct reading *reading, napi_value object, const c
     return gb_is_absent(reading->env, value) || gb_read_index(reading->env, value, name, number);
 }
 
-/* Without a word of it, the nulls of a column that has a mask are not counted. */
+/* The null count; of a column with a mask and without `nullCount`, -1: not counted. */
 static bool read_count(const struct reading *reading, napi_value object, bool mask, int64_t *count)
 {
     double number = mask ? -1 : 0;
@@ -151,7 +151,7 @@ static bool read_layout(struct reading *reading, napi_value object,
         !read_index(reading, object, "manifestBytes", &layout->manifest_bytes) ||
         !read_text(reading, object, "dtype", &layout->dtype))
         return false;
-    layout->kind = (enum gpubuf_kind)(kind & 7); /* what is none is refused */
+    layout->kind = (enum gpubuf_kind)(kind & 7); /* the library refuses others */
     layout->mask = gb_read_flag(env, gb_member(env, object, "mask"));
     napi_value shape = gb_member(env, object, "shape");
     uint32_t ndim = gb_array_length(env, shape);
@@ -190,7 +190,7 @@ static bool read_create_options(struct reading *reading, napi_value object,
         !read_index(reading, object, "evict", &evict) ||
         !read_index(reading, object, "scope", &scope))
         return false;
-    options->mode = mode <= 0777 ? (unsigned)mode : 01000; /* which the library refuses */
+    options->mode = mode <= 0777 ? (unsigned)mode : 01000; /* the library refuses that */
     options->replace = gb_read_flag(env, gb_member(env, object, "replace"));
     options->final = gb_read_flag(env, gb_member(env, object, "final"));
     options->ttl_ms = (int64_t)ttl;

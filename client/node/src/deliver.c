@@ -7,7 +7,7 @@
 #include "client/node/src/table.h"
 #include "client/node/src/values.h"
 
-/* As `stat` tells it, as far as an event of the library's does. */
+/* The members of `stat` that an event of the library has. */
 static napi_value info_value(napi_env env, const struct gpubuf_info *info)
 {
     napi_value object = NULL;
@@ -98,7 +98,7 @@ static void on_block_collected(napi_env env, void *data, void *hint)
     gb_staging_give(hint);
 }
 
-/* An ArrayBuffer of a block, which is taken over; NULL after an exception. */
+/* An ArrayBuffer over a block, which is taken over; NULL after an exception. */
 static napi_value block_value(napi_env env, struct gb_staging *block)
 {
     napi_value buffer = NULL;
@@ -106,11 +106,11 @@ static napi_value block_value(napi_env env, struct gb_staging *block)
     if (napi_create_external_arraybuffer(env, gb_staging_memory(block),
                                          (size_t)gb_staging_bytes(block), on_block_collected, block,
                                          &buffer) != napi_ok)
-        return NULL; /* it is given back by the finaliser, or lost if Node does not run that */
+        return NULL; /* the finaliser gives the block back; it leaks if Node does not run that */
     return buffer;
 }
 
-/* The value beside the record of a completion; NULL: none. */
+/* The value of a completion that its record has no room for; NULL: none. */
 static napi_value extra_value(struct gb_addon *addon, struct gb_completion *completion)
 {
     napi_env env = addon->env;
@@ -199,12 +199,12 @@ static void deliver_some(struct gb_addon *addon, struct gb_completion *completio
 
 static void deliver(struct gb_addon *addon, bool from_loop)
 {
-    if (addon->delivering) /* the loop that is at it takes what has been added */
+    if (addon->delivering) /* the running loop delivers the new completions, too */
         return;
     addon->delivering = true;
-    addon->references++; /* what is called may end the environment's part in it */
+    addon->references++; /* a callback may drop the environment's reference */
     while (gb_has_completions(addon) && !addon->closing) {
-        /* More may be added meanwhile, so that these are taken off first. */
+        /* Callbacks may add completions, so that these are taken off first. */
         pthread_mutex_lock(&addon->lock);
         struct gb_completion *completions = addon->completions;
         size_t count = addon->completion_count;

@@ -1,4 +1,4 @@
-/* Handing completions to JavaScript, which may begin and close whatever it likes meanwhile. In the
+/* Handing completions to JavaScript, whose callbacks may begin requests and close clients. In the
    environment's thread. */
 #ifndef GB_NODE_DELIVER_H
 #define GB_NODE_DELIVER_H

@@ -7,7 +7,7 @@
 #include "client/node/src/table.h"
 #include "client/node/src/values.h"
 
-/* An ArrayBuffer that lives, or is yet to be collected. */
+/* An ArrayBuffer over shared memory, until its finaliser has run. */
 struct gb_window {
     struct gb_window *next, **link; /* `link` is NULL once it is out of the list */
     struct gb_addon *addon;
@@ -19,7 +19,7 @@ struct gb_window {
     bool creating, collected;
 };
 
-/* Lets go of its memory; the struct itself stays. */
+/* Releases the memory; the struct itself stays. */
 static void window_end(struct gb_window *window)
 {
     *window->link = window->next;
@@ -43,7 +43,7 @@ static void on_collected(napi_env env, void *data, void *hint)
 
     (void)data;
     window->collected = true;
-    if (window->creating) /* it has failed, and who creates ends it */
+    if (window->creating) /* the creation has failed: new_window() ends the window */
         return;
     if (window->buffer)
         (void)napi_delete_reference(env, window->buffer);
@@ -65,7 +65,7 @@ static napi_value find_window(const struct gb_addon *addon, const void *key, con
     return NULL;
 }
 
-/* Takes the hold over. NULL after an exception. */
+/* An ArrayBuffer; takes the hold over. NULL after an exception. */
 static napi_value new_window(struct gb_addon *addon, struct gb_hold *hold, char *start,
                              uint64_t bytes)
 {
@@ -93,14 +93,14 @@ static napi_value new_window(struct gb_addon *addon, struct gb_hold *hold, char 
     window->creating = false;
     if (status != napi_ok) {
         window_end(window);
-        /* Whether the finaliser is run after a failure differs among versions of Node: if it has
-           not been by now, it may be later. */
+        /* Some versions of Node run the finaliser after a failure, some do not: if it has not run
+           by now, it may run later. */
         if (window->collected)
             window_free(window);
         return gb_throw(addon->env, GPUBUF_E_LIMIT, "Node gave no ArrayBuffer over shared memory");
     }
     if (napi_create_reference(addon->env, buffer, 0, &window->buffer) != napi_ok)
-        window->buffer = NULL; /* not found again, that is all */
+        window->buffer = NULL; /* find_window() does not find it, and makes another */
     return buffer;
 }
 
@@ -162,7 +162,7 @@ bool gb_read_which(napi_env env, napi_value value, enum gpubuf_which *which)
     return true;
 }
 
-/* The buffer of a host object, or its absence (1); negative after throwing. */
+/* The buffer of a host object. 1: it has no such buffer; negative after throwing. */
 static int host_buffer(struct gb_addon *addon, const napi_value *values,
                        struct gpubuf_object **object, enum gpubuf_which *which,
                        struct gpubuf_memory *memory)
@@ -182,8 +182,8 @@ static int host_buffer(struct gb_addon *addon, const napi_value *values,
     return r;
 }
 
-/* memory(object, which, from, bytes): [ArrayBuffer, where in it]; undefined if there is no such
-   buffer. Of a host object, and of at least one byte. */
+/* memory(object, which, from, bytes): [ArrayBuffer, offset in it]; undefined if there is no such
+   buffer. For a host object, and at least one byte. */
 napi_value gb_js_memory(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -203,15 +203,15 @@ napi_value gb_js_memory(napi_env env, napi_callback_info info)
         return gb_throw(env, r, gpubuf_object_errmsg(object));
     if (r == 1)
         return NULL;
-    if ((double)mapping.bytes > addon->buffer_max) { /* only what was asked for, then */
+    if ((double)mapping.bytes > addon->buffer_max) { /* then only the requested stretch */
         mapping.pointer = start;
         mapping.bytes = bytes;
     }
     if ((double)mapping.bytes > addon->buffer_max) {
         gb_hold_drop(hold);
         return gb_throw(env, GPUBUF_E_LIMIT,
-                        "more bytes than an ArrayBuffer over shared memory may have in this "
-                        "version of Node: slice the object, or open it with copy: true");
+                        "the object has more bytes than an ArrayBuffer over shared memory may have "
+                        "in this version of Node: slice the object, or open it with copy: true");
     }
     napi_value buffer = find_window(addon, gb_hold_key(hold), mapping.pointer, mapping.bytes);
     if (buffer)
@@ -221,8 +221,8 @@ napi_value gb_js_memory(napi_env env, napi_callback_info info)
     return pair(env, buffer, (double)(start - (char *)mapping.pointer));
 }
 
-/* copy(object, which, from, ArrayBuffer): fills it; undefined if there is no such buffer. Of a host
-   object. */
+/* copy(object, which, from, ArrayBuffer): fills the ArrayBuffer, and returns it; undefined if the
+   host object has no such buffer. */
 napi_value gb_js_copy(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];

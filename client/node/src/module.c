@@ -1,4 +1,4 @@
-/* The beginning and the end of an environment, and what JavaScript can call. */
+/* The beginning and the end of an environment, and the functions for JavaScript. */
 #include <stdlib.h>
 
 #include "client/node/src/bundle.h"
@@ -16,14 +16,14 @@
 #include "client/node/src/values.h"
 #include "client/node/src/watch.h"
 
-/* The environment ends: the process, or a worker. Poll handles have to be closed before libuv's
-   loop is, which is why this may take a turn of it. */
+/* The environment, the process's or a worker's, ends. This may take a turn of libuv's loop, since
+   poll handles must be closed before the loop. */
 static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
 {
     struct gb_addon *addon = data;
 
     pthread_mutex_lock(&addon->lock);
-    addon->closing = true; /* what still comes is dropped */
+    addon->closing = true; /* completions are dropped from now on */
     pthread_mutex_unlock(&addon->lock);
     addon->hook = hook;
     for (size_t i = 0; i < addon->client_count; i++) {
@@ -36,11 +36,11 @@ static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
     for (size_t i = 0; i < addon->completion_count; i++)
         gb_completion_drop(&addon->completions[i]);
     addon->completion_count = 0;
-    gb_addon_release(addon); /* the environment's part in it */
+    gb_addon_release(addon); /* the environment's reference */
 }
 
-/* start(deliver, records, bufferMax): what JavaScript has to offer. Whether there are external
-   ArrayBuffers. */
+/* start(deliver, records, bufferMax): the function that takes completions, its array for records,
+   and the limit of an ArrayBuffer. Returns whether there are external ArrayBuffers. */
 static napi_value js_start(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX], resource, name;

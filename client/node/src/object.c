@@ -83,7 +83,7 @@ napi_value gb_js_null_count(napi_env env, napi_callback_info info)
     return object ? gb_number(env, (double)gpubuf_null_count(object)) : NULL;
 }
 
-/* release(object, stream or undefined): where work queued on a stream uses it, after that. */
+/* release(object, stream or undefined): with a stream, after the work queued on it */
 napi_value gb_js_release(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -95,7 +95,7 @@ napi_value gb_js_release(napi_env env, napi_callback_info info)
         !gb_read_stream(env, values[1], &stream))
         return NULL;
     struct gpubuf_object *object = gb_object_take(addon, index);
-    if (gpubuf_release_on(object, stream) < 0) /* the stream has failed, and nothing runs on it */
+    if (gpubuf_release_on(object, stream) < 0) /* the stream has failed, and runs no work */
         gpubuf_release(object);
     return NULL;
 }

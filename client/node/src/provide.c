@@ -37,15 +37,14 @@ static int begin_provide(struct gpubuf_client *client, const char *prefix, struc
     return gpubuf_provide_async(client, prefix, on_wanted, on_provided, mine, request);
 }
 
-/* provide(client, id, prefix): a plain completion says whether it has begun; what is wanted has the
-   same id, and may come before that. */
+/* provide(client, id, prefix): a plain completion says whether the daemon has agreed; wanted names
+   have the same id, and may come before that. */
 napi_value gb_js_provide(napi_env env, napi_callback_info info)
 {
     return gb_watching_begin(env, info, begin_provide);
 }
 
-/* provideEnd(client, prefix). The callback is freed with the client, which has nothing else to do:
-   a provider has a client of its own. */
+/* provideEnd(client, prefix). The watching is freed with the client: a provider has its own. */
 napi_value gb_js_provide_end(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];

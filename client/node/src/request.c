@@ -10,7 +10,7 @@
 #include "client/node/src/values.h"
 
 struct gb_pending {
-    struct gb_node_client *client; /* which outlives its requests */
+    struct gb_node_client *client; /* it outlives its requests */
     double id;                     /* JavaScript's */
 };
 
@@ -30,7 +30,7 @@ struct gb_pending *gb_pending_new(struct gb_node_client *client, napi_value id)
     return pending;
 }
 
-/* The end of a request that was begun. */
+/* The end of a request. */
 static void pending_complete(struct gb_pending *pending, const struct gb_completion *completion)
 {
     pending->client->expected--;
@@ -83,8 +83,8 @@ static bool read_open_options(napi_env env, napi_value version, napi_value wait,
     return true;
 }
 
-/* Twice what it may have, at least: what is cut off is too long all the same. False: it has
-   thrown. */
+/* Reads a name or a label. The array has about twice the room of a valid one, so that a truncated
+   string is still too long for the library. False after throwing. */
 static bool read_short(napi_env env, napi_value value, const char *what, char text[512])
 {
     size_t length;

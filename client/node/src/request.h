@@ -9,7 +9,7 @@ napi_value gb_js_open_many(napi_env env, napi_callback_info info);
 napi_value gb_js_call(napi_env env, napi_callback_info info);
 napi_value gb_js_cancel(napi_env env, napi_callback_info info);
 napi_value gb_js_seal(napi_env env, napi_callback_info info);
-/* The callback of requests that bring an object, and its argument. */
+/* The callback of requests for an object; `arg` is the gb_pending. */
 void gb_on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                   void *arg);
 struct gb_pending;

@@ -4,11 +4,11 @@
 
 #include "client/node/src/addon.h"
 
-/* An index for an object, which is taken over; -1 (and released) without memory. */
+/* An index for an object, which is taken over; -1 without memory, and the object is released. */
 double gb_object_add(struct gb_addon *addon, struct gpubuf_object *object);
 /* The object of an index; NULL after throwing. */
 struct gpubuf_object *gb_object_at(struct gb_addon *addon, napi_value value, size_t *index);
-/* Frees the index, and what is known of its manifest; the object is the caller's to release. */
+/* Frees the index, and the bundle's manifest. The caller releases the object. */
 struct gpubuf_object *gb_object_take(struct gb_addon *addon, size_t index);
 
 #endif

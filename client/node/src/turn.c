@@ -5,12 +5,12 @@
 #include "client/node/src/client.h"
 #include "client/node/src/deliver.h"
 
-#define LOOK_CLIENTS 16     /* whose answers are looked for */
-#define LOOK_EXPECTED_MAX 8 /* of more answers a single one is not worth waking up for */
+#define LOOK_CLIENTS 16     /* the first ones, whose answers are looked for */
+#define LOOK_EXPECTED_MAX 8 /* with more requests under way, one answer is not worth a turn */
 #define LOOK_NS 50000
 #define LOOK_MISSES_MAX 7 /* at most 127 times in a row without looking */
 
-/* Its only purpose is to be there: the loop then does not wait. */
+/* Does nothing: with an active idle handle the loop does not wait. */
 static void on_no_wait(uv_idle_t *idle)
 {
     (void)idle;
@@ -24,7 +24,7 @@ static void send_all(const struct gb_addon *addon)
     }
 }
 
-/* Whether the client is one to look at now. */
+/* Whether to look for this client's answers now. */
 static bool is_worth_a_look(struct gb_node_client *client)
 {
     if (!client || client->expected == 0 || client->expected > LOOK_EXPECTED_MAX ||
@@ -37,7 +37,7 @@ static bool is_worth_a_look(struct gb_node_client *client)
     return true;
 }
 
-/* Looks until something has come. */
+/* Looks for LOOK_NS at most. Whether something has come. */
 static bool look(struct gb_addon *addon, const bool *wanted, size_t count)
 {
     uint64_t until = uv_hrtime() + LOOK_NS;
@@ -94,7 +94,7 @@ static void on_before_wait(uv_prepare_t *prepare)
     (void)uv_idle_stop(&addon->no_wait);
     send_all(addon);
     if (uv_backend_timeout(addon->loop) != 0 && look_for_answers(addon) && !addon->closing) {
-        send_all(addon); /* what the answers have led to */
+        send_all(addon); /* requests that callbacks have begun */
         (void)uv_idle_start(&addon->no_wait, on_no_wait);
     }
     if (!addon->closing && !is_needed(addon)) {
@@ -110,7 +110,7 @@ static void on_elsewhere(uv_async_t *async)
 
 void gb_turns_begin(struct gb_addon *addon)
 {
-    (void)uv_prepare_init(addon->loop, &addon->before_wait); /* none can fail: Node has some, too */
+    (void)uv_prepare_init(addon->loop, &addon->before_wait); /* these three cannot fail */
     (void)uv_idle_init(addon->loop, &addon->no_wait);
     (void)uv_async_init(addon->loop, &addon->from_elsewhere, on_elsewhere);
     addon->turn = on_before_wait;

@@ -1,8 +1,8 @@
 /*
- * The work before libuv's loop waits, as long as answers are expected: the requests that this
- * turn has begun go out together, and if the loop has nothing else to do, the answers are looked
- * for during some microseconds. Most come within the time that falling asleep and being woken would
- * take. Where they do not (a long wait, a busy machine) it is tried more and more seldom.
+ * The work before libuv's loop waits, while answers are expected. The requests that this turn has
+ * begun are sent together. Then, if the loop has nothing else to do, it looks for answers for
+ * 50 us: most come in less time than sleeping and waking takes. When looking is in vain (a long
+ * wait, a busy machine) it pauses for more and more turns.
  */
 #ifndef GB_NODE_TURN_H
 #define GB_NODE_TURN_H

@@ -74,7 +74,7 @@ napi_value gb_js_unwatch(napi_env env, napi_callback_info info)
 
     if (!client || !gb_read_index(env, values[1], "the watch", &number))
         return NULL;
-    (void)gpubuf_unwatch(client->client, number); /* the daemon's end of it may be gone already */
+    (void)gpubuf_unwatch(client->client, number); /* the daemon may have ended it already */
     struct gb_watching *watch = number ? gb_watching_find(client, number) : NULL;
     if (watch)
         gb_watching_remove(watch);

@@ -1,13 +1,13 @@
 /*
- * The watches and providers of a client, which have events until they are ended: under the addon's
- * lock. Any thread.
+ * The watches and providers of a client, which get events until they end. The addon's lock guards
+ * them. Any thread.
  */
 #ifndef GB_NODE_WATCHING_H
 #define GB_NODE_WATCHING_H
 
 #include "client/node/src/addon.h"
 
-/* Belongs to the node client, until unwatch() or until that is closed. A watch, or a provider. */
+/* A watch, or a provider. The node client owns it, until unwatch() or the client's close. */
 struct gb_watching {
     struct gb_watching *next;
     struct gb_node_client *client;
@@ -20,7 +20,7 @@ void gb_watching_add(struct gb_watching *watch);
 void gb_watching_remove(struct gb_watching *watch);
 /* The watch of the daemon's number; NULL if there is none. */
 struct gb_watching *gb_watching_find(struct gb_node_client *client, uint64_t number);
-/* Completes the call that has begun it; a failure frees it. */
+/* Completes the call that began it; a failure frees it. */
 void gb_watching_answered(struct gpubuf_client *client, int status, uint64_t number,
                           struct gb_watching *watch);
 /* Frees its watches, after it has been disconnected. */
