@@ -1,4 +1,4 @@
-// SQL over what is published: DuckDB is given a table batch by batch, as columns.
+// SQL over a published table: DuckDB gets the table batch by batch, as columns.
 //
 //   npm install gpubufd apache-arrow @duckdb/node-api
 //   gpubufctl put movies examples/data/movies.csv
@@ -9,17 +9,17 @@ import { connect } from 'gpubufd'
 
 const CHUNK = 2048 // rows that DuckDB takes at a time
 
-/** DuckDB's type for a column, and how its values become DuckDB's. */
+/** DuckDB's type for a column, and the function that converts its values. */
 function kindOf (dtype) {
   if (dtype === 'bool') return [BOOLEAN, value => value]
   if (/^u?int(8|16|32)$|^int64$/.test(dtype)) return [BIGINT, BigInt]
   if (/^float/.test(dtype)) return [DOUBLE, Number]
-  return [VARCHAR, String] // text, dictionaries of it, and whatever else can be shown
+  return [VARCHAR, String] // text, dictionaries of text, and all other types as text
 }
 
 const quoted = name => `"${name.replaceAll('"', '""')}"`
 
-/** Makes a table of DuckDB's of a published one. */
+/** Copies a published table into a new table of DuckDB. */
 async function load (connection, table, name) {
   const kinds = table.columns.map(column => kindOf(column.dtype))
   const columns = table.columnNames.map((column, i) => `${quoted(column)} ${kinds[i][0]}`)

@@ -5,8 +5,8 @@
  *     events ipc:///run/gpubufd-gateway/events.sock 'sealed sales/'
  *
  * A subscription is the beginning of a message: "sealed sales/" for new objects below sales/, ""
- * for everything. The numbers of the events go up by one, so one who is subscribed to everything
- * sees by a gap that it was too slow.
+ * for everything. Events have consecutive numbers, so that a subscriber to everything knows by a
+ * gap that it was too slow.
  *
  *     cc events.c -lnng -o events
  */

@@ -4,8 +4,8 @@
     gpubufd-gateway --events ipc:///run/gpubufd-gateway/events.sock
     python3 events.py ipc:///run/gpubufd-gateway/events.sock [PREFIX]
 
-Events come over one of NNG's sockets (SUB to the daemon's PUB; with pynng this is a few lines). On
-the wire that is little: a handshake of eight octets, then messages, each after its length. A message
+The gateway publishes events on a PUB socket of NNG; this is a SUB socket (with pynng, a few lines).
+The protocol is small: a handshake of eight octets, then messages, each after its length. A message
 is `KIND NAME`, a newline, and JSON.
 """
 
@@ -19,8 +19,8 @@ PUB, SUB = 0x20, 0x21  # the protocols' numbers
 
 
 class Subscription:
-    """Messages of one daemon: iterate over it. After `timeout` seconds without a word it raises TimeoutError; there
-    are figures every second."""
+    """An iterator over the messages of one daemon. TimeoutError: no message came for `timeout` seconds; figures come
+    every second."""
 
     def __init__(self, url, timeout=None):
         parts = urlsplit(url)
@@ -34,7 +34,7 @@ class Subscription:
         self.file = self.socket.makefile("rb")
         self.socket.sendall(struct.pack(">4sHH", b"\0SP\0", SUB, 0))
         if self._read(8) != struct.pack(">4sHH", b"\0SP\0", PUB, 0):
-            raise ConnectionError(f"{url} is nothing that publishes")
+            raise ConnectionError(f"{url}: expected a PUB socket of NNG")
 
     def _read(self, count):
         data = self.file.read(count)
@@ -45,8 +45,8 @@ class Subscription:
     def __iter__(self):
         while True:
             try:
-                if self.ipc and self._read(1) != b"\1":  # the only kind of message there is
-                    raise ConnectionError("no message of NNG's")
+                if self.ipc and self._read(1) != b"\1":  # the only kind of message
+                    raise ConnectionError("the bytes received are no message of NNG")
                 (length,) = struct.unpack(">Q", self._read(8))
                 topic, _, event = self._read(length).partition(b"\n")
             except EOFError:
@@ -61,7 +61,7 @@ class Subscription:
 def main(url, prefix=""):
     last = None
     for topic, event in Subscription(url):
-        # Numbers go up by one, so a gap is what we were too slow for. `stats` repeats the last one.
+        # Numbers are consecutive: a gap is events that this program was too slow for. `stats` repeats the last one.
         lost = event["seq"] - (last if event["kind"] == "stats" else last + 1) if last else 0
         last = event["seq"]
         if lost:

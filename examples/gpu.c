@@ -1,6 +1,6 @@
 /*
- * gpu: publishes a column on a GPU from memory of the host, opens it by another client, as another
- * process would, copies a slice of it back, and sums that.
+ * gpu: publishes a column on a GPU from memory of the host, opens it with a second client, as
+ * another process would, copies a slice of it to the host, and sums the slice.
  *
  *     gpu                  on the daemon's first GPU
  *     gpu cuda:1           on its second
@@ -45,7 +45,7 @@ static int publish(struct gpubuf_client *client, const char *device)
         r = gpubuf_seal(column, NULL);
     if (r < 0)
         fail("publish", gpubuf_errmsg(client));
-    gpubuf_release(column); /* what is not sealed is taken back */
+    gpubuf_release(column); /* an unsealed object is discarded */
     return r < 0;
 }
 

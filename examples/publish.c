@@ -1,7 +1,7 @@
 /*
- * publish: a table of plain C arrays, under a name; and reading such a table, its texts too.
+ * publish: publishes a table of plain C arrays under a name, and reads it again, strings included.
  *
- *     publish weather          publishes it, and prints it as everybody sees it
+ *     publish weather          publishes the table, and prints it as any reader sees it
  *     gpubufctl show weather
  *
  * Build: cc publish.c $(pkg-config --cflags --libs gpubuf)

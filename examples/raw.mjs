@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// The protocol with nothing but Node's own modules: lists objects, describes one, and takes the handle
-// of one that is shared by legacy CUDA IPC, with which CUDA opens it in this process or in any other.
+// The protocol with nothing but Node's own modules: lists objects, describes one, and prints the handle
+// of one that is shared by legacy CUDA IPC. With the handle CUDA opens the memory in any process.
 //
-//   examples/raw.mjs            lists
-//   examples/raw.mjs NAME       describes, and shows the handle if it has one
+//   examples/raw.mjs            lists the objects
+//   examples/raw.mjs NAME       describes one, and prints its handle if it has one
 //
 // Other memory travels as descriptors, which Node cannot receive: the package gpubufd can.
 
@@ -16,7 +16,7 @@ daemon.on('error', error => {
   process.exit(1)
 })
 
-// Lines go out with an id, and come back with it, in any order.
+// A reply has the id of its request. Replies come in any order.
 const waiting = new Map()
 let lastId = 0
 let text = ''
@@ -53,7 +53,7 @@ async function show (name) {
   const { object } = await call('stat', { name })
   console.log(JSON.stringify(object, null, 2))
   if (object.share !== 'ipc') return
-  // The lease lasts as long as this connection: who uses the memory keeps it open.
+  // The lease lasts as long as this connection: a program that uses the memory keeps it open.
   const { segments } = await call('open', { name, segments: 'all' })
   for (const { id, bytes, handle } of segments) {
     const octets = Buffer.from(handle.ipc, 'base64')

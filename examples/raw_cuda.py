@@ -68,7 +68,7 @@ def use_gpu(uuid):
 
 
 def map_segment(segment, fd, gpu):
-    """The address of the segment: for reading, or for writing where we may."""
+    """Maps a segment, for writing if this session may; its address."""
     size, handle, pointer = u64(segment["bytes"]), u64(), u64()
     posix_fd, read, read_write = 1, 1, 3
     check(cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd), posix_fd))
@@ -103,14 +103,14 @@ class Values:
 
 
 def find_values(result, descriptors, wanted=None):
-    """A column's values, and its mask as address, where the reply of open or create says."""
+    """(a column's Values, the address of its mask or None, its first element), by a reply of open or create."""
     layout = result["object"]["layout"]
     columns = layout.get("columns", [layout])
     column = next((c for c in columns if wanted in (None, c.get("name"))), None)
     if column is None or column.get("dtype") not in ("float64", "int64"):
         sys.exit("there is no such column of float64 or int64")
     if result["object"]["share"] != "fd" or result["object"]["device"] == "host":
-        sys.exit("it is not shared by descriptor on a GPU")
+        sys.exit("the object is not shared by descriptor on a GPU")
     gpu = use_gpu(result["object"]["device"])
     at = {
         s["id"]: map_segment(s, descriptors[s["handle"]["fd"]], gpu) for s in result["segments"]

@@ -1,6 +1,6 @@
 /*
  * summary: opens a table that another process published, takes a column, perhaps a slice of it, and
- * sums what is not null, in place.
+ * sums the values that are not null, in place.
  *
  *     summary movies "US Gross"
  *     summary movies "US Gross" --from 100 --to 200
@@ -68,7 +68,7 @@ static int print_sum(const struct gpubuf_object *column)
             nulls++;
             continue;
         }
-        /* The memory is the whole column's: what was sliced off is skipped by the offset. */
+        /* The memory is the whole column's: the slice begins at element `offset`. */
         if (!element(gpubuf_dtype(column), data.pointer, offset + i, &value))
             return fail(gpubuf_dtype(column), "cannot be summed: the column's type is no number");
         sum += value;

@@ -1,4 +1,4 @@
-"""Reads Arrow files of plain numbers without nulls, with NumPy alone; pyarrow reads all of them.
+"""Reads Arrow files of plain numbers without nulls, with NumPy alone; pyarrow reads all Arrow files.
 
 An Arrow file is batches of buffers, each behind a header, and a footer that says where they are. Headers
 are flatbuffers: tables whose fields are found through a list of offsets.
@@ -33,7 +33,7 @@ class Node:
         return Node(self.data, at + struct.unpack_from("<I", self.data, at)[0])
 
     def vector(self, i):
-        """Where its elements begin, and how many there are."""
+        """(place of its first element, number of elements)"""
         at = self._field(i)
         at += struct.unpack_from("<I", self.data, at)[0]
         return at + 4, struct.unpack_from("<I", self.data, at)[0]
@@ -68,7 +68,7 @@ def _batch(data, offset, dtypes):
     rows = batch.number(0, "q")
     at, _ = batch.vector(2)
     body = offset + 8 + length
-    for i, dtype in enumerate(dtypes):  # two buffers a column: which are valid, and the values
+    for i, dtype in enumerate(dtypes):  # two buffers a column: the validity bitmap, and the values
         (where,) = struct.unpack_from("<q", data, at + 32 * i + 16)
         yield np.frombuffer(data, dtype, rows, body + where)
 

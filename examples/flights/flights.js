@@ -1,9 +1,9 @@
 // The page: a histogram and a scatter of the same flights; each brushes the other. The columns are
-// typed arrays of the Arrow table as it came; nothing is made of a row.
+// typed arrays of the received Arrow table; no row becomes an object.
 
 const BINS = 96 // of 15 minutes
 const MILES = { from: 0, to: 5000, cell: 10 }
-const MINUTES = { from: -60, to: 240, cell: 1 } // what is beyond lies at the edge
+const MINUTES = { from: -60, to: 240, cell: 1 } // values beyond lie at the edge
 const MARGIN = { left: 72, right: 14, top: 12, bottom: 40 }
 const KEPT = 6 // px within which a press is a click
 
@@ -26,8 +26,8 @@ const rows = table.numRows
 find('source').textContent =
   `${count.format(rows)} rows of shared memory, here as Arrow after ${Math.round(performance.now() - started)} ms`
 
-// Where each flight lies, once: its bin, and its cell. Cells are whole minutes, so that none is left empty
-// for want of a number between.
+// The bin and the cell of each flight, computed once. A cell spans whole minutes, as delays are whole: a narrower one
+// would stay empty.
 const COLUMNS = (MILES.to - MILES.from) / MILES.cell
 const LINES = (MINUTES.to - MINUTES.from) / MINUTES.cell
 const bin = Uint8Array.from(time, hours => clamp(Math.floor(hours * 4), 0, BINS - 1))
@@ -45,7 +45,7 @@ const allCells = new Uint32Array(COLUMNS * LINES)
 for (let i = 0; i < rows; i++) allCells[line[i] * COLUMNS + column[i]]++
 const most = allCells.reduce((one, other) => Math.max(one, other)) // in a cell
 
-/** Counts anew. The histogram is of what the scatter has chosen; the scatter colors what both have. */
+/** Counts anew: the histogram has the flights chosen in the scatter, the scatter colors those chosen in both. */
 function choose () {
   bins.fill(0)
   cells.fill(0)
@@ -298,7 +298,7 @@ function onDrag (canvas, set) {
   canvas.addEventListener('pointercancel', () => { start = undefined })
 }
 
-/** The whole steps of that many between two fractions; at least one. */
+/** [first, end) of the steps, of `many`, between two fractions; at least one step. */
 function steps (from, to, many) {
   const first = clamp(Math.round(Math.min(from, to) * many), 0, many - 1)
   return [first, clamp(Math.round(Math.max(from, to) * many), first + 1, many)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Publishes the flights as a table: publish.py [DEVICE [NAME]], to "host", "cuda:0", or where the daemon
-likes. Then run server.mjs, in any other process."""
+"""Publishes the flights as a table: publish.py [DEVICE [NAME]]. DEVICE is "host", "cuda:0" and so on; without
+it the daemon's default. Then run server.mjs, in any other process."""
 
 import pathlib
 import sys
@@ -12,7 +12,7 @@ NAME = "flights-200k.arrow"
 
 
 def find():
-    """The flights: of the repository, or beside this file where its directory was copied."""
+    """The file of the flights: in the repository, or beside this file if its directory was copied."""
     for path in (HERE.parent / "data" / NAME, HERE / NAME):
         if path.exists():
             return path
@@ -20,7 +20,7 @@ def find():
 
 
 def read(path):
-    """The columns of an Arrow file; with nothing but NumPy where there is no pyarrow."""
+    """The columns of an Arrow file; without pyarrow by NumPy alone."""
     try:
         import pyarrow
     except ImportError:

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Serves the page of this directory, apache-arrow for it, and what is shared, on loopback:
+// Serves on loopback the page of this directory, apache-arrow for it, and shared objects:
 //
 //   npm install gpubufd apache-arrow
 //   python3 publish.py && node server.mjs [PORT]

@@ -2,8 +2,8 @@
 """A cache of the columns of files that fills itself: column_cache.py DIRECTORY [--readers N]
 
 One process provides the columns of the files in a directory (.arrow with pyarrow, .npy, .csv); others read them by name,
-without knowing whether they are there. Each column is loaded when it is first waited for, once, whoever waits; from then
-on it lies in shared memory, until memory is short and it is the one that nobody has used for longest.
+loaded or not. A column is loaded once, when the first reader waits for it. From then on it lies in shared memory, until
+memory is short and it is the least recently used one.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Files:
 
 
 def no_reader(path: pathlib.Path) -> Any:
-    raise LookupError(f"{path.name}: no file of a kind that is read here: {', '.join(READERS)}")
+    raise LookupError(f"{path.name}: expected a file of one of {', '.join(READERS)}")
 
 
 def from_arrow(path: pathlib.Path) -> Tuple[List[str], Any]:
@@ -75,7 +75,7 @@ def from_csv(path: pathlib.Path) -> Tuple[List[str], Any]:
 
 
 def numbers(texts: Sequence[Any]) -> List[Any]:
-    """Numbers, and None where there is no text."""
+    """The texts as numbers; None stays None."""
     return [None if text is None else float(text) for text in texts]
 
 
@@ -83,7 +83,7 @@ READERS = {".arrow": from_arrow, ".npy": from_npy, ".csv": from_csv}
 
 
 def read_all(files: List[str]) -> Tuple[int, int, float]:
-    """Opens every column of every file, as any reader would: how many, how many elements, the sum of the numbers."""
+    """Opens every column of every file, as any reader would; (columns, elements, sum of the numbers)."""
     opened, elements, total = 0, 0, 0.0
     with gpubufd.connect() as client:
         for file in files:
@@ -105,7 +105,7 @@ def main() -> None:
     cache = Files(options.directory)
     files = sorted(name for name in os.listdir(options.directory) if pathlib.Path(name).suffix in READERS)
     with gpubufd.connect() as client, client.provide(PREFIX, cache.load, evict="drop"):
-        # Not by fork: a connection belongs to the process that made it.
+        # No fork: a connection belongs to the process that made it.
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(options.readers, mp_context=context) as pool:
             results = list(pool.map(read_all, [files] * options.readers))

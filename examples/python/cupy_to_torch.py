@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A column that CuPy made in one process becomes a PyTorch tensor in another, where it lies.
+"""A column that CuPy made in one process becomes a PyTorch tensor in another, with no copy.
 
     cupy_to_torch.py [--device cuda:0]
 
-Needs CuPy, PyTorch and a daemon that has a GPU; where one of them is missing it says so, and its exit
-status is 77.
+Needs CuPy, PyTorch and a daemon that has a GPU. If one of them is missing, it says which and exits with
+status 77.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def produce(device: str) -> None:
     with stream:
         angles = cupy.linspace(0, 2 * cupy.pi, ROWS, dtype="f4")
         table = {"angle": angles, "sine": cupy.sin(angles)}
-    with gpubufd.connect() as client:  # the copies are queued behind what makes the columns
+    with gpubufd.connect() as client:  # the copies are queued behind the work that makes the columns
         client.put("cupy/waves", table, device=device, stream=stream, replace=True)
         print(client.get("cupy/waves"))
 

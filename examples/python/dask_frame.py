@@ -2,7 +2,7 @@
 """Weather by year, published as a Dask frame and loaded again: dask_frame.py [SCHEDULER]
 
 With a scheduler's address (tcp://host:8786) the partitions go into the daemons beside its workers, which
-must see the file; without one into the daemon of this machine.
+must see the file; without one, into this machine's daemon.
 """
 
 import pathlib

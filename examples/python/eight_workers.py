@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """One pandas table, eight worker processes, one copy of the data: eight_workers.py [--rows N] [--workers N]
 
-Each worker takes a slice of rows as a pandas frame over the shared memory, and works on it as it would on any
-other. Handing the frame to each of them would copy it eight times.
+Each worker takes a slice of rows as pandas Series over the shared memory, and works on them as on any others. To
+send the frame to each worker would copy it eight times.
 """
 
 import argparse
@@ -31,13 +31,13 @@ def make(rows: int) -> pd.DataFrame:
 
 
 def own_memory() -> int:
-    """Bytes of this process that it shares with nobody."""
+    """Bytes of this process' private memory."""
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("RssAnon"))
 
 
 def work(bounds: Tuple[int, int]) -> Tuple[Dict[str, float], float, int]:
-    """The mean distance of each zone in some rows, how many km there were, and what memory it took."""
+    """(mean distance by zone, km in all, bytes of private memory that this took) of some rows."""
     before = own_memory()
     with gpubufd.connect() as client:
         part = client.get(NAME)[bounds[0] : bounds[1]]  # rows of the shared table: nothing is copied
@@ -62,7 +62,7 @@ def main() -> None:
         client.put(NAME, frame, replace=True)
         print(client.get(NAME))
         ends = np.linspace(0, options.rows, options.workers + 1).astype(int)
-        # Not by fork: a connection belongs to the process that made it.
+        # No fork: a connection belongs to the process that made it.
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(options.workers, mp_context=context) as pool:
             results = list(pool.map(work, zip(ends[:-1].tolist(), ends[1:].tolist())))

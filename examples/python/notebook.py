@@ -4,7 +4,7 @@
 #
 # One notebook has a column on the GPU, and another process wants to work on it. The way without gpubufd:
 # `copy_to_host()`, send the bytes, `to_device()` over there. With gpubufd the second process opens the
-# column by its name, and nothing is copied. This runs both and tells the times.
+# column by its name, and nothing is copied. This runs both, and prints the times.
 #
 # Needs a daemon (`gpubufd --device cuda:0`), and numba for the GPU. Where there is no GPU the same is done
 # on the host: pickle through a pipe, against a column in shared memory. As a script:
@@ -80,7 +80,7 @@ else:
 # ## The other process
 #
 # It is warm: everything is imported and compiled. For each line on its input it fetches the column in one
-# way or the other, uses it, and tells the result and the seconds that it took.
+# way or the other, uses it, and prints the result and the seconds that this took.
 
 
 # %%

@@ -12,7 +12,7 @@ MOVIES = pathlib.Path(__file__).resolve().parents[1] / "data" / "movies.csv"
 
 
 def convert(texts: Sequence[str]) -> List[Any]:
-    """A column as numbers if that is what it is, else as text; None where there is nothing."""
+    """A column as numbers if all its texts are, else as text; None for an empty text."""
     kinds: List[Any] = [int, float]
     for kind in kinds:
         try:

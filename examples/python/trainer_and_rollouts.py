@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A trainer publishes weights each step, rollout workers switch to them: trainer_and_rollouts.py [--steps N] [--workers N]
 
-A step is one object, a bundle of all arrays, so that a worker has all of a step's weights or all of another's.
-Nobody stops for the switch: a worker goes on with what it has until it asks for more, and the daemon lets a step
-go when its last reader does. `keep=1` leaves the step before at hand, to go back to.
+A step is one object, a bundle of all arrays, so that a worker never has weights of two steps. No process stops for
+the switch: a worker keeps its weights until it opens newer ones, and the daemon frees a step after its last reader.
+With `keep=1` the step before the current one can still be opened.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import gpubufd
 
 NAME = "policy/weights"
 LAYERS = 8
-barrier: Any = None  # in each worker: all begin together
+barrier: Any = None  # in each worker, so that all begin together
 
 
 def begin(everybody: Any) -> None:
@@ -27,12 +27,12 @@ def begin(everybody: Any) -> None:
 
 
 def weights_of(step: int) -> Dict[str, "np.ndarray[Any, Any]"]:
-    """As if they had been trained: each layer is another place's, and all are this step's."""
+    """Stand-ins for trained weights: their values tell the step and the layer."""
     return {f"layers.{i}.weight": np.full((256, 64 + i), step + i / 100, "float32") for i in range(LAYERS)}
 
 
 def rollout(steps: int) -> Tuple[int, int]:
-    """Follows the policy to its last step. How many steps it saw, and how many were mixed of two."""
+    """Follows the policy to its last step; (steps that it saw, steps that had weights of two)."""
     seen = mixed = 0
     with gpubufd.connect() as client:
         barrier.wait(60)
@@ -40,7 +40,7 @@ def rollout(steps: int) -> Tuple[int, int]:
             try:
                 weights = client.get(NAME, version=info.version)
             except (gpubufd.NotFound, gpubufd.Stale):
-                continue  # two steps further already: the next one is about to be told
+                continue  # the trainer is two steps ahead: the next version is about to come
             step = int((info.label or "").removeprefix("step-"))
             expected = weights_of(step)
             mixed += any(not np.array_equal(weights[name].to_numpy(), expected[name]) for name in expected)
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--training", type=float, default=0.01, metavar="SECONDS", help="what a step takes")
+    parser.add_argument("--training", type=float, default=0.01, metavar="SECONDS", help="time of a step")
     options = parser.parse_args()
 
     with gpubufd.connect() as client:

@@ -1,6 +1,6 @@
 """SGLang takes its weights from gpubufd: a load format for update_weights_from_tensor().
 
-A trainer, or whoever has loaded the weights, publishes them; every rank of an engine loads them by name and version:
+A trainer, or another process with the weights, publishes them; every rank of an engine loads them by name and version:
 
     python -m sglang.launch_server --model-path /models/llama-8b --load-format dummy \\
         --custom-weight-loader gpubufd_sglang.load
@@ -8,7 +8,7 @@ A trainer, or whoever has loaded the weights, publishes them; every rank of an e
     reference = gpubufd.torch.put_state_dict(client, "policy", model.state_dict(), replace=True)     # trainer
     engine.update_weights_from_tensor(gpubufd_sglang.named(reference), load_format="gpubufd_sglang.load")
 
-What goes to the engine is a tensor of one number, the version, by the name of what was published. With
+The engine gets a tensor of one number, the version, under the name of the published object. With
 `--load-format dummy` a server begins without reading a file, and gets its first weights in the same way.
 """
 

@@ -1,25 +1,25 @@
 """vLLM takes its weights from gpubufd: a model loader, and a weight-transfer engine.
 
-The loader: the first engine that starts reads the checkpoint's files and publishes them, the others, and each that is
-started again, take them from the daemon's memory:
+The loader: the first engine that starts reads the checkpoint's files and publishes them. The others, and restarted
+ones, map them from the daemon's memory:
 
     vllm serve /models/llama-8b --load-format gpubufd
     vllm serve /models/llama-8b --load-format gpubufd --model-loader-extra-config '{"device": "cuda"}'
 
-By default the files are in the host's memory, once for all engines and GPUs. With "device" a GPU has them, and
-an engine copies them there; for engines that start often.
+By default the files are in the host's memory, once for all engines and GPUs. With "device" they are in a GPU's memory,
+where each engine copies them; this is for engines that start often.
 
 The engine: a trainer publishes each step, and rollouts load it by name and version:
 
     gpubufd.torch.put_state_dict(client, "policy", model.state_dict(), replace=True, label="step-42")   # trainer
     {"name": "policy", "label": "step-42"}                                                              # update_info
 
-register() makes both known. It is called in each of vLLM's processes if a package of yours has it as an entry point:
+register() makes both known to vLLM, which calls it in each of its processes if a package of yours has this entry point:
 
     [project.entry-points."vllm.general_plugins"]
     gpubufd = "gpubufd_vllm:register"
 
-vLLM's layers rearrange weights after they are loaded, so that what an engine computes with is its own copy. The
+vLLM's layers rearrange weights after they are loaded, so that each engine computes with a copy of its own. The
 interfaces are those of vLLM 0.25 to 0.32; the trainer's half of a transfer engine is put_state_dict() itself.
 """
 
@@ -87,7 +87,7 @@ class InitInfo(WeightTransferInitInfo):
 
 @dataclasses.dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """`name`: what was published; `version` or `label`: which of its versions, the newest without either."""
+    """`name`: the published name; `version` or `label`: one of its versions, the newest without either."""
 
     name: str = ""
     version: int = 0
@@ -105,14 +105,14 @@ class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
         self.client = gpubufd.connect(init_info.path)
 
     def start_weight_update(self) -> None:
-        """Nothing to prepare: weights are loaded in place."""
+        """Does nothing: weights are loaded in place."""
 
     def finish_weight_update(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         if self.client is None:
-            raise RuntimeError("init_transfer_engine() comes first")
+            raise RuntimeError("there is no connection: call init_transfer_engine() first")
         state = gpubufd.torch.get_state_dict(
             self.client, update_info.name, version=update_info.version, label=update_info.label)
         self.model.load_weights(state.items())
