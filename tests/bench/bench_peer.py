@@ -108,7 +108,7 @@ def start(stack, *argv):
 
 
 def machines(stack, directory, size, device, options=()):
-    """Two of them: paths of their sockets, and their peers, with those options. `device`: of both, or a pair."""
+    """Two machines: the paths of their sockets, and their peers, with those options. `device`: of both, or a pair."""
     devices = device if isinstance(device, tuple) else (device, device)
     authority = Authority(directory)
     ports = {node: free_port() for node in "ab"}
@@ -130,7 +130,7 @@ def machines(stack, directory, size, device, options=()):
 
 
 def publish(path, size, device):
-    """The session that holds it, and many small ones."""
+    """Publishes the object, and many small ones; the session that holds them."""
     session = Peer(path)
     layout = {"kind": "bytes", "bytes": size}
     made = session.create("large", layout, scope="cluster", mode="0644")
@@ -146,7 +146,7 @@ def publish(path, size, device):
 
 
 def fetch(path, name):
-    """Seconds until it is there; then it goes again."""
+    """Seconds until the object is fetched; then it is deleted."""
     with contextlib.closing(Peer(path)) as session:
         begin = time.perf_counter()
         session.call("open", name=name, wait_ms=60000)

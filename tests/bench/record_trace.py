@@ -111,7 +111,7 @@ class Recorder:
         self.notes.append((time.monotonic_ns(), what, name, size))
 
     def put(self, name, value, **options):
-        """Publishes. A reader may be quicker than the note: it bears the time before."""
+        """Publishes, and notes the time before that: a reader may be quicker than the note."""
         began = time.monotonic_ns()
         self.client.put(name, value, **options)
         self.notes.append((began, "c", name, self.client.stat(name).bytes))
@@ -184,7 +184,7 @@ def publish(path, seconds, out):
 
 
 class Viewer:
-    """Somebody at the charts, who has habits."""
+    """A person at the charts, with habits."""
 
     def __init__(self, path, number):
         self.recorder = Recorder(path)
@@ -264,7 +264,7 @@ class Viewer:
         self.recorder.need(f"sample/{state}", lambda: self.with_mask(self.brushes, sample))
 
     def draw_map(self):
-        """The tiles in sight are kept open, and a few that were."""
+        """Keeps open the tiles in sight, and a few earlier ones."""
         zoom, x, y = self.place
         for dx in (0, 1):
             for dy in (0, 1):

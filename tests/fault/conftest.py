@@ -1,4 +1,4 @@
-"""Fixtures of tests/integration, which this suite shares, and a daemon whose kernel lets it down."""
+"""Fixtures of tests/integration, which this suite shares, and a daemon whose system calls fail."""
 
 import importlib.util
 import pathlib

@@ -1,4 +1,4 @@
-"""Descriptors that block whoever closes them, for the one who sends them to the daemon."""
+"""Descriptors whose close blocks, to be sent to the daemon."""
 
 import array
 import contextlib
@@ -12,7 +12,7 @@ LINGER_S = 30
 
 
 class Lingering:
-    """A TCP socket with data that nobody takes: its last close lasts as long as it lingers."""
+    """A TCP socket with unread data: its last close takes as long as it lingers."""
 
     def __init__(self):
         with socket.socket() as listener:
@@ -31,7 +31,7 @@ class Lingering:
         return self.socket.fileno()
 
     def drop(self):
-        """Closes it here; the last one to close it waits."""
+        """Closes the descriptor here; the last close of it, by any process, blocks."""
         self.socket.close()
 
     def end(self):
@@ -147,5 +147,5 @@ class OfFileSystem:
 
 
 def send(target, data, fds, flags=0):
-    """One sendmsg, not more."""
+    """Sends by one sendmsg."""
     return target.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))], flags)

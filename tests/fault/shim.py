@@ -1,4 +1,4 @@
-"""The test's side of shim.c: what the kernel seems to do to a daemon or a client."""
+"""The test's side of shim.c, which makes system calls of a daemon or a client fail."""
 
 import mmap
 import os
@@ -16,7 +16,7 @@ EACH = 32  # skip, count, error, failed
 
 
 class Shim:
-    """The settings that one process, or several, follow from the moment they are made."""
+    """The settings of one process, or of several; a change takes effect at once."""
 
     def __init__(self, directory):
         # Copied to where there are no blanks, which part the names in LD_PRELOAD.
@@ -27,7 +27,7 @@ class Shim:
             self.map = mmap.mmap(file.fileno(), 4096)
 
     def environment(self, alarm_us=0):
-        """For the process. A program with sanitizers wants to be asked to bear with the order."""
+        """The environment of the process. Programs with sanitizers must be told to accept a library before theirs."""
         options = os.environ.get("ASAN_OPTIONS", "")
         env = {"LD_PRELOAD": str(self.library), "GPUBUF_SHIM": str(self.path),
                "ASAN_OPTIONS": f"{options}:verify_asan_link_order=0".lstrip(":")}
@@ -39,7 +39,7 @@ class Shim:
         struct.pack_into("q", self.map, offset, value)
 
     def jump(self, seconds):
-        """The wall clock is so far off from now on."""
+        """The wall clock is wrong by that much from now on."""
         self._put(0, int(seconds * 1e9))
 
     def most(self, count):
@@ -51,7 +51,7 @@ class Shim:
         self._put(16, count)
 
     def fail(self, call, error, count=1, skip=0):
-        """Of the next calls `skip` go well, then `count` fail."""
+        """`skip` of the next calls succeed, then `count` fail."""
         at = HEAD + CALLS.index(call) * EACH
         self._put(at + 8, 0)  # nothing happens while it is being told
         self._put(at, skip)
@@ -63,7 +63,7 @@ class Shim:
         return struct.unpack_from("q", self.map, HEAD + CALLS.index(call) * EACH + 24)[0]
 
     def run(self, *command, alarm_us=0, **options):
-        """A client program under it."""
+        """Runs a client program under the shim."""
         return subprocess.run(
             [str(word) for word in command], env={**os.environ, **self.environment(alarm_us)},
             capture_output=True, timeout=120, check=False, **options)

@@ -63,7 +63,7 @@ def child_of(daemon):
 
 
 def kill_child(daemon):
-    """Until another listens."""
+    """Kills the daemon; returns when another listens."""
     child = child_of(daemon)
     os.kill(child, signal.SIGKILL)
     end = time.monotonic() + DEADLINE
@@ -77,7 +77,7 @@ def kill_child(daemon):
 
 
 def goes_well(daemon, name="a"):
-    """How often A connects, creates, seals and opens, of TIMES; and the first that went wrong."""
+    """(how often of TIMES A could connect, create, seal and open; the first failure)."""
     good, wrong = 0, None
     for i in range(TIMES):
         try:
@@ -102,7 +102,7 @@ def sixteen_segments(daemon):
 
 
 def unread(daemon, sessions, requests):
-    """B's sessions, which open sixteen segments so often and read nothing."""
+    """B's sessions: each opens sixteen segments again and again, and reads no reply."""
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "open",
                        "params": {"names": [f"b/{mode}" for mode in MODES], "segments": "all"}}).encode() + b"\n"
     kept = []
@@ -120,7 +120,7 @@ def unread(daemon, sessions, requests):
 
 
 def wait_until_served(daemon, peer):
-    """Until the daemon has served what it does of these before some is read."""
+    """Waits until the daemon serves no more of these requests before a reply is read."""
     stats = daemon.connect()
     before = -1
     while before != (before := stats.call("stats")["methods"]["open"]["calls"]):
@@ -144,7 +144,7 @@ def nothing_is_left(daemon, peers, users=(B,)):
 @pytest.mark.parametrize("sessions", [20, 30, 60])
 # RELIABILITY.md: Hostile clients
 def test_what_is_sent_and_not_received(limited, sessions):
-    """The kernel refuses a user who has too many of those, and then nobody gets a descriptor."""
+    """Past a limit of descriptors in flight the kernel lets the daemon's user send no more, to any client."""
     daemon = limited(4096)
     sixteen_segments(daemon)
     kept = unread(daemon, sessions, 14)
@@ -198,7 +198,7 @@ def many_files():
 
 
 def attack(daemon, uid, sessions, requests):
-    """Sessions of a user who opens all that it was granted so often, and reads nothing."""
+    """Sessions of a user that opens all that it may, again and again, and reads no reply."""
     names, kept = [], []
     with contextlib.suppress(OSError, Closed, RpcError):  # it has as much as it may
         peer = daemon.connect_as(uid, uid)
@@ -239,7 +239,7 @@ def read_to_the_end(peers):
 @pytest.mark.usefixtures("many_files")
 # RELIABILITY.md: Hostile clients
 def test_several_users(limited):
-    """Each leaves others a part of what is left; and those of their sessions that hang up come to an end."""
+    """Each user leaves the others a part of the remaining descriptors; sessions that hang up end."""
     daemon = limited(1024)
     users = range(B, B + 5)
     kept = [peer for uid in users for peer in attack(daemon, uid, 200, 14)]
@@ -291,7 +291,7 @@ def test_registered_memory(limited, files):
 @pytest.mark.parametrize("files", [1024, 4096])
 # RELIABILITY.md: Hostile clients
 def test_killed_beside_registered_memory(limited, files):
-    """A daemon comes back that a supervisor keeps nearly all descriptors of, and so does A's object."""
+    """A daemon comes back, with A's object, even if its supervisor keeps nearly all of its descriptors."""
     daemon = limited(files, "--supervise")
     with daemon.connect_as(A, A) as peer:
         peer.put("a", b"mine", mode="0600")

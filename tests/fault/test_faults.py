@@ -135,7 +135,7 @@ def test_short_reads_and_writes(shimmed, most):
 
 # RELIABILITY.md: The kernel says no
 def test_a_socket_with_hardly_any_buffer(shimmed):
-    """Answers that are far larger than it, pipelined, to somebody who takes his time."""
+    """Pipelined replies that are far larger than the buffer, to a client that reads slowly."""
     shimmed.shim.send_buffer(1)
     peer = shimmed.connect()
     everyday(peer)
@@ -273,7 +273,7 @@ def test_a_stopped_daemon_goes_on(daemon, peer):
 
 # RELIABILITY.md: Clients that end
 def test_a_stopped_client_is_in_nobodys_way(daemon, child):
-    """It keeps its lease, its watch fills up, and the others are served meanwhile."""
+    """A stopped client keeps its lease, its watch fills up, and the other clients are served."""
     peer = daemon.connect()
     peer.put("held", b"held")
 
@@ -299,7 +299,7 @@ def test_a_stopped_client_is_in_nobodys_way(daemon, child):
 
 # RELIABILITY.md: The kernel says no
 def test_the_daemon_loses_descriptors(daemon_factory):
-    """It has no room for those of a message: that session ends, the others go on."""
+    """The daemon has no room for a message's descriptors: that session ends, the others go on."""
 
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))

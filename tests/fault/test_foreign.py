@@ -72,7 +72,7 @@ class Good:
 
 @contextlib.contextmanager
 def stopped(daemon):
-    """Messages sent meanwhile reach the daemon all at once, and it has the only reference to what they brought."""
+    """The daemon is stopped: messages reach it together later, and it has the last references to their descriptors."""
     daemon.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, daemon.pid, os.WSTOPPED | os.WNOWAIT)
     try:
@@ -162,7 +162,7 @@ def test_held_until_the_line_is_late(daemon_factory, trap):
 
 # RELIABILITY.md: Hostile clients
 def test_held_by_a_request_that_waits(daemon_factory, trap):
-    """It waits for space with what it brought, and goes with its session."""
+    """A request waits for space with its descriptors, and ends with its session."""
     daemon = daemon_factory(device="host:4M")
     good, bad = Good(daemon, lambda peer: peer.call("stats")), daemon.connect()
     lease = good.peer.create("full", bytes_layout(1 << 20))
@@ -239,7 +239,7 @@ def test_killed_in_the_middle(daemon_factory, directory, file_system):
 
 
 def in_the_daemon(daemon, target):
-    """How many of its descriptors are such."""
+    """The number of these descriptors in the daemon."""
     count = 0
     for entry in pathlib.Path(f"/proc/{daemon.pid}/fd").iterdir():
         with contextlib.suppress(OSError):

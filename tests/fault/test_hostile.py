@@ -390,7 +390,7 @@ def test_a_waits_flood(daemon):
 @pytest.mark.root
 # RELIABILITY.md: Users among themselves
 def test_a_tier_flood(daemon_factory, directory):
-    """Somebody who fills device and tiers, within his quota, takes nothing from those within theirs."""
+    """A user that fills device and tiers within its quota takes nothing from users within theirs."""
     tier = os.path.join(directory, "tier")
     os.mkdir(tier)
     daemon = daemon_factory("--tier", f"disk:32M:{tier}", "--quota", "1001:bytes=16M",
@@ -425,7 +425,7 @@ def test_a_tier_flood(daemon_factory, directory):
 @pytest.mark.root
 # RELIABILITY.md: Users among themselves
 def test_names_cannot_be_guessed(daemon_factory):
-    """To somebody who may not open it, what is there looks as what is not."""
+    """To a user who may not open it, an object looks like no object."""
     daemon = daemon_factory()
     os.chmod(daemon.path, 0o666)
     owner, other = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
@@ -471,7 +471,7 @@ def test_the_wrong_end_of_everything(daemon):
 
 
 def test_requests_of_one_session_are_answered_in_order(daemon, peer):
-    """Slices of its time do not change the order of what it asked."""
+    """A session's requests are served in order, also if they take several turns."""
     other = daemon.connect()
     ids = [other.request("stat", name=f"none/{i}") for i in range(1000)]
     served(peer)

@@ -23,7 +23,7 @@ def sections_of(file, test):
 
 
 def definition(text, file, test):
-    """Where a test is defined, and run."""
+    """The lines where a test is defined and run."""
     if file.endswith(".py"):
         return re.search(rf"^(def|class) {test}\b|^{test} = ", text, re.M)
     macro = re.escape(f"OPERATION({test.removeprefix('test_').removesuffix('_fails')})")

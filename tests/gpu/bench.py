@@ -313,7 +313,7 @@ class Bench:
         return rows
 
     def crowd(self):
-        """How long an open takes while others' objects leave, 8 GiB of them."""
+        """The time of an open while 8 GiB of other users' objects leave."""
         daemon, rows = self.tiered(), []
         count, size = 8, self.size(1024, 16)
         self.run("make", daemon.path, "big", count, size)

@@ -16,7 +16,7 @@ def child(daemon):
 
 
 def kill(daemon):
-    """kill -9, until another one answers."""
+    """kill -9; returns when another daemon answers."""
     before = child(daemon)
     os.kill(before, signal.SIGKILL)
 

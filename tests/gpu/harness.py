@@ -97,7 +97,7 @@ class Process:
         self.pid = self.process.pid
 
     def kill(self):
-        """kill -9, and until it is gone."""
+        """kill -9; returns when the process has ended."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -179,12 +179,12 @@ class Daemon(Process):
         return True
 
     def call(self, method, **params):
-        """As a session of its own, which maps nothing."""
+        """Calls a method in a session of its own, which maps nothing."""
         with Peer(self.path) as peer:
             return peer.call(method, **params)
 
     def delete(self, names):
-        """As many in a request as one may have."""
+        """Deletes names, as many in a request as the protocol allows."""
         for at in range(0, len(names), 64):
             self.call("delete", names=names[at:at + 64])
 

@@ -88,7 +88,7 @@ class Lane:
         return data
 
     def hold(self, count):
-        """Nothing goes on once `count` more bytes have come."""
+        """Holds everything back after `count` more bytes."""
         self.released.clear()
         self.held.clear()
         self.hold_at = self.towards + count

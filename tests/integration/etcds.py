@@ -72,7 +72,7 @@ class Etcd:
             return json.load(answer)
 
     def keys(self):
-        """All keys that there are."""
+        """All keys in etcd."""
         kvs = self.post("kv/range", {"key": "AA==", "range_end": "AA==", "keys_only": True}).get("kvs", [])
         return [base64.b64decode(kv["key"]).decode() for kv in kvs]
 
@@ -272,7 +272,7 @@ class Node:
         return self
 
     def _ask_again(self, line, once, **members):
-        """Until it is known, unless `once`: a machine that is busy may keep etcd from answering in time."""
+        """Asks until etcd has answered, unless `once`: on a busy machine it may answer too late."""
         end = time.monotonic() + PATIENCE
         while True:
             answer = self.ask(line, **members)

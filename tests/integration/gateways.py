@@ -38,7 +38,7 @@ def shared_served():
 
 
 def pipelined(peer, requests):
-    """Sends many at a time, then takes their replies."""
+    """Sends many requests at a time, then reads their replies."""
     requests = list(requests)
     for first in range(0, len(requests), 500):
         idents = [peer.request(method, **params) for method, params in requests[first:first + 500]]

@@ -128,7 +128,7 @@ class Connection:
 
 
 class UnixConnection(Connection):
-    """One over a unix socket."""
+    """A Connection over a unix socket."""
 
     def __init__(self, path):  # pylint: disable=super-init-not-called
         self.socket = socket.socket(socket.AF_UNIX)

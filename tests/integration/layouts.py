@@ -23,7 +23,7 @@ TEXT = {"utf8", "binary", "large_utf8", "large_binary"}
 
 
 def null_count(random, length, possible):
-    """Mostly what can be."""
+    """A null count, mostly a possible one."""
     if random.random() < 0.05:
         return random.choice([length + 1, 1])
     return random.choice([-1, 0, length, random.randint(0, length)]) if possible else random.choice([-1, 0])
@@ -89,7 +89,7 @@ def a_layout(random):
 
 
 def counts(random, layout):
-    """Of what `seal` is told: mostly, but not always, what can be."""
+    """Null counts for `seal`: mostly, but not always, possible ones."""
     if layout["kind"] == "column":
         return {"": null_count(random, layout["length"], True)} if random.random() < 0.5 else {}
     return {c["name"]: null_count(random, layout["length"], True)

@@ -61,7 +61,7 @@ class Storage:
 
     @property
     def spills(self):
-        """One of its names is not to be dropped."""
+        """Whether it has a name that must not be dropped, so that it spills."""
         return self.size > 0 and any(v.named and v.evict != "drop" for v in self.versions)
 
 
@@ -289,7 +289,7 @@ class Model:
     # ---- what has left, when that is not predicted ----
 
     def take_told(self, until=None):
-        """Up to what is told of one storage."""
+        """Takes the events up to that of one storage."""
         while self.told and self.told[0][0] in ("spilled", "evicted"):
             kind, name = self.told[0]
             if until and name in [v.name for v in until.versions]:
@@ -342,7 +342,7 @@ class Model:
         self.forget_unused(version)
 
     def forget_unused(self, version):
-        """Without a name and a lease a version is gone, and its storage with the last of them."""
+        """Removes versions without a name and a lease, and each storage with its last version."""
         storage = version.storage
         if version.named or version.leases:
             return
@@ -503,7 +503,7 @@ class Model:
     # ---- what can be asked ----
 
     def tier(self, storage):
-        """All that it may be."""
+        """The tiers that the object may be in."""
         if storage.resident:
             return [self.device_tier]
         if not self.roomy:

@@ -46,7 +46,7 @@ CODES = {
 
 
 def wait_until(condition):
-    """Polls; the deadline is for what will never be."""
+    """Polls until the condition holds; fails at the deadline."""
     end = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -400,7 +400,7 @@ class Peer:
             params["cursor"] = page["cursor"]
 
     def delete(self, names):
-        """Deletes them, as many in a request as there may be."""
+        """Deletes names, as many in a request as the protocol allows."""
         for i in range(0, len(names), 64):
             self.call("delete", names=names[i:i + 64])
 

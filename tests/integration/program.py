@@ -21,7 +21,7 @@ class Program:
             return file.read()
 
     def wait_for(self, pattern, count=1):
-        """Until its log has that so often."""
+        """Waits until the log has the text that many times."""
         end = time.monotonic() + DEADLINE
         while time.monotonic() < end:
             found = list(re.finditer(pattern, self.stderr()))

@@ -108,7 +108,7 @@ class Kept:
         return Peer(f"{self.directory}/s")
 
     def _take(self, told):
-        """Does what the daemon says; True when it is ready."""
+        """Acts on a message of the daemon; True: it is ready."""
         assert told, "no word in time"
         message, fds = told
         name = message.get("FDNAME")
@@ -121,7 +121,7 @@ class Kept:
         return "READY" in message
 
     def crash(self):
-        """kill -9; returns what it had said."""
+        """kill -9; returns the messages that the daemon had sent."""
         self.process.kill()
         _, stderr = self.process.communicate(timeout=DEADLINE)
         while told := self.manager.receive(0):

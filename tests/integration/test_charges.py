@@ -53,7 +53,7 @@ def answer_retires(peer):
 # ---- what is deleted and still mapped ----
 
 def hoard(peer, size, small=0):
-    """As much as it gets by deleting and not unmapping, in domains of its own; how many times it did."""
+    """Takes memory until it is refused, by deleting without unmapping, in domains of its own; how many times."""
     done = 0
     for mode in MODES:
         try:

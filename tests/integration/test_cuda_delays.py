@@ -1,4 +1,4 @@
-"""A slow driver: nobody waits for it but who asked for what it is doing."""
+"""A slow driver: only the client whose request it works on waits for it."""
 
 import os
 import random

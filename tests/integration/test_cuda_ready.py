@@ -76,7 +76,7 @@ def test_settling_settles_aliases_too(daemon, peer):
 
 
 def test_what_need_not_be_settled(daemon, peer):
-    """Gone, replaced, of another version, never sealed so: all the same."""
+    """settle of a version that is deleted, replaced, another one, or was sealed without an event changes nothing."""
     version = seal_with_event(peer, "gone")
     peer.call("delete", name="gone")
     first = seal_with_event(peer, "replaced")

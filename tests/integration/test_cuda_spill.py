@@ -39,7 +39,7 @@ class Gate(Switch):
         super().on()
 
     def wait(self):
-        """Until a call is held up."""
+        """Waits until a call is held up."""
         end = time.monotonic() + DEADLINE
         while self.calls() == self.before:
             assert time.monotonic() < end, f"{self.function} is not called"
@@ -69,7 +69,7 @@ def gated(start, gate):
 
 
 def ask(tiered, method, **params):
-    """A session of its own that has asked."""
+    """A new session that has sent a request."""
     peer = tiered.daemon.connect()
     return peer, peer.request(method, **params)
 
@@ -82,7 +82,7 @@ def failure(peer, ident):
 
 
 def empty(tiered):
-    """Nothing is anywhere any more."""
+    """Checks that the device and the tiers are empty."""
     tiered.peer.call("trim")
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"])
                                and s["devices"][0]["used"] == 0 and s["objects"] == 0)

@@ -36,7 +36,7 @@ def free_address():
 
 
 def at(url):
-    """As a socket wants it."""
+    """(host, port) of an address, for a socket."""
     host, port = url.removeprefix("tcp://").split(":")
     return host, int(port)
 
@@ -46,7 +46,7 @@ everyone = []
 
 @pytest.fixture(autouse=True)
 def nobody_is_left(gateway):
-    """Before the gateway ends."""
+    """Waits until no subscriber is left, before the gateway ends."""
     yield
     while everyone:
         everyone.pop().close()
@@ -354,7 +354,7 @@ def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
 
 
 def stays(peer):
-    """Whether the other end has not hung up."""
+    """Whether the other end keeps the connection."""
     peer.setblocking(False)
     try:
         return bool(peer.recv(64))

@@ -26,13 +26,13 @@ class Dying:
             pytest.skip("this daemon was built without failpoints")
 
     def ready(self):
-        """It has passed some by the time that it answers."""
+        """Waits until the daemon answers: it has passed some failpoints by then."""
         with Peer(self.daemon.path) as peer:
             peer.call("stats")
         return True
 
     def at(self, name, peer, method, /, **params):
-        """Calls what is not answered, since the daemon dies at that point; a session with the next."""
+        """Makes a call that gets no reply, since the daemon dies at that failpoint; a session with the next daemon."""
         before = self.daemon.child
         self.points.arm(name, 1)
         with pytest.raises((Closed, ConnectionError)):

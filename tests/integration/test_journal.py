@@ -50,7 +50,7 @@ def kept(directory):
 
 # RELIABILITY.md: The daemon ends
 def test_what_was_lost_does_not_come_again(kept):
-    """Its descriptor is missing once, and is there again later."""
+    """An object whose descriptor is missing once is lost, also if a later daemon gets the descriptor."""
     with kept.start() as peer:
         peer.put("lost", b"1", mode="0600")
         peer.put("stays", b"2", mode="0640")

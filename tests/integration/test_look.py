@@ -1,4 +1,4 @@
-"""segments, sessions, metrics: what those ask who look on."""
+"""segments, sessions, metrics: the methods for observers."""
 
 import os
 

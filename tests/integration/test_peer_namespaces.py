@@ -25,7 +25,7 @@ SHARED = {"scope": "cluster", "mode": "0644"}
 
 
 class Peer(PeerProcess):
-    """In the network of a machine."""
+    """A peer in the network of a machine."""
 
     def __init__(self, network, number, daemon, authority):
         self.stderr_path = f"{daemon.directory}/peer-stderr"

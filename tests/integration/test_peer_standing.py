@@ -19,7 +19,7 @@ OPTION = "cuda:{}:256M" if device.ON_GPU else "host:256M"  # a GPU for each mach
 
 
 class Peer(PeerProcess):
-    """In the network of machine 1 or 2, with a lane by the second cable."""
+    """A peer in the network of machine 1 or 2, with a lane by the second cable."""
 
     def __init__(self, network, number, daemon, authority, options):
         self.stderr_path = f"{daemon.directory}/peer-stderr"

@@ -35,7 +35,7 @@ def promtool():
 
 @pytest.fixture
 def port(daemon_factory, gateway, directory, tmp_path):
-    """A gateway's, of a daemon that has a tier, an object and some errors."""
+    """The port of a gateway, whose daemon has a tier, an object and some errors."""
     place = tmp_path / "tier"
     place.mkdir(mode=0o700)
     daemon = daemon_factory("--tier", f"disk:64M:{place}")

@@ -1,4 +1,4 @@
-"""provide, wanted, unwanted, decline: sessions that make what others wait for."""
+"""provide, wanted, unwanted, decline: sessions that make objects for which others wait."""
 
 import fcntl
 import os
@@ -518,7 +518,7 @@ class Model:
                 self.told.append((session, "unwanted", prefix))
 
     def end(self, session, prefix=None):
-        """Of one prefix, or of the session with all its waits."""
+        """Ends the providing of one prefix, or the session with all its waits."""
         if prefix is None:
             for name in list(self.waits):
                 self.waits[name] = [w for w in self.waits[name] if w[0] != session]

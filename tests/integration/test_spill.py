@@ -210,7 +210,7 @@ def test_one_that_expires_while_it_is_away(tiered):
 
 
 def test_registered_memory(tiered):
-    """It was its producer's; what comes back is the daemon's own."""
+    """The memory was the producer's; the restored object has memory of the daemon's."""
     fd, count = test_device.own_memory(content("mine", 4 * MIB))
     handle = {"kind": test_device.HANDLE, "bytes": count, "device": test_device.ID}
     try:
@@ -380,7 +380,7 @@ def test_a_host_tier_alone(start):
 
 
 def test_one_that_no_tier_can_hold(start):
-    """It stays, and room is made by others, later ones too."""
+    """The object stays, and others, later ones too, make room."""
     tiered = start(host="8M", disk="16M")
     for name in "abc":
         tiered.put(name)

@@ -76,7 +76,7 @@ def on_disk(size):
 
 
 def test_small_ones_share_a_file(start):
-    """They take of the tier hardly more than their bytes, and so of the disk, also when some have gone."""
+    """Small objects take hardly more than their bytes of the tier and of the disk, also after some are deleted."""
     tiered = start(host=None, disk="2M")
     sizes = [480] * 300 + [1, 160, 161, 4000, 4096, 20_000, 65_536]
     names = [f"s/{i:03}" for i in range(len(sizes))]

@@ -19,7 +19,7 @@ from restarts import Supervised, register, segments_of, supervised  # noqa: F401
 
 
 def has_ended(pid):
-    """Also if nobody has asked how: an orphan's new parent may not."""
+    """Whether the process has ended, also as a zombie: an orphan's new parent may not reap it."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "Z"

@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 
 def seal(peer, step, keep, name="w", size=1, **params):
-    """One version of the name, whose content is a digit of the step."""
+    """Seals a version of the name, whose content is a digit of the step."""
     made = peer.create(name, bytes_layout(size), b"%d" % (step % 10) * size, replace=True,
                        keep=keep, label=f"step-{step}", **params)
     return peer.call("seal", lease=made["lease"], release=True)["version"]

@@ -29,13 +29,13 @@ class Tiered:
         self.sizes = {}
 
     def put(self, name, size=SIZE, **params):
-        """By a session that ends, so that nobody maps its memory."""
+        """Publishes by a session that ends, so that no session maps the memory."""
         with Peer(self.daemon.path) as peer:
             peer.create_object(name, bytes_layout(size), content(name, size), **params)
         self.sizes[name] = size
 
     def check(self, *names):
-        """They are there, with every byte."""
+        """Checks that the objects have every byte."""
         for name in names:
             with Peer(self.daemon.path) as peer:
                 opened = peer.open_object(name)
@@ -64,7 +64,7 @@ class Tiered:
         return sorted(f for f in os.listdir(self.directory) if f.endswith(".spill"))
 
     def settle(self):
-        """Until nothing is on its way."""
+        """Waits until no content moves."""
         self.peer.wait_for_stats(lambda s: all(d["leaving"] == 0 for d in s["devices"]))
 
 

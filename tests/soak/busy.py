@@ -126,7 +126,7 @@ class Worker:
     # ---- changing ----
 
     def note(self, kind, number, value, code, fails=()):
-        """How a change went that `code` tells of; `fails`: codes of what was not done."""
+        """Notes the outcome `code` of a change; `fails`: codes of changes that were not made."""
         if code >= 0:
             outcome = DONE
         elif code == CLOSED:
@@ -288,7 +288,7 @@ class Worker:
             self.client.release(made)
 
     def look(self, rng, number):
-        """At what is held, which must not have changed."""
+        """Checks that held objects have not changed."""
         if self.held:
             self.check_held(rng.choice(self.held))
 
@@ -321,7 +321,7 @@ class Worker:
             raise Wrong(f"trim: {code} {self.client.why()}")
 
     def clear(self, rng, number):
-        """Lets go of all that it has, so that segments are empty, and of those."""
+        """Releases and unmaps everything, so that its segments are empty."""
         while self.held:
             self.give_back(rng, number)
         for each in range(ALL):

@@ -37,7 +37,7 @@ SUBREAPER = 36
 
 
 class Place:
-    """Which binaries, which device, how hard."""
+    """The binaries, the device, and the intensity of a run."""
 
     def __init__(self, options):
         base = options.bundle or options.build

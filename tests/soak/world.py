@@ -256,7 +256,7 @@ class World:
                        states=[sorted(states, key=repr) for states in self.states[child.namespace]])
 
     def pause(self, most):
-        """Lets things happen for up to so long."""
+        """Lets the clients run for up to that long."""
         end = time.monotonic() + self.rng.random() * most
         while (left := end - time.monotonic()) > 0:
             self.keeper.pump(min(left, 0.005))
@@ -360,7 +360,7 @@ class World:
         return 1
 
     def end_grace(self, point):
-        """Everybody has come back. `point`: where the daemon dies as it ends it; None: it does not."""
+        """Waits for the end of the grace period. `point`: the failpoint at which the daemon dies then; None: it does not."""
         if not self.failpoints:
             # It began when the daemon started, which is not longer ago than that.
             self.pause_for(self.place.grace_ms / 1000)
@@ -466,7 +466,7 @@ class World:
                 self.states[namespace][number] = {values[i]}
 
     def look_at_leases(self):
-        """Those that clients say they have, and no others."""
+        """Checks that the leases are those that clients say they have, and no others."""
         alive = {c.pid: sorted(map(tuple, c.held)) for c in [*self.children, self.checker]}
         found = {}
 
