@@ -31,7 +31,8 @@ int gb_cli_connect(struct gb_cli *cli)
                        sentence[0] ? sentence : gpubuf_strerror(code));
 }
 
-/* Adds the method's name to a failure, where the command's own words do not tell it. */
+/* Tells of a failed call: in the command's words where there are any, else with the method's
+   name. */
 static int tell_call(const struct gb_cli *cli, int code, const char *method)
 {
     static const char *const verbs[][2] = {
@@ -84,7 +85,8 @@ int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-/* The tables that a word may be found in: the command's, then the ones that all commands take. */
+/* The tables of options that are searched: the command's, then that of the options which every
+   command takes. */
 struct tables {
     const struct gb_cli_option *options[2];
     struct gb_cli_args *into[2];
@@ -92,8 +94,8 @@ struct tables {
 
 enum { FOUND = 1000, HELP = 999, TABLE_SIZE = 100 }; /* what getopt returns for long options */
 
-/* Makes getopt's own tables. Option i of table t is FOUND + t * TABLE_SIZE + i, so that it cannot
-   clash with a letter. */
+/* Makes getopt's tables. Option i of table t has the number FOUND + t * TABLE_SIZE + i, which
+   cannot be that of a letter. */
 static void make_getopt_tables(const struct tables *tables, bool permute, struct option *longs,
                                char *shorts)
 {

@@ -63,8 +63,8 @@ struct gb_cli_command {
 
 struct gb_cli {
     const struct gb_cli_command *commands; /* all of them, ended by a NULL name (main.c) */
-    const struct gb_cli_option *options;   /* those that all commands take */
-    struct gb_cli_args globals; /* and what was given of them, before or after the command */
+    const struct gb_cli_option *options;   /* the options that every command takes */
+    struct gb_cli_args globals; /* the values given for `options`, before or after the command */
     const char *socket;         /* NULL: the library's default */
     bool json;
     bool color;                           /* whether standard output takes colours */
@@ -90,7 +90,7 @@ int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
 int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same of a failure that is in `error`. */
+/* As gb_cli_error, for a failure that is in `error`. */
 int gb_cli_error_of(const struct gb_cli *cli, const struct gb_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -109,14 +109,16 @@ int gb_cli_connect(struct gb_cli *cli);
 /* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
 
-/* The same of a method that takes a name. */
+/* As gb_cli_call, for a method whose only parameter is a name. */
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result);
-/* That, of a version: by its number, as typed, or its label; each may be NULL. */
+/* As gb_cli_call_name, for one version of the name: given by its number, as typed, or by its label.
+   Both may be NULL: the current version. */
 int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name,
                         const char *version, const char *label, char **result);
 
-/* Reads a command's options, and those that all take into cli->globals, and leaves the rest in
- *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is the command's name. */
+/* Reads a command's options into *args and those that every command takes into cli->globals, and
+   leaves the arguments in *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is
+   the command's name. */
 #define GB_CLI_HELP 1000
 int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args);
 
@@ -124,7 +126,7 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
    program included. */
 int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used);
 
-/* That of the command, or, where none was named, the whole program's. */
+/* Prints the help of cli->command, or of the whole program if that is NULL. */
 void gb_cli_print_help(const struct gb_cli *cli);
 
 /* Flushes standard output. 0, or GB_STATUS_FAILED (told; a closed pipe is no failure). */

@@ -12,7 +12,7 @@
 
 #define GB_CLUSTER_SOCKET "/run/gpubufd-peer/peer.sock"
 
-/* The row of a command's table that says which socket. */
+/* The option --peer-socket, for the tables of the commands that ask gpubufd-peer. */
 #define GB_CLUSTER_OPTION                                                                          \
     {                                                                                              \
         "peer-socket", 0, "PATH",                                                                  \
@@ -20,11 +20,13 @@
             GB_COMPLETE_FILE                                                                       \
     }
 
-/* Asks one thing. `path` NULL: the usual place. The question stays the caller's. 0 and *answer, to
-   be freed with cJSON_Delete, or a status; the failure has been told. */
+/* Asks one thing. `path` NULL: $GPUBUFD_PEER_SOCKET, or the usual path. The caller keeps the
+   question. 0 and *answer, to be freed with cJSON_Delete, or a status; the failure has been
+   told. */
 int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer);
 
-/* The size and the version of a name or a place; and how long it has been there. */
+/* Add cells for a name or a place of the peer's answer: its size and its version; how long ago it
+   was published there. */
 void gb_cluster_cells(struct gb_grid *grid, const cJSON *item);
 void gb_cluster_age(struct gb_grid *grid, const cJSON *item);
 

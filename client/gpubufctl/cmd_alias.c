@@ -41,7 +41,7 @@ static int print_alias(const struct gb_cli *cli, const char *name, const char *o
     return GB_STATUS_OK;
 }
 
-/* Turns a slice as typed into rows, which needs the source's length. */
+/* Turns a slice as typed into an offset and a count; this needs the length of the source. */
 static int settle_slice(struct gb_cli *cli, const char *of, const struct gb_slice_text *slice,
                         struct gpubuf_alias_options *options)
 {
@@ -105,7 +105,8 @@ int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args)
                      : gb_cli_error(cli, code, "cannot name %s as %s", from, to);
 }
 
-/* Which object has the name; of one that comes after it, mv takes nothing away. */
+/* Reads the version that the name has now. mv removes that one only: should another object take the
+   name meanwhile, it stays. */
 static int read_version(struct gb_cli *cli, const char *name, uint64_t *version, bool *ends)
 {
     char *result = NULL;

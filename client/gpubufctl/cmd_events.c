@@ -23,22 +23,23 @@ const struct gb_cli_option gb_events_options[] = {
     {0},
 };
 
-#define BUFFERED 8192 /* messages, before NNG drops what we do not take */
+#define BUFFERED 8192 /* messages that NNG keeps for us; more are dropped */
 
 struct follow {
     struct gb_cli *cli;
     const char *prefix;
     uint64_t left;
     uint64_t last; /* the number of the last event */
-    bool told;     /* there was one, or figures, which have the number too */
+    bool told;     /* `last` is set: an event came, or figures, which have its number too */
 };
 
-/* A daemon that goes on after another counts on from the microseconds of that moment: a leap of a
-   second is that, however long after an earlier one. */
+/* A daemon that is started anew numbers its events from the time of its start, in microseconds. So
+   a gap of a second's worth or more means a daemon that was started anew. */
 #define ANEW 1000000
 
-/* A message of `count` events (0: figures, which have the last one's number). Numbers go up by one,
-   and we are subscribed to everything, so a gap is a loss; another daemon's begin elsewhere. */
+/* Tells of events that were lost before this message, whose last event has the number `seq`.
+   `count`: its events, 0 for figures, which have the number of the last event. Numbers go up by one
+   and we are subscribed to all events, so a gap is a loss, unless another daemon has begun. */
 static void tell_lost(struct follow *follow, uint64_t seq, uint64_t count)
 {
     uint64_t next = follow->last + count;
@@ -76,7 +77,7 @@ static void print_text(const struct follow *follow, const char *kind, const char
     gb_writer_end(&clean);
 }
 
-/* `KIND NAME`, a newline, JSON. */
+/* Takes a message: `KIND NAME`, a newline, JSON. */
 static void take(struct follow *follow, const char *text, size_t length)
 {
     const char *newline = memchr(text, '\n', length);

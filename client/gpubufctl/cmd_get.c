@@ -69,7 +69,7 @@ static int failure(const struct get *get)
 
 /* ---- elements as bytes ---------------------------------------------------------------------- */
 
-/* The value that stands for null in .npy: NaN and NaT. False if the type has no such value. */
+/* The value that is written for a null in .npy: NaN or NaT. False if the type has neither. */
 static bool null_item(const struct gb_series *series, unsigned char *item)
 {
     const float nan32[2] = {NAN, 0};
@@ -117,7 +117,8 @@ static void write_items(struct get *get, const struct gb_series *series, const u
         }
         return;
     }
-    for (uint64_t i = 0; i < items && !ferror(file); i++) { /* packed ones have no nulls here */
+    for (uint64_t i = 0; i < items && !ferror(file);
+         i++) { /* elements that are packed: they have no nulls here */
         bool valid = !null || gb_series_valid(series, i);
         fwrite(valid ? gb_series_item(series, i) : null, 1, size, file);
         if (i % 4096 == 0)
@@ -299,7 +300,7 @@ static int compare_moves(const void *a, const void *b)
     return (left->to > right->to) - (left->to < right->to);
 }
 
-/* Some of a bundle's tensors get a manifest of their own. */
+/* Plans a file of some of a bundle's tensors, with a manifest of its own. */
 static int plan_some(const struct gpubuf_bundle *some, struct gpubuf_bundle **planned,
                      struct move *moves)
 {
@@ -354,7 +355,8 @@ static int write_some(struct get *get, const struct gpubuf_bundle *some, const c
     return code;
 }
 
-/* The memory of a bundle is a .safetensors file; of a part of one, a file of its own is made. */
+/* A whole bundle is written as it lies in memory, where it is a .safetensors file already; a part
+   of one gets a new manifest. */
 static int get_bundle(struct get *get, enum format format)
 {
     struct gpubuf_memory memory;
@@ -388,8 +390,9 @@ static int get_part(struct get *get, enum format format)
         return get_bundle(get, format);
     if (bundle || format == FORMAT_SAFETENSORS)
         return gb_cli_fail(GB_STATUS_FAILED,
-                           bundle ? "cannot get %s so: it is a bundle; write .safetensors"
-                                  : "cannot get %s as .safetensors: it is no bundle",
+                           bundle
+                               ? "cannot get %s in this format: it is a bundle; write .safetensors"
+                               : "cannot get %s as .safetensors: it is no bundle",
                            get->name);
     if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
         if (format == FORMAT_CSV || format == FORMAT_JSON || format == FORMAT_JSONL)

@@ -5,7 +5,8 @@
 #include "commands.h"
 #include "json_print.h"
 
-/* Words of other programs: `same` ones are taken for the command, the others are hints. */
+/* Words that other programs use: with `same` the word is another name of the command, without it
+   only a hint. */
 static const struct {
     const char *word, *command;
     bool same;
@@ -40,10 +41,12 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* How many characters were left out, added, changed or swapped with the next. */
+/* How many characters have to be left out, added, changed or swapped with the next to get from `a`
+   to `b`. */
 static unsigned distance(const char *a, const char *b)
 {
-    unsigned rows[3][WORD_MAX + 1]; /* of the last two prefixes of `a`, and of this one */
+    unsigned rows[3][WORD_MAX +
+                     1]; /* the distances for the last two prefixes of `a`, and for this one */
     size_t m = strlen(a), n = strlen(b);
 
     for (size_t j = 0; j <= n; j++)

@@ -61,7 +61,8 @@ static int read_text(const char *path, char **text, struct gb_error *error)
     return r;
 }
 
-/* Whether it is a manifest, of this version, and as it was written. */
+/* Checks that it is a manifest of a version that is read here, and that its checksum is right. 0,
+   or GPUBUF_E_INVALID. */
 static int check_manifest(const char *path, const cJSON *manifest, struct gb_error *error)
 {
     const cJSON *objects = cJSON_GetObjectItemCaseSensitive(manifest, "objects");
@@ -150,7 +151,7 @@ static int open_data(struct load *load, const cJSON *entry, char **path, struct 
                : gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file", *path);
 }
 
-/* The library's sentence. */
+/* Tells a failure of the library. */
 static int library_failure(const struct load *load, int code, struct gb_error *error)
 {
     const char *sentence = gpubuf_errmsg(load->cli->client);
@@ -158,7 +159,8 @@ static int library_failure(const struct load *load, int code, struct gb_error *e
     return gb_fail(error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
 }
 
-/* Publishes it, once all of it has been read and found undamaged. */
+/* Reads an object's file and publishes the object, once all of it was read and its checksums are
+   right. */
 static int publish(struct load *load, const cJSON *entry, const char *name,
                    const struct gpubuf_create_options *options, struct gb_error *error)
 {

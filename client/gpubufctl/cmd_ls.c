@@ -206,7 +206,7 @@ static int compare_rows(const void *a, const void *b)
                   gb_cjson_string_of(y->object, "name", ""));
 }
 
-/* The member of an object that an order is by; "" for names, NULL: there is no such order. */
+/* The member by which objects are ordered; "" for names; NULL: there is no such order. */
 static const char *sort_key(const char *order)
 {
     static const char *const keys[][2] = {
@@ -266,7 +266,8 @@ static void print_json(cJSON *objects, bool total)
     cJSON_Delete(document);
 }
 
-/* A pattern's objects; where there are none, those that start with it as it stands. */
+/* Finds the objects that match a pattern; if none does, those whose names start with the text
+   itself. */
 static int find(struct gb_cli *cli, const char *text, bool versions, cJSON **objects)
 {
     bool pattern = text && gb_names_is_pattern(text);

@@ -8,7 +8,7 @@
 #include "parse.h"
 #include "term.h"
 
-#define ANSWER_MS 5000 /* for one that hangs, where no --wait says otherwise */
+#define ANSWER_MS 5000 /* how long to wait for an answer without --wait */
 #define PAUSE_MS 20    /* between two tries: nobody tells when a daemon begins to listen */
 
 enum { WAIT };
@@ -26,7 +26,7 @@ static int left_ms(uint64_t end)
     return left < INT_MAX ? (int)left : INT_MAX;
 }
 
-/* Connects, and asks a question that no daemon takes time for. 0, or the library's error. */
+/* Connects and calls `stats`, which every daemon answers at once. 0, or the library's error. */
 static int try_once(struct gb_cli *cli, uint64_t end, char **stats)
 {
     struct gpubuf_connect_options options = {
@@ -41,7 +41,8 @@ static int try_once(struct gb_cli *cli, uint64_t end, char **stats)
     return code == 0 ? gpubuf_call(cli->client, "stats", NULL, left_ms(end), stats) : code;
 }
 
-/* Failures that pass by themselves while a daemon starts, or while another takes its place. */
+/* Whether a failure may go away by itself: while a daemon starts, or while another takes its
+   place. */
 static bool passes(int code)
 {
     return code == GPUBUF_E_CONNECT || code == GPUBUF_E_CLOSED;
@@ -87,8 +88,7 @@ int gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
         gpubuf_free(stats);
         return GB_STATUS_OK;
     }
-    /* Whether nobody listens or somebody does not answer in time: there is no daemon to speak
-       to. */
+    /* Nobody listens, or the daemon does not answer in time: exit status 3. */
     bool none = passes(code) || code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_PROTOCOL;
     const char *sentence = gpubuf_errmsg(cli->client);
     return gb_cli_fail(none ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED, "%s",

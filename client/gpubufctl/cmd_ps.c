@@ -138,7 +138,8 @@ static void fill_mapped(struct gb_grid *grid, const cJSON *mapped)
     }
 }
 
-/* Those of the sessions that provide something, for cJSON_Delete(); all pages of them. */
+/* Reads all pages of `sessions` and keeps the sessions that provide names. *found is to be deleted
+   with cJSON_Delete. */
 static int find_providers(struct gb_cli *cli, cJSON **found)
 {
     cJSON *providers = cJSON_CreateArray();
@@ -230,7 +231,8 @@ static int print_providers(const struct gb_cli *cli, const cJSON *providers)
     return status;
 }
 
-/* Of one object who holds it; of all, first who provides names, and what each session has. */
+/* Prints who holds the object; without a name first which sessions provide names, then what each
+   session holds. */
 static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *providers,
                         const struct gb_inventory *memory, const struct gb_cli_args *args)
 {
@@ -254,7 +256,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
         status = print_grid(cli, &grid, "nothing mapped");
     }
     if (status == GB_STATUS_OK && memory->truncated)
-        puts("and more than one answer tells");
+        puts("and more, which do not fit into one answer");
     return status;
 }
 

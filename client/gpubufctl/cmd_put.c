@@ -161,7 +161,8 @@ static int read_type(struct gb_put *put, const struct gb_cli_args *args)
     return GB_STATUS_OK;
 }
 
-/* A character that parts fields, or begins a comment. 0: it is none. */
+/* The character that an option gives, which separates fields or begins a comment. 0: the text is
+   not one character. */
 static char read_character(const char *text)
 {
     if (strcmp(text, "tab") == 0 || strcmp(text, "\\t") == 0)
@@ -170,7 +171,7 @@ static char read_character(const char *text)
     return fits ? text[0] : '\0';
 }
 
-/* The options of a CSV file. Any of them means that it is one. */
+/* Reads the options for CSV files. If one of them is given, the file is read as CSV. */
 static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, bool *csv)
 {
     const char *delimiter = args->option[DELIMITER], *comment = args->option[COMMENT];
@@ -358,7 +359,7 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
             "raw, not \"%s\"",
             format);
     bool guessed = read == gb_put_raw && !format && put->kind != GB_PUT_BYTES;
-    if (guessed) /* with a dtype, what it begins with is elements */
+    if (guessed) /* with --dtype the file's first bytes are elements, whatever they look like */
         python = gb_python_format(file, put->start, put->has_dtype ? 0 : put->start_length);
     status = check_options(put, python ? NULL : read, csv);
     if (status == GB_STATUS_OK && python)
@@ -368,7 +369,7 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
     return status == GB_STATUS_OK ? read_and_seal(put, file, read) : status;
 }
 
-/* The name of what a file is published as where none is said: its own, without the suffix. A
+/* The name for a file that is published without one: the file's own name without its suffix. A
    status, and *name to be freed. */
 static int name_after(const struct gb_cli *cli, const char *file, char **name)
 {
@@ -376,9 +377,8 @@ static int name_after(const struct gb_cli *cli, const char *file, char **name)
     const char *suffix = ends_with(file, ".json") ? ".safetensors.index.json" : ".safetensors";
 
     if (!is_safetensors(file) || strlen(start) <= strlen(suffix))
-        return gb_cli_usage(cli,
-                            "put takes a NAME and a FILE; only of a .safetensors file the name "
-                            "may be left out");
+        return gb_cli_usage(cli, "put takes a NAME and a FILE; the name may be left out for a "
+                                 ".safetensors file only");
     *name = strndup(start, strlen(start) - strlen(suffix));
     return *name ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
 }

@@ -9,7 +9,7 @@
 #include "parse.h"
 #include "proto/limits.h"
 
-/* Each command with versions has these two first. */
+/* Indices into a command's options: those that take versions have VERSION and LABEL first. */
 enum { VERSION, LABEL, FORCE, RECURSIVE = FORCE + 1, TIER = FORCE, WAIT = FORCE };
 
 #define WHICH                                                                                      \
@@ -49,12 +49,12 @@ struct act {
     struct gb_cli *cli;
     const char *verb, *done; /* "remove", "removed" */
     int (*on)(struct gpubuf_client *client, const struct act *act, const char *name);
-    uint64_t version;  /* 0: not by that */
-    const char *label; /* NULL: likewise */
+    uint64_t version;  /* 0: none was given */
+    const char *label; /* NULL: none was given */
     const char *tier;
     int64_t wait_ms, ttl_ms;
     bool may_be_missing, recursive;
-    cJSON *names; /* those that it was done to */
+    cJSON *names; /* the names for which it succeeded */
     int worst;    /* the first failure's status */
 };
 
@@ -90,7 +90,8 @@ static int do_restore(struct gpubuf_client *client, const struct act *act, const
     return gpubuf_restore_version(client, name, act->version, act->label, act->wait_ms);
 }
 
-/* Takes what became of a name; one that is gone is no failure where it was only found by a list. */
+/* Notes the outcome for one name. With `may_be_missing` a name that does not exist any more is no
+   failure. */
 static void settle(struct act *act, const char *name, int code, bool may_be_missing)
 {
     if (code == 0)
@@ -103,7 +104,8 @@ static void settle(struct act *act, const char *name, int code, bool may_be_miss
         act->worst = status;
 }
 
-/* Does it to all that match, or start so. False: there are none, which is not told yet. */
+/* Acts on all objects whose names match the pattern, or start with the text. False: there are none;
+   this has not been told. */
 static bool act_on_found(struct act *act, const char *text, bool pattern)
 {
     cJSON *objects = NULL;
@@ -121,7 +123,8 @@ static bool act_on_found(struct act *act, const char *text, bool pattern)
     return any;
 }
 
-/* An object's own name is no pattern, and none is one where a version is meant. */
+/* Acts on one name or on the objects that match it. A name that an object has is not taken for a
+   pattern, and with --version or --label nothing is. */
 static void act_on_name(struct act *act, const char *name)
 {
     int code = act->on(act->cli->client, act, name);
@@ -133,7 +136,7 @@ static void act_on_name(struct act *act, const char *name)
         act->worst = gb_names_none(name);
 }
 
-/* "d" and "d/" are the object d and all below it. */
+/* rm -r: "d" and "d/" both stand for the object d and all objects whose names start with "d/". */
 static void act_on_tree(struct act *act, const char *name)
 {
     char text[512];
@@ -151,7 +154,7 @@ static void act_on_tree(struct act *act, const char *name)
     settle(act, name, code, any || act->may_be_missing);
 }
 
-/* Which version is meant. */
+/* Reads --version and --label. */
 static int read_which(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
 {
     const char *version = args->option[VERSION];
@@ -169,7 +172,7 @@ static int read_which(struct gb_cli *cli, const struct gb_cli_args *args, struct
     return GB_STATUS_OK;
 }
 
-/* Does it for all names, also after one failed. The first failure's status. */
+/* Acts on every name, also after one failed. Returns the first failure's status. */
 static int for_each(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
 {
     for (int i = 0; i < args->count && act->recursive; i++)

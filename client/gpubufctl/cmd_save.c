@@ -62,8 +62,8 @@ static bool is_ours(const char *name)
            (digits > 0 && strcmp(name + digits, ".data") == 0);
 }
 
-/* Looks at all files of a directory, and with `removes` removes them and it. False: it has others
-   than a snapshot has, or there is none. */
+/* Looks at all files of a directory; with `removes` it removes them and the directory. False: there
+   is no such directory, or it has files that no snapshot has. */
 static bool walk(const char *path, bool removes, bool *empty)
 {
     DIR *directory = opendir(path);
@@ -83,7 +83,7 @@ static bool walk(const char *path, bool removes, bool *empty)
     return fine && (!removes || rmdir(path) == 0);
 }
 
-/* Whether the directory may become one of this name. 0, or a status. */
+/* Checks that the snapshot may be put at the target. 0, or a status. */
 static int check_target(const struct save *save, bool replaces)
 {
     struct stat status;
@@ -125,7 +125,7 @@ static int make_directory(struct save *save, const char *path)
     return status;
 }
 
-/* A file of the directory that is made. */
+/* Creates a file in the temporary directory. */
 static int open_file(struct save *save, const char *name, char **path)
 {
     if (asprintf(path, "%s/%s", save->temporary, name) < 0) {
@@ -139,7 +139,7 @@ static int open_file(struct save *save, const char *name, char **path)
     return gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", *path, strerror(errno));
 }
 
-/* Closes it once it is on the disk. */
+/* Syncs the file to the disk and closes it. */
 static int close_file(struct save *save, int status)
 {
     int fd = save->file.fd;
@@ -169,7 +169,7 @@ static int rename_directory(struct save *save)
         save->temporary = NULL;
         return GB_STATUS_OK;
     }
-    /* There is a snapshot: it goes when this one is in its place. */
+    /* There is a snapshot already: it is removed once the new one is in its place. */
     if (failed || (errno != ENOTEMPTY && errno != EEXIST) ||
         renameat2(AT_FDCWD, save->temporary, AT_FDCWD, save->target, RENAME_EXCHANGE) != 0)
         return gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", save->target, strerror(errno));
@@ -183,7 +183,7 @@ static int rename_directory(struct save *save)
 
 /* ---- objects ---- */
 
-/* All that `load` needs to publish the object as it is. */
+/* The object's entry in the manifest: all that `load` needs to publish it as it is. */
 static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, const char *layout,
                          cJSON *sums)
 {
@@ -204,7 +204,7 @@ static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, 
     return entry;
 }
 
-/* Writes the opened object's content, and its entry. */
+/* Writes the opened object's content to a file and adds its entry to the manifest. */
 static int write_object(struct save *save, const cJSON *object, struct gpubuf_object *opened)
 {
     char *text = gb_cjson_text(cJSON_GetObjectItemCaseSensitive(object, "layout"));
@@ -246,7 +246,8 @@ static int write_object(struct save *save, const cJSON *object, struct gpubuf_ob
     return status;
 }
 
-/* Describes, opens and writes one version of it. A status; -1: it was replaced in between. */
+/* Describes, opens and writes the name's current version. A status; -1: it was replaced in
+   between. */
 static int try_object(struct save *save, const char *name)
 {
     struct gpubuf_open_options options = {.size = sizeof(options)};
@@ -341,7 +342,7 @@ static void print_outcome(const struct save *save)
     gb_format_size(save->file.done, size, sizeof(size));
     printf("saved %d object%s, %s, in %s\n", count, count == 1 ? "" : "s", size, save->target);
     if (gone > 0)
-        printf("%d went before their turn\n", gone);
+        printf("%d removed before their turn\n", gone);
 }
 
 static int save_all(struct save *save, const char *prefix, const cJSON *objects)

@@ -79,7 +79,8 @@ static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid 
         gb_grid_text(grid, "null", GB_STYLE_DIM);
         return 0;
     }
-    gb_writer_init(&text, LONGEST_TEXT); /* past it the writer fails; the cell is cut anyway */
+    gb_writer_init(
+        &text, LONGEST_TEXT); /* the writer fails past this length; the cell would be cut anyway */
     int code = gb_series_write(series, i, &text, error);
     if (code == 0 && text.failed && text.length <= LONGEST_CELL)
         gb_grid_text(grid, "…", GB_STYLE_DIM);
@@ -104,7 +105,7 @@ static void print_more(const struct show *show, uint64_t left, const char *one, 
 
 /* ---- tables and columns --------------------------------------------------------------------- */
 
-/* One line a column: its name, type and how many nulls it has. */
+/* One line for each column: its name, type and how many nulls it has. */
 static bool print_columns(const struct show *show, const struct gb_series *series, size_t count)
 {
     struct gb_grid grid;
@@ -330,7 +331,7 @@ static bool print_metadata(const struct show *show)
     return done;
 }
 
-/* A line an array: its name, dtype, shape and size. */
+/* One line for each array: its name, dtype, shape and size. */
 static int show_bundle(struct show *show)
 {
     static const char *const titles[] = {"array", "dtype", "shape", "size"};

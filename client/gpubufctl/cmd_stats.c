@@ -102,7 +102,7 @@ static bool is_plain(const cJSON *value)
 
 static bool print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth);
 
-/* An item of an array goes by what it calls itself. */
+/* The title of an item of an array: its own name, if it has one. */
 static const char *title_of(const cJSON *item, char *buffer, size_t size, int position)
 {
     static const char *const keys[] = {"alias", "id", "tier", "device", "name"};
@@ -148,7 +148,7 @@ static bool is_all_zero(const cJSON *object)
     return true;
 }
 
-/* One line each, but for those that count nothing yet. */
+/* One line for each, without those whose counts are all zero. */
 static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;

@@ -26,13 +26,13 @@ const struct gb_cli_option gb_top_options[] = {
     {0},
 };
 
-/* Objects that are kept of all, in the order that is shown. */
+/* How many objects are kept at most: the first ones in the order that is shown. */
 #define KEEP 1000
-/* Looking takes at most this part of the time. */
+/* Asking takes at most one part in SHARE of the time. */
 #define SHARE 4
 #define RETRY_MS 500
 #define CONNECT_MS 100
-#define SILENT_MS 2000 /* then it is told that there is no answer */
+#define SILENT_MS 2000 /* after this time without an answer the screen says so */
 
 struct top {
     struct gb_cli *cli;
@@ -41,7 +41,7 @@ struct top {
     struct gb_inventory shown, coming; /* coming: what the answers so far say */
     unsigned waiting;                  /* answers that are still to come; 0: nothing is asked for */
     uint64_t begun_ms, next_ms;
-    int status; /* of a request that failed, since the last time that all were answered; 0: none */
+    int status; /* of a request that failed since all were answered last; 0: none did */
     bool malformed;
     char notice[256];
     char filter[64];
@@ -61,7 +61,7 @@ static void answered(struct top *top, int status)
     }
 }
 
-/* Takes an answer in by one of gb_inventory's functions. */
+/* Takes in an answer with one of the gb_inventory functions. */
 static void take(struct top *top, int status, const char *result,
                  bool (*read)(struct gb_inventory *memory, const cJSON *answer))
 {
@@ -107,7 +107,7 @@ static int ask_page(struct top *top, const char *cursor)
     return code;
 }
 
-/* Takes the objects out of a page that the filter leaves out. */
+/* Removes the objects that the filter leaves out from a page. */
 static void apply_filter(const struct top *top, cJSON *page)
 {
     cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
@@ -161,7 +161,7 @@ static int ask(struct top *top)
     return ask_page(top, NULL);
 }
 
-/* All has been answered: shows it, and says when to ask again. */
+/* All has been answered: shows it and sets when to ask again. */
 static void finish(struct top *top)
 {
     uint64_t now = gb_term_clock_ms(), took = now - top->begun_ms;
@@ -265,12 +265,14 @@ static void scroll(struct top *top, size_t rows, bool down)
     size_t *first = &top->view.first;
 
     if (down)
-        *first = rows > SIZE_MAX - *first ? SIZE_MAX : *first + rows; /* drawing sees how far */
+        *first = rows > SIZE_MAX - *first
+                     ? SIZE_MAX
+                     : *first + rows; /* gb_top_draw cuts it to what there is */
     else
         *first = *first > rows ? *first - rows : 0;
 }
 
-/* Another list or order: it is asked for at once. */
+/* After a change of list, order or filter: asks anew at once. */
 static void change(struct top *top)
 {
     top->view.first = 0;
@@ -379,12 +381,12 @@ static void handle_key(struct top *top, int key)
     }
 }
 
-/* The daemon has gone for good: perhaps another comes. */
+/* The connection is lost for good: ends it, and looks for another daemon later. */
 static void lose_daemon(struct top *top)
 {
     if (!top->notice[0])
         (void)snprintf(top->notice, sizeof(top->notice), "the connection to the daemon is lost");
-    gpubuf_disconnect(top->cli->client); /* which answers what is still waited for */
+    gpubuf_disconnect(top->cli->client); /* ends the requests that are still waited for */
     top->cli->client = NULL;
     top->waiting = 0;
     top->next_ms = gb_term_clock_ms() + RETRY_MS;
@@ -397,7 +399,7 @@ static void find_daemon(struct top *top)
         .path = top->cli->socket,
         .client_name = "gpubufctl",
         .timeout_ms = CONNECT_MS,
-        .resume_ms = GPUBUF_NO_RESUME, /* there is nothing to get back, and we keep on drawing */
+        .resume_ms = GPUBUF_NO_RESUME, /* top holds no leases to get back, and goes on drawing */
     };
 
     if (gpubuf_connect(&top->cli->client, &options) < 0)
@@ -405,7 +407,7 @@ static void find_daemon(struct top *top)
     top->next_ms = top->cli->client ? 0 : gb_term_clock_ms() + RETRY_MS;
 }
 
-/* Asks, or looks for somebody to ask, if it is time to. */
+/* If it is time to, asks the daemon, or looks for one. */
 static void tend(struct top *top)
 {
     if (top->waiting > 0 || gb_term_clock_ms() < top->next_ms)
@@ -499,12 +501,13 @@ int gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
     } else {
         status = gb_cli_connect(cli);
         if (status == GB_STATUS_OK) {
-            gpubuf_disconnect(cli->client); /* it is there; find_daemon has options of its own */
+            /* a daemon is there; find_daemon connects anew with options of its own */
+            gpubuf_disconnect(cli->client);
             cli->client = NULL;
             status = run_on_screen(&top);
         }
     }
-    gpubuf_disconnect(cli->client); /* before what its answers would be written to goes */
+    gpubuf_disconnect(cli->client); /* before the memory that answers are written to is freed */
     cli->client = NULL;
     gb_inventory_end(&top.shown);
     gb_inventory_end(&top.coming);

@@ -25,8 +25,8 @@ const struct gb_cli_option gb_watch_options[] = {
 
 struct watch {
     struct gb_cli *cli;
-    uint64_t left; /* events until the end */
-    bool only_new; /* nothing before `synced` */
+    uint64_t left; /* events still to be printed before it ends */
+    bool only_new; /* print nothing before the event `synced` */
     bool synced;
 };
 

@@ -208,7 +208,7 @@ static void tell_object(struct gb_line *line, const cJSON *object, const char *n
     gb_line_end(line);
 }
 
-/* The name's other versions, which have memory too: `why` tells of each by its number. */
+/* Lists the name's other versions, which have memory too; `why --version` tells of each. */
 static void tell_versions(struct gb_line *line, const cJSON *versions)
 {
     GB_CJSON_EACH(object, versions) {
@@ -228,7 +228,8 @@ static void tell_versions(struct gb_line *line, const cJSON *versions)
     }
 }
 
-/* All versions of the name, whose list begins with them. */
+/* Reads all versions of the name: they are the first entry of the list of names that start with
+   it. */
 static cJSON *read_versions(struct gb_cli *cli, const char *name)
 {
     cJSON *params = cJSON_CreateObject(), *page;
@@ -266,7 +267,8 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
     } else {
         if (before)
             tell_place(&line, before, resident);
-        tell_reasons(&line, answer, name); /* those that are none: it is kept */
+        tell_reasons(&line, answer,
+                     name); /* such as sessions that keep it unused: it can leave all the same */
         tell_future(&line, answer);
     }
     tell_rest(&line, answer);

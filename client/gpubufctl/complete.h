@@ -1,4 +1,5 @@
-/* Completion of other shells than bash, on standard output. */
+/* Prints the completion scripts of zsh and fish on standard output; that of bash is in
+   cmd_completion.c. */
 #ifndef GB_COMPLETE_H
 #define GB_COMPLETE_H
 
@@ -7,7 +8,8 @@
 void gb_complete_zsh(const struct gb_cli *cli);
 void gb_complete_fish(const struct gb_cli *cli);
 
-/* The words that a command's first argument is one of; NULL: not of a few words. */
+/* The words that may be a command's first argument, separated by spaces; NULL if it is not one of a
+   fixed set of words. */
 const char *gb_complete_words(const char *command);
 
 #endif

@@ -19,16 +19,17 @@ struct gb_csv_reader {
     struct gb_csv_table table;
     bool have_header;
     struct gb_csv_options options;
-    bool started;           /* past where a byte order mark and "sep=;" may be */
-    unsigned char first[9]; /* the first bytes, until it is known whether they are that */
+    bool started;           /* the bytes where a byte order mark and "sep=;" may be have been
+                               passed */
+    unsigned char first[9]; /* the first bytes, until it is known whether they are one of these */
     size_t first_length;
-    bool in_quotes, in_line, in_comment; /* where comments are looked for */
-    bool comment_cr;                     /* the last one ended with CR; an LF belongs to it */
-    size_t field;                        /* fields of the current row so far */
-    uint64_t line;                       /* where the parser is, from 1 */
-    uint64_t row_line;                   /* where the current row began */
-    int last_end; /* what ended the last row, if nothing came since; else 0 */
-    int code;     /* the first failure, told in `error` */
+    bool in_quotes, in_line, in_comment; /* the state of the search for comments */
+    bool comment_cr;   /* the last comment ended with CR: an LF right after it belongs to it */
+    size_t field;      /* fields of the current row so far */
+    uint64_t line;     /* where the parser is, from 1 */
+    uint64_t row_line; /* where the current row began */
+    int last_end;      /* what ended the last row, if nothing came since; else 0 */
+    int code;          /* the first failure, told in `error` */
     struct gb_error error;
 };
 
@@ -86,7 +87,7 @@ static unsigned integer_candidates(const char *digits, size_t count, bool negati
     return found;
 }
 
-/* A number's text, which is not terminated, as strtod wants it. */
+/* The value of a number's text, which has no NUL at its end as strtod() needs it. */
 static double to_double(const char *text, size_t length)
 {
     char copy[1024];
@@ -224,7 +225,7 @@ int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length
     return 0;
 }
 
-/* The same of a field of the parser's; a failure says where it is. */
+/* As gb_csv_column_append, for the field that was just parsed; a failure says where it is. */
 static int append_field(struct gb_csv_reader *reader, struct gb_csv_column *column,
                         const char *text, size_t length)
 {
@@ -307,8 +308,9 @@ static unsigned count_columns(const struct gb_csv_table *table, size_t count, co
     return found;
 }
 
-/* Calls a column that has the name of N before it "a.N", or by the next number that is free; from
-   the last one on, so that the names before are still those of the file. */
+/* Renames a column "a" with N columns of that name before it to "a.N", or to the next free number.
+   Goes from the last column to the first, so that the names before a column are still those of the
+   file. */
 static int rename_columns(struct gb_csv_reader *reader)
 {
     struct gb_csv_table *table = &reader->table;
@@ -330,7 +332,7 @@ static int rename_columns(struct gb_csv_reader *reader)
     return 0;
 }
 
-/* Two columns of one name could not be told apart later. */
+/* Refuses two columns of one name: they could not be told apart later. */
 static int check_header(struct gb_csv_reader *reader)
 {
     struct gb_csv_table *table = &reader->table;
@@ -468,7 +470,7 @@ static int parse(struct gb_csv_reader *reader, const void *bytes, size_t length)
     return reader->code;
 }
 
-/* Skips a comment, and the end of its line. Returns how many bytes that are. */
+/* Skips a comment with the end of its line. Returns its length in bytes. */
 static size_t skip_comment(struct gb_csv_reader *reader, const char *bytes, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -518,7 +520,7 @@ static int feed(struct gb_csv_reader *reader, const void *bytes, size_t length)
     return reader->code;
 }
 
-/* How many bytes of a first line "sep=;" there are, as spreadsheets write it; 0: none. */
+/* The length of a first line "sep=;", as spreadsheets write it; 0: there is none. */
 static size_t take_separator(struct gb_csv_reader *reader, const unsigned char *bytes,
                              size_t length)
 {
@@ -531,7 +533,8 @@ static size_t take_separator(struct gb_csv_reader *reader, const unsigned char *
     return bytes[5] == '\r' && length > 6 && bytes[6] == '\n' ? 7 : 6;
 }
 
-/* Feeds what was held back for being, perhaps, a byte order mark and a line "sep=;". */
+/* Parses the bytes that were held back because they might be a byte order mark or a line
+   "sep=;". */
 static int feed_start(struct gb_csv_reader *reader)
 {
     static const unsigned char bom[3] = {0xef, 0xbb, 0xbf};
@@ -731,7 +734,8 @@ void gb_csv_column_write(const struct gb_csv_column *column, void *data, void *m
         bool valid = column->lengths[i] != GB_CSV_NULL;
         size_t length = valid ? column->lengths[i] : 0;
         bool truth;
-        if (type == GB_CSV_INT64 || type == GB_CSV_UINT64) /* both wrap round alike */
+        if (type == GB_CSV_INT64 || type == GB_CSV_UINT64) /* to_int64 wraps round, so that it
+                                                              serves both */
             ((int64_t *)data)[i] = valid ? to_int64(text, length) : 0;
         else if (type == GB_CSV_DATE32) {
             int32_t days = 0;

@@ -2,14 +2,14 @@
  * CSV files with a header row, read into typed columns. Bytes are fed in as they come; the text of
  * each column is kept in one stretch, with a length per field, so that a file needs about its own
  * size plus four bytes a field. At the end each column gets the narrowest type that all its fields
- * have, and is written into memory of the caller's.
+ * have, and is written into memory that the caller provides.
  *
  * Types: bool (true and false, also capitalised), int64, uint64, float64 (NaN and inf in any case
  * included), else utf8 (large_utf8 beyond 2 GiB). No integer is rounded: one that has no exact
- * double is not taken for a float64, one beyond 64 bits is text, as is what a double would make
- * infinite (1e400). Numbers with a leading "+" or with leading zeros, such as 007, are text, as
- * codes and telephone numbers are. An empty field is null;
- * an empty quoted one ("") is an empty string. A column of nothing else is utf8.
+ * double is not taken for a float64, one beyond 64 bits is text, and so is a number that is
+ * infinite as a double (1e400). Numbers with a leading "+" or with leading zeros, such as 007, are
+ * text, as codes and telephone numbers are. An empty field is null; an empty quoted one ("") is an
+ * empty string. A column of empty fields only is utf8.
  *
  * Rows end with LF, CRLF or CR. Lines that are empty are skipped, except in a file of one column,
  * where one is a null. A UTF-8 byte order mark at the start is skipped.
@@ -28,7 +28,7 @@ enum gb_csv_type {
     GB_CSV_INT64,
     GB_CSV_UINT64,
     GB_CSV_FLOAT64,
-    GB_CSV_DATE32, /* only where it is asked for */
+    GB_CSV_DATE32, /* only by gb_csv_column_force: no field is taken for a date by itself */
     GB_CSV_UTF8,
     GB_CSV_LARGE_UTF8,
 };
@@ -37,12 +37,12 @@ struct gb_csv_column {
     char *name;
     char *text; /* the fields' bytes, one after the other */
     uint64_t text_bytes, text_capacity;
-    uint32_t *lengths; /* of each field; GB_CSV_NULL for none */
+    uint32_t *lengths; /* of each field; GB_CSV_NULL for a null */
     uint64_t rows_capacity;
     uint64_t rows;
     uint64_t nulls;
     unsigned candidates; /* bits 1 << enum gb_csv_type: what the fields so far may be */
-    bool forced;         /* to the one candidate that is left */
+    bool forced;         /* by gb_csv_column_force: one candidate is left */
 };
 
 #define GB_CSV_NULL UINT32_MAX
@@ -53,7 +53,7 @@ struct gb_csv_reader;
 struct gb_csv_options {
     char delimiter;   /* 0: a comma, or what a first line "sep=;" says */
     char comment;     /* lines that begin with it are skipped; 0: none are */
-    bool renames;     /* a second column "a" to "a.1" */
+    bool renames;     /* a second column named "a" becomes "a.1" */
     const char *null; /* a field that is a null, beside empty ones; NULL: none. Borrowed */
 };
 
@@ -80,19 +80,19 @@ int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t l
 int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *table,
                          struct gb_error *error);
 
-/* For other files that become such tables: a column more, without rows; and a field more of one,
-   NULL for a null. GPUBUF_E_INVALID past a limit, GPUBUF_E_NO_MEMORY. */
+/* For files of other formats that become such tables: adds a column without rows, and adds a field
+   to a column (text NULL: a null). GPUBUF_E_INVALID past a limit, GPUBUF_E_NO_MEMORY. */
 int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length,
                      struct gb_error *error);
 int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,
                          struct gb_error *error);
 
-/* Makes the column one of this type, "int64" or "date32". GPUBUF_E_INVALID where there is no such
-   type, or a field is none. */
+/* Gives the column this type, such as "int64" or "date32". GPUBUF_E_INVALID if there is no such
+   type, or if a field is not a value of that type. */
 int gb_csv_column_force(struct gb_csv_column *column, const char *type, struct gb_error *error);
 
 enum gb_csv_type gb_csv_column_type(const struct gb_csv_column *column);
-const char *gb_csv_type_name(enum gb_csv_type type); /* the protocol's: "float64" */
+const char *gb_csv_type_name(enum gb_csv_type type); /* as the protocol calls it: "float64" */
 
 /*
  * Writes a column as Arrow has it: `data` of rows elements (bool: bits; strings: text_bytes bytes),

@@ -7,7 +7,8 @@ static bool needs_quotes(const char *text, size_t length)
     if (length == 0 || text[0] == ' ' || text[0] == '\t' || text[length - 1] == ' ' ||
         text[length - 1] == '\t')
         return true;
-    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* else taken for a byte order mark */
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* else it would be taken for a byte
+                                                                order mark */
         return true;
     for (size_t i = 0; i < length; i++)
         if (text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r')
@@ -72,7 +73,7 @@ static int write_rows(FILE *file, const struct gb_csv_source *sources, size_t co
             return 0;
         written += row->length;
         if (i % 1024 == 0) {
-            progress->total = written / (i + 1) * rows; /* as it looks so far */
+            progress->total = written / (i + 1) * rows; /* estimated from the rows so far */
             gb_progress_update(progress, written);
         }
     }

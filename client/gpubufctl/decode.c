@@ -82,7 +82,7 @@ int gb_decoder_feed(struct gb_decoder *decoder, const char *bytes, size_t length
 {
     size_t used;
 
-    /* A character that the last bytes began takes a byte after the other. */
+    /* A character that the last call's bytes began is completed byte by byte. */
     while (decoder->kept_length > 0 && length > 0) {
         decoder->kept[decoder->kept_length++] = *bytes++;
         length--;

@@ -1,5 +1,5 @@
 /*
- * Text of another encoding made UTF-8, as it comes, by iconv(3). Not thread-safe.
+ * Converts text from another encoding to UTF-8 with iconv(3), piece by piece. Not thread-safe.
  */
 #ifndef GB_DECODE_H
 #define GB_DECODE_H
@@ -19,8 +19,8 @@ struct gb_decoder;
 int gb_decoder_new(struct gb_decoder **decoder, const char *encoding, struct gb_error *error);
 void gb_decoder_free(struct gb_decoder *decoder);
 
-/* Hands on what the bytes are in UTF-8. GPUBUF_E_INVALID with the place of one that is none of the
-   encoding's; what `take` returns. */
+/* Converts the bytes and hands the UTF-8 text to `take`. GPUBUF_E_INVALID with the place of a byte
+   that the encoding does not have; else what `take` returns. */
 int gb_decoder_feed(struct gb_decoder *decoder, const char *bytes, size_t length, bool last,
                     gb_text_taker take, void *taker, struct gb_error *error);
 

@@ -26,14 +26,14 @@ struct gb_doctor {
     bool failed;                /* memory is out */
     bool connected;             /* cli->client is the daemon */
     pid_t daemon_pid;           /* 0: not known */
-    struct gb_inventory memory; /* what it says it has; of a daemon that was reached */
+    struct gb_inventory memory; /* the daemon's memory by its own account, if has_memory */
     bool has_memory;
 };
 
 /* Adds a finding. Advice, if there is any, is added by gb_doctor_advise. */
 void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char *part,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Of the last finding. */
+/* Sets the advice of the finding that was added last. */
 void gb_doctor_advise(struct gb_doctor *doctor, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -22,7 +22,7 @@
 
 /* ---- the socket ---- */
 
-/* Where the library looks, and what says so. */
+/* The socket that the library connects to, and where its path comes from. */
 struct place {
     const char *path, *why;
     char buffer[PATH_MAX];
@@ -36,7 +36,7 @@ static void find_place(const struct gb_cli *cli, struct place *place)
         place->why = "--socket";
 }
 
-/* The process that listens there: from the kernel. */
+/* Asks the kernel which process listens there. */
 static int ask_peer(const char *path, struct ucred *peer)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -108,7 +108,8 @@ static void tell_unreachable(struct gb_doctor *doctor, const struct place *place
     }
 }
 
-/* Whoever listens there decides what this user reads: root, oneself, or a user for that. */
+/* Whoever listens there decides what this user reads. It should be root, this user, or a user made
+   for the daemon. */
 static void tell_peer(struct gb_doctor *doctor, const struct place *place, const struct ucred *peer)
 {
     bool suspect = peer->uid != 0 && peer->uid != geteuid() && peer->uid >= 1000;
@@ -201,7 +202,7 @@ static void look_at_stock(struct gb_doctor *doctor, const cJSON *descriptors, co
         gb_doctor_advise(doctor, "%s; gpubufctl stats --json tells of each user", advice);
 }
 
-/* Every session and every segment takes some, and so do messages on their way. */
+/* Each session and each segment takes descriptors, and so do messages on their way. */
 static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
 {
     const cJSON *descriptors = cJSON_GetObjectItemCaseSensitive(stats, "descriptors");
@@ -265,7 +266,7 @@ static const char *size(uint64_t bytes, char *out)
     return out;
 }
 
-/* The session with most of what `weight` tells, if any has it. */
+/* The session for which `weight` is highest; NULL if it is 0 for all. */
 static const struct gb_inventory_session *who_has_most(
     const struct gb_inventory *memory,
     uint64_t (*weight)(const struct gb_inventory_session *session))

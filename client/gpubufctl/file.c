@@ -31,7 +31,8 @@ int gb_input_open(struct gb_input *input, const char *path, struct gb_error *err
         gb_input_close(input);
         return gb_fail(error, GPUBUF_E_INVALID, "%s is a directory; expected a file", input->name);
     }
-    off_t at = lseek(input->fd, 0, SEEK_CUR); /* a shell may hand over a file in its middle */
+    off_t at = lseek(input->fd, 0,
+                     SEEK_CUR); /* a shell may hand over a file that is read in part already */
     input->bytes = GB_FILE_UNKNOWN;
     if (S_ISREG(status.st_mode) && at >= 0)
         input->bytes = at < status.st_size ? (uint64_t)(status.st_size - at) : 0;
@@ -154,7 +155,7 @@ int gb_output_open(struct gb_output *output, const char *path, struct gb_error *
     bool exists = stat(path, &status) == 0;
     if (exists && S_ISDIR(status.st_mode))
         return gb_fail(error, GPUBUF_E_INVALID, "cannot write %s: it is a directory", path);
-    /* Through a symbolic link to what it names, so that the link stays. */
+    /* A symbolic link is followed, so that its target is replaced and the link stays. */
     output->path = exists ? realpath(path, NULL) : strdup(path);
     if (!output->path)
         return gb_fail_errno(error, "cannot write %s", path);

@@ -19,9 +19,9 @@
 struct gb_input {
     int fd;
     const char *name; /* for messages: the path, or "standard input" */
-    uint64_t bytes;   /* that a regular file still has; else GB_FILE_UNKNOWN */
+    uint64_t bytes; /* how many a regular file still had when it was opened; else GB_FILE_UNKNOWN */
     uint64_t done;
-    struct gb_progress *progress; /* told of every read; or NULL */
+    struct gb_progress *progress; /* updated by every read; or NULL */
 };
 
 /* "-" is standard input. GPUBUF_E_SYSTEM, or GPUBUF_E_INVALID for a directory. */

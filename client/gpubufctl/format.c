@@ -167,7 +167,7 @@ static size_t format_short_float(uint16_t bits, double (*value_of)(uint16_t), ch
                                : format_special(value, out);
     double inner = value_of((uint16_t)(bits - 1));
     double outer = value_of((uint16_t)(bits + 1));
-    if (!isfinite(outer)) /* the largest: as far again as to the next smaller one */
+    if (!isfinite(outer)) /* for the largest, as far up as the next smaller one is down */
         outer = value + (value - inner);
     double a = (inner + value) / 2, b = (value + outer) / 2;
     return format_between(a < b ? a : b, value, a < b ? b : a, out);
@@ -242,7 +242,7 @@ double gb_small_float_value(enum gb_type type, uint8_t bits)
     return (double)NAN; /* none of them */
 }
 
-/* As a float of 32 bits, which all of them are exactly: few are more than a handful of digits. */
+/* Formatted as floats of 32 bits, each of which has the same value. */
 size_t gb_format_small_float(enum gb_type type, uint8_t bits, char *out)
 {
     return gb_format_float32((float)gb_small_float_value(type, bits), out);
@@ -322,7 +322,7 @@ size_t gb_format_time(int64_t value, enum gb_unit unit, char *out)
     int64_t fraction;
     int64_t second = floor_div(value, per_second(unit), &fraction);
 
-    if (second < 0 || second >= 86400) /* no time of day: a plain number */
+    if (second < 0 || second >= 86400) /* not a time of day: written as a plain number */
         return (size_t)sprintf(out, "%" PRId64, value);
     size_t used = format_clock(second, out);
     return used + format_fraction(fraction, unit, out + used);

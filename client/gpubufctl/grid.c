@@ -48,7 +48,7 @@ void gb_grid_add(struct gb_grid *grid, const char *text, size_t length, enum gb_
 
     struct gb_writer clean;
     gb_writer_init(&clean, 0);
-    /* No more than could ever be seen of a very long text. */
+    /* Of a very long text only as much as could ever be shown. */
     if (grid->longest && length > 16 * (size_t)grid->longest)
         length = 16 * (size_t)grid->longest;
     gb_text_clean(&clean, text, length);
@@ -105,7 +105,7 @@ static size_t fit_by_dropping(const unsigned *widths, size_t count, unsigned roo
     return count;
 }
 
-/* A width of 0 is a column that is not there. */
+/* Leaves columns out until the rest fits: their width becomes 0. */
 static void fit_by_leaving(const struct gb_grid *grid, unsigned *widths, unsigned room)
 {
     while (total_width(widths, grid->column_count) > room) {
@@ -138,8 +138,8 @@ static void fit_by_cutting(const struct gb_grid *grid, unsigned *widths, unsigne
     }
 }
 
-/* Writes a cell after `*spaces` spaces, and leaves there how many belong behind it: no line is to
-   end in spaces. */
+/* Writes `*spaces` spaces and the cell, and sets `*spaces` to how many belong behind it. They are
+   written before the next cell, so that no line ends in spaces. */
 static void write_cell(struct gb_writer *writer, const struct gb_grid_cell *cell,
                        const struct gb_grid_column *column, unsigned width, unsigned *spaces,
                        bool color)

@@ -45,9 +45,9 @@ void gb_grid_format(struct gb_grid *grid, enum gb_style style, const char *forma
 
 /*
  * Writes it within `width` columns (0: as wide as it is), `indent` spaces in front. With `drop`,
- * columns that do not fit are left out from the right (at least one stays), else those that may
- * leave do, then flexible ones are cut. A column without any text takes no room. *shown, if not
- * NULL, is how many columns were written. False: memory is out.
+ * columns that do not fit are left out from the right (at least one stays), else columns with
+ * `leaves` set are left out, and then flexible columns are cut. A column without any text takes no
+ * room. *shown, if not NULL, becomes the number of columns that were written. False: memory is out.
  */
 bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
                    unsigned indent, bool color, bool drop, size_t *shown);

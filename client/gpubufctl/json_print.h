@@ -21,7 +21,7 @@ static inline const cJSON *gb_cjson_first(const cJSON *container)
 /* Prints a value on standard output, indented or on one line, with a newline. */
 void gb_cjson_print(const cJSON *value, bool indented);
 
-/* Parses a result of the library's; NULL if it is no JSON or memory is out. */
+/* Parses a result that the library returned; NULL if it is not JSON or memory is out. */
 cJSON *gb_cjson_parse(const char *text);
 
 /* The text of an object to send, to be freed with free(); NULL: memory is out. */

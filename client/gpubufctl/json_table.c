@@ -20,7 +20,7 @@ struct gb_json_lines {
     struct gb_csv_table table;
     struct seen *seen; /* of each column */
     struct gb_pool pool;
-    char *line; /* the part that came of one that has not ended yet */
+    char *line; /* the beginning of a line whose end has not come yet */
     size_t length, capacity;
     uint64_t number;
 };
@@ -47,8 +47,8 @@ struct gb_csv_table *gb_json_lines_table(struct gb_json_lines *lines)
     return &lines->table;
 }
 
-/* The column of this name; `expected` is where it is if all lines have the same members. A new one
-   is null in all rows before. */
+/* Finds the column of this name, or adds one that is null in all rows before. `expected`: its index
+   if all lines have the same members. */
 static int find_column(struct gb_json_lines *lines, const struct gb_string *name, size_t expected,
                        size_t *index, struct gb_error *error)
 {

@@ -1,8 +1,8 @@
 /*
- * Files of JSON lines, an object a line, read into the columns of csv_table.h: the members that any
- * of the lines has, in the order in which they come up. A member that a line has not is a null
- * there, as null is. Empty lines are skipped. Types are found as for CSV, but text stays text, also
- * where all of it looks like numbers.
+ * Files of JSON lines, an object a line, read into the columns of csv_table.h: a column for each
+ * member that any of the lines has, in the order in which they first appear. A member that is
+ * missing in a line is a null in that row, and so is a JSON null. Empty lines are skipped. Types
+ * are found as for CSV, but text stays text, also where all of it looks like numbers.
  */
 #ifndef GB_JSON_TABLE_H
 #define GB_JSON_TABLE_H

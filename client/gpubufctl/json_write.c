@@ -2,7 +2,8 @@
 
 enum { CHUNK = 1 << 16 };
 
-/* Writes what is gathered. False: the stream has an error, or memory is out, told in *status. */
+/* Writes the text gathered so far. False: the stream has an error, or memory is out, told in
+   *status. */
 static bool flush(FILE *file, struct gb_writer *text, struct gb_error *error, int *status)
 {
     if (text->failed) {
@@ -52,7 +53,7 @@ int gb_json_write_rows(FILE *file, const struct gb_csv_source *sources, size_t c
             gb_write_char(&text, '\n');
         written += text.length;
         if (row % 1024 == 0) {
-            progress->total = written / (row + 1) * rows; /* as it looks so far */
+            progress->total = written / (row + 1) * rows; /* estimated from the rows so far */
             gb_progress_update(progress, written);
         }
         if (!flush(file, &text, error, &status))
@@ -93,7 +94,7 @@ int gb_json_write_items(FILE *file, const struct gb_series *series, unsigned ndi
     int status = 0;
 
     gb_writer_init(&text, 0);
-    if (series->length == 0 && ndim > 0) /* an axis of none, wherever it is */
+    if (series->length == 0 && ndim > 0) /* some axis has length 0, whichever */
         write_brackets(&text, 1, '[');
     for (uint64_t i = 0; i < series->length; i++) {
         unsigned axes = breaks(shape, ndim, i);

@@ -59,7 +59,8 @@ void gb_line_end(struct gb_line *line)
 
 /* ---- bars ---- */
 
-/* How many columns each part gets: by its share, what is left over by the largest remainders. */
+/* Sets how many columns each part gets: by its share, and the columns left over go to the largest
+   remainders. */
 static void share_out(const struct gb_bar_part *parts, size_t count, unsigned width,
                       unsigned *columns)
 {

@@ -1,6 +1,6 @@
 /*
  * A line of text for a terminal, put together piece by piece and never wider than allowed: what
- * does not fit is left out. And bars.
+ * does not fit is left out. Also draws bars.
  */
 #ifndef GB_LINE_H
 #define GB_LINE_H
@@ -23,10 +23,10 @@ void gb_line_to(struct gb_line *line, unsigned column);
 /* Ends it, and begins another like it. */
 void gb_line_end(struct gb_line *line);
 
-/* A share of a bar. */
+/* A part of a bar. */
 struct gb_bar_part {
     uint64_t amount;
-    const char *mark, *ascii; /* a character, one column wide; and where UTF-8 cannot be shown */
+    const char *mark, *ascii; /* a character, one column wide; `ascii` if UTF-8 cannot be shown */
     enum gb_style style;
 };
 

@@ -53,9 +53,9 @@ static const struct gb_cli_command commands[] = {
     {"save",
      "PREFIX DIR",
      "Write objects to a directory, which load publishes again",
-     "Those whose names start with PREFIX, or match it, as for ls; '' is all. DIR is there when "
-     "all "
-     "of it is. Layouts, metadata, mode, --evict, --ttl and pins are kept, and each buffer has a "
+     "Those whose names start with PREFIX, or match it, as for ls; '' is all. DIR appears once "
+     "it is complete. Layouts, metadata, mode, --evict, --ttl and pins are kept, and each buffer "
+     "has a "
      "checksum. An object that shares memory with another (alias) becomes one of its own.",
      gb_save_options,
      2,
@@ -65,7 +65,8 @@ static const struct gb_cli_command commands[] = {
     {"load",
      "DIR",
      "Publish the objects that save has written",
-     "Under their names, as yours. Objects that exist are skipped, damaged ones are refused, and "
+     "Under the names that they had; they belong to you. Objects that exist are skipped, damaged "
+     "ones are refused, and "
      "the rest is published; exit status 1 if any failed.",
      gb_load_options,
      1,
@@ -104,9 +105,9 @@ static const struct gb_cli_command commands[] = {
     {"rm",
      "NAME…",
      "Remove names; the memory goes with the last lease",
-     "A NAME may be a pattern, as for ls: rm 'tmp/*'. One that is also an object's own name is "
-     "that "
-     "object's. rm -r d/ removes d and all whose names start with d/.",
+     "A NAME may be a pattern, as for ls: rm 'tmp/*'. If an object's name is the "
+     "pattern itself, only that object is removed. rm -r d/ removes d and all whose names start "
+     "with d/.",
      gb_rm_options,
      1,
      -1,
@@ -133,7 +134,8 @@ static const struct gb_cli_command commands[] = {
     {"expire",
      "NAME… TIME",
      "Set when objects go by themselves: 90s, 5m, 2h, 1d, or never",
-     "Counted from now, whatever was said before, by put --ttl too. Holders keep theirs.",
+     "Counted from now, and in the place of any earlier time, put --ttl included. Who holds an "
+     "object keeps it.",
      gb_expire_options,
      2,
      -1,
@@ -142,7 +144,7 @@ static const struct gb_cli_command commands[] = {
     {"spill",
      "NAME…",
      "Move objects off their device, to a tier below",
-     "The daemon does so by itself when memory is short. An object that somebody holds stays.",
+     "The daemon does so by itself when memory is short. An object that is held stays.",
      gb_spill_options,
      1,
      -1,
@@ -169,8 +171,9 @@ static const struct gb_cli_command commands[] = {
     {"mv",
      "FROM TO",
      "Rename an object",
-     "Gives it the new name and then removes the old one. Whatever ends it in between, the object "
-     "has both names: remove FROM by rm. It is a new version, without the pins. One with --ttl is "
+     "Gives it the new name and then removes the old one. If mv ends in between the object "
+     "has both names: remove FROM with rm. It is a new version, without the pins. One with --ttl "
+     "is "
      "refused.",
      gb_copy_options,
      2,
@@ -209,8 +212,8 @@ static const struct gb_cli_command commands[] = {
     {"ps",
      "[NAME]",
      "Show who holds, maps and pins what",
-     "A session pins segments that are to go but that it still maps, although it has no lease "
-     "there.",
+     "A session pins a segment that could be given back if the session, which has no lease there "
+     "any more, had not still mapped it.",
      gb_ps_options,
      0,
      1,
@@ -219,11 +222,10 @@ static const struct gb_cli_command commands[] = {
     {"top",
      "",
      "Show what is in memory, and go on showing it",
-     "Keys: h tells all of them, q ends it, tab and the arrows to the sides change between "
-     "objects "
-     "and sessions, s sorts objects by size, by last use or by how long they are idle, r reverses "
-     "that, / shows those with a text in their names only, the other arrows, page up, page down, "
-     "home and end scroll. Where there is no terminal it prints once and ends.",
+     "Keys: h lists them, q ends it, tab, left and right change between objects, sessions and "
+     "users, s sorts objects by size, by last use or by how long they are idle, r reverses "
+     "that, / shows only those with a text in their names, up, down, page up, page down, home and "
+     "end scroll. Where there is no terminal it prints once and ends.",
      gb_top_options,
      0,
      0,
@@ -241,9 +243,8 @@ static const struct gb_cli_command commands[] = {
     {"events",
      "[PREFIX]",
      "Print what happens, as the daemon publishes it to operators",
-     "Unlike watch this is no session of the daemon's, and what we are too slow for is lost, "
-     "which "
-     "is told. gpubufd-gateway publishes with --events URL.",
+     "Unlike watch this needs no session with the daemon. Events that come faster than they are "
+     "printed are lost, and their number is told. gpubufd-gateway publishes with --events URL.",
      gb_events_options,
      0,
      1,
@@ -314,7 +315,7 @@ static const struct gb_cli_command commands[] = {
      gb_cmd_completion},
     {"help",
      "[COMMAND]",
-     "Print help, of a command if one is given",
+     "Print help: of a command, or of the program",
      NULL,
      NULL,
      0,

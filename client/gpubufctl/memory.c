@@ -81,7 +81,7 @@ static int by_bytes(const void *a, const void *b)
     return one->uid < other->uid ? -1 : one->uid > other->uid;
 }
 
-/* How many he has of what there is a quota for. */
+/* How much of a quota the user has taken up. */
 static uint64_t used_of(const cJSON *item, const char *key)
 {
     return number_of(cJSON_GetObjectItemCaseSensitive(item, key), "used");
@@ -142,7 +142,8 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
 
 /* ---- sessions ---- */
 
-/* The session that an entry speaks of. Entries come by session, in the order of their beginning. */
+/* The session that an entry of `leases` belongs to. Entries are ordered by session, the oldest
+   session first. */
 static struct gb_inventory_session *session_of(struct gb_inventory *memory, const cJSON *item)
 {
     uint64_t id = number_of(item, "session");
@@ -282,7 +283,7 @@ static const char *when_short_of(const cJSON *item)
     return "?";
 }
 
-/* As the daemon's own numbering has it, if it said. */
+/* The name of the device with this id, if `stats` told it; else the id. */
 static const char *device_name(const struct gb_inventory *memory, const char *id)
 {
     for (size_t i = 0; i < memory->place_count; i++)

@@ -1,7 +1,7 @@
 /*
  * The content of memory, as the daemon's answers to `stats`, `leases` and `list` tell it: devices,
- * the tiers below them, users with what counts for them, sessions with what they hold, objects in
- * an order. Pure.
+ * the tiers below them, users with what counts towards their quotas, sessions with what they hold,
+ * objects in an order. Pure.
  */
 #ifndef GB_MEMORY_H
 #define GB_MEMORY_H
@@ -20,7 +20,7 @@ struct gb_inventory_place {
     char id[64];
     bool is_tier;
     uint64_t capacity, free, used, retained, pinned_by_clients;
-    uint64_t clean;              /* of used: can leave at once */
+    uint64_t clean;              /* of used: it is elsewhere too, so that it can leave at once */
     uint64_t leased, pinned;     /* of used, may overlap */
     uint64_t evictable, leaving; /* of used */
     uint64_t spilled, spilled_bytes;
@@ -33,12 +33,12 @@ struct gb_inventory_session {
     int64_t pid, uid;
     char *client;
     uint64_t leases, held; /* bytes of the objects of its leases */
-    uint64_t kept, keeps;  /* the same of those that it keeps without using them */
+    uint64_t kept, keeps;  /* bytes and number of the leases that it keeps without using them */
     uint64_t mapped;       /* bytes of the segments that it was given */
-    uint64_t pins;         /* of mapped: what is to go but for that */
+    uint64_t pins; /* of mapped: bytes that could be freed if this session had not mapped them */
 };
 
-/* A user, and what counts for him. */
+/* A user, and what counts towards the user's quotas. */
 struct gb_inventory_user {
     int64_t uid;
     uint64_t sessions, objects;
@@ -68,7 +68,7 @@ struct gb_inventory {
     uint64_t session_count, object_count, lease_count, kept_count;
     size_t place_count, more_places;
     struct gb_inventory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
-    struct gb_inventory_user *users;                    /* who has most first */
+    struct gb_inventory_user *users;                    /* the user with most bytes first */
     size_t user_room, users_told;
     struct gb_inventory_session *sessions; /* who holds most first */
     size_t session_room, sessions_told;
@@ -76,8 +76,8 @@ struct gb_inventory {
     struct gb_inventory_object *objects;
     size_t objects_told, object_room;
     uint64_t listed; /* objects that were looked at */
-    bool reverse;    /* of an order, what comes last is first, and kept; set before the pages */
-    bool failed;     /* memory is out */
+    bool reverse; /* the order is reversed, so that its last ones are kept; set before the pages */
+    bool failed;  /* memory is out */
 };
 
 /* A zeroed struct is empty. */
@@ -86,10 +86,10 @@ void gb_inventory_end(struct gb_inventory *memory);
 /* Take in an answer; false if it makes no sense. */
 bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats);
 bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *leases);
-/* Pages come one after the other; only the first `keep` in that order stay. */
+/* Takes in one page of `list` after the other; only the first `keep` objects in that order stay. */
 bool gb_inventory_read_page(struct gb_inventory *memory, const cJSON *page,
                             enum gb_inventory_order order, size_t keep);
-/* To be called after the last page: they are in that order then. */
+/* To be called after the last page: puts the objects into that order. */
 void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep);
 
 /* As JSON for programs, each list cut to `most` entries; to be deleted with cJSON_Delete. */

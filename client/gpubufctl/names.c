@@ -11,7 +11,8 @@ bool gb_names_is_pattern(const char *text)
     return strpbrk(text, "*?[") != NULL;
 }
 
-/* The names that can match start with what stands before the first wildcard. */
+/* The parameters of `list`. Names that match a pattern start with what stands before its first
+   wildcard. */
 static cJSON *parameters(const char *text, bool pattern)
 {
     cJSON *params = cJSON_CreateObject();

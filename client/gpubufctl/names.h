@@ -9,13 +9,13 @@
 
 #include "cli.h"
 
-/* Whether there is a wildcard in it. */
+/* Whether the text has a wildcard in it. */
 bool gb_names_is_pattern(const char *text);
 
 /* The objects whose names start with `text` (NULL: all), or match it if `pattern`, as `list` tells
    them, by name. 0 and an array to be deleted; or a status, which has been told. */
 int gb_found_names(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects);
-/* That, and, with `versions`, the older versions of each after its current one. */
+/* As gb_found_names; with `versions` each object is followed by its older versions. */
 int gb_found_versions(struct gb_cli *cli, const char *text, bool pattern, bool versions,
                       cJSON **objects);
 

@@ -39,8 +39,8 @@ bool gb_npy_is(const void *bytes, size_t length);
 int gb_npy_header_bytes(const void *bytes, size_t length, size_t *header, struct gb_error *error);
 
 /* Reads the header, which must be there as a whole. GPUBUF_E_INVALID with what is wrong and where;
-   GPUBUF_E_UNSUPPORTED for text, fields and other units of time, which are sound.
- */
+   GPUBUF_E_UNSUPPORTED for text, fields and other units of time: the file is valid, but no dtype
+   here fits it. */
 int gb_npy_read(const void *bytes, size_t length, struct gb_npy *npy, struct gb_error *error);
 
 /* Reverses the bytes of each number in place, as npy->swap asks. `bytes` is whole elements. */

@@ -38,7 +38,8 @@ int gb_parse_count(const char *text, uint64_t *out, struct gb_error *error)
     return 0;
 }
 
-/* A decimal number such as 12 or 1.5 at *text; moves past it. No sign, exponent, hex or words. */
+/* A decimal number such as 12 or 1.5 at *text; moves past it. No sign, exponent or hex digits, no
+   inf or nan. */
 static bool read_decimal(const char **text, double *out)
 {
     size_t length = strspn(*text, "0123456789.");

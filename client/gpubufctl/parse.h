@@ -38,7 +38,7 @@ struct gb_slice_text {
 };
 int gb_parse_slice(const char *text, struct gb_slice_text *out, struct gb_error *error);
 
-/* The elements that a slice takes of `length`, clipped to them as Python does. */
+/* The elements that a slice takes out of `length` ones, clipped as Python does. */
 void gb_slice_resolve(const struct gb_slice_text *slice, uint64_t length, uint64_t *offset,
                       uint64_t *count);
 

@@ -56,12 +56,12 @@ int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout)
     if (status != GB_STATUS_OK)
         return status;
     int code = gpubuf_create(put->cli->client, put->name, layout, &put->create, &put->object);
-    if (code == GPUBUF_E_INVALID) /* such as a column's name, which is the file's */
+    if (code == GPUBUF_E_INVALID) /* such as a column's name, which comes from the file */
         return gb_cli_error(put->cli, code, "cannot create %s of %s", put->name, put->input.name);
     return code == 0 ? GB_STATUS_OK : gb_cli_error(put->cli, code, "cannot create %s", put->name);
 }
 
-/* Content for a GPU is put together on the host first. */
+/* A buffer of an object on a GPU, which is filled on the host and then copied. */
 struct gb_put_stage {
     struct gb_put_stage *next;
     struct gpubuf_object *object; /* a reference of its own */

@@ -24,7 +24,7 @@ struct gb_put {
     enum gb_put_kind kind;
     struct gb_input input;
     struct gb_progress progress;
-    /* The file's first bytes, read to tell its format and to be taken before the rest. */
+    /* The file's first bytes: read to tell its format, and given out again by gb_put_read. */
     unsigned char start[16];
     size_t start_length;
     /* Raw files only. */
@@ -32,7 +32,7 @@ struct gb_put {
     struct gb_dtype dtype;
     unsigned ndim;
     uint64_t shape[GB_PARSE_NDIM];
-    /* CSV files only, but for the types. */
+    /* CSV files only; `encoding` and `types` also for JSON lines. */
     struct gb_csv_options csv;
     const char *encoding;        /* of a CSV file or JSON lines; NULL: UTF-8 */
     const char *types;           /* "zip=utf8,day=date32"; NULL: as found */
@@ -43,8 +43,8 @@ struct gb_put {
     struct gb_error error;        /* what gb_put_failure tells */
 };
 
-/* Each creates put->object and fills it. 0, or a status of the command. An .npy file may also be
-   GB_PUT_FOREIGN: of a dtype that only the Python package makes something of. */
+/* Each creates put->object and fills it. 0, or a status of the command. For an .npy file of a dtype
+   that only the Python package can publish it is GB_PUT_FOREIGN. */
 #define GB_PUT_FOREIGN (-1)
 int gb_put_npy(struct gb_put *put);
 int gb_put_csv(struct gb_put *put);
@@ -53,11 +53,12 @@ int gb_put_raw(struct gb_put *put);
 int gb_put_safetensors(struct gb_put *put);
 int gb_put_shards(struct gb_put *put); /* of an index: model.safetensors.index.json */
 
-/* Has the Python package publish a file of its format; a list of the names is to be deleted. The
-   same. */
+/* Has the Python package publish a file of this format. *names is a list of the names published, to
+   be deleted with cJSON_Delete. 0, or a status of the command. */
 int gb_put_python(struct gb_put *put, const char *format, const char *file, cJSON **names);
 
-/* Tells a file that the name says is of a format that is not read here. 0, or a status. */
+/* Refuses a file whose name says that it is of a format that gpubufctl does not read. 0, or a
+   status; the failure has been told. */
 int gb_put_check_name(const struct gb_put *put, const char *file);
 
 /* Takes input, `start` first, until `size` bytes are there or the file ends. 0 or a code, told in
@@ -79,13 +80,15 @@ int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsign
 int gb_put_memory(struct gb_put *put, struct gpubuf_object *object, enum gpubuf_which which,
                   void **data);
 
-/* Everything is filled: what is for a GPU goes there. 0, or a status; the failure has been told. */
+/* Everything is filled: copies what is for a GPU to it. 0, or a status; the failure has been
+   told. */
 int gb_put_finish(struct gb_put *put);
 
 /* Frees what the readers made; an object that is not sealed is taken back. */
 void gb_put_end(struct gb_put *put);
 
-/* Told when the data end before, or go on after, `expected` bytes. */
+/* Tells that the data end before `expected` bytes, after `got`, or with `more` that they go on
+   after them. Returns a status. */
 int gb_put_wrong_length(struct gb_put *put, uint64_t expected, uint64_t got, bool more);
 
 #endif

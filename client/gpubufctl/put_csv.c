@@ -9,7 +9,7 @@
 
 enum { CHUNK = 1 << 20 };
 
-/* Hands a file's text to the reader of its format. */
+/* Reads the file and hands its text, in UTF-8, to the reader of its format. */
 static int feed_all(struct gb_put *put, gb_text_taker feed, void *reader)
 {
     struct gb_decoder *decoder = NULL;

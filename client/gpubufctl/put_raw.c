@@ -35,7 +35,7 @@ static int read_all(struct gb_put *put, char **data, uint64_t *length)
     return GB_STATUS_OK;
 }
 
-/* Elements that the shape says; false if that is too many bytes. */
+/* Computes how many bytes a shape of such items takes; false if too many. */
 static bool shape_bytes(const struct gb_put *put, uint64_t item, uint64_t *bytes)
 {
     uint64_t total = item;
@@ -52,7 +52,7 @@ static bool shape_bytes(const struct gb_put *put, uint64_t item, uint64_t *bytes
     return true;
 }
 
-/* Finds how many bytes there must be, and the shape where it was not given. 0, or a status. */
+/* Finds how many bytes the data must have, and the shape if none was given. 0, or a status. */
 static int settle_shape(struct gb_put *put, uint64_t length, uint64_t *expected)
 {
     uint64_t item = gb_dtype_item(&put->dtype), bits = gb_dtype_bits(&put->dtype);
@@ -86,7 +86,7 @@ static int create(struct gb_put *put, uint64_t bytes, void **data)
     return status == GB_STATUS_OK ? gb_put_memory(put, put->object, GPUBUF_DATA, data) : status;
 }
 
-/* The size is known before: straight into the object. */
+/* The size is known beforehand, so that the file is read straight into the object. */
 static int put_sized(struct gb_put *put, uint64_t bytes)
 {
     void *data = NULL;

@@ -1,4 +1,4 @@
-/* Publishing a .safetensors file: its bytes as they are are what a bundle has in memory. */
+/* Publishing a .safetensors file as a bundle, which has the file's bytes unchanged in memory. */
 #include "put_safetensors.h"
 
 #include <inttypes.h>
@@ -84,7 +84,7 @@ static int cut_short(struct gb_put *put)
     return gb_cli_fail(GB_STATUS_FAILED, "%s: was cut short while it was read", put->input.name);
 }
 
-/* Through memory of the host's, a piece at a time, to a GPU. */
+/* For an object on a GPU: reads a piece at a time into host memory and copies it. */
 static int stream_copied(struct gb_put *put, uint64_t offset, uint64_t bytes)
 {
     const uint64_t most = 4 << 20, piece = bytes < most ? bytes : most;

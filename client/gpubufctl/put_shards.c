@@ -110,7 +110,7 @@ static int name_shards(struct shards *all)
 
 /* ---- the shards ----------------------------------------------------------------------------- */
 
-/* put->input becomes the shard; what was read so far counts. 0, or a status. */
+/* Opens the shard as put->input; its progress goes on from the shards before. 0, or a status. */
 static int open_shard(struct shards *all, struct shard *shard, struct stat *status)
 {
     struct gb_put *put = all->put;
@@ -146,7 +146,7 @@ static int read_manifest(struct shards *all, struct shard *shard)
     if (status != GB_STATUS_OK)
         return status;
     free(text);
-    all->put->input.done = 0; /* the progress is that of the data */
+    all->put->input.done = 0; /* the progress bar counts the data only, not the manifests */
     all->count += gpubuf_bundle_count(shard->bundle);
     return GB_STATUS_OK;
 }
@@ -195,7 +195,7 @@ static int list_tensors(struct shards *all)
     return GB_STATUS_OK;
 }
 
-/* Each tensor is where the index says. */
+/* Checks that each tensor is in the shard that the index says. */
 static int check_map(const struct shards *all)
 {
     GB_CJSON_EACH(item, all->map) {
@@ -212,7 +212,7 @@ static int check_map(const struct shards *all)
     return GB_STATUS_OK;
 }
 
-/* The shards' metadata, one after the other; where two have a key, the first one's. */
+/* The metadata of all shards together; of a key that several have, the first shard's value. */
 static const char **join_metadata(const struct shards *all)
 {
     const char *key, *value, **pairs = NULL;
@@ -269,7 +269,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* From `entry` on, all tensors of its shard. */
+/* Reads the tensors of one shard: `entry` is the first of them. */
 static int read_shard(struct shards *all, const struct entry *entry,
                       const struct gpubuf_bundle *bundle)
 {
@@ -326,7 +326,7 @@ int gb_put_shards(struct gb_put *put)
         status = check_map(&all);
     if (status == GB_STATUS_OK)
         status = publish(&all);
-    put->input.name = all.index; /* the shards' paths go */
+    put->input.name = all.index; /* the shards' paths are freed */
     for (size_t i = 0; i < all.shard_count; i++) {
         gpubuf_bundle_free(all.shards[i].bundle);
         free(all.shards[i].path);

@@ -52,7 +52,7 @@ bool gb_python_is_format(const char *name)
     return false;
 }
 
-/* Starts Python; what it prints comes from *output. 0, or errno. */
+/* Starts Python; *output is the pipe to read what it prints. 0, or errno. */
 static int start(char *request, pid_t *process, int *output)
 {
     extern char **environ;
@@ -80,7 +80,7 @@ static int start(char *request, pid_t *process, int *output)
     return cause;
 }
 
-/* All that it prints, and then how it ends: its exit status, or -1. */
+/* Reads all that it prints and waits for its end. Returns its exit status, or -1. */
 static int wait_for(pid_t process, int output, struct gb_writer *answer)
 {
     char piece[4096];
@@ -123,7 +123,7 @@ static int tell_failure(const struct gb_cli *cli, const cJSON *answer, const cha
     return gb_cli_error_of(cli, &error, "%s", what);
 }
 
-/* Takes what Python said. */
+/* Takes Python's answer and exit status, and returns a status. */
 static int settle(const struct gb_cli *cli, int status, const char *text, const char *what,
                   cJSON **names)
 {

@@ -12,7 +12,8 @@
 
 #include "proto/json.h"
 
-/* The other screen, no cursor, no wrapping; and all of that undone, and colours off. */
+/* TAKE: the alternate screen, no cursor, no wrapping. GIVE_BACK undoes that and turns colours
+   off. */
 #define TAKE "\033[?1049h\033[?25l\033[?7l\033[2J"
 #define GIVE_BACK "\033[0m\033[?7h\033[?25h\033[?1049l"
 
@@ -23,7 +24,7 @@ static const int ends[] = {SIGHUP,  SIGINT, SIGQUIT, SIGTERM, SIGABRT,
 static struct {
     struct termios before;
     volatile sig_atomic_t active;  /* the terminal is ours at present */
-    volatile sig_atomic_t changed; /* its size, or it was given back in between */
+    volatile sig_atomic_t changed; /* its size changed, or it was given back in between */
     sigset_t outside;              /* signals that are let through while waiting */
     char typed[256];
     size_t typed_length;
@@ -95,7 +96,7 @@ static void set_handler(int number, void (*handler)(int), int flags)
     (void)sigaction(number, &action, NULL);
 }
 
-/* Does what the signal does by itself. */
+/* Lets the signal's default action happen. */
 static void let_happen(int number)
 {
     sigset_t one;
@@ -118,7 +119,7 @@ static void on_stop(int number)
     int error = errno;
 
     give_back();
-    let_happen(number); /* and here it goes on */
+    let_happen(number); /* returns once we are continued */
     set_handler(number, on_stop, 0);
     errno = error;
 }
@@ -128,7 +129,8 @@ static void on_continue(int number)
     int error = errno;
 
     (void)number;
-    (void)take(); /* in the background the terminal stops us again, until it is our turn */
+    (void)take(); /* in the background tcsetattr() stops us again (SIGTTOU) until we are in the
+                     foreground */
     errno = error;
 }
 
@@ -138,7 +140,7 @@ static void on_resize(int number)
     screen.changed = 1;
 }
 
-/* Signals come while we wait, and at no other time. */
+/* Sets the handlers. These signals are blocked except while gb_screen_poll waits. */
 static void set_handlers(void)
 {
     sigset_t held;
@@ -284,14 +286,16 @@ void gb_screen_draw(const char *text, size_t length)
 
     gb_screen_size(&columns, &rows);
     gb_writer_init(&out, 0);
-    GB_WRITE_LITERAL(&out, "\033[?2026h\033[H"); /* shown when it is whole, where that is known */
+    GB_WRITE_LITERAL(&out, "\033[?2026h\033[H"); /* synchronized output: the terminal shows the
+                                                    frame when it is complete, if it knows this */
     while (text < end && row < rows) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         const char *stop = newline ? newline : end;
 
         if (row++ > 0)
             GB_WRITE_LITERAL(&out, "\r\n");
-        GB_WRITE_LITERAL(&out, "\033[K"); /* in front: behind, it would take a full line's last */
+        GB_WRITE_LITERAL(&out, "\033[K"); /* before the line: after a full line it would erase its
+                                             last character */
         gb_write(&out, text, (size_t)(stop - text));
         text = newline ? newline + 1 : end;
     }

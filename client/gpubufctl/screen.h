@@ -1,7 +1,7 @@
 /*
  * The whole terminal: its other screen, keys as they are typed, its size. Whatever ends the
  * program, a signal too, the terminal is as it was before; stopped (^Z) and continued, it is taken
- * over anew. One of it in a program; its signals' handlers know it.
+ * over anew. There is one in a program: the signals' handlers use it.
  */
 #ifndef GB_SCREEN_H
 #define GB_SCREEN_H
@@ -35,7 +35,7 @@ void gb_screen_end(void);
 
 void gb_screen_size(unsigned *columns, unsigned *rows);
 
-/* As poll(), but ends with EINTR for a signal that came before it, too. */
+/* As poll(), but also ends with EINTR for a signal that came before the call. */
 int gb_screen_poll(struct pollfd *fds, size_t count, int timeout_ms);
 /* Whether everything has to be drawn anew since this was last asked: another size, or continued. */
 bool gb_screen_changed(void);

@@ -45,8 +45,9 @@ static int copy_buffer(struct gb_series *series, struct gpubuf_object *object,
     return status < 0 ? library_failure(object, status, error) : 0;
 }
 
-/* Of a column only the elements shown, from one on whose bits begin a byte; the rest of a string
-   column's text is small beside what it takes to find out. */
+/* Of a column only the elements shown are copied, beginning at one whose bits begin a byte. The
+   text of a string column is copied whole: finding the part that is shown would take another copy
+   from the GPU. */
 static int copy_buffers(struct gb_series *series, struct gpubuf_object *object,
                         struct gpubuf_memory *data, struct gpubuf_memory *mask,
                         struct gpubuf_memory *offsets, struct gb_error *error)
@@ -180,7 +181,7 @@ bool gb_series_valid(const struct gb_series *series, uint64_t i)
 {
     if (series->dtype.type == GB_TYPE_NULL)
         return false;
-    if (series->dtype.type == GB_TYPE_DICTIONARY) /* its nulls are those of its indices */
+    if (series->dtype.type == GB_TYPE_DICTIONARY) /* its nulls are counted in its indices */
         return i >= series->children[0].length || gb_series_valid(&series->children[0], i);
     return !series->mask || bit_at(series->mask, series->offset + i);
 }
@@ -347,7 +348,7 @@ static void write_complex(struct gb_writer *writer, const unsigned char *item, b
     gb_write_char(writer, 'j');
 }
 
-/* date64 is milliseconds, by its rules of whole days. */
+/* date64 counts milliseconds, which must be whole days. */
 static void format_date64(int64_t value, char *text)
 {
     if (value % 86400000 == 0)
@@ -447,7 +448,8 @@ static bool is_float(enum gb_type type)
            (type >= GB_TYPE_FLOAT8_E3M4 && type <= GB_TYPE_FLOAT4_E2M1FN);
 }
 
-/* An element inside a list or struct: null, numbers and booleans bare, all else quoted. */
+/* Appends an element inside a list or struct: null, numbers and booleans as they are, all else in
+   quotes. */
 static int write_nested(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                         struct gb_error *error)
 {
@@ -516,7 +518,8 @@ static int write_struct(const struct gb_series *series, uint64_t i, struct gb_wr
     return 0;
 }
 
-/* The children are the indices, one an element, and the values. `nested`: text is in quotes. */
+/* The children are the indices, one for each element, and the values. `nested`: text is in
+   quotes. */
 static int write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
                             struct gb_writer *writer, struct gb_error *error)
 {

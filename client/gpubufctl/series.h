@@ -1,7 +1,7 @@
 /*
- * A series reads the elements of an object one by one: of a column, of an array in C order, or of
- * bytes; of one on a GPU a copy. It checks every offset and index found in shared memory against
- * the buffers, since the publisher may have written anything there.
+ * A series reads the elements of an object one by one: those of a column, of an array in C order,
+ * or bytes. For an object on a GPU it reads a copy on the host. It checks every offset and index
+ * found in shared memory against the buffers, since the publisher may have written anything there.
  *
  * It borrows the object's memory: the object must be held as long as the series. Not thread-safe.
  */
@@ -22,8 +22,8 @@ struct gb_series {
     int64_t null_count;
     const unsigned char *data, *mask, *offsets; /* NULL where there is none */
     uint64_t data_bytes;
-    /* Of an element; 0 where it is no whole number of bytes; 1 where elements are packed, which
-       gb_series_packed reads. */
+    /* Of an element. 0 if it has no whole number of bytes; 1 if elements are packed
+       (gb_series_packed reads them). */
     uint64_t item_bytes;
     void *copies[3]; /* of an object on a GPU: what `data`, `mask` and `offsets` point to */
 
@@ -31,7 +31,7 @@ struct gb_series {
     const uint64_t *shape; /* NULL for what is no array */
     const int64_t *strides;
     bool c_order; /* elements lie one after the other */
-    bool json;    /* what is no finite number is written as null; also of the children */
+    bool json;    /* NaN and infinities are written as null; set in the children as well */
 
     struct gb_series *children;
     size_t child_count;
@@ -45,7 +45,7 @@ void gb_series_end(struct gb_series *series);
 
 bool gb_series_valid(const struct gb_series *series, uint64_t i); /* not null */
 
-/* Where element i of a type with whole bytes lies; of packed elements where byte i does. */
+/* Where element i lies, for a type of whole bytes; for packed elements where byte i lies. */
 const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i);
 
 /* The bytes of string or binary i. GPUBUF_E_INVALID if its offsets point outside. */
@@ -67,8 +67,8 @@ uint64_t gb_series_nulls(const struct gb_series *series);
 int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                     struct gb_error *error);
 
-/* Appends element i as JSON, after gb_series_as_json: null also for a number that JSON does not
-   have. Same errors. */
+/* After gb_series_as_json, gb_series_write_json appends element i as JSON, with null for a number
+   that JSON does not have. Same errors as gb_series_write. */
 void gb_series_as_json(struct gb_series *series);
 int gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
                          struct gb_error *error);

@@ -23,8 +23,8 @@ struct copy {
     bool loads;
     uint64_t at;      /* in the file */
     char *chunk;      /* of CHUNK bytes, and some more */
-    cJSON *sums;      /* saving: to be added to */
-    const cJSON *sum; /* loading: the next buffer's */
+    cJSON *sums;      /* saving: checksums are added here */
+    const cJSON *sum; /* loading: the checksum of the next buffer */
     XXH3_state_t *state;
     const struct gb_series *items; /* of an array whose items do not lie one after the other */
     struct gb_error *error;
@@ -58,7 +58,7 @@ static void end(struct copy *copy)
 
 /* ---- files ---- */
 
-/* Counts what is done; a signal ends it. */
+/* Counts bytes as done; fails once a signal has come. */
 static int step(struct copy *copy, uint64_t bytes)
 {
     struct gb_snapshot_file *file = copy->file;
@@ -95,7 +95,7 @@ static int read_file(struct copy *copy, char *bytes, uint64_t length)
     return step(copy, length);
 }
 
-/* Goes on to where the next buffer begins, over zeros. */
+/* Writes or reads the zeros up to where the next buffer begins. */
 static int align(struct copy *copy)
 {
     uint64_t gap = (ALIGN - copy->at % ALIGN) % ALIGN;
@@ -120,7 +120,8 @@ static void gather(const struct gb_series *items, uint64_t from, char *bytes, ui
     }
 }
 
-/* The next `count` bytes of a part, as they are to be in the file. A code of the library's. */
+/* Fetches the next `count` bytes of a part as the file is to have them. Returns a code of the
+   library. */
 static int fetch(struct copy *copy, const struct gb_stretch *part, uint64_t done, uint64_t count)
 {
     struct gpubuf_memory memory = {0};
@@ -132,7 +133,7 @@ static int fetch(struct copy *copy, const struct gb_stretch *part, uint64_t done
     int code = gpubuf_memory(part->object, part->which, &memory);
     if (code < 0)
         return code;
-    /* The last bits may be in one byte more. */
+    /* When bits are shifted, the last ones may come from one byte more. */
     bool more = part->shift > 0 && part->from + done + count < memory.bytes;
     copy->chunk[count] = 0;
     code =

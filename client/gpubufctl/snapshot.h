@@ -16,19 +16,19 @@
 #include "proto/layout.h"
 #include "term.h"
 
-/* A file that content is on its way to, or comes from. */
+/* A file that content is written to or read from. */
 struct gb_snapshot_file {
     int fd;
     const char *path; /* for messages */
-    uint64_t done;    /* bytes of buffers, counted on from file to file */
+    uint64_t done;    /* bytes of buffers written or read so far, of all files */
     struct gb_progress *progress;
     const volatile int *stop; /* a signal's number, after which everything fails; or NULL */
 };
 
 /*
- * Writes what `object` shows. `layout` is its own as `stat` tells it (form REPLY) and becomes that
- * of what is in the file; the checksums are appended to the array `sums`. GPUBUF_E_SYSTEM,
- * GPUBUF_E_INVALID for memory that makes no sense, what the library says.
+ * Writes the object's content. `layout` is the object's as `stat` tells it (form REPLY) and becomes
+ * the layout of what is in the file; the checksums are appended to the array `sums`.
+ * GPUBUF_E_SYSTEM, GPUBUF_E_INVALID for memory that makes no sense, what the library says.
  */
 int gb_snapshot_write(struct gb_snapshot_file *file, struct gpubuf_object *object,
                       struct gb_layout *layout, cJSON *sums, struct gb_error *error);
@@ -47,7 +47,7 @@ int gb_snapshot_create(struct gpubuf_client *client, const char *name,
 int gb_snapshot_read(struct gb_snapshot_file *file, struct gpubuf_object *object,
                      const struct gb_layout *layout, const cJSON *sums, struct gb_error *error);
 
-/* The checksum of a text, as it is written. */
+/* The checksum of a text, as it is written in a snapshot. */
 #define GB_SNAPSHOT_SUM 17
 void gb_snapshot_sum(const char *text, char sum[GB_SNAPSHOT_SUM]);
 

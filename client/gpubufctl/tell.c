@@ -91,8 +91,8 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* The command line's name for a parameter of the protocol: "device" is --device. NULL: it has no
-   name of its own. */
+/* The command line's name for a parameter of the protocol: --device for "device". NULL: there is
+   none. */
 static const char *option_of(const char *key)
 {
     static const char *const names[][2] = {
@@ -110,7 +110,7 @@ static const char *option_of(const char *key)
     return NULL;
 }
 
-/* Puts `with` in the place of `what`, if that is there. */
+/* Replaces `what` in the text by `with`, if it is there. */
 static void substitute(char *text, size_t size, const char *what, const char *with)
 {
     char rest[1024];
@@ -122,7 +122,8 @@ static void substitute(char *text, size_t size, const char *what, const char *wi
     (void)snprintf(found, size - (size_t)(found - text), "%s%s", with, rest);
 }
 
-/* The sentence without names of the protocol's parameters. *name: it is about a wrong name. */
+/* Rewrites a sentence of the daemon's without the protocol's parameter names. *name becomes true if
+   it is about a name that is wrong. */
 static void translate(const char *sentence, char *out, size_t size, bool *name)
 {
     const char *key = starts_with(sentence, "params.") ? sentence + strlen("params.") : sentence;
@@ -152,7 +153,8 @@ static int tell(const struct gb_cli *cli, int code, const char *sentence, const 
     bool name = false;
 
     (void)vsnprintf(what, sizeof(what), format, arguments);
-    if (cli->command && strcmp(cli->command->name, "call") == 0) /* speaks the protocol itself */
+    if (cli->command && strcmp(cli->command->name, "call") == 0) /* its users write the protocol's
+                                                                    parameters themselves */
         (void)snprintf(text, sizeof(text), "%s: %s", what, sentence);
     else {
         char own[768];

@@ -22,7 +22,7 @@ void gb_term_init(void)
     if (!locale_is_utf8)
         (void)setlocale(LC_CTYPE, "C.UTF-8");
     takes_utf8 = locale_is_utf8 || isatty(STDOUT_FILENO) != 1;
-    /* Programs read plain digits only; so does a terminal that may lack the narrow space. */
+    /* Plain digits for programs, and for terminals that may not show the narrow space. */
     gb_format_plain(!locale_is_utf8 || isatty(STDOUT_FILENO) != 1);
 }
 
@@ -78,7 +78,7 @@ const char *gb_style_off(bool color, enum gb_style style)
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-/* Decodes one character. Returns its bytes; 0 for what is no UTF-8. */
+/* Decodes one character. Returns its length in bytes, 0 if it is not UTF-8. */
 static size_t decode(const char *text, size_t length, uint32_t *out)
 {
     unsigned char lead = (unsigned char)text[0];
@@ -130,7 +130,7 @@ size_t gb_text_fit(const char *text, size_t length, unsigned width)
     return i;
 }
 
-/* Controls, and the characters that turn the direction of text around. */
+/* Whether it is a control character or one that changes the direction of text. */
 static bool is_unsafe(uint32_t character)
 {
     return character < 0x20 || (character >= 0x7f && character < 0xa0) ||

@@ -1,6 +1,7 @@
 /*
  * The terminal: its width, colours, how wide text is on it, and a progress bar. Standard output is
- * for results and standard error for the bar, so each is asked whether it is a terminal by itself.
+ * for results and standard error for the bar, so whether it is a terminal is asked of each of them
+ * separately.
  */
 #ifndef GB_TERM_H
 #define GB_TERM_H
@@ -49,7 +50,8 @@ unsigned gb_text_width(const char *text, size_t length);
 /* The longest start of the text that takes at most `width` columns, in bytes. */
 size_t gb_text_fit(const char *text, size_t length, unsigned width);
 
-/* Appends the text with what would move the cursor, or is no UTF-8, escaped: \n, \t, \x1b. */
+/* Appends the text, with an escape such as \n, \t or \x1b for every character that would move the
+   cursor and every byte that is not UTF-8. */
 void gb_text_clean(struct gb_writer *writer, const char *text, size_t length);
 
 /* A bar on standard error for work that takes over a second; nothing if that is no terminal. */

@@ -37,7 +37,7 @@ static void count_text(uint64_t count, char *out, size_t size)
         (void)snprintf(out, size, "%" PRIu64, count); /* its narrow spaces could not be shown */
 }
 
-/* A device may be "host", and a tier as well. */
+/* Names a place; a tier says that it is one, since a device and a tier may both be "host". */
 static unsigned place_name(const struct gb_inventory_place *place, char *out, size_t size)
 {
     const char *kind = place->is_tier ? "tier " : "";
@@ -48,7 +48,7 @@ static unsigned place_name(const struct gb_inventory_place *place, char *out, si
     return gb_text_width(out, strlen(out));
 }
 
-/* The columns of the longest name. */
+/* The width of the longest name, in columns. */
 static unsigned names_width(const struct gb_inventory *memory)
 {
     char name[64];
@@ -84,7 +84,8 @@ static void draw_bar(struct gb_line *line, const struct gb_inventory_place *plac
     gb_line_end(line);
 }
 
-/* Puts "mark what amount" behind what the line has, or on the next one. `part` PARTS: no mark. */
+/* Adds "mark what amount" to the line, or to a new one if it does not fit. `part` PARTS: no
+   mark. */
 static void draw_figure(struct gb_line *line, unsigned indent, size_t part, const char *what,
                         uint64_t bytes)
 {
@@ -122,7 +123,7 @@ static void draw_sum(struct gb_line *line, const struct gb_inventory_place *plac
     gb_line_end(line);
 }
 
-/* The reasons for which `used` stays, and the bytes that have left. */
+/* Draws why some of `used` must stay, and how much has left. */
 static void draw_more(struct gb_line *line, const struct gb_inventory_place *place, unsigned indent)
 {
     draw_figure(line, indent, PARTS, "leased", place->leased);
@@ -166,7 +167,7 @@ static void draw_places(const struct gb_top_view *view, struct gb_writer *out, e
     }
 }
 
-/* As much as leaves the list three fifths of the screen. */
+/* Draws the places in as much detail as leaves three fifths of the screen to the list. */
 static void draw_fitting_places(const struct gb_top_view *view, struct gb_writer *out)
 {
     struct gb_writer part;
@@ -369,7 +370,7 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
     }
 }
 
-/* The one that is shown in brackets, for who sees no colours. */
+/* The list that is shown is in brackets, for those who see no colours. */
 static void draw_tabs(const struct gb_top_view *view, struct gb_writer *out)
 {
     struct gb_line line = gb_line(out, view->width, view->color);
@@ -402,7 +403,7 @@ static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
 
 /* ---- the whole ---- */
 
-/* Only if it fits. */
+/* Adds a fact to the line if it fits. */
 static void add_fact(struct gb_line *line, const char *what, const char *value)
 {
     unsigned width = 3 + gb_text_width(what, strlen(what)) + gb_text_width(value, strlen(value));

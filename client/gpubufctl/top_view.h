@@ -11,11 +11,11 @@ struct gb_top_view {
     const struct gb_inventory *memory;
     enum gb_top_list list;
     enum gb_inventory_order order;
-    bool reverse;         /* what comes last in that order is first */
-    const char *filter;   /* what the names of the objects have in them; "": all are shown */
+    bool reverse;         /* the order is reversed */
+    const char *filter;   /* only objects with this text in their names are shown; "": all */
     bool typing;          /* the filter is being typed */
     bool help;            /* the keys are told in the place of the list */
-    size_t first;         /* row of the list at its top */
+    size_t first;         /* the row of the list that is shown first */
     unsigned width, rows; /* of the screen; rows 0: no end, all lists one below the other */
     bool color;
     const char *notice; /* "" or what is wrong, shown on top */

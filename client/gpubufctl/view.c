@@ -23,14 +23,14 @@ static int open_whole(struct gb_cli *cli, const char *name, const struct gb_view
     return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "cannot open %s", name);
 }
 
-/* Puts `view` in the place of *object. */
+/* Releases *object and sets it to `view`. */
 static void replace(struct gpubuf_object **object, struct gpubuf_object *view)
 {
     gpubuf_release(*object);
     *object = view;
 }
 
-/* Puts an array in the place of its bundle. */
+/* Replaces the bundle *object by one of its arrays. */
 static int choose_array(struct gb_cli *cli, const char *name, const char *array,
                         struct gpubuf_object **object)
 {

@@ -6,13 +6,14 @@
 #include "proto/json.h"
 
 /*
- * Opens `name` and narrows it to a column, or an array of a bundle, and a slice, each NULL for the
- * whole. *object is to be released. 0, or a status; the failure has been told.
+ * What gb_view_open opens: a column, or an array of a bundle, and a slice, each NULL for the whole.
  */
 struct gb_view_options {
     const char *column, *slice;
     const char *version, *label, *wait; /* as typed */
 };
+/* Opens `name`, narrowed as the options say. *object is to be released. 0, or a status; the failure
+   has been told. */
 int gb_view_open(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
                  struct gpubuf_object **object);
 
