@@ -1,9 +1,9 @@
 /*
- * Movers, the clock and a service manager, by hand: what is otherwise up to threads, to time and to
- * another process is up to the input, so that it means the same whenever it is played. Include it
- * in one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime and uv_now
- * there. These functions take the place of daemon/memory/mover.c and daemon/survive/notify.c
- * (notify_fds.c is as it is).
+ * Movers, the clock and a service manager, run by hand: what threads, time and another process
+ * decide otherwise is decided by the input, so that an input does the same whenever it is played.
+ * Include it in one file of a target; the Makefile has to wrap clock_gettime, getrandom, uv_hrtime
+ * and uv_now there. These functions take the place of daemon/memory/mover.c and
+ * daemon/survive/notify.c (notify_fds.c is as it is).
  *
  * Jobs of every mover are in one queue, in the order in which they were submitted. Unless jobs are
  * held, a turn ends with all of them done.
@@ -46,7 +46,8 @@ uint64_t __wrap_uv_now(const uv_loop_t *loop)
     return hand_clock_ms;
 }
 
-/* For slices of time, which end only when the input wants it. */
+/* By how much each call moves uv_hrtime() on, and the sum of that, so that slices of time end only
+   when the input says so. */
 static uint64_t hand_tick_ns, hand_ticks_ns;
 
 uint64_t __wrap_uv_hrtime(void);
@@ -77,7 +78,7 @@ struct gb_mover {
 static struct {
     struct gb_link queue;
     uint64_t count;
-    bool hold; /* they are done one by one, when the input says so */
+    bool hold; /* jobs are done one by one, when the input says so */
 } hand_jobs = {.queue = {&hand_jobs.queue, &hand_jobs.queue}};
 
 static struct gb_job *hand_first_job(void)
@@ -87,7 +88,7 @@ static struct gb_job *hand_first_job(void)
                : GB_CONTAINER(hand_jobs.queue.next, struct gb_job, link);
 }
 
-/* Does the first job there is, from work to done. False if there is none. */
+/* Does the first job of the queue, from its work to its completion. False if there is none. */
 static bool hand_do_job(void)
 {
     struct gb_job *job = hand_first_job();
@@ -141,7 +142,7 @@ void gb_mover_end(struct gb_mover *mover)
 
 enum { HAND_KEPT = 64, HAND_FDS_FROM = 300 };
 
-/* Its state. */
+/* What the service manager keeps. */
 static struct hand_kept {
     char name[GB_NOTIFY_NAME_BYTES + 1];
     int fd;
@@ -156,7 +157,8 @@ int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
         return 0;
     if (hand_kept_count == HAND_KEPT)
         return GPUBUF_E_SYSTEM;
-    kept->fd = fcntl(fd, F_DUPFD_CLOEXEC, HAND_FDS_FROM); /* apart from the daemon's */
+    kept->fd = fcntl(fd, F_DUPFD_CLOEXEC,
+                     HAND_FDS_FROM); /* out of the range of the daemon's descriptors */
     if (kept->fd < 0)
         return GPUBUF_E_SYSTEM;
     snprintf(kept->name, sizeof(kept->name), "%s", name);
@@ -179,7 +181,7 @@ int gb_notify_unstore(struct gb_notify *notify, const char *name)
     return 0;
 }
 
-/* Hands all that it keeps over to a new daemon. False if memory is out. */
+/* Hands all that the service manager keeps over to a new daemon. False if memory is out. */
 static bool hand_over(struct gb_notify *notify)
 {
     *notify = (struct gb_notify){.fds = calloc(HAND_KEPT, sizeof(struct gb_notify_fd))};

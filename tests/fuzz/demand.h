@@ -1,5 +1,5 @@
 /*
- * Checks that must hold whatever the input is: libFuzzer takes the trap for a finding, and keeps
+ * Checks that must hold whatever the input is: libFuzzer reports the trap as a finding and keeps
  * the input.
  */
 #ifndef GB_TESTS_FUZZ_DEMAND_H

@@ -25,7 +25,7 @@ static int close_number(int fd);
 #include "proto/frame.c"
 #undef close
 
-/* All bytes offered so far, and all descriptors pushed so far; what was handed out is in front. */
+/* All bytes offered and all descriptors pushed so far; those that were handed out come first. */
 struct model {
     char *bytes;
     size_t length, taken, capacity;

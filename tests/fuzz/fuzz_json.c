@@ -61,7 +61,7 @@ static bool is_number(const cJSON *oracle, struct gb_json value)
     return cJSON_IsNumber(oracle) && oracle->valuedouble == expected;
 }
 
-/* The same value, all the way in. */
+/* Compares a value with cJSON's, down to all it contains. */
 static void compare(struct gb_json value, const cJSON *oracle, struct gb_pool *pool)
 {
     struct gb_json_walk walk = gb_json_walk(value);
@@ -129,7 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rc == 0) {
         DEMAND(value.text >= text && value.text + gb_json_length(value) <= text + size);
         const char *end;
-        bool nul = memmem(text, size, "\\u0000", 6) != NULL; /* here cJSON goes its own way */
+        bool nul = memmem(text, size, "\\u0000", 6) != NULL; /* cJSON differs for these */
         cJSON *oracle = cJSON_ParseWithLengthOpts(text, size, &end, 0);
         DEMAND(oracle != NULL || nul);
         if (!nul)

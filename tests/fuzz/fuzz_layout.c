@@ -69,7 +69,7 @@ static int check_inside(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* Slices that lie inside and are refused all the same. */
+/* Whether slices of this layout are refused although they lie inside. */
 static bool cannot_be_sliced(const struct gb_layout *layout, uint64_t offset, uint64_t length)
 {
     const struct gb_dtype *dtype = &layout->column.dtype;

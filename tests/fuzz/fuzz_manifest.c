@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* `whole`: no bytes are a gap's. */
+/* `whole`: there are no gaps between tensors. */
 static void check_tensors(const struct gb_manifest *manifest, bool whole)
 {
     uint64_t bytes = GB_BUNDLE_PREFIX + manifest->manifest_bytes;

@@ -37,7 +37,7 @@
 
 static void touch(struct gpubuf_object *object, int depth);
 
-/* Each array of a bundle, whatever the memory says. */
+/* Reads each array of a bundle, whatever its memory holds. */
 static void touch_bundle(struct gpubuf_object *object)
 {
     struct gpubuf_bundle *bundle;
@@ -54,7 +54,7 @@ static void touch_bundle(struct gpubuf_object *object)
     gpubuf_bundle_free(bundle);
 }
 
-/* Touches all that it is given. */
+/* Reads all memory that an object gives access to. */
 static void touch(struct gpubuf_object *object, int depth)
 {
     struct gpubuf_memory memory;
@@ -199,7 +199,8 @@ static const char *const names[] = {"p", "q", "r/s"};
 static const struct gpubuf_open_options waits = {.size = sizeof(waits), .wait_ms = 1000};
 static const struct gpubuf_open_options version = {.size = sizeof(version), .version = 2};
 
-/* An open. An object found at hand is one that the page says is current. */
+/* Opens an object. One that is found without a request must be one that the page marks as
+   current. */
 static void open_one(const struct gpubuf_open_options *options)
 {
     struct gpubuf_object *object = NULL;
@@ -249,7 +250,7 @@ static void open_things(char what)
     stage.request_count += r == 0;
 }
 
-/* With its manifest written, as a producer does. */
+/* Creates a bundle and writes its manifest, as a producer does. */
 static void create_bundle(void)
 {
     static const uint64_t shape[] = {25, 4};
@@ -482,7 +483,7 @@ static void begin_once(void)
     atexit(remove_socket);
 }
 
-/* A client that has been greeted. */
+/* Connects a client, to which the daemon has answered hello. */
 static void make_client(bool resumes)
 {
     const struct gb_keep_bounds bounds = {.leases = 2, .bytes = 1000, .ms = 2000};
@@ -561,7 +562,7 @@ static void end(void)
     if (stage.client) {
         (void)gpubuf_dispatch(stage.client);
         hear();
-        /* Objects outlive their client, half of them. */
+        /* Half of the objects are released after their client has ended. */
         for (int i = 0; i < OBJECTS; i += 2) {
             gpubuf_release(stage.objects[i]);
             stage.objects[i] = NULL;
@@ -571,7 +572,7 @@ static void end(void)
             gpubuf_release(stage.objects[i]);
     }
     DEMAND(stage.callbacks_due == 0);
-    while (take_connection()) /* the next program has connections of its own only */
+    while (take_connection()) /* connections left over are not for the next program */
         ;
     hang_up();
     drop_fds();

@@ -41,26 +41,27 @@ enum { PEERS = 4, STEPS = 256, WORLDS = 4, MANAGED = 3 };
 struct player {
     struct peer peer;
     bool deaf;
-    int fds[GB_LIMIT(fds)]; /* for its next sending */
+    int fds[GB_LIMIT(fds)]; /* to be sent with its next message */
     unsigned fd_count;
 };
 
 static struct world {
     struct inside inside;
     char tier[PATH_MAX]; /* the disk tier's directory; "" if there is none */
-    DIR *files;          /* there */
-    bool damaged;        /* they may not be what they were */
+    DIR *files;          /* the files in it */
+    bool damaged;        /* the files may have been changed by the program */
     struct gb_notify notify;
 } worlds[WORLDS];
 static struct world *world;
 static struct player players[PEERS];
-static bool connections_sent; /* one has sent the daemon its own */
+static bool
+    connections_sent; /* some session has sent the daemon a descriptor of its own connection */
 
 /* ---- a device that is not the host, has a mover, and fails when told to ---- */
 
 static const struct gb_device_ops *host_ops;
 static struct {
-    unsigned calls; /* until one fails; 0: none does */
+    unsigned calls; /* calls until one fails; 0: none fails */
     bool lost;      /* for good */
 } failing;
 
@@ -192,7 +193,7 @@ static void make_tier(struct world *of, char *option, size_t size)
     snprintf(option, size, "--tier=disk:2M:%s", of->tier);
 }
 
-/* Has the server that was made serve. */
+/* Sets up the world's server, which was just made, and has it serve. */
 static void start_world(void)
 {
     struct inside *inside = &world->inside;
@@ -211,10 +212,11 @@ static void start_world(void)
     DEMAND(mkdir(inside->directory, 0700) == 0);
     inside_listen(inside);
     inside->work = do_jobs;
-    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* failures are part of it */
+    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false); /* failures are expected, so they
+                                                                   are not logged */
     if (number == MANAGED)
         gb_notify_drop(&world->notify);
-    /* Nobody connects by the path, and nobody would tidy up when fuzzing is over. */
+    /* Nobody connects by the path, and nobody would remove it when fuzzing ends. */
     unlink(inside->socket);
     snprintf(lock, sizeof(lock), "%s.lock", inside->socket);
     unlink(lock);
@@ -272,7 +274,7 @@ static void begin_once(void)
         players[i].peer.fd = -1;
 }
 
-/* So that an input means the same whenever it is played. */
+/* Resets all state, so that an input does the same whenever it is played. */
 static void begin_anew(void)
 {
     struct gb_server *server = &world->inside.server;
@@ -299,7 +301,7 @@ static void begin_anew(void)
 
 /* ---- crashes ---- */
 
-/* An object's state before. */
+/* An object's state before a crash. */
 struct survivor {
     char *text; /* owned */
     size_t length;
@@ -333,7 +335,8 @@ static bool is_same(const struct survivor *a, const struct survivor *b)
            a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
 
-/* Those with a name, in the names' order, older versions after the current one; owned. */
+/* Notes the objects that have a name, in the order of names, older versions after the current one.
+   The caller owns them. */
 static struct survivor *note_objects(size_t *count)
 {
     const struct gb_names *names = &world->inside.server.registry.names;
@@ -356,8 +359,7 @@ static struct survivor *note_objects(size_t *count)
     return all;
 }
 
-/* The daemon is gone between two turns; what it had told its manager is all that its successor
-   has. */
+/* The daemon dies between two turns; its successor has only what the service manager keeps. */
 static void crash(void)
 {
     struct survivor *before, *after;
@@ -403,7 +405,7 @@ static void hear(struct player *player)
         peer_close(&player->peer);
 }
 
-/* Whether the loop would not sleep. */
+/* Whether the loop has more to do before it would sleep. */
 static bool goes_on(const struct gb_server *server)
 {
     return !gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
@@ -466,9 +468,9 @@ static int make_fd(char kind)
     switch (kind) {
     case 's': /* a memfd that cannot shrink */
         return sealed_memfd(65536, F_SEAL_SHRINK);
-    case 'w': /* nor be written to */
+    case 'w': /* a memfd that can neither shrink nor be written to */
         return sealed_memfd(1 << 20, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-    case 'u': /* that can */
+    case 'u': /* a memfd that can */
         return sealed_memfd(65536, 0);
     case 'z': /* of no bytes */
         return sealed_memfd(0, F_SEAL_SHRINK);
@@ -513,8 +515,8 @@ static int make_fd(char kind)
     }
 }
 
-/* A descriptor of the kind. They are made once, and duplicated, but for what only the receiver is
-   to have ('q') and the player's own connection ('c'). */
+/* A descriptor of the kind. Each kind is made once and then duplicated, except one that only the
+   receiver is to have ('q') and the player's own connection ('c'). */
 static int fd_of(const struct player *player, char kind)
 {
     static int made[26] = {0};
@@ -640,7 +642,7 @@ static void play(const char *text, size_t size)
         bool quiet = *text == '+';
 
         if (!newline)
-            return; /* an unfinished step is none */
+            return; /* a step without its newline does not count */
         text += quiet;
         if (text < newline)
             step(text, (size_t)(newline - text));
@@ -650,9 +652,9 @@ static void play(const char *text, size_t size)
     }
 }
 
-/* A connection stays that lies in its own queue behind answers that nobody can read any more, or
-   that its own request holds as long as that waits. It counts for its user, as if a process had
-   it. */
+/* Ends connections whose last descriptor is in their own queue, behind answers that nobody can read
+   any more, or is held by a request of their own that waits. They stay open and count for their
+   user, as if a process had them. */
 static void end_those_of_themselves(void)
 {
     struct gb_link *sessions = &world->inside.server.sessions;
@@ -678,7 +680,8 @@ static void everybody_leaves(void)
     hand_jobs.hold = false;
     hand_tick_ns = 0;
     turn();
-    /* If somebody has not come yet; and connections that went through themselves in half a line. */
+    /* Past the grace period, for sessions that have not resumed, and past the time for half a line,
+       for connections that were sent through themselves in half a line. */
     hand_clock_ms += world->inside.config.grace_ms + GB_LIMIT(half_line_ms);
     for (int turns = 0; turns < 8; turns++) /* one hears that another has closed its connection */
         turn();
@@ -731,7 +734,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     inside_empty(&world->inside);
     check_files();
     DEMAND(count_fds() == fds);
-    /* The journal, and nothing else. */
+    /* The service manager keeps the journal and nothing else. */
     DEMAND(world != &worlds[MANAGED] || hand_kept_count <= 1);
     return 0;
 }

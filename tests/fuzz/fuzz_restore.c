@@ -45,11 +45,11 @@ static int make_descriptor(unsigned kind, size_t bytes)
     int fd, read_only;
 
     switch (kind % 5) {
-    case 1: /* it may shrink */
+    case 1: /* a memfd that may shrink */
         return sealed_memfd(bytes, 0);
     case 2:
         return open("/dev/null", O_RDWR | O_CLOEXEC);
-    case 3: /* as what was registered is kept */
+    case 3: /* of a kind as registered memory is kept */
         fd = sealed_memfd(bytes, F_SEAL_SHRINK);
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         read_only = open(path, O_RDONLY | O_CLOEXEC);
@@ -241,7 +241,7 @@ static void check_line(struct gb_writer *writer)
     gb_writer_reset(writer);
 }
 
-/* Its answers about all that it has. */
+/* Checks that its answers about all that it has are JSON. */
 static void check_texts(const struct gb_server *server)
 {
     struct gb_writer writer;
@@ -293,7 +293,8 @@ static void describe_object(FILE *text, const struct gb_object *object)
     fputc('\n', text);
 }
 
-/* All that was restored, a line for each, in an order of their own. The caller frees it. */
+/* Describes all that was restored, one line for each thing, in a fixed order. The caller frees
+   it. */
 static char *describe(const struct gb_server *server)
 {
     const struct gb_state *state = &server->state;
@@ -348,7 +349,7 @@ static void begin(struct inside *inside, struct gb_notify *notify)
     check_good(server);
 }
 
-/* The next daemon takes over what there is, and has just that. */
+/* Starts the next daemon with what there is, and checks that it has just that. */
 static void go_on(struct inside *inside, struct gb_notify *notify)
 {
     char *before = describe(&inside->server), *after;
@@ -368,7 +369,7 @@ static void go_on(struct inside *inside, struct gb_notify *notify)
     free(after);
 }
 
-/* Not while what was withdrawn is in the present one only. */
+/* Has the journal written anew. Not while something withdrawn is in the present one only. */
 static void write_anew(struct gb_state *state)
 {
     uint64_t generation = state->journal.generation;

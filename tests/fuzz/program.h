@@ -1,7 +1,7 @@
 /*
- * Mutations of programs, whose steps are lines: steps are put in, taken out, moved, doubled, cut in
- * pieces and changed, and two programs are spliced. Include it in one file of a target, which has
- * the two functions that are declared first.
+ * Mutations of programs, whose steps are lines: steps are inserted, removed, moved, doubled, cut in
+ * pieces and changed, and two programs are spliced. Include it in one file of a target, which
+ * defines the two functions that are declared first.
  */
 #ifndef GB_FUZZ_PROGRAM_H
 #define GB_FUZZ_PROGRAM_H
@@ -28,7 +28,7 @@ static unsigned count_steps(const uint8_t *data, size_t size)
     return steps;
 }
 
-/* Where the so-many-th step begins. */
+/* Where step `number` begins. */
 static size_t step_at(const uint8_t *data, size_t size, size_t number)
 {
     size_t at = 0;
@@ -49,7 +49,7 @@ static size_t put_in(uint8_t *data, size_t size, size_t most, size_t from, size_
     return size - (to - from) + length;
 }
 
-/* Another number, name or session somewhere in the step. */
+/* Changes a number, a name or a session somewhere in the step. */
 static size_t change_values(uint8_t *data, size_t size, size_t from, size_t to,
                             struct test_random *random)
 {
@@ -103,7 +103,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
     return put_in(data, size, most, from, from, text, length);
 }
 
-/* The beginning of one program and the end of another. */
+/* Joins the beginning of one program to the end of another. */
 size_t LLVMFuzzerCustomCrossOver(const uint8_t *first, size_t first_size, const uint8_t *second,
                                  size_t second_size, uint8_t *out, size_t most, unsigned seed);
 size_t LLVMFuzzerCustomCrossOver(const uint8_t *first, size_t first_size, const uint8_t *second,

@@ -1,7 +1,7 @@
 /*
  * main() for a fuzz target where there is no libFuzzer: runs it over every file named, and over
- * every file of each directory named. Says how many it ran; 0 of them is a failure, since a replay
- * of nothing proves nothing.
+ * every file of each directory named. Prints how many it ran; none is a failure, since a replay of
+ * nothing proves nothing.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
- * The stage of fuzz_reply.c: the daemon that says what the program tells it to, and all that the
- * library could wait by, so that while it waits the daemon takes its next steps. Include it in one
- * file; the Makefile has to wrap what WRAP_fuzz_reply names. The functions at the end take the
+ * The stage of fuzz_reply.c: a daemon that says what the program tells it to, and replacements of
+ * all functions by which the library waits, in which the daemon takes its next steps. Include it in
+ * one file; the Makefile has to wrap what WRAP_fuzz_reply names. The functions at the end take the
  * place of client/lib/wire/flusher.c.
  */
 #ifndef GB_FUZZ_REPLY_STAGE_H
@@ -26,21 +26,21 @@
 enum { OBJECTS = 6, REQUESTS = 8, WATCHES = 4, STEPS = 256 };
 
 static struct {
-    const char *at, *end; /* of the program */
+    const char *at, *end; /* the rest of the program */
     int steps;
     int socket; /* the daemon's end; -1: there is none */
     struct gb_frame in;
     int fds[GB_LIMIT(fds)];
     unsigned fd_count;
     int64_t now_us;
-    bool holds_releases; /* the library has a thread that sends them; it never does */
+    bool holds_releases; /* the library believes that a thread sends releases; none is ever sent */
     bool keeps;          /* the client keeps leases … */
     int page_fd;         /* … by this page: see page_anew() */
 
     struct gpubuf_client *client;
     struct gpubuf_object *objects[OBJECTS];
     uint64_t requests[REQUESTS], watches[WATCHES];
-    uint64_t wanted; /* the last request of a provider */
+    uint64_t wanted; /* the id of the last request that a provider got */
     unsigned request_count, watch_count;
     unsigned callbacks_due;
 } stage;
@@ -50,7 +50,7 @@ static char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
 /* ---- the daemon ---- */
 
-/* Takes in what the library has sent: messages, all of them well-formed. */
+/* Receives what the library has sent and checks that every message is well-formed. */
 static void hear(void)
 {
     static char buffer[65536];
@@ -95,7 +95,7 @@ static void hang_up(void)
     gb_frame_end(&stage.in);
 }
 
-/* A connection that the library has made since. False if there is none. */
+/* Accepts a connection that the library has made since. False if there is none. */
 static bool take_connection(void)
 {
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
@@ -165,7 +165,7 @@ static int make_fd(char kind)
     return fd;
 }
 
-/* The page of the client, and the pulse, one in the other: slot 0 is never a lease's. */
+/* The client's page and the pulse share memory: slot 0 is never that of a lease. */
 enum { SLOTS = 8 };
 static _Atomic uint64_t *page;
 
@@ -174,7 +174,7 @@ static bool is_dead(void)
     return page[0] != 1;
 }
 
-/* Its descriptor, which stays. As it is in the beginning. */
+/* Resets the page to its initial state; returns its descriptor, which stays open. */
 static int page_anew(void)
 {
     static int fd = -1;
@@ -210,7 +210,7 @@ static void take_fds(const char *kinds, size_t length)
     }
 }
 
-/* Where the next step ends; NULL if there is none. An unfinished one is none. */
+/* Where the next step ends; NULL if there is none. A step without its newline does not count. */
 static const char *step_end(void)
 {
     return stage.at < stage.end && stage.steps < STEPS
@@ -232,7 +232,7 @@ static bool next_step(const char **text, size_t *length)
     return true;
 }
 
-/* A step of the daemon's. The text ends with its newline. */
+/* Takes a step of the daemon. The text ends with its newline. */
 static void daemon_step(const char *text, size_t length)
 {
     (void)take_connection();
@@ -263,7 +263,8 @@ static void daemon_step(const char *text, size_t length)
     }
 }
 
-/* While the library waits: what the program would do next is passed over. */
+/* Called while the library waits: takes the daemon's next step; calls of the program before it are
+   skipped. */
 static void daemon_goes_on(void)
 {
     const char *text;
@@ -330,7 +331,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
     return ETIMEDOUT;
 }
 
-/* There is nobody else who could wake it. */
+/* Traps: this is the only thread, and nobody could wake it. */
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
@@ -351,7 +352,7 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
     return __real_connect(fd, address, length);
 }
 
-/* There is no GPU, whatever machine this is: a driver opens files of its own. */
+/* Pretends that there is no GPU: a driver opens files of its own. */
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags)
@@ -359,7 +360,8 @@ void *__wrap_dlopen(const char *name, int flags)
     return name && strcmp(name, "libcuda.so.1") == 0 ? NULL : __real_dlopen(name, flags);
 }
 
-/* Where a client receives into is large, and making it takes longer than most programs. */
+/* The client's buffer for received data: it is large, and allocating it takes longer than most
+   programs. */
 static char input[GB_INPUT_BYTES];
 static bool input_used;
 

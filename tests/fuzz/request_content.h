@@ -1,6 +1,6 @@
 /*
- * The content of objects, for fuzz_request.c: producers write on until they seal, and from then on
- * a version has one content and one name, whatever leaves, comes back, or crashes.
+ * Checks the content of objects, for fuzz_request.c: producers write until they seal, and from then
+ * on a version keeps its content and its name, whatever is spilled, restored or crashes.
  *
  * After each turn the first and the last bytes of what lies on a device are looked at. They are
  * read from the memory of segments, so the server does not have to be asked. Include it in one
@@ -24,7 +24,7 @@ struct sample {
 
 /* Each version's content when it was first seen, by its number. */
 static struct content {
-    bool known; /* what lies in it */
+    bool known; /* whether its content has been seen */
     uint64_t name, bytes;
     struct sample sample;
 } contents[CONTENT_VERSIONS];
@@ -41,7 +41,7 @@ static size_t content_length(const struct gb_storage *storage)
     return storage->size < CONTENT_SAMPLE ? (size_t)storage->size : CONTENT_SAMPLE;
 }
 
-/* Whether its last bytes are looked at, too: not where it lies in several memories. */
+/* Whether the last bytes are looked at too: not if the storage lies in several memories. */
 static bool content_has_last(const struct gb_storage *storage)
 {
     return storage->placement_count == 1 && !storage->adopted;
@@ -52,7 +52,7 @@ static off_t content_last(const struct gb_storage *storage)
     return (off_t)(storage->placements[0].offset + storage->size - content_length(storage));
 }
 
-/* Whether the storage has bytes that can be looked at; *fd is where. */
+/* Whether the storage has bytes that can be looked at; *fd becomes the memory that has them. */
 static bool content_is_here(const struct gb_storage *storage, int *fd)
 {
     if (!storage->resident || storage->placement_count == 0 || storage->size == 0)
@@ -61,7 +61,7 @@ static bool content_is_here(const struct gb_storage *storage, int *fd)
     return *fd >= 0;
 }
 
-/* As the producer does, who has the memory mapped. */
+/* Writes to the memory as its producer does, who has it mapped. */
 static void content_write(const struct gb_storage *storage)
 {
     int fd = -1;
@@ -96,7 +96,7 @@ static uint64_t content_name(const struct gb_object *object)
     return hash;
 }
 
-/* A sealed object: that its version is what it was. */
+/* Checks that a sealed object's version has the content it had before. */
 static void content_check(const struct gb_object *object)
 {
     struct content *content = &contents[object->version % CONTENT_VERSIONS];
@@ -132,7 +132,7 @@ static void content_of_leases(const struct gb_holder *holder)
     }
 }
 
-/* After a turn. */
+/* To be called after each turn. */
 static void content_turn(const struct gb_server *server)
 {
     for (const struct gb_name *name = gb_names_lower(&server->registry.names, "", 0, false); name;

@@ -1,6 +1,6 @@
 /*
  * Steps of the programs of fuzz_request.c: from templates, so that most of them are well-formed and
- * many mean something in their place.
+ * many have an effect where they stand.
  */
 #ifndef GB_FUZZ_REQUEST_STEPS_H
 #define GB_FUZZ_REQUEST_STEPS_H
