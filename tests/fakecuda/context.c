@@ -77,7 +77,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal)
         return CUDA_SUCCESS;
     }
     fc_context_drain(context);
-    if (--context->retained) /* retained anew while this waited */
+    if (--context->retained) /* it was retained anew while this waited */
         return CUDA_SUCCESS;
     fc_context_end_streams(context);
     if (context->retained || context->fd < 0)

@@ -20,7 +20,7 @@ static CUresult move(uintptr_t target, uintptr_t source, size_t bytes)
 {
     while (bytes) {
         struct iovec to = {(void *)target, bytes}, from = {(void *)source, bytes};
-        /* Not by the C library's function: a sanitizer would check the pages' contents. */
+        /* Not the C library's function: a sanitizer would check the memory that it is given. */
         long moved = syscall(SYS_process_vm_readv, getpid(), &to, 1UL, &from, 1UL, 0UL);
         if (moved < 0 && errno == EINTR)
             continue;
@@ -73,9 +73,9 @@ static bool is_pageable(uintptr_t address)
 }
 
 /*
- * As the driver's: a pageable source has been read when this returns, and a pageable target has
- * been written; between pinned and device memory it is asynchronous. `wait`: the synchronous kind,
- * which nevertheless does not wait for a copy within device memory.
+ * As the driver does it: a pageable source has been read when this returns, and a pageable target
+ * has been written; between pinned and device memory it is asynchronous. `wait`: the synchronous
+ * kind, which nevertheless does not wait for a copy within device memory.
  */
 static CUresult copy(uintptr_t target, uintptr_t source, size_t bytes, unsigned int sides,
                      CUstream handle, bool wait)

@@ -127,7 +127,7 @@ CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
-/* The physical device, healthy. */
+/* The physical device of an ordinal, if it works. */
 static CUresult device_of(CUdevice ordinal, int *device)
 {
     *device = fc_physical(ordinal);

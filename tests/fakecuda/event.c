@@ -67,7 +67,8 @@ static void complete(struct state *state, uint32_t sequence)
     syscall(SYS_futex, &state->completed, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* For ever, if the process that recorded it is killed first: so it is with the real driver, too. */
+/* Waits for ever if the process that recorded the event is killed before it is reached, as the real
+   driver does. */
 static void wait_for(struct state *state, uint32_t sequence)
 {
     for (;;) {
@@ -193,7 +194,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
                                      .event = event,
                                      .sequence = sequence,
                                      .value = before && before != getpid()};
-    event->references += 2; /* one is the operation's */
+    event->references += 2; /* one is for the operation */
     result = fc_stream_queue(stream, &operation);
     if (result != CUDA_SUCCESS)
         complete(event->state, sequence);

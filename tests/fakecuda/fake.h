@@ -44,7 +44,7 @@ struct fc_settings {
     int version;    /* FAKECUDA_VERSION */
     int devices;    /* FAKECUDA_DEVICES */
     size_t memory;  /* FAKECUDA_MEMORY, of each device */
-    size_t context; /* FAKECUDA_CONTEXT: what a context costs */
+    size_t context; /* FAKECUDA_CONTEXT: the device memory that a context takes */
     bool peer;      /* FAKECUDA_PEER: devices reach each other's memory */
     bool mig;       /* FAKECUDA_MIG: devices are instances */
     const char *name;
@@ -57,7 +57,7 @@ struct fc_settings {
 extern struct fc_settings fc_settings;
 extern pthread_mutex_t fc_lock;
 
-/* One per driver function, static in it: how often it was called. */
+/* One for each driver function, static in it: how often it was called. */
 struct fc_gate {
     const char *name;
     bool uninitialised; /* works before cuInit */
@@ -70,7 +70,7 @@ struct fc_gate {
    fork. Called without the lock. */
 CUresult fc_enter(struct fc_gate *gate);
 
-/* The first statement of a driver function: returns from it if the gate says so. */
+/* The first statement of a driver function: returns from the function if fc_enter fails. */
 #define FC_ENTER_AS(function, before_init)                                                         \
     static struct fc_gate fc_gate = {.name = #function, .uninitialised = (before_init)};           \
     CUresult fc_entered = fc_enter(&fc_gate);                                                      \
@@ -92,7 +92,7 @@ int fc_ordinal(int physical);
 /* CUDA_SUCCESS, or how a device that is lost answers. */
 CUresult fc_lost(int physical);
 int fc_attribute_override(int attribute, int value);
-/* Of a pointer's attribute the first four bytes, where a test wants them otherwise. */
+/* Changes the first four bytes of a pointer's attribute if a test has asked for that. */
 void fc_pointer_override(int attribute, void *value);
 uint64_t fc_gate_calls(const char *name);
 
@@ -122,9 +122,10 @@ struct fc_memory {
     int device; /* physical */
     size_t bytes;
     uint64_t id;
-    unsigned int handle_types; /* allowed for export; 0 where it was imported */
+    unsigned int
+        handle_types; /* the kinds of handle that it may be exported as; 0 if it was imported */
     unsigned char rdma;
-    int references; /* of handles; with `mappings`, keeps it */
+    int references; /* by handles; these and `mappings` keep it alive */
     int mappings;
     struct fc_memory *next;
 };
@@ -177,8 +178,8 @@ struct fc_stream;
 struct fc_context { /* primary contexts, one for each device, static */
     int device;     /* physical */
     int retained;
-    bool ever; /* was active once: its handle is known */
-    int fd;    /* what it costs, in the store */
+    bool ever; /* it was active once, so that its handle is valid */
+    int fd;    /* the memory it takes, as a file of the store */
     CUresult failed;
     bool peers[FC_DEVICES];
     struct fc_stream *null_stream, *thread_stream;
@@ -212,7 +213,7 @@ struct fc_stream {
     bool ending, threaded;
     uint64_t number;
     uint64_t submitted, completed;
-    uint64_t mark; /* how far it had been given work when its context was last waited for */
+    uint64_t mark; /* how much work it had been given when its context was last waited for */
     struct fc_operation *first, *last;
     pthread_cond_t work;
     struct fc_stream *next;

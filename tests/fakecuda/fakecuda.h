@@ -1,7 +1,7 @@
 /*
  * The fake driver's functions beyond those of the real one, for tests: device work that takes time
- * or misbehaves. Found by dlsym in libcuda.so.1; where it is not there, the driver is a real one.
- * README.md has the environment variables.
+ * or misbehaves. Look them up with dlsym in libcuda.so.1; if they are missing, the driver is a real
+ * one. README.md has the environment variables.
  */
 #ifndef FAKECUDA_H
 #define FAKECUDA_H
@@ -14,7 +14,7 @@
  * context fail with CUDA_ERROR_ILLEGAL_ADDRESS from then on.
  */
 CUresult fakecuda_fill(CUdeviceptr target, unsigned char value, size_t bytes, CUstream stream);
-/* Adds the bytes up; *sum is written when the stream gets there. */
+/* Adds up the bytes; *sum is written when the stream runs this. */
 CUresult fakecuda_sum(CUdeviceptr source, size_t bytes, uint64_t *sum, CUstream stream);
 /* Keeps the stream busy. */
 CUresult fakecuda_delay(unsigned int milliseconds, CUstream stream);

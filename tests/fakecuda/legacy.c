@@ -83,7 +83,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     return result;
 }
 
-/* Waits for the context's work, as the driver's does. */
+/* Waits for the context's work, as the driver's function does. */
 CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
     FC_ENTER(cuMemFree);
@@ -171,7 +171,7 @@ static CUresult open_handle(struct fc_context *context, const CUipcMemHandle *ha
     int fd = -1;
     CUresult result = fc_store_open('l', bytes.device, bytes.bytes, bytes.id, &fd);
     if (result == CUDA_ERROR_INVALID_VALUE && kill(bytes.pid, 0) < 0 && errno == ESRCH)
-        return CUDA_ERROR_INVALID_HANDLE; /* not freed: its exporter is no more */
+        return CUDA_ERROR_INVALID_HANDLE; /* not that it was freed: its exporter has ended */
     if (result != CUDA_SUCCESS)
         return result;
     result = place(FC_IMPORTED, context, fd, bytes.device, bytes.bytes, bytes.id, out);

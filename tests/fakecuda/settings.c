@@ -20,7 +20,7 @@ struct rule {
     uint64_t calls;       /* counted while `path` exists */
     unsigned int number;  /* the device or attribute concerned */
     int value;            /* the error, milliseconds, or the attribute's value */
-    char path[256];       /* holds while this exists; "": always */
+    char path[256];       /* the rule holds while this file exists; "": always */
 };
 
 struct fc_settings fc_settings;
@@ -31,14 +31,15 @@ static struct rule rules[RULES];
 static int rule_count;
 static struct fc_gate *gates;
 static int trace_fd = -1;
-static pid_t init_pid; /* that called cuInit; 0: none did */
+static pid_t init_pid; /* the process that called cuInit; 0: none did */
 
 void fc_unlock_at(pthread_mutex_t **lock)
 {
     pthread_mutex_unlock(*lock);
 }
 
-/* A setting that cannot be understood would make a test pass for nothing. */
+/* Ends the program: with a setting that cannot be understood a test would pass without testing
+   anything. */
 static void __attribute__((noreturn)) refuse(const char *variable, const char *text)
 {
     fprintf(stderr, "fakecuda: cannot understand %s=%s\n", variable, text);
@@ -176,7 +177,8 @@ static int visible_item(const char *item)
     return found;
 }
 
-/* Devices in the order named, up to the first that is none; one named twice is an error. */
+/* Reads CUDA_VISIBLE_DEVICES: the devices in the order named, up to the first name that is not a
+   device. One named twice is an error. */
 static CUresult read_visible(void)
 {
     struct fc_settings *settings = &fc_settings;
@@ -255,7 +257,7 @@ static void pause_for(unsigned int milliseconds)
         continue;
 }
 
-/* While the rule holds, at most so long as it says. */
+/* Sleeps while the rule holds, at most for the time that it says. */
 static void pause_while(const struct rule *rule)
 {
     for (int waited = 0; waited < rule->value && holds(rule); waited++)

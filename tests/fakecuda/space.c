@@ -23,7 +23,7 @@ static bool reserve_region(void)
 {
     if (region)
         return true;
-    /* As much as the tools that watch a process's memory allow. */
+    /* The largest that is allowed: valgrind and sanitizers leave less room. */
     for (size_t bytes = (size_t)256 << 30; bytes >= (size_t)1 << 30; bytes /= 2) {
         void *memory =
             mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -82,7 +82,7 @@ struct fc_range *fc_range_reserve(size_t bytes, size_t alignment, enum fc_range_
     range->fd = -1;
     range->next = *link;
     *link = range;
-    cursor = base + bytes + FC_GRANULE; /* a gap that catches who runs over the end */
+    cursor = base + bytes + FC_GRANULE; /* a gap, so that an access past the end faults */
     if (cursor >= region_end)
         cursor = region;
     return range;
@@ -123,7 +123,7 @@ CUresult fc_space_map(uintptr_t base, size_t bytes, int fd, int protection)
     /* cppcheck-suppress leakReturnValNotUsed */
     if (mmap(at, bytes, bits, flags | MAP_FIXED, fd, 0) == MAP_FAILED)
         return fd < 0 ? CUDA_ERROR_UNMAP_FAILED : CUDA_ERROR_MAP_FAILED;
-    /* A child has none of its parent's device memory. */
+    /* A forked child gets none of its parent's device memory. */
     madvise(at, bytes, fd < 0 ? MADV_DONTDUMP : MADV_DONTFORK);
     return CUDA_SUCCESS;
 }
@@ -146,7 +146,7 @@ bool fc_space_allows(const struct fc_context *context, uintptr_t address, size_t
                bytes <= range->asked - (address - range->base);
     unsigned int needed =
         write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
-    while (bytes) { /* mappings side by side count as one */
+    while (bytes) { /* adjacent mappings count as one */
         const struct fc_mapping *mapping = fc_mapping_at(range, address);
         if (!mapping || (mapping->access[context->device] & needed) != needed)
             return false;
@@ -215,7 +215,7 @@ static uintptr_t start_of(const struct pointer *pointer, size_t *bytes)
     return pointer->range->base;
 }
 
-/* Writes the attribute in its own width; what is said to be boolean takes four bytes. */
+/* Writes the attribute in its own width; booleans, by their documentation, take four bytes. */
 static CUresult attribute(void *data, CUpointer_attribute which, uintptr_t address,
                           const struct pointer *pointer)
 {
@@ -247,7 +247,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, uintptr_t addre
         *(unsigned int *)data = 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        /* A device that is hidden passes for the first. */
+        /* A hidden device is told as the first one. */
         *(int *)data = fc_ordinal(pointer->device) < 0 ? 0 : fc_ordinal(pointer->device);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:

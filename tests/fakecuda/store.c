@@ -72,7 +72,8 @@ CUresult fc_store_init(void)
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     fchmod(lock_fd,
-           0666); /* despite the umask; fails where the file is another's, and is so already */
+           0666); /* whatever the umask is; fails for another user's file, which has this mode
+                     already */
     directory_fd = fd;
     return CUDA_SUCCESS;
 }
@@ -132,7 +133,7 @@ static size_t cost(const struct file_name *name)
     return (name->bytes + unit - 1) / unit * unit;
 }
 
-/* The store is locked. Removes what is dead on the way. */
+/* Adds up what a device has in use; the store is locked. Removes dead files on the way. */
 static CUresult sum_up(int device, size_t *used)
 {
     int fd = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -69,8 +69,8 @@ static void free_stream(struct fc_stream *stream)
     pthread_cond_broadcast(&changed);
 }
 
-/* Work that a failed context still has is dropped, but nobody shall wait for its events for
-   ever. */
+/* Work left in a failed context is dropped, but its events complete, so that nobody waits for them
+   for ever. */
 static void run_one(struct fc_stream *stream)
 {
     struct fc_operation *operation = stream->first;
@@ -110,7 +110,7 @@ static void *stream_thread(void *argument)
     return NULL;
 }
 
-/* The program's signals are no business of this thread. */
+/* The thread blocks all signals: they are for the program's own threads. */
 static bool start_thread(struct fc_stream *stream)
 {
     sigset_t all, before;
@@ -208,7 +208,7 @@ CUresult fc_stream_get(CUstream handle, struct fc_stream **out)
         CUresult result = fc_context_current(&context);
         if (result != CUDA_SUCCESS)
             return result;
-        /* One for all threads: threads that share it are ordered more than they would be. */
+        /* One stream for all threads: this orders them more strictly than the real driver would. */
         struct fc_stream **slot =
             handle == GB_CU_STREAM_PER_THREAD ? &context->thread_stream : &context->null_stream;
         if (!*slot)

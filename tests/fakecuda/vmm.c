@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 static struct fc_memory *memories;
-/* Far from anything small or any pointer, so that a mistaken one is not taken for a handle. */
+/* Far from small numbers and from pointers, so that none of these is taken for a handle by
+   mistake. */
 static uint64_t last_handle = 0xfa4e00000000;
 
 static struct fc_memory *memory_of(CUmemGenericAllocationHandle handle)
@@ -35,7 +36,7 @@ static struct fc_memory *add_memory(int fd, int device, size_t bytes, uint64_t i
     return memory;
 }
 
-/* Drops what neither a handle nor a mapping needs. */
+/* Frees memory that neither a handle nor a mapping needs. */
 static void drop_unused(struct fc_memory *memory)
 {
     if (memory->references || memory->mappings)
@@ -182,7 +183,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     CUresult result = fc_store_adopt((int)(intptr_t)shareable, &device, &bytes, &id, &fd);
     if (result != CUDA_SUCCESS)
         return result;
-    result = fc_lost(device); /* that it may be hidden from the process does not matter */
+    result = fc_lost(device); /* a device that is hidden from the process is fine here */
     struct fc_memory *memory = NULL;
     if (result == CUDA_SUCCESS && !(memory = add_memory(fd, device, bytes, id)))
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -199,7 +200,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment,
                              CUdeviceptr address, unsigned long long flags)
 {
-    (void)address; /* a hint */
+    (void)address; /* only a hint, which is not followed */
     FC_ENTER(cuMemAddressReserve);
     FC_LOCKED;
     if (!pointer || !bytes || bytes % FC_GRANULE || alignment & (alignment - 1) || flags)
