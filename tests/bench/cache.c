@@ -76,7 +76,7 @@ static void make_room(struct cache *cache)
     drop(cache, GB_CONTAINER(cache->recency.next, struct cache_object, recent));
 }
 
-/* The leaving of what has no bytes makes no room: it is in no order. */
+/* An object without bytes is in no order: evicting it would make no room. */
 static void use(struct cache *cache, struct cache_object *object)
 {
     gb_list_remove(&object->recent);

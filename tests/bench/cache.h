@@ -1,6 +1,6 @@
 /*
- * The daemon's store as a cache of its own: over a device that makes nothing, with the least
- * recently used object going when there is no room. The daemon's choices, without sessions,
+ * The daemon's store as a cache of its own: over a device without real memory, where the least
+ * recently used objects are evicted when there is no room. The daemon's choices, without sessions,
  * messages and memory. Not for threads.
  */
 #ifndef CACHE_H
@@ -23,7 +23,7 @@ struct cache {
     struct cache_object *objects; /* by number */
     size_t count;
     uint64_t asked;                   /* bytes of the objects that are there */
-    uint64_t changes, evicted;        /* objects that came or went; of them, had to go */
+    uint64_t changes, evicted;        /* objects that came or went; objects that were evicted */
     uint64_t full;                    /* how often there was no room */
     double unused_when_full, at_peak; /* part of the segments' bytes in no object: sum; last */
     uint64_t most_used;

@@ -71,8 +71,8 @@ static void send_fd(int to, const char *text, size_t length, int fd)
     sendmsg(to, &header, MSG_NOSIGNAL);
 }
 
-/* Sockets that linger, the daemon's alone before it can close them: each is one that a method takes
-   not, or one of a connection that ends. */
+/* Passes sockets that linger, and closes its own copies at once, so that the daemon's is the last
+   close: some with a method that takes none, some on a connection that ends. */
 void lingers(void)
 {
     static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"none\",\"fds\":1}\n";

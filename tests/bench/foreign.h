@@ -3,7 +3,7 @@
 #ifndef FOREIGN_H
 #define FOREIGN_H
 
-/* Of the daemon. Before the others. */
+/* Sets the daemon's socket. To be called before the others. */
 void foreign_beside(const char *socket);
 
 /* A connection to it that does not block; -1: it takes none. */

@@ -48,7 +48,7 @@ static unsigned free_port(void)
     return ntohs(address.sin_port);
 }
 
-/* One that has found the daemon. */
+/* Starts a gateway and waits until it has found the daemon. */
 static pid_t start_gateway(unsigned port)
 {
     char line[256] = "", address[32];
@@ -72,7 +72,7 @@ static pid_t start_gateway(unsigned port)
     while (!strstr(line, "connected instance="))
         if (!fgets(line, sizeof(line), log))
             die("%s does not start", program);
-    fclose(log); /* what it says later is lost on it */
+    fclose(log); /* what it logs later goes nowhere */
     return pid;
 }
 

@@ -2,11 +2,11 @@
 #ifndef GATEWAYS_H
 #define GATEWAYS_H
 
-/* Of the daemon. Before the others. */
+/* Sets the daemon's socket. To be called before the others. */
 void gateways_beside(const char *socket);
 
 void gateway_killed(void);  /* twenty times a second */
 void gateway_hung(void);    /* stopped, while there are thousands of events a second to tell it */
-void gateway_flooded(void); /* half requests, and lists of all objects, as many as it takes */
+void gateway_flooded(void); /* as many half requests and lists of all objects as it accepts */
 
 #endif

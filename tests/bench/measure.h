@@ -4,8 +4,8 @@
  * [--quick]`, that prints one row of JSON a line for scripts/run-bench; one that cannot measure
  * says why and exits with status 1. Not for threads.
  *
- * A floor is measured in short rounds that alternate with those of what is held against it, and the
- * ratio is taken within each pair: what else the machine does meanwhile then befalls both.
+ * A floor is measured in short rounds that alternate with those of what is compared with it, and
+ * the ratio is taken within each pair, so that whatever else the machine does affects both.
  */
 #ifndef MEASURE_H
 #define MEASURE_H
@@ -44,7 +44,7 @@ struct series {
     double values[SERIES_MAX];
 };
 
-void series_add(struct series *series, double value); /* what is past SERIES_MAX is dropped */
+void series_add(struct series *series, double value); /* values past SERIES_MAX are dropped */
 double series_median(const struct series *series);
 
 struct row {
@@ -110,7 +110,7 @@ void echo_stop(struct echo *echo);
 void publish_one(struct raw *raw, const char *name);
 /* Publishes `count` small columns named PREFIX/%06zu, or, with a `seed`, PREFIX/%016x of draw(). */
 void publish(struct raw *raw, const char *prefix, size_t count, const uint64_t *seed);
-/* Writes the name of object i of such, at most NAME_BYTES. */
+/* Writes the name of object i of those, at most NAME_BYTES. */
 #define NAME_BYTES 64
 void object_name(char *name, const char *prefix, size_t i);
 void random_name(char *name, const char *prefix, uint64_t drawn);
