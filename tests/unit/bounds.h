@@ -1,12 +1,12 @@
 /*
- * The measure of how long requests hold the loop, which its tests share. A request is asked
- * inside a server in this process, and the processor time that the loop's thread takes is
- * measured: for each part of the request, and for each turn of the loop until it is answered. The
- * aim is BOUND_US; FACTOR times that fails. Each request is played several times, and the
- * shortest time counts: what disturbs a thread makes it slower only. Under a sanitizer the
- * requests are only played, and fewer of each.
+ * Measures how long requests hold the loop; shared by the tests of that. A request is asked inside
+ * a server in this process, and the processor time that the loop's thread takes is measured: for
+ * each part of the request, and for each turn of the loop until it is answered. The aim is
+ * BOUND_US; FACTOR times that fails. Each request is played several times, and the shortest time
+ * counts: a disturbance can only make a thread slower. Under a sanitizer the requests are only
+ * played, and fewer of each.
  *
- * For one test program each, after cmocka.h.
+ * Each test program includes it once, after cmocka.h.
  */
 #ifndef GB_TEST_BOUNDS_H
 #define GB_TEST_BOUNDS_H
@@ -21,7 +21,7 @@
 #define FACTOR 4
 #define ROUNDS 7
 #define COLUMNS GB_LIMIT(columns)
-#define LINE_ROOM (GB_LIMIT(line_bytes) - 64) /* of a request, but for its last braces */
+#define LINE_ROOM (GB_LIMIT(line_bytes) - 64) /* the longest request, without its closing braces */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -37,7 +37,7 @@
 static struct inside inside;
 static struct peer asker;
 static struct gb_writer line;
-static struct gb_service timed; /* the methods, as long as they take */
+static struct gb_service timed; /* the service's methods, with the time they take measured */
 
 /* ---- measuring ---- */
 
@@ -109,7 +109,7 @@ static inline char *ask_with(struct peer *peer, const char *text, size_t length,
         if (sent < length)
             sent += peer_send_bytes(peer, text + sent, length - sent, fds, sent == 0 ? count : 0);
         else if (turns > 100)
-            nanosleep(&rest, NULL); /* somebody else is at work */
+            nanosleep(&rest, NULL); /* another process is busy */
         turn();
         while ((answer = peer_line(peer)) && !strstr(answer, "\"id\":")) {
             free(answer); /* a notification */
@@ -135,7 +135,7 @@ static inline void end_line(void)
     assert_true(line.length <= GB_LIMIT(line_bytes));
 }
 
-/* Asks without measuring; the answer must have the part. */
+/* Asks without measuring; the answer must contain `part`. */
 static inline void prepare(struct peer *peer, const char *part)
 {
     bool measured = measuring;
@@ -229,7 +229,7 @@ static inline uint64_t create_wide(struct peer *peer, const char *name, bool met
     return lease;
 }
 
-/* Identities of nothing are as many digits as they may have; of something they were given. */
+/* Writes as many ids as a request may have, counting up from `first`. */
 static inline void write_ids(const char *member, uint64_t first)
 {
     gb_write_format(&line, "\"%s\":[", member);
@@ -238,7 +238,7 @@ static inline void write_ids(const char *member, uint64_t first)
     gb_write_char(&line, ']');
 }
 
-/* The sessions of a user who has as many requests wait as may be. */
+/* How many sessions a user needs to have as many waiting requests as are allowed. */
 #define WAITERS (GB_LIMIT(user_waits) / GB_LIMIT(session_waits))
 static struct peer waiters[WAITERS];
 
@@ -262,16 +262,17 @@ static inline void end_awaited(void)
 
 struct ask {
     const char *name;
-    void (*prepare)(void); /* before each; not measured */
+    void (*prepare)(void); /* called before each time it is asked, not measured; or NULL */
     void (*write)(void);
     void (*after)(void);
-    const char *part; /* of the answer */
+    const char *part; /* a part that the answer must contain */
 };
 
-/* `manager`: of a service manager, for whom a journal is written; NULL: none. */
+/* `manager`: the service manager that keeps descriptors, so that a journal is written; NULL:
+   none. */
 static inline void begin_world(const char *const *options, struct gb_notify *manager)
 {
-    mallopt(M_MMAP_THRESHOLD, 4 << 20); /* as main() has it */
+    mallopt(M_MMAP_THRESHOLD, 4 << 20); /* as main() sets it */
     mallopt(M_TRIM_THRESHOLD, 4 << 20);
     mallopt(M_MXFAST, 0);
     gb_writer_init(&line, 0);
@@ -288,7 +289,7 @@ static inline void begin_world(const char *const *options, struct gb_notify *man
     assert_true(peer_connect(&inside, &asker));
 }
 
-/* Served as often as it takes for one undisturbed time. */
+/* Plays a request ROUNDS times; *request and *whole become the shortest times. */
 static inline void play(const struct ask *ask, uint64_t *request, uint64_t *whole)
 {
     *request = *whole = UINT64_MAX;

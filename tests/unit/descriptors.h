@@ -1,5 +1,5 @@
 /*
- * Descriptors for tests: ones that can be told apart, and how many are open.
+ * Descriptors for tests: makes some that can be told apart, and counts the open ones.
  */
 #ifndef GB_TEST_DESCRIPTORS_H
 #define GB_TEST_DESCRIPTORS_H
@@ -22,7 +22,7 @@ static inline int marked_fd(unsigned mark)
     return fd;
 }
 
-/* The mark of a descriptor; -1 if it is none. */
+/* The mark of such a descriptor; -1 if it is none. */
 static inline long mark_of(int fd)
 {
     struct stat status;

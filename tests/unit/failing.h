@@ -11,11 +11,13 @@
 #include <stdlib.h>
 
 static size_t failing_calls; /* allocations asked for since failing_from */
-static size_t failing_first; /* this one and `failing_count` - 1 further ones fail; 0: none */
+static size_t failing_first; /* the number of the first that fails, with `failing_count` - 1 after
+                                it; 0: none */
 static size_t failing_count;
 static long failing_blocks; /* allocated and not freed */
 
-/* From now on, the n-th allocation (from 1) and count - 1 further ones fail; n of 0: none does. */
+/* From now on, the n-th allocation (from 1) and the count - 1 after it fail; with n 0 none
+   fails. */
 static inline void failing_from(size_t n, size_t count)
 {
     failing_calls = 0;

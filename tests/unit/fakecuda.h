@@ -1,7 +1,7 @@
 /*
- * Shared by the tests of the fake driver. CUDA does not survive fork(), so whatever calls it runs
- * in a child that is forked before; the test's own process only gives orders and looks on. A child
- * that finds something wrong says so and exits with 1.
+ * Shared by the tests of the fake driver. CUDA cannot be used after fork(), so all calls of it are
+ * made in children that are forked before; the test's own process only gives orders and watches. A
+ * child that finds something wrong says so and exits with 1.
  */
 #ifndef GB_TEST_FAKECUDA_H
 #define GB_TEST_FAKECUDA_H
@@ -42,7 +42,7 @@ static const struct gb_cuda *cu;
         }                                                                                          \
     } while (0)
 
-/* The call's result must be this. */
+/* The call must return `wanted`. */
 #define GIVES(wanted, call)                                                                        \
     do {                                                                                           \
         CUresult got_ = (call);                                                                    \
@@ -96,7 +96,7 @@ static inline int tear_down(void **state)
 
 struct child {
     pid_t pid;
-    int socket; /* to its own */
+    int socket; /* to the child's own */
 };
 
 static inline struct child start(void (*body)(int socket))
@@ -129,7 +129,7 @@ static inline void ends_well(struct child child)
     assert_int_equal(status, 0);
 }
 
-/* kill -9, and until it is gone. */
+/* Ends a child by kill -9 and waits until it is gone. */
 static inline void kill_child(struct child child)
 {
     int status;
@@ -144,7 +144,8 @@ static inline void run(void (*body)(int socket))
     ends_well(start(body));
 }
 
-/* Messages between them; for both sides, so they end the process if the other one is gone. */
+/* Messages between a test and its child, for both sides. They end the calling process if the other
+   one is gone. */
 
 static inline void tell(int socket, const void *bytes, size_t size)
 {
@@ -173,7 +174,7 @@ static inline void await(int socket)
     hear(socket, &byte, 1);
 }
 
-/* For a child that is to be killed: until then. */
+/* For a child that is to be killed: waits until it is. */
 static inline void __attribute__((noreturn)) stay(int socket)
 {
     step(socket);
@@ -231,7 +232,7 @@ static inline double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* cuInit, and the context of a device current. */
+/* Calls cuInit and makes a device's context current. */
 static inline void begin(int device)
 {
     CUcontext context;

@@ -4,7 +4,7 @@
  * happens between two turns is the test's choice; and inside_check() compares every account of the
  * server with what is really there.
  *
- * Define DEMAND(condition) before including this: what happens when it does not hold.
+ * Define DEMAND(condition) before including this: it is called for each condition that must hold.
  */
 #ifndef GB_TEST_INSIDE_H
 #define GB_TEST_INSIDE_H
@@ -34,8 +34,8 @@ struct inside {
     struct gb_server server;
     char directory[32], socket[48];
     void (*work)(void); /* what happens before each turn; NULL: nothing */
-    bool overfull;      /* it was handed more than its device may have */
-    bool threaded;      /* long requests are worked on by a thread, not on the spot */
+    bool overfull;      /* it was started with more memory than its device may have */
+    bool threaded;      /* long requests are worked on by a thread, not in the turn itself */
 };
 
 /* The other end of a session. */
@@ -67,7 +67,7 @@ static inline void inside_make(struct inside *inside, const char *const *options
     gb_log_setup(GB_LOG_ERROR, false);
     DEMAND(gb_config_read(&inside->config, argv, &error) == 0);
     DEMAND(gb_server_init(&inside->server, &inside->config, &gb_methods, &error) == 0);
-    inside->server.slice_ns = INT64_MAX / 4; /* in one turn all that has come is served */
+    inside->server.slice_ns = INT64_MAX / 4; /* one turn serves all that has come */
     inside->server.drain_ns = INT64_MAX / 4;
 }
 
@@ -100,7 +100,7 @@ static inline void inside_turn(struct inside *inside)
     while (!inside->threaded && !gb_list_empty(&inside->server.tasks));
 }
 
-/* The server ends; gb_server_init() and inside_listen() make another one. */
+/* Ends the server; gb_server_init() and inside_listen() start another one. */
 static inline void inside_stop(struct inside *inside)
 {
     while (!gb_list_empty(&inside->server.sessions))
@@ -119,7 +119,7 @@ static inline void inside_end(struct inside *inside)
 
 /* ---- peers ---- */
 
-/* False if the server did not take it. */
+/* Connects a peer. False if the server did not accept it. */
 static inline bool peer_connect(struct inside *inside, struct peer *peer)
 {
     int ends[2];
@@ -143,7 +143,7 @@ static inline void peer_close(struct peer *peer)
     *peer = (struct peer){.fd = -1};
 }
 
-/* The session; NULL if it has ended. */
+/* A peer's session; NULL if it has ended. */
 static inline struct gb_session *peer_session(const struct inside *inside, const struct peer *peer)
 {
     GB_LIST_EACH(&inside->server.sessions, link) {
@@ -155,7 +155,7 @@ static inline struct gb_session *peer_session(const struct inside *inside, const
     return NULL;
 }
 
-/* Makes its session one of another user. */
+/* Makes a peer's session belong to another user. */
 static inline void peer_become(struct inside *inside, const struct peer *peer, uid_t uid)
 {
     struct gb_session *session = peer_session(inside, peer);
@@ -219,7 +219,7 @@ static inline void peer_drop_fds(struct peer *peer, struct msghdr *header)
     }
 }
 
-/* Takes in all that has come; returns how many bytes. */
+/* Receives all that has come; returns how many bytes. */
 static inline size_t peer_receive(struct peer *peer)
 {
     static char buffer[65536];
@@ -285,7 +285,7 @@ static inline int sealed_memfd(size_t bytes, int seals)
 
 /* ---- the accounts ---- */
 
-/* Different pointers, as many as there are. */
+/* A set of any number of pointers. */
 struct inside_set {
     const void **items;
     size_t count, capacity;
@@ -305,7 +305,7 @@ static inline bool inside_add(struct inside_set *set, const void *item)
     return true;
 }
 
-/* Counts by walking. */
+/* What was counted by walking over all objects and sessions. */
 struct inside_count {
     const struct gb_server *server;
     struct inside_set objects, storages, segments;
@@ -326,7 +326,7 @@ static inline void count_segment(struct inside_count *count, const struct gb_seg
     DEMAND(segment->empty == (gb_list_linked(&segment->empties) || segment->retiring));
 }
 
-/* Copies in the tiers below; returns how many. */
+/* Counts a storage's copies in the tiers; returns how many. */
 static inline unsigned count_copies(struct inside_count *count, const struct gb_storage *storage)
 {
     unsigned copies = 0;
@@ -348,9 +348,8 @@ static inline unsigned count_copies(struct inside_count *count, const struct gb_
     return copies;
 }
 
-/* Where the content is, and what could be done about it. */
-/* For how many users it counts: those who have a name for it, else those who hold it, else its
-   maker. */
+/* How many users' accounts a storage counts in: of those who have a name for it, else of those who
+   hold it, else of its maker. */
 static inline unsigned count_payers(const struct gb_storage *storage)
 {
     unsigned named = 0, holding = 0;
@@ -364,6 +363,7 @@ static inline unsigned count_payers(const struct gb_storage *storage)
     return named ? named : holding ? holding : 1;
 }
 
+/* Counts a storage, and checks that its state fits where its content is. */
 static inline void count_storage(struct inside_count *count, const struct gb_storage *storage,
                                  uint64_t leases, uint64_t pins, bool named)
 {
@@ -371,7 +371,8 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     bool grace = leases > 0 && count->server->state.grace.count > 0;
 
     DEMAND(storage->resident || !storage->recent.in);
-    /* Content that was lost has no name; those who may still come are told that it is gone. */
+    /* Content that was lost has no name; sessions that may still resume are told that it is
+       gone. */
     DEMAND(storage->resident || copies > 0 || (grace && !named));
     DEMAND(storage->resident || leases == 0 || grace);
     DEMAND(!storage->resident || !named || !storage->bytes || storage->recent.in);
@@ -430,7 +431,7 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
     count_storage(count, storage, leases, pins, named);
 }
 
-/* Its page says of no lease that it is current but of those that are, and of nothing else. */
+/* Checks that a holder's page marks just those leases as current that are. */
 static inline void check_page(const struct gb_holder *holder)
 {
     unsigned taken = 0, said = 0;
@@ -452,7 +453,7 @@ static inline void check_page(const struct gb_holder *holder)
     DEMAND(taken == 0 && said == 0);
 }
 
-/* Returns how many of them are of unsealed objects. */
+/* Counts a session's leases; returns how many of them are of unsealed objects. */
 static inline uint64_t count_leases(struct inside_count *count, const struct gb_holder *holder)
 {
     uint64_t leases = 0, idle = 0, unsealed = 0;
@@ -474,7 +475,8 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
     return unsealed;
 }
 
-/* The traces that a session may leave for a while after its end. Returns as count_leases() does. */
+/* Counts what a session that ended left for a while, in case it resumes. Returns as count_leases()
+   does. */
 static inline uint64_t count_left(struct inside_count *count, const struct gb_session *session)
 {
     GB_LIST_EACH(&session->mapper.mappings, link) {
@@ -484,7 +486,7 @@ static inline uint64_t count_left(struct inside_count *count, const struct gb_se
     return count_leases(count, &session->holder);
 }
 
-/* Names that a session was asked for are in its lists, and nothing else is. */
+/* Checks that a session's lists have just the names that it was asked for. */
 static inline void check_provider(const struct gb_session *session)
 {
     const struct gb_provider *provider = &session->provider;
@@ -540,16 +542,15 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     DEMAND(session->held_fds == session->conn.in.fd_count);
     DEMAND(session->queued_fds == session->conn.out_fd_count);
     DEMAND((session->flight.count > 0) == gb_list_linked(&session->flight.of_all));
-    /* Everything it needs to go on will wake it; one whose peer can be sent nothing any more waits
-       for its end.
-       */
+    /* The session waits for every event that it needs to go on. One whose peer cannot be sent
+       anything any more waits for its end only. */
     DEMAND(session->poll_events == wanted || (session->stopped_reading && session->poll_events) ||
            (gb_list_linked(&session->ready) && !session->poll_events) ||
            gb_list_linked(&session->dirty));
     DEMAND(gb_list_linked(&session->dirty) || !session->end_reason);
 }
 
-/* The sum of all users. */
+/* Checks that the users' accounts add up to what was counted. */
 static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
 {
     const struct gb_device *device = count->server->devices[0];
@@ -575,7 +576,8 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
     DEMAND(all ? bytes == count->charged : bytes >= count->charged);
 }
 
-/* `all`: nobody works on what no object has any more; else there may be more than was found. */
+/* Checks a device's account. `all`: the walk has found everything; else there may be more, which a
+   worker still uses though no object has it. */
 static inline void check_device(const struct inside_count *count, const struct gb_device *device,
                                 bool all, bool overfull)
 {
@@ -612,7 +614,8 @@ static inline void check_device(const struct inside_count *count, const struct g
 #undef FOUND
 }
 
-/* Every account, after a turn; for one device. Nothing that could be done now is left undone. */
+/* Checks every account after a turn, for a server with one device, and that nothing was left undone
+   that could be done. */
 static inline void inside_check(const struct inside *inside)
 {
     const struct gb_server *server = &inside->server;
@@ -666,7 +669,8 @@ static inline void inside_check(const struct inside *inside)
     free(count.segments.items);
 }
 
-/* With every peer closed: nothing is left but names, and those go here, with all memory. */
+/* To be called when every peer is closed. Checks that only names are left, then deletes these and
+   checks that all memory goes with them. */
 static inline void inside_empty(struct inside *inside)
 {
     struct gb_server *server = &inside->server;
@@ -677,7 +681,7 @@ static inline void inside_empty(struct inside *inside)
         DEMAND(turns < 8);
         inside_turn(inside);
     }
-    /* Those whose peers have not read what they were sent. */
+    /* Messages whose peers have not read what they were sent. */
     for (int turns = 0; !gb_list_empty(&server->flights.all); turns++) {
         DEMAND(turns < 8);
         server->flights.look_at = 0;
@@ -696,7 +700,7 @@ static inline void inside_empty(struct inside *inside)
                         0;
          turns++) {
         DEMAND(turns < 8);
-        inside_turn(inside); /* what movers still made is empty, too */
+        inside_turn(inside); /* what movers were still making is released too */
         gb_store_trim(&server->store, server->devices[0], UINT64_MAX);
     }
     DEMAND(device->allocated == 0 && device->used == 0 && device->pinned == 0);

@@ -1,6 +1,6 @@
 /*
  * Shared by the tests of layouts: reading them from text, with the failure shown, and writing them
- * back. For one test program each, after cmocka.h.
+ * back. Each test program includes it once, after cmocka.h.
  */
 #ifndef GB_TEST_LAYOUT_TEXT_H
 #define GB_TEST_LAYOUT_TEXT_H
@@ -25,7 +25,7 @@ static inline int end_pool(void **state)
     return 0;
 }
 
-/* Reads exactly `text`, in memory that ends where it does. */
+/* Reads `text` from memory that ends right after it. */
 static inline int read_text(const char *text, enum gb_layout_form form, struct gb_layout *layout,
                             struct gb_error *error)
 {

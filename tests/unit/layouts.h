@@ -85,7 +85,7 @@ static inline unsigned below(struct maker *maker, unsigned count)
     return test_random_below(&maker->random, count);
 }
 
-/* At least `bytes`, sometimes more; placed unless the form has no places. */
+/* Makes a buffer of at least `bytes`, sometimes more, with a place if the form has places. */
 static inline void make_buffer(struct maker *maker, uint64_t bytes, uint64_t align,
                                struct gb_buffer *buffer)
 {
@@ -157,7 +157,7 @@ static inline char *make_text(struct maker *maker, const char *prefix, unsigned 
 static inline void make_column(struct maker *maker, unsigned depth, uint64_t length,
                                struct gb_column *column);
 
-/* The child of a map: structs of two fields. */
+/* Makes the child of a map: structs of two fields. */
 static inline void make_entries(struct maker *maker, unsigned depth, struct gb_column *entries)
 {
     entries->dtype.type = GB_TYPE_STRUCT;
@@ -206,7 +206,7 @@ static inline void make_column(struct maker *maker, unsigned depth, uint64_t len
     uint64_t data, mask, offsets;
 
     column->dtype = make_dtype(maker, depth > 1);
-    while (gb_dtype_packed(&column->dtype) || /* arrays alone have it */
+    while (gb_dtype_packed(&column->dtype) || /* only arrays may have such a type */
            (column->dtype.type == GB_TYPE_MAP && depth < 3))
         column->dtype = make_dtype(maker, depth > 1);
     const struct gb_type_info *info = gb_type_info(column->dtype.type);

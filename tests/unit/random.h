@@ -1,5 +1,5 @@
 /*
- * A seeded generator (SplitMix64), so that a test meets the same numbers in every run.
+ * A seeded generator (SplitMix64), so that a test gets the same numbers in every run.
  */
 #ifndef GB_TEST_RANDOM_H
 #define GB_TEST_RANDOM_H

@@ -1,7 +1,7 @@
 /*
  * The world of the registry's tests. Storage is made here: without placements, but of a size, so
  * that the accounts of what is leased and pinned show. The registry's sources are included, so that
- * their allocations can be made to fail. For one test program each, after cmocka.h.
+ * their allocations can be made to fail. Each test program includes it once, after cmocka.h.
  */
 #ifndef GB_TEST_REGISTRY_WORLD_H
 #define GB_TEST_REGISTRY_WORLD_H
@@ -29,7 +29,7 @@ static struct {
     enum gb_event events[OBJECTS * 2];
     char event_names[OBJECTS * 2][8];
     unsigned event_count;
-    uint64_t recalled; /* the last lease that was */
+    uint64_t recalled; /* the id of the lease that was recalled last */
     unsigned recalls;
 } world;
 
@@ -112,7 +112,7 @@ static inline struct gb_storage *storage_of(uint64_t bytes)
     return storage;
 }
 
-/* As the methods do it. */
+/* Renders an object's description as the daemon's methods do. */
 static inline int render_object(struct gb_object *object, uint64_t version)
 {
     struct gb_error error;
@@ -168,7 +168,7 @@ static inline void expect_event(unsigned from_end, enum gb_event event, const ch
     assert_string_equal(world.event_names[world.event_count - 1 - from_end], name);
 }
 
-/* The least recently used storage; false if none may go. */
+/* Evicts the least recently used storage; false if none may be evicted. */
 static inline bool evict_oldest(void)
 {
     struct gb_recent *oldest = gb_recency_oldest(&world.device.recency);

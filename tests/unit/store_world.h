@@ -1,7 +1,7 @@
 /*
- * The world of the store's tests: a device that is made up, which counts what it gave and can be
- * told to fail, users, domains and mappers, and a walk over everything there is. The store's
- * sources are included, so that their allocations can be made to fail. For one test program each,
+ * The world of the store's tests: a pretended device, which counts what it gave and can be told to
+ * fail, users, domains and mappers, and a walk over everything there is. The store's sources are
+ * included, so that their allocations can be made to fail. Each test program includes it once,
  * after cmocka.h.
  */
 #ifndef GB_TEST_STORE_WORLD_H
@@ -23,7 +23,7 @@
 static struct {
     unsigned live, created; /* memories */
     uint64_t live_bytes;
-    unsigned fail_in; /* the so-many-th create or adopt from now fails; 0: none */
+    unsigned fail_in; /* counts down; the create or adopt that makes it 0 fails; 0: none */
 } fake;
 
 static inline bool fails(void)
@@ -37,7 +37,7 @@ static inline bool fake_can_share(const struct gb_device *device, enum gb_share 
     return share == GB_SHARE_FD;
 }
 
-/* A memory's descriptor is its size in pages: nothing here uses it as one. */
+/* A memory's descriptor is its size in pages: nothing here uses it as a descriptor. */
 static inline int give(uint64_t bytes, struct gb_memory *memory, struct gb_error *error)
 {
     if (fails())
@@ -93,7 +93,7 @@ static struct {
     struct gb_mapper mappers[MAPPERS];
     struct gb_storage *storages[MOST];
     unsigned count;
-    unsigned retired; /* times that a mapper was asked */
+    unsigned retired; /* how often a mapper was asked to retire a segment */
 } world;
 
 static inline void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
@@ -125,7 +125,7 @@ static inline void begin(uint64_t capacity)
         gb_mapper_init(&world.mappers[i], i + 1);
 }
 
-/* Everything that the store says of itself, by walking. */
+/* Checks all that the store says of itself against a walk over it. */
 static inline void check(void)
 {
     const struct gb_device *device = &world.device;
@@ -144,7 +144,7 @@ static inline void check(void)
             assert_false(one->segment->empty || one->segment->retiring);
             assert_true(one->offset + one->bytes <= one->segment->bytes);
             assert_int_equal(one->offset % GB_ARENA_GRANULE, 0);
-            for (unsigned k = 0; k < placements; k++) /* no two in one place */
+            for (unsigned k = 0; k < placements; k++) /* no two placements overlap */
                 assert_true(all[k].segment != one->segment ||
                             all[k].offset + all[k].bytes <= one->offset ||
                             one->offset + one->bytes <= all[k].offset);
@@ -210,7 +210,8 @@ static inline void check(void)
                      device->capacity);
 }
 
-/* A storage, kept in the world; or the outcome. */
+/* Places a storage and, if that succeeds, keeps it in the world. Returns what gb_store_place
+   returned. */
 static inline int place(unsigned key, uint64_t bytes)
 {
     struct gb_making_job *job = NULL;
