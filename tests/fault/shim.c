@@ -1,8 +1,9 @@
 /*
- * Makes happen what a kernel may do to a program and seldom does: calls that fail, that are
+ * Makes a program meet what the kernel may do and seldom does: calls that fail, that are
  * interrupted, that take or give a byte at a time; a wall clock that jumps. Loaded by LD_PRELOAD
  * into a daemon or a client; GPUBUF_SHIM names a file, mapped here and by the test, that says what
- * happens from now on. Without it nothing does. tests/fault/shim.py is the other side.
+ * is to happen from now on. Without GPUBUF_SHIM nothing is changed. tests/fault/shim.py is the
+ * other side.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,12 +28,12 @@ enum call { ACCEPT, MEMFD, TRUNCATE, DUPLICATE, OPEN, PWRITE, RECEIVE, SEND, CAL
 static struct {
     _Atomic int64_t realtime_ns;  /* added to the wall clock */
     _Atomic uint64_t most;        /* bytes that one call receives or sends; 0: any */
-    _Atomic uint64_t send_buffer; /* bytes of the socket buffer of what is accepted; 0: as ever */
+    _Atomic uint64_t send_buffer; /* bytes of the send buffer of accepted sockets; 0: unchanged */
     struct {
-        _Atomic int64_t skip;  /* calls that go well before the first that fails */
-        _Atomic int64_t count; /* that fail then */
+        _Atomic int64_t skip;  /* how many calls succeed before the first that fails */
+        _Atomic int64_t count; /* how many fail after that */
         _Atomic int64_t error;
-        _Atomic int64_t failed; /* how many have */
+        _Atomic int64_t failed; /* how many have failed so far */
     } calls[CALLS];
 } nothing, *faults = &nothing;
 
@@ -67,7 +68,8 @@ static void on_alarm(int number)
     (void)number;
 }
 
-/* GPUBUF_SHIM_ALARM: a signal every time that many microseconds are over, without SA_RESTART. */
+/* GPUBUF_SHIM_ALARM=N: sends the program a signal, handled without SA_RESTART, every N
+   microseconds. */
 __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("GPUBUF_SHIM"), *storm = getenv("GPUBUF_SHIM_ALARM");
@@ -129,7 +131,7 @@ int open(const char *path, int flags, ...)
     va_list arguments;
     mode_t mode;
 
-    va_start(arguments, flags); /* what is there if none was given goes unused */
+    va_start(arguments, flags); /* a caller that passes no mode: the value read here is not used */
     mode = va_arg(arguments, mode_t);
     va_end(arguments);
     return fails(OPEN) ? -1 : REAL(open)(path, flags, mode);

@@ -1,6 +1,7 @@
 /*
- * Shared by the library's tests on GPUs: a real daemon on the fake driver, and children, since
- * what calls CUDA must not have been forked from what does. A test's own process only gives orders.
+ * Shared by the library's tests on GPUs: a real daemon on the fake driver, and child processes. All
+ * CUDA calls are made in children, since a process that was forked from one which uses CUDA cannot
+ * use it. A test's own process only gives orders.
  */
 #ifndef GB_TEST_GPU_H
 #define GB_TEST_GPU_H
@@ -13,7 +14,7 @@
 #define GPU0 "GPU-fa4ecada-0000-4000-8000-000000000000"
 #define GPU1 "GPU-fa4ecada-0000-4000-8000-000000000001"
 
-/* In a child: the call gives this, else it says why not and ends. */
+/* In a child: the call must return `wanted`, else the child says what it returned and ends. */
 #define RETURNS(wanted, client, call)                                                              \
     do {                                                                                           \
         int got_ = (call);                                                                         \
@@ -27,7 +28,8 @@
 
 /* ---- the process ---- */
 
-/* The driver's directory has to be in the loader's path before the program starts. */
+/* Starts the program anew with the fake driver's directory in LD_LIBRARY_PATH, which the loader
+   reads at the start only. */
 static inline void need_fakecuda(char **argv)
 {
     const char *build = getenv("GPUBUF_BUILD");
@@ -38,7 +40,7 @@ static inline void need_fakecuda(char **argv)
     here[length] = '\0';
     if (build) {
         snprintf(path, sizeof(path), "%s/fakecuda", build);
-    } else { /* build/tests/lib/test_x: the variant that it is of */
+    } else { /* build/tests/lib/test_x: `build` is the variant's directory */
         for (int i = 0; i < 3; i++)
             *strrchr(here, '/') = '\0';
         snprintf(path, sizeof(path), "%s/fakecuda", here);
@@ -65,7 +67,7 @@ static inline int gpu_tear_down(void **state)
 
 /* ---- children ---- */
 
-/* Of the sanitizer, where there is one. */
+/* LeakSanitizer's, in builds that have it. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 static void (*gpu_body)(int socket);
@@ -77,7 +79,7 @@ static inline void run_gpu_body(int socket)
         CHECK(__lsan_do_recoverable_leak_check() == 0);
 }
 
-/* As start and run, and nothing may have leaked at the end. */
+/* As start, and checks at the end of `body` that nothing has leaked. */
 static inline struct child start_gpu(void (*body)(int socket))
 {
     gpu_body = body;
@@ -109,7 +111,8 @@ static inline void find_kernels(void)
     memcpy(&driver_calls, &symbols[3], sizeof(void *));
 }
 
-/* How often the process has called the driver for anything but its version and errors' names. */
+/* How many calls of the driver the process has made, without those for its version and for the
+   names of errors. */
 static inline uint64_t all_driver_calls(void)
 {
     uint64_t sum = 0;
@@ -120,7 +123,7 @@ static inline uint64_t all_driver_calls(void)
            driver_calls("cuGetErrorString");
 }
 
-/* Lets a held stream go. */
+/* Lets a stream that waits for `gate` go on. */
 static inline void let_go(int *gate)
 {
     __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
@@ -133,7 +136,7 @@ static inline CUstream new_stream(void)
     return stream;
 }
 
-/* A client in a child; with `cache_bytes` 1 it keeps nothing mapped that it does not use. */
+/* A client in a child. With `cache_bytes` 1 it keeps no unused segment mapped. */
 static inline struct gpubuf_client *client_with_cache(uint64_t cache_bytes)
 {
     struct gpubuf_connect_options options = {.size = sizeof(options),
@@ -158,7 +161,7 @@ static inline struct gpubuf_create_options on_gpu(const char *device)
         .size = sizeof(struct gpubuf_create_options), .device = device, .replace = true};
 }
 
-/* Publishes bytes of a pattern. */
+/* Publishes an object of bytes with a pattern. */
 static inline void put_pattern(struct gpubuf_client *client, const char *name, size_t bytes,
                                const char *device)
 {
@@ -210,7 +213,7 @@ static inline bool object_has_pattern(struct gpubuf_client *client,
     return has;
 }
 
-/* Dispatches until the condition holds, at most a minute. */
+/* Dispatches until the condition holds; fails after a minute. */
 #define UNTIL(client, condition)                                                                   \
     do {                                                                                           \
         double until_ = now() + 60;                                                                \

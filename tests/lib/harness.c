@@ -66,8 +66,8 @@ static void run_daemon(const char *const *arguments)
     _exit(127);
 }
 
-/* The library starts a thread of its own, with descriptors, when the process has its first
-   lease. */
+/* The library starts its thread, which has descriptors, with the first lease of the process, so
+   this takes one. */
 void start_thread(void)
 {
     struct gpubuf_client *client = connect_client();
@@ -183,7 +183,7 @@ int stop_daemon(void **state)
     return status == 0 ? 0 : -1;
 }
 
-/* A connection that was made last, so that it is the last of all to be hung up. */
+/* Makes a connection after all others, so that it is the last one to be closed. */
 static int connect_last(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -194,8 +194,8 @@ static int connect_last(void)
     return fd;
 }
 
-/* The processes that close descriptors for the daemon share its sockets, and outlive it for a
-   moment: it is dead for its clients when they have hung up. */
+/* The processes that close descriptors for the daemon share its sockets and outlive it for a
+   moment. Its clients see its end only when these have ended too, so this waits for that. */
 void kill_daemon(void)
 {
     struct pollfd last = {.fd = connect_last(), .events = POLLRDHUP};

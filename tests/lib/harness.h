@@ -1,6 +1,6 @@
 /*
- * Shared by the library's tests: a real daemon on a socket of its own, a fake one that answers as
- * a test says, descriptors counted. Everything fails the running test by cmocka's own means.
+ * Shared by the library's tests: a real daemon on a socket of its own, a fake one that answers as a
+ * test says, and counting of descriptors. All functions fail the running test through cmocka.
  */
 #ifndef GB_TEST_HARNESS_H
 #define GB_TEST_HARNESS_H
@@ -22,16 +22,17 @@
 
 /* Starts $GPUBUF_BUILD/bin/gpubufd (build/ if unset) with a private socket and 256 MiB, and waits
    until it answers. For cmocka's group fixtures. `arguments` is a NULL-terminated list of further
-   options, or NULL. After the first the library's thread runs, so that descriptors can be counted.
-   After the second it does not, so that children can be forked that go on in the library: a thread
-   that happens to be in a sanitizer's allocator would leave that locked in the child for ever. */
+   options, or NULL. The first also starts the library's thread, so that its descriptors are there
+   before a test counts them. The second does not, so that children can be forked that use the
+   library: if the thread were in the sanitizer's allocator at the fork, that would stay locked in
+   the child for ever. */
 int start_daemon(void **state);
 int start_daemon_with(const char *const *arguments);
-/* Has the library's thread run after the second, too. */
+/* Starts the library's thread if it does not run yet. */
 void start_thread(void);
 /* Stops it, and fails if it does not end well. */
 int stop_daemon(void **state);
-/* kill -9; and another on the same socket. */
+/* Ends the daemon by kill -9; start another on the same socket. */
 void kill_daemon(void);
 void start_daemon_again(void);
 pid_t daemon_process(void);
@@ -41,7 +42,7 @@ pid_t daemon_child(void);
 void crash_daemon(void);
 const char *daemon_socket(void);
 
-/* A client of it; the second with options. */
+/* Connects a client to the daemon; the second with options. */
 struct gpubuf_client *connect_client(void);
 struct gpubuf_client *connect_with(const struct gpubuf_connect_options *options);
 
@@ -57,7 +58,7 @@ void check_result(const struct gpubuf_client *client, int r, int expected, const
 size_t count_fds(void);
 size_t count_mappings(void);
 
-/* A test that leaves behind what it found. */
+/* A test after which as many descriptors and mappings must be there as before. */
 #define COUNTED(test) cmocka_unit_test_setup_teardown(test, count_before, count_after)
 int count_before(void **state);
 int count_after(void **state);
@@ -76,7 +77,7 @@ void dispatch_until(struct gpubuf_client *client, const bool *flag);
 /* A callback for gpubuf_watch() that notes events; `arg` is a struct told. */
 struct told {
     char text[4096];      /* of each event "kind:name ", where there is no object "kind:- " */
-    bool synced, deleted; /* it was among them */
+    bool synced, deleted; /* such an event was among them */
 };
 void note_told(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                void *arg);
@@ -103,7 +104,8 @@ void fake_start(struct fake *fake, bool greet, fake_script script, const void *a
 void fake_stop(struct fake *fake);
 struct gpubuf_client *fake_connect(const struct fake *fake);
 
-/* For scripts, in the child: reads a line (false at the end), sends text with descriptors. */
+/* For scripts, in the child. fake_read reads a line; false at the end. fake_send sends text with
+   descriptors. */
 bool fake_read(int fd, char *line, size_t size);
 void fake_send(int fd, const char *text, const int *fds, unsigned count);
 /* Sends a reply whose text has "ID" in place of the id of the request in `line`. */

@@ -1,6 +1,6 @@
 /*
- * The tests of objects share this: a daemon and a client for the whole program, and the memory of
- * an object. For one test program each.
+ * Shared by the tests of objects: a daemon and a client for the whole program, and the memory of an
+ * object. Each test program includes it once.
  */
 #ifndef GB_TEST_OBJECTS_H
 #define GB_TEST_OBJECTS_H

@@ -1,7 +1,7 @@
 /*
  * The time of a simulation, in nanoseconds, and what happens in it: a heap of functions that are to
- * be called. Events of one moment run in the order in which they were added. For one
- * program, which includes this once; out of memory it aborts.
+ * be called. Events of one moment run in the order in which they were added. To be included once in
+ * a program, which aborts when memory is out.
  */
 #ifndef GB_SIM_EVENTS_H
 #define GB_SIM_EVENTS_H

@@ -1,8 +1,8 @@
 /*
- * The names of a cluster, and their cost for each machine and for etcd. This program gives view.c
- * the keys of NAMES names of MACHINES machines, and then ends one machine. The memory is malloc's
- * own figure, so it depends on the C library; times are this machine's. The bytes that etcd sends
- * are counted from the sizes of keys and values as the gateway writes them.
+ * The names of a cluster, and their cost for each machine and for etcd. This program hands view.c
+ * the keys of NAMES names that MACHINES machines have, and then removes those of one machine. The
+ * memory is malloc's own figure, so it depends on the C library; times are this machine's. The
+ * bytes that etcd sends are counted from the sizes of keys and values as the gateway writes them.
  */
 #include <inttypes.h>
 #include <malloc.h>

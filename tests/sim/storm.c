@@ -5,9 +5,9 @@
  * of the peer knows of it. A run depends on its options alone.
  *
  * The model: each machine sends and receives at a rate of its own, one chunk after the other; a
- * message takes `latency` one way; a link is made by two round trips more. etcd takes
- * `writes` a second, and tells `events` a second to all watches together. Neither processors
- * nor a switch between the machines are in it.
+ * message takes `latency` one way; a link is made by two round trips more. etcd takes `writes` a
+ * second, and tells `events` a second to all watches together. It leaves out processors and the
+ * network's switches.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -33,9 +33,9 @@ static struct {
     unsigned machines, connections, deaths;
     uint64_t bytes, seed;
     double rate;              /* bytes a second */
-    double writes, events;    /* etcd's, a second */
-    double latency, until_ns; /* one way; those who die do so until then */
-    bool unbounded;           /* no crowd.h */
+    double writes, events;    /* what etcd can do in a second */
+    double latency, until_ns; /* of a message, one way; the time before which machines die */
+    bool unbounded;           /* without the bounds of crowd.h */
 } options = {
     .machines = 1000,
     .connections = 1024,
@@ -112,7 +112,8 @@ struct gpubuf_object {
 
 /* A machine: its daemon, its peer, and its place in the network. */
 struct gpubuf_client {
-    struct gb_directory directory; /* first: it is the directory, too */
+    struct gb_directory
+        directory; /* must be first: a pointer to the machine is one to its directory */
     char node[GB_NODE_BYTES];
     struct gb_view view;
     struct gb_figures figures;
@@ -120,8 +121,8 @@ struct gpubuf_client {
     struct gb_remotes *remotes;
     struct gb_fetches *fetches;
     struct gpubuf_object object;
-    bool dead, has;                  /* the object */
-    double sends_until, takes_until; /* its lane is busy */
+    bool dead, has;                  /* it has ended; it has the object */
+    double sends_until, takes_until; /* until when it is busy sending and receiving */
     unsigned leases, leases_most, connections, depth, failures;
     uint64_t sent, starts;
     double done; /* when it had the object; 0: not yet */
@@ -136,7 +137,7 @@ struct gb_remote {
 
 struct gb_remotes {
     struct gpubuf_client *machine;
-    struct gb_remote **all; /* by the machine's number */
+    struct gb_remote **all; /* its links, by the number of the other machine */
 };
 
 static struct gpubuf_client *machines;
@@ -163,7 +164,8 @@ static void take(struct gpubuf_client *machine, const char *key, const char *val
         gb_view_tidy(&machine->view, changed);
 }
 
-/* A machine is told that another has a copy; `number`: that one, and then that it died. */
+/* Tells a machine of a change of the directory: that another machine has a copy, or that it died.
+   `number` has both. */
 static void on_watch(void *user, uint64_t number)
 {
     const struct gpubuf_client *about = &machines[number >> 1];
@@ -186,7 +188,7 @@ static void on_written(void *user, uint64_t number)
         etcd_tells_until = (etcd_tells_until > (double)now ? etcd_tells_until : (double)now) +
                            SECOND / options.events;
         etcd_events++;
-        etcd_bytes += 250; /* of JSON, for such a key */
+        etcd_bytes += 250; /* bytes of JSON for such a key, about */
         at((uint64_t)(etcd_tells_until + options.latency), on_watch, &machines[i], number);
     }
 }
@@ -280,7 +282,7 @@ static void on_answer(void *user, uint64_t number)
 
     free(user);
     if (message.remote->from->dead)
-        message.status = GPUBUF_E_CLOSED; /* only to free what waits for it */
+        message.status = GPUBUF_E_CLOSED; /* so that whatever waits for the message is freed */
     if (message.status < 0)
         (void)gb_fail(&error, message.status, "%s: busy, or dead", message.remote->text);
     if (message.read) {
@@ -315,7 +317,7 @@ static uint64_t whole_sum(void)
     return sum;
 }
 
-/* The other machine's side of an open: session.c. */
+/* What session.c does on the other machine when an object is opened. */
 static int serve_open(struct gb_remote *remote)
 {
     struct gpubuf_client *to = remote->to;
@@ -367,7 +369,7 @@ static void post(struct gb_remote *remote, const struct message *values)
         abort();
     *message = *values;
     if (remote->epoch == 0 && remote->to->connections < options.connections && !remote->to->dead) {
-        when += 4 * options.latency; /* TCP's round trip, and TLS's */
+        when += 4 * options.latency; /* the round trips of TCP and of TLS */
         remote->to->connections++;
         remote->epoch = 1;
     }
@@ -559,7 +561,7 @@ bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
 }
 void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
 {
-    static char memory[1]; /* nobody writes to it: no byte is sent */
+    static char memory[1]; /* never written to: no bytes are sent in this model */
 
     (void)content;
     (void)chunk;
@@ -627,7 +629,7 @@ static void on_want(void *user, uint64_t number)
         gb_fetches_want(machine->fetches, NAME, number);
 }
 
-/* A program that waits for a name tries it again for as long as it is patient. */
+/* A program that waits for a name asks for it again until its patience ends. */
 static void on_declined(void *user, uint64_t request, int status, const char *message)
 {
     struct gpubuf_client *machine = user;
@@ -644,7 +646,8 @@ static void on_lease_over(void *user, uint64_t number)
     etcd_write(number << 1 | 1);
 }
 
-/* A machine is no more: links to it fail when they are used, its lease ends after ten seconds. */
+/* A machine dies: links to it fail when they are used, and its lease in etcd ends ten seconds
+   later. */
 static void on_death(void *user, uint64_t number)
 {
     struct gpubuf_client *machine = user;
@@ -743,7 +746,7 @@ static int compare_times(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* One line of JSON. Times are of the clock of the model. */
+/* Prints the results as one line of JSON. Times are those of the model's clock. */
 static void tell(void)
 {
     double *times = malloc(options.machines * sizeof(*times));
