@@ -18,27 +18,26 @@
 #include "daemon/base/clock.h"
 
 #define PROCESSES (GB_CLOSERS + 1u) /* the last is the sweeper */
-#define SMALL_BYTES (1 << 20)       /* of a memfd that is given back to the system in no time */
+#define SMALL_BYTES (1 << 20)       /* the largest memfd whose pages the loop frees itself */
 #define DRAIN_BYTES 4096
 #define DRAIN_TIMES 16
 #define STOP_MS 500 /* for what is still to be closed when the daemon ends */
 
 struct gb_closer {
-    int closings[2],
-        closed[2]; /* pipes: to the processes, and from them; non-blocking on this side */
+    int closings[2], closed[2]; /* pipes to the processes, and back; our ends do not block */
     pid_t processes[PROCESSES]; /* 0: none */
     struct gb_sweep *sweep;
     uv_poll_t poll;
     bool polled;
-    struct gb_foreign *hands[GB_CLOSERS]; /* whose descriptor is being closed */
-    unsigned busy;                        /* hands */
-    struct gb_link waiting; /* struct gb_foreign with descriptors, none of them in a hand */
+    struct gb_foreign *hands[GB_CLOSERS]; /* the queue of the one being closed, or NULL */
+    unsigned busy;                        /* hands that are not NULL */
+    struct gb_link waiting;               /* other struct gb_foreign with descriptors */
     struct gb_foreign nobodys;
 };
 
 /* ---- the processes ---- */
 
-/* Which ends whoever asks for processes that share descriptors. */
+/* Valgrind ends a program that forks processes with shared descriptors. */
 static bool is_under_valgrind(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
@@ -149,7 +148,7 @@ static unsigned free_hand(const struct gb_closer *closer)
     return hand;
 }
 
-/* Users take turns, a descriptor each. */
+/* Hands descriptors to the closers: one of each queue, in turn (round robin). */
 static void hand_out(struct gb_closer *closer)
 {
     while (closer->busy < GB_CLOSERS && !gb_list_empty(&closer->waiting)) {
@@ -161,13 +160,13 @@ static void hand_out(struct gb_closer *closer)
         closer->hands[closing.hand] = foreign;
         closer->busy++;
         foreign->in_hand = true;
-        /* There is room: no more are on their way than there are processes. */
+        /* The pipe has room: it never has more items than there are closers. */
         if (write(closer->closings[1], &closing, sizeof(closing)) < 0)
             abort();
     }
 }
 
-/* Its last descriptor may have been the last that was known of a user. */
+/* Releases a queue that is empty, and its reference to the user, which may be the last. */
 static void let_go(struct gb_foreign *foreign)
 {
     struct gb_user *user = foreign->user;
@@ -192,7 +191,7 @@ static void is_closed(struct gb_closer *closer, unsigned hand)
     closer->hands[hand] = NULL;
     closer->busy--;
     if (!foreign)
-        return; /* forgotten */
+        return; /* gb_closer_stop() has forgotten it */
     foreign->in_hand = false;
     uncharge(foreign, 1);
     if (foreign->count > 0)
@@ -245,10 +244,10 @@ int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop)
     return 0;
 }
 
-/* ---- what is handed over ---- */
+/* ---- handing over ---- */
 
-/* Memory in no file system but the kernel's own, and not so much that freeing it takes long.
-   fcntl() asks no file system, and this one answers fstat() at once. */
+/* Whether it is a small memfd, which close() frees at once. fcntl() asks no file system, and that
+   of a memfd answers fstat() at once. */
 static bool closes_at_once(int fd)
 {
     struct stat st;
@@ -262,7 +261,7 @@ static void hand_over(struct gb_closer *closer, struct gb_user *user, struct gb_
     bool idle = foreign->count == 0 && !foreign->in_hand;
 
     if (!put_in_queue(foreign, fd)) {
-        close(fd); /* waiting for it is better than losing it */
+        close(fd); /* which may block: that is better than a leak */
         return;
     }
     if (user)
@@ -282,8 +281,8 @@ void gb_close_foreign(struct gb_closer *closer, struct gb_user *user, int fd)
         hand_over(closer, user, user ? &user->received : &closer->nobodys, fd);
 }
 
-/* Reads what is left. True if no descriptors lie among it: looked at without room for them, they
-   are told of and stay where they are. */
+/* Reads what is left in the socket. True if no descriptors were among it. Peeking without room for
+   descriptors tells of them (MSG_CTRUNC), and leaves them in the socket. */
 static bool is_drained(int fd)
 {
     char bytes[DRAIN_BYTES];
@@ -322,7 +321,7 @@ bool gb_brings_descriptors(int fd, char *scratch, size_t size)
 
 void gb_close_connection(struct gb_closer *closer, struct gb_user *user, int fd)
 {
-    shutdown(fd, SHUT_RDWR); /* from here on nothing more comes */
+    shutdown(fd, SHUT_RDWR); /* nothing more can arrive */
     if (!closer || is_drained(fd))
         close(fd);
     else
@@ -331,7 +330,7 @@ void gb_close_connection(struct gb_closer *closer, struct gb_user *user, int fd)
 
 /* ---- the end ---- */
 
-/* Its descriptors stay open until the daemon has ended. */
+/* Forgets a queue. Its descriptors stay open until the daemon has ended. */
 static void forget(struct gb_foreign *foreign)
 {
     uncharge(foreign, foreign->count + foreign->in_hand);
@@ -366,7 +365,7 @@ void gb_closer_stop(struct gb_closer *closer)
     }
 }
 
-/* Whether it has ended; one that is stuck has not, and never may. */
+/* Whether the process ends until that time. One that is stuck in a close() may never end. */
 static bool has_ended(pid_t pid, uint64_t until)
 {
     const struct timespec moment = {.tv_nsec = 100000};
@@ -380,7 +379,7 @@ static bool has_ended(pid_t pid, uint64_t until)
 static void end_processes(struct gb_closer *closer)
 {
     bool stuck = closer->busy > 0;
-    unsigned last = stuck ? GB_CLOSERS : PROCESSES; /* then the sweeper cleans up after us */
+    unsigned last = stuck ? GB_CLOSERS : PROCESSES; /* if stuck, the sweeper cleans up after us */
 
     for (unsigned i = 0; i < last; i++)
         if (closer->processes[i] > 0)

@@ -1,5 +1,5 @@
-/* The processes of closer.h. They share the daemon's descriptors, are alone in their memory, and
-   end with the daemon. */
+/* The processes of closer.h. They share the daemon's descriptors but not its memory, and end with
+   the daemon. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static void on_tick(int number)
     (void)number;
 }
 
-/* Signals that are meant for the daemon do not end it: it ends when the daemon has. */
+/* Ignores signals that are meant for the daemon: the process ends when the daemon has ended. */
 static void become_helper(pid_t daemon, const char *name, int at_its_death)
 {
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE};
@@ -36,8 +36,8 @@ static void become_helper(pid_t daemon, const char *name, int at_its_death)
         _exit(0);
 }
 
-/* While it ticks a wait that signals can interrupt ends soon. A socket that lingers has one, and
-   goes on in the background then. */
+/* A timer whose signal interrupts close(). The wait of a lingering socket can be interrupted; the
+   kernel then goes on in the background. */
 static void set_tick(bool on)
 {
     struct itimerval every = {{0, on ? TICK_US : 0}, {0, on ? TICK_US : 0}};
@@ -48,7 +48,7 @@ static void set_tick(bool on)
 static void close_ticking(int fd)
 {
     set_tick(true);
-    close(fd); /* also if interrupted: the number is free in any case */
+    close(fd); /* frees the number even if it is interrupted */
     set_tick(false);
 }
 
@@ -83,8 +83,9 @@ static int option_of(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &length) == 0 ? value : -1;
 }
 
-/* Hangs up connections first, and then closes all that cannot block: sockets, also those of others,
-   and memory. The channel to a supervisor, which waits for its end, is the last to go. */
+/* The rounds of the sweeper: it hangs up connections, then closes descriptors that cannot block
+   (sockets, also those that clients have sent, and memory), and at last the channel to a
+   supervisor, which waits for that. */
 static void sweep_one(int fd, enum round round)
 {
     bool is_socket = option_of(fd, SO_TYPE) >= 0,
@@ -110,12 +111,13 @@ static void sweep_all(enum round round)
         if (fd >= FIRST_FD && fd != dirfd(all))
             sweep_one(fd, round);
     }
-    for (int fd = 0; round == LEAVE && fd < FIRST_FD;
-         fd++) /* somebody may read what the daemon writes to its end */
+    /* Somebody may wait for the end of the daemon's output. */
+    for (int fd = 0; round == LEAVE && fd < FIRST_FD; fd++)
         close_ticking(fd);
 }
 
-/* As long as a closer is stuck it keeps all descriptors of the dead daemon open. */
+/* Waits for the daemon's death, and cleans up: a closer that is stuck keeps all descriptors of the
+   dead daemon open. */
 void gb_sweeper_run(pid_t daemon, const struct gb_sweep *sweep)
 {
     sigset_t death;

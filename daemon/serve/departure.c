@@ -11,7 +11,8 @@
 
 /* ---- the end ---- */
 
-/* When the loop has forgotten it, nothing of what it held is left, and its socket is closed. */
+/* Frees a session, if the loop has closed its handle, no lease or mapping is left, and its socket
+   is closed. */
 static void free_session(struct gb_session *session)
 {
     if (session->state != GB_SESSION_CLOSED || gb_list_linked(&session->leaving) ||
@@ -30,7 +31,7 @@ static void on_closed(uv_handle_t *handle)
     free_session(session);
 }
 
-/* Memory that stays its producer's goes with it. */
+/* Withdraws objects that end with their producer's session. */
 static void withdraw_produced(struct gb_session *session)
 {
     GB_LIST_EACH(&session->produced, link) {
@@ -42,7 +43,7 @@ static void withdraw_produced(struct gb_session *session)
     }
 }
 
-/* Its turn, and its user's if nobody else of the user has one. */
+/* Gives up its turn, and its user's if no other session of the user waits for one. */
 static void leave_turn(struct gb_session *session)
 {
     gb_list_remove(&session->ready);
@@ -56,8 +57,8 @@ static void begin_leaving(struct gb_session *session)
         gb_list_append(&session->server->leaving, &session->leaving);
 }
 
-/* Gives back some leases and mappings of a session that has ended, or that is draining: then only
-   what it can read. True if that was the last. */
+/* Ends some leases and mappings of a session that has ended; of one that drains, read leases and
+   mappings only. True if none is left. */
 static bool give_back_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
@@ -85,7 +86,7 @@ bool gb_sessions_give_back(struct gb_server *server, uint64_t until)
         struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
 
         if (session == server->serving)
-            continue; /* it is using them */
+            continue; /* its request uses them */
         while (!give_back_some(session))
             if (until != UINT64_MAX && uv_hrtime() >= until)
                 return false;
@@ -138,7 +139,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     uv_poll_stop(&session->poll);
     uv_close((uv_handle_t *)&session->poll, on_closed);
     gb_conn_reset(&session->conn);
-    /* It may take long until it is closed, and leaves both epoll sets before that. */
+    /* The socket may stay open for long, so it leaves both epoll sets before that. */
     epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
     if (gb_flight_end(&server->flights, &session->flight))
         close_socket(session);
@@ -164,26 +165,26 @@ static bool has_little_input(const struct gb_session *session)
            in->partial_length - in->partial_start + (size_t)unread <= GB_SESSION_LAST_BYTES;
 }
 
-/* The rest of its input is served later, in slices. Objects that it can only read, those its input
-   has opened since included, are of no use to it. */
+/* Has the session drain: the rest of its input is served in later slices. Its read leases are ended
+   meanwhile, also those that its input opens: nobody will read. */
 static void put_off_rest(struct gb_session *session)
 {
     if (session->state != GB_SESSION_DRAINING)
         gb_session_become(session, GB_SESSION_DRAINING);
     session->busy = true;
-    leave_turn(session); /* it may stand among those that have not hung up */
+    leave_turn(session); /* it may be queued among sessions that have not hung up */
     gb_waits_end_session(session);
     session->server->service->end_watches(session);
     begin_leaving(session);
     if (session->input == GB_INPUT_HELD)
-        return; /* it goes on when its request is done */
+        return; /* gb_session_let_go() queues it when its request is done */
     session->input = GB_INPUT_KEPT;
     gb_session_put_off(session);
 }
 
-/* Receives and serves what has come until that is over, or the time: in pieces, since each small
-   message takes time to receive. Replies are sent as far as the socket takes them: a peer that has
-   only closed its sending side still reads. True if nothing is left. */
+/* Receives and serves input until none is left or the time is over. It receives in pieces, since
+   many small messages take time to receive. Sends replies as far as the socket takes them: a peer
+   that has only closed its sending side still reads. True if nothing is left. */
 static bool drain_until(struct gb_session *session, uint64_t until)
 {
     struct gb_conn *conn = &session->conn;
@@ -230,7 +231,8 @@ void gb_session_see_off(struct gb_session *session)
 {
     if (session->state == GB_SESSION_OPEN)
         gb_session_become(session, GB_SESSION_HUNG_UP);
-    /* One that is being served is seen off afterwards; one that drains ends then. */
+    /* gb_session_serve() sees off the session that is being served; one that drains ends by
+       itself. */
     if (session == session->server->serving || session->state != GB_SESSION_HUNG_UP)
         return;
     if (session->input != GB_INPUT_HELD && (has_little_input(session) || has_unfinished(session)))
@@ -246,7 +248,7 @@ void gb_sessions_end_hung_up(struct gb_server *server)
 
     do {
         count = epoll_wait(server->ends_fd, events, 64, 0);
-        for (int i = 0; i < count; i++) /* none is freed before the loop's next turn */
+        for (int i = 0; i < count; i++) /* no session is freed before the loop's next turn */
             gb_session_see_off(events[i].data.ptr);
     } while (count == 64);
 }

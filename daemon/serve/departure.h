@@ -1,25 +1,26 @@
 /*
- * How sessions end: those whose peers have hung up are ended before any request is served that was
- * sent later, and what they held goes back, at once or in slices of time. The loop's.
+ * How sessions end: a session whose peer has hung up is ended before any request is served that was
+ * sent later; its leases and mappings are ended at once or in slices of time. The loop's.
  */
 #ifndef GB_DEPARTURE_H
 #define GB_DEPARTURE_H
 
 #include "daemon/serve/session.h"
 
-/* Gives back all that it held, though not all of it at once; its memory is freed by the loop.
-   Idempotent. */
+/* Ends the session. A long list of leases and mappings is left to gb_sessions_give_back(); the loop
+   frees the session's memory. Idempotent. */
 void gb_session_end(struct gb_session *session, const char *why);
-/* Gives back what ended sessions held, as long as there is time (`until`: of uv_hrtime();
-   UINT64_MAX: all of it). Whether that was all. */
+/* Ends leases and mappings of ended and draining sessions, until that time of uv_hrtime()
+   (UINT64_MAX: all of them). Whether none is left. */
 bool gb_sessions_give_back(struct gb_server *server, uint64_t until);
 /* Sees off every session whose peer has hung up, but for the one that is being served. */
 void gb_sessions_end_hung_up(struct gb_server *server);
-/* Serves what a session whose peer has hung up has sent, and ends it, or lets it drain. */
+/* The peer has hung up: serves the session's input and ends it; or has it drain, if that is too
+   much at once. */
 void gb_session_see_off(struct gb_session *session);
-/* Serves a slice of what a draining session sent. */
+/* Serves a slice of a draining session's input. */
 void gb_session_drain(struct gb_session *session);
-/* An ended session's output has been received: closes its socket. */
+/* The peer of an ended session has received all descriptors: closes the session's socket. */
 void gb_session_landed(struct gb_flight *flight);
 
 #endif

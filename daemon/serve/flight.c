@@ -13,10 +13,10 @@
 #include "daemon/base/log.h"
 #include "proto/limits.h"
 
-#define COPIES 253u        /* of a descriptor in a message: what the kernel lets through */
-#define NOTHING_UNREAD 256 /* octets: less than the kernel counts for a message of one */
-#define LOOKS 64           /* at sessions, at a time */
-#define TRIES 8            /* of sessions to send to, at a time */
+#define COPIES 253u        /* descriptors in one message: what the kernel lets through */
+#define NOTHING_UNREAD 256 /* the kernel counts more octets for a message of a single one */
+#define LOOKS 64           /* sessions that are looked at in one call */
+#define TRIES 8            /* sessions whose output is sent again in one call */
 #define GROUNDED_MS 2
 #define LINGERING_MS 100
 #define LOG_MS 60000
@@ -44,8 +44,8 @@ static bool send_copies(int socket_fd, int fd, unsigned count)
     return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
-/* How many the kernel takes, `copies` at a time and at most `most`; the last batch may have been
-   too many. */
+/* How many descriptors the kernel sends, in batches of `copies` and at most `most`. The last batch
+   does not count: the kernel checks its limit before a batch, not after. */
 static uint64_t send_all(int fd, unsigned copies, uint64_t most)
 {
     uint64_t sent = 0;
@@ -72,7 +72,7 @@ uint64_t gb_flight_measure(uint64_t most)
     if (fd < 0)
         return most;
     room = send_all(fd, COPIES, most);
-    if (room < GB_LIMIT(fds) * COPIES) /* more exactly: a socket takes COPIES messages */
+    if (room < GB_LIMIT(fds) * COPIES) /* little: once more, in smaller batches */
         room = send_all(fd, GB_LIMIT(fds), most);
     close(fd);
     return room;
@@ -130,7 +130,7 @@ void gb_flight_sent(struct gb_flights *flights, struct gb_flight *flight, unsign
         gb_list_append(&flights->all, &flight->of_all);
 }
 
-/* ---- those that wait ---- */
+/* ---- sessions that are grounded or linger ---- */
 
 static void look_again(struct gb_flights *flights, uint64_t at)
 {

@@ -23,7 +23,7 @@
 #include "daemon/serve/wait.h"
 #include "daemon/spill/tiers.h"
 
-#define ACCEPT_BATCH 1 /* who waits for an answer does not wait for many that come */
+#define ACCEPT_BATCH 1 /* connections accepted at a time: answers come before more of them */
 
 /* ---- time ---- */
 
@@ -33,7 +33,7 @@ static void fire_timers(struct gb_server *server)
 
     gb_registry_sweep(&server->registry);
     if (!gb_deadlines_first(&server->timers) && !gb_deadlines_first(&server->registry.deadlines))
-        return; /* without a look at the clock */
+        return; /* spares a look at the clock */
     now = gb_now_ms();
     gb_timers_fire(&server->timers, now);
     gb_registry_expire(&server->registry, now);
@@ -43,15 +43,15 @@ static void on_timer(uv_timer_t *handle)
 {
     struct gb_server *server = handle->data;
 
-    server->timer_at = UINT64_MAX; /* waking up is all: serve() looks at the clock */
+    server->timer_at = UINT64_MAX; /* it only wakes the loop: serve() looks at the clock */
 }
 
 static void on_idle(uv_idle_t *handle)
 {
-    (void)handle; /* that the loop does not sleep is all */
+    (void)handle; /* an active idle handle keeps the loop from sleeping */
 }
 
-/* Before the loop sleeps: not at all while there is something to go on with, and not past the first
+/* Before the loop sleeps: it must not sleep while there is work left, and not past the first
    deadline. */
 static void on_prepare(uv_prepare_t *handle)
 {
@@ -85,8 +85,8 @@ static void on_prepare(uv_prepare_t *handle)
     server->timer_at = at;
 }
 
-/* Until when those are waited for whose leases were recalled; then the requests that wait for these
-   are tried again, and count on them no more. */
+/* The end of the time for holders to answer the last recall. After it, waiting requests are tried
+   again, and find the leases of silent holders in use. */
 static uint64_t recalls_due(const struct gb_server *server, struct gb_device *device)
 {
     uint64_t at =
@@ -99,8 +99,8 @@ static uint64_t recalls_due(const struct gb_server *server, struct gb_device *de
     return UINT64_MAX;
 }
 
-/* Segments that nobody has used for long go back. Where none is empty the clock is not asked.
-   Sessions that do not unmap what others lack are ended. */
+/* Gives segments back that have been empty for long, and ends sessions that do not unmap segments
+   whose room is needed. */
 static void retire_idle(struct gb_server *server)
 {
     uint64_t at;
@@ -131,14 +131,14 @@ static void withdraw_lost(struct gb_server *server)
         if (!device->lost || device->withdrawn)
             continue;
         device->withdrawn = true;
-        device->space_changed = true; /* those who wait for space are to be told */
+        device->space_changed = true; /* requests that wait for space must be answered */
         gb_log(GB_LOG_ERROR, "device lost", GB_LOG_TEXT("id", device->id));
         gb_registry_withdraw(&server->registry, device);
     }
 }
 
-/* As many as there is time for, the clock being asked where there are several; the others in the
-   next turn. An event may be for thousands. */
+/* Sends the output of as many sessions as there is time for; the others wait for the next turn. An
+   event may be for thousands. For a single session the clock is not asked. */
 static void flush_dirty(struct gb_server *server, size_t most, uint64_t slice_ns)
 {
     uint64_t until = 0;
@@ -163,9 +163,9 @@ static void serve_next(struct gb_link *list)
     gb_session_serve(session);
 }
 
-/* One of the sessions of the user whose turn it is: however many a user has, another's is not
-   behind them all. A new session is busy, too. Those that drain have every second of their user's
-   turns, so that nobody who is there is behind a crowd of those who have gone. */
+/* Serves one busy session of the user whose turn it is (round robin by users). So a session does
+   not wait for all those of a user who has many. New sessions are busy, too. Draining sessions get
+   every second turn of their user, so that many of them do not hold up one whose peer is there. */
 static void serve_busy(struct gb_server *server)
 {
     struct gb_user *user = GB_CONTAINER(server->busy.next, struct gb_user, turn);
@@ -180,13 +180,13 @@ static void serve_busy(struct gb_server *server)
     gb_session_serve(GB_CONTAINER(next, struct gb_session, ready));
 }
 
-/* All that are ready once, then of the busy ones as many as there is time for. */
+/* Serves every ready session once, then as many busy ones as there is time for. */
 static void serve_sessions(struct gb_server *server)
 {
     struct gb_link turn;
     uint64_t until;
 
-    /* Those that become ready meanwhile have to wait for the next turn. */
+    /* Sessions that become ready meanwhile wait for the next turn. */
     gb_list_init(&turn);
     while (!gb_list_empty(&server->ready)) {
         struct gb_link *link = server->ready.next;
@@ -218,14 +218,14 @@ static void serve(struct gb_server *server)
     if (server->flights.look_at != UINT64_MAX)
         gb_flights_tend(&server->flights, gb_now_ms());
     gb_state_tend(&server->state, gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
-    /* One that is gone on with may publish what another waits for, and a session that is thrown out
-       gives back what it held. Nothing else would wake the loop for those. */
+    /* A waiting request that is served may publish a name that another waits for, and a session
+       that is ended frees room. Nothing else would wake the loop for those that wait. */
     if (gb_waits_have_more(server) || !gb_list_empty(&server->leaving))
         until = uv_hrtime() + server->slice_ns / 4;
     given_back = gb_list_empty(&server->leaving) ||
                  gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
     do {
-        if (given_back) /* else in the next turn: they may wait for just that */
+        if (given_back) /* else in the next turn: they may wait for what is given back */
             gb_waits_run(server, until);
         retire_idle(server);
         flush_dirty(server, GB_SESSION_SEND_BYTES, server->slice_ns / 2);
@@ -244,7 +244,8 @@ static void on_check(uv_check_t *handle)
 
 /* ---- accepting ---- */
 
-/* Without a free descriptor the peer would wait for ever and the loop spin: take it and hang up. */
+/* Accepts a connection on the spare descriptor and hangs up: without a free descriptor the peer
+   would wait for ever, and the loop would spin. */
 static void turn_away(struct gb_server *server, int why)
 {
     int fd;
@@ -282,7 +283,7 @@ static void on_listen(uv_poll_t *handle, int status, int events)
 
             gb_sessions_end_hung_up(server);
             if (server->session_count < before)
-                continue; /* who has gone leaves room */
+                continue; /* an ended session has left a descriptor */
             turn_away(server, why);
         }
         if (why != EINTR && why != ECONNABORTED)
@@ -301,7 +302,7 @@ static void on_event(void *arg, enum gb_event event, struct gb_object *object)
     GB_PROBE3(event, gb_event_kind(event), &object->name[0], server->seq);
 }
 
-/* Asks a session to give back a segment that is to go. */
+/* Asks a session to unmap a segment. */
 static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segment *segment)
 {
     struct gb_server *server = arg;
@@ -315,7 +316,7 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
 }
 
-/* Asks a session to give back a lease that it only keeps. */
+/* Asks a session to end an idle lease, or to say that it is in use. */
 static void on_recall(void *arg, struct gb_lease *lease)
 {
     struct gb_server *server = arg;
@@ -323,7 +324,7 @@ static void on_recall(void *arg, struct gb_lease *lease)
     struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
 
     if (gb_session_has_ended(session))
-        return; /* it is giving back what it has */
+        return; /* its leases are being ended */
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "leases.recall", 0);
     gb_write_format(writer, "{\"leases\":[%llu]}", (unsigned long long)lease->id);
@@ -331,21 +332,21 @@ static void on_recall(void *arg, struct gb_lease *lease)
     gb_session_send(session, writer, NULL, 0);
 }
 
-/* A session that was asked to, and has not. */
+/* Ends a session that was asked to unmap a segment and has not in time. */
 static void on_overdue(void *arg, struct gb_mapper *mapper)
 {
     struct gb_session *session = GB_CONTAINER(mapper, struct gb_session, mapper);
 
     (void)arg;
     if (gb_session_has_ended(session))
-        return; /* it is giving back what it has */
+        return; /* its mappings are being ended */
     gb_log(GB_LOG_WARNING, "session ended: it does not unmap what others lack",
            GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
            GB_LOG_NUMBER("uid", session->user->uid));
     gb_session_doom(session, "it did not unmap what was asked for");
 }
 
-/* A descriptor that was received and not adopted. */
+/* Closes a descriptor that was received and not adopted. */
 static void on_drop(void *arg, struct gb_user *user, int fd)
 {
     const struct gb_server *server = arg;
@@ -380,7 +381,7 @@ static void tell_provider(struct gb_provider *provider, const struct gb_writer *
     gb_session_send(session_of(provider), message, NULL, 0);
 }
 
-/* Those who wait for a storage to come or go. */
+/* Wakes requests that wait for a storage's move. */
 static void on_moved(void *arg, struct gb_storage *storage)
 {
     gb_waits_moved(arg, storage);
@@ -424,8 +425,9 @@ static int make_instance(struct gb_server *server, struct gb_error *error)
 
 static bool make_workspace(struct gb_workspace *workspace)
 {
-    gb_writer_init(&workspace->writer,
-                   2 * GB_LIMIT(line_bytes)); /* the last of many entries may go */
+    /* Twice the length of a line: an answer of many entries leaves the last out if it is too
+       long. */
+    gb_writer_init(&workspace->writer, 2 * GB_LIMIT(line_bytes));
     gb_writer_init(&workspace->list_writer, GB_LIMIT(line_bytes));
     workspace->scratch = malloc(GB_SCRATCH_BYTES);
     workspace->end_scratch = malloc(GB_SCRATCH_BYTES);
@@ -530,7 +532,7 @@ static void on_signal(uv_signal_t *handle, int signum)
     uv_stop(server->loop);
 }
 
-/* The loop's handles; none of these calls allocates or can fail but for polling. */
+/* Starts the loop's handles. Of these calls only those that poll or watch signals can fail. */
 static int start_handles(struct gb_server *server, struct gb_error *error)
 {
     static const int signals[3] = {SIGTERM, SIGINT, SIGHUP};
@@ -560,7 +562,7 @@ static int start_handles(struct gb_server *server, struct gb_error *error)
     return 0;
 }
 
-/* On the socket that the service manager handed over, if it did; else on one of our own. */
+/* Listens on the socket that the service manager handed over, if it did; else on one of our own. */
 static int open_listener(struct gb_server *server, struct gb_error *error)
 {
     int fd = server->notify ? gb_notify_take(server->notify, "gpubufd.socket") : -1;
@@ -572,8 +574,8 @@ static int open_listener(struct gb_server *server, struct gb_error *error)
     return gb_listener_open(&server->listener, server->config->socket, server->config->mode, error);
 }
 
-/* Those who knew our predecessor see by a leap in the numbers that they have missed something: no
-   daemon has had as many events as there were microseconds. */
+/* After a crash the numbers of events leap, which tells clients that they have missed some. They
+   begin at the time in microseconds, which is more than the events of any earlier daemon. */
 static void go_on_counting(struct gb_server *server)
 {
     if (server->state.grace_until == 0)
@@ -582,7 +584,7 @@ static void go_on_counting(struct gb_server *server)
     server->seq = (uint64_t)gb_wall_ms() * 1000;
 }
 
-/* Files that an earlier daemon left go, but for those with copies that were restored. */
+/* Has the files of an earlier daemon removed, but for those with copies that were restored. */
 static int clean_disk(struct gb_server *server, struct gb_error *error)
 {
     struct gb_tier *disk = &server->spill.tiers[GB_TIER_DISK];
@@ -620,7 +622,7 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
     if (gb_closer_start(server->closer, loop) < 0)
         return gb_fail_errno(error, "cannot poll the closer");
     gb_closer_unlocks(server->closer, server->listener.lock_fd);
-    if (server->listener.lock_fd >= 0) /* else somebody else listens, too */
+    if (server->listener.lock_fd >= 0) /* else the service manager listens, too */
         gb_closer_shuts(server->closer, server->listener.fd);
     if (server->spill.tiers[GB_TIER_DISK].dir)
         gb_closer_unlocks(server->closer, gb_spill_dir_lock(server->spill.tiers[GB_TIER_DISK].dir));
@@ -646,7 +648,7 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
 
 /* ---- running and ending ---- */
 
-/* Settings that are probably mistakes. */
+/* Logs settings of tiers that are probably mistakes. */
 static void say_tiers(const struct gb_server *server)
 {
     bool host_is_used = server->spill.tiers[GB_TIER_HOST].capacity == 0;
@@ -703,8 +705,8 @@ static void say_shutdown(struct gb_server *server, bool resume)
     flush_dirty(server, SIZE_MAX, INT64_MAX);
 }
 
-/* Those whom nobody will accept any more, if the socket is ours alone: else the kernel would close
-   what they have sent as we close the socket. */
+/* Accepts and closes the connections that still wait, if the socket is ours alone: else close() of
+   the socket would close the descriptors that they have sent, which may block. */
 static void refuse_waiting(struct gb_server *server)
 {
     if (server->listener.lock_fd < 0)
@@ -737,7 +739,7 @@ bool gb_server_run(struct gb_server *server)
     gb_state_hand_over(&server->state);
     say_shutdown(server, resume);
     GB_FAILPOINT(HAND_OVER_TOLD);
-    gb_pulse_end(&server->pulse); /* before anybody learns by a hang-up that nothing kept is good */
+    gb_pulse_end(&server->pulse); /* before a client learns by the hang-up that its leases end */
     while (!gb_list_empty(&server->sessions))
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
                        "the daemon stops");
@@ -752,7 +754,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* The movers finish what they have before the store is asked whether anything is left. */
+/* The movers finish their jobs before gb_store_end(), which asserts that nothing is left. */
 static void end_store(struct gb_server *server)
 {
     gb_mover_end(server->worker);

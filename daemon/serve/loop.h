@@ -1,13 +1,12 @@
 /*
- * The daemon from its beginning to its end, and what it does in a turn of its loop. The loop's
- * thread.
+ * The daemon from its beginning to its end, and each turn of its loop. The loop's thread.
  *
  * One turn: libuv polls; the callbacks only note which sessions have something to read or room to
  * write; then, before the loop polls again, serve() receives from each once and answers. A session
  * that sends more than can be served in a slice of time goes on in later turns, behind the others.
- * Between receiving from a session and serving what was received it looks whether another session
- * has ended, and ends that one first: a request is never served while a lease is held by a session
- * that was gone when it was sent (docs/PROTOCOL.md, rule 1).
+ * After receiving from a session, and before serving it, serve() ends all sessions that have hung
+ * up meanwhile. So no request is served while a lease is held by a session whose peer had hung up
+ * before the request was sent (docs/PROTOCOL.md, rule 1).
  */
 #ifndef GB_LOOP_H
 #define GB_LOOP_H
@@ -16,17 +15,17 @@
 
 #include "daemon/serve/server.h"
 
-/* Makes the devices. The server keeps `config` and `service`. The caller sets `notify` and `closer`
-   after this, where there are any. */
+/* Makes the devices. `config` and `service` must outlive the server. The caller sets `notify` and
+   `closer` after this, if there are any. */
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
                    const struct gb_service *service, struct gb_error *error);
-/* Binds and listens, or takes the socket that the service manager listens on for us: a failure is a
-   sentence for the person who started us. */
+/* Binds and listens, or takes the socket that the service manager listens on for us, and restores
+   the state of an earlier daemon. A failure is a sentence for the person who started the daemon. */
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
-/* Runs until SIGTERM or SIGINT, or SIGHUP where a service manager keeps what outlives us; then ends
-   every session and removes the socket. True: to be started again. */
+/* Runs until SIGTERM or SIGINT, or SIGHUP if a service manager keeps the state; then ends every
+   session. True: the manager should start a successor. */
 bool gb_server_run(struct gb_server *server);
-/* Frees everything; fine after any of the above failed. */
+/* Frees everything, and removes the socket. Fine after any of the above failed. */
 void gb_server_end(struct gb_server *server);
 
 #endif

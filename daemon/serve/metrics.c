@@ -70,7 +70,7 @@ uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
     uint64_t begun = waited_since_ns ? waited_since_ns : metrics->begun_ns, ns;
 
     count_result(&metrics->methods[method], code);
-    metrics->begun_ns = uv_hrtime(); /* and so begins the next one */
+    metrics->begun_ns = uv_hrtime(); /* where the next request begins */
     ns = metrics->begun_ns - begun;
     count_time(&metrics->methods[method], ns);
     return ns;

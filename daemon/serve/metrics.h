@@ -1,6 +1,6 @@
 /*
- * Counters of requests, for operators. Everything is counted as it happens, so that asking costs
- * the same with a million objects as with none. The loop's thread.
+ * Counters of requests, for operators. Everything is counted when it happens, so that the method
+ * `metrics` takes no longer with a million objects than with none. The loop's thread.
  */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
@@ -36,21 +36,21 @@ struct gb_method_metrics {
 };
 
 struct gb_metrics {
-    uint64_t begun_ns;                 /* when the request at hand began to be served */
-    struct gb_method_metrics *methods; /* one a method, and one for what is none */
-    uint64_t hits, misses;             /* names that were asked for by `open`, there or not */
+    uint64_t begun_ns;                 /* when the current request began to be served */
+    struct gb_method_metrics *methods; /* one a method, and one for unknown methods */
+    uint64_t hits, misses;             /* names in `open` that were there, and that were not */
     uint64_t limits[GB_METRICS_LIMITS];
     uint64_t crashes_survived;
-    uint64_t turned_away; /* connections that nothing was left for */
-    uint64_t turns_ns;    /* that the loop was at work */
-    uint64_t minute;      /* by the monotonic clock, of the longest turn; and the one before's */
-    uint64_t longest_ns, longest_before_ns;
+    uint64_t turned_away;                   /* connections for which there was no descriptor */
+    uint64_t turns_ns;                      /* time that the loop was at work */
+    uint64_t minute;                        /* of the monotonic clock */
+    uint64_t longest_ns, longest_before_ns; /* the longest turn of this minute, and the last one */
 };
 
 extern const struct gb_metrics_bound {
     uint64_t ns;
     const char *text;                    /* in seconds, as Prometheus writes it */
-} gb_metrics_bounds[GB_METRICS_BUCKETS]; /* upper ones */
+} gb_metrics_bounds[GB_METRICS_BUCKETS]; /* upper bounds */
 extern const struct gb_metrics_error {
     int code;
     const char *kind;
@@ -61,17 +61,16 @@ extern const char *const gb_metrics_limit_names[GB_METRICS_LIMITS];
 bool gb_metrics_init(struct gb_metrics *metrics, size_t methods);
 void gb_metrics_end(struct gb_metrics *metrics);
 
-/* Requests are served from now on, until the one that is noted next. */
+/* The next request that gb_metrics_request() counts is served from now on. */
 void gb_metrics_begin(struct gb_metrics *metrics);
-/* A request has been answered: `code` 0 or an error's. `waited_since_ns`: when it came first, if it
-   had to wait; else 0. `method`: its index; the count of methods for what is none. Returns the
-   nanoseconds that it took. */
+/* Counts a request that was answered, with `code` 0 or an error's. `waited_since_ns`: when it was
+   first tried, if it had to wait; else 0. `method`: its index; the count of methods if it is
+   unknown. Returns the nanoseconds that the request took. */
 uint64_t gb_metrics_request(struct gb_metrics *metrics, size_t method, int code,
                             uint64_t waited_since_ns);
 /* A turn of the loop lasted from `begun_ns` to `now_ns`. */
 void gb_metrics_turn(struct gb_metrics *metrics, uint64_t begun_ns, uint64_t now_ns);
-/* The longest turn of this minute and the one before: an operator who asks each minute misses
-   none. */
+/* The longest turn of this minute and the last one, so that a scrape each minute misses none. */
 uint64_t gb_metrics_longest_turn(struct gb_metrics *metrics, uint64_t now_ns);
 /* A limit was reached, by its name of limits.h. */
 void gb_metrics_limit(struct gb_metrics *metrics, const char *limit);

@@ -148,6 +148,6 @@ struct gb_wait *gb_missing_next(struct gb_missings *missings)
     gb_list_remove(&awaited->link);
     if (gb_list_empty(&missing->to_wake))
         gb_list_remove(&missing->woken);
-    enter(missings, awaited); /* it may have to go on waiting */
+    enter(missings, awaited); /* the request may have to wait on */
     return awaited->wait;
 }

@@ -1,11 +1,12 @@
 /*
- * Names that requests wait for. All that wait for one name share a struct gb_missing, which is made
- * for the first of them and freed with the last. It says, too, which provider was asked to make the
- * name: provider.h looks after these members.
+ * Names that requests wait for. All requests that wait for one name share a struct gb_missing,
+ * which is made for the first of them and freed with the last. It also says which provider was
+ * asked to make the name: provider.h looks after these members.
  *
- * When the name is published, or declined, the requests are woken one by one in the loop's turns:
- * neither request takes the longer for them. A name that was declined is in the table no more:
- * a later request has another struct, and the provider is asked again. The loop's thread.
+ * When the name is published, or declined, the requests are woken one by one in turns of the loop,
+ * so that the request which publishes or declines takes no longer. A declined name leaves the
+ * table: for a later request it has another struct, and a provider is asked again. The loop's
+ * thread.
  */
 #ifndef GB_MISSING_H
 #define GB_MISSING_H
@@ -26,19 +27,19 @@ struct gb_awaited {
 
 struct gb_missing {
     struct gb_hash_link in_table; /* unless it was declined */
-    struct gb_link asking;        /* awaited by those who may have a provider asked */
-    struct gb_link others;        /* and by those who may not */
-    struct gb_link to_wake;       /* awaited by those who are to try again */
-    struct gb_link woken;         /* in the server's list while there are some */
-    uint64_t count;               /* of all three */
-    int declined;                 /* the error's code; 0: it was not */
+    struct gb_link asking;        /* struct gb_awaited for which a provider may be asked */
+    struct gb_link others;        /* struct gb_awaited for which none may be asked */
+    struct gb_link to_wake;       /* struct gb_awaited of requests that must be tried again */
+    struct gb_link woken;         /* in the server's list while `to_wake` is not empty */
+    uint64_t count;               /* in all three lists */
+    int declined;                 /* the error's code; 0: it was not declined */
     char *message;                /* the provider's sentence; owned */
 
-    struct gb_link turn;          /* to be asked for: of the server's or of a provider's lists */
-    bool by_nobody;               /* nobody was found to ask */
-    struct gb_provider *provider; /* who was asked; NULL: nobody, for now */
-    uint64_t request, asked_ms;   /* while somebody is */
-    size_t prefix_length;         /* of the prefix that the provider said */
+    struct gb_link turn;          /* in one of the lists of provider.h */
+    bool by_nobody;               /* no provider was found for it */
+    struct gb_provider *provider; /* was asked to make it; NULL: none, for now */
+    uint64_t request, asked_ms;   /* the request to the provider, and its time */
+    size_t prefix_length;         /* of the provider's prefix */
 
     size_t name_length;
     char name[];
@@ -54,24 +55,25 @@ struct gb_missings {
 void gb_missings_init(struct gb_missings *missings);
 void gb_missings_end(struct gb_missings *missings);
 
-/* The request waits for the name from now on: `awaited` has by, wait and asks, and stays where it
-   is. GPUBUF_E_NO_MEMORY. */
+/* The request waits for the name from now on. `awaited`, with `by`, `wait` and `asks` set, must
+   stay where it is. GPUBUF_E_NO_MEMORY. */
 int gb_missing_await(struct gb_missings *missings, struct gb_awaited *awaited, const char *name,
                      size_t length);
-/* It waits no more. */
+/* The request waits for the name no more. */
 void gb_missing_leave(struct gb_missings *missings, struct gb_awaited *awaited);
 
-/* A name has got an object, of a session's making (NULL: of none); or has none any more. */
+/* The name has got an object, which the session of `by` has made (NULL: no session). */
 void gb_missing_sealed(struct gb_missings *missings, const struct gb_object *object,
                        const struct gb_provider *by);
+/* The name has no object any more. */
 void gb_missing_gone(struct gb_missings *missings, const struct gb_object *object);
-/* The provider that was asked says no. GPUBUF_E_NO_MEMORY: nothing has happened. */
+/* The provider that was asked declines. GPUBUF_E_NO_MEMORY: nothing has changed. */
 int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing, int code,
                        const char *message);
 /* The name, if requests wait for it; NULL. */
 struct gb_missing *gb_missing_find(const struct gb_missings *missings, const char *name,
                                    size_t length);
-/* A request that is to be tried again; NULL: there is none. */
+/* Takes the next request that must be tried again; NULL: there is none. */
 struct gb_wait *gb_missing_next(struct gb_missings *missings);
 
 #endif

@@ -15,11 +15,12 @@ void gb_providers_init(struct gb_providers *providers)
     gb_list_init(&providers->prefixes);
     gb_list_init(&providers->to_ask);
     gb_list_init(&providers->nobodys);
-    /* A later daemon begins with higher numbers: a late answer meets no request there. */
+    /* A later daemon begins with higher numbers, so an answer to an earlier one meets no
+       request. */
     providers->last_request = (uint64_t)gb_wall_ms() << 10;
 }
 
-/* ---- what is told ---- */
+/* ---- messages to providers ---- */
 
 static struct gb_writer *begin_notice(const struct gb_provider *provider, const char *method,
                                       const struct gb_missing *missing)
@@ -40,7 +41,8 @@ static void end_notice(struct gb_provider *provider, struct gb_writer *writer)
     provider->all->tell(provider, writer);
 }
 
-/* The first that waits and is somebody else; NULL. `session_waits` bounds the walk. */
+/* The first session, other than the provider's, that waits for the name; NULL: none. session_waits
+   bounds the walk. */
 static const struct gb_provider *asker(const struct gb_missing *missing,
                                        const struct gb_provider *provider)
 {
@@ -80,7 +82,8 @@ bool gb_provider_lags(const struct gb_provider *provider)
 
 void gb_provider_pump(struct gb_provider *provider)
 {
-    /* Whoever does not read is told no more, and is not thrown out for what others ask. */
+    /* Stops while the provider does not read: requests of others must not fill its output, for
+       which its session would be ended. */
     while (gb_provider_lags(provider) && provider->all->is_there(provider) &&
            provider->all->reads(provider)) {
         struct gb_missing *missing = GB_CONTAINER(provider->queued.next, struct gb_missing, turn);
@@ -94,10 +97,10 @@ void gb_provider_pump(struct gb_provider *provider)
     }
 }
 
-/* ---- whom to ask ---- */
+/* ---- finding a provider ---- */
 
-/* The longest prefix of the name, and of sessions with the same one that of the first that said it.
-   A session is not asked for a name that only itself waits for. */
+/* The longest prefix of the name that a session provides; if several provide it, that of the first.
+   A session is not asked for a name that only it waits for. */
 static struct gb_prefix *find_prefix(const struct gb_providers *providers,
                                      const struct gb_missing *missing)
 {
@@ -164,7 +167,7 @@ void gb_provider_over(struct gb_missing *missing, bool tell)
     gb_provider_pump(provider);
 }
 
-/* ---- who provides what ---- */
+/* ---- prefixes ---- */
 
 static struct gb_prefix *prefix_of(const struct gb_provider *provider, const char *text,
                                    size_t length)
@@ -225,8 +228,8 @@ static void prefix_free(struct gb_prefix *prefix)
     free(prefix);
 }
 
-/* Names that it was asked for below the prefix are asked of others, and those queued, which may be
-   for another prefix, in the order of its turn. */
+/* Has other providers found for names that this one was asked for by the prefix, and for all queued
+   names: these may have another prefix of its, and then come back to it. */
 static void ask_others(struct gb_provider *provider, const struct gb_prefix *prefix)
 {
     struct gb_link *to_ask = &provider->all->to_ask;

@@ -28,17 +28,17 @@ struct gb_config;
 struct gb_session;
 struct gb_trace;
 
-/* Scratch of the message at hand. */
+/* Memory for serving the current message. */
 struct gb_workspace {
     struct gb_pool pool;
     struct gb_writer writer, list_writer;
-    char *scratch, *end_scratch; /* received bytes; of a session whose peer has hung up */
+    char *scratch, *end_scratch; /* for received bytes; for those of a session that has hung up */
 };
 
 /* State of wait.c for all requests that wait. */
 struct gb_waits {
-    struct gb_link woken; /* waits to be tried at the end of the turn */
-    uint64_t made;        /* so far */
+    struct gb_link woken; /* struct gb_wait to be tried at the end of the turn */
+    uint64_t made;        /* struct gb_wait so far */
 };
 
 struct gb_method_count {
@@ -49,11 +49,11 @@ struct gb_server {
     const struct gb_config *config;
     const struct gb_limits *limits; /* of the configuration */
     const struct gb_service *service;
-    enum gb_evict evict; /* of what is made without a word about that */
+    enum gb_evict evict; /* of objects whose request does not say */
     uv_loop_t *loop;
-    char instance[33];        /* random, lowercase hex: this run of the daemon */
+    char instance[33]; /* random, lowercase hex; a successor that restores the state keeps it */
     struct gb_notify *notify; /* the service manager; not ours; NULL: there is none */
-    struct gb_closer *closer; /* of what sessions have sent; not ours; NULL: the loop closes it */
+    struct gb_closer *closer; /* closes received descriptors; not ours; NULL: the loop does */
     struct gb_heartbeat heartbeat;
     struct gb_listener listener;
     uv_poll_t listen_poll;
@@ -61,24 +61,24 @@ struct gb_server {
     uv_prepare_t timer_prepare;
     uv_idle_t go_on; /* active while there is more to do than a turn has time for */
     uv_timer_t timer;
-    uint64_t timer_at;  /* what it is set to; UINT64_MAX: nothing */
-    uint64_t retire_at; /* when a segment will have been empty for long enough; UINT64_MAX: none */
+    uint64_t timer_at;  /* the time that it is set to; UINT64_MAX: not set */
+    uint64_t retire_at; /* when retire_idle() has something to do; UINT64_MAX: never */
     uv_signal_t signals[3];
-    int stopped_by; /* that signal */
-    int spare_fd;   /* given up to accept and turn away a session when descriptors run out */
+    int stopped_by; /* the signal that ended the loop */
+    int spare_fd;   /* closed to accept and turn away a session when descriptors run out */
 
-    int ends_fd; /* epoll of every session's end */
+    int ends_fd; /* epoll set of all sessions' sockets, which tells hang-ups */
     struct gb_link sessions;
-    struct gb_link ready; /* with something to receive or room to send */
-    struct gb_link busy;  /* users whose sessions are, but busy: after the others, and in turns */
-    uint64_t slice_ns;    /* of a session, a turn; a quarter for all busy ones, and for waits */
-    struct gb_link dirty; /* with output to send at the end of the turn */
+    struct gb_link ready; /* sessions with something to receive or room to send */
+    struct gb_link busy;  /* users with busy sessions, which are served after the others, in turn */
+    uint64_t slice_ns;    /* of a session in a turn; busy ones, and waits, get a quarter together */
+    struct gb_link dirty; /* sessions with output to send at the end of the turn */
     struct gb_link walks; /* struct gb_walk: over the sessions */
-    struct gb_link tasks; /* struct gb_task: requests to be gone on with */
-    struct gb_mover *worker;    /* the thread that does what takes long for requests */
-    struct gb_link leaving;     /* sessions that give back what they held piece by piece */
+    struct gb_link tasks; /* struct gb_task: requests with more to do */
+    struct gb_mover *worker;    /* the thread for long work of requests */
+    struct gb_link leaving;     /* sessions whose leases and mappings are ended in slices */
     struct gb_flights flights;  /* descriptors that were sent */
-    struct gb_session *serving; /* the session whose request is at hand; NULL: none */
+    struct gb_session *serving; /* the session whose request is being served; NULL: none */
     uint64_t session_count, next_session;
 
     struct gb_deadlines timers; /* of struct gb_timer */
@@ -90,7 +90,7 @@ struct gb_server {
     struct gb_device *devices[GB_DEVICES];
     unsigned device_count;
     struct gb_waits waits;
-    struct gb_missings missings; /* names that requests wait for, and who is asked for them */
+    struct gb_missings missings; /* names that requests wait for, and their providers */
     struct gb_link watches;      /* of all sessions */
     uint64_t next_watch;
 
@@ -99,7 +99,7 @@ struct gb_server {
     uint64_t drain_ns; /* see GB_SESSION_DRAIN_NS */
 
     uint64_t started_ms;
-    struct gb_trace *trace; /* NULL: nobody asks for one */
+    struct gb_trace *trace; /* NULL: none was asked for */
     uint64_t seq;           /* the number of the last event */
     uint64_t sessions_total;
     struct gb_method_count *counts; /* one a method */

@@ -1,5 +1,5 @@
 /*
- * The functions that answer requests and tell watches, handed to the server: so serving knows no
+ * The functions that answer requests and send events, handed to the server. So serving knows no
  * method by name, and methods may know sessions, waits and the server. The loop's thread.
  */
 #ifndef GB_SERVICE_H
@@ -20,29 +20,28 @@ struct gb_wait;
 struct gb_service {
     size_t count; /* of methods */
     const char *(*name)(size_t i);
-    /* Answers one line; negative: the connection must be closed (descriptors out of step, no
+    /* Serves one line; negative: the connection must be closed (descriptors out of step, no
        memory). */
     int (*serve)(struct gb_session *session, const char *line, size_t length);
-    /* Tries a request that waited once more; `last_try`: its time is up. True if it was answered.
-       */
+    /* Tries a waiting request again; `last_try`: its time is up. True if it was answered. */
     bool (*retry)(struct gb_wait *wait, bool last_try);
     /* Checks and decodes a message; any thread. */
     void (*read)(struct gb_message *message, const char *line, size_t length, struct gb_pool *pool);
-    /* Goes on with one of the requests that do not end in one turn, and frees it if that was the
-       end of it. Negative: the connection must be closed. */
+    /* Goes on with a task (daemon/methods/task.h), and frees it if it is done. Negative: the
+       connection must be closed. */
     int (*go_on_with)(struct gb_task *task);
-    /* Goes on with requests that do not end in one turn, and are ready for their next: one at
-       least, and then as long as there is time (`until`: of uv_hrtime()). */
+    /* Goes on with tasks that are ready: with one at least, and then until that time of
+       uv_hrtime(). */
     void (*go_on)(struct gb_server *server, uint64_t until);
-    /* The session's requests of that kind end with it; one that waits with another ends. NULL is
-       fine. */
+    /* Ends the session's tasks. */
     void (*end_tasks)(struct gb_session *session);
+    /* Ends the task of a waiting request. NULL is fine. */
     void (*end_task)(struct gb_task *task);
-    /* Tells watches; as the registry's on_event. */
+    /* Sends an event to watches; as the registry's on_event. */
     void (*event)(struct gb_server *server, enum gb_event event, struct gb_object *object);
-    /* Goes on telling the session's new watches what exists, as far as it reads what it is told. */
+    /* Goes on telling the session's new watches of existing objects, as long as its peer reads. */
     void (*tell_more)(struct gb_session *session);
-    /* The session's watches end. */
+    /* Ends the session's watches. */
     void (*end_watches)(struct gb_session *session);
 };
 

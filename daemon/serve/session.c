@@ -49,22 +49,22 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 
     (void)events;
     if (status < 0) {
-        /* The peer has hung up without reading all; what it has sent is still to be served. The
-           loop's library polls no more after an error, so that nothing else would tell. */
+        /* The peer has hung up without reading everything; its input must still be served. After an
+           error libuv polls no more, so nothing else would tell. */
         note_hung_up(session);
         session->poll_events = 0;
     } else if (gb_list_linked(&session->ready)) {
-        /* It waits for its turn, and has been heard. Asked again and again, for many that wait, the
-           loop would do nothing else. */
+        /* The session is queued already. If many such sessions were polled on, the loop would do
+           little else. */
         session->poll_events = 0;
         uv_poll_stop(handle);
     }
     queue(session);
 }
 
-/* Room to write is waited for with output, and also without where something goes on only when there
-   is room: telling a watch what exists, or a provider what is wanted, or serving lines that were
-   kept. */
+/* Polls for input if it is wanted; and for room to write if there is output, or if something goes
+   on only when the peer reads: telling a watch of existing objects, sending a provider `wanted`, or
+   serving a throttled session. */
 static void poll_for(struct gb_session *session)
 {
     bool waits = !gb_list_linked(&session->flight.grounded) &&
@@ -138,7 +138,7 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
     return 0;
 }
 
-/* Says why a session is turned away, as far as one write goes. */
+/* Tells the peer why its session is turned away, as far as one write goes. */
 static int turn_away(struct gb_session *session, const struct gb_error *error)
 {
     struct gb_writer *writer = &session->server->event_writer;
@@ -169,7 +169,7 @@ static int admit(struct gb_session *session)
         return GPUBUF_E_NO_MEMORY;
     if (server->session_count >= limits->sessions ||
         session->user->sessions >= session->user->quota->sessions)
-        gb_sessions_end_hung_up(server); /* who has gone leaves room */
+        gb_sessions_end_hung_up(server); /* which may leave room */
     if (server->session_count >= limits->sessions) {
         gb_fail_limit(&error, "sessions", (long long)limits->sessions, "sessions of the daemon");
         return turn_away(session, &error);
@@ -193,8 +193,8 @@ void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned co
             drop_fd(session, fds[i]);
 }
 
-/* Takes over the socket. A byte that is sent out of band stays in line: else receiving would drop
-   it with its descriptors, and closing those may block. */
+/* Takes over the socket. A byte that is sent out of band is received in line: else the kernel would
+   drop it and close its descriptors here, which may block. */
 static void begin_conn(struct gb_session *session, int fd)
 {
     int on = 1;
@@ -295,13 +295,13 @@ void gb_session_flush(struct gb_session *session, size_t most)
         poll_for(session);
     else if (r != GPUBUF_E_CLOSED)
         gb_session_end(session, "sending failed");
-    else { /* its input is still to be served */
+    else { /* its input must still be served */
         session->stopped_reading = true;
         note_hung_up(session);
     }
 }
 
-/* Notes why the session must end; it ends when nobody is in the middle of walking over it. */
+/* Notes why the session must end. */
 static void doom(struct gb_session *session, const char *why)
 {
     if (!session->end_reason)
@@ -328,7 +328,8 @@ static bool may_send(struct gb_session *session, const struct gb_writer *message
     return false;
 }
 
-/* A message has been queued, or not: `r`. */
+/* Charges for a message that was queued (`r` 0), and dooms the session if that failed or too much
+   output is unread. */
 static void note_queued(struct gb_session *session, int r)
 {
     struct gb_server *server = session->server;
@@ -375,7 +376,7 @@ static bool has_unread_output(const struct gb_session *session)
            session->conn.out_fd_count > 0;
 }
 
-/* After a request was served: whether the next may be, too. */
+/* After a request was served: the state of the input, which says whether the next may be served. */
 static enum gb_session_input next_input(struct gb_session *session)
 {
     if (session->task)
@@ -405,7 +406,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
     session->busy = false;
     gb_metrics_begin(&session->server->metrics);
     while (may_go_on(session) && (r = gb_frame_next(&session->conn.in, &line, &length)) > 0) {
-        gb_timer_cancel(&session->server->timers, &session->half_line); /* each line has its own */
+        gb_timer_cancel(&session->server->timers, &session->half_line); /* this line is whole */
         int served = session->server->service->serve(session, line, length);
 
         if (served < 0) {
@@ -431,7 +432,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until)
         gb_session_end(session, "descriptors came that no message brought");
 }
 
-/* Whether not too much is kept for its user now; else the session ends. */
+/* Whether not too much is held for its user now; else ends the session. */
 static bool keeps_to_limits(struct gb_session *session)
 {
     const char *limit = gb_session_charge(session);
@@ -443,7 +444,8 @@ static bool keeps_to_limits(struct gb_session *session)
     return false;
 }
 
-/* The input that is left is served, but not for ever, and not too much of it. */
+/* After serving: ends the session if too much is held for its user, and starts or cancels the timer
+   of an incomplete line. */
 static void watch_half_line(struct gb_session *session)
 {
     struct gb_server *server = session->server;
@@ -463,8 +465,8 @@ static bool is_behind_with_closing(const struct gb_session *session)
     return gb_closer_is_behind(session->user, session->server->limits->held_fds);
 }
 
-/* Receives a piece, and more only if that was quick: of many small messages each takes time, and
-   while they are received there are more. */
+/* Receives a piece, and more only if that was quick: many small messages take time to receive, and
+   more of them come meanwhile. */
 static ssize_t receive_some(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
@@ -476,7 +478,7 @@ static ssize_t receive_some(struct gb_session *session, uint64_t begun)
         return n;
     more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
     if (more == 0 || more == GPUBUF_E_SYSTEM || more == GPUBUF_E_AGAIN)
-        return n; /* that is told again when there is nothing else */
+        return n; /* the next receive tells the same */
     return more < 0 ? more : n + more;
 }
 
@@ -492,7 +494,7 @@ bool gb_session_may_receive(struct gb_session *session, char *scratch)
     return false;
 }
 
-/* Receives once, unless lines are kept. True if there is something to serve. */
+/* Receives once, unless received lines are kept. True if there is something to serve. */
 static bool receive(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
@@ -520,7 +522,7 @@ static bool receive(struct gb_session *session, uint64_t begun)
     return false;
 }
 
-/* Serves what was received since `begun`, after sessions that have hung up meanwhile. */
+/* Ends sessions that have hung up since `begun`, then serves the input that was received. */
 static void serve_received(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
@@ -528,7 +530,7 @@ static void serve_received(struct gb_session *session, uint64_t begun)
     uint64_t until = begun + slice;
 
     server->serving = session;
-    /* Where there is nobody else, its own end shows in receiving. */
+    /* A single session learns of its own end when it receives. */
     if (server->session_count > 1)
         gb_sessions_end_hung_up(server);
     gb_session_serve_lines(session, until);
@@ -597,7 +599,8 @@ static bool in_group(struct gb_session *session, gid_t gid)
     return false;
 }
 
-/* As for files: the owner and root may all; members of the group as its bits say, and no more. */
+/* Root and the owner may do everything. For others it is as for files: the group's bits count for
+   its members, the last bits for everybody else. */
 static bool may(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode, unsigned bit)
 {
     if (session->user->uid == 0 || session->user->uid == uid)

@@ -10,15 +10,15 @@
 #include "proto/conn.h"
 #include "proto/rpc.h"
 
-/* Output piles up to this much, and to one message with descriptors, before the rest of a session's
-   requests has to wait. */
+/* With more unsent output than this, or with an unsent descriptor, a session's further requests
+   wait (backpressure). */
 #define GB_SESSION_THROTTLE_BYTES (256u << 10)
-/* The most that is sent to it at a time. */
+/* The most that is sent to a session at a time. */
 #define GB_SESSION_SEND_BYTES (64u << 10)
-/* When a session ends, this many of its leases and mappings go back at once. The rest follows in
+/* When a session ends, this many of its leases and mappings are ended at once. The rest follows in
    slices of time, or as soon as a request depends on it. */
 #define GB_SESSION_LEAVES_ITEMS 64
-/* A session with less kept than this does not pay for what is kept for others of its user. */
+/* A session for which fewer bytes are held is not ended when its user is past held_bytes. */
 #define GB_SESSION_SPARED_BYTES (64u << 10)
 /* A session is served for a slice at a time, a busy one for half of it. The rest of its input waits
    until sessions that have sent less were served. */
@@ -41,37 +41,37 @@
  *    │                                 │                                 │
  *    └──── an error, or a limit ───────┴────── no input is left ─────────┴──> LEAVING ──> CLOSED
  *
- * A session that has hung up is served before any request that another session sent afterwards, so
- * that nobody finds what it was about to finish half done (docs/PROTOCOL.md, rule 1). That must not
- * take long. The rest is served while the session is DRAINING, in its turn like anybody's: then it
- * no longer holds what it could only read. It still holds unsealed objects, which its input may
- * seal. LEAVING gives back a long list of leases and mappings in slices of time. The memory is
- * freed in state CLOSED, when the list is empty.
+ * The input of a session that has hung up is served before any request that another session sent
+ * afterwards, so that no other session finds its work half done (docs/PROTOCOL.md, rule 1). That
+ * must not take long. The rest of the input is served in state DRAINING, when it is the session's
+ * turn. A draining session gives up its read leases. It keeps its unsealed objects, which its input
+ * may seal. In state LEAVING a long list of leases and mappings is ended in slices of time. The
+ * memory is freed in state CLOSED, when the list is empty.
  */
 enum gb_session_state {
     GB_SESSION_OPEN,     /* its requests are served */
     GB_SESSION_HUNG_UP,  /* its input is served before others' next requests */
     GB_SESSION_DRAINING, /* its input is served in its turn */
-    GB_SESSION_LEAVING,  /* it has ended: its socket is closed */
-    GB_SESSION_CLOSED,   /* the loop has forgotten its socket, too */
+    GB_SESSION_LEAVING,  /* it has ended: its socket is closed, or lingers (flight.h) */
+    GB_SESSION_CLOSED,   /* the loop has closed its handle, too */
 };
 
-/* The fate of its input. */
+/* The state of its input. */
 enum gb_session_input {
     GB_INPUT_WANTED,    /* it is received when there is some */
-    GB_INPUT_KEPT,      /* lines were received that wait for its next turn */
-    GB_INPUT_THROTTLED, /* the peer does not read its replies: nothing is served until it does */
-    GB_INPUT_HELD,      /* a request of its is not done yet: nothing is served until it is */
+    GB_INPUT_KEPT,      /* received lines wait for its next turn */
+    GB_INPUT_THROTTLED, /* nothing is served until the peer reads its replies */
+    GB_INPUT_HELD,      /* nothing is served until a request of the session is done */
 };
 
 struct gb_session {
     struct gb_server *server;
     struct gb_link of_server, dirty;
     struct gb_link ready;   /* in the server's `ready`, its user's `busy` or `draining` */
-    struct gb_link leaving; /* leases and mappings are left to be given back */
+    struct gb_link leaving; /* while leases and mappings are left to be ended */
     uint64_t id;
     uv_poll_t poll;
-    int poll_events; /* what is polled for now */
+    int poll_events; /* that are polled for now */
     struct gb_conn conn;
     struct gb_user *user;
     pid_t pid;
@@ -81,20 +81,20 @@ struct gb_session {
     char *client;    /* the name it gave; owned; NULL if none */
     enum gb_session_state state;
     enum gb_session_input input;
-    bool greeted;         /* it has sent a request: `hello` comes first or not at all */
-    bool busy;            /* it sent much, or used its slice up: served after those that did not */
-    bool stopped_reading; /* its peer will read nothing more */
-    const char *end_reason; /* why it is to end at the end of the turn; NULL: it is not */
+    bool greeted; /* it has sent a request: `hello` comes first or not at all */
+    bool busy;    /* it sent much, or used its slice up: served after sessions that did not */
+    bool stopped_reading;   /* its peer will read nothing more */
+    const char *end_reason; /* set by gb_session_doom(): why it ends with the turn; else NULL */
 
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
-    struct gb_provider provider; /* what it provides */
+    struct gb_provider provider; /* the prefixes that it provides */
     struct gb_link tasks;        /* requests that do not end in one turn (daemon/methods/task.h) */
-    struct gb_task *task;        /* the one that the next request is held for; NULL: none */
+    struct gb_task *task;        /* the one for which its input is held; NULL: none */
     struct gb_link produced;     /* objects that are withdrawn when it ends */
     uint64_t held_bytes, held_fds, queued_fds;            /* that its user is charged with */
-    struct gb_flight flight;                              /* descriptors that it was sent */
+    struct gb_flight flight;                              /* descriptors that were sent to it */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;
 };
@@ -106,34 +106,34 @@ static inline bool gb_session_has_ended(const struct gb_session *session)
 
 /* Takes over the accepted socket; on failure it is closed. */
 int gb_session_new(struct gb_server *server, int fd);
-/* Receives once and serves what has arrived, or, at the end of the stream, ends. */
+/* Receives once and serves the input; at the end of the stream, ends the session. */
 void gb_session_serve(struct gb_session *session);
 /* Changes its state, and logs that. */
 void gb_session_become(struct gb_session *session, enum gb_session_state state);
-/* Serves the lines at hand. While the peer does not read its replies, and when its time is over,
-   the rest is kept for later: see session->input. `until`: of uv_hrtime(). */
+/* Serves received lines, one at least. Stops at `until` (of uv_hrtime()), and while the peer does
+   not read its replies; session->input then says what becomes of the rest. */
 void gb_session_serve_lines(struct gb_session *session, uint64_t until);
-/* False, and the session has ended, if descriptors come while too many of its user's cannot be
-   closed. `scratch`: of GB_SCRATCH_BYTES. */
+/* False, and the session has ended, if descriptors come while too many of its user's wait to be
+   closed. `scratch` has GB_SCRATCH_BYTES. */
 bool gb_session_may_receive(struct gb_session *session, char *scratch);
-/* Its input is kept; it goes on in its next turn. */
+/* Queues the session, whose input is kept, for its next turn. */
 void gb_session_put_off(struct gb_session *session);
-/* Charges its user with what is kept for the session: to be called when that has changed. NULL, or
-   the limit that it went past: a session for which little is kept, or no more than before, does not
-   pay for others. */
+/* Charges its user with the bytes and descriptors that are held for the session; to be called when
+   these have changed. Returns NULL, or the limit past which the session has taken its user: not if
+   little is held for it, or no more than before. */
 const char *gb_session_charge(struct gb_session *session);
-/* The request that its input was held for is done. */
+/* The request for which its input was held is done. */
 void gb_session_let_go(struct gb_session *session);
-/* Queues a message with descriptors, which are taken over. Sent at the end of the turn at the
-   latest. A session that lets too much pile up is doomed. Never ends a session by itself. */
+/* Queues a message with descriptors, which are taken over; it is sent at the end of the turn at the
+   latest. A session with too much unread output is doomed, but not ended here. */
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
                      unsigned count);
-/* The same, and may take the message's memory with it. */
+/* The same, and may take the message's memory over. */
 void gb_session_answer(struct gb_session *session, struct gb_writer *message, const int *fds,
                        unsigned count);
-/* Closes descriptors that the session has sent, elsewhere. */
+/* Has descriptors that the session has sent closed (closer.h). */
 void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned count);
-/* Has it end at the end of the turn. `why` is static. */
+/* Has the session end at the end of the turn, when nothing walks over it. `why` is static. */
 void gb_session_doom(struct gb_session *session, const char *why);
 /* Sends queued output, as far as the socket takes it, and at most `most` bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
@@ -145,7 +145,7 @@ bool gb_session_may_read(struct gb_session *session, const struct gb_object *obj
 /* The same for an object known only by its owner and mode. */
 bool gb_session_may_read_of(struct gb_session *session, uid_t uid, gid_t gid, unsigned mode);
 bool gb_session_may_change(struct gb_session *session, const struct gb_object *object);
-/* Names that begin with the prefix. */
+/* Whether it may provide names that begin with the prefix. */
 bool gb_session_may_provide(const struct gb_session *session, const char *prefix);
 
 #endif

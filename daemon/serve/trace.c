@@ -14,10 +14,10 @@
 #include "daemon/config.h"
 
 #define BLOCKS 512              /* the most that wait to be written: 16 MiB */
-#define BLOCK_BYTES (32u << 10) /* are handed over at once, less once in a while */
+#define BLOCK_BYTES (32u << 10) /* are handed over at once; fewer after FLUSH_MS */
 #define FLUSH_MS 200
 #define NICENESS 10
-#define PAGE_BYTES 4096u /* no line is as long */
+#define PAGE_BYTES 4096u /* every line is shorter */
 
 struct block {
     char *text;
@@ -29,7 +29,7 @@ struct gb_trace {
     struct gb_timer flush;
     int fd, pid;
     uint64_t start_ns, next_id;
-    uint64_t lines, dropped; /* of the block at hand; since the start */
+    uint64_t lines, dropped; /* lines in the current block; dropped ones since the start */
     struct gb_writer block;
     uv_mutex_t lock;
     struct block blocks[BLOCKS]; /* a ring; guarded by the lock, as are the next */
@@ -59,8 +59,8 @@ static bool write_all(int fd, const char *text, size_t length)
 }
 
 /*
- * A write may be cut short by a kill, or be seen in part, where one page ends and the next begins.
- * So pages are what is written, filled up with spaces: lines are there as a whole or not at all.
+ * If the daemon is killed, or a reader looks, during a write, the write may be cut between two
+ * pages. So whole pages are written, filled up with spaces: no line lies across two of them.
  */
 static void write_page(struct gb_trace *trace)
 {
@@ -96,7 +96,7 @@ static void write_block(struct gb_trace *trace, const char *line, size_t length)
     write_page(trace);
 }
 
-/* The oldest block, which is the caller's then; one without text: there is none. */
+/* Takes the oldest block, whose text is the caller's then; NULL: there is none. */
 static struct block take_block(struct gb_trace *trace)
 {
     struct block block = {0};
@@ -159,7 +159,7 @@ static void on_flush(struct gb_timer *timer)
     hand_over(GB_CONTAINER(timer, struct gb_trace, flush));
 }
 
-/* The end of a line: they all end with a comma, so that the next may follow. */
+/* Ends a line, with a comma, so that another may follow. */
 static void end_line(struct gb_trace *trace)
 {
     GB_WRITE_LITERAL(&trace->block, "},\n");
@@ -175,7 +175,8 @@ static void write_time(struct gb_trace *trace, const char *member, uint64_t ns)
     gb_write_format(&trace->block, ",\"%s\":%" PRIu64 ".%03" PRIu64, member, ns / 1000, ns % 1000);
 }
 
-/* {"name":…,"cat":…,"ph":…,"ts":…,"pid":…,"tid":…, open for more. Names here need no escapes. */
+/* Writes {"name":…,"cat":…,"ph":…,"pid":…,"tid":…,"ts":…, without the closing brace. `name` and
+   `category` must need no escapes. */
 static void begin_line(struct gb_trace *trace, const char *name, const char *category, char phase,
                        uint64_t at_ns, uint64_t thread)
 {
@@ -256,7 +257,7 @@ int gb_trace_begin(struct gb_server *server, struct gb_error *error)
         free_trace(trace);
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for the trace");
     }
-    hand_over(trace); /* so that there is something to open at any moment */
+    hand_over(trace); /* so that the file can be opened from now on */
     server->spill.on_copied = on_copied;
     server->spill.on_copied_arg = trace;
     server->trace = trace;
@@ -306,7 +307,7 @@ void gb_trace_request(struct gb_trace *trace, uint64_t session, const char *meth
         end_line(trace);
         return;
     }
-    /* Others of the session are served meanwhile, so it has a place of its own. */
+    /* A wait may overlap other requests of the session, so it is a pair of events with an id. */
     trace->next_id++;
     begin_line(trace, method, "wait", 'b', begun_ns, session);
     gb_write_format(&trace->block, ",\"id\":%" PRIu64, trace->next_id);

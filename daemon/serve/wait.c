@@ -7,12 +7,12 @@
 #include "daemon/serve/session.h"
 #include "daemon/spill/tiers.h"
 
-/* Besides names. */
+/* The reason to wait, besides names. */
 enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
 
 struct gb_wait {
     struct gb_link of_session, woken;
-    struct gb_link of_queue; /* of the device's, or for a move of the storage's */
+    struct gb_link of_queue; /* in device->waits, or in the `waits` of the storage that moves */
     struct gb_session *session;
     enum gb_wait_for waits_for;
     struct gb_device *device; /* for its driver, space or tier; else NULL */
@@ -20,7 +20,7 @@ struct gb_wait {
     uint64_t since_ms, begun_ns;
     uint64_t charged;      /* bytes that the session's user is charged with */
     uint64_t need;         /* bytes, while it waits for space */
-    bool arriving;         /* they are on their way */
+    bool arriving;         /* the daemon's own work will bring them */
     uint64_t driver_since; /* while it waits for the driver */
     struct gb_claim claim; /* on room in a tier */
     struct gb_making making;
@@ -29,7 +29,7 @@ struct gb_wait {
     struct gb_pool pool; /* of the message and the names */
     const char *line;
     size_t length;
-    struct gb_task *task; /* that has read it, instead; owned */
+    struct gb_task *task; /* has read the message, in place of `line`; owned */
     struct gb_awaited *awaited;
     size_t awaited_count; /* entered in the table */
     int fds[GB_LIMIT(fds)];
@@ -46,7 +46,8 @@ static void time_is_up(struct gb_timer *timer)
     retry(GB_CONTAINER(timer, struct gb_wait, timer), true);
 }
 
-/* They are in the wait's memory, and the names' own is shared. */
+/* Enters the wait for each name. The items lie in the wait's pool, the names in struct
+   gb_missing. */
 static int keep_names(struct gb_wait *wait, const struct gb_string *names, size_t count, bool asks)
 {
     wait->awaited = gb_pool_calloc(&wait->pool, count, sizeof(*wait->awaited));
@@ -135,7 +136,7 @@ static void leave_queue(struct gb_wait *wait)
     gb_list_remove(&wait->of_queue);
     claim(wait, GB_TIERS);
     if (wait->device)
-        wait->device->space_changed = true; /* for the next in line */
+        wait->device->space_changed = true; /* has the next in the queue tried */
     wait->device = NULL;
     wait->waits_for = FOR_NOTHING;
     wait->need = 0;
@@ -219,7 +220,8 @@ static struct gb_wait *wait_of(struct gb_link *link)
     return GB_CONTAINER(link, struct gb_wait, of_queue);
 }
 
-/* By order of arrival. Most requests come last, so the search begins at the end. */
+/* Puts a wait into the device's queue by order of arrival. Most requests belong at the end, so the
+   search begins there. */
 static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_wait_for waits_for)
 {
     struct gb_link *after;
@@ -299,7 +301,7 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait)
 
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms)
 {
-    /* It has a place among the timers unless its time is up, and moving within takes no memory. */
+    /* Cannot fail: the timer is set, unless its time is up, and moving it takes no memory. */
     gb_timer_set(&wait->session->server->timers, &wait->timer, until_ms);
 }
 
@@ -325,8 +327,8 @@ void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
     }
 }
 
-/* Those who wait for a name that has come, or was declined. Each is tried once for all its
-   names. */
+/* Wakes requests that wait for a name which has appeared or was declined. A request with several
+   such names is tried once. */
 static void wake_some(struct gb_server *server, uint64_t until)
 {
     struct gb_wait *wait;
@@ -339,7 +341,7 @@ static void wake_some(struct gb_server *server, uint64_t until)
     }
 }
 
-/* Whether `bytes` may pass a request that waits. */
+/* Whether a request for `bytes` may overtake one that waits for space. */
 static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait, uint64_t bytes)
 {
     return !wait->arriving && wait->need <= device->capacity &&
@@ -376,7 +378,7 @@ bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *arr
     return passes;
 }
 
-/* Of two requests that wait for space, the one that is harder to pass. */
+/* Of two requests that wait for space, the one that is harder to overtake. */
 static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wait *b)
 {
     if (!a || b->arriving)
@@ -384,8 +386,7 @@ static const struct gb_wait *harder(const struct gb_wait *a, const struct gb_wai
     return !a->arriving && b->need > a->need ? b : a;
 }
 
-/* Tries a request, and gives up what was made for it if that did not do. True if it was
-   answered. */
+/* Tries a request. True if it was answered; else memory that was made for it is kept no longer. */
 static bool try_wait(struct gb_wait *wait)
 {
     if (retry(wait, false))
@@ -394,8 +395,8 @@ static bool try_wait(struct gb_wait *wait)
     return false;
 }
 
-/* Tries the requests whose memory was made: it is kept for them until then, and an older request
-   that lacks more would wait for it in vain. */
+/* Tries the requests for which memory was made. It is kept for them until then, and an older
+   request that needs more could not have it. */
 static void try_made(struct gb_device *device)
 {
     GB_LIST_EACH(&device->waits, link)
@@ -403,8 +404,8 @@ static void try_made(struct gb_device *device)
             try_wait(wait_of(link));
 }
 
-/* Whether it is of no use to try a request now: it needs more than there can be, or it would pass
-   an older one that would be the later for that (`waiting`; NULL: none). */
+/* Whether it is of no use to try a request now: it needs more than there can be, or it must not
+   overtake `waiting` (NULL: none). */
 static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wait,
                         const struct gb_wait *waiting)
 {
@@ -412,15 +413,15 @@ static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wa
         return false;
     if (waiting && !lets_pass(device, waiting, wait->need))
         return true;
-    /* One whose room was on its way has to be told if that did not come. */
+    /* A request whose room was arriving is tried in any case: it must be answered if none came. */
     return !wait->arriving && !device->lost && !gb_device_may_fit(device, wait->need);
 }
 
-/* Goes on with a device's round, or begins one: also when space has changed since, or a younger
-   request would take what an older one could have now. */
+/* Goes on with a device's round. If space has changed it begins anew, or a younger request could
+   take room that an older one can use now. */
 static void run_device(struct gb_device *device, uint64_t until)
 {
-    const struct gb_wait *waiting = NULL; /* the hardest to pass of those so far */
+    const struct gb_wait *waiting = NULL; /* of those so far, the hardest to overtake */
 
     if (device->space_changed)
         device->tried = 0;
@@ -430,7 +431,7 @@ static void run_device(struct gb_device *device, uint64_t until)
         struct gb_wait *wait = wait_of(link);
 
         if (is_hopeless(device, wait, waiting)) {
-            claim(wait, GB_TIERS); /* it is not tried, so it must be in nobody's way */
+            claim(wait, GB_TIERS); /* it is not tried, so its claim must not hold others up */
         } else if (wait->claim.serial > device->tried) {
             device->tried = wait->claim.serial;
             if (try_wait(wait))
