@@ -57,7 +57,8 @@ static int narrow_columns(struct gb_json array, struct gb_pool *pool, struct gb_
     return gb_layout_select(layout, names, count, GB_PARAM("columns"), pool, error);
 }
 
-/* The content stays whole, its manifest too: readers pass over the others. */
+/* Narrows a bundle to some of its arrays. Content and manifest stay whole: readers skip the other
+   arrays. */
 static int narrow_parts(struct gb_json array, struct gb_pool *pool, struct gb_layout *layout,
                         struct gb_error *error)
 {
@@ -70,7 +71,7 @@ static int narrow_parts(struct gb_json array, struct gb_pool *pool, struct gb_la
                            error);
 }
 
-/* Another layout for the bytes of the source, which are to be in one piece. */
+/* Reads another layout for the bytes of the source, which must be in one piece. */
 static int lay_out(struct gb_json value, struct gb_pool *pool, struct gb_layout *layout,
                    struct gb_error *error)
 {
@@ -83,12 +84,12 @@ static int lay_out(struct gb_json value, struct gb_pool *pool, struct gb_layout 
     return gb_layout_read_within(value, &data, GB_PARAM("layout"), pool, layout, error);
 }
 
-/* The parts of an alias: its source, the layout that its source had and the one that it has. */
+/* The state of making an alias. */
 struct aliasing {
-    uint64_t version;
-    char *text; /* of the source's layout, in the pool */
+    uint64_t version; /* of the source */
+    char *text;       /* of the source's layout, in the pool */
     size_t length;
-    struct gb_layout layout;
+    struct gb_layout layout; /* of the alias */
 };
 
 static int find_source(struct gb_call *call, const struct alias_params *params,
@@ -101,8 +102,8 @@ static int find_source(struct gb_call *call, const struct alias_params *params,
     if (r < 0)
         return r;
     r = gb_call_mode(call, &params->mode, (*source)->mode, mode);
-    /* Opening the alias gives out the source's segments, which others of its domain share: nobody
-       may get there who could not open the source. */
+    /* Opening the alias gives out the source's segments, with other objects of the source's domain
+       in them. So only clients that may open the source may open the alias. */
     if (r == 0 && (*mode & ~(*source)->mode))
         r = gb_call_fail_name(call, GPUBUF_E_DENIED, &params->of,
                               "mode %04o gives more than the %04o of \"%s\"; an alias may only "
@@ -111,7 +112,7 @@ static int find_source(struct gb_call *call, const struct alias_params *params,
     return r;
 }
 
-/* Reads the source's layout, narrows and writes it, whichever thread that is. */
+/* Reads the source's layout, narrows and writes it; on the loop's thread or the worker's. */
 static int narrow(const struct alias_params *params, struct aliasing *aliasing,
                   struct gb_pool *pool, struct gb_writer *text, struct gb_error *error)
 {
@@ -132,7 +133,7 @@ static int narrow(const struct alias_params *params, struct aliasing *aliasing,
     return r;
 }
 
-/* The object, not rendered. */
+/* Makes the object, which is not rendered yet. */
 static struct gb_object *make_alias(struct gb_call *call, const struct alias_params *params,
                                     struct gb_object *source, unsigned mode,
                                     struct gb_layout *layout)
@@ -144,7 +145,7 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
     object = gb_object_make(call, &params->name, gb_storage_ref(source->storage), layout, mode);
     if (!object)
         return NULL;
-    object->gid = source->gid; /* its mode speaks of that group */
+    object->gid = source->gid; /* the mode is about that group */
     if (source->ready && !(object->ready = strdup(source->ready))) {
         gb_object_discard(&call->server->registry, object);
         gb_call_no_memory(call);
@@ -155,15 +156,16 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
         object->producer = source->producer;
     }
     object->by_session = source->by_session;
-    /* A user who may only read a kept version cannot make its memory stay once it is kept no
-       more. */
+    /* A user who may only read an object with evict=keep must not make its memory stay longer than
+       that object. */
     object->evict = source->evict == GB_EVICT_KEEP && !gb_session_may_change(call->session, source)
                         ? GB_EVICT_DROP
                         : source->evict;
     return object;
 }
 
-/* They are one record of the journal, written with each change of one of them. */
+/* Bounds the text of an object and its aliases, since it is one record of the journal, which is
+   written with each change of one of them. */
 static int check_text(struct gb_call *call, const struct gb_object *object)
 {
     if (object->storage->text <= GB_LIMIT(alias_text))
@@ -203,7 +205,7 @@ static void work(struct gb_task *task)
     gb_task_make_room(task);
 }
 
-/* Whether it is the version that was read, and still lies there. */
+/* Whether the source is still the version that was read, in the same place. */
 static bool is_same(const struct gb_object *source, const struct aliasing *aliasing)
 {
     return source->version == aliasing->version &&

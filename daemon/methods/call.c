@@ -43,7 +43,7 @@ int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_o
     struct gb_object *object = gb_registry_find(&call->server->registry, name->text, name->length);
 
     if (!object && gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error) < 0)
-        return call->error.code; /* there will never be one */
+        return call->error.code; /* no object can ever have that name */
     if (!object || !gb_session_may_read(call->session, object))
         return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
                                  "there is no object \"%s\", or none that you may open",
@@ -68,7 +68,7 @@ int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb
     return json->text ? 0 : gb_call_no_memory(call);
 }
 
-/* How many versions that only leases keep are looked at: nobody bounds how many there are. */
+/* How many versions without the name are looked at, since leases may keep any number. */
 #define HELD_LIMIT 1024u
 
 static bool is_meant(const struct gb_object *object, const struct gb_which *which,
@@ -80,7 +80,7 @@ static bool is_meant(const struct gb_object *object, const struct gb_which *whic
            memcmp(object->label, label->text, label->length) == 0;
 }
 
-/* The versions that the name has, as the end of a sentence: 7 ("step-7"), 6 */
+/* Writes the versions that the name has, as the end of a sentence: 7 ("step-7"), 6 */
 static void write_versions(struct gb_call *call, const struct gb_object *object, char *text,
                            size_t size)
 {
@@ -142,7 +142,7 @@ int gb_call_find_which(struct gb_call *call, const struct gb_string *name,
     for (object = current; object && object->named; object = gb_object_older(object))
         if (gb_session_may_read(call->session, object))
             return fail_which(call, name, which, &label, current);
-    return gb_call_find(call, name, out); /* which says that there is none */
+    return gb_call_find(call, name, out); /* fails: there is none that the session may open */
 }
 
 int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,

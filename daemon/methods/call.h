@@ -1,8 +1,8 @@
 /*
- * A request at work, and what handlers share: looking up what a parameter names, failing,
- * answering. A method is a row (struct gb_method) with its parameters as a table, who may call it,
- * and the function that answers; methods.c lists the rows. The parts of a reply are in reply.h,
- * waiting is in space.h.
+ * A request that is being served, and functions that handlers share: to look up an object or a
+ * device, to fail, to answer. A method is a row (struct gb_method): a table of its parameters, who
+ * may call it, and the function that handles it; methods.c lists the rows. The parts of a reply are
+ * in reply.h, waiting is in space.h.
  */
 #ifndef GB_CALL_H
 #define GB_CALL_H
@@ -14,20 +14,21 @@
 struct gb_task;
 struct gb_unsealed;
 
-/* A request as it was read, by whichever thread. */
+/* A request as it was read, on the loop's thread or the worker's. */
 struct gb_message {
     const char *line; /* the text */
     size_t length;
     struct gb_rpc_request request;
-    const struct gb_method *method; /* NULL: there is none */
+    const struct gb_method *method; /* NULL: there is no such method */
     size_t index;                   /* of the method */
     const void *params;             /* the method's struct, in the pool */
     uint64_t present;
-    int r, params_r; /* why it is no request, or its params are wrong; 0: it is, they are not */
-    struct gb_error error; /* says so */
+    int r;                 /* 0; negative: it is no request */
+    int params_r;          /* 0; negative: its params are wrong */
+    struct gb_error error; /* of r or params_r */
 };
 
-/* A request at work. */
+/* A request that is being served. */
 struct gb_call {
     struct gb_server *server;
     struct gb_session *session;
@@ -37,25 +38,27 @@ struct gb_call {
     struct gb_pool *pool;
     struct gb_writer *writer; /* empty; a result is written here */
     struct gb_wait *wait;     /* the request has waited before; NULL on the first try */
-    bool last_try;            /* its time is up: answer now */
-    struct gb_task *task;     /* if it does not end in one turn; see task.h */
+    bool last_try;            /* its time is up: it must be answered now */
+    struct gb_task *task;     /* if it does not end in one turn (task.h); else NULL */
     const struct gb_message *message;
     uint64_t since_ns; /* when it came, if it waited or was a task; 0: now */
-    int *fds;          /* that came with it; taken ones are set to -1, the rest is closed after */
+    int *fds;          /* its descriptors, which are closed afterwards; a handler that takes one
+                          sets it to -1 */
     unsigned fd_count;
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
-    bool asks;                   /* providers may be asked for names that it waits for */
-    struct gb_making_job *job;   /* begun for this request, to be waited for; NULL: none */
-    uint64_t shortfall;          /* bytes that are missing on a device that is full */
-    uint64_t need;               /* bytes that were asked for there */
+    bool asks; /* providers may be asked for names that it waits for */
+    /* Of space.c: */
+    struct gb_making_job *job;   /* was begun for it, and it must wait for that; NULL: none */
+    uint64_t shortfall;          /* bytes that are missing on the device, which is full */
+    uint64_t need;               /* bytes that it needs on the device */
     unsigned left;               /* storages that have left for it, in this try */
-    bool comes_back;             /* they are for what a tier has */
-    bool arriving;               /* they are on their way without anybody else's doing */
-    bool stuck;                  /* the driver could not copy what would have to leave */
-    bool looked;                 /* that what may leave will do has been seen */
-    bool asked;                  /* sessions have been asked to unmap what would be empty then */
-    enum gb_tier_kind full_tier; /* the tier that has no room for that; GB_TIERS: none */
+    bool comes_back;             /* the bytes are for content of a tier */
+    bool arriving;               /* the daemon's own work will bring the room */
+    bool stuck;                  /* the driver could not copy the storage that leaves next */
+    bool looked;                 /* gb_store_look() has said that eviction makes enough room */
+    bool asked;                  /* gb_store_look() has asked sessions to unmap segments */
+    enum gb_tier_kind full_tier; /* the tier without room for a storage to leave; GB_TIERS: none */
     struct gb_error error;
 };
 
@@ -68,9 +71,8 @@ enum gb_outcome {
 enum gb_method_flags {
     GB_METHOD_ADMIN = 1, /* root or the daemon's uid */
     GB_METHOD_FDS = 2,   /* may bring descriptors */
-    GB_METHOD_APART = 4, /* asks nothing that depends on leases of others */
-    GB_METHOD_LONG =
-        8, /* may be longer than request_bytes: it brings a layout, or what is said of one */
+    GB_METHOD_APART = 4, /* its answer does not depend on leases of others */
+    GB_METHOD_LONG = 8,  /* may be longer than request_bytes, since it has a part of a layout */
 };
 
 struct gb_method {
@@ -98,54 +100,52 @@ extern const struct gb_path gb_params_path;
 void gb_call_begin_result(struct gb_call *call); /* {"…","result": */
 /* An empty result. */
 int gb_call_empty(struct gb_call *call);
-/* gb_fail with data.name. */
+/* gb_fail(), with the object's name in data.name. */
 int gb_call_fail_name(struct gb_call *call, int code, const struct gb_string *name,
                       const char *format, ...) __attribute__((format(printf, 4, 5)));
 int gb_call_no_memory(struct gb_call *call);
-/* An object by name that the session may open; else not_found. */
+/* The current object of a name, if the session may open it; else not_found. */
 int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_object **object);
-/* Which version of a name is meant: by its number, or by its label, which the newest that has it
-   answers to; neither: the current one. */
+/* The version of a name that a request means: that number; or the newest with that label; or, if
+   neither is given, the current one. */
 struct gb_which {
-    uint64_t version; /* 0: not by that */
+    uint64_t version; /* 0: not given */
     struct gb_string label;
-    bool held; /* also one that only leases keep */
+    bool held; /* may be a version without the name, which leases keep */
 };
 #define GB_WHICH_FIELDS(struct_type)                                                               \
     GB_FIELD(struct_type, version, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),                        \
         GB_FIELD(struct_type, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes))
 
-/* That version, if the session may open it. Where the name has others, stale or (by label)
-   not_found, with a sentence that tells which. */
+/* Finds that version, if the session may open it. Else stale, or (by label) not_found; the sentence
+   lists the versions that the name has. */
 int gb_call_find_which(struct gb_call *call, const struct gb_string *name,
                        const struct gb_which *which, struct gb_object **object);
-/* As above (`which` NULL: the current one), which it may also change; else denied. */
+/* The same (`which` NULL: the current version), if the session may also change it; else denied. */
 int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
                             const struct gb_which *which, struct gb_object **object);
-/* A label as texts have it; in the pool. Absent, or empty: none. GPUBUF_E_NO_MEMORY. */
+/* Makes the JSON of a label, in the pool. An absent or empty label has none. GPUBUF_E_NO_MEMORY. */
 int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb_string *json);
 /* Reads an octal mode; `fallback` if absent. */
 int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,
                  unsigned *mode);
 int gb_call_evict(struct gb_call *call, const struct gb_string *text, enum gb_evict *evict);
 int gb_call_device(struct gb_call *call, const struct gb_string *text, struct gb_device **device);
-/* GPUBUF_E_DEVICE if the device is lost; with what the driver said if it was this request that
-   found out. */
+/* GPUBUF_E_DEVICE if the device is lost; with the driver's error if this request ran into it. */
 int gb_call_check_lost(struct gb_call *call, const struct gb_device *device);
 /* Whether the session, and its user, may have another lease. GPUBUF_E_LIMIT. */
 int gb_call_may_lease(struct gb_call *call);
 /* Reads a name in an array that is at `path`. */
 int gb_call_name(struct gb_call *call, struct gb_json item, const struct gb_path *path,
                  struct gb_string *name);
-/* Does to each element of the array that the parameter `key` is what it can, and answers with what
-   was wrong with the first of the others; an empty result if nothing was. */
+/* Calls `one` for each element of the array, which is the parameter `key`. Answers with the error
+   of the first that failed; with an empty result if none did. */
 int gb_call_each(struct gb_call *call, struct gb_json array, const char *key,
                  int (*one)(struct gb_call *call, struct gb_json item, const struct gb_path *path));
-/* Reads a lease id of this session's. */
+/* Finds a lease of this session. GPUBUF_E_STALE. */
 int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
 
-/* Past this an answer that lists ends with "truncated":true: all of it would not fit one
-   message. */
+/* A list that gets longer than this ends with "truncated":true, so that it fits one message. */
 #define GB_ANSWER_ROOM (GB_LIMIT(line_bytes) - 16384)
 
 /* ---- the rows, each defined beside its handler ---- */

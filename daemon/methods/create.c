@@ -21,8 +21,7 @@ static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-/* Where a buffer of the object is to be found: its offset so far counts from the storage's start.
- */
+/* Turns a buffer's offset from the storage's start into one in its segment. */
 static int put_in_segment(struct gb_buffer *buffer, void *arg)
 {
     const struct gb_placement *placement = arg;
@@ -32,7 +31,7 @@ static int put_in_segment(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-/* Buffers without a byte lie in no segment: they are said to be in segment 0. */
+/* An object without bytes lies in no segment: its buffers get segment 0. */
 static int put_nowhere(struct gb_buffer *buffer, void *arg)
 {
     (void)arg;
@@ -70,8 +69,8 @@ static int check_unsealed(struct gb_call *call)
     return 0;
 }
 
-/* The object with its write lease, over storage whose reference it takes in any case; the lease
-   takes `unsealed` on success. */
+/* Makes the object with its write lease. Takes the storage's reference in any case, and `unsealed`
+   on success. */
 static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creation *creation,
                                      struct gb_storage *storage, struct gb_unsealed *unsealed,
                                      const struct gb_writer *text, struct gb_writer *room)
@@ -98,7 +97,7 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     lease->unsealed = unsealed;
     gb_object_charge_unsealed(object, gb_pool_used(&unsealed->pool));
     call->session->unsealed++;
-    gb_storage_changed(storage); /* a successor is not to hand it out while it may be written to */
+    gb_storage_changed(storage); /* recorded, so that a successor does not hand the range out */
     return lease;
 }
 

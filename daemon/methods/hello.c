@@ -1,5 +1,4 @@
-/* hello: a session is greeted, and may take up again the leases that a broken connection cost
-   it. */
+/* hello: greets a session, which may resume the leases that it lost with a broken connection. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -79,7 +78,7 @@ static void write_limits(struct gb_call *call)
     gb_write_char(call->writer, '}');
 }
 
-/* A lease for somebody who has mapped the object's segments already: they count as given. */
+/* Grants a lease to a client that still maps the object's segments, which count as given. */
 static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object)
 {
     struct gb_server *server = call->server;
@@ -95,8 +94,8 @@ static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *obj
     return lease;
 }
 
-/* Whether the object still lies where the client has mapped it: it may have left its device in
-   between, and have come back elsewhere. */
+/* Whether the object still lies where the client maps it: it may have left its device in between,
+   and come back to another place. */
 static bool lies_there(const struct gb_object *object, const struct resumed_object *wanted)
 {
     return object->storage->resident &&
@@ -113,7 +112,6 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
         GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
     };
-
     struct gb_path name = {.up = path, .key = "name"};
     int r;
 
@@ -125,7 +123,7 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
     return r < 0 ? r : gb_name_check(wanted->name.text, wanted->name.length, &name, &call->error);
 }
 
-/* All of `resume`, before anything of it is granted: what is refused has changed nothing. */
+/* Reads all of `resume` before any lease is granted, so that a refusal changes nothing. */
 static int read_resume(struct gb_call *call, struct gb_json value, struct resume *resume)
 {
     static const struct gb_field fields[] = {
@@ -157,8 +155,8 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
     return 0;
 }
 
-/* The leases that the client had before its connection broke: granted anew where that version is
-   still there, else null. */
+/* Grants leases that the client had before its connection broke, for versions that still exist;
+   writes null for others. */
 static void grant_resumed(struct gb_call *call, const struct resume *resume, struct gb_writer *list)
 {
     gb_writer_reset(list);
@@ -189,8 +187,8 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
     GB_FAILPOINT(RESUME_DONE);
 }
 
-/* Control characters, and those that turn the direction of what is around them, would let a name
-   look like something else where it is shown. Each becomes a question mark. */
+/* Whether a character could make a client's name look like another text where it is shown: control
+   characters, and those that change the direction of writing. */
 static bool is_deceptive(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -209,7 +207,7 @@ static bool is_deceptive(const char *text)
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* In place; `text` is valid UTF-8. */
+/* Replaces deceptive characters by question marks, in place; `text` is valid UTF-8. */
 static void make_plain(char *text)
 {
     const char *from = text;
@@ -259,7 +257,7 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
     return 0;
 }
 
-/* A page for the leases that the session keeps. Without one it keeps none, which costs it time. */
+/* Gives the session a page for leases that it keeps. Without one it keeps none, and is slower. */
 static void give_page(struct gb_call *call)
 {
     struct gb_holder *holder = &call->session->holder;

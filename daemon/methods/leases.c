@@ -1,4 +1,4 @@
-/* leases: who holds what, and who may have what mapped. */
+/* leases: which session holds which leases, and may map which segments. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -6,10 +6,10 @@
 #include "daemon/methods/reply.h"
 #include "daemon/methods/task.h"
 
-/* Requests that walk over leases at a time, daemon-wide: each makes the end of a lease a little
-   dearer. */
+/* The most requests of the daemon that walk over leases at a time: each makes the end of a lease a
+   little slower. */
 #define WALKERS_LIMIT 8
-/* Between two looks at the clock. */
+/* Steps between two looks at the clock. */
 #define STEPS 16
 
 struct leases_params {
@@ -20,12 +20,12 @@ static const struct gb_field leases_fields[] = {
     GB_FIELD(struct leases_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
 };
 
-/* The answer at work. It goes on where it stopped, in a later turn: the walks step on when a
-   session, a lease or a mapping ends on which they stand. */
+/* The state of the answer, which is written in slices. If the session, lease or mapping at which a
+   walk stands ends in between, the walk steps on. */
 struct listing {
-    bool mapped;      /* mappings are told, after the leases */
-    uint64_t session; /* whose leases, or mappings, are told; 0: none yet */
-    bool any;         /* one has been told */
+    bool mapped;      /* the list of mappings is being written; before it, that of leases */
+    uint64_t session; /* the session whose items are being written; 0: none yet */
+    bool any;         /* the list has an item */
     bool truncated;
 };
 
@@ -38,7 +38,7 @@ static bool wanted(struct gb_call *call, const struct leases_params *params,
     return gb_session_may_read(call->session, object);
 }
 
-/* "session":…, … "client":…: who it is. */
+/* Writes "session":…,"pid":…,"uid":…,"client":…. */
 static void write_session(struct gb_writer *writer, const struct gb_session *session)
 {
     gb_write_format(writer,
@@ -78,7 +78,8 @@ static void write_lease(struct gb_call *call, struct listing *listing, const str
     gb_write_char(call->writer, '}');
 }
 
-/* Told to those who map it and to those who pay for it. */
+/* Writes a mapping for the user of its session, for the user who is charged for the segment, and
+   for administrators. */
 static void write_mapping(struct gb_call *call, struct listing *listing,
                           const struct gb_session *session, const struct gb_mapping *mapping)
 {
@@ -106,7 +107,7 @@ static void begin_sessions(struct gb_call *call, struct listing *listing)
     listing->any = false;
 }
 
-/* Stands before the first lease, or mapping, of the session. */
+/* Begins the walk over the leases, or mappings, of the session. */
 static void enter_session(struct gb_call *call, struct listing *listing, struct gb_session *session)
 {
     struct gb_walk *walk = &call->task->walks[1];
@@ -145,7 +146,7 @@ static bool next_item(struct gb_call *call, struct listing *listing)
     return true;
 }
 
-/* False if time is up before the list is told. */
+/* Writes items of the list. False if time is up before its end. */
 static bool write_list(struct gb_call *call, struct listing *listing, uint64_t until)
 {
     size_t room = GB_ANSWER_ROOM + (listing->mapped ? 8192 : 0);
@@ -185,7 +186,7 @@ static int begin_listing(struct gb_call *call, void *state)
 
     GB_LIST_EACH(&call->server->walks, link)
         walkers++;
-    if (walkers >= WALKERS_LIMIT) /* when those are done */
+    if (walkers >= WALKERS_LIMIT) /* tries again in the next turn */
         return gb_call_go_on(call, NULL, begin_listing, state);
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"leases\":[");

@@ -1,4 +1,4 @@
-/* segments and sessions: what lies on the devices, and who is there. For those who look on. */
+/* segments and sessions: the segments of all devices, and all sessions, for the gateway's page. */
 #include <inttypes.h>
 
 #include "daemon/methods/call.h"
@@ -12,8 +12,9 @@ static const struct gb_field page_fields[] = {
     GB_FIELD(struct page_params, cursor, GB_FIELD_UINT, 0, 0, 0),
 };
 
-/* An answer in parts: it ends with `cursor`, the last one that it told, where there are more. The
-   prefixes that a session provides may be long. */
+/* An answer is one page of a list. If there are more it ends with `cursor`, the id of its last
+   item. A page also ends when it is this long, since the prefixes that a session provides may be
+   long. */
 #define PAGE_ROOM (2 * GB_LONG_BYTES)
 
 struct page {
@@ -32,7 +33,7 @@ static struct page page_begin(struct gb_call *call, const struct page_params *pa
     return (struct page){call->writer, params->limit ? params->limit : GB_LIMIT(list), 0, false};
 }
 
-/* Whether there is room for one more; if not, the page has more. */
+/* Whether the page has room for another item; if not, there are more than the page has. */
 static bool page_add(struct page *page, uint64_t id)
 {
     page->more = page->left == 0 || page->writer->length > PAGE_ROOM;
@@ -158,7 +159,7 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
     gb_write_char(writer, '}');
 }
 
-/* In the order in which they began, which is that of their numbers. */
+/* Lists sessions in the order in which they began, which is that of their ids. */
 static int handle_sessions(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct page_params *params = p;

@@ -87,7 +87,7 @@ static void read_message(struct gb_message *message, const char *line, size_t le
                                          pool, params, &message->present, &message->error);
 }
 
-/* Lets the method answer: an outcome, or a code with call->error set. */
+/* Calls the method's handler: an outcome, or a negative code with call->error set. */
 static int handle(struct gb_call *call)
 {
     const struct gb_method *method = call->method;
@@ -162,7 +162,7 @@ static int run(struct gb_call *call)
     return GB_DONE;
 }
 
-/* `task`: NULL: it is none. */
+/* `task`: NULL if the request is no task. */
 static void call_init(struct gb_call *call, struct gb_session *session,
                       const struct gb_message *message, struct gb_task *task)
 {
@@ -182,8 +182,8 @@ static void call_init(struct gb_call *call, struct gb_session *session,
 }
 
 /*
- * The descriptors that the message says it brings. When it cannot be told how many a broken line
- * brought, and some are there, they are out of step with the messages for good.
+ * Takes the descriptors that the message says it brings. If a broken line does not say how many,
+ * and some are there, descriptors and messages are out of step for good: GPUBUF_E_PROTOCOL.
  */
 static int take_fds(struct gb_call *call, int *fds)
 {
@@ -210,7 +210,7 @@ static int serve_message(struct gb_call *call)
     int r = GB_DONE;
 
     if (message->r == GPUBUF_E_NO_MEMORY && !call->id.text)
-        return message->r; /* nobody would know what an answer is to */
+        return message->r; /* an answer without an id would be of no use */
     if (take_fds(call, fds) < 0) {
         gb_fail(&call->error, GPUBUF_E_REQUEST,
                 "the message does not bring the descriptors that it should; the session ends");
@@ -221,7 +221,7 @@ static int serve_message(struct gb_call *call)
         call->server->counts[call->index].calls++;
         r = run(call);
         if (r == GB_GOES_ON && !call->task)
-            call->server->counts[call->index].calls--; /* it begins anew, as a task */
+            call->server->counts[call->index].calls--; /* it is served again, as a task */
         if (call->method != &gb_method_hello)
             call->session->greeted = true; /* hello can only come first */
     } else if (call->id.text || !message->request.method.text) {
@@ -230,13 +230,13 @@ static int serve_message(struct gb_call *call)
     }
     if (r != GB_WAITS)
         gb_session_drop_fds(call->session, call->fds, call->fd_count);
-    call->fds = NULL; /* they lay here */
+    call->fds = NULL; /* its array is on this stack */
     call->fd_count = 0;
     return r;
 }
 
-/* Whether nothing is left of sessions that have ended which the request could tell. Else it is a
-   task until then: some of that goes back in each turn. */
+/* Whether the request may be served now: not while its answer could show leases of sessions that
+   have ended. Until these are given back, some in each turn, the request is a task. */
 static bool has_settled(struct gb_server *server, const struct gb_message *message)
 {
     return message->r < 0 || (message->method->flags & GB_METHOD_APART) ||
@@ -285,7 +285,7 @@ static bool retry(struct gb_wait *wait, bool last_try)
     call.since_ns = gb_wait_begun_ns(wait);
     call.fds = gb_wait_fds(wait, &call.fd_count);
     if (call.message->r < 0) {
-        /* It was readable once, so memory is out. The request that it belongs to is unknown. */
+        /* The message was readable once, so memory is out. Its id is not known without it. */
         call.writer->failed = true;
         gb_session_send(session, call.writer, NULL, 0);
         gb_wait_end(wait);
@@ -297,7 +297,7 @@ static bool retry(struct gb_wait *wait, bool last_try)
     if (r == GB_WAITS)
         return false;
     if (r == GB_GOES_ON)
-        gb_wait_keep_task(wait, NULL); /* it is the worker's now */
+        gb_wait_keep_task(wait, NULL); /* the task is the worker's now */
     gb_wait_end(wait);
     return true;
 }

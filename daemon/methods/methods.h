@@ -10,7 +10,7 @@
 
 struct gb_method;
 
-/* The methods, as the server is handed them. */
+/* The methods, for the server. */
 extern const struct gb_service gb_methods;
 
 /* The rows, in the order of docs/PROTOCOL.md. */

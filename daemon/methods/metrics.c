@@ -11,8 +11,8 @@
 
 struct metrics {
     struct gb_writer *writer;
-    const char *name; /* of the family at hand; NULL: none yet */
-    bool sampled;     /* it has a sample */
+    const char *name; /* of the current family; NULL: none yet */
+    bool sampled;     /* the family has a sample */
 };
 
 static void end_family(struct metrics *metrics)
@@ -46,7 +46,7 @@ static void write_labels(struct metrics *metrics, struct label one, struct label
     GB_WRITE_LITERAL(metrics->writer, "},");
 }
 
-/* Up to the value, which is to be written next, and ended by end_sample. */
+/* Writes a sample up to its value. The caller writes that, and calls end_sample(). */
 static void begin_sample(struct metrics *metrics, struct label one, struct label two)
 {
     gb_write_text(metrics->writer, metrics->sampled ? ",{" : "{");
@@ -178,7 +178,7 @@ static uint64_t lost(const struct gb_device *device)
     return device->lost;
 }
 
-/* Each device's own memory, and the content that left it. */
+/* Writes the families of devices: their memory, and content that left it. */
 static void write_devices(const struct gb_server *server, struct metrics *metrics)
 {
     static const struct {
@@ -228,7 +228,7 @@ static void write_devices(const struct gb_server *server, struct metrics *metric
     }
 }
 
-/* The tiers below the devices; times are kept in microseconds. */
+/* Writes the families of tiers; their times are in microseconds. */
 static void write_tiers(const struct gb_server *server, struct metrics *metrics)
 {
     static const struct {
@@ -292,7 +292,7 @@ static void single_seconds(struct metrics *metrics, const char *name, const char
     end_sample(metrics);
 }
 
-/* The process' scarce resources: descriptors, and the time of its one thread. */
+/* Writes the scarce resources of the process: descriptors, and the time of the loop's thread. */
 static void write_process(struct gb_server *server, struct metrics *metrics)
 {
     const struct gb_stock *users = &server->store.users.stocks[GB_STOCK_OPEN];
@@ -304,7 +304,7 @@ static void write_process(struct gb_server *server, struct metrics *metrics)
     getrlimit(RLIMIT_NOFILE, &limit);
     family(metrics, "gpubufd_open_fds", "gauge",
            "Descriptors that are open (before Linux 6.2: for users).");
-    /* Before, the size is 0, and counting them would take as long as there are many. */
+    /* Before Linux 6.2 the size is 0, and counting the entries would take too long. */
     open_fds = stat("/proc/self/fd", &table) == 0 ? (uint64_t)table.st_size : 0;
     sample(metrics, none, none, open_fds > 0 ? open_fds : users->used);
     single(metrics, "gpubufd_max_fds", "gauge", "Descriptors that may be open.", limit.rlim_cur);
@@ -317,9 +317,9 @@ static void write_process(struct gb_server *server, struct metrics *metrics)
                    gb_metrics_longest_turn(counted, uv_hrtime()));
 }
 
-#define USER_SAMPLES 256 /* of a thousand users the request would take too long */
+#define USER_SAMPLES 256 /* the most: with thousands of users the request would take too long */
 
-/* Everybody is told, as by the segments: how much, not what. */
+/* Writes the bytes of each user. Every client may know these, as it may know the segments. */
 static void write_users(const struct gb_server *server, struct metrics *metrics)
 {
     unsigned told = 0;
@@ -405,7 +405,7 @@ static void write_results(const struct gb_server *server, struct metrics *metric
     }
 }
 
-/* The times of one method, each bucket with those below it. */
+/* Writes the times of one method; each bucket includes those below it. */
 static void write_histogram(struct metrics *metrics, const char *label,
                             const struct gb_method_metrics *method)
 {

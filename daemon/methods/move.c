@@ -1,4 +1,4 @@
-/* spill, restore: moving an object by hand, before memory is short or before it is needed. */
+/* spill, restore: move an object on request, before room is short or before it is opened. */
 #include <string.h>
 
 #include "daemon/base/clock.h"
@@ -21,7 +21,7 @@ static const struct gb_field spill_fields[] = {
     GB_WHICH_FIELDS(struct spill_params),
 };
 
-/* The tier that was said; if none was, the first one that there is for the device. */
+/* Reads the tier; if it is absent, takes the first tier that the device has. */
 static int read_tier(struct gb_call *call, const struct gb_string *text,
                      const struct gb_device *device, enum gb_tier_kind *tier)
 {

@@ -1,4 +1,4 @@
-/* delete, list, stat, pin, unpin, expire: what is done with names. */
+/* Methods on names: delete, list, stat, pin, unpin, expire. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -77,11 +77,11 @@ static const struct gb_field list_fields[] = {
     GB_FIELD(struct list_params, versions, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-/* How many names are looked at for one answer, visible or not: the loop must go on. */
+/* How many names are looked at for one answer, visible or not, since that takes the loop's time. */
 #define LOOK_LIMIT 1024u
 
-/* A walk over names with a prefix. It goes on after the last one that was looked at, which is also
-   the cursor: that stays good whatever becomes of the name. */
+/* A walk over names with a prefix. The last name that was looked at is the cursor, after which a
+   later request goes on, even if that name has no object any more. */
 struct name_walk {
     const struct gb_names *names;
     const struct gb_string *prefix;
@@ -113,7 +113,7 @@ static void pass(struct name_walk *walk, const struct gb_object *object)
     walk->looked++;
 }
 
-/* If the caller may see it. */
+/* Writes the object, if the session may see it. */
 static void write_one(struct gb_call *call, const struct gb_object *object, bool placements,
                       uint64_t *count)
 {
@@ -129,12 +129,12 @@ static void write_one(struct gb_call *call, const struct gb_object *object, bool
         gb_object_write_idle(call->writer, object, false, now);
 }
 
-/* The most versions of a name that are looked at, since nobody bounds how many are held. The answer
-   has room for them. */
+/* The most versions of a name that are looked at, since leases may keep any number. The answer has
+   room for them. */
 #define VERSIONS_LIMIT 64u
 #define VERSIONS_ROOM (VERSIONS_LIMIT * 4096)
 
-/* Those that the caller may see, until the answer is full. */
+/* Writes the objects that the session may see, until the answer is full. */
 static void write_listed(struct gb_call *call, struct name_walk *walk,
                          const struct list_params *params, uint64_t limit)
 {

@@ -45,7 +45,7 @@ static int check_share(struct gb_call *call, const struct gb_string *share,
     return 0;
 }
 
-/* Nothing can hold the owner of a descriptor to it on a GPU. */
+/* Memory of a GPU cannot be final: whoever has its descriptor can write it for ever. */
 static int check_final(struct gb_call *call, bool final, struct gb_domain_key *key)
 {
     key->final = final;
@@ -108,7 +108,7 @@ int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
     return task->r;
 }
 
-/* The worker's. */
+/* Writes the layout of a task, on the worker's thread. */
 static void write_layout(struct gb_task *task)
 {
     gb_writer_reset(&task->layout);
@@ -116,7 +116,7 @@ static void write_layout(struct gb_task *task)
     gb_task_make_room(task);
 }
 
-/* The worker has written the layout. */
+/* Goes on with a task when the worker has written the layout. */
 static int end_creation(struct gb_call *call, void *state)
 {
     const struct gb_create_params *params = call->message->params;

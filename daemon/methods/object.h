@@ -4,7 +4,7 @@
 
 #include "daemon/methods/call.h"
 
-/* Of create and register. */
+/* The parameters of create and register. */
 struct gb_create_params {
     struct gb_string name;
     struct gb_json layout, handles;
@@ -18,35 +18,36 @@ struct gb_creation {
     struct gb_domain_key key;
     enum gb_evict evict;
     uint64_t total; /* bytes to place */
-    /* Makes the object and answers. Takes the storage in any case; a layout that it takes becomes
-       NULL. `text` is that layout as it is written, `room` for the object's text. */
+    /* Makes the object and answers. Takes the storage in any case; if it takes the layout it sets
+       *unsealed to NULL. `text` is the written layout; `room` is memory for the object's text. */
     int (*make)(struct gb_call *call, const struct gb_creation *creation,
                 struct gb_storage *storage, struct gb_unsealed **unsealed,
                 const struct gb_writer *text, struct gb_writer *room);
 };
 
-/* Whether the name may be taken now: the same is asked again when it is taken. */
+/* Whether the session may take the name now; to be checked again when it takes it. */
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace);
 
-/* Of create, register, alias and seal: what is said of a version. */
+/* The title of a version, which create, register, alias and seal set. */
 #define GB_TITLE_FIELDS(struct_type)                                                               \
     GB_FIELD(struct_type, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),                    \
         GB_FIELD(struct_type, keep, GB_FIELD_UINT, 0, 0, GB_LIMIT(keep)),                          \
         GB_FIELD(struct_type, scope, GB_FIELD_STRING, 0, 0, 0)
 
-/* For the rendering that comes next. GPUBUF_E_INVALID: that is no scope; GPUBUF_E_NO_MEMORY. */
+/* Sets the title for the next rendering. GPUBUF_E_INVALID: the scope is none;
+   GPUBUF_E_NO_MEMORY. */
 int gb_object_title(struct gb_call *call, struct gb_object *object, const struct gb_string *label,
                     uint64_t keep, const struct gb_string *scope);
-/* "local" or "cluster"; absent: as it is. GPUBUF_E_INVALID. */
+/* Reads "local" or "cluster"; if it is absent, *cluster stays as it is. GPUBUF_E_INVALID. */
 int gb_call_scope(struct gb_call *call, const struct gb_string *text, bool *cluster);
 
-/* A new object over the storage, whose reference it takes in any case. */
+/* A new object over the storage, whose reference it takes in any case. NULL, with call->error. */
 struct gb_object *gb_object_make(struct gb_call *call, const struct gb_string *name,
                                  struct gb_storage *storage, struct gb_layout *layout,
                                  unsigned mode);
 
-/* Names and forgets: for objects that are born sealed and have been rendered (`r`: or why not).
-   Answers with the version. */
+/* Publishes an object of register or alias, and answers with its version. `r` is the outcome of
+   rendering it: if that failed, the object is freed. */
 int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, bool replace);
 
 /* Checks all parameters but the layout and the handles. */
@@ -57,13 +58,14 @@ void gb_object_goes_with(struct gb_session *session, struct gb_object *object);
 /* Reads the layout of a message; any thread. 0 or a code with the error. */
 int gb_creation_read(const struct gb_message *message, enum gb_layout_form form,
                      struct gb_unsealed **unsealed, struct gb_error *error);
-/* The layout of the request: what the worker has read, which its task owns, or, where there is no
-   task, what is read now, which is the caller's. */
+/* The layout of the request. If it is a task, the worker has read the layout, and the task owns it;
+   else it is read now, and is the caller's. */
 int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
                        struct gb_unsealed **unsealed);
-/* Ends a handler's turn. `placed` is what placing gave. 0: goes on to `make` when the layout, which
-   says where it lies in the storage by now, is written; the worker writes that of a task. The
-   storage is taken in any case. Above 0: waits for space. Frees the layout if there is no task. */
+/* Ends the handler of create or register. `placed` is the outcome of placing. Above 0: waits for
+   space. 0: writes the layout, whose buffers have their places in the storage by now, and calls
+   `make`; the worker writes the layout of a task. Takes the storage in any case, and frees the
+   layout if there is no task. */
 int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
                     struct gb_storage *storage, struct gb_unsealed *unsealed);
 

@@ -1,4 +1,4 @@
-/* open, keep and release: how sessions come to leases, have them at hand, and give them back. */
+/* open, keep and release: sessions get read leases, keep them idle, and end them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +26,13 @@ static const struct gb_field open_fields[] = {
     GB_FIELD(struct open_params, brief, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-/* Besides 0 and negative codes. */
+/* Outcomes of open_one(), besides 0 and negative codes. */
 enum opened {
-    DOES_NOT_FIT = 1, /* the segments into one message */
-    COMES_BACK = 2    /* the content from a tier below: the request waits */
+    DOES_NOT_FIT = 1, /* the segments do not fit in one message */
+    COMES_BACK = 2    /* the content comes back from a tier: the request waits */
 };
 
-/* A read lease on the name's current version, or on that which is asked for, and its segments for
-   the reply. */
+/* Gets a read lease on the version that is asked for, and its segments for the reply. */
 static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
@@ -44,8 +43,8 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     int r = gb_call_find_which(call, name, &which, &object);
 
     if (r < 0) {
-        metrics->misses +=
-            r == GPUBUF_E_NOT_FOUND && !call->wait; /* one that waited has been counted */
+        /* A request that waited was counted when it came. */
+        metrics->misses += r == GPUBUF_E_NOT_FOUND && !call->wait;
         return r;
     }
     metrics->hits += !call->wait;
@@ -63,10 +62,10 @@ static int open_one(struct gb_call *call, const struct open_params *params,
         gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
     if (!*lease)
         return gb_call_no_memory(call);
-    /* Last, since what is noted here as given must be sent. */
+    /* Last, since the segments count as given from now on, and must be sent. */
     r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
     if (r == 0) {
-        gb_lease_slot(*lease); /* of the name's current version */
+        gb_lease_slot(*lease); /* if it is on the name's current version */
     } else {
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
@@ -74,9 +73,9 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     return r;
 }
 
-/* ---- names that are waited for ---- */
+/* ---- names that the request waits for ---- */
 
-/* The i-th name has not come in time: whose doing is that? */
+/* Fails because the i-th name did not appear in time; tells which provider has not answered. */
 static int tell_timeout(struct gb_call *call, const struct gb_string *name, size_t i,
                         uint64_t wait_ms)
 {
@@ -138,11 +137,11 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
     return gb_call_grant(call, lease, params->brief, &segments);
 }
 
-/* Kept free in a message: for each name that is still to come, an entry that says that it did not
-   fit; for the segments and the envelope. */
+/* Bytes that are kept free in the answer: for each further name, whose entry may have to say that
+   it does not fit; and for the segments and the envelope. */
 #define ENTRY_ROOM 160u
 #define TAIL_ROOM 8192u
-/* Past this much text no more names are opened: it takes time to copy it. */
+/* When the answer is this long no more names are opened, since copying their text takes time. */
 #define ENOUGH (GB_LIMIT(line_bytes) / 4)
 
 static void write_entry_error(struct gb_call *call, struct gb_writer *list)
@@ -163,7 +162,7 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
 
     if (r == DOES_NOT_FIT)
         gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask for this one again");
-    if (r == COMES_BACK) /* it left again for the sake of the others */
+    if (r == COMES_BACK) /* it has left its device again, to make room for others of the request */
         gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
     if (r == GPUBUF_E_NOT_FOUND && is_declined(call, i))
         tell_declined(call, name, i);
@@ -184,8 +183,8 @@ static void write_no_room(struct gb_call *call, struct gb_writer *list)
     write_entry_error(call, list);
 }
 
-/* The i-th entry: a lease and its object, or why not. `left` names come after it. False if the
-   message has no room for it. */
+/* Writes the i-th entry: a lease and its object, or an error. `left` names come after it. False if
+   the answer has no room for it. */
 static bool open_entry(struct gb_call *call, const struct open_params *params,
                        const struct gb_string *name, size_t i, bool all, size_t left,
                        struct gb_segments *segments)
@@ -206,7 +205,7 @@ static bool open_entry(struct gb_call *call, const struct open_params *params,
     return false;
 }
 
-/* Or will not be, as a provider has said. */
+/* Whether each name has an object, or was declined. */
 static bool all_there(struct gb_call *call, const struct gb_string *names, size_t count)
 {
     struct gb_object *object;
@@ -217,7 +216,7 @@ static bool all_there(struct gb_call *call, const struct gb_string *names, size_
     return true;
 }
 
-/* The content of a name, if it is not on its device. */
+/* The object of a name, if its content is not on its device; else NULL. */
 static struct gb_object *find_away(struct gb_call *call, const struct gb_string *name)
 {
     struct gb_object *object;
@@ -225,15 +224,16 @@ static struct gb_object *find_away(struct gb_call *call, const struct gb_string 
     return gb_call_find(call, name, &object) == 0 && !object->storage->resident ? object : NULL;
 }
 
-/* Begins to bring back what is not on its device; true if the request has to wait for that. Until
-   it is answered nothing of what it asks for leaves. */
+/* Begins to bring back the content of names that is not on its device. True if the request must
+   wait for that. Until it is answered the others of its objects stay on their devices. */
 static bool restore_names(struct gb_call *call, const struct open_params *params,
                           const struct gb_string *names, size_t count)
 {
     bool first = !call->wait, waits = false, for_space = false;
     struct gb_object *object, *moving = NULL;
 
-    /* One wait at a time: for the first that has no room yet, and only then for what has. */
+    /* A request waits for one thing at a time: for room for the first object that has none, else
+       for a move that is under way. */
     for (size_t i = 0; i < count && !for_space; i++) {
         object = find_away(call, &names[i]);
         if (object && !object->storage->in &&
@@ -248,8 +248,7 @@ static bool restore_names(struct gb_call *call, const struct open_params *params
         waits |= gb_call_restore(call, moving, NULL, params->wait_ms) == GB_WAITS;
     for (size_t i = 0; waits && first && i < count; i++)
         if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)
-            gb_wait_hold(call->wait,
-                         object->storage); /* if memory is out it may have to come again */
+            gb_wait_hold(call->wait, object->storage); /* on failure it may leave, and come again */
     return waits;
 }
 
@@ -271,11 +270,11 @@ static void open_entries(struct gb_call *call, const struct open_params *params,
         if (room)
             room = open_entry(call, params, &names[i], i, all, count - i - 1, segments);
         else
-            write_no_room(call, list); /* not tried: one after another could be written in vain */
+            write_no_room(call, list); /* not tried: each could be written in vain */
     }
 }
 
-/* After the entries, since only now it is known how many descriptors come along. */
+/* Ends the answer of open_entries(). `fds` comes last, since only now their number is known. */
 static int end_answer(struct gb_call *call, const struct gb_segments *segments)
 {
     GB_WRITE_LITERAL(call->writer, "],");
@@ -286,7 +285,7 @@ static int end_answer(struct gb_call *call, const struct gb_segments *segments)
     return GB_DONE;
 }
 
-/* One that can never be there is a mistake in the request, not something to wait for. */
+/* A name that no object can have is a mistake in the request: it must not wait for that. */
 static int check_names(struct gb_call *call, const struct gb_string *names, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

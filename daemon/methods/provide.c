@@ -1,4 +1,4 @@
-/* provide and decline: who makes what others wait for. */
+/* provide and decline: a session makes names that others wait for, or declines to. */
 #include <inttypes.h>
 #include <string.h>
 

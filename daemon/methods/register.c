@@ -1,4 +1,4 @@
-/* register: memory that a client has, as an object. */
+/* register: makes an object of memory that a client has. */
 #include <inttypes.h>
 
 #include "daemon/methods/object.h"
@@ -20,7 +20,7 @@ static const struct gb_field register_fields[] = {
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
 };
 
-/* The descriptor that a handle means; each of the message is to be meant once. -1: none. */
+/* The descriptor that a handle means; -1: none. Each descriptor may be meant once. */
 static int handle_fd(struct gb_call *call, const struct gb_handle *handle,
                      const struct gb_path *path, uint32_t *seen, int *fd)
 {
@@ -41,7 +41,7 @@ static int handle_fd(struct gb_call *call, const struct gb_handle *handle,
     return 0;
 }
 
-/* One kind for all, on one device: they make one object. */
+/* Reads the handles, all of one kind and on one device, since they make one object. */
 static int read_handles(struct gb_call *call, struct gb_json array, struct gb_device *device,
                         struct gb_adoption *adoptions, uint64_t *bytes, unsigned *count)
 {

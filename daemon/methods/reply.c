@@ -15,8 +15,8 @@ static bool noted(const struct gb_segments *segments, const struct gb_segment *s
     return false;
 }
 
-/* A descriptor to send. A writer's is opened anew where that can be: flags that it sets (O_APPEND)
-   would be those of the daemon's own descriptor, too, by which content is brought back. */
+/* A descriptor to send. A writer gets a memfd opened anew: if it had a duplicate, flags that it
+   sets (O_APPEND) would also be those of the daemon's descriptor, by which content is restored. */
 static int segment_fd(const struct gb_segment *segment, enum gb_access access)
 {
     const struct gb_memory *memory = &segment->memory;
@@ -30,7 +30,8 @@ static int segment_fd(const struct gb_segment *segment, enum gb_access access)
                  3);
 }
 
-/* How many there may be is the operating system's limit, not one of ours. */
+/* Fails because no descriptor can be opened. How many may be open is the system's limit, not
+   ours. */
 static int no_descriptor(struct gb_call *call, int why)
 {
     struct rlimit files = {0};
@@ -44,7 +45,7 @@ static int no_descriptor(struct gb_call *call, int why)
     return gb_fail_limit(&call->error, "open_files", (long long)files.rlim_cur, text);
 }
 
-/* Enters one segment in the reply and in the account of who maps what. */
+/* Adds one segment to the reply, and to the session's mappings. */
 static int note_segment(struct gb_call *call, struct gb_segments *segments,
                         struct gb_segment *segment, enum gb_access had, enum gb_access access)
 {
@@ -71,7 +72,7 @@ static int note_segment(struct gb_call *call, struct gb_segments *segments,
     return 0;
 }
 
-/* Takes back what note_segment entered last. */
+/* Undoes the last note_segment(). */
 static void forget_last(struct gb_call *call, struct gb_segments *segments)
 {
     const struct gb_segment *segment = segments->items[--segments->count].segment;

@@ -10,27 +10,28 @@ struct gb_segments {
         const struct gb_segment *segment;
         enum gb_access access;
         int fd_index;       /* -1: the handle is not a descriptor */
-        enum gb_access had; /* what the session had of it before */
+        enum gb_access had; /* the session's access before */
     } items[GB_LIMIT(fds)];
     unsigned count;
 };
 
 /*
- * Notes that the reply brings the storage's segments: those that the session has not had (`all`:
+ * Adds the storage's segments to the reply: those that the session was not given before (`all`:
  * every one). 0; 1 if they do not all fit in one message; a negative code with the call's error
  * set. Unless it returns 0 nothing has changed.
  */
 int gb_segments_add(struct gb_call *call, struct gb_segments *segments,
                     const struct gb_storage *storage, enum gb_access access, bool all);
-/* Takes the last ones back, down to `count`: the reply does not bring them after all. */
+/* Takes the last ones out of the reply again, down to `count`. */
 void gb_segments_forget(struct gb_call *call, struct gb_segments *segments, unsigned count);
-/* "segments":[…] */
+/* Writes "segments":[…]. */
 void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segments);
-/* "lease":…,"session":…, …: a lease as it is told to others. */
+/* Writes "lease":…,"session":…, …: a lease with its holder, for other sessions. */
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now);
-/* "lease":…,"object":{…}: the whole object, or `brief`, what a client needs to map it. */
+/* Writes "lease":…,"object":{…}, for its holder. `brief`: only the members of the object that a
+   client needs to map it. */
 void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool brief);
-/* The whole result that grants one lease. */
+/* Writes the whole result that grants one lease. */
 int gb_call_grant(struct gb_call *call, const struct gb_lease *lease, bool brief,
                   const struct gb_segments *segments);
 

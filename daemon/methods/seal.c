@@ -1,4 +1,4 @@
-/* seal and abort: how the writing of an object ends. */
+/* seal and abort: end the writing of an object. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,8 @@ static const struct gb_field seal_fields[] = {
 };
 enum { HAS_KEEP = 1 << 5 }; /* among the fields that are present */
 
-/* The event that the writer's work passes: kept for readers, not looked into. */
+/* Reads the handle of the event that the writer's work on the GPU passes. It is kept for readers;
+   the daemon does not open it. */
 static int read_ready(struct gb_call *call, const struct gb_string *text, char **ready)
 {
     unsigned char handle[GB_IPC_BYTES];
@@ -41,7 +42,7 @@ static int read_ready(struct gb_call *call, const struct gb_string *text, char *
     return *ready ? 0 : gb_call_no_memory(call);
 }
 
-/* A table's columns in the order of their names; a column's own, which has none. */
+/* A table's columns in the order of their names; empty for other layouts. */
 struct named_columns {
     struct gb_column **sorted;
     size_t count;
@@ -83,7 +84,8 @@ static struct gb_column *find_column(struct gb_layout *layout, const struct name
     return found ? *found : NULL;
 }
 
-/* Checks every count before it sets one: a seal that fails can be tried again. */
+/* Checks the null counts, and sets them if `set`. All are checked before one is set, so that a seal
+   that fails can be tried again. */
 static int read_null_counts(struct gb_json object, struct gb_pool *pool, struct gb_layout *layout,
                             const struct named_columns *columns, bool set, struct gb_error *error)
 {
@@ -95,7 +97,6 @@ static int read_null_counts(struct gb_json object, struct gb_pool *pool, struct 
         struct gb_column *column;
         struct gb_string name;
         int64_t count, former;
-
         int r = gb_json_string(key, 0, &path, pool, &name, error);
 
         if (r < 0)
@@ -136,7 +137,8 @@ static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease *
     return r;
 }
 
-/* The kernel refuses the seal as long as the memory is mapped for writing anywhere. */
+/* Whether the producer has sealed a final object's memory. The kernel refuses F_SEAL_WRITE as long
+   as any process maps the memory for writing. */
 static int check_final(struct gb_call *call, const struct gb_object *object)
 {
     const struct gb_storage *storage = object->storage;
@@ -149,7 +151,7 @@ static int check_final(struct gb_call *call, const struct gb_object *object)
                    object->name);
 }
 
-/* The lease, after all has been checked but the null counts. */
+/* Finds the lease, and checks everything but the null counts. */
 static int find_sealable(struct gb_call *call, const struct seal_params *params,
                          struct gb_lease **lease)
 {
@@ -169,7 +171,7 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
     return r < 0 ? r : gb_object_check_name(call, &name, (*lease)->unsealed->replace);
 }
 
-/* The request's members about this version, in place of create's. */
+/* Sets the title that the request gives, in place of that of `create`. */
 static int retitle(struct gb_call *call, const struct seal_params *params, struct gb_object *object)
 {
     struct gb_string label = {object->label, object->label_length};
@@ -202,7 +204,7 @@ static int publish(struct gb_call *call, const struct seal_params *params, struc
         object->ready = NULL;
         return r;
     }
-    if (ready) /* until it is settled nobody but this session can say that the work was done */
+    if (ready) /* until it is settled, only this session can say that the work is done */
         gb_object_goes_with(call->session, object);
     gb_lease_sealed(lease);
     call->session->unsealed--;
@@ -216,7 +218,7 @@ static int publish(struct gb_call *call, const struct seal_params *params, struc
     return GB_DONE;
 }
 
-/* Sets the null counts and writes the layout, whichever thread that is. */
+/* Sets the null counts and writes the layout; on the loop's thread or the worker's. */
 static int count_and_write(struct gb_json counts, struct gb_pool *pool, struct gb_layout *layout,
                            struct gb_writer *text, struct gb_error *error)
 {
@@ -237,7 +239,7 @@ static void work(struct gb_task *task)
     gb_task_make_room(task);
 }
 
-/* The worker has written the layout, with the counts. */
+/* Goes on with a task when the worker has written the layout with the counts. */
 static int end_seal(struct gb_call *call, void *state)
 {
     const struct seal_params *params = call->message->params;
@@ -245,7 +247,7 @@ static int end_seal(struct gb_call *call, void *state)
     struct gb_lease *lease = state;
     int r;
 
-    lease->unsealed = task->unsealed; /* it is there: the session has served nothing meanwhile */
+    lease->unsealed = task->unsealed; /* the lease exists: its session has served nothing else */
     task->unsealed = NULL;
     if (task->r < 0) {
         call->error = task->error;
@@ -260,7 +262,7 @@ static int end_seal(struct gb_call *call, void *state)
     return r < 0 ? r : publish(call, params, lease);
 }
 
-/* With null counts, which the layout is written anew with. */
+/* Seals with null counts, for which the layout is written anew. */
 static int seal_with_counts(struct gb_call *call, const struct seal_params *params,
                             struct gb_lease *lease)
 {

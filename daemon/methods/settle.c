@@ -1,4 +1,4 @@
-/* settle: the work on a GPU that made objects is done, so that they outlive the session. */
+/* settle: the work on a GPU that fills objects is done, so they outlive the session. */
 #include <string.h>
 
 #include "daemon/methods/call.h"
@@ -16,10 +16,10 @@ struct settled_object {
     uint64_t version;
 };
 
-/* Objects without a name that one request looks at: a version that was replaced, and is leased. */
+/* The most versions without a name, which leases keep, that one request looks at. */
 #define LOOK_LIMIT 2048u
 
-/* A deleted object needs no settling. */
+/* The object to settle; NULL: it does not exist any more, and needs no settling. */
 static struct gb_object *find_produced(struct gb_call *call, const struct settled_object *settled,
                                        unsigned *looked)
 {

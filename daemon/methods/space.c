@@ -9,20 +9,20 @@
 #include "daemon/serve/departure.h"
 #include "daemon/spill/tiers.h"
 
-/* Sessions that were asked for a retired segment are given this long to unmap it, even if the
-   request does not want to wait for anybody's lease. */
+/* How long a request waits for sessions that were asked to unmap a segment, even if its wait_ms is
+   0. */
 #define RETIRE_GRACE_MS 200
-/* How long the daemon's own work may take: a driver that makes memory, a tier that takes
-   content. */
+/* How long a request waits for the daemon's own work: for a driver that makes memory, or a tier
+   that takes content. */
 #define PATIENCE_MS 60000
 
-/* Storages that leave a device in one try of a request. */
+/* The most storages that leave a device in one try of a request. */
 #define LEAVE_A_TRY 32
 
-/* So that a full device does not make a request longer, however many sessions there are. */
+/* The most sessions that are compared for the sentence of an error, since that takes time. */
 #define SESSIONS_COMPARED 1024
 
-/* ---- why there is none ---- */
+/* ---- sentences about a full device ---- */
 
 /* The session with the most bytes of the device under leases, among the first SESSIONS_COMPARED;
    NULL if none has any. */
@@ -44,21 +44,21 @@ static const struct gb_session *holds_most(const struct gb_call *call,
     return found;
 }
 
-/* Adds a figure to a list of them, where there is one. */
+/* Adds a figure to the list, unless it is 0. */
 static void tell_figure(struct gb_writer *writer, uint64_t bytes, const char *what)
 {
     if (bytes > 0)
         gb_write_format(writer, ", %" PRIu64 " %s", bytes, what);
 }
 
-/* Where all of the device's capacity is: the figures add up to it. */
+/* Tells where all of the device's capacity is: the figures add up to it. */
 static void tell_account(struct gb_writer *writer, const struct gb_device *device)
 {
     uint64_t held = device->used - device->leased - device->recency.bytes - device->stay.bytes;
     uint64_t over = device->allocated > device->capacity ? device->allocated - device->capacity : 0;
 
     gb_write_format(writer, "of %" PRIu64, device->capacity);
-    if (over > 0) /* what an earlier daemon left */
+    if (over > 0) /* an earlier daemon had more */
         gb_write_format(writer, " and %" PRIu64 " above it", over);
     gb_write_format(writer,
                     ", %" PRIu64 " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept",
@@ -70,7 +70,7 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
     tell_figure(writer, device->pinned_by_clients, "mapped by clients after their release");
 }
 
-/* Why objects that nobody holds do not leave, and what can be done about it. */
+/* Tells why objects that nobody holds do not leave, and what can be done about it. */
 static void tell_remedy(const struct gb_call *call, struct gb_writer *writer,
                         const struct gb_device *device)
 {
@@ -124,8 +124,8 @@ static int no_space(struct gb_call *call, const struct gb_device *device, uint64
 
 /* ---- making room ---- */
 
-/* Until when a request counts on what sessions were asked to unmap; then others' objects leave for
-   it, and those sessions are no obstacle. 0: it does not. */
+/* Until when the request counts on segments that sessions were asked to unmap; after that, objects
+   are evicted for it instead. 0: it does not count on any. */
 static uint64_t trusts_until(const struct gb_call *call, const struct gb_device *device)
 {
     uint64_t now = gb_now_ms();
@@ -135,13 +135,13 @@ static uint64_t trusts_until(const struct gb_call *call, const struct gb_device 
     return asked && now < until ? until : 0;
 }
 
-/* Bytes that will be free soon without more leaving. */
+/* Bytes that will be free soon without another eviction. */
 static uint64_t coming(const struct gb_call *call, const struct gb_device *device)
 {
     return device->freeing + (trusts_until(call, device) ? device->pinned_by_clients : 0);
 }
 
-/* Whether it has waited for the daemon's own work alone, and for long enough. */
+/* Whether the request has waited for nothing but the daemon's own work, and its time is up. */
 static bool is_in_vain(const struct gb_call *call)
 {
     return call->last_try && gb_wait_comes(call->wait);
@@ -162,8 +162,8 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
-/* Whether what may leave has a place to go to, and makes room for the request, of a domain (NULL:
-   of none). That is looked at once: what leaves then does not change it. */
+/* Whether eviction would make room for the request, which is of a domain (NULL: of none). Looked at
+   once in a try: evicting the first storages does not change it. */
 static bool may_leave(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key, uint64_t soon, uint64_t reserve)
 {
@@ -178,8 +178,8 @@ static bool may_leave(struct gb_call *call, struct gb_device *device,
     return call->looked;
 }
 
-/* Whether it is worth trying again after a try that found the device full. Where much has to leave,
-   the request waits as for what is on its way, and goes on in the next turn. */
+/* Makes room after a try that found the device full. True: try again. If many storages have to
+   leave, the request is put aside as if room were arriving, and goes on in the next turn. */
 static bool make_room(struct gb_call *call, struct gb_device *device,
                       const struct gb_domain_key *key)
 {
@@ -203,7 +203,7 @@ static bool make_room(struct gb_call *call, struct gb_device *device,
     return room == GB_ROOM_MADE;
 }
 
-/* The rest of the sentence: the driver's words, or who has the room. */
+/* Sets the error of a request for which there is no room: the driver's, or no_space. */
 static int tell_full(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
 {
     if (call->stuck)
@@ -212,7 +212,8 @@ static int tell_full(struct gb_call *call, const struct gb_device *device, uint6
     return GB_PLACE_FULL;
 }
 
-/* True, with the outcome, if what the request has waited for has failed or is not there yet. */
+/* True, with the outcome, if the memory that is made for the request is not there yet, or that has
+   failed. */
 static bool still_making(struct gb_call *call, int *outcome)
 {
     struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
@@ -228,7 +229,7 @@ static bool still_making(struct gb_call *call, int *outcome)
     return gb_making_busy(making);
 }
 
-/* Whether older requests that wait come first; those that have waited are tried in their order. */
+/* Whether a new request must wait behind older ones. One that has waited is tried in its turn. */
 static bool must_queue(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
 {
     bool arriving;
@@ -243,7 +244,7 @@ static bool must_queue(struct gb_call *call, const struct gb_device *device, uin
     return true;
 }
 
-/* It got its room although older requests wait: see wait.h. */
+/* Notes that the storage got its room although older requests wait (wait.h). */
 static void note_passing(struct gb_call *call, struct gb_storage *storage)
 {
     struct gb_device *device = storage->device;
@@ -298,13 +299,12 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
 
 /* ---- waiting ---- */
 
-/* Puts the request aside, or leaves it there, until then. */
+/* Puts the request aside until then; or, if it waits already, moves the end of its wait. */
 static int put_aside(struct gb_call *call, const struct gb_string *names, size_t count,
                      uint64_t until_ms)
 {
     const struct gb_limits *limits = call->server->limits;
-
-    /* A text that was read takes several times its room. */
+    /* A message that was read takes several times the memory of its text. */
     size_t length = call->message->length * (call->task ? 4 : 1);
 
     if (call->wait) {
@@ -334,7 +334,8 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
     return GB_WAITS;
 }
 
-/* However long the request has waited for space before, the driver has its time. */
+/* Waits for the driver to make memory. It has PATIENCE_MS, however long the request has waited for
+   space before. */
 static int wait_driver(struct gb_call *call, struct gb_device *device)
 {
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_driver_since(call->wait) : 0;
@@ -355,8 +356,9 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
     return r;
 }
 
-/* The user's memory is on its way back: its driver has its time, and sessions that were asked to
-   unmap theirs. It stands in nobody's way meanwhile. */
+/* Waits for memory of the user that is being given back: PATIENCE_MS for the driver,
+   RETIRE_GRACE_MS for sessions that were asked to unmap. Meanwhile it does not hold up other
+   requests. */
 static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t wait_ms)
 {
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
@@ -388,14 +390,15 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
         return wait_driver(call, device);
     if (place == GB_PLACE_QUOTA)
         return wait_quota(call, device, wait_ms);
-    /* The daemon's own work has its time, and so have sessions that were asked to unmap. */
+    /* At least PATIENCE_MS for the daemon's own work, RETIRE_GRACE_MS for sessions that were asked
+       to unmap. */
     if (call->arriving || driver)
         until = !is_in_vain(call) && until < now + PATIENCE_MS ? now + PATIENCE_MS : until;
     else if (trusts)
-        until = trusts; /* and then it is tried again, however long it may wait */
+        until = trusts; /* then it is tried again, even if it may wait longer */
     else if (call->asked && until < since + RETIRE_GRACE_MS)
         until = since + RETIRE_GRACE_MS;
-    /* Nothing is lost for want of what is only kept for those who may come back after a crash. */
+    /* No request fails for want of memory that the grace period holds. */
     if (state->grace.bytes[device->index] > 0 && until < state->grace_until + RETIRE_GRACE_MS)
         until = state->grace_until + RETIRE_GRACE_MS;
     if (now < until) {
@@ -422,7 +425,7 @@ int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size
     return put_aside(call, names, count, since + wait_ms);
 }
 
-/* ---- content that is in a tier below ---- */
+/* ---- content in a tier ---- */
 
 int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
                       const struct gb_string *name)
@@ -485,7 +488,7 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
     call->comes_back = true;
     if (must_queue(call, device, storage->size))
         return GB_PLACE_FULL;
-    gb_recent_hold(&storage->recent); /* it is not to be lost for its own sake */
+    gb_recent_hold(&storage->recent); /* or it could be dropped to make room for itself */
     do {
         r = gb_storage_place(&call->server->store, storage, &call->shortfall, &call->job,
                              &call->error);
@@ -496,7 +499,7 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
     return r;
 }
 
-/* Begins to bring it back; GB_WAITS if there is no room yet. */
+/* Begins to restore a storage; GB_WAITS if there is no room yet. */
 static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint64_t wait_ms)
 {
     int r = gb_call_check_lost(call, storage->device);
@@ -526,6 +529,6 @@ int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct
     if (r == 0)
         r = gb_call_wait_move(call, storage, name);
     if (r == GB_WAITS)
-        gb_wait_hold(call->wait, storage); /* if memory is out it may have to come again */
+        gb_wait_hold(call->wait, storage); /* on failure it may leave before the request is tried */
     return r;
 }

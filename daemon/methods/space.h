@@ -1,42 +1,42 @@
 /*
- * Room for what a request makes or brings back, and waiting for it: for memory of a device or a
- * tier, for a move's end, for names to appear. A request that has to wait is put aside and tried
- * again as a whole.
+ * Makes room for an object that a request makes or restores, or has the request wait: for memory of
+ * a device or a tier, for the end of a move, for names to appear. A request that waits is put aside
+ * and tried again as a whole.
  */
 #ifndef GB_SPACE_H
 #define GB_SPACE_H
 
 #include "daemon/methods/call.h"
 
-/* Storage in a domain, or over registered memory, after making room if need be: an enum gb_place,
-   or a negative code. Unless 0 the call's error is set. */
+/* Makes a storage in a domain, or over registered memory, after making room if need be: an enum
+   gb_place, or a negative code. Unless it is 0 the call's error is set. */
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage);
 int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
 
-/* The answer when that gave FULL or MAKING: waits for space on `device`, for FULL until
-   `wait_ms` have passed since the first try; or leaves the no_space or timeout error. */
+/* To be called if that gave another enum gb_place than OK: waits for space on `device`, for FULL
+   until `wait_ms` have passed since the first try. GB_WAITS; or the error no_space or timeout. */
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms);
 /* Waits for any of the names to appear. */
 int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size_t count,
                        uint64_t wait_ms);
 
 /* Brings a sealed object's content back to its device. 0: it is there; GB_WAITS; a negative code.
-   `name` (NULL: none) is one whose appearance is waited for too. The content then stays there until
-   the request is answered. */
+   Meanwhile the request also waits for `name` (NULL: none) to appear. The content then stays on the
+   device until the request is answered. */
 int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct gb_string *name,
                     uint64_t wait_ms);
-/* Waits for the end of a move of the storage's, or for the name (NULL: none) to appear. */
+/* Waits for the end of the storage's move, or for the name (NULL: none) to appear. */
 int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
                       const struct gb_string *name);
-/* The tiers' view of a request that waits for room there. */
+/* The request as a demand for room (spill.h). */
 struct gb_demand gb_call_demand(const struct gb_call *call);
-/* Waits, with a claim, for room in the tier that has none, and for any change on the device. */
+/* Waits, with a claim, for room in the tier, which is full, and for any change on the device. */
 int gb_call_wait_tier(struct gb_call *call, struct gb_device *device, enum gb_tier_kind full_tier);
 /* Waits for leases that were recalled, of objects on the device. */
 int gb_call_wait_recall(struct gb_call *call, struct gb_device *device);
-/* The error that a move which this request has waited for ended with; 0: none. */
+/* GPUBUF_E_DEVICE if the storage's move, for which this request has waited, has failed; else 0. */
 int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage);
 
 #endif

@@ -1,4 +1,4 @@
-/* stats and describe: how much there is of everything, and what can be asked. */
+/* stats and describe: figures of the daemon, and its methods. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -88,10 +88,10 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     GB_WRITE_LITERAL(writer, "]}");
 }
 
-/* How many users `stats` tells of. */
+/* The most users in an answer to `stats`. */
 #define USERS_LIMIT 128u
 
-/* One's own; all, for those who may do everything, up to the limit. */
+/* Writes the session's own user; for an administrator all users, up to the limit. */
 static void write_users(struct gb_call *call)
 {
     bool all = gb_session_is_admin(call->session), truncated = false;
@@ -152,7 +152,7 @@ const struct gb_method gb_method_stats = {
 extern const char gb_protocol_json[];
 extern const size_t gb_protocol_json_length;
 
-/* The file as it is, its line ends made spaces: a message is one line. */
+/* Writes proto/protocol.json without its line ends, since a message is one line. */
 static int handle_describe(struct gb_call *call, const void *p, uint64_t present)
 {
     const char *text = gb_protocol_json, *end = text + gb_protocol_json_length;

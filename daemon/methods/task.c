@@ -39,7 +39,7 @@ void gb_task_detach(struct gb_task *task)
     task->session = NULL;
 }
 
-/* On the worker's thread: to give memory of several MiB back takes time. */
+/* On the worker's thread, since freeing several MiB takes time. */
 static void free_memory(struct gb_job *job)
 {
     struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);
@@ -57,7 +57,7 @@ static void free_task(struct gb_job *job)
     free(GB_CONTAINER(job, struct gb_task, job));
 }
 
-/* The worker does not look at it. */
+/* Drops the storage; the worker does not use it. */
 static void drop_storage(struct gb_task *task)
 {
     if (task->storage)
@@ -100,7 +100,7 @@ static void work(struct gb_job *job)
     task->work(task);
 }
 
-/* Its session is served in the next turn at the latest: nothing is done here. */
+/* The worker is done. The task goes on in the next turn at the latest. */
 static void worked(struct gb_job *job)
 {
     struct gb_task *task = GB_CONTAINER(job, struct gb_task, job);
@@ -151,7 +151,7 @@ static void read_message(struct gb_task *task)
         task->r = message->method->read(message, &task->unsealed, &task->error);
 }
 
-/* A task for the line that the session has sent last. NULL: memory is out. */
+/* A task for the line that is being served. NULL: memory is out. */
 static struct gb_task *task_of_line(struct gb_session *session, const char *line, size_t length)
 {
     struct gb_task *task = task_new(session);
@@ -199,7 +199,7 @@ static void go_on(struct gb_task *task)
     } else if (holds && !session->task) {
         gb_session_let_go(session);
     } else {
-        gb_session_charge(session); /* the request has taken its descriptors */
+        gb_session_charge(session); /* for descriptors that the request has taken */
     }
 }
 
@@ -208,7 +208,7 @@ void gb_tasks_run(struct gb_server *server, uint64_t until)
     struct gb_link turn;
 
     gb_sessions_end_hung_up(server);
-    /* A task done in slices comes again in the next turn. */
+    /* A task that is done in slices is queued again, for the next turn. */
     gb_list_init(&turn);
     gb_list_move(&server->tasks, &turn);
     do {
@@ -231,7 +231,7 @@ int gb_call_as_task(struct gb_call *call)
 
     if (!task)
         return gb_call_no_memory(call);
-    read_message(task); /* it is short, or it would have one */
+    read_message(task); /* here: a long message would be a task already */
     submit(task);
     return GB_GOES_ON;
 }
@@ -241,7 +241,7 @@ int gb_call_go_on(struct gb_call *call, void (*work_)(struct gb_task *task),
 {
     struct gb_task *task = call->task;
 
-    if (!task->session) /* it waited; later requests of its session do not wait for it */
+    if (!task->session) /* it waited, and does not hold up later requests of its session */
         attach(task, call->session);
     if (call->writer != &task->answer && call->writer->length > 0) {
         struct gb_writer none = task->answer;

@@ -1,14 +1,15 @@
 /*
- * A request that takes longer than the loop has time for. Its text is long, and a thread checks and
- * decodes it before its handler runs; or its layout is long, and a thread reads and writes it; or
- * it looks at much, and goes on in slices, a turn after another. Nothing else is served in the
- * middle of it: between two parts of it the loop does what it always does.
+ * A task is a request that takes longer than the loop has time for, and is done in parts. If its
+ * text is long, a thread, the *worker*, checks and decodes it before its handler runs. If its
+ * layout is long, the worker reads and writes that. If it looks at many things, it goes on in
+ * slices, a turn after another.
  *
- * So a part holds nothing that it looked up before, but for what its task owns. The session serves
- * no later line until the request is answered. If it ends first, it leaves the task behind, which
- * then only gives back what it owns.
+ * Between two parts of a task the loop serves other requests. So a pointer that was looked up in
+ * one part must not be used in the next, unless the task owns the thing. The session serves no
+ * later line until the request is answered. If the session ends first, the task is only freed.
  *
- * All of it belongs to the loop's thread; what the work is about, to the worker's while `working`.
+ * All of it belongs to the loop's thread; while `working`, the message, the layout and the writers
+ * are the worker's.
  */
 #ifndef GB_TASK_H
 #define GB_TASK_H
@@ -17,64 +18,63 @@
 #include "daemon/memory/mover.h"
 #include "daemon/methods/call.h"
 
-/* Of a message's text, or a layout's: what is longer is not read, or written, on the loop. */
+/* Longer texts of messages and of layouts are read and written by the worker, not by the loop. */
 #define GB_TASK_BYTES 16384
 
 struct gb_task {
     struct gb_job job;
-    struct gb_link of_session, ready; /* ready: to be gone on with */
-    struct gb_session *session;       /* NULL: it has ended */
+    struct gb_link of_session, ready; /* ready: in server->tasks, while it has more to do */
+    struct gb_session *session;       /* NULL: it has ended, or the request waits */
     struct gb_server *server;
     bool working;
-    uint64_t since_ns; /* when the message came, if that is asked */
+    uint64_t since_ns; /* when the message came, by the clock of the metrics */
     uint64_t charged;  /* bytes, to the session's user */
 
-    struct gb_pool pool; /* of the message, and of what the handler keeps */
+    struct gb_pool pool; /* of the message, and of the handler's state */
     char *line;          /* the message's text; owned */
     struct gb_message message;
-    struct gb_writer answer; /* as far as it is written */
-    struct gb_walk walks[2]; /* over what it tells of, in slices */
+    struct gb_writer answer; /* the part of the answer that is written */
+    struct gb_walk walks[2]; /* for an answer that is written in slices */
 
-    void (*work)(struct gb_task *task);              /* the worker's thread; NULL: nothing */
-    int (*go_on)(struct gb_call *call, void *state); /* NULL: the handler is next */
+    void (*work)(struct gb_task *task);              /* on the worker's thread; NULL: nothing */
+    int (*go_on)(struct gb_call *call, void *state); /* the next part; NULL: the handler */
     void *state;                                     /* in the pool */
 
     /* The state of a method that makes an object. */
     struct gb_unsealed *unsealed; /* the layout; owned */
     struct gb_storage *storage;   /* a reference; NULL: none yet */
-    struct gb_writer layout;      /* as it is written */
+    struct gb_writer layout;      /* the written layout */
     struct gb_writer text;        /* room for an object's text */
-    int r;                        /* of the worker's: 0, or a code with the error */
+    int r;                        /* the worker's result: 0, or a code with the error */
     struct gb_error error;
 };
 
-/* Has the worker read a long message, whose handler runs after that. GPUBUF_E_NO_MEMORY. */
+/* Has the worker read a long message; then its handler runs. GPUBUF_E_NO_MEMORY. */
 int gb_task_read(struct gb_session *session, const char *line, size_t length);
-/* Goes on with those that are ready: one at least, and then as long as there is time (`until`: of
-   uv_hrtime()). */
+/* Goes on with tasks that are ready: with one at least, and then until that time of uv_hrtime(). */
 void gb_tasks_run(struct gb_server *server, uint64_t until);
-/* It is gone on with in the next turn. */
+/* Has the task go on in the next turn. */
 void gb_task_ready(struct gb_task *task);
-/* The session ends; its tasks end when the worker has done with them. */
+/* The session ends: frees its tasks, or has them freed when the worker is done with them. */
 void gb_tasks_end_session(struct gb_session *session);
-/* Frees it, with all that it owns. NULL is fine. */
+/* Frees the task, with all that it owns. NULL is fine. */
 void gb_task_free(struct gb_task *task);
-/* A request that is to wait takes its task along: it is not the session's any more, which goes on.
-   */
+/* Takes the task from its session, which serves later lines again: the request waits now, and its
+   wait owns the task. */
 void gb_task_detach(struct gb_task *task);
 
-/* The worker has written the layout: has room for it made in `answer` and `text`, too, so that the
-   loop does not wait for the kernel's pages. */
+/* For the worker, when it has written the layout: makes room for it in `answer` and `text`, too, so
+   that the loop does not have to fault in the pages. */
 void gb_task_make_room(struct gb_task *task);
 
 /* ---- for the handlers ---- */
 
-/* To be returned by a handler that finds that its request takes long: it is called again for the
-   same message, which has a task then. Nothing has been changed. */
+/* For a handler that finds that its request takes long, and has changed nothing yet: makes a task
+   of the request, for which the handler is called again. The handler returns the result. */
 int gb_call_as_task(struct gb_call *call);
-/* To be returned by the handler of a request that has a task: the worker does `work` (NULL:
-   nothing), and in a later turn `go_on` answers, as a handler does. `state` lies in the task's
-   pool. */
+/* For the handler of a task: the worker does `work` (NULL: nothing), and in a later turn `go_on` is
+   called, which answers like a handler. `state` lies in the task's pool. The handler returns the
+   result. */
 int gb_call_go_on(struct gb_call *call, void (*work)(struct gb_task *task),
                   int (*go_on)(struct gb_call *call, void *state), void *state);
 

@@ -1,4 +1,4 @@
-/* trim: memory that holds no object goes back to the device. */
+/* trim: gives empty segments back to their device. */
 #include <inttypes.h>
 
 #include "daemon/methods/call.h"
@@ -13,7 +13,8 @@ static const struct gb_field trim_fields[] = {
     GB_FIELD(struct trim_params, bytes, GB_FIELD_UINT, 0, 0, 0),
 };
 
-/* Memory on its way back counts as freed: how fast a driver is makes no difference. */
+/* Memory that is being given back counts as freed, so that the speed of a driver makes no
+   difference. */
 static uint64_t trim(struct gb_store *store, struct gb_device *device, uint64_t bytes)
 {
     uint64_t freeing = device->freeing;

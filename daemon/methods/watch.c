@@ -7,7 +7,7 @@
 #include "daemon/methods/call.h"
 #include "daemon/objects/text.h"
 
-/* Kinds that a watch may be limited to: those of the registry's events, and one of its own. */
+/* The kinds of events: those of the registry, and `synced`. */
 enum { SYNCED = GB_EVENTS, KIND_COUNT };
 
 static const char *kind_name(unsigned kind)
@@ -20,12 +20,12 @@ struct gb_watch {
     struct gb_session *session;
     uint64_t id;
     unsigned kinds;  /* bits by kind */
-    bool placements; /* are told, too */
-    /* Until it is synced, names up to and including `cursor` have been told; what happens to later
-       ones is not told, since telling what exists comes to them. */
+    bool placements; /* events have placements, too */
+    /* Until it is synced, it has been told of existing names up to and including `cursor`. Later
+       names bring it no events before that: it will be told of them as existing. */
     bool synced;
-    size_t withdrawn;     /* the next to be told of those that went with an earlier daemon */
-    size_t cursor_length; /* 0: none told yet */
+    size_t withdrawn;     /* place in the walk of gb_state_withdrawn() */
+    size_t cursor_length; /* 0: it has been told of none yet */
     char cursor[GB_LIMIT(name_bytes)];
     size_t prefix_length;
     char prefix[];
@@ -48,7 +48,7 @@ void gb_watches_end_session(struct gb_session *session)
         watch_free(GB_CONTAINER(link, struct gb_watch, of_session));
 }
 
-/* In the order of the index of names. */
+/* Whether the watch has been told of the object's name, in the order of the index of names. */
 static bool told(const struct gb_watch *watch, const struct gb_object *object)
 {
     size_t length =
@@ -98,7 +98,7 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
 struct news {
     const struct gb_object *object;
     const struct gb_writer *text;
-    size_t placements; /* where these begin */
+    size_t placements; /* where `placements` begins in the text */
 };
 
 static struct news write_news(struct gb_server *server, const struct gb_object *object)
@@ -149,14 +149,14 @@ void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_o
     }
 }
 
-/* Whether the session reads what it is told: no more is written in a turn than is sent in one. */
+/* Whether the session's peer reads: in a turn no more is written than is sent in one. */
 static bool may_tell(const struct gb_session *session)
 {
     return !session->end_reason && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
 }
 
-/* Tells of objects lost with an earlier daemon, so that nobody takes them for existing ones. False:
-   to be gone on with. */
+/* Tells of objects that ended with an earlier daemon, so that the client does not take them for
+   existing ones. False: there are more. */
 static bool tell_withdrawn(struct gb_watch *watch)
 {
     struct gb_session *session = watch->session;
@@ -179,7 +179,8 @@ static bool tell_withdrawn(struct gb_watch *watch)
     return false;
 }
 
-/* Existing objects are told first, as sealed, then synced. */
+/* Tells a new watch of existing objects, as `sealed`, then of withdrawn ones, and at last
+   `synced`. */
 static void tell_existing(struct gb_watch *watch)
 {
     struct gb_session *session = watch->session;

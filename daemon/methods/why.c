@@ -1,4 +1,4 @@
-/* why: what keeps an object where it is, or what leaves before it does. */
+/* why: tells what keeps an object where it is, or which objects leave before it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
 
-/* The longest search for a place in the order of use: the loop has more to do. */
+/* The most entries of the order of use that are looked at, since that takes the loop's time. */
 #define LOOK_LIMIT 8192u
-/* How many reasons are told, and how many aliases are looked at. */
+/* The most reasons that are told, and the most aliases that are looked at. */
 #define TOLD_LIMIT 128u
 #define ALIASES_LIMIT 1024u
 
@@ -24,7 +24,7 @@ static const struct gb_field why_fields[] = {
     GB_WHICH_FIELDS(struct why_params),
 };
 
-/* The answer at work. */
+/* The state of the answer. */
 struct answer {
     struct gb_call *call;
     const struct gb_storage *storage;
@@ -44,7 +44,7 @@ static void begin_list(struct answer *answer)
     answer->told = 0;
 }
 
-/* Whether the list is to have another element, which is then begun. */
+/* Begins another element of the list; false if the list has enough. */
 static bool begin_item(struct answer *answer)
 {
     if (answer->told++ >= TOLD_LIMIT) {
@@ -56,7 +56,7 @@ static bool begin_item(struct answer *answer)
     return true;
 }
 
-/* Whether the next of the storage's objects is to be looked at, too. */
+/* Whether another of the storage's objects may be looked at. */
 static bool may_look(struct answer *answer, unsigned *looked)
 {
     if ((*looked)++ < ALIASES_LIMIT)
@@ -73,7 +73,7 @@ static bool begin_reason(struct answer *answer, const char *kind)
     return true;
 }
 
-/* ---- what holds it ---- */
+/* ---- reasons ---- */
 
 static void write_name_reason(struct answer *answer, const char *kind,
                               const struct gb_object *object)
@@ -97,7 +97,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
 
         if (answer->told > TOLD_LIMIT)
             return;
-        if (lease->holder == grace) { /* no session has it */
+        if (lease->holder == grace) { /* held for a client that may come back */
             write_name_reason(answer, "grace", object);
             continue;
         }
@@ -109,15 +109,15 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
     }
 }
 
-/* Of names that one may not open, only how many there are. */
+/* Writes how many further reasons there are, of objects that the session may not open. */
 static void write_others(struct answer *answer, const char *kind, uint64_t others)
 {
     if (others > 0 && begin_reason(answer, kind))
         gb_write_format(answer->call->writer, ",\"others\":%" PRIu64 "}", others);
 }
 
-/* Where its content goes when room is short, and nobody holds it: a tier, "nowhere" if it is
-   dropped; NULL with *stays saying why it stays. */
+/* Where the content goes when room is short and nobody holds it: a tier, or "nowhere" if it is
+   dropped. NULL: it stays, and *stays says why. */
 static const char *next_place(const struct gb_spill *spill, const struct gb_storage *storage,
                               const char **stays)
 {
@@ -181,9 +181,10 @@ static void write_reasons(struct answer *answer, const char *stays)
         gb_write_char(answer->call->writer, '}');
 }
 
-/* ---- where it stands ---- */
+/* ---- the place in the order of eviction ---- */
 
-/* The list whose order it leaves by: its device's, or that of the tier which has it. */
+/* The storage's entry in the order by which it leaves: of its device, or of the tier that has
+   it. */
 static const struct gb_recent *recent_of(const struct gb_storage *storage)
 {
     if (storage->resident)
@@ -199,7 +200,7 @@ static void write_before(struct gb_writer *writer, const struct gb_recent *recen
     uint64_t count, bytes;
     bool all;
 
-    if (!recent->in || recent->holds > 0) /* on its way */
+    if (!recent->in || recent->holds > 0) /* it is being moved */
         return;
     all = gb_recent_before(recent, LOOK_LIMIT, &count, &bytes);
     gb_write_format(writer,
@@ -246,8 +247,8 @@ static void write_aliases(struct answer *answer, const struct gb_object *of)
         gb_write_format(answer->call->writer, ",\"other_aliases\":%" PRIu64, others);
 }
 
-/* Whether the session may know who waits for the name and who was asked: its administrator, whoever
-   provides it, and whoever waits for it. */
+/* Whether the session may know of the sessions that wait for the name and provide it: it is an
+   administrator's, or of the user who provides the name, or of the one who waited first. */
 static bool may_know(const struct gb_session *session, const struct gb_missing *missing)
 {
     const struct gb_provider *provider = missing->provider;
@@ -261,7 +262,7 @@ static bool may_know(const struct gb_session *session, const struct gb_missing *
     return first->by->user == session->user;
 }
 
-/* There is no such object: says who waits for one, and who was asked to make it. */
+/* The name has no object: tells how many requests wait for it, and which provider was asked. */
 static int tell_missing(struct gb_call *call, const struct gb_string *name)
 {
     const struct gb_missing *missing =
