@@ -1,6 +1,7 @@
 /* gpubufctl ping: whether a daemon answers; with --wait, as soon as one does. */
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "commands.h"
@@ -59,7 +60,11 @@ static void print_answer(const struct gb_cli *cli, const char *text)
         gb_cjson_print(answer, true);
         cJSON_Delete(answer);
     } else {
-        printf("%s answers\n", server);
+        struct gb_writer clean;
+        gb_writer_init(&clean, 0);
+        gb_text_clean(&clean, server, strlen(server));
+        printf("%.*s answers\n", (int)clean.length, clean.length ? clean.data : "");
+        gb_writer_end(&clean);
     }
     cJSON_Delete(stats);
 }

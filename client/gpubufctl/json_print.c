@@ -6,6 +6,7 @@
 
 #include "format.h"
 #include "proto/json.h"
+#include "term.h"
 
 static void write_value(struct gb_writer *writer, const cJSON *value, bool indented,
                         unsigned depth);
@@ -84,14 +85,18 @@ static void write_value(struct gb_writer *writer, const cJSON *value, bool inden
 
 void gb_cjson_print(const cJSON *value, bool indented)
 {
-    struct gb_writer writer;
+    struct gb_writer writer, clean;
 
     gb_writer_init(&writer, 0);
+    gb_writer_init(&clean, 0);
     write_value(&writer, value, indented, 0);
     gb_write_char(&writer, '\n');
     if (!writer.failed)
-        fwrite(writer.data, 1, writer.length, stdout);
+        gb_text_clean_json(&clean, writer.data, writer.length);
+    if (!writer.failed && !clean.failed)
+        fwrite(clean.data, 1, clean.length, stdout);
     gb_writer_end(&writer);
+    gb_writer_end(&clean);
 }
 
 cJSON *gb_cjson_parse(const char *text)

@@ -164,6 +164,23 @@ void gb_text_clean(struct gb_writer *writer, const char *text, size_t length)
     }
 }
 
+void gb_text_clean_json(struct gb_writer *writer, const char *json, size_t length)
+{
+    size_t written = 0;
+
+    for (size_t i = 0; i < length;) {
+        uint32_t character = 0;
+        size_t size = (unsigned char)json[i] < 0x7f ? 1 : decode(json + i, length - i, &character);
+        if (is_unsafe(character) && character) {
+            gb_write(writer, json + written, i - written);
+            gb_write_format(writer, "\\u%04x", (unsigned)character);
+            written = i + size;
+        }
+        i += size ? size : 1;
+    }
+    gb_write(writer, json + written, length - written);
+}
+
 /* ---- progress ------------------------------------------------------------------------------ */
 
 enum { PROGRESS_AFTER_MS = 1000, PROGRESS_EVERY_MS = 100, PROGRESS_CELLS = 24 };

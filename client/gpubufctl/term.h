@@ -54,6 +54,10 @@ size_t gb_text_fit(const char *text, size_t length, unsigned width);
    cursor and every byte that is not UTF-8. */
 void gb_text_clean(struct gb_writer *writer, const char *text, size_t length);
 
+/* Appends JSON with the like, which can be in its strings only, as \u009b: it has the same value.
+   JSON itself escapes what is below a space. */
+void gb_text_clean_json(struct gb_writer *writer, const char *json, size_t length);
+
 /* A bar on standard error for work that takes over a second; nothing if that is no terminal. */
 struct gb_progress {
     const char *what; /* "put movies"; must outlive the bar */

@@ -12,6 +12,8 @@ import stat as stat_module
 import struct
 import subprocess
 import termios
+import threading
+import time
 import time
 
 import numpy
@@ -511,6 +513,47 @@ def on_terminal(ctl, *words, env=None):
         text += got
     os.close(parent)
     return process.wait(DEADLINE), text.decode()
+
+
+EVIL = "\x1b[2J\x7f\u009b2J\u202egnp.exe\u2066\u2028"  # clears the screen, turns text around
+
+
+def test_no_text_of_others_moves_the_cursor(ctl, shared_peer):
+    """Labels and metadata are theirs. JSON has the same value, escaped."""
+    column = {"name": "a", "dtype": "int8", "length": 1, "metadata": {"m": EVIL}}
+    shared_peer.create_object("evil", {"kind": "table", "length": 1, "columns": [column]}, label=EVIL)
+    for words in (["stat", "evil"], ["stat", "evil", "--json"], ["call", "stat", '{"name":"evil"}'], ["ls", "--json"],
+                  ["show", "evil"], ["ls", "--versions"], ["show", "evil", "--json"]):
+        status, text = on_terminal(ctl, "--color=never", *words)
+        assert status == 0 and not set(text) & set(EVIL) - set("[2Jgnp.exe"), (words, text)
+    assert json.loads(ctl("call", "stat", '{"name":"evil"}'))["object"]["label"] == EVIL
+    assert ctl.json("ls")["objects"][0]["label"] == EVIL
+
+
+def test_nor_does_the_name_of_what_answers(ctl, shared_daemon, tmp_path):
+    path = str(tmp_path / "between")
+
+    def relay(listener):
+        near, _ = listener.accept()
+        with near, socket.socket(socket.AF_UNIX) as far:
+            far.connect(shared_daemon.path)
+            while select.select([near, far], [], []):
+                for one, other in ((near, far), (far, near)):
+                    if select.select([one], [], [], 0)[0]:
+                        data = one.recv(1 << 20)
+                        if not data:
+                            return
+                        other.sendall(data.replace(b'"gpubufd', json.dumps(EVIL)[:-1].encode()))
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        thread = threading.Thread(target=relay, args=[listener])
+        thread.start()
+        text = ctl("--socket", path, "ping")
+        thread.join()
+    assert text.startswith("\\x1b[2J\\x7f\\u009b2J") and text.endswith(" answers\n")
+    assert not set(text) & set(EVIL) - set("[2Jgnp.exe")
 
 
 def test_color(ctl):
