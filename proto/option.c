@@ -150,7 +150,7 @@ static int read_file(const struct gb_program *program, void *settings, const cha
         if (r < 0)
             gb_fail(error, why.code, "%s:%u: %s", path, number, why.message);
     }
-    if (r == 0 && ferror(file))
+    if (r == 0 && !feof(file))
         r = gb_fail_errno(error, "cannot read the configuration file %s", path);
     free(line);
     fclose(file);

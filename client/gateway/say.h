@@ -8,8 +8,8 @@
 /* One line, with the time in front: `gb_say("serving http url=%s", url)`. */
 void gb_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Lines about names, of which a program can cause any number: the log has 20 in a minute. Zeroed at
-   first; of one thread. */
+/* Lines of one kind that a program can cause without end, such as one for each name: the log has 20
+   of them in a minute. The struct is zeroed at first, and belongs to one thread. */
 struct gb_said {
     uint64_t since_ms;
     unsigned count; /* since then */

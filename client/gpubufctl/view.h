@@ -6,7 +6,8 @@
 #include "proto/json.h"
 
 /*
- * What gb_view_open opens: a column, or an array of a bundle, and a slice, each NULL for the whole.
+ * A part of an object, for gb_view_open: a column, or an array of a bundle, and a slice; NULL: the
+ * whole.
  */
 struct gb_view_options {
     const char *column, *slice;

@@ -1,6 +1,6 @@
 /*
- * Which objects of this machine's daemon are copies, and of which revision. The table lasts as long
- * as the peer: afterwards the copies are ordinary objects, and are not served to other machines.
+ * The objects of this machine's daemon that are copies, each with its revision. The table lasts as
+ * long as the peer: afterwards the copies are ordinary objects, and are not served to others.
  */
 #ifndef GB_COPIES_H
 #define GB_COPIES_H

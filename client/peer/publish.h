@@ -5,8 +5,9 @@
  * has the name, the object is not published until a newer version is sealed, which is tried anew.
  * While the directory is not there the publisher tries every second.
  *
- * Users take turns, so that one who shares a hundred thousand names holds up nobody else's; and each
- * may have so many, since the directory and every machine's memory of it are everybody's.
+ * Users take turns, so that a user who shares a hundred thousand names holds up nobody else's. A
+ * user may have `user_names` names, since all users share the directory, and the memory that it
+ * takes on every machine.
  *
  * On the loop's thread.
  */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What etcd is to know of one copy, until it knows. */
+/* The state of one copy that etcd is being told. */
 struct note {
     struct gb_told *told;
     struct gb_etcd_call *call;

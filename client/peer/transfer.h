@@ -1,5 +1,5 @@
 /*
- * The chunks of one object on their way: which are to come, which were asked for, and of which
+ * The chunks of one object on their way: those to come, and those asked for, each with its
  * sender. Each sender has a few in flight, and is asked for the next one when one has come. So a
  * fast sender brings more.
  *

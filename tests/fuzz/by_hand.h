@@ -142,7 +142,7 @@ void gb_mover_end(struct gb_mover *mover)
 
 enum { HAND_KEPT = 64, HAND_FDS_FROM = 300 };
 
-/* What the service manager keeps. */
+/* The descriptors that the service manager keeps. */
 static struct hand_kept {
     char name[GB_NOTIFY_NAME_BYTES + 1];
     int fd;

@@ -317,7 +317,7 @@ static uint64_t whole_sum(void)
     return sum;
 }
 
-/* What session.c does on the other machine when an object is opened. */
+/* Opens an object on the other machine, as session.c does there. */
 static int serve_open(struct gb_remote *remote)
 {
     struct gpubuf_client *to = remote->to;

@@ -469,8 +469,8 @@ class Client(_core.Client, Names):
         """Allocates an object to be filled in place, and published by its seal().
 
         An Array of `shape`, in elements; or, where `dtype` is a dict of dtypes by column name, a Table
-        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's ("f8", numpy.float64), of a fixed
-        width. On the host `a.to_numpy()` (a column's `values`) can be written to; on a GPU `a.values`
+        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's ("f8", numpy.float64), of a
+        fixed width. On the host `a.to_numpy()` (a column's `values`) can be written to; on a GPU `a.values`
         has a `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
         elements, all to be written: `a.validity.bits`.
 
