@@ -17,7 +17,11 @@ const clock = bin => `${String(Math.floor(bin / 4)).padStart(2, '0')}:${String(b
 const started = performance.now()
 const params = new URLSearchParams(location.search)
 const name = params.get('name') ?? 'flights'
-const table = await Arrow.tableFromIPC(fetch(`/objects/${encodeURIComponent(name)}`)).catch(error => {
+const table = await fetch(`/objects/${encodeURIComponent(name)}`).then(async response => {
+  if (!response.ok) throw new Error((await response.json()).error)
+  return Arrow.tableFromIPC(response)
+}).catch(error => {
+  find('source').textContent = ''
   find('problem').textContent = `The table "${name}" could not be read: ${error.message}`
   throw error
 })

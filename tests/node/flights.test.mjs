@@ -108,7 +108,7 @@ test('published by Python, drawn and brushed in a browser', { skip, timeout: 180
   await browser.call('Page.navigate', { url: `${address}?name=none` })
   const problem = () => browser.evaluate('document.getElementById("problem")?.textContent')
   await until(problem)
-  assert.match(await problem(), /"none" could not be read/)
+  assert.match(await problem(), /"none" could not be read: there is no object "none"/)
   server.kill('SIGTERM')
   assert.equal(await new Promise(resolve => server.once('exit', resolve)), 0)
 })
