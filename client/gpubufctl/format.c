@@ -242,7 +242,7 @@ double gb_small_float_value(enum gb_type type, uint8_t bits)
     return (double)NAN; /* none of them */
 }
 
-/* Formatted as the float of 32 bits that has the same value. */
+/* Formatted as a float of 32 bits, which has the same value exactly. */
 size_t gb_format_small_float(enum gb_type type, uint8_t bits, char *out)
 {
     return gb_format_float32((float)gb_small_float_value(type, bits), out);

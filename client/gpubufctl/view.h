@@ -6,8 +6,8 @@
 #include "proto/json.h"
 
 /*
- * A part of an object, for gb_view_open: a column, or an array of a bundle, and a slice; NULL: the
- * whole.
+ * The part that gb_view_open opens: a column, or an array of a bundle, and a slice; each may be
+ * NULL for the whole.
  */
 struct gb_view_options {
     const char *column, *slice;

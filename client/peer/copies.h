@@ -1,6 +1,7 @@
 /*
- * The objects of this machine's daemon that are copies, each with its revision. The table lasts as
- * long as the peer: afterwards the copies are ordinary objects, and are not served to others.
+ * Knows which objects of this machine's daemon are copies, and the revision of each. The table
+ * lasts as long as the peer: afterwards the copies are ordinary objects, and are not served to
+ * other machines.
  */
 #ifndef GB_COPIES_H
 #define GB_COPIES_H

@@ -1,7 +1,7 @@
 /*
- * The chunks of one object on their way: those to come, and those asked for, each with its
- * sender. Each sender has a few in flight, and is asked for the next one when one has come. So a
- * fast sender brings more.
+ * The chunks of one object on their way: which are to come, which were asked for, and the sender of
+ * each. Each sender has a few in flight, and is asked for the next one when one has come. So a fast
+ * sender brings more.
  *
  * The owner ends a transfer only when nothing is `in_flight`, since chunks go directly to the
  * object's memory. On the loop's thread.

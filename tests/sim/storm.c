@@ -317,7 +317,7 @@ static uint64_t whole_sum(void)
     return sum;
 }
 
-/* Opens an object on the other machine, as session.c does there. */
+/* Does what session.c does on the other machine when an object is opened. */
 static int serve_open(struct gb_remote *remote)
 {
     struct gpubuf_client *to = remote->to;

@@ -305,7 +305,7 @@ static inline bool inside_add(struct inside_set *set, const void *item)
     return true;
 }
 
-/* Counted by walking over all objects and sessions. */
+/* The sums over all objects and sessions. */
 struct inside_count {
     const struct gb_server *server;
     struct inside_set objects, storages, segments;

@@ -393,8 +393,8 @@ static void clear_masks(const struct gb_holding *lease, const struct gb_column *
         clear_masks(lease, &column->children[i]);
 }
 
-/* Clears masks, as a program may set their valid bits only, and the padding behind buffers, which
-   it need not write. Both are zero in new objects in host memory. No lock is held. */
+/* Clears masks, since a program may only set bits in them, and the padding behind buffers, which it
+   need not write. Both are zero in new objects in host memory. No lock is held. */
 static void clear(struct gpubuf_object *object)
 {
     struct gb_holding *lease = object->lease;
