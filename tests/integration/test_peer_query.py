@@ -208,20 +208,21 @@ def test_questions_of_those_who_have_hung_up_are_bounded(listed):
     with Asker(a) as asker:
         assert asker.refused(b'{"method":"where","name":"x"}') == "not_found"  # b is connected to
     os.kill(b.peer.process.pid, signal.SIGSTOP)
-    try:
-        for i in range(64):
-            leaver = Asker(a)
+
+    def is_refused():
+        with Asker(a) as asker, contextlib.suppress(ConnectionError):
+            asker.socket.sendall(b'{"method":"peers"}\n')
+            return asker.file.readline() == b""
+        return True
+
+    def one_more_is_refused():
+        with Asker(a) as leaver, contextlib.suppress(ConnectionError):
             leaver.socket.sendall(b'{"method":"where","name":"x"}\n')
             wait_until(lambda: not unread(leaver.socket))
-            leaver.__exit__()
+        return is_refused()
 
-        def is_refused():
-            with Asker(a) as asker, contextlib.suppress(ConnectionError):
-                asker.socket.sendall(b'{"method":"peers"}\n')
-                return asker.file.readline() == b""
-            return True
-
-        wait_until(is_refused)
+    try:
+        wait_until(one_more_is_refused)
     finally:
         os.kill(b.peer.process.pid, signal.SIGCONT)
     wait_until(lambda: not is_refused())
@@ -249,15 +250,14 @@ def published(cluster):
 
 def shared(asker):
     """How many names the peer wants to have published."""
-    families = {family["name"]: family for family in asker.ask("metrics")["families"]}
-    return families["gpubufd_peer_names_shared"]["samples"][0]["value"]
+    return asker.figure("names_shared")
 
 
 # RELIABILITY.md: Other machines
 def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
     """Programs may delete any number at once; the peer's connections are not theirs to use up."""
     a, _ = start(cluster, "a", "b")
-    names = [f"many/{i:03}" for i in range(400)]
+    names = [f"many/{i:03}" for i in range(200)]
     with a.connect() as here, Asker(a) as asker:
         for name in names:
             here.put(name, b"1", **SHARED)
@@ -270,7 +270,7 @@ def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
             wait_until(lambda: shared(asker) == 1)
             here.delete(names[-1:])
             wait_until(lambda: shared(asker) == 0)
-            assert len(os.listdir(f"/proc/{a.peer.process.pid}/fd")) < 200
+            assert len(os.listdir(f"/proc/{a.peer.process.pid}/fd")) < 150
         finally:
             cluster.etcd.signal(signal.SIGCONT)
         wait_until(lambda: not published(cluster))
@@ -279,12 +279,12 @@ def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
 
 
 def put_many(peer):
-    for i in range(300):
+    for i in range(400):
         peer.put(f"many/{i:03}", b"1", **SHARED)
 
 
-# RELIABILITY.md: Other machines
 @pytest.mark.root
+# RELIABILITY.md: Other machines
 def test_users_take_turns_to_publish(cluster, as_user):
     a, _ = start(cluster, "a", "b")
     with a.connect() as here, Asker(a) as asker:
@@ -292,25 +292,26 @@ def test_users_take_turns_to_publish(cluster, as_user):
         try:
             as_user(a.daemon, 1001, 1001, put_many)
             here.put("other", b"1", **SHARED)
-            wait_until(lambda: shared(asker) == 301)
+            wait_until(lambda: shared(asker) == 401)
         finally:
             cluster.etcd.signal(signal.SIGCONT)
-        wait_until(lambda: len(published(cluster)) == 301)
-        assert published(cluster).index("other") < 200  # 64 were under way before it
+        wait_until(lambda: len(published(cluster)) == 401)
+        assert published(cluster).index("other") < 250  # 64 were under way before it, and 64 with it
 
 
-# RELIABILITY.md: Other machines
 @pytest.mark.root
+# RELIABILITY.md: Other machines
 def test_names_that_a_user_may_have_in_the_cluster(cluster, as_user):
     a, _ = start(cluster, "a", "b", options=["--user-names", 3])
-    with a.connect() as here:
+    with a.connect() as here, Asker(a) as asker:
         as_user(a.daemon, 1001, 1001, put_many)
         here.put("other", b"1", **SHARED)
-        wait_until(lambda: len(published(cluster)) == 4)
+        wait_until(lambda: asker.figure("names_published") == 4)  # the peer has its answers
         assert sorted(published(cluster)) == ["many/000", "many/001", "many/002", "other"]
         assert "the user 1001 has 3 names in the cluster already" in a.peer.stderr()
-        assert 20 <= a.peer.stderr().count("not published name=") < 200  # 20 in a minute
+        assert 20 <= a.peer.stderr().count("not published name=") < 150  # 20 in a minute
         here.delete(["many/001"])
+        wait_until(lambda: shared(asker) == 3)
         as_user(a.daemon, 1001, 1001, lambda peer: peer.put("many/x", b"1", **SHARED))
         wait_until(lambda: sorted(published(cluster)) == ["many/000", "many/002", "many/x", "other"])
 
