@@ -473,8 +473,12 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
     struct op *op;
 
     if (!entry->revision || entry->revision == entry->published || entry->publishing ||
-        entry->withdrawing || entry->lease != member->lease || !gb_member_is_in(member))
+        entry->withdrawing || entry->lease != member->lease)
         return;
+    if (!gb_member_is_in(member)) { /* such as while names are listed anew */
+        directory->unswept = true;
+        return;
+    }
     op = op_create(directory, WITHDRAW, entry->name, NULL);
     if (!op) {
         directory->unswept = true;

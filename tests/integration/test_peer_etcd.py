@@ -388,6 +388,30 @@ def test_changes_that_etcd_has_compacted_are_listed_anew(run, etcd):
     c.wait(event="changed", name="later")
 
 
+# RELIABILITY.md: Other machines
+def test_what_goes_while_names_are_listed_anew_is_withdrawn(run, etcd):
+    proxy = run(Proxy, target(etcd))
+    a = run(Node, "a", etcd.url).joined()
+    b = run(Node, "b", proxy.url, timeout_ms=60_000).joined()
+    own, other = b.publish("own")["revision"], a.publish("other")["revision"]
+    a.wait(event="changed", name="own", revision=own)
+    b.tell(f"copied other {other} 77")
+    wait_until(lambda: [key for key in etcd.keys() if "/copies/" in key])
+    proxy.set(cut=True)
+    for i in range(3):
+        a.publish(f"news/{i}")
+    etcd.compact()
+    proxy.reset()
+    since = b.count()
+    proxy.set(slow=b"POST /v3/kv/range")
+    assert "compacted" in b.wait(since, event="state")["why"]
+    b.tell(f"withdraw own {own}", f"copied other {other} 0")
+    b.ask("knows a", event="knows")
+    proxy.set()
+    a.wait(event="changed", name="own", revision=0)
+    wait_until(lambda: not [key for key in etcd.keys() if "/copies/" in key])
+
+
 def test_more_names_than_a_page_are_listed(run, etcd):
     a = run(Node, "a", etcd.url).joined()
     names = [f"many/{i:04}" for i in range(2500)]
