@@ -34,7 +34,7 @@ static bool exchange(int fd, struct gb_writer *line)
 {
     static const char question[] = "{\"method\":\"metrics\"}\n";
     struct pollfd ready = {.fd = fd, .events = POLLIN};
-    int64_t until = gb_clock_ms() + ANSWER_MS, left;
+    int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS), left;
     char buffer[16384];
     ssize_t got;
 

@@ -91,7 +91,7 @@ static const char find_command[] =
     "    local previous command='' position=0 i word skip='' global=()\n"
     "    COMPREPLY=()\n"
     "    # bash cuts words at colons: the current one is put together again.\n"
-    "    while ((last > 1)) && [[ ${COMP_WORDS[last]} == : || ${COMP_WORDS[last-1]} == : ]] &&\n"
+    "    while ((last > 1)) && [[ ${COMP_WORDS[last]} == *: || ${COMP_WORDS[last-1]} == *: ]] &&\n"
     "        [[ $line == *\"${COMP_WORDS[last-1]}$current\" ]]; do\n"
     "        ((--last))\n"
     "        current=${COMP_WORDS[last]}$current\n"

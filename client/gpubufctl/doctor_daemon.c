@@ -108,8 +108,8 @@ static void tell_unreachable(struct gb_doctor *doctor, const struct place *place
     }
 }
 
-/* Whoever listens there decides what this user reads. It should be root, this user, or a user made
-   for the daemon. */
+/* The process that listens there decides what this user reads. It should run as root, as this user,
+   or as a user made for the daemon. */
 static void tell_peer(struct gb_doctor *doctor, const struct place *place, const struct ucred *peer)
 {
     bool suspect = peer->uid != 0 && peer->uid != geteuid() && peer->uid >= 1000;

@@ -75,6 +75,10 @@ void gb_metrics_write(struct gb_writer *writer, const struct gb_peer_state *stat
     gauge(writer, "names_published", "Of them, those that etcd has.", published->published);
     gauge(writer, "names_refused", "Of them, those whose name another machine has.",
           published->refused);
+    counter(writer, "names_over_total",
+            "Times that an object was not published, as its owner had user-names names; no gauge "
+            "counts it.",
+            published->over);
     counter(writer, "publish_failures_total", "Requests to publish that failed.",
             published->failures);
     write_etcd(writer, figures);

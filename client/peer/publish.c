@@ -18,7 +18,7 @@
 struct owner {
     struct owner *next; /* whose turn comes after */
     uint64_t uid;
-    uint64_t names; /* publications */
+    uint64_t names; /* publications with an object that is shared */
     struct publication *queue, **end;
 };
 
@@ -44,7 +44,7 @@ struct gb_publisher {
     struct owner *owners, **end; /* in turn */
     uv_timer_t timer;
     unsigned busy;
-    uint64_t generation, watch, failures;
+    uint64_t generation, watch, failures, over;
     struct gb_said said; /* names that were not published */
 };
 
@@ -109,11 +109,19 @@ static struct publication *find(struct gb_publisher *publisher, const char *name
     return place ? *(struct publication **)place : NULL;
 }
 
+/* The version of the object that is shared, for which the owner is charged; 0: there is none. */
+static void set_version(struct publication *publication, uint64_t version)
+{
+    publication->owner->names += version != 0;
+    publication->owner->names -= publication->version != 0;
+    publication->version = version;
+}
+
 static void end(void *item)
 {
     struct publication *publication = item;
 
-    publication->owner->names--;
+    set_version(publication, 0);
     free(publication->name);
     free(publication);
 }
@@ -126,7 +134,6 @@ static struct publication *make(struct gb_publisher *publisher, const char *name
 
     if (!publication)
         return NULL;
-    owner->names++;
     publication->publisher = publisher;
     publication->owner = owner;
     publication->name = strdup(name);
@@ -283,7 +290,8 @@ static void visit_anew(const void *place, VISIT which, void *user)
     (void)user;
     if (which != postorder && which != leaf)
         return;
-    publication->version = publication->refused = 0;
+    set_version(publication, 0);
+    publication->refused = 0;
     publication->published = publication->sent = ANOTHERS; /* the next publish replaces
                                                               `revision` */
 }
@@ -293,20 +301,19 @@ void gb_publisher_anew(struct gb_publisher *publisher)
     twalk_r(publisher->names, visit_anew, NULL);
 }
 
-/* The publication of an object that is shared now. NULL: its owner has too many, or memory is
-   out. */
-static struct publication *make_shared(struct gb_publisher *publisher,
-                                       const struct gb_described *described)
+/* The owner of an object that is shared now. NULL: the owner has too many, or memory is out. */
+static struct owner *find_payer(struct gb_publisher *publisher,
+                                const struct gb_described *described)
 {
     struct owner *owner = find_owner(publisher, described->uid);
     char why[128];
 
-    if (owner && owner->names < publisher->options.user_names)
-        return make(publisher, described->name.text, owner);
+    if (!owner || owner->names < publisher->options.user_names)
+        return owner;
+    publisher->over++;
     snprintf(why, sizeof(why), "the user %llu has %u names in the cluster already (user-names)",
              (unsigned long long)described->uid, publisher->options.user_names);
-    if (owner)
-        say_refused(publisher, described->name.text, described->version, why);
+    say_refused(publisher, described->name.text, described->version, why);
     return NULL;
 }
 
@@ -314,12 +321,23 @@ static void object_is(struct gb_publisher *publisher, const struct gb_described 
                       bool shared)
 {
     struct publication *publication = find(publisher, described->name.text);
+    struct owner *owner = publication ? publication->owner : NULL;
 
-    if (!publication && shared)
-        publication = make_shared(publisher, described);
-    if (!publication || described->version < publication->version)
-        return; /* not shared, or an older version's event */
-    publication->version = shared ? described->version : 0;
+    if (publication && described->version < publication->version)
+        return; /* an older version's event */
+    if (shared && (!owner || !publication->version || owner->uid != described->uid)) {
+        owner = find_payer(publisher, described);
+        shared = owner != NULL;
+        if (shared && !publication)
+            publication = make(publisher, described->name.text, owner);
+    }
+    if (!publication)
+        return;
+    set_version(publication, 0);
+    if (shared) {
+        publication->owner = owner;
+        set_version(publication, described->version);
+    }
     publication->bytes = described->bytes;
     publication->generation = publisher->generation;
     queue(publication);
@@ -331,7 +349,7 @@ static void visit_untold(const void *place, VISIT which, void *user)
 
     if ((which != postorder && which != leaf) || publication->generation == *(const uint64_t *)user)
         return;
-    publication->version = 0;
+    set_version(publication, 0);
     queue(publication);
 }
 
@@ -436,7 +454,7 @@ static void visit_figures(const void *place, VISIT which, void *user)
 
 struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher)
 {
-    struct gb_publish_figures figures = {.failures = publisher->failures};
+    struct gb_publish_figures figures = {.failures = publisher->failures, .over = publisher->over};
 
     twalk_r(publisher->names, visit_figures, &figures);
     return figures;

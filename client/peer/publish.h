@@ -46,6 +46,7 @@ struct gb_publish_figures {
     uint64_t published; /* of these, in the directory */
     uint64_t refused;   /* of these, because another machine has the name */
     uint64_t failures;  /* of requests to publish, since the start */
+    uint64_t over;      /* times that an object was not published because of user_names */
 };
 struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher);
 

@@ -389,6 +389,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gb_directory directory = {.methods = &methods};
     static struct gb_copies copies;
     struct gb_query query = {
+        .uses = 1, /* this function's */
         .options = {
             .directory = &directory, .copies = &copies, .node = "self", .metrics = fuzz_metrics}};
     char *text = malloc(size + 2);
@@ -412,6 +413,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     }
     finish(&query);
+    DEMAND(query.uses == 1);
     gb_copies_end(&copies);
     free(text);
     return 0;

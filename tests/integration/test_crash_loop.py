@@ -94,6 +94,11 @@ class Putter:
                 self.acknowledged[name] = before
             return
         self.acknowledged[name] = (number, size)
+        self.going[8:16] = (self.put_count() + 1).to_bytes(8, "little")
+
+    def put_count(self):
+        """How many puts were acknowledged so far; for both processes."""
+        return int.from_bytes(self.going[8:16], "little")
 
     def lost(self):
         """Names of what was acknowledged, and is not there with each of its bytes."""
@@ -118,9 +123,12 @@ class Putter:
         return json.loads(told)
 
 
-def kill_in_a_row(daemon, count, seconds):
+def kill_in_a_row(daemon, count, seconds, *putters):
+    """Each of the daemons has taken something from each of the putters."""
     for _ in range(count):
+        before = [putter.put_count() for putter in putters]
         time.sleep(seconds / count)  # the clients go on meanwhile
+        wait_until(lambda: all(putter.put_count() > count for putter, count in zip(putters, before)))
         daemon.crash()
 
 
@@ -133,7 +141,7 @@ def test_kills_in_a_row(supervised):  # noqa: F811
     """Ten in four seconds, with room for all that is put: nothing is lost, nothing is refused."""
     daemon = supervised(*GRACE, device=device.OPTION.replace("64M", "250M"))
     putter = Putter(daemon.path, "p", [8000], 15000, 100)
-    kill_in_a_row(daemon, 10, 4)
+    kill_in_a_row(daemon, 10, 4, putter)
     told = putter.end()
     assert told["there"] >= 100
     assert told["lost"] == [] and told["refused"] == []
@@ -214,6 +222,7 @@ def test_several_users(supervised):  # noqa: F811
     putters = [Putter(daemon.path, f"u{uid}", sizes, 40, 5, uid, 0.002, uid)
                for uid in (0, 1001, 1002)]
     rng = Random(7)
+    wait_until(lambda: all(putter.put_count() for putter in putters))
     for _ in range(25):
         time.sleep(rng.random() * 0.2)
         daemon.crash()

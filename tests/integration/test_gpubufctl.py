@@ -14,7 +14,6 @@ import subprocess
 import termios
 import threading
 import time
-import time
 
 import numpy
 import pytest
@@ -548,7 +547,8 @@ def test_nor_does_the_name_of_what_answers(ctl, shared_daemon, tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
-        thread = threading.Thread(target=relay, args=[listener])
+        listener.settimeout(DEADLINE)
+        thread = threading.Thread(target=relay, args=[listener], daemon=True)
         thread.start()
         text = ctl("--socket", path, "ping")
         thread.join()

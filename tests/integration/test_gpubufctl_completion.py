@@ -32,7 +32,7 @@ def options(ctl, *command):
 
 @pytest.fixture
 def named(ctl):
-    for name in ("some thing", "some:one"):
+    for name in ("some thing", "some:one", "ns::lib"):
         ctl("put", name, "-", input=b"x")
     return ctl
 
@@ -47,6 +47,7 @@ def test_bash(named):
             source {script}
             COMP_WORDS=(gpubufctl {' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
             COMP_LINE="${{COMP_WORDS[*]}}"; COMP_LINE=${{COMP_LINE// : /:}}; COMP_LINE=${{COMP_LINE/% :/:}}
+            COMP_LINE=${{COMP_LINE// :: /::}}; COMP_LINE=${{COMP_LINE/% ::/::}}
             COMP_POINT=${{#COMP_LINE}}
             _gpubufctl; printf '%s\\n' "${{COMPREPLY[@]}}"
         """)
@@ -61,6 +62,7 @@ def test_bash(named):
     assert complete("show", "so") == ["some\\ thing", "some:one"]
     assert complete("show", r"'some\ '") == ["some\\ thing"]
     assert complete("show", "some", ":") == complete("show", "some", ":", "o") == ["one"]  # as bash cuts it
+    assert complete("show", "ns", "::") == complete("show", "ns", "::", "l") == ["lib"]
     assert complete("show", r"\'some\ t") == complete("show", r"\"some\ t") == ["some thing"]  # open quotes
     assert complete("show", r"\'some:o") == ["some:one"]
     assert complete("show", r"\'it") == [""] and complete("show", "it") == [r"it\'s"]
@@ -98,7 +100,7 @@ def test_zsh(named):
     put = complete("words=(put); _gpubufctl")
     assert any(re.search(r"--evict=\[.*\]:WHAT:\(spill drop keep\)$", spec) for spec in put), put
     assert "1:argument:_gpubufctl_names" in put and "*:argument:_files" in put
-    assert complete("_gpubufctl_names") == ["some thing", "some:one"]
+    assert complete("_gpubufctl_names") == ["ns::lib", "some thing", "some:one"]
     assert complete(f"opt_args=(-S {named.path}.other); _gpubufctl_names") == [""]
     assert complete(f"socket=(--socket {named.path}.other); _gpubufctl_names") == [""]
 

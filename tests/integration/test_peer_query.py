@@ -309,6 +309,7 @@ def test_names_that_a_user_may_have_in_the_cluster(cluster, as_user):
         wait_until(lambda: asker.figure("names_published") == 4)  # the peer has its answers
         assert sorted(published(cluster)) == ["many/000", "many/001", "many/002", "other"]
         assert "the user 1001 has 3 names in the cluster already" in a.peer.stderr()
+        assert asker.figure("names_over_total") == 397
         assert 20 <= a.peer.stderr().count("not published name=") < 150  # 20 in a minute
         here.delete(["many/001"])
         wait_until(lambda: shared(asker) == 3)

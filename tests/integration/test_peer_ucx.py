@@ -150,7 +150,7 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize("lying", [[UCX, PATIENT]], indirect=True)
+@pytest.mark.parametrize("lying", [[UCX, QUERY, PATIENT]], indirect=True)
 @pytest.mark.parametrize("told", ADDRESSES)
 def test_an_address_that_is_none(lying, told):
     b, liar = lying

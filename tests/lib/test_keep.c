@@ -688,7 +688,8 @@ static void test_lies(void **state)
 /* ---- against a replacer ---- */
 
 static struct {
-    _Atomic uint64_t acknowledged;
+    _Atomic uint64_t acknowledged; /* the version */
+    _Atomic unsigned replaced;     /* times */
     _Atomic bool stop;
     _Atomic uint64_t stale;
 } race;
@@ -706,8 +707,10 @@ static void *replace(void *arg)
             break;
         atomic_store_explicit(&race.acknowledged, gpubuf_object_version(object),
                               memory_order_release);
+        atomic_fetch_add(&race.replaced, 1);
         gpubuf_release(object);
     }
+    atomic_fetch_add(&race.stale, !atomic_load(&race.stop)); /* it has failed */
     return NULL;
 }
 
@@ -719,7 +722,9 @@ struct opener {
 static void *open_again_and_again(void *arg)
 {
     const struct opener *opener = arg;
-    for (unsigned long i = 0; i < opener->count || !atomic_load(&race.acknowledged); i++) {
+    for (unsigned long i = 0; i < opener->count || atomic_load(&race.replaced) < 10; i++) {
+        if (atomic_load(&race.stale))
+            break;
         uint64_t least = atomic_load_explicit(&race.acknowledged, memory_order_acquire);
         struct gpubuf_object *object;
         if (gpubuf_open(opener->client, "raced", NULL, &object) < 0) {

@@ -35,7 +35,7 @@ async function machine (node, ...options) {
   const pki = name => path.join(place, 'pki', name)
   const peer = spawn(path.join(BUILD, 'bin', 'gpubufd-peer'), [
     '--socket', daemon.socket, '--listen', '127.0.0.1:0', '--query', socket, '--authority', pki('authority.pem'),
-    '--certificate', pki(`${node}.pem`), '--key', pki(`${node}.key`), ...options
+    '--certificate', pki(`${node}.pem`), '--key', pki(`${node}.key`), '--patience-ms', '30000', ...options
   ], { stdio: ['ignore', 'ignore', 'pipe'] })
   let said = ''
   peer.stderr.setEncoding('utf8').on('data', data => { said += data })

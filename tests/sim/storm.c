@@ -112,8 +112,8 @@ struct gpubuf_object {
 
 /* A machine: its daemon, its peer, and its place in the network. */
 struct gpubuf_client {
-    struct gb_directory
-        directory; /* must be first: a pointer to the machine is one to its directory */
+    /* Must be first: a pointer to the machine is one to its directory. */
+    struct gb_directory directory;
     char node[GB_NODE_BYTES];
     struct gb_view view;
     struct gb_figures figures;

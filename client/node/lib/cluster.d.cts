@@ -3,7 +3,7 @@
 export interface ClusterOptions {
   /** The peer's socket (its option --query). Default: $GPUBUFD_PEER_SOCKET, else /run/gpubufd-peer/peer.sock. */
   socket?: string
-  /** Milliseconds to wait for the answer. Default 30 000. */
+  /** Milliseconds to wait for each part of the answer. Default 30 000. */
   timeout?: number
   signal?: AbortSignal
 }

@@ -152,7 +152,7 @@ class Names(MutableMapping[str, Any]):
                 if not missing_ok:
                     raise
             if one and name in self._mine and name not in self:
-                del self._mine[name]
+                self._mine.pop(name, None)
 
     def pin(self, name: str) -> None:
         """Keeps an object from being evicted, until unpin(). NotFound, Denied."""

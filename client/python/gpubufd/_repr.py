@@ -153,7 +153,7 @@ def _room() -> int:
 def _fitting(blocks: List[List[str]], room: int) -> List[List[str]]:
     """The columns at both ends for which a line has room, with "…" in the place of the others."""
     widths = [2 + max(map(len, block)) for block in blocks]
-    if not room or sum(widths) <= room:
+    if not room or len(blocks) == 1 or sum(widths) <= room:
         return blocks
     left, right, used = 1, 0, 3 + widths[0]
     while True:
