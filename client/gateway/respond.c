@@ -12,9 +12,8 @@
 
 #define SLICE_BYTES (64u << 10)    /* sent by libmicrohttpd at a time */
 #define MESSAGE_BYTES (512u << 10) /* of one message of gathered events */
-#define BREATH_MS                                                                                  \
-    5000 /* without an event; then a comment is sent, to keep the
-                                      connection alive */
+/* After this time without an event a comment is sent, to keep the connection alive. */
+#define BREATH_MS 5000
 #define GATHER_LEAST_MS 20
 #define GATHER_MOST_MS 10000
 

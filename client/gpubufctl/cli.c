@@ -37,8 +37,8 @@ static int tell_call(const struct gb_cli *cli, int code, const char *method)
 {
     static const char *const verbs[][2] = {
         {"stat", "describe"}, {"why", "explain"}, {"leases", "tell who holds"}};
-    bool named =
-        cli->subject && strcmp(cli->command->name, "call") != 0; /* whose first is METHOD */
+    /* The first argument of `call` is METHOD, and no name. */
+    bool named = cli->subject && strcmp(cli->command->name, "call") != 0;
 
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs) && named; i++)
         if (strcmp(verbs[i][0], method) == 0)

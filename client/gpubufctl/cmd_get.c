@@ -117,8 +117,8 @@ static void write_items(struct get *get, const struct gb_series *series, const u
         }
         return;
     }
-    for (uint64_t i = 0; i < items && !ferror(file);
-         i++) { /* elements that are packed: they have no nulls here */
+    /* Elements that are packed: they have no nulls here. */
+    for (uint64_t i = 0; i < items && !ferror(file); i++) {
         bool valid = !null || gb_series_valid(series, i);
         fwrite(valid ? gb_series_item(series, i) : null, 1, size, file);
         if (i % 4096 == 0)

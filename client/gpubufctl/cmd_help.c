@@ -45,8 +45,8 @@ static unsigned least(unsigned a, unsigned b)
    to `b`. */
 static unsigned distance(const char *a, const char *b)
 {
-    unsigned rows[3][WORD_MAX +
-                     1]; /* the distances for the last two prefixes of `a`, and for this one */
+    /* The distances for the last two prefixes of `a`, and for this one. */
+    unsigned rows[3][WORD_MAX + 1];
     size_t m = strlen(a), n = strlen(b);
 
     for (size_t j = 0; j <= n; j++)

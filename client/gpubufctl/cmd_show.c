@@ -79,8 +79,8 @@ static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid 
         gb_grid_text(grid, "null", GB_STYLE_DIM);
         return 0;
     }
-    gb_writer_init(
-        &text, LONGEST_TEXT); /* the writer fails past this length; the cell would be cut anyway */
+    /* The writer fails past this length; the cell would be cut anyway. */
+    gb_writer_init(&text, LONGEST_TEXT);
     int code = gb_series_write(series, i, &text, error);
     if (code == 0 && text.failed && text.length <= LONGEST_CELL)
         gb_grid_text(grid, "…", GB_STYLE_DIM);

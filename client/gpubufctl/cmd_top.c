@@ -265,9 +265,8 @@ static void scroll(struct top *top, size_t rows, bool down)
     size_t *first = &top->view.first;
 
     if (down)
-        *first = rows > SIZE_MAX - *first
-                     ? SIZE_MAX
-                     : *first + rows; /* gb_top_draw cuts it to what there is */
+        /* gb_top_draw cuts it to what there is. */
+        *first = rows > SIZE_MAX - *first ? SIZE_MAX : *first + rows;
     else
         *first = *first > rows ? *first - rows : 0;
 }

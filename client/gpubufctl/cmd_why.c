@@ -267,8 +267,8 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
     } else {
         if (before)
             tell_place(&line, before, resident);
-        tell_reasons(&line, answer,
-                     name); /* such as sessions that keep it unused: it can leave all the same */
+        /* Such as sessions that keep the object unused: it can leave all the same. */
+        tell_reasons(&line, answer, name);
         tell_future(&line, answer);
     }
     tell_rest(&line, answer);

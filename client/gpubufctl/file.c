@@ -31,8 +31,8 @@ int gb_input_open(struct gb_input *input, const char *path, struct gb_error *err
         gb_input_close(input);
         return gb_fail(error, GPUBUF_E_INVALID, "%s is a directory; expected a file", input->name);
     }
-    off_t at = lseek(input->fd, 0,
-                     SEEK_CUR); /* a shell may hand over a file that is read in part already */
+    /* A shell may hand over a file that is read in part already. */
+    off_t at = lseek(input->fd, 0, SEEK_CUR);
     input->bytes = GB_FILE_UNKNOWN;
     if (S_ISREG(status.st_mode) && at >= 0)
         input->bytes = at < status.st_size ? (uint64_t)(status.st_size - at) : 0;

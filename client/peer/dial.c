@@ -8,9 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ADDRESS_MS                                                                                 \
-    2000 /* for an address that another one follows: a dead machine does not
-                           answer */
+/* The time for an address that another one follows: a dead machine does not answer. */
+#define ADDRESS_MS 2000
 
 struct gb_dial {
     uv_loop_t *loop;

@@ -26,9 +26,8 @@
 
 #include "proto/errors.h"
 
-#define GB_UNAVAILABLE                                                                             \
-    (-32011) /* GPUBUF_E_UNAVAILABLE: the directory cannot tell now, maybe
-                                   later */
+/* GPUBUF_E_UNAVAILABLE: the directory cannot tell now, maybe later. */
+#define GB_UNAVAILABLE (-32011)
 
 enum { GB_NODE_BYTES = 64, GB_HOST_BYTES = 256, GB_PLACES_MOST = 16 };
 

@@ -30,8 +30,8 @@ struct gb_link_events {
     void (*control)(struct gb_link *link, uint64_t request, const char *text, size_t length,
                     void *user);
     struct gb_room (*room)(struct gb_link *link, uint64_t request, void *user); /* may be NULL */
-    void (*data)(struct gb_link *link, uint64_t request, uint64_t sum,
-                 void *user); /* the room is full */
+    /* The room is full. */
+    void (*data)(struct gb_link *link, uint64_t request, uint64_t sum, void *user);
     void (*closed)(struct gb_link *link, const struct gb_error *why, void *user);
 };
 

@@ -459,8 +459,8 @@ static void on_tick(uv_timer_t *timer)
             continue;
         look_at_lane(remote);
         uint64_t silent = gb_link_silent(remote->link);
-        uint64_t still = uv_now(remotes->loop) -
-                         remote->lane_moved; /* the lane may be at work after all sums were told */
+        /* The lane may be at work after all sums were told. */
+        uint64_t still = uv_now(remotes->loop) - remote->lane_moved;
         silent = still < silent ? still : silent;
         uint64_t waited = uv_now(remotes->loop) - remote->asks->since;
         if (waited > ANSWER_MOST_MS ||

@@ -7,9 +7,8 @@
 #include "proto/limits.h"
 
 #define METADATA "__metadata__"
-#define DATA_ALIGN                                                                                 \
-    256u /* a planned bundle's data, and its large arrays, begin at a multiple of
-                           this */
+/* A planned bundle's data, and its large arrays, begin at a multiple of this. */
+#define DATA_ALIGN 256u
 #define ULL(value) ((unsigned long long)(value))
 
 static const struct {

@@ -367,9 +367,8 @@ const char *gpubuf_string_at(const struct gpubuf_object *column, uint64_t i, uin
     const char *data = gb_buffer_address(lease, &made->data);
     begin = offset_at(offsets, info->offset_bytes, at);
     end = offset_at(offsets, info->offset_bytes, at + 1);
-    if (begin > end ||
-        end >
-            made->data.bytes) /* a publisher may write anything; a negative offset is large here */
+    /* A publisher may write anything; a negative offset is large here. */
+    if (begin > end || end > made->data.bytes)
         return NULL;
     *length = end - begin;
     return data ? data + begin : empty;

@@ -24,8 +24,8 @@ struct seal {
     void *arg;
     struct gpubuf_object *object; /* a reference of its own */
     bool release;                 /* the daemon ends the lease with the seal */
-    struct gb_ready
-        *ready; /* the content is there after this; it has a place in the client's order; or NULL */
+    /* The content is there after this; it has a place in the client's order; or NULL. */
+    struct gb_ready *ready;
     uint64_t version;
     int64_t null_counts[]; /* as many as there are columns, or none */
 };

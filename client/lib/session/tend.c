@@ -10,9 +10,8 @@
 #include "client/lib/wire/receive.h"
 #include "client/lib/wire/release.h"
 
-#define QUIET_TICKS_MAX                                                                            \
-    32 /* the flusher lets a client go after this many ticks with nothing to
-                              send */
+/* The flusher lets a client go after this many ticks with nothing to send. */
+#define QUIET_TICKS_MAX 32
 
 /* Takes the next step of a reconnect, and receives. The program runs its own callbacks. */
 static void resume(struct gpubuf_client *client)
