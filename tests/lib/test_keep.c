@@ -321,6 +321,26 @@ static void test_what_is_kept_is_given_back(void **state)
     gpubuf_disconnect(other);
 }
 
+/* The library's thread looks at sixteen clients at a time, and then at the others. */
+static void test_of_many_clients_the_oldest_is_looked_at(void **state)
+{
+    enum { OTHERS = 20 };
+    struct gpubuf_connect_options options = {.size = sizeof(options), .keep = -1};
+    struct gpubuf_client *clients[1 + OTHERS], *other = connect_client();
+    (void)state;
+    put_counting(other, "old", 8, 1);
+    put_counting(other, "new", 8, 1);
+    for (int i = 0; i < 1 + OTHERS; i++) {
+        options.keep_ms = i == 0 ? 3000 : 600000; /* so long that the others are there by then */
+        clients[i] = connect_with(&options);
+        gpubuf_release(open_one(clients[i], i == 0 ? "old" : "new"));
+    }
+    wait_for(other, "kept", OTHERS); /* what the first one kept is given back */
+    for (int i = 0; i < 1 + OTHERS; i++)
+        gpubuf_disconnect(clients[i]);
+    gpubuf_disconnect(other);
+}
+
 static void test_what_is_used_stays(void **state)
 {
     struct gpubuf_client *client = keeper(-1), *other = connect_client();
@@ -788,6 +808,7 @@ int main(int argc, char **argv)
         COUNTED(test_many_and_async),
         COUNTED(test_bounds),
         COUNTED(test_what_is_kept_is_given_back),
+        COUNTED(test_of_many_clients_the_oldest_is_looked_at),
         COUNTED(test_what_is_used_stays),
         COUNTED(test_one_that_is_slow),
         COUNTED(test_one_that_is_stopped),

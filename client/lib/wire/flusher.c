@@ -76,23 +76,36 @@ static void look_at(uint64_t serial)
     gb_client_release(client);
 }
 
-/* Looks at the kept clients that have something to read, or that keep leases, which are swept now
-   and then. */
-static void look_at_unread(void)
+/* Looks at the kept clients from the `first` on that have something to read, or that keep leases,
+   which are swept now and then: as many as there is room for. Returns the place of the next one. */
+static unsigned look_at_some(unsigned first)
 {
     uint64_t serials[EVENTS_MAX];
-    unsigned count = 0;
+    unsigned count = 0, place = 0;
 
     pthread_mutex_lock(&lock);
     for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
          client = client->kept_next) {
         struct pollfd socket = {.fd = client->kept_fd, .events = POLLIN};
+        if (place++ < first)
+            continue;
         if (poll(&socket, 1, 0) > 0 || atomic_load(&client->keeps))
             serials[count++] = client->serial;
     }
     pthread_mutex_unlock(&lock);
+    first = count == EVENTS_MAX ? place : 0;
     while (count > 0)
         look_at(serials[--count]);
+    return first;
+}
+
+static void look_at_unread(void)
+{
+    unsigned next = 0;
+
+    do
+        next = look_at_some(next);
+    while (next > 0);
 }
 
 static void sleep_on(int timeout_ms)
