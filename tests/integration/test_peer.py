@@ -14,7 +14,6 @@ import threading
 import pytest
 
 import device as test_device
-from certificates import Authority
 from cluster import PATIENT, Cluster, PeerProcess
 from ctl import Ctl
 from peer import DEADLINE, Closed, RpcError, wait_until
@@ -763,45 +762,3 @@ def test_a_machine_that_is_not_known(stranger, authority):
     assert one.is_closed()
     b.peer.wait_for("unknown .*: it is none of the machines that are known here")
     one.close()
-
-
-# ---- certificates ---------------------------------------------------------------------------------
-
-
-@pytest.mark.host_only("about links, not about memory")
-@pytest.mark.parametrize("how, sentence", [
-    ("expired", "certificate has expired"),
-    ("foreign", "unable to get local issuer certificate"),
-    ("name", "its certificate is that of z"),
-])
-# RELIABILITY.md: Other machines
-def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):
-    """Of the machine that has the name: neither is it believed, nor may it read here."""
-    wrong = {
-        "expired": lambda: authority.sign("a", days=-1, stem="expired"),
-        "foreign": lambda: Authority(tmp_path, "foreign").sign("a"),
-        "name": lambda: authority.sign("z"),
-    }[how]()
-    a, b = cluster.start("a", "b", certificates={"a": wrong})
-    with a.connect() as here, b.connect() as there:
-        share(here, "x", b"1")
-        share(there, "y", b"1")
-        assert sentence in refused(there, "x", "unavailable")
-        refused(here, "y", "unavailable")
-        assert here.names() == ["x"] and there.names() == ["y"]
-
-
-@pytest.mark.host_only("about links, not about memory")
-def test_new_certificates(cluster, authority):
-    """SIGHUP reads them anew; connections that there are stay."""
-    a, b = cluster.start("a", "b")
-    certificate, key = authority.sign("a", stem="a")
-    a.peer.process.send_signal(signal.SIGHUP)
-    a.peer.wait_for("the certificates were read anew")
-    with open(certificate, "w") as file:
-        file.write("no certificate")
-    a.peer.process.send_signal(signal.SIGHUP)
-    a.peer.wait_for("the certificates stay as they are: .*a.pem")
-    with a.connect() as here, b.connect() as there:
-        share(here, "x", b"1")
-        assert fetched(there, "x") == b"1"

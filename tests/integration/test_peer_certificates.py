@@ -1,0 +1,47 @@
+"""Certificates of gpubufd-peer: wrong ones, and new ones while it runs."""
+
+import signal
+
+import pytest
+
+from certificates import Authority
+from test_peer import cluster, fetched, refused, share  # noqa: F401 (one is a fixture)
+
+
+@pytest.mark.host_only("about links, not about memory")
+@pytest.mark.parametrize("how, sentence", [
+    ("expired", "certificate has expired"),
+    ("foreign", "unable to get local issuer certificate"),
+    ("name", "its certificate is that of z"),
+])
+# RELIABILITY.md: Other machines
+def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):  # noqa: F811
+    """Of the machine that has the name: neither is it believed, nor may it read here."""
+    wrong = {
+        "expired": lambda: authority.sign("a", days=-1, stem="expired"),
+        "foreign": lambda: Authority(tmp_path, "foreign").sign("a"),
+        "name": lambda: authority.sign("z"),
+    }[how]()
+    a, b = cluster.start("a", "b", certificates={"a": wrong})
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", b"1")
+        share(there, "y", b"1")
+        assert sentence in refused(there, "x", "unavailable")
+        refused(here, "y", "unavailable")
+        assert here.names() == ["x"] and there.names() == ["y"]
+
+
+@pytest.mark.host_only("about links, not about memory")
+def test_new_certificates(cluster, authority):  # noqa: F811
+    """SIGHUP reads them anew; connections that there are stay."""
+    a, b = cluster.start("a", "b")
+    certificate, key = authority.sign("a", stem="a")
+    a.peer.process.send_signal(signal.SIGHUP)
+    a.peer.wait_for("the certificates were read anew")
+    with open(certificate, "w") as file:
+        file.write("no certificate")
+    a.peer.process.send_signal(signal.SIGHUP)
+    a.peer.wait_for("the certificates stay as they are: .*a.pem")
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", b"1")
+        assert fetched(there, "x") == b"1"
