@@ -127,8 +127,13 @@ static void tell_event(struct gb_feed *feed, const struct event *event, const st
     gb_write_format(&topic, "%s ", event->kind.text);
     snprintf(kind, sizeof(kind), "%s ", event->kind.text);
     gb_write(&topic, object->name.text, object->name.length);
-    if (!topic.failed)
-        tell(feed, &told, topic.data, topic.length, same ? NULL : kind);
+    if (topic.failed) { /* as if there were no text: tell() frees the others */
+        if (!same)
+            free(told.text[GB_AUDIENCE_PUBLIC]);
+        free(told.text[GB_AUDIENCE_ALL]);
+        told.text[GB_AUDIENCE_ALL] = told.text[GB_AUDIENCE_PUBLIC] = NULL;
+    }
+    tell(feed, &told, topic.data, topic.length, same ? NULL : kind);
     gb_writer_end(&topic);
     feed->seq = event->seq;
     feed->counting = true;

@@ -412,9 +412,12 @@ static int run(struct peer *peer)
     const struct gb_options *options = &peer->options;
     struct gb_error error;
 
-    if (uv_loop_init(&peer->loop) != 0)
+    int r = uv_loop_init(&peer->loop);
+    if (r != 0) {
+        gb_say("cannot make an event loop: %s", uv_strerror(r));
         return EXIT_NOT_STARTED;
-    int r = gb_tls_init(&peer->tls, options->authority, options->certificate, options->key, &error);
+    }
+    r = gb_tls_init(&peer->tls, options->authority, options->certificate, options->key, &error);
     if (r == 0)
         r = connect_to_daemon(peer, &error);
     if (r == 0)

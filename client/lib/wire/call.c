@@ -82,8 +82,9 @@ static int copy_fds(const int *fds, unsigned count, int *copies, struct gb_error
         copies[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
         if (copies[i] >= 0)
             continue;
+        bool closed = errno == EBADF;
         (void)gb_fail_errno(error, "descriptor %d", fds[i]);
-        if (errno == EBADF)
+        if (closed)
             error->code = GPUBUF_E_INVALID;
         while (i > 0)
             close(copies[--i]);
