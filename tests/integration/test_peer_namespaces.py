@@ -11,7 +11,7 @@ import etcds
 import namespaces
 import pytest
 from certificates import Authority
-from cluster import PEER, PeerProcess
+from cluster import PeerProcess
 from peer import RpcError, wait_until
 from test_peer_cluster import fetched
 
@@ -24,20 +24,12 @@ LEASE = 10
 SHARED = {"scope": "cluster", "mode": "0644"}
 
 
-class Peer(PeerProcess):
+def start_peer(network, number, daemon, authority):
     """A peer in the network of a machine."""
-
-    def __init__(self, network, number, daemon, authority):
-        self.stderr_path = f"{daemon.directory}/peer-stderr"
-        certificate, key = authority.sign(f"n{number}")
-        here = network.address(number)
-        with open(self.stderr_path, "ab") as stderr:
-            self.process = subprocess.Popen(
-                [*network.inside(number), str(PEER), "--socket", daemon.path, "--listen", f"{here}:9470",
-                 "--advertise", f"{here}:9470", "--authority", authority.certificate, "--certificate", certificate,
-                 "--key", key, "--etcd", f"http://{network.address(3)}:2379", "--lease-seconds", str(LEASE),
-                 *(["--gpu", "cuda:0"] if device.ON_GPU else [])],
-                stdin=subprocess.DEVNULL, stderr=stderr, env=device.environment())
+    return PeerProcess(
+        daemon.directory, daemon, authority.certificate, authority.sign(f"n{number}"),
+        ["--advertise", f"{network.address(number)}:9470", "--etcd", f"http://{network.address(3)}:2379",
+         "--lease-seconds", LEASE, *(["--gpu", "cuda:0"] if device.ON_GPU else [])], network, number)
 
 
 @contextlib.contextmanager
@@ -66,7 +58,7 @@ def machines(daemon_factory, tmp_path):
     try:
         with etcd_at(network, 3):
             for number, daemon in enumerate(daemons, 1):
-                peers.append(Peer(network, number, daemon, authority))
+                peers.append(start_peer(network, number, daemon, authority))
             for peer in peers:
                 peer.wait_for("names of other machines are known")
             yield network, daemons, peers

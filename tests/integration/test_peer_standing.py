@@ -1,13 +1,12 @@
 """A lane of UCX that stands still: its cable is pulled, while that of the TLS connection is not."""
 
 import contextlib
-import subprocess
 
 import device
 import namespaces
 import pytest
 from certificates import Authority
-from cluster import PEER, PeerProcess
+from cluster import PeerProcess
 
 REFUSAL = namespaces.refusal()
 pytestmark = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL or "never")
@@ -18,22 +17,14 @@ WAIT = 300_000
 OPTION = "cuda:{}:256M" if device.ON_GPU else "host:256M"  # a GPU for each machine: one has no room for both
 
 
-class Peer(PeerProcess):
+def start_peer(network, number, daemon, authority, *options):
     """A peer in the network of machine 1 or 2, with a lane by the second cable."""
-
-    def __init__(self, network, number, daemon, authority, options):
-        self.stderr_path = f"{daemon.directory}/peer-stderr"
-        certificate, key = authority.sign(f"n{number}")
-        other = 3 - number
-        with open(self.stderr_path, "ab") as stderr:
-            self.process = subprocess.Popen(
-                [*network.inside(number), str(PEER), "--socket", daemon.path,
-                 "--listen", f"{network.address(number)}:9470", "--authority", authority.certificate,
-                 "--certificate", certificate, "--key", key, f"--peer=n{other}={network.address(other)}:9470",
-                 "--ucx=trusted-network", *options, *(["--gpu", f"cuda:{number - 1}"] if device.ON_GPU else [])],
-                stdin=subprocess.DEVNULL, stderr=stderr,
-                env={**device.environment(), "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
-        self.wait_for(r"listens at port (\d+)")
+    other = 3 - number
+    return PeerProcess(
+        daemon.directory, daemon, authority.certificate, authority.sign(f"n{number}"),
+        [f"--peer=n{other}={network.address(other)}:9470", "--ucx=trusted-network", *options,
+         *(["--gpu", f"cuda:{number - 1}"] if device.ON_GPU else [])],
+        network, number, {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"})
 
 
 def second_cable(network):
@@ -59,7 +50,7 @@ def machines(daemon_factory, directory, patience_s):
         second_cable(network)
         daemons = [daemon_factory(device=OPTION.format(number)) for number in range(2)]
         for number, daemon in enumerate(daemons, 1):
-            peers.append(Peer(network, number, daemon, authority, [f"--patience-ms={patience_s * 1000}"]))
+            peers.append(start_peer(network, number, daemon, authority, f"--patience-ms={patience_s * 1000}"))
         with daemons[0].connect() as here, daemons[1].connect() as there:
             yield network, here, there, peers
         for peer in peers:

@@ -11,7 +11,7 @@ import tempfile
 import namespaces
 import pytest
 from certificates import Authority
-from cluster import PEER, PeerProcess
+from cluster import PeerProcess
 from conftest import PACKAGE, ROOT, Daemon
 from test_dask import DEADLINE, in_time, wait_for  # noqa: F401  skips this file, too
 
@@ -41,19 +41,11 @@ for line in sys.stdin:
 CONNECT = f"client = distributed.Client('tcp://10.77.0.1:8786', timeout={DEADLINE})"
 
 
-class Peer(PeerProcess):
+def start_peer(network, number, daemon, authority):
     """A peer in the network of machine `number` of three."""
-
-    def __init__(self, network, number, daemon, authority):
-        self.stderr_path = f"{daemon.directory}/peer-stderr"
-        certificate, key = authority.sign(f"n{number}")
-        others = [f"--peer=n{other}={network.address(other)}:9470" for other in (1, 2, 3) if other != number]
-        with open(self.stderr_path, "ab") as stderr:
-            self.process = subprocess.Popen(
-                [*network.inside(number), str(PEER), "--socket", daemon.path,
-                 "--listen", f"{network.address(number)}:9470", "--authority", authority.certificate,
-                 "--certificate", certificate, "--key", key, *others], stdin=subprocess.DEVNULL, stderr=stderr)
-        self.wait_for(r"listens at port (\d+)")
+    others = [f"--peer=n{other}={network.address(other)}:9470" for other in (1, 2, 3) if other != number]
+    return PeerProcess(
+        daemon.directory, daemon, authority.certificate, authority.sign(f"n{number}"), others, network, number)
 
 
 class Program:
@@ -95,7 +87,7 @@ class Machines:
             directory = os.path.join(self.directory, str(number))
             os.mkdir(directory)
             self.daemons[number] = Daemon(directory, device="host:256M")
-            self.peers[number] = Peer(self.network, number, self.daemons[number], authority)
+            self.peers[number] = start_peer(self.network, number, self.daemons[number], authority)
 
     def environment(self, number):
         path = [str(PACKAGE), str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH")]
