@@ -325,20 +325,6 @@ def test_a_bit_that_is_another(cluster):
         is_nowhere(there, "x")
 
 
-def test_a_reader_that_leaves(cluster):
-    a, b = cluster.start("a", "b")
-    with a.connect() as here:
-        share(here, "x", os.urandom(16 * MIB))
-    a.lane.hold(4 * MIB)
-    reader = b.connect()
-    reader.request("open", name="x", wait_ms=WAIT)
-    a.lane.wait_held()
-    with b.connect() as there:
-        leave(reader, there)
-        a.lane.release()
-        is_nowhere(there, "x")
-
-
 @pytest.mark.parametrize("came", [1, 4 * MIB])
 def test_a_peer_that_stops_in_the_middle(cluster, came):
     """Without a word: the program waits on, for the peer that comes next."""

@@ -6,21 +6,19 @@
 
 #include <cmocka.h>
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/peer/dial.h"
 #include "descriptors.h"
+#include "loopback.h"
 
 #define NO_UTF8 "h\xff" /* IDNA refuses it before any lookup */
 
@@ -98,31 +96,6 @@ static void on_dialed(void *user, int fd, const char *why)
     snprintf(dialed->why, sizeof(dialed->why), "%s", why);
 }
 
-static struct sockaddr_in address_of(int fd)
-{
-    struct sockaddr_in address = {0};
-    socklen_t length = sizeof(address);
-
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    return address;
-}
-
-static uint16_t port_of(int fd)
-{
-    return ntohs(address_of(fd).sin_port);
-}
-
-static int bound(void)
-{
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
-    return fd;
-}
-
 /* The port of the loopback that a connected socket is of. */
 static uint16_t connected_to(int fd)
 {
@@ -137,7 +110,7 @@ static struct dialed dial(struct world *world, const char *host, int at)
 {
     struct dialed dialed = {.fd = -1};
 
-    assert_non_null(gb_dial(&world->loop, host, port_of(at), on_dialed, &dialed));
+    assert_non_null(gb_dial(&world->loop, host, loopback_port(at), on_dialed, &dialed));
     assert_false(dialed.over);
     while (!dialed.over)
         (void)uv_run(&world->loop, UV_RUN_ONCE);
@@ -149,13 +122,14 @@ static int set_up(void **state)
     struct world *world = test_calloc(1, sizeof(*world));
     struct pollfd waiting = {.events = POLLIN};
 
-    world->listening = bound();
-    world->refusing = bound(); /* nobody listens there */
-    world->silent = bound();   /* its queue is full: the kernel drops what more would connect */
+    world->listening = loopback_bound();
+    world->refusing = loopback_bound(); /* nobody listens there */
+    world->silent =
+        loopback_bound(); /* its queue is full: the kernel drops what more would connect */
     world->filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(listen(world->listening, 64), 0);
     assert_int_equal(listen(world->silent, 0), 0);
-    const struct sockaddr_in silent = address_of(world->silent);
+    const struct sockaddr_in silent = loopback_address(world->silent);
     assert_int_equal(connect(world->filler, (const struct sockaddr *)&silent, sizeof(silent)), 0);
     waiting.fd = world->silent;
     assert_int_equal(poll(&waiting, 1, -1), 1);
@@ -193,7 +167,7 @@ static void test_it_connects(void **state)
     struct world *world = *state;
     struct dialed dialed = dial(world, "127.0.0.1", world->listening);
 
-    assert_int_equal(connected_to(dialed.fd), port_of(world->listening));
+    assert_int_equal(connected_to(dialed.fd), loopback_port(world->listening));
     close(dialed.fd);
 }
 
@@ -210,7 +184,7 @@ static void test_the_second_address_is_tried_where_the_first_refuses(void **stat
 {
     struct world *world = *state;
 
-    second_port = port_of(world->listening);
+    second_port = loopback_port(world->listening);
     struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
     assert_int_equal(connected_to(dialed.fd), second_port);
     close(dialed.fd);
@@ -220,7 +194,7 @@ static void test_the_second_address_is_tried_where_the_first_says_nothing(void *
 {
     struct world *world = *state;
 
-    second_port = port_of(world->listening);
+    second_port = loopback_port(world->listening);
     struct dialed dialed = dial(world, "127.0.0.1", world->silent);
     assert_int_equal(connected_to(dialed.fd), second_port);
     close(dialed.fd);
@@ -230,7 +204,7 @@ static void test_both_addresses_refuse(void **state)
 {
     struct world *world = *state;
 
-    second_port = port_of(world->refusing);
+    second_port = loopback_port(world->refusing);
     struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
     assert_int_equal(dialed.fd, -1);
     assert_string_equal(dialed.why, strerror(ECONNREFUSED));
@@ -275,7 +249,8 @@ static void test_stopped_while_the_lookup_waits_for_a_thread(void **state)
 
     assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
     sem_wait(&begun);
-    gb_dial_stop(gb_dial(&world->loop, "127.0.0.1", port_of(world->listening), on_dialed, &dialed));
+    gb_dial_stop(
+        gb_dial(&world->loop, "127.0.0.1", loopback_port(world->listening), on_dialed, &dialed));
     sem_post(&held);
     assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
     assert_false(dialed.over);
@@ -287,7 +262,7 @@ static void test_stopped_when_the_lookup_is_done_and_not_told(void **state)
     struct dialed dialed = {0};
     uv_work_t work;
     struct gb_dial *dial =
-        gb_dial(&world->loop, "127.0.0.1", port_of(world->listening), on_dialed, &dialed);
+        gb_dial(&world->loop, "127.0.0.1", loopback_port(world->listening), on_dialed, &dialed);
 
     assert_non_null(dial);
     assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
@@ -324,7 +299,7 @@ static bool stop_after(struct world *world, const char *host, int at, unsigned t
     assert_int_equal(uv_check_init(&world->loop, &world->check), 0);
     world->check.data = &stopping;
     assert_int_equal(uv_check_start(&world->check, on_check), 0);
-    stopping.dial = gb_dial(&world->loop, host, port_of(at), on_dialed, &stopping.dialed);
+    stopping.dial = gb_dial(&world->loop, host, loopback_port(at), on_dialed, &stopping.dialed);
     assert_non_null(stopping.dial);
     if (turns == 0) {
         (void)uv_check_stop(&world->check);
@@ -357,7 +332,7 @@ static void test_stopped_in_each_turn(void **state)
 
     for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
         unsigned turns = 0;
-        second_port = hosts[i].second < 0 ? 0 : port_of(hosts[i].second);
+        second_port = hosts[i].second < 0 ? 0 : loopback_port(hosts[i].second);
         lookup_status = hosts[i].status;
         while (stop_after(world, hosts[i].host, hosts[i].first, turns))
             turns++;
@@ -372,9 +347,9 @@ static void test_stopped_while_an_address_says_nothing(void **state)
     size_t before = open_fds();
 
     for (int one = 0; one < 2; one++) { /* with a timer, and without */
-        second_port = one ? 0 : port_of(world->listening);
+        second_port = one ? 0 : loopback_port(world->listening);
         struct gb_dial *dial =
-            gb_dial(&world->loop, "127.0.0.1", port_of(world->silent), on_dialed, &dialed);
+            gb_dial(&world->loop, "127.0.0.1", loopback_port(world->silent), on_dialed, &dialed);
         assert_non_null(dial);
         while (open_fds() == before)
             (void)uv_run(&world->loop, UV_RUN_ONCE);

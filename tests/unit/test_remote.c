@@ -6,12 +6,10 @@
 
 #include <cmocka.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/peer/remote.c"
+#include "loopback.h"
 
 /* No machine here gets as far as TLS. */
 struct world {
@@ -26,32 +24,12 @@ struct asked {
     int status;
 };
 
-static int bound(void)
-{
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
-    return fd;
-}
-
-static uint16_t port_of(int fd)
-{
-    struct sockaddr_in address = {0};
-    socklen_t length = sizeof(address);
-
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    return ntohs(address.sin_port);
-}
-
 static int set_up(void **state)
 {
     struct world *world = test_calloc(1, sizeof(*world));
 
-    world->refusing = bound();
-    world->mute = bound();
+    world->refusing = loopback_bound();
+    world->mute = loopback_bound();
     world->tls.context = SSL_CTX_new(TLS_method());
     assert_non_null(world->tls.context);
     assert_int_equal(listen(world->mute, 8), 0);
@@ -90,7 +68,7 @@ static void on_answered(void *user, int status, const char *result, size_t lengt
 
 static struct gb_remote *get(struct world *world, const char *node, int fd)
 {
-    struct gb_remote *remote = gb_remotes_get(world->remotes, node, "127.0.0.1", port_of(fd));
+    struct gb_remote *remote = gb_remotes_get(world->remotes, node, "127.0.0.1", loopback_port(fd));
 
     assert_non_null(remote);
     return remote;
