@@ -1,7 +1,6 @@
 #include "client/gateway/http.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/common/stale_socket.h"
 #include "client/gateway/clock.h"
 #include "client/gateway/say.h"
 #include "client/gateway/server.h"
@@ -334,21 +334,6 @@ static int parse_tcp(const char *text, struct sockaddr_storage *address, socklen
     return gb_fail(error, GPUBUF_E_INVALID, "--http %s: \"%s\" is no IP address", text, host);
 }
 
-/* Removes the socket of a gateway that was killed: nobody listens on it any more. */
-static void remove_stale(const struct sockaddr_un *address)
-{
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct stat found;
-
-    /* connect() to a file that is no socket is refused, too. */
-    if (fd >= 0 && lstat(address->sun_path, &found) == 0 && S_ISSOCK(found.st_mode) &&
-        connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
-        errno == ECONNREFUSED)
-        unlink(address->sun_path);
-    if (fd >= 0)
-        close(fd);
-}
-
 static int bind_unix(struct gb_door *door, const char *path, struct gb_error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -360,7 +345,7 @@ static int bind_unix(struct gb_door *door, const char *path, struct gb_error *er
                        "--http unix:%s: expected an absolute path of at most %zu bytes", path,
                        sizeof(address.sun_path) - 1);
     strcpy(address.sun_path, path);
-    remove_stale(&address);
+    gb_remove_stale_socket(&address);
     door->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     mask = umask(0117); /* 0660 */
     r = door->fd < 0 ? -1 : bind(door->fd, (struct sockaddr *)&address, sizeof(address));

@@ -1,6 +1,5 @@
 #include "client/peer/query.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/common/stale_socket.h"
 #include "client/peer/described.h"
 #include "proto/limits.h"
 
@@ -480,20 +480,6 @@ static void on_connection(uv_stream_t *stream, int status)
 
 /* ---- listening ---- */
 
-/* Removes the socket of a peer that was killed. */
-static void remove_stale(const struct sockaddr_un *address)
-{
-    struct stat found;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd >= 0 && lstat(address->sun_path, &found) == 0 && S_ISSOCK(found.st_mode) &&
-        connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 &&
-        errno == ECONNREFUSED)
-        (void)unlink(address->sun_path);
-    if (fd >= 0)
-        close(fd);
-}
-
 static int bind_socket(const char *path, int *out, struct gb_error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -503,7 +489,7 @@ static int bind_socket(const char *path, int *out, struct gb_error *error)
                        "--query %s: expected an absolute path of at most %zu bytes", path,
                        sizeof(address.sun_path) - 1);
     strcpy(address.sun_path, path);
-    remove_stale(&address);
+    gb_remove_stale_socket(&address);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     mode_t mask = umask(0117); /* 0660 */
     int r = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&address, sizeof(address));

@@ -93,8 +93,10 @@ PARTS = {
 OTHERS = {
     "client/lib": ("include/", "proto/"),
     "client/gpubufctl": ("include/", "proto/", "client/common/remake"),
-    "client/gateway": ("include/", "proto/"),
-    "client/peer": ("include/", "proto/", "client/gateway/say", "client/common/remake", "client/lib/objects/pinned"),
+    "client/gateway": ("include/", "proto/", "client/common/stale_socket"),
+    "client/peer": (
+        "include/", "proto/", "client/gateway/say", "client/common/remake", "client/common/stale_socket",
+        "client/lib/objects/pinned"),
     "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
     "client/python/src": ("include/",),
 }
