@@ -239,7 +239,7 @@ def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     assert "has not answered" in error.message
     entry, = reader.call("open", names=["cols/a"], wait_ms=1)["objects"]
     assert "was asked" in entry["error"]["message"]
-    assert "asked" not in reader.error("timeout", "open", name="other", wait_ms=1).message
+    assert "loader" not in reader.error("timeout", "open", name="other", wait_ms=1).message
 
 
 # RELIABILITY.md: A provider
