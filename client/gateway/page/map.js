@@ -145,7 +145,9 @@ export class MemoryMap {
   #piece (i) {
     if (i < 0) return null
     const row = this.rows[i]
-    const [segment, offset, bytes] = row.extents[this.places[i]]
+    const extent = row.extents[this.places[i]]
+    if (!extent) return null // the object has changed, and is placed anew soon
+    const [segment, offset, bytes] = extent
     return { row, segment, offset, bytes, from: this.from[i], to: this.to[i] }
   }
 
