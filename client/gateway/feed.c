@@ -23,8 +23,8 @@
 static void tell(struct gb_feed *feed, struct gb_told *told, const char *topic, size_t topic_length,
                  const char *public_topic)
 {
-    if (!told->text[0] || !told->text[1]) { /* memory is out: the gap in the numbers shows the
-                                               loss */
+    /* Memory is out: the gap in the numbers shows the loss. */
+    if (!told->text[0] || !told->text[1] || !topic) {
         if (told->text[0] != told->text[1])
             free(told->text[1]);
         free(told->text[0]);
@@ -127,13 +127,7 @@ static void tell_event(struct gb_feed *feed, const struct event *event, const st
     gb_write_format(&topic, "%s ", event->kind.text);
     snprintf(kind, sizeof(kind), "%s ", event->kind.text);
     gb_write(&topic, object->name.text, object->name.length);
-    if (topic.failed) { /* as if there were no text: tell() frees the others */
-        if (!same)
-            free(told.text[GB_AUDIENCE_PUBLIC]);
-        free(told.text[GB_AUDIENCE_ALL]);
-        told.text[GB_AUDIENCE_ALL] = told.text[GB_AUDIENCE_PUBLIC] = NULL;
-    }
-    tell(feed, &told, topic.data, topic.length, same ? NULL : kind);
+    tell(feed, &told, topic.failed ? NULL : topic.data, topic.length, same ? NULL : kind);
     gb_writer_end(&topic);
     feed->seq = event->seq;
     feed->counting = true;

@@ -134,8 +134,8 @@ static const struct gb_cli_command commands[] = {
     {"expire",
      "NAME… TIME",
      "Set when objects go by themselves: 90s, 5m, 2h, 1d, or never",
-     "Counted from now, and in the place of any earlier time, put --ttl included. Who holds an "
-     "object keeps it.",
+     "Counted from now, and in the place of any earlier time, put --ttl included. A program "
+     "that holds the object keeps it.",
      gb_expire_options,
      2,
      -1,
