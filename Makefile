@@ -167,7 +167,7 @@ LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
 FUZZERS := $(call programs,$(FUZZ_SOURCES))
 PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 # Those of its sources that know no daemon and no other machine.
-PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c member.c told.c view.c)
+PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c member.c announce.c view.c)
 # Fetching behind a network and a clock of the program's own.
 SIM := $(call programs,$(wildcard tests/sim/*.c))
 SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c transfer.c)

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/peer/announce.h"
 #include "client/peer/member.h"
-#include "client/peer/told.h"
 
 /* Transactions of one publish: after these it has lost against somebody. */
 #define PUBLISH_MOST 4
@@ -38,7 +38,7 @@ struct directory {
     uv_timer_t soon;
     uint64_t serial, turn, starts;
     bool unswept; /* something may be left to sweep */
-    struct gb_told told;
+    struct gb_announcer announcer;
     struct gb_error said; /* the last reason that events.state had; none: the directory is there */
     struct op *ops;
 };
@@ -516,7 +516,7 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
 static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
                              uint64_t version)
 {
-    gb_told_copy(&((struct directory *)base)->told, name, revision, version);
+    gb_announce_copy(&((struct directory *)base)->announcer, name, revision, version);
 }
 
 static int directory_list(struct gb_directory *base, const char *prefix, const char *after,
@@ -596,7 +596,7 @@ static void on_left(void *user, bool forgot)
 
     if (forgot) {
         gb_view_each(&directory->member.view, forget_entry, NULL);
-        gb_told_forget(&directory->told);
+        gb_announce_forget(&directory->announcer);
         finish_all(directory, GB_UNAVAILABLE, why);
     }
     /* The same reason, try after try, is told once. */
@@ -625,7 +625,7 @@ static void on_ticked(void *user)
 {
     struct directory *directory = user;
 
-    gb_told_tick(&directory->told);
+    gb_announce_tick(&directory->announcer);
     if (!directory->unswept)
         return;
     directory->unswept = false;
@@ -653,7 +653,7 @@ static void directory_close(struct gb_directory *base)
     struct directory *directory = (struct directory *)base;
 
     directory->base.events = (struct gb_directory_events){0};
-    gb_told_forget(&directory->told);
+    gb_announce_forget(&directory->announcer);
     while (directory->ops)
         finish_all(directory, GPUBUF_E_CANCELED, "the directory is closed");
     gb_member_close(&directory->member);
@@ -694,7 +694,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     }
     directory->base.methods = &methods;
     directory->base.events = settings->events;
-    directory->told.member = member;
+    directory->announcer.member = member;
     directory->soon.data = directory;
     for (const char *letter = member->node; *letter; letter++)
         directory->starts = 31 * directory->starts + (unsigned char)*letter;

@@ -45,7 +45,7 @@ PARTS = {
         ("ground", "directory content local dial absent figures ucx crowd sum_avx2"),
         ("parts", "tls outbox lane copies etcd view ahead"),
         ("connections", "link described lease granted member"),
-        ("machines", "remote transfer told"),
+        ("machines", "remote transfer announce"),
         ("names", "directory_static directory_etcd publish"),
         ("work", "options session serve fetch query metrics"),
         ("program", "main"),

@@ -1,4 +1,4 @@
-#include "client/peer/told.h"
+#include "client/peer/announce.h"
 
 #include <search.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 /* The state of one copy that etcd is being told. */
 struct note {
-    struct gb_told *told;
+    struct gb_announcer *announcer;
     struct gb_etcd_call *call;
     uint64_t revision, version;
     bool changed; /* since the call began */
@@ -25,7 +25,7 @@ static int compare(const void *left, const void *right)
 
 static void note_free(struct note *note)
 {
-    tdelete(note, &note->told->notes, compare);
+    tdelete(note, &note->announcer->notes, compare);
     gb_etcd_cancel(note->call);
     free(note);
 }
@@ -36,12 +36,12 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
 /* The tick does it where memory is out, or while the keys are being listed. */
 static void note_send(struct note *note)
 {
-    struct gb_member *member = note->told->member;
+    struct gb_member *member = note->announcer->member;
     struct gb_writer body, value, key;
 
     note->changed = false;
     if (!gb_member_is_in(member)) {
-        note->told->unsent = true;
+        note->announcer->unsent = true;
         return;
     }
     gb_writer_init(&key, 0);
@@ -63,7 +63,7 @@ static void note_send(struct note *note)
     gb_writer_end(&key);
     note->call = gb_etcd_call_quiet(member->etcd, note->version ? "kv/put" : "kv/deleterange",
                                     &body, on_answered, note);
-    note->told->unsent |= !note->call;
+    note->announcer->unsent |= !note->call;
 }
 
 /* A copy that could not be told is one place fewer for others. A key that could not be deleted
@@ -78,18 +78,19 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
     (void)error;
     note->call = NULL;
     if (code == GPUBUF_E_NOT_FOUND) /* no call but those with a lease is answered so */
-        gb_member_leave(note->told->member, "the lease had ended");
+        gb_member_leave(note->announcer->member, "the lease had ended");
     else if (note->changed)
         note_send(note);
     else if (code == 0 || note->version)
         note_free(note);
     else
-        note->told->unsent = true;
+        note->announcer->unsent = true;
 }
 
-void gb_told_copy(struct gb_told *told, const char *name, uint64_t revision, uint64_t version)
+void gb_announce_copy(struct gb_announcer *announcer, const char *name, uint64_t revision,
+                      uint64_t version)
 {
-    enum gb_member_state state = told->member->state;
+    enum gb_member_state state = announcer->member->state;
     size_t length = strlen(name);
     struct note *note, **found;
 
@@ -98,9 +99,9 @@ void gb_told_copy(struct gb_told *told, const char *name, uint64_t revision, uin
     note = calloc(1, sizeof(*note) + length + 1);
     if (!note)
         return;
-    *note = (struct note){.told = told, .revision = revision, .version = version};
+    *note = (struct note){.announcer = announcer, .revision = revision, .version = version};
     memcpy(note->name, name, length + 1);
-    found = tsearch(note, &told->notes, compare);
+    found = tsearch(note, &announcer->notes, compare);
     if (found && *found == note) {
         note_send(note);
         return;
@@ -121,16 +122,16 @@ static void visit_unsent(const void *at, VISIT visit, void *user)
         note_send(note);
 }
 
-void gb_told_tick(struct gb_told *told)
+void gb_announce_tick(struct gb_announcer *announcer)
 {
-    if (!told->unsent)
+    if (!announcer->unsent)
         return;
-    told->unsent = false;
-    twalk_r(told->notes, visit_unsent, NULL);
+    announcer->unsent = false;
+    twalk_r(announcer->notes, visit_unsent, NULL);
 }
 
-void gb_told_forget(struct gb_told *told)
+void gb_announce_forget(struct gb_announcer *announcer)
 {
-    while (told->notes)
-        note_free(*(struct note **)told->notes);
+    while (announcer->notes)
+        note_free(*(struct note **)announcer->notes);
 }
