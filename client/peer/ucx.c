@@ -15,6 +15,9 @@ static int load(struct gb_ucx *ucx, struct gb_error *error)
     (void)setenv("UCX_ERROR_SIGNALS", "", 0);
     /* UCX connects on the loop's thread, which must not wait for another machine. */
     (void)setenv("UCX_TCP_CONN_NB", "y", 0);
+    /* No hooks in mmap: to write them takes memory that is both writable and executable, which the
+       unit denies. Without them UCX registers memory anew for each chunk, and keeps none. */
+    (void)setenv("UCX_MEM_EVENTS", "n", 0);
     ucx->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!ucx->library)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "UCX cannot be loaded: %s", dlerror());

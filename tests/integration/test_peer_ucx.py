@@ -1,11 +1,14 @@
 """Chunks that come by UCX, and the way back to TLS where they do not."""
 
 import os
+import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
+import cluster as machines
 import device as test_device
 from cluster import PATIENT, PEER, QUERY, Asker
 from test_peer import (MIB, NINE_ZEROS, WAIT, ZEROS, cluster, fetched, head, is_nowhere,  # noqa: F401
@@ -30,6 +33,45 @@ def start(cluster, *nodes):
         assert fetched(there, "first") == bytes(MIB)
     b.peer.wait_for("chunks come by UCX")
     return a, b
+
+
+# The lines of the unit that systemd makes a filter of system calls of.
+FILTERED = ("RestrictAddressFamilies", "MemoryDenyWriteExecute", "SystemCallFilter", "RestrictNamespaces",
+            "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "ProtectClock", "ProtectKernelLogs")
+CONFINED = """#!{python}
+import os, pathlib, sys
+sys.path.insert(0, {packaging!r})
+sys.dont_write_bytecode = True
+import confine
+here = confine.Confinement(os.getcwd(), os.getuid())
+here.apply({lines!r})
+here.apply_NoNewPrivileges("yes")
+here.filter.install(notify=False)
+os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"  # which wants to trace
+os.execv({program!r}, sys.argv)
+"""
+
+
+def test_under_the_filter_of_the_unit(cluster, monkeypatch, tmp_path):
+    """UCX finds the network, and has nothing to complain of; with all of its transports."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    unit = (root / "systemd" / "gpubufd-peer.service.in").read_text()
+    lines = [(key, "\n".join(re.findall(f"^{key}=(.*)$", unit, re.M))) for key in FILTERED]
+    assert all(value for _, value in lines)
+    confined = tmp_path / "confined"
+    confined.write_text(CONFINED.format(python=sys.executable, packaging=str(root / "tests" / "packaging"),
+                                        lines=lines, program=str(PEER)))
+    confined.chmod(0o755)
+    monkeypatch.setattr(machines, "PEER", confined)
+    monkeypatch.delenv("UCX_TLS")
+    monkeypatch.setenv("UCX_LOG_FILE", str(tmp_path / "ucx-%p"))
+    a, b = start(cluster, "a", "b")
+    for machine in (a, b):
+        status = pathlib.Path(f"/proc/{machine.peer.process.pid}/status").read_text()
+        assert re.search(r"^Seccomp:\s2$", status, re.M)
+        assert "no chunks by UCX" not in machine.peer.stderr()
+    assert failures(b) == 0
+    assert "".join(path.read_text() for path in tmp_path.glob("ucx-*")) == ""
 
 
 def failures(machine):
