@@ -13,6 +13,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
@@ -29,6 +30,7 @@
 #define PAUSE_MIN_MS 50 /* before the start after one that was never ready; doubled each time */
 #define PAUSE_MAX_MS 5000
 #define REMAINS_MS 2000 /* for the closers of a daemon that has ended */
+#define REAP_MS 50      /* of that, before the next start, for those that have closed all */
 #define STOP_MS 20000   /* for a daemon to end by itself before it is killed */
 #define NAME_BYTES 256
 #define NAME_TYPICAL 7         /* bytes of a segment's name with its colon: up to 60 million */
@@ -371,14 +373,21 @@ static int64_t pause_of(const struct supervisor *supervisor)
 }
 
 /* Waits for the child's closers, which share its descriptors and end after it: until then they may
-   hold a lock that the next child needs. */
-static void end_channel(struct supervisor *supervisor)
+   hold a lock that the next child needs. Reaps them, and leaves alone what cannot end. */
+static void end_remains(struct supervisor *supervisor)
 {
+    int64_t until = now_ms() + REMAINS_MS, now;
     struct pollfd polled = {.fd = supervisor->notify_fd};
+    struct timespec moment = {.tv_nsec = 1000000};
 
     poll(&polled, 1, REMAINS_MS); /* without POLLIN: until the other end is closed */
     close(supervisor->notify_fd);
     supervisor->notify_fd = -1;
+    now = now_ms();
+    if (!supervisor->stopping && until > now + REAP_MS)
+        until = now + REAP_MS;
+    while (waitpid(-1, NULL, WNOHANG) >= 0 && now_ms() < until)
+        nanosleep(&moment, NULL); /* they have closed everything, and are about to end */
 }
 
 static void note_end(struct supervisor *supervisor, int status)
@@ -386,8 +395,8 @@ static void note_end(struct supervisor *supervisor, int status)
     bool exited = WIFEXITED(status);
 
     take_messages(supervisor); /* that it sent before its end */
-    end_channel(supervisor);
     supervisor->child = 0;
+    end_remains(supervisor);
     gb_log(exited && WEXITSTATUS(status) == 0 ? GB_LOG_INFO : GB_LOG_WARNING, "daemon ended",
            GB_LOG_NUMBER(exited ? "status" : "signal",
                          exited ? WEXITSTATUS(status) : WTERMSIG(status)));
@@ -403,6 +412,7 @@ static void note_end(struct supervisor *supervisor, int status)
     supervisor->failures++;
 }
 
+/* Closers that end late are reaped here, too. */
 static void reap(struct supervisor *supervisor)
 {
     int status;
@@ -559,6 +569,7 @@ int gb_supervise(const struct gb_config *config, char **argv)
     int r;
 
     supervisor.kept_end = &supervisor.kept;
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* a dead daemon's closers are ours to reap */
     raise_limit();
     r = set_command(&supervisor, argv, &error);
     if (r == 0)

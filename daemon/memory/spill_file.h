@@ -7,10 +7,11 @@
  * checksum (XXH3, 64 bits), and the storage and the daemon that they belong to. Content that does
  * not match is refused, even if it is a whole file of another storage or of an earlier time: within
  * an instance each number is used for one storage, and a sealed storage's content never changes.
+ * Where no journal gives storages numbers, each copy has one of its own.
  *
  *   0  "gpubufsp"   8  version, 32 bits   12  0, 32 bits
  *  16  bytes of content, 64 bits          24  XXH3 of the content, 64 bits
- *  32  the storage's number, 64 bits      40  the file's, 64 bits
+ *  32  that number, 64 bits               40  the file's, 64 bits
  *  48  the daemon's instance, 32 octets   80  XXH3 of octets 0 to 79, 64 bits
  *  88  zeros up to 4096, in the pack up to 96, where the content begins
  *

@@ -63,9 +63,12 @@ struct gb_copy {
     bool whole;                 /* all of the content is there */
     struct gb_range *range;     /* host, or in the disk's pack; NULL: it has a file of its own */
     uint64_t file;              /* disk: the number of its file, or its place in the pack */
-    uint64_t owner; /* the storage's number, which a file's header has; 0: it has none. The
-                       caller of gb_copy_new() or gb_copy_restore() sets it */
+    uint64_t owner; /* which a file's header has: the number of its storage in the journal, or,
+                       without a journal, one of its own from GB_COPY_UNRECORDED on. The caller of
+                       gb_copy_new() or gb_copy_restore() sets it */
 };
+
+#define GB_COPY_UNRECORDED (UINT64_C(1) << 63)
 
 /* The claims of one request. Zeroed but for its serial before its first use. */
 struct gb_claim {

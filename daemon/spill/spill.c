@@ -370,7 +370,8 @@ static enum begun try_copy(struct gb_spill *spill, struct gb_tier *tier, struct 
         enum begun begun;
 
         if (r == 0) {
-            (*copy)->owner = storage->number;
+            (*copy)->owner =
+                storage->number ? storage->number : GB_COPY_UNRECORDED | ++spill->unrecorded;
             return STARTED;
         }
         if (r < 0)

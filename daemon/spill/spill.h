@@ -37,9 +37,10 @@ struct gb_spill {
     struct gb_tier tiers[GB_TIERS];
     struct gb_device **devices;
     unsigned device_count;
-    unsigned high, low; /* watermarks, percent */
-    uint64_t draining;  /* bytes on their way from the host tier to the disk */
-    uint64_t moves;     /* under way */
+    unsigned high, low;  /* watermarks, percent */
+    uint64_t unrecorded; /* copies so far of storages that no journal has */
+    uint64_t draining;   /* bytes on their way from the host tier to the disk */
+    uint64_t moves;      /* under way */
     atomic_bool stop;
     /* Called when a move of the storage has ended. */
     void (*moved)(void *arg, struct gb_storage *storage);

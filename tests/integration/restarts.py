@@ -20,6 +20,17 @@ def children_of(pid):
         return [int(word) for word in file.read().split()]
 
 
+def name_of(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+        return file.read().strip()
+    return None
+
+
+def daemons_of(pid):
+    """The daemon among a supervisor's children, if it runs; the others are what an earlier one left."""
+    return [child for child in children_of(pid) if not (name_of(child) or "gpubufd-").startswith("gpubufd-")]
+
+
 def journals(pid):
     found = []
     for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -46,14 +57,14 @@ class Supervised(Daemon):
     def child(self):
         """The daemon's own process, once there is one."""
         end = time.monotonic() + DEADLINE
-        while not children_of(self.pid):
+        while not daemons_of(self.pid):
             assert time.monotonic() < end and self.process.poll() is None, self.stderr()
             time.sleep(0.002)
-        return children_of(self.pid)[0]
+        return daemons_of(self.pid)[0]
 
     def kill(self):
         """The daemon, too: it would serve on without its supervisor."""
-        children = children_of(self.process.pid) if self.process.poll() is None else []
+        children = daemons_of(self.process.pid) if self.process.poll() is None else []
         super().kill()
         for child in children:
             with contextlib.suppress(ProcessLookupError):
@@ -67,7 +78,7 @@ class Supervised(Daemon):
 
     def wait_for_another(self, before):
         end = time.monotonic() + DEADLINE
-        while children_of(self.pid) in ([], [before]):
+        while daemons_of(self.pid) in ([], [before]):
             assert time.monotonic() < end, self.stderr()
             time.sleep(0.002)
         with Peer(self.path) as peer:  # waits in the queue of the socket, which is the supervisor's

@@ -142,6 +142,29 @@ def test_a_pack_that_is_not_what_was_written(start, how):
 
 
 # RELIABILITY.md: The disk
+def test_a_pack_of_an_earlier_time(start):
+    """Without a journal, too: what lay in the same place before is not taken for what should be there."""
+    tiered = start(host=None)
+    path, room = pack_of(tiered), on_disk(1000)
+
+    def put_and_read():
+        tiered.put("a", 1000)
+        tiered.peer.call("spill", name="a", tier="disk")
+        with open(path, "rb") as file:
+            return file.read(room)
+
+    before = put_and_read()
+    tiered.peer.call("delete", name="a")
+    tiered.peer.wait_for_stats(lambda s: s["tiers"][-1]["used"] == 0)
+    after = put_and_read()
+    assert before[40:48] == after[40:48] and before[48:80] == after[48:80], "the same place and daemon"
+    with open(path, "r+b") as file:
+        file.write(before)
+    error = tiered.peer.error("device", "open", name="a")
+    assert "of an earlier time" in error.message, error.message
+
+
+# RELIABILITY.md: The disk
 def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     """Nothing can be written there: what may be dropped is, and all else stays."""
     tiered = start(host=None)

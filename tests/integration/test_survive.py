@@ -1,6 +1,7 @@
 """Sealed objects outlive the daemon: `--supervise`, hello.resume. test_journal.py has the journal and the
 kept descriptors."""
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -15,7 +16,8 @@ import pytest
 from conftest import GPUBUFD
 from device import MIB
 from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
-from restarts import Supervised, register, segments_of, supervised  # noqa: F401  (one is a fixture)
+from restarts import (Supervised, children_of, register, segments_of,  # noqa: F401  (one is a fixture)
+                      supervised)
 
 
 def has_ended(pid):
@@ -586,6 +588,31 @@ def test_arguments_that_are_wrong(directory):
                           stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
     assert done.returncode == 2 and f"{directory}/none" in done.stderr
     assert not os.path.exists(f"{directory}/s")
+
+
+@pytest.fixture
+def subreaper():
+    """This process gets what processes that end leave, and does not reap it."""
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+    yield
+    libc.prctl(36, 0, 0, 0, 0)
+
+
+# RELIABILITY.md: The daemon ends
+def test_nothing_is_left_of_a_crashed_daemon(supervised, subreaper):
+    """The supervisor reaps the daemon's helpers, also those of the last daemon when it stops."""
+    daemon = supervised()
+    left = []
+    for _ in range(3):
+        daemon.connect().call("stats")
+        left += children_of(daemon.child)
+        daemon.crash()
+    assert left
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left))
+    left = [daemon.pid, daemon.child, *children_of(daemon.child)]
+    daemon.stop()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in left)
 
 
 def test_a_program_that_does_not_start(supervised, directory):
