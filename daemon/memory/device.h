@@ -130,6 +130,7 @@ struct gb_device {
     uint64_t mapped;         /* of allocated: segments that a session maps, but for retiring ones */
     struct gb_link retiring; /* segments that sessions were asked to unmap, oldest first */
     uint64_t leased, pinned; /* of used: under a lease; pinned or kept (may overlap) */
+    uint64_t pinned_leased;  /* of these: both */
     uint64_t segments, objects;
     uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
     uint64_t leaving;                /* of used: being copied to a tier below */

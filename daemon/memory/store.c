@@ -596,6 +596,19 @@ static int place_content(struct gb_store *store, struct gb_storage *storage, uin
     return 0;
 }
 
+void gb_storage_count_holds(const struct gb_storage *storage, int sign)
+{
+    struct gb_device *device = storage->device;
+    uint64_t bytes = sign > 0 ? storage->bytes : -storage->bytes;
+
+    if (storage->leases > 0)
+        device->leased += bytes;
+    if (storage->pins > 0)
+        device->pinned += bytes;
+    if (storage->pins > 0 && storage->leases > 0)
+        device->pinned_leased += bytes;
+}
+
 int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                      struct gb_making_job **job, struct gb_error *error)
 {
@@ -608,10 +621,7 @@ int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_
         return r;
     storage->device->spilled--;
     storage->device->spilled_bytes -= storage->size;
-    if (storage->pins > 0)
-        storage->device->pinned += storage->bytes;
-    if (storage->leases > 0) /* held for clients that come back after a crash */
-        storage->device->leased += storage->bytes;
+    gb_storage_count_holds(storage, 1); /* pins; leases of clients that come back after a crash */
     return 0;
 }
 
@@ -621,10 +631,7 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
     if (storage->overtook)
         storage->device->overtaken -= storage->bytes;
     storage->overtook = false;
-    if (storage->pins > 0)
-        storage->device->pinned -= storage->bytes;
-    if (storage->leases > 0)
-        storage->device->leased -= storage->bytes;
+    gb_storage_count_holds(storage, -1);
     gb_charge_leave(storage);
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);

@@ -193,6 +193,9 @@ int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, stru
    makes it resident when the content is there, too. */
 int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
                      struct gb_making_job **job, struct gb_error *error);
+/* Adds the storage's bytes to its device's figures by leases and pins, or (`sign` -1) takes them
+   away. */
+void gb_storage_count_holds(const struct gb_storage *storage, int sign);
 /* Gives a storage's room on its device back: its content is in a tier below, or lost. */
 void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage);
 

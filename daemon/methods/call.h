@@ -47,7 +47,11 @@ struct gb_call {
     unsigned fd_count;
     int reply_fds[GB_LIMIT(fds)]; /* to be sent with the result; owned */
     unsigned reply_fd_count;
-    bool asks; /* providers may be asked for names that it waits for */
+    bool asks;                 /* providers may be asked for names that it waits for */
+    bool answers;              /* a part of its answer is written: it must not wait any more */
+    struct gb_storage **there; /* that the request needs together, are on their devices, and stay
+                                  there for this try */
+    size_t there_count;
     /* Of space.c: */
     struct gb_making_job *job;   /* was begun for it, and it must wait for that; NULL: none */
     uint64_t shortfall;          /* bytes that are missing on the device, which is full */

@@ -1,4 +1,6 @@
 /* spill, restore: move an object on request, before room is short or before it is opened. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
@@ -46,11 +48,21 @@ static int read_tier(struct gb_call *call, const struct gb_string *text,
 static int check_free(struct gb_call *call, const struct gb_string *name,
                       const struct gb_storage *storage)
 {
+    uint64_t grace_until = call->server->state.grace_until, now = gb_now_ms(), kept = 0;
+    char grace[80] = "";
+
     if (!storage->resident || storage->recent.holds == 0)
         return 0;
+    GB_LIST_EACH(&storage->objects, link)
+        kept += GB_CONTAINER(link, struct gb_object, of_storage)->kept_count;
+    if (kept > 0)
+        snprintf(grace, sizeof(grace),
+                 ", and grace for readers of the daemon that crashed, %" PRIu64 " s more",
+                 grace_until > now ? (grace_until - now + 999) / 1000 : 0);
     return gb_call_fail_name(
-        call, GPUBUF_E_BUSY, name, "\"%s\" cannot leave: %llu leases, %llu pins or keeps%s",
-        name->text, (unsigned long long)storage->leases, (unsigned long long)storage->pins,
+        call, GPUBUF_E_BUSY, name,
+        "\"%s\" cannot leave: %" PRIu64 " leases, %" PRIu64 " pins or keeps%s%s", name->text,
+        storage->leases - kept, storage->pins, grace,
         storage->leases + storage->pins < storage->recent.holds ? ", and work that is not done"
                                                                 : "");
 }

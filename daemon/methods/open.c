@@ -162,8 +162,6 @@ static void write_entry(struct gb_call *call, const struct open_params *params,
 
     if (r == DOES_NOT_FIT)
         gb_fail_limit(&call->error, "fds", GB_LIMIT(fds), "ask for this one again");
-    if (r == COMES_BACK) /* it has left its device again, to make room for others of the request */
-        gb_fail(&call->error, GPUBUF_E_NO_SPACE, "the device has no room for all of them at once");
     if (r == GPUBUF_E_NOT_FOUND && is_declined(call, i))
         tell_declined(call, name, i);
     else if (r == GPUBUF_E_NOT_FOUND && params->wait_ms > 0 && call->last_try)
@@ -224,13 +222,38 @@ static struct gb_object *find_away(struct gb_call *call, const struct gb_string 
     return gb_call_find(call, name, &object) == 0 && !object->storage->resident ? object : NULL;
 }
 
-/* Begins to bring back the content of names that is not on its device. True if the request must
-   wait for that. Until it is answered the others of its objects stay on their devices. */
-static bool restore_names(struct gb_call *call, const struct open_params *params,
-                          const struct gb_string *names, size_t count)
+/* Keeps the names' content that is on its device there for this try, so that none of it leaves for
+   the rest. If memory is out it may leave. */
+static void hold_there(struct gb_call *call, const struct gb_string *names, size_t count)
 {
-    bool first = !call->wait, waits = false, for_space = false;
-    struct gb_object *object, *moving = NULL;
+    struct gb_object *object;
+
+    call->there = gb_pool_calloc(call->pool, count, sizeof(struct gb_storage *));
+    for (size_t i = 0; call->there && i < count; i++)
+        if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident) {
+            gb_recent_hold(&object->storage->recent);
+            call->there[call->there_count++] = object->storage;
+        }
+}
+
+/* Ends hold_there(). A request that waits for a move alone, which ends soon, goes on holding. */
+static void let_go(struct gb_call *call, bool moving)
+{
+    for (size_t i = 0; i < call->there_count; i++) {
+        if (moving)
+            gb_wait_hold(call->wait, call->there[i]);
+        gb_recent_drop_unused(&call->there[i]->recent);
+    }
+    call->there_count = 0;
+}
+
+/* Begins to bring back the content of names that is not on its device. True if the request must
+   wait for that; *moving: for moves alone. */
+static bool restore_names(struct gb_call *call, const struct open_params *params,
+                          const struct gb_string *names, size_t count, bool *moving)
+{
+    bool waits = false, for_space = false;
+    struct gb_object *object, *last = NULL;
 
     /* A request waits for one thing at a time: for room for the first object that has none, else
        for a move that is under way. */
@@ -242,13 +265,11 @@ static bool restore_names(struct gb_call *call, const struct open_params *params
             for_space = !object->storage->in;
         }
         if (object && object->storage->in)
-            moving = object;
+            last = object;
     }
-    if (moving && !for_space)
-        waits |= gb_call_restore(call, moving, NULL, params->wait_ms) == GB_WAITS;
-    for (size_t i = 0; waits && first && i < count; i++)
-        if (gb_call_find(call, &names[i], &object) == 0 && object->storage->resident)
-            gb_wait_hold(call->wait, object->storage); /* on failure it may leave, and come again */
+    if (last && !for_space)
+        waits |= gb_call_restore(call, last, NULL, params->wait_ms) == GB_WAITS;
+    *moving = waits && !for_space;
     return waits;
 }
 
@@ -302,6 +323,7 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     struct gb_segments segments = {.count = 0};
     struct gb_string *names = NULL;
     size_t count = 0;
+    bool waits, moving;
     int r =
         gb_json_strings(params->names, GB_PARAM("names"), call->pool, &names, &count, &call->error);
 
@@ -313,10 +335,13 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
         call->server->metrics.misses += !call->wait;
         return gb_call_wait_names(call, names, count, params->wait_ms);
     }
-    if (restore_names(call, params, names, count))
-        return GB_WAITS;
-    open_entries(call, params, names, count, all, &segments);
-    return end_answer(call, &segments);
+    hold_there(call, names, count);
+    waits = restore_names(call, params, names, count, &moving);
+    call->answers = !waits;
+    if (!waits)
+        open_entries(call, params, names, count, all, &segments);
+    let_go(call, moving);
+    return waits ? GB_WAITS : end_answer(call, &segments);
 }
 
 static int handle_open(struct gb_call *call, const void *p, uint64_t present)

@@ -54,7 +54,9 @@ static void tell_figure(struct gb_writer *writer, uint64_t bytes, const char *wh
 /* Tells where all of the device's capacity is: the figures add up to it. */
 static void tell_account(struct gb_writer *writer, const struct gb_device *device)
 {
-    uint64_t held = device->used - device->leased - device->recency.bytes - device->stay.bytes;
+    uint64_t pinned = device->pinned - device->pinned_leased;
+    uint64_t held =
+        device->used - device->leased - pinned - device->recency.bytes - device->stay.bytes;
     uint64_t over = device->allocated > device->capacity ? device->allocated - device->capacity : 0;
 
     gb_write_format(writer, "of %" PRIu64, device->capacity);
@@ -62,7 +64,8 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
         gb_write_format(writer, " and %" PRIu64 " above it", over);
     gb_write_format(writer,
                     ", %" PRIu64 " are free, %" PRIu64 " leased, %" PRIu64 " pinned or kept",
-                    gb_device_free_bytes(device), device->leased, held);
+                    gb_device_free_bytes(device), device->leased, pinned);
+    tell_figure(writer, held, "not ready or coming back for a request");
     tell_figure(writer, device->stay.bytes, "not to be dropped and with no tier to go to");
     tell_figure(writer, device->recency.bytes, "of objects that may leave");
     tell_figure(writer, device->moving, "being made or given back");
@@ -307,6 +310,9 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
     /* A message that was read takes several times the memory of its text. */
     size_t length = call->message->length * (call->task ? 4 : 1);
 
+    if (call->answers)
+        return gb_fail(&call->error, GPUBUF_E_NO_SPACE,
+                       "the device has no room for all of them at once");
     if (call->wait) {
         if (gb_wait_for_names(call->wait, names, count, call->asks) < 0)
             return gb_call_no_memory(call);
@@ -376,6 +382,19 @@ static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t w
     return r;
 }
 
+/* The bytes that the request needs on the device at a time: those that it lacks, and its content
+   that lies there and may leave. Younger requests must not take that either, or it would have to
+   come back for ever. If all of it can never fit, the bytes that it lacks. */
+static uint64_t all_bytes(const struct gb_call *call, const struct gb_device *device)
+{
+    uint64_t bytes = call->need;
+
+    for (size_t i = 0; i < call->there_count; i++)
+        if (call->there[i]->device == device && call->there[i]->leases + call->there[i]->pins == 0)
+            bytes += call->there[i]->bytes;
+    return bytes <= device->capacity ? bytes : call->need;
+}
+
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
 {
     const struct gb_state *state = &call->server->state;
@@ -401,14 +420,15 @@ int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place
     /* No request fails for want of memory that the grace period holds. */
     if (state->grace.bytes[device->index] > 0 && until < state->grace_until + RETIRE_GRACE_MS)
         until = state->grace_until + RETIRE_GRACE_MS;
-    if (now < until) {
+    if (now < until && !call->answers) {
         r = put_aside(call, NULL, 0, until);
         if (r != GB_WAITS)
             return r;
         if (driver)
             gb_wait_for_driver(call->wait, device, now);
         else
-            gb_wait_for_space(call->wait, device, call->need, call->arriving, call->full_tier);
+            gb_wait_for_space(call->wait, device, all_bytes(call, device), call->arriving,
+                              call->full_tier);
         return r;
     }
     if (wait_ms == 0)
@@ -437,7 +457,7 @@ int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,
                        PATIENCE_MS / 1000);
     r = put_aside(call, name, name ? 1 : 0, gb_now_ms() + PATIENCE_MS);
     if (r == GB_WAITS)
-        gb_wait_for_storage(call->wait, storage);
+        gb_wait_for_move(call->wait, storage);
     return r;
 }
 
@@ -499,7 +519,7 @@ static int place_again(struct gb_call *call, struct gb_storage *storage)
     return r;
 }
 
-/* Begins to restore a storage; GB_WAITS if there is no room yet. */
+/* Begins to restore a storage, which others may wait for, too; GB_WAITS if there is no room yet. */
 static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint64_t wait_ms)
 {
     int r = gb_call_check_lost(call, storage->device);
@@ -509,10 +529,16 @@ static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint6
         r = gb_call_move_failure(call, storage);
     if (r == 0)
         r = place_again(call, storage);
-    if (r > 0)
-        return gb_call_wait_space(call, storage->device, r, wait_ms);
+    if (r > 0) {
+        r = gb_call_wait_space(call, storage->device, r, wait_ms);
+        if (r == GB_WAITS)
+            gb_wait_watch(call->wait, storage);
+        return r;
+    }
     if (r == 0 && (r = gb_spill_restore(&call->server->spill, storage, &call->error)) < 0)
         gb_storage_vacate(&call->server->store, storage);
+    if (r == 0)
+        gb_waits_wake(call->server, storage); /* they need no room of their own any more */
     return r;
 }
 
@@ -526,8 +552,9 @@ int gb_call_restore(struct gb_call *call, struct gb_object *object, const struct
         return 0;
     if (!storage->in)
         r = begin_restore(call, storage, wait_ms);
-    if (r == 0)
-        r = gb_call_wait_move(call, storage, name);
+    if (r != 0)
+        return r;
+    r = gb_call_wait_move(call, storage, name);
     if (r == GB_WAITS)
         gb_wait_hold(call->wait, storage); /* on failure it may leave before the request is tried */
     return r;

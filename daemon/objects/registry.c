@@ -156,16 +156,18 @@ uint64_t gb_object_lease_count(const struct gb_object *object)
 
 static void hold_lease(struct gb_storage *storage)
 {
-    if (storage->leases++ == 0)
-        storage->device->leased += storage->bytes;
+    gb_storage_count_holds(storage, -1);
+    storage->leases++;
+    gb_storage_count_holds(storage, 1);
     gb_recent_hold(&storage->recent);
 }
 
 static void drop_lease(struct gb_storage *storage, uint64_t now_ms)
 {
     storage->used_ms = now_ms;
-    if (--storage->leases == 0)
-        storage->device->leased -= storage->bytes;
+    gb_storage_count_holds(storage, -1);
+    storage->leases--;
+    gb_storage_count_holds(storage, 1);
     gb_recent_drop(&storage->recent);
     end_hold(storage);
 }
@@ -220,15 +222,17 @@ void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool
 
 static void hold_pin(struct gb_storage *storage)
 {
-    if (storage->pins++ == 0)
-        storage->device->pinned += storage->bytes;
+    gb_storage_count_holds(storage, -1);
+    storage->pins++;
+    gb_storage_count_holds(storage, 1);
     gb_recent_hold(&storage->recent);
 }
 
 static void drop_pin(struct gb_storage *storage)
 {
-    if (--storage->pins == 0)
-        storage->device->pinned -= storage->bytes;
+    gb_storage_count_holds(storage, -1);
+    storage->pins--;
+    gb_storage_count_holds(storage, 1);
     gb_recent_drop(&storage->recent);
     end_hold(storage);
 }
@@ -307,10 +311,17 @@ static bool enter_index(struct gb_registry *registry, struct gb_object *object)
     return true;
 }
 
+static void tell_unnamed(struct gb_registry *registry, struct gb_object *object)
+{
+    if (registry->on_unnamed)
+        registry->on_unnamed(registry->on_unnamed_arg, object->storage);
+}
+
 static void leave_index(struct gb_registry *registry, struct gb_object *object)
 {
     gb_names_remove(&registry->names, &object->index);
     object->current = false;
+    tell_unnamed(registry, object);
     registry->private_names -= !(object->mode & 4);
 }
 
@@ -357,6 +368,7 @@ static void join_held(struct gb_registry *registry, struct gb_object *object)
 static void lose_name(struct gb_registry *registry, struct gb_object *object, bool later)
 {
     object->named = false;
+    tell_unnamed(registry, object);
     end_charge(object);
     gb_deadlines_remove(&registry->deadlines, &object->deadline);
     gb_object_pin(object, false);

@@ -92,6 +92,10 @@ struct gb_registry {
     /* Called after a name has got its object, and just before it loses it. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
     void *on_event_arg;
+    /* Called when a name ceases to mean the storage's content, or to have it as an older version;
+       NULL: nobody asks. */
+    void (*on_unnamed)(void *arg, struct gb_storage *storage);
+    void *on_unnamed_arg;
     /* Asks the holder of an idle lease to give it back. */
     void (*recall)(void *arg, struct gb_lease *lease);
     void *recall_arg;

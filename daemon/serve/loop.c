@@ -381,10 +381,10 @@ static void tell_provider(struct gb_provider *provider, const struct gb_writer *
     gb_session_send(session_of(provider), message, NULL, 0);
 }
 
-/* Wakes requests that wait for a storage's move. */
-static void on_moved(void *arg, struct gb_storage *storage)
+/* Wakes requests that wait for a storage's content: it has been moved, or has lost a name. */
+static void wake_waits(void *arg, struct gb_storage *storage)
 {
-    gb_waits_moved(arg, storage);
+    gb_waits_wake(arg, storage);
 }
 
 static int make_devices(struct gb_server *server, struct gb_error *error)
@@ -492,6 +492,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     gb_registry_init(&server->registry, &server->store);
     server->registry.on_event = on_event;
     server->registry.on_event_arg = server;
+    server->registry.on_unnamed = wake_waits;
+    server->registry.on_unnamed_arg = server;
     server->registry.recall = on_recall;
     server->registry.recall_arg = server;
     server->registry.recall_ms = server->limits->recall_ms;
@@ -509,7 +511,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
                       server->device_count, error);
     if (r < 0)
         return r;
-    server->spill.moved = on_moved;
+    server->spill.moved = wake_waits;
     server->spill.moved_arg = server;
     r = gb_pulse_begin(&server->pulse, error);
     if (r < 0)

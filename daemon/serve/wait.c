@@ -12,7 +12,8 @@ enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
 
 struct gb_wait {
     struct gb_link of_session, woken;
-    struct gb_link of_queue; /* in device->waits, or in the `waits` of the storage that moves */
+    struct gb_link of_queue;   /* in device->waits */
+    struct gb_link of_storage; /* in the `waits` of the storage whose content it waits for */
     struct gb_session *session;
     enum gb_wait_for waits_for;
     struct gb_device *device; /* for its driver, space or tier; else NULL */
@@ -134,6 +135,7 @@ uint64_t gb_wait_serial(const struct gb_wait *wait)
 static void leave_queue(struct gb_wait *wait)
 {
     gb_list_remove(&wait->of_queue);
+    gb_list_remove(&wait->of_storage);
     claim(wait, GB_TIERS);
     if (wait->device)
         wait->device->space_changed = true; /* has the next in the queue tried */
@@ -154,6 +156,8 @@ static void drop_held(struct gb_wait *wait)
         gb_storage_unref(store, wait->held[i]);
     }
     free(wait->held);
+    wait->held = NULL;
+    wait->held_count = 0;
 }
 
 void gb_wait_end(struct gb_wait *wait)
@@ -221,7 +225,8 @@ static struct gb_wait *wait_of(struct gb_link *link)
 }
 
 /* Puts a wait into the device's queue by order of arrival. Most requests belong at the end, so the
-   search begins there. */
+   search begins there. It may stay there for as long as others hold leases, so it holds nothing
+   itself. */
 static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_wait_for waits_for)
 {
     struct gb_link *after;
@@ -229,6 +234,7 @@ static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_
     if (wait->device == device && wait->waits_for == waits_for)
         return;
     leave_queue(wait);
+    drop_held(wait);
     after = device->waits.prev;
     while (after != &device->waits && wait_of(after)->claim.serial > wait->claim.serial)
         after = after->prev;
@@ -268,11 +274,18 @@ uint64_t gb_wait_driver_since(const struct gb_wait *wait)
     return wait->driver_since;
 }
 
-void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage)
+void gb_wait_for_move(struct gb_wait *wait, struct gb_storage *storage)
 {
     leave_queue(wait);
     wait->waits_for = FOR_MOVE;
-    gb_list_append(&storage->waits, &wait->of_queue);
+    gb_wait_watch(wait, storage);
+}
+
+void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage)
+{
+    gb_list_remove(&wait->of_storage);
+    gb_list_append(&storage->waits, &wait->of_storage);
+    gb_list_remove(&wait->woken); /* it has just been tried */
 }
 
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage)
@@ -316,12 +329,12 @@ void gb_waits_init(struct gb_waits *waits)
     gb_list_init(&waits->woken);
 }
 
-void gb_waits_moved(struct gb_server *server, struct gb_storage *storage)
+void gb_waits_wake(struct gb_server *server, struct gb_storage *storage)
 {
     while (!gb_list_empty(&storage->waits)) {
-        struct gb_wait *wait = GB_CONTAINER(storage->waits.next, struct gb_wait, of_queue);
+        struct gb_wait *wait = GB_CONTAINER(storage->waits.next, struct gb_wait, of_storage);
 
-        gb_list_remove(&wait->of_queue);
+        gb_list_remove(&wait->of_storage);
         if (!gb_list_linked(&wait->woken))
             gb_list_append(&server->waits.woken, &wait->woken);
     }

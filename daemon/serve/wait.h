@@ -70,12 +70,16 @@ uint64_t gb_wait_driver_since(const struct gb_wait *wait); /* 0: it does not */
 /* Whether it waits for nothing but the daemon's own work. */
 bool gb_wait_comes(const struct gb_wait *wait);
 /* Waits for the end of a storage's move. */
-void gb_wait_for_storage(struct gb_wait *wait, struct gb_storage *storage);
+void gb_wait_for_move(struct gb_wait *wait, struct gb_storage *storage);
+/* Besides, wakes the request with those that wait for the storage's move: it needs its content, and
+   waits for room, until it waits for something else. */
+void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage);
 /* Waits for room in a tier, with a claim, and for any change on the device. */
 void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier);
 
-/* Holds a storage where it is until the wait ends. Does nothing if the wait holds it already.
-   GPUBUF_E_NO_MEMORY. */
+/* Holds a storage where it is until the wait ends, or the request waits for a driver, space or a
+   tier: no request holds memory while it waits for others'. Does nothing if the wait holds it
+   already. GPUBUF_E_NO_MEMORY. */
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
 
 /* Why the content of a storage that the wait holds was lost; NULL if none was. */
@@ -99,8 +103,9 @@ void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 struct gb_making *gb_wait_making(struct gb_wait *wait);
 
 void gb_waits_init(struct gb_waits *waits);
-/* Wakes the requests that wait for the storage's move, which has ended. */
-void gb_waits_moved(struct gb_server *server, struct gb_storage *storage);
+/* Wakes the requests that need the storage's content: its move has begun or ended, or a name does
+   not mean it any more. */
+void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);
 /* Tries requests that were woken, and goes on with the rounds of devices: one request of each at
    least, and then until that time of uv_hrtime(). */
 void gb_waits_run(struct gb_server *server, uint64_t until);

@@ -4,6 +4,7 @@ kept descriptors."""
 import ctypes
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -169,6 +170,16 @@ def test_leases_are_resumed(supervised):
     late = daemon.connect()
     assert late.call("hello", protocol=1, resume={"instance": instance, "objects": wanted[1:2]})[
         "resumed"] != [None], "kept for others who may still come"
+
+
+def test_spill_in_the_grace_period(supervised, directory):
+    """The error tells of the grace period, not of leases that nobody has."""
+    os.mkdir(f"{directory}/spill")
+    daemon = supervised("--grace", "600000", "--tier", f"disk:64M:{directory}/spill")
+    daemon.connect().put("a")
+    daemon.crash()
+    message = daemon.connect().error("busy", "spill", name="a").message
+    assert re.search(r"0 leases, 0 pins or keeps, and grace .*, (5\d\d|600) s more$", message), message
 
 
 # RELIABILITY.md: The daemon ends

@@ -309,7 +309,8 @@ static inline bool inside_add(struct inside_set *set, const void *item)
 struct inside_count {
     const struct gb_server *server;
     struct inside_set objects, storages, segments;
-    uint64_t used, leased, pinned, evictable, stays, clean, passed, allocated, retired;
+    uint64_t used, leased, pinned, pinned_leased, evictable, stays, clean, passed, allocated,
+        retired;
     uint64_t leases, mappings, waits, timers, charged;
     uint64_t spilled, spilled_bytes, leaving, tier_used[GB_TIERS], tier_evictable[GB_TIERS];
 };
@@ -381,6 +382,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     count->charged += storage->charged * count_payers(storage);
     count->leased += leases ? storage->bytes : 0;
     count->pinned += pins ? storage->bytes : 0;
+    count->pinned_leased += pins && leases ? storage->bytes : 0;
     count->passed += storage->overtook ? storage->bytes : 0;
     if (storage->recent.in && storage->recent.holds == 0) {
         DEMAND(storage->recent.bytes == storage->bytes);
@@ -591,6 +593,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     FOUND(count->allocated + device->moving, device->allocated);
     FOUND(count->used, device->used);
     FOUND(count->pinned, device->pinned);
+    FOUND(count->pinned_leased, device->pinned_leased);
     FOUND(count->evictable, device->recency.bytes);
     FOUND(count->stays, device->stay.bytes);
     FOUND(count->clean, device->recency.clean_bytes);
