@@ -21,6 +21,7 @@
     X(UNSTORE_DONE, "the manager was told to forget a descriptor")                                 \
     X(APPEND_BEGIN, "a record is about to be written")                                             \
     X(APPEND_TORN, "half of a record is written")                                                  \
+    X(APPEND_WRITTEN, "a record is written; the journal's header does not say so yet")             \
     X(APPEND_DONE, "a record is written; the request has not been answered")                       \
     X(COMPACT_BEGIN, "the journal is about to be written anew")                                    \
     X(COMPACT_WRITTEN, "the new journal is written; the manager keeps the former one")             \

@@ -18,25 +18,53 @@
 #define MAGIC "gpubufdJ"
 #define READ_BYTES (1u << 20)
 
+struct subject {
+    uint32_t length, type;
+    uint64_t number;
+};
+
 struct header {
     char magic[8];
     uint32_t version, bytes;
     uint64_t generation;
     char instance[GB_JOURNAL_INSTANCE_BYTES];
+    struct subject last;
+    uint64_t end;      /* of the last record */
     uint64_t checksum; /* of all members before it */
 };
 
 struct head {
-    uint32_t length, type;
-    uint64_t checksum; /* of the two members before it and the payload */
+    struct subject self, before;
+    uint64_t checksum; /* of all members before it and the payload */
 };
 
-_Static_assert(sizeof(struct header) == 64, "the header is 64 octets");
-_Static_assert(sizeof(struct head) == 16, "a record's head is 16 octets");
+_Static_assert(sizeof(struct header) == 88, "the header is 88 octets");
+_Static_assert(sizeof(struct head) == 40, "a record's head is 40 octets");
+
+#define HEADERS 2u
+#define FIRST (HEADERS * sizeof(struct header)) /* where the first record begins */
 
 static size_t padded(size_t length)
 {
     return (length + 7) & ~(size_t)7;
+}
+
+/* The octets that a record takes. */
+static uint64_t size_of(const struct gb_journal_subject *subject)
+{
+    return sizeof(struct head) + padded(subject->length);
+}
+
+static struct subject write_subject(const struct gb_journal_subject *subject)
+{
+    return (struct subject){htole32(subject->length), htole32(subject->type),
+                            htole64(subject->number)};
+}
+
+static struct gb_journal_subject read_subject(const struct subject *subject)
+{
+    return (struct gb_journal_subject){le32toh(subject->length), le32toh(subject->type),
+                                       le64toh(subject->number)};
 }
 
 /* ---- whole reads and writes ---- */
@@ -83,29 +111,66 @@ static ssize_t read_some(int fd, void *data, size_t bytes, uint64_t at)
 
 /* ---- the header ---- */
 
+static uint64_t header_checksum(const struct header *header)
+{
+    return XXH3_64bits(header, offsetof(struct header, checksum));
+}
+
+static bool is_whole(const struct header *header)
+{
+    return memcmp(header->magic, MAGIC, sizeof(header->magic)) == 0 &&
+           le32toh(header->version) == GB_JOURNAL_VERSION &&
+           le32toh(header->bytes) == sizeof(*header) &&
+           le64toh(header->checksum) == header_checksum(header);
+}
+
+/* Of the two headers one may be damaged. */
 static int read_header(int fd, struct header *header, struct gb_error *error)
 {
-    ssize_t n = read_some(fd, header, sizeof(*header), 0);
+    struct header headers[HEADERS] = {0};
+    ssize_t n = read_some(fd, headers, sizeof(headers), 0);
 
     if (n < 0)
         return gb_fail_errno(error, "reading the journal");
-    if (n < (ssize_t)sizeof(*header) || memcmp(header->magic, MAGIC, sizeof(header->magic)) != 0)
+    for (unsigned i = 0; i < HEADERS; i++)
+        if (is_whole(&headers[i])) {
+            *header = headers[i];
+            return 0;
+        }
+    if (memcmp(headers->magic, MAGIC, sizeof(headers->magic)) != 0)
         return gb_fail(error, GPUBUF_E_INVALID, "the descriptor of the journal has none in it");
-    uint32_t version = le32toh(header->version);
+    uint32_t version = le32toh(headers->version);
     if (version > GB_JOURNAL_VERSION)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "the journal has format version %" PRIu32
                        ", and this daemon reads up to %d: "
                        "start the daemon that wrote it, or a later one, or give its state up",
                        version, GB_JOURNAL_VERSION);
-    if (le64toh(header->checksum) != XXH3_64bits(header, offsetof(struct header, checksum)) ||
-        le32toh(header->bytes) != sizeof(*header))
-        return gb_fail(error, GPUBUF_E_INVALID, "the journal's header is damaged");
     if (version < GB_JOURNAL_VERSION)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "the journal has format version %" PRIu32 ", which is read no more",
                        version);
-    return 0;
+    return gb_fail(error, GPUBUF_E_INVALID, "the journal's header is damaged");
+}
+
+/* Writes both headers by one write, which a kill does not cut, since they are in one page. */
+static int write_headers(const struct gb_journal *journal)
+{
+    struct header headers[HEADERS];
+    struct header *header = &headers[0];
+
+    *header = (struct header){
+        .magic = MAGIC,
+        .version = htole32(GB_JOURNAL_VERSION),
+        .bytes = htole32(sizeof(*header)),
+        .generation = htole64(journal->generation),
+        .last = write_subject(&journal->last),
+        .end = htole64(journal->bytes),
+    };
+    memcpy(header->instance, journal->instance, sizeof(header->instance));
+    header->checksum = htole64(header_checksum(header));
+    headers[1] = *header;
+    return pwrite(journal->fd, headers, sizeof(headers), 0) == (ssize_t)sizeof(headers) ? 0 : -1;
 }
 
 int gb_journal_peek(int fd, uint64_t *generation, struct gb_error *error)
@@ -128,30 +193,22 @@ static void set_instance(struct gb_journal *journal, const char *instance)
 int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t generation,
                    struct gb_error *error)
 {
-    struct header header = {
-        .magic = MAGIC,
-        .version = htole32(GB_JOURNAL_VERSION),
-        .bytes = htole32(sizeof(header)),
-        .generation = htole64(generation),
-    };
+    struct gb_journal made = {.generation = generation, .bytes = FIRST, .base_bytes = FIRST};
 
     if (strlen(instance) != GB_JOURNAL_INSTANCE_BYTES ||
         strspn(instance, "0123456789abcdef") != GB_JOURNAL_INSTANCE_BYTES)
         return gb_fail(error, GPUBUF_E_INVALID, "an instance is %d hex digits",
                        GB_JOURNAL_INSTANCE_BYTES);
-    memcpy(header.instance, instance, sizeof(header.instance));
-    header.checksum = htole64(XXH3_64bits(&header, offsetof(struct header, checksum)));
-    int fd = memfd_create("gpubufd-journal", MFD_CLOEXEC);
-    if (fd < 0)
+    set_instance(&made, instance);
+    made.fd = memfd_create("gpubufd-journal", MFD_CLOEXEC);
+    if (made.fd < 0)
         return gb_fail_errno(error, "memfd_create");
-    if (pwrite(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header)) {
+    if (write_headers(&made) < 0) {
         int r = gb_fail_errno(error, "writing the journal");
-        close(fd);
+        close(made.fd);
         return r;
     }
-    *journal = (struct gb_journal){
-        .fd = fd, .generation = generation, .bytes = sizeof(header), .base_bytes = sizeof(header)};
-    set_instance(journal, instance);
+    *journal = made;
     return 0;
 }
 
@@ -171,58 +228,75 @@ struct reading {
     uint64_t length, seed;
 };
 
+/* A record, and what its head says of the one before it. */
+struct found {
+    struct gb_journal_record record;
+    struct gb_journal_subject self, before;
+};
+
 /* Reads the record at `at`; false if there is no whole, undamaged one. */
-static bool read_record(const struct reading *reading, uint64_t at,
-                        struct gb_journal_record *record)
+static bool read_record(const struct reading *reading, uint64_t at, struct found *found)
 {
     struct head head;
 
     if (at > reading->length || reading->length - at < sizeof(head))
         return false;
     memcpy(&head, reading->bytes + at, sizeof(head));
-    size_t length = le32toh(head.length);
+    found->self = read_subject(&head.self);
+    found->before = read_subject(&head.before);
+    size_t length = found->self.length;
     uint64_t left = reading->length - at - sizeof(head);
-    if (length > GB_JOURNAL_RECORD_MAX || padded(length) > left)
+    if (length > GB_JOURNAL_RECORD_MAX || found->self.type == 0 || length > left)
         return false;
     const unsigned char *data = reading->bytes + at + sizeof(head);
     if (checksum_of(reading->seed, at, &head, data, length) != le64toh(head.checksum))
         return false;
-    *record = (struct gb_journal_record){le32toh(head.type), data, length};
+    found->record = (struct gb_journal_record){found->self.type, found->self.number, data, length};
     return true;
 }
 
-/* Whether the bytes from `at` on are the incomplete end: no record follows them. */
-static bool is_torn_end(const struct reading *reading, uint64_t at)
+/* The lost record between two places; `before` is the subject that the record behind it names. */
+static struct gb_journal_record lost(uint64_t from, uint64_t to,
+                                     const struct gb_journal_subject *before)
 {
-    struct gb_journal_record record;
-
-    for (at += sizeof(struct head); at < reading->length; at += 8) {
-        if (read_record(reading, at, &record))
-            return false;
-    }
-    return true;
+    if (to - from != size_of(before))
+        return (struct gb_journal_record){0};
+    return (struct gb_journal_record){.type = before->type, .number = before->number};
 }
 
+/* Reads all records; *end is where the last one ends, which may be a lost one, and *last it. */
 static int read_records(const struct reading *reading, uint64_t *end,
+                        struct gb_journal_subject *last,
                         int (*each)(const struct gb_journal_record *record, void *arg,
                                     struct gb_error *error),
                         void *arg, struct gb_error *error)
 {
-    struct gb_journal_record record;
-    uint64_t at = sizeof(struct header), count = 0;
+    uint64_t reached = FIRST; /* behind the last record that was read */
+    struct gb_journal_record gone;
+    struct found found;
+    int r = 0;
 
-    for (; read_record(reading, at, &record); count++) {
-        int r = each(&record, arg, error);
-        if (r < 0)
-            return r;
-        at += sizeof(struct head) + padded(record.length);
+    for (uint64_t at = FIRST; r == 0 && at < reading->length;) {
+        if (!read_record(reading, at, &found)) {
+            at += 8;
+            continue;
+        }
+        if (at > reached) {
+            gone = lost(reached, at, &found.before);
+            r = each(&gone, arg, error);
+        }
+        if (r == 0)
+            r = each(&found.record, arg, error);
+        reached = at += size_of(&found.self);
+        if (reached >= *end)
+            *last = found.self;
     }
-    if (!is_torn_end(reading, at))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "record %" PRIu64 " of the journal, at octet %" PRIu64 ", is damaged", count,
-                       at);
-    *end = at;
-    return 0;
+    if (r == 0 && reached < *end) {
+        gone = lost(reached, *end, last);
+        r = each(&gone, arg, error);
+    }
+    *end = reached > *end ? reached : *end;
+    return r;
 }
 
 int gb_journal_open(struct gb_journal *journal, int fd,
@@ -232,7 +306,6 @@ int gb_journal_open(struct gb_journal *journal, int fd,
 {
     struct header header;
     struct stat status;
-    uint64_t end = 0;
     int r = read_header(fd, &header, error);
 
     if (r < 0)
@@ -243,16 +316,19 @@ int gb_journal_open(struct gb_journal *journal, int fd,
     void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED)
         return gb_fail_errno(error, "mapping the journal");
-    struct gb_journal opened = {.fd = fd, .generation = le64toh(header.generation)};
+    struct gb_journal opened = {.fd = fd,
+                                .generation = le64toh(header.generation),
+                                .last = read_subject(&header.last),
+                                .bytes = le64toh(header.end)};
     set_instance(&opened, header.instance);
     struct reading reading = {bytes, length, opened.seed};
-    r = read_records(&reading, &end, each, arg, error);
+    r = read_records(&reading, &opened.bytes, &opened.last, each, arg, error);
     (void)munmap(bytes, (size_t)length);
     if (r < 0)
         return r;
-    if (end < length && ftruncate(fd, (off_t)end) < 0)
+    if (ftruncate(fd, (off_t)opened.bytes) < 0 || write_headers(&opened) < 0)
         return gb_fail_errno(error, "cutting off the journal's incomplete end");
-    opened.bytes = opened.base_bytes = end;
+    opened.base_bytes = opened.bytes;
     *journal = opened;
     return 0;
 }
@@ -269,12 +345,13 @@ static void tear(const struct gb_journal *journal, const struct iovec *parts)
     GB_FAILPOINT(APPEND_TORN);
 }
 
-int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *data, size_t length,
-                      struct gb_error *error)
+int gb_journal_append(struct gb_journal *journal, uint32_t type, uint64_t number, const void *data,
+                      size_t length, struct gb_error *error)
 {
     static const char zeros[8];
-    size_t bytes = sizeof(struct head) + padded(length);
-    struct head head = {.length = htole32((uint32_t)length), .type = htole32(type)};
+    struct gb_journal_subject self = {(uint32_t)length, type, number};
+    struct gb_journal appended = *journal;
+    struct head head = {.self = write_subject(&self), .before = write_subject(&journal->last)};
     struct iovec parts[PARTS] = {{&head, sizeof(head)},
                                  {(void *)(uintptr_t)data, length},
                                  {(void *)(uintptr_t)zeros, padded(length) - length}};
@@ -283,6 +360,8 @@ int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *dat
         return gb_fail(error, GPUBUF_E_LIMIT, "a record of %zu octets; the journal takes %u",
                        length, GB_JOURNAL_RECORD_MAX);
     head.checksum = htole64(checksum_of(journal->seed, journal->bytes, &head, data, length));
+    appended.bytes += size_of(&self);
+    appended.last = self;
     GB_FAILPOINT(APPEND_BEGIN);
     tear(journal, parts);
     if (write_all(journal->fd, parts, journal->bytes) < 0) {
@@ -290,7 +369,13 @@ int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *dat
         (void)!ftruncate(journal->fd, (off_t)journal->bytes);
         return r;
     }
-    journal->bytes += bytes;
+    GB_FAILPOINT(APPEND_WRITTEN);
+    if (write_headers(&appended) < 0) {
+        int r = gb_fail_errno(error, "writing the journal's header");
+        (void)!ftruncate(journal->fd, (off_t)journal->bytes);
+        return r;
+    }
+    *journal = appended;
     GB_FAILPOINT(APPEND_DONE);
     return 0;
 }

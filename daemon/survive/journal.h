@@ -3,14 +3,23 @@
  * records in a memfd that the service manager keeps. This is the format of the file; state.c has
  * the meaning of the records.
  *
- * header   64 octets: magic, version, generation, instance, checksum record   length of the payload
- * (4), type (4), checksum (8), payload, zeros up to a multiple of 8
+ * header   twice, 88 octets each: magic, version, octets of the header, generation, instance, the
+ *          last record's subject, where that record ends, checksum
+ * record   its subject, that of the record before it, checksum (8), payload, zeros up to a multiple
+ *          of 8
+ * subject  length of the payload (4), type (4), the number of the segment or storage (8)
  *
  * All numbers are little-endian. A checksum covers the rest of its record; its seed is the record's
  * place and the journal's instance, so that bytes that were not written there as a record are not
- * taken for one. A record is appended by one write, so only the last can be incomplete; then it is
- * dropped. A journal that is damaged before its end is refused as a whole: without some of its
- * records it might give memory to the wrong objects. (replay.h checks the content of records.)
+ * taken for one. A record is appended by one write, and then the header by another. So what follows
+ * the end that the header has is whole, or the incomplete end that a kill leaves, which is dropped.
+ *
+ * A damaged record costs itself: reading goes on at the next whole one, which has the subject of
+ * the lost one; or the header has it. The reader must know it, since an earlier record of the same
+ * subject may say of memory what is not so any more. If several neighbours were lost their subjects
+ * are not known, and the reader must believe no earlier record of a storage. By the end that the
+ * header has it is noticed that a journal was cut. The damage stays in the journal, so that the
+ * next reader finds it, too. (replay.h checks the content of records.)
  *
  * A journal only grows. When it has become large, the state is written to a new one with the next
  * generation, which takes its place once the manager keeps it. If several are handed over the one
@@ -27,7 +36,7 @@
 
 #include "proto/errors.h"
 
-#define GB_JOURNAL_VERSION 2
+#define GB_JOURNAL_VERSION 3
 #define GB_JOURNAL_INSTANCE_BYTES 32      /* of hex, not terminated in the file */
 #define GB_JOURNAL_RECORD_MAX (64u << 20) /* octets of payload */
 #ifdef GB_FAILPOINTS
@@ -36,8 +45,15 @@
 #define GB_JOURNAL_COMPACT_MIN (1u << 20) /* a smaller journal is never large */
 #endif
 
+/* The subject of a record. */
+struct gb_journal_subject {
+    uint32_t length, type;
+    uint64_t number;
+};
+
 struct gb_journal {
     int fd; /* owned; -1: there is none */
+    struct gb_journal_subject last;
     uint64_t generation;
     uint64_t bytes;
     uint64_t base_bytes; /* its size when it was opened, or had just been written anew */
@@ -48,8 +64,9 @@ struct gb_journal {
 #define GB_JOURNAL_NONE ((struct gb_journal){.fd = -1})
 
 struct gb_journal_record {
-    uint32_t type;
-    const unsigned char *data; /* valid during the call only */
+    uint32_t type; /* lost: 0 if it is not known, since more than one was lost here */
+    uint64_t number;
+    const unsigned char *data; /* valid during the call only; NULL: the record was lost */
     size_t length;
 };
 
@@ -65,18 +82,18 @@ int gb_journal_new(struct gb_journal *journal, const char *instance, uint64_t ge
 int gb_journal_peek(int fd, uint64_t *generation, struct gb_error *error);
 
 /*
- * Calls `each` for every record, in order, until it fails, and drops an incomplete end. `fd` is
- * taken over on success. Errors as above, and those of `each`; GPUBUF_E_INVALID also where a record
- * before the last is damaged.
+ * Calls `each` for every record, lost ones too, in order, until it fails, and drops an incomplete
+ * end. `fd` is taken over on success. Errors as above, and those of `each`.
  */
 int gb_journal_open(struct gb_journal *journal, int fd,
                     int (*each)(const struct gb_journal_record *record, void *arg,
                                 struct gb_error *error),
                     void *arg, struct gb_error *error);
 
-/* Appends a record. On failure nothing was appended, and the journal is as it was. */
-int gb_journal_append(struct gb_journal *journal, uint32_t type, const void *data, size_t length,
-                      struct gb_error *error);
+/* Appends a record; its type is not 0. On failure nothing was appended, and the journal is as it
+   was. */
+int gb_journal_append(struct gb_journal *journal, uint32_t type, uint64_t number, const void *data,
+                      size_t length, struct gb_error *error);
 
 /* Whether it has more than doubled since it was opened or written anew. */
 bool gb_journal_is_large(const struct gb_journal *journal);

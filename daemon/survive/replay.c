@@ -22,7 +22,8 @@ struct record {
     uint64_t number;
     uint32_t type;
     size_t length;
-    unsigned char bytes[]; /* what follows the number */
+    bool lost; /* its content is */
+    unsigned char bytes[];
 };
 
 /* ---- reading ---- */
@@ -137,18 +138,20 @@ static void drop(struct gb_hash_table *table, struct record *record)
     free(record);
 }
 
-static int enter(struct gb_hash_table *table, struct gb_link *all, uint32_t type, uint64_t number,
-                 const struct cursor *rest, struct gb_error *error)
+static int enter(struct gb_hash_table *table, struct gb_link *all,
+                 const struct gb_journal_record *from, struct gb_error *error)
 {
     struct record *record;
 
-    drop(table, find(table, number));
-    record = malloc(sizeof(*record) + rest->left);
+    drop(table, find(table, from->number));
+    record = malloc(sizeof(*record) + from->length);
     if (!record)
         return gb_fail_memory(error);
-    *record = (struct record){.number = number, .type = type, .length = rest->left};
-    memcpy(record->bytes, rest->at, rest->left);
-    if (gb_hash_insert(table, &record->link, gb_hash_id(number))) {
+    *record = (struct record){
+        .number = from->number, .type = from->type, .lost = !from->data, .length = from->length};
+    if (from->data)
+        memcpy(record->bytes, from->data, from->length);
+    if (gb_hash_insert(table, &record->link, gb_hash_id(from->number))) {
         gb_list_append(all, &record->of_all);
         return 0;
     }
@@ -181,59 +184,83 @@ static void raise_to(uint64_t *counter, uint64_t to)
         *counter = to;
 }
 
-static void read_counters(struct gb_replay *replay, struct cursor *cursor)
+static bool is_of_storage(uint32_t type)
+{
+    return type == GB_RECORD_STORAGE || type == GB_RECORD_FLEETING;
+}
+
+static bool read_counters(struct gb_replay *replay, struct cursor *cursor)
 {
     raise_to(&replay->next_segment, take_integer(cursor));
     raise_to(&replay->next_version, take_integer(cursor));
     raise_to(&replay->next_number, take_integer(cursor));
+    return !cursor->failed;
 }
 
 /* Raises the counters past the numbers of a record, even if a later one says that it is freed: no
    number is given twice. */
-static void pass_numbers(struct gb_replay *replay, uint32_t type, uint64_t number,
-                         struct cursor rest)
+static void pass_numbers(struct gb_replay *replay, const struct gb_journal_record *record)
 {
-    if (type == GB_RECORD_SEGMENT)
-        raise_to(&replay->next_segment, number + 1);
-    if (type != GB_RECORD_STORAGE && type != GB_RECORD_FLEETING)
+    struct cursor cursor = {record->data, record->length, false};
+
+    if (record->type == GB_RECORD_SEGMENT)
+        raise_to(&replay->next_segment, record->number + 1);
+    if (!is_of_storage(record->type))
         return;
-    raise_to(&replay->next_number, number + 1);
-    raise_to(&replay->next_version, take_integer(&rest));
+    raise_to(&replay->next_number, record->number + 1);
+    raise_to(&replay->next_version, take_integer(&cursor));
+}
+
+/*
+ * Notes that a record, or more than one, was lost. An earlier record of the same storage is not
+ * believed, since the memory may have become another's. If it is not known what was lost all
+ * storages may have changed, and only what is recorded later is believed.
+ */
+static void note_lost(struct gb_replay *replay, const struct gb_journal_record *record)
+{
+    disbelieve(replay, record->type ? "record" : "records", record->number, NULL,
+               record->type ? "it is damaged" : "more than one is damaged or missing");
+    replay->torn |= record->type == 0 || is_of_storage(record->type);
+    if (record->type != 0)
+        return;
+    replay->lost += replay->storage_records.count;
+    GB_LIST_EACH(&replay->records, link)
+        drop(&replay->storage_records, GB_CONTAINER(link, struct record, of_all));
 }
 
 static int read_record(const struct gb_journal_record *record, void *arg, struct gb_error *error)
 {
     struct gb_replay *replay = arg;
-    struct cursor cursor = {record->data, record->length, false}, rest = cursor;
-    uint64_t number = take_ordinal(&rest);
+    struct cursor cursor = {record->data, record->length, false};
 
-    if (record->type == GB_RECORD_COUNTERS) {
-        read_counters(replay, &cursor);
-        if (cursor.failed)
+    if (!record->data)
+        note_lost(replay, record);
+    else if (record->type != GB_RECORD_COUNTERS &&
+             (record->number == 0 || record->number >= (uint64_t)GB_LIMIT(integer))) {
+        disbelieve(replay, "something", record->number, NULL, "it has no number");
+        return 0;
+    } else
+        pass_numbers(replay, record);
+    switch (record->type) {
+    case GB_RECORD_COUNTERS:
+        if (record->data && !read_counters(replay, &cursor))
             disbelieve(replay, "counters", 0, NULL, "they are none");
         return 0;
-    }
-    if (rest.failed || number == 0) {
-        disbelieve(replay, "something", number, NULL, "it has no number");
-        return 0;
-    }
-    pass_numbers(replay, record->type, number, rest);
-    switch (record->type) {
-    case GB_RECORD_SEGMENT:
-        return enter(&replay->segment_records, &replay->segment_list, record->type, number, &rest,
-                     error);
+    case GB_RECORD_SEGMENT: /* it never changes: an earlier one is as good as one that was lost */
+        return record->data ? enter(&replay->segment_records, &replay->segment_list, record, error)
+                            : 0;
     case GB_RECORD_SEGMENT_GONE:
-        drop(&replay->segment_records, find(&replay->segment_records, number));
+        drop(&replay->segment_records, find(&replay->segment_records, record->number));
         return 0;
     case GB_RECORD_STORAGE:
     case GB_RECORD_FLEETING:
-        return enter(&replay->storage_records, &replay->records, record->type, number, &rest,
-                     error);
+        return enter(&replay->storage_records, &replay->records, record, error);
     case GB_RECORD_STORAGE_GONE:
-        drop(&replay->storage_records, find(&replay->storage_records, number));
+        drop(&replay->storage_records, find(&replay->storage_records, record->number));
         return 0;
     default:
-        disbelieve(replay, "something", number, NULL, "its type is unknown");
+        if (record->data)
+            disbelieve(replay, "something", record->number, NULL, "its type is unknown");
         return 0;
     }
 }
@@ -542,11 +569,13 @@ static int read_storage(struct gb_replay *replay, struct gb_replayed_storage *st
     return r < 0 ? r : read_objects(replay, storage, &cursor, writer, why);
 }
 
-/* Disbelieves a storage and all its objects, since it is not known where they lie. */
+/* Disbelieves a storage and all its objects, since it is not known where they lie. `why` NULL: it
+   was logged. */
 static void give_up(struct gb_replay *replay, struct gb_replayed_storage *storage, const char *why)
 {
-    disbelieve(replay, "storage", storage->number,
-               storage->object_count > 0 ? storage->objects : NULL, why);
+    if (why)
+        disbelieve(replay, "storage", storage->number,
+                   storage->object_count > 0 ? storage->objects : NULL, why);
     replay->lost += storage->object_count > 0 ? storage->object_count : 1;
     storage->object_count = 0;
 }
@@ -561,14 +590,15 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
         return gb_fail_memory(error);
     gb_writer_init(&writer, 0);
     GB_LIST_EACH(&replay->records, link) {
+        const struct record *record = GB_CONTAINER(link, struct record, of_all);
         struct gb_replayed_storage *storage = &replay->storages[replay->storage_count++];
         struct gb_error why = {.code = 0};
 
-        r = read_storage(replay, storage, GB_CONTAINER(link, struct record, of_all), &writer, &why);
+        r = read_storage(replay, storage, record, &writer, &why);
         if (r == GPUBUF_E_NO_MEMORY)
             break;
         if (r < 0)
-            give_up(replay, storage, why.message);
+            give_up(replay, storage, record->lost ? NULL : why.message);
         storage->disbelieved =
             r < 0 || (storage->object_count == 0 && (!storage->fleeting || storage->amended));
         storage->lost |= storage->disbelieved;

@@ -82,6 +82,7 @@ struct gb_replay {
     size_t storage_count; /* in the order in which they were last written */
     uint64_t disbelieved; /* records, objects and copies */
     uint64_t lost;        /* objects that these cost, as far as they can be counted */
+    bool torn;            /* a storage may lie, or a producer may write, where no record says so */
 };
 
 /*

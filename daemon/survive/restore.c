@@ -490,6 +490,51 @@ static int hold_range(struct restoring *restoring, struct gb_storage *storage)
     return GPUBUF_E_NO_MEMORY;
 }
 
+/* Holds what is left of a restored segment in the same way. NULL if memory is out. */
+static struct gb_storage *hold_rest(struct restoring *restoring, struct gb_segment *segment,
+                                    uint64_t bytes)
+{
+    struct gb_arena *arena = segment->domain->arena;
+    struct gb_storage *storage =
+        gb_storage_new(restoring->store, &segment->domain->key, segment->user, 1);
+    struct gb_range *range;
+
+    if (!storage || gb_arena_alloc(arena, bytes, &range) != 0) {
+        gb_storage_unref(restoring->store, storage);
+        return NULL;
+    }
+    storage->size = bytes;
+    storage->resident = true;
+    gb_storage_place_in(storage, gb_range_owner(range), range);
+    if (hold_range(restoring, storage) == 0)
+        return storage;
+    gb_storage_unref(restoring->store, storage);
+    return NULL;
+}
+
+/* Holds all that is free in restored segments, since a record of what lay there may be lost. It is
+   recorded, so that a successor holds it, too. */
+static int hold_torn(struct restoring *restoring, struct gb_error *error)
+{
+    struct gb_replay *replay = &restoring->replay;
+    struct gb_arena_stats stats;
+
+    for (size_t i = 0; replay->torn && i < replay->segment_count; i++) {
+        struct gb_segment *segment = replay->segments[i].segment;
+
+        while (segment && segment->kind == GB_SEGMENT_SHARED &&
+               (gb_arena_stats(segment->domain->arena, &stats), stats.largest_free > 0)) {
+            struct gb_storage *storage = hold_rest(restoring, segment, stats.largest_free);
+
+            if (!storage)
+                return gb_fail_memory(error);
+            restoring->store->on_storage(restoring->store->on_change_arg, storage);
+            gb_storage_unref(restoring->store, storage);
+        }
+    }
+    return 0;
+}
+
 /* The restored storage; NULL, and its objects are counted as lost, if its content is nowhere. */
 static struct gb_storage *take_storage(struct restoring *restoring,
                                        struct gb_replayed_storage *replayed)
@@ -654,19 +699,22 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
         r = restore_fleeting(restoring, error);
     if (r < 0)
         return r;
+    raise_to(&restoring->store->next_segment, replay->next_segment);
+    raise_to(&state->registry->next_version, replay->next_version);
+    raise_to(&state->next_number, replay->next_number);
     gb_state_attach(state);
     state->lost += replay->lost;
     state->disbelieved = replay->disbelieved > 0;
     note_storages(restoring);
+    r = hold_torn(restoring, error);
+    if (r < 0)
+        return r;
     gb_store_clear(restoring->store); /* frees segments in which nothing was restored */
     if (state->object_count > 0)
         qsort((void *)state->objects, state->object_count, sizeof(*state->objects),
               compare_objects);
     for (size_t i = 0; i < state->object_count; i++)
         gb_registry_restore_held(state->registry, state->objects[i]);
-    raise_to(&restoring->store->next_segment, replay->next_segment);
-    raise_to(&state->registry->next_version, replay->next_version);
-    raise_to(&state->next_number, replay->next_number);
     GB_FAILPOINT(RESTORE_DONE);
     return 0;
 }

@@ -125,17 +125,19 @@ static void put_key(struct gb_writer *writer, const struct gb_device *device,
     put_u64(writer, key->mode);
 }
 
-static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type)
+static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type,
+                   uint64_t number)
 {
     struct gb_error error = {.message = "out of memory"};
 
     if (state->failed)
         return;
     if (state->writer.failed ||
-        gb_journal_append(journal, type, state->writer.data, state->writer.length, &error) < 0 ||
+        gb_journal_append(journal, type, number, state->writer.data, state->writer.length, &error) <
+            0 ||
         (journal != &state->next && state->next.fd >= 0 &&
-         gb_journal_append(&state->next, type, state->writer.data, state->writer.length, &error) <
-             0))
+         gb_journal_append(&state->next, type, number, state->writer.data, state->writer.length,
+                           &error) < 0))
         gb_state_give_up(state, error.message);
 }
 
@@ -143,8 +145,7 @@ static void write_number(struct gb_state *state, struct gb_journal *journal, uin
                          uint64_t number)
 {
     gb_writer_reset(&state->writer);
-    put_u64(&state->writer, number);
-    append(state, journal, type);
+    append(state, journal, type, number);
 }
 
 static void write_counters(struct gb_state *state, struct gb_journal *journal)
@@ -153,7 +154,7 @@ static void write_counters(struct gb_state *state, struct gb_journal *journal)
     put_u64(&state->writer, state->registry->store->next_segment);
     put_u64(&state->writer, state->registry->next_version);
     put_u64(&state->writer, state->next_number);
-    append(state, journal, GB_RECORD_COUNTERS);
+    append(state, journal, GB_RECORD_COUNTERS, 0);
 }
 
 static void write_segment(struct gb_state *state, struct gb_journal *journal,
@@ -163,13 +164,12 @@ static void write_segment(struct gb_state *state, struct gb_journal *journal,
     struct gb_writer *writer = &state->writer;
 
     gb_writer_reset(writer);
-    put_u64(writer, segment->id);
     put_u64(writer, segment->bytes);
     put_u8(writer, segment->kind);
     put_u8(writer, segment->memory.kind);
     put_u64(writer, segment->user->uid);
     put_key(writer, segment->device, segment->domain ? &segment->domain->key : &none);
-    append(state, journal, GB_RECORD_SEGMENT);
+    append(state, journal, GB_RECORD_SEGMENT, segment->id);
 }
 
 /* Whether an object outlives the daemon: not if it ends with its producer's session. */
@@ -261,7 +261,6 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
     uint64_t durable = count_durable(storage);
 
     gb_writer_reset(writer);
-    put_u64(writer, storage->number);
     put_u64(writer, state->registry->next_version);
     put_u64(writer, storage->maker.user->uid);
     put_key(writer, storage->device, &storage->key);
@@ -277,7 +276,7 @@ static void write_storage(struct gb_state *state, struct gb_journal *journal,
         if (durable > 0 ? is_durable(object) : object->named)
             put_object(writer, object, state->registry->now_ms, durable > 0);
     }
-    append(state, journal, durable > 0 ? GB_RECORD_STORAGE : GB_RECORD_FLEETING);
+    append(state, journal, durable > 0 ? GB_RECORD_STORAGE : GB_RECORD_FLEETING, storage->number);
 }
 
 /* ---- changes ---- */

@@ -108,7 +108,7 @@ static void append(struct gb_journal *journal, unsigned type, struct gb_writer *
     struct gb_error error;
 
     DEMAND(!writer->failed);
-    DEMAND(gb_journal_append(journal, type, writer->data, writer->length, &error) == 0);
+    DEMAND(gb_journal_append(journal, type, GOOD, writer->data, writer->length, &error) == 0);
     gb_writer_reset(writer);
 }
 
@@ -144,7 +144,6 @@ static void append_good(struct gb_journal *journal)
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    put(&writer, GOOD, 8);
     put(&writer, 65536, 8);
     put(&writer, GB_SEGMENT_SHARED, 1);
     put(&writer, GB_HANDLE_MEMFD, 1);
@@ -152,7 +151,6 @@ static void append_good(struct gb_journal *journal)
     put_key(&writer);
     append(journal, GB_RECORD_SEGMENT, &writer);
 
-    put(&writer, GOOD, 8);
     put(&writer, 1, 8); /* the next version */
     put(&writer, 0, 8);
     put_key(&writer);
@@ -202,13 +200,14 @@ static void check_good(const struct gb_server *server)
 
 /* ---- the input's ---- */
 
-static bool is_good(const uint8_t *payload, size_t length)
+/* The number that the input's record begins with; 0 if it is too short. */
+static uint64_t number_of(const uint8_t *payload, size_t length)
 {
     uint64_t number = 0;
 
     for (size_t i = 0; i < 8 && length >= 8; i++)
         number |= (uint64_t)payload[i] << 8 * i;
-    return number == GOOD;
+    return number;
 }
 
 static void keep_journal(struct input *input, struct gb_notify *manager)
@@ -219,13 +218,17 @@ static void keep_journal(struct input *input, struct gb_notify *manager)
     DEMAND(gb_journal_new(&journal, INSTANCE, 1, &error) == 0);
     while (input->size > 0) {
         unsigned type = take(input);
-        size_t length = take(input);
+        size_t length = take(input), skip;
+        uint64_t number;
 
         length |= (size_t)take(input) << 8;
         if (length > input->size)
             length = input->size;
-        DEMAND((type != GB_RECORD_COUNTERS && is_good(input->data, length)) ||
-               gb_journal_append(&journal, type, input->data, length, &error) == 0);
+        skip = type != GB_RECORD_COUNTERS && length >= 8 ? 8 : 0;
+        number = skip ? number_of(input->data, length) : 0;
+        DEMAND(type == 0 || number == GOOD ||
+               gb_journal_append(&journal, type, number, input->data + skip, length - skip,
+                                 &error) == 0);
         input->data += length;
         input->size -= length;
     }

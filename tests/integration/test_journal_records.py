@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from device import MIB
-from peer import wait_until
+from peer import bytes_layout, wait_until
 from restarts import Kept, journals, register, segments_of
 
 pytestmark = pytest.mark.host_only("it damages the journal, which is the same on a GPU")
@@ -22,40 +22,46 @@ def xxh(data, seed=0):
     return XXH.XXH3_64bits_withSeed(data, len(data), seed)
 
 
+HEADER, HEAD, FIRST = 88, 40, 176
+
+
 def read_records(fd):
-    """(the header, [(type, payload)])"""
+    """(the header, [(type, number, payload)])"""
     data = os.pread(fd, os.fstat(fd).st_size, 0)
-    records, at = [], 64
+    records, at = [], FIRST
     while at < len(data):
-        length, kind = struct.unpack_from("<II", data, at)
-        records.append((kind, data[at + 16:at + 16 + length]))
-        at += 16 + (length + 7) // 8 * 8
-    return data[:64], records
+        length, kind, number = struct.unpack_from("<IIQ", data, at)
+        records.append((kind, number, data[at + HEAD:at + HEAD + length]))
+        at += HEAD + (length + 7) // 8 * 8
+    return data[:HEADER], records
 
 
 def write_journal(header, records):
-    seed, data = xxh(header[24:56]), bytearray(header)
-    for kind, payload in records:
-        head = struct.pack("<II", len(payload), kind)
-        data += head + struct.pack("<Q", xxh(payload, xxh(head, seed ^ len(data)))) + payload
+    """The journal's descriptor, and where each record begins, and the last one ends."""
+    seed, data, before, begins = xxh(header[24:56]), bytearray(FIRST), bytes(16), []
+    for kind, number, payload in records:
+        begins.append(len(data))
+        subject = struct.pack("<IIQ", len(payload), kind, number)
+        data += subject + before
+        data += struct.pack("<Q", xxh(payload, xxh(subject + before, seed ^ begins[-1]))) + payload
         data += bytes(-len(payload) % 8)
+        before = subject
+    one = header[:56] + before + struct.pack("<Q", len(data))
+    data[:FIRST] = 2 * (one + struct.pack("<Q", xxh(one)))
     fd = os.memfd_create("gpubufd-journal")
     os.write(fd, data)
-    return fd
-
-
-def number_of(payload):
-    return struct.unpack_from("<Q", payload)[0]
+    return fd, begins + [len(data)]
 
 
 DAMAGES = {
-    "cut": lambda kind, payload: (kind, payload[:len(payload) // 2]),
-    "longer": lambda kind, payload: (kind, payload + b"\0"),
-    "zeros": lambda kind, payload: (kind, payload[:8] + bytes(len(payload) - 8)),
-    "ones": lambda kind, payload: (kind, payload[:16] + b"\xff" * (len(payload) - 16)),
-    "nothing": lambda kind, payload: (kind, b""),
-    "of no kind": lambda kind, payload: (99, payload),
-    "its texts": lambda kind, payload: (kind, payload.replace(b'"name":', b'"name" ')),
+    "cut": lambda kind, number, payload: (kind, number, payload[:len(payload) // 2]),
+    "longer": lambda kind, number, payload: (kind, number, payload + b"\0"),
+    "zeros": lambda kind, number, payload: (kind, number, bytes(len(payload))),
+    "ones": lambda kind, number, payload: (kind, number, payload[:8] + b"\xff" * (len(payload) - 8)),
+    "nothing": lambda kind, number, payload: (kind, number, b""),
+    "of nothing": lambda kind, number, payload: (kind, 0, payload),
+    "of no kind": lambda kind, number, payload: (99, number, payload),
+    "its texts": lambda kind, number, payload: (kind, number, payload.replace(b'"name":', b'"name" ')),
 }
 
 
@@ -90,28 +96,35 @@ class Damaged:
 
     def victims(self, i):
         """The objects that the record is about, if it is the last word on them."""
-        kind, payload = self.records[i]
+        kind, number, payload = self.records[i]
         groups = [{SEGMENT, SEGMENT_GONE}, {STORAGE, STORAGE_GONE, FLEETING}]
         same = next((g for g in groups if kind in g), set())
-        if any(k in same and number_of(p) == number_of(payload) for k, p in self.records[i + 1:]):
+        if any(k in same and n == number for k, n, _ in self.records[i + 1:]):
             return set()
         if kind == SEGMENT:
-            return {n for n in self.names if number_of(payload) in self.segments[n]}
+            return {n for n in self.names if number in self.segments[n]}
         return {n for n in self.names if kind == STORAGE and f'"name":"{n}"'.encode() in payload}
 
-    def start(self, records):
+    def start(self, records, spoil=None):
+        """`spoil` gets the journal's descriptor, and where the records are."""
         shutil.rmtree(self.place)
         shutil.copytree(self.saved, self.place)
-        self.kept.fds = [(name, write_journal(self.header, records) if name.startswith("journal")
-                          else os.dup(fd)) for name, fd in self.fds]
+        journal, begins = write_journal(self.header, records)
+        if spoil:
+            spoil(journal, begins)
+        self.kept.fds = [(name, journal if name.startswith("journal") else os.dup(fd))
+                         for name, fd in self.fds]
         return self.kept.start(*self.options)
 
     def try_one(self, i, change):
-        lost = self.victims(i)
+        """One record says something else; returns what is lost, and the log."""
         changed = change(*self.records[i])
-        peer = self.start(self.records[:i] + [changed] + self.records[i + 1:])
+        return self.try_all(self.start(self.records[:i] + [changed] + self.records[i + 1:]), self.victims(i))
+
+    def try_all(self, peer, lost):
+        """Checks that nothing is lost but what may be, and that the next daemon has the same."""
         there = set(peer.names())
-        assert set(self.names) - lost <= there <= set(self.names) | {"deleted"}, (i, self.records[i])
+        assert set(self.names) - lost <= there <= set(self.names) | {"deleted"}
         for name in set(self.names) - lost:
             data = peer.open_object(name).read()
             assert data == (b"aaaaa" if name == "a/slice" else name[:1].encode() * len(data))
@@ -142,7 +155,7 @@ def damaged(directory):
 
 
 def test_nothing_wrong(damaged):
-    lost, log = damaged.try_one(0, lambda kind, payload: (kind, payload))
+    lost, log = damaged.try_one(0, lambda *record: record)
     assert not lost and "not believed" not in log
 
 
@@ -164,10 +177,11 @@ def test_each_record_in_turn(damaged, damage):
 # RELIABILITY.md: The daemon ends
 def test_an_alias_alone(damaged):
     """The storage stays, and its other names."""
-    for i, (kind, payload) in enumerate(damaged.records):
+    for i, (kind, _, _) in enumerate(damaged.records):
         if kind == STORAGE and damaged.victims(i) == {"a", "a/slice"}:
             lost, log = damaged.try_one(
-                i, lambda kind, payload: (kind, payload.replace(b'"name":"a/slice"', b'"name" "a/slice"')))
+                i, lambda kind, number, payload: (
+                    kind, number, payload.replace(b'"name":"a/slice"', b'"name" "a/slice"')))
             assert lost == {"a/slice"}
             assert log.count("record not believed") == 1 and "name=a/slice" in log
             return
@@ -177,8 +191,85 @@ def test_an_alias_alone(damaged):
 # RELIABILITY.md: The daemon ends
 def test_two_in_one_place(damaged):
     """The one that was recorded later is what is there."""
-    gone = [i for i, (kind, _) in enumerate(damaged.records) if kind == STORAGE_GONE]
+    gone = [i for i, (kind, _, _) in enumerate(damaged.records) if kind == STORAGE_GONE]
     assert gone
     for i in gone:
-        lost, _ = damaged.try_one(i, lambda kind, payload: (kind, b""))
+        lost, _ = damaged.try_one(i, lambda kind, number, payload: (kind, 0, b""))
         assert not lost
+
+
+# ---- frames that are not whole -----------------------------------------------------------------
+
+
+def flip(journal, at):
+    (byte,) = os.pread(journal, 1, at)
+    os.pwrite(journal, bytes([byte ^ 0x10]), at)
+
+
+@pytest.mark.parametrize("where", ["head", "payload"])
+# RELIABILITY.md: The daemon ends
+def test_one_flipped_byte(damaged, where):
+    """It costs the objects of the record that it is in, as far as that was the last word on them."""
+    found = set()
+    for i, (_, _, payload) in enumerate(damaged.records):
+        if where == "payload" and not payload:
+            continue
+        peer = damaged.start(damaged.records, lambda journal, begins, i=i: flip(
+            journal, begins[i] + (i % HEAD if where == "head" else HEAD + i * 7 % len(payload))))
+        assert "deleted" not in peer.names()
+        lost, log = damaged.try_all(peer, damaged.victims(i))
+        assert log.count("record not believed") == 1 and "it is damaged" in log
+        found |= lost
+    assert found == set(damaged.names), "each of them was hit once"
+
+
+# RELIABILITY.md: The daemon ends
+def test_cut_between_records(damaged):
+    """It is noticed. Without its last record alone the journal tells what that was about; else no storage is
+    believed, since any of them may have changed."""
+    for i in range(len(damaged.records)):
+        last = i == len(damaged.records) - 1
+        peer = damaged.start(damaged.records, lambda journal, begins, i=i: os.truncate(journal, begins[i]))
+        if not last:
+            assert peer.names() == []
+        _, log = damaged.try_all(peer, damaged.victims(i) if last else set(damaged.names))
+        assert log.count("record not believed") == 1
+        assert ("it is damaged" if last else "more than one is damaged or missing") in log
+
+
+# RELIABILITY.md: The daemon ends
+def test_memory_that_no_record_has_is_nobodys(directory):
+    """Whoever writes to a range whose record is lost harms nobody before the grace period is over."""
+    kept = Kept(directory)
+    peer = kept.start("--grace", "60000")
+    peer.put("a", b"a" * 1000)
+    lease = peer.call("create", name="written", layout=bytes_layout(1000))
+    at = lease["object"]["layout"]["data"]
+    kept.crash()
+    (journal,) = [fd for name, fd in kept.fds if name.startswith("journal")]
+    header, records = read_records(journal)
+    spoiled, begins = write_journal(header, records)
+    place = [begins[i] for i, (kind, _, _) in enumerate(records) if kind == FLEETING][-1]
+    flip(spoiled, place + HEAD)
+    kept.fds = [(name, spoiled if fd == journal else fd) for name, fd in kept.fds]
+    os.close(journal)
+    for i in range(3):
+        with kept.start("--grace", "60000") as peer:
+            wait_until(lambda: len(journals(kept.process.pid)) == 1)
+            for j in range(20):
+                peer.put(f"n{i}/{j}", b"n" * 1000)
+                found = peer.call("stat", name=f"n{i}/{j}")["object"]["layout"]["data"]
+                assert (found["segment"] != at["segment"] or found["offset"] >= at["offset"] + 1000
+                        or found["offset"] + 1000 <= at["offset"])
+            assert "a" in peer.names()
+        kept.crash()
+    with kept.start("--grace", "1") as peer:
+
+        def is_handed_out():
+            made = peer.call("create", name="written", layout=bytes_layout(1000))
+            peer.call("abort", lease=made["lease"])
+            return made["object"]["layout"]["data"]["segment"] == at["segment"]
+
+        wait_until(is_handed_out)
+        assert len(peer.names()) == 61
+    kept.close()
