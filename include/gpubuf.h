@@ -140,13 +140,13 @@ struct gpubuf_connect_options {
     int resume_ms;           /* how long to try to reconnect after the connection broke (see
                                  gpubuf_disconnect); 0: 10 000; -1: for ever;
                                  GPUBUF_NO_RESUME: not at all */
-    int keep;                /* how many opened objects to keep at hand after their release, see
-                                 gpubuf_open; 0: none; -1: 1024 */
-    int keep_ms;             /* how long to keep an object that is not used; 0: 10 000 */
-    uint64_t keep_bytes;     /* how many bytes the kept objects may have in all; 0: 16 GiB */
+    int cache_leases;        /* how many leases to cache after their release, see gpubuf_open;
+                                 0: 1024; GPUBUF_NO_CACHE: none */
+    int cache_lease_ms;      /* for how long, since the last use; 0: 10 000 */
 };
 
 #define GPUBUF_NO_RESUME (-2)
+#define GPUBUF_NO_CACHE (-1)
 
 /*
  * Connects and greets the daemon. `options` may be NULL. On success the caller owns *client and
@@ -252,12 +252,12 @@ struct gpubuf_open_options {
  * wait_ms, or the daemon does not answer; GPUBUF_E_UNSUPPORTED: on a GPU that is not visible to
  * this process, or there is no driver; GPUBUF_E_DEVICE: the driver failed (see GPUs).
  *
- * A client that keeps objects (`keep` of gpubuf_connect_options) opens an object that is open
- * already, or was released lately, without asking the daemon, as long as the name still means that
- * object. An open that begins after a change of the name was answered sees the change. Both opens
- * return the same object, with two references. A kept lease does not hold the object: when memory
- * is short, the daemon asks for the lease back and evicts the object in its turn. `gpubufctl ps`
- * tells kept leases apart.
+ * The library caches the leases of versions that were opened twice within cache_lease_ms (see
+ * gpubuf_connect_options). While the name still means that version, a further open of it does not
+ * ask the daemon, and returns the same object, with one more reference. An open that begins after a
+ * change of the name was answered sees the change. A cached lease does not hold the object: when
+ * memory is short, the daemon asks for the lease back and evicts the object in its turn.
+ * `gpubufctl ps` tells such leases apart, as kept.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,

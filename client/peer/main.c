@@ -142,6 +142,7 @@ static int connect_to_daemon(struct peer *peer, struct gb_error *error)
         .path = peer->options.socket,
         .client_name = "gpubufd-peer",
         .resume_ms = -1,
+        .cache_leases = GPUBUF_NO_CACHE, /* whoever fetches has the object from then on */
     };
     int r = gpubuf_connect(&peer->local.client, &options);
 

@@ -234,10 +234,10 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
     char *name = NULL;
     int r = 0;
 
-    if (session->greeted && !params->resume.text)
+    if (session->greeted && !params->resume.text && !params->cache)
         return gb_fail(&call->error, GPUBUF_E_BUSY,
                        "hello was said before; it is the first call, and said again only to resume "
-                       "more leases");
+                       "more leases, or for a page (cache)");
     if (params->protocol != GPUBUF_PROTOCOL)
         return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                        "protocol %" PRIu64 " is unknown here; this daemon speaks %d",

@@ -165,9 +165,9 @@ int main(int argc, char **argv)
     start_echo(&bench);
     bench.others[0] = raw_peer(&bench.raw);
     bench.others[1] = bench.echo.server;
-    check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
-    connect.keep = -1;
     check(NULL, gpubuf_connect(&bench.keeper, &connect), "connect");
+    connect.cache_leases = GPUBUF_NO_CACHE;
+    check(NULL, gpubuf_connect(&bench.client, &connect), "connect");
     measure_kept(&bench);
     for (enum placement placement = PLACE_FREE; placement < PLACEMENTS; placement++) {
         measure(&bench, "open_release", placement, open_release);

@@ -305,8 +305,7 @@ static void replay_exactly(const struct trace *trace, const char *path)
 
 static void replay_kept(const struct trace *trace, const char *path)
 {
-    const struct gpubuf_connect_options options = {
-        .size = sizeof(options), .path = path, .keep = -1};
+    const struct gpubuf_connect_options options = {.size = sizeof(options), .path = path};
     struct bench bench;
     double begun = now();
     char note[160];

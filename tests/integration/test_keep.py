@@ -85,6 +85,21 @@ def test_only_who_asks_has_a_page(daemon, peer):
     assert other.open_object("a").slot is None
 
 
+def test_a_page_may_be_asked_for_later(daemon, peer):
+    """Leases that were granted before have no slot."""
+    peer.put("a")
+    reader = daemon.connect()
+    reader.call("hello", protocol=1, client="reader")
+    reader.error("busy", "hello", protocol=1)
+    assert reader.open_object("a").slot is None
+    assert reader.call("hello", protocol=1, cache=True)["cache"]["slots"] > 0
+    opened = reader.open_object("a")
+    assert reader.slot(opened.slot) == opened.lease
+    assert "cache" not in reader.call("hello", protocol=1, cache=True)  # it has one
+    session, = [s for s in peer.call("sessions")["sessions"] if s["leases"] == 2]
+    assert session["client"] == "reader"
+
+
 def opened_anew(fd):
     """The same memory by a description of its own, which root alone gets to write; [] for others."""
     try:

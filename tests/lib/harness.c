@@ -219,8 +219,8 @@ struct gpubuf_client *connect_with(const struct gpubuf_connect_options *given)
         options.timeout_ms = PATIENCE_MS;
     if (options.resume_ms == 0)
         options.resume_ms = PATIENCE_MS;
-    if (options.keep_ms == 0)
-        options.keep_ms = PATIENCE_MS;
+    if (options.cache_lease_ms == 0)
+        options.cache_lease_ms = PATIENCE_MS;
     check_result(NULL, gpubuf_connect(&client, &options), 0, __FILE__, __LINE__);
     return client;
 }

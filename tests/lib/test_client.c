@@ -346,7 +346,8 @@ static void test_idle_mappings_are_bounded(void **state)
     struct gpubuf_client *writer = connect_client();
     put_counting(writer, "bounded", 100, 1);
     size_t before = count_mappings();
-    struct gpubuf_connect_options options = {.size = sizeof(options), .cache_bytes = 1};
+    struct gpubuf_connect_options options = {
+        .size = sizeof(options), .cache_bytes = 1, .cache_leases = GPUBUF_NO_CACHE};
     struct gpubuf_client *client = connect_with(&options);
     struct gpubuf_object *object, *again;
     for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
 /*
- * Objects that the library keeps at hand: an open without a round trip finds what the name means,
+ * Cached leases, which the library keeps: an open without a round trip finds what the name means,
  * and nothing else; the daemon gets back what it wants; a page that lies costs nobody a wrong
  * object.
  */
@@ -21,9 +21,9 @@
 
 #define MIB ((size_t)1 << 20)
 
-static struct gpubuf_client *keeper(int keep)
+static struct gpubuf_client *keeper(int leases)
 {
-    struct gpubuf_connect_options options = {.size = sizeof(options), .keep = keep};
+    struct gpubuf_connect_options options = {.size = sizeof(options), .cache_leases = leases};
     return connect_with(&options);
 }
 
@@ -34,6 +34,14 @@ static struct gpubuf_object *open_one(struct gpubuf_client *client, const char *
     return object;
 }
 
+/* Opens and releases so often that the lease is cached: the first time the version is noted, the
+   second time the library asks for the page, the third time the lease has a slot in it. */
+static void warm(struct gpubuf_client *client, const char *name)
+{
+    for (int i = 0; i < 3; i++)
+        gpubuf_release(open_one(client, name));
+}
+
 static unsigned first_byte(const struct gpubuf_object *object)
 {
     struct gpubuf_memory memory;
@@ -41,16 +49,22 @@ static unsigned first_byte(const struct gpubuf_object *object)
     return *(const unsigned char *)memory.pointer;
 }
 
+/* How often the daemon was asked for `method`, by whomever. */
+static uint64_t calls(struct gpubuf_client *client, const char *method)
+{
+    char key[64], *result, *at;
+    uint64_t count;
+    snprintf(key, sizeof(key), "\"%s\":{\"calls\":", method);
+    ok(client, gpubuf_call(client, "stats", NULL, -1, &result));
+    at = strstr(result, key);
+    count = at ? strtoull(at + strlen(key), NULL, 10) : 0;
+    gpubuf_free(result);
+    return count;
+}
+
 static uint64_t opens(struct gpubuf_client *client)
 {
-    char *result, *at;
-    uint64_t calls;
-    ok(client, gpubuf_call(client, "stats", NULL, -1, &result));
-    at = strstr(result, "\"open\":{\"calls\":");
-    assert_non_null(at);
-    calls = strtoull(at + strlen("\"open\":{\"calls\":"), NULL, 10);
-    gpubuf_free(result);
-    return calls;
+    return calls(client, "open");
 }
 
 struct expected {
@@ -75,10 +89,11 @@ static void wait_for(struct gpubuf_client *client, const char *key, uint64_t val
 
 static void test_opened_again(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct gpubuf_object *object, *slice, *again;
     (void)state;
     put_counting(other, "a", 16, 5);
+    warm(client, "a");
     object = open_one(client, "a");
     uint64_t before = opens(other);
     again = open_one(client, "a"); /* while it is open: one object, two references */
@@ -103,33 +118,75 @@ static void test_opened_again(void **state)
     gpubuf_disconnect(other);
 }
 
-static void test_off_by_default(void **state)
+/* A version that is opened once costs what it did without a cache: no page, no message,
+   nothing kept. */
+static void test_opened_once(void **state)
 {
-    struct gpubuf_client *client = connect_client();
+    struct gpubuf_client *other = connect_client(), *client = connect_client();
+    struct gpubuf_object *objects[100];
+    char texts[100][16];
+    const char *names[100];
+    uint64_t hellos = calls(other, "hello"), keeps = calls(other, "keep");
+    (void)state;
+    for (unsigned i = 0; i < 100; i++) {
+        names[i] = texts[i];
+        snprintf(texts[i], sizeof(texts[i]), "once/%u", i);
+        put_counting(other, names[i], 16, i);
+        if (i < 50)
+            gpubuf_release(open_one(client, names[i]));
+        put_counting(other, "again", 16, i); /* each version once */
+        gpubuf_release(open_one(client, "again"));
+    }
+    assert_int_equal(gpubuf_open_many(client, names + 50, 50, NULL, objects, NULL), 50);
+    gpubuf_release_many(objects, 50);
+    wait_for(other, "leases", 0);
+    assert_int_equal(calls(other, "hello"), hellos);
+    /* Nor once there is a page. */
+    warm(client, names[0]);
+    assert_int_equal(calls(other, "hello"), hellos + 1);
+    wait_for(other, "kept", 1);
+    assert_int_equal(calls(other, "keep"), keeps + 1);
+    for (unsigned i = 0; i < 100; i++) {
+        put_counting(other, "again", 16, i);
+        gpubuf_release(open_one(client, "again"));
+    }
+    wait_for(other, "leases", 0);
+    assert_int_equal(calls(other, "keep"), keeps + 1);
+    assert_int_equal(stat_value(other, "kept"), 1);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
+static void test_none_if_one_likes(void **state)
+{
+    struct gpubuf_client *client = keeper(GPUBUF_NO_CACHE);
     (void)state;
     put_counting(client, "a", 16, 5);
+    uint64_t before = opens(client), hellos = calls(client, "hello");
+    warm(client, "a");
     gpubuf_release(open_one(client, "a"));
     wait_for(client, "leases", 0);
     assert_int_equal(stat_value(client, "kept"), 0);
-    uint64_t before = opens(client);
-    gpubuf_release(open_one(client, "a"));
-    assert_int_equal(opens(client), before + 1);
+    assert_int_equal(opens(client), before + 4);
+    assert_int_equal(calls(client, "hello"), hellos);
     gpubuf_disconnect(client);
 }
 
 static void test_changes_are_seen(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct gpubuf_open_options version = {.size = sizeof(version)};
     struct gpubuf_object *object, *old;
     (void)state;
     put_counting(other, "a", 16, 1);
+    warm(client, "a");
     old = open_one(client, "a");
     gpubuf_release(open_one(client, "a"));
     put_counting(other, "a", 16, 2);
     object = open_one(client, "a");
     assert_int_equal(first_byte(object), 2);
     assert_int_equal(first_byte(old), 1);
+    warm(client, "a");
     version.version = gpubuf_object_version(old);
     fails(client, GPUBUF_E_STALE, gpubuf_open(client, "a", &version, &(struct gpubuf_object *){0}));
     gpubuf_release(old);
@@ -180,7 +237,7 @@ static void opened_many(struct gpubuf_client *client, int status,
 static void test_many_and_async(void **state)
 {
     enum { COUNT_OF = 200 };
-    struct gpubuf_client *client = keeper(-1);
+    struct gpubuf_client *client = connect_client();
     struct gpubuf_object *objects[COUNT_OF + 2];
     struct outcome outcome = {0};
     const char *names[COUNT_OF + 2];
@@ -196,9 +253,11 @@ static void test_many_and_async(void **state)
     }
     names[COUNT_OF] = "none";
     names[COUNT_OF + 1] = "/bad";
-    assert_int_equal(gpubuf_open_many(client, names, COUNT_OF, NULL, objects, errors),
-                     COUNT_OF / 2);
-    gpubuf_release_many(objects, COUNT_OF);
+    for (unsigned i = 0; i < 3; i++) { /* see warm() */
+        assert_int_equal(gpubuf_open_many(client, names, COUNT_OF, NULL, objects, errors),
+                         COUNT_OF / 2);
+        gpubuf_release_many(objects, COUNT_OF);
+    }
     for (unsigned i = 1; i < COUNT_OF; i += 2)
         put_counting(client, names[i], 16, i);
     /* Half of them are kept. */
@@ -209,6 +268,8 @@ static void test_many_and_async(void **state)
     for (unsigned i = 0; i < COUNT_OF; i++)
         assert_int_equal(first_byte(objects[i]), i);
     gpubuf_release_many(objects, COUNT_OF + 2);
+    assert_int_equal(gpubuf_open_many(client, names, COUNT_OF, NULL, objects, NULL), COUNT_OF);
+    gpubuf_release_many(objects, COUNT_OF);
     before = opens(client);
     assert_int_equal(gpubuf_open_many(client, names, COUNT_OF, NULL, objects, NULL), COUNT_OF);
     gpubuf_release_many(objects, COUNT_OF);
@@ -235,36 +296,35 @@ static void test_many_and_async(void **state)
 
 static void test_bounds(void **state)
 {
-    struct gpubuf_connect_options options = {
-        .size = sizeof(options), .keep = 3, .keep_bytes = 1000, .keep_ms = 1};
-    struct gpubuf_client *client = keeper(3), *brief = connect_with(&options);
+    struct gpubuf_connect_options options = {.size = sizeof(options), .cache_lease_ms = 400};
+    struct gpubuf_client *client = keeper(3), *other = connect_client();
     char name[16];
+    uint64_t before;
     (void)state;
     for (unsigned i = 0; i < 6; i++) {
         snprintf(name, sizeof(name), "bound/%u", i);
         put_counting(client, name, 400, i);
-        gpubuf_release(open_one(client, name));
+        warm(client, name);
     }
     wait_for(client, "kept", 3);
     wait_for(client, "leases", 0);
-    uint64_t before = opens(client);
+    before = opens(client);
     gpubuf_release(open_one(client, "bound/5"));
     assert_int_equal(opens(client), before); /* the last ones */
     gpubuf_release(open_one(client, "bound/0"));
     assert_int_equal(opens(client), before + 1);
     gpubuf_disconnect(client);
 
-    for (unsigned i = 0; i < 6; i++) {
-        snprintf(name, sizeof(name), "bound/%u", i);
-        gpubuf_release(open_one(brief, name));
-    }
-    put_counting(brief, "large", 4000, 1);
-    gpubuf_release(open_one(brief, "large"));
-    client = connect_client();
-    wait_for(client, "kept", 0); /* by a thread of the library's, after a moment */
-    assert_int_equal(stat_value(client, "leases"), 0);
+    client = connect_with(&options);
+    do { /* a machine that stood still for so long has another try */
+        warm(client, "bound/0");
+        before = opens(other);
+        gpubuf_release(open_one(client, "bound/0"));
+    } while (opens(other) > before);
+    wait_for(other, "leases", 0);
+    wait_for(other, "kept", 0); /* by a thread of the library's, after a moment */
     gpubuf_disconnect(client);
-    gpubuf_disconnect(brief);
+    gpubuf_disconnect(other);
 }
 
 /* ---- giving back ---- */
@@ -282,7 +342,7 @@ static unsigned fill(struct gpubuf_client *client, struct gpubuf_client *other)
         ok(other, gpubuf_create(other, name, &layout, &options, &object));
         ok(other, gpubuf_seal(object, NULL));
         gpubuf_release(object);
-        gpubuf_release(open_one(client, name));
+        warm(client, name);
     }
     return 8;
 }
@@ -307,14 +367,16 @@ static int create_large(struct gpubuf_client *client, size_t bytes, int wait_ms)
 /* RELIABILITY.md: Memory is short */
 static void test_what_is_kept_is_given_back(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct timespec pause = {.tv_nsec = 200 * 1000000}; /* until the library's thread sleeps, too */
     (void)state;
     unsigned count = fill(client, other);
     wait_for(other, "kept", count);
     nanosleep(&pause, NULL);
     ok(other, create_large(other, 200 * MIB, PATIENTLY));
-    wait_for(other, "kept", 1); /* what had to go, and nothing else: 30 of 256 MiB stayed */
+    /* Seven of eight had to go. The last one may be asked for, too, if the unmapping of the others
+       took long. */
+    assert_true(stat_value(other, "kept") <= 1);
     ok(other, create_large(other, 250 * MIB, PATIENTLY));
     wait_for(other, "kept", 0);
     gpubuf_disconnect(client);
@@ -325,15 +387,16 @@ static void test_what_is_kept_is_given_back(void **state)
 static void test_of_many_clients_the_oldest_is_looked_at(void **state)
 {
     enum { OTHERS = 20 };
-    struct gpubuf_connect_options options = {.size = sizeof(options), .keep = -1};
+    struct gpubuf_connect_options options = {.size = sizeof(options)};
     struct gpubuf_client *clients[1 + OTHERS], *other = connect_client();
     (void)state;
     put_counting(other, "old", 8, 1);
     put_counting(other, "new", 8, 1);
     for (int i = 0; i < 1 + OTHERS; i++) {
-        options.keep_ms = i == 0 ? 3000 : 600000; /* so long that the others are there by then */
+        options.cache_lease_ms =
+            i == 0 ? 3000 : 600000; /* so long that the others are there by then */
         clients[i] = connect_with(&options);
-        gpubuf_release(open_one(clients[i], i == 0 ? "old" : "new"));
+        warm(clients[i], i == 0 ? "old" : "new");
     }
     wait_for(other, "kept", OTHERS); /* what the first one kept is given back */
     for (int i = 0; i < 1 + OTHERS; i++)
@@ -343,7 +406,7 @@ static void test_of_many_clients_the_oldest_is_looked_at(void **state)
 
 static void test_what_is_used_stays(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     (void)state;
     (void)fill(client, other);
     wait_for(other, "kept", 8);
@@ -365,7 +428,7 @@ static int hoard(const char *path, long pause_ms)
 {
     const struct timespec before_each = {.tv_nsec = pause_ms * 1000000};
     struct gpubuf_connect_options options = {
-        .size = sizeof(options), .path = path, .timeout_ms = 60000, .keep = -1, .keep_ms = 60000};
+        .size = sizeof(options), .path = path, .timeout_ms = 60000, .cache_lease_ms = 60000};
     struct gpubuf_client *client;
     struct gpubuf_object *object;
     char name[16];
@@ -375,9 +438,11 @@ static int hoard(const char *path, long pause_ms)
     for (unsigned i = 0; i < 8; i++) {
         snprintf(name, sizeof(name), "fill/%u", i);
         nanosleep(&before_each, NULL);
-        if (gpubuf_open(client, name, NULL, &object) < 0)
-            return 2;
-        gpubuf_release(object);
+        for (int times = 0; times < 3; times++) { /* see warm() */
+            if (gpubuf_open(client, name, NULL, &object) < 0)
+                return 2;
+            gpubuf_release(object);
+        }
     }
     (void)!write(STDOUT_FILENO, "x", 1);
     for (;;)
@@ -428,7 +493,7 @@ static void test_one_that_is_slow(void **state)
     unsigned tries = 0;
     (void)state;
     for (int i = 0; i < 3;) {
-        struct gpubuf_client *client = keeper(-1);
+        struct gpubuf_client *client = connect_client();
         unsigned count = fill(client, other);
         gpubuf_disconnect(client);
         wait_for(other, "kept", 0);
@@ -450,7 +515,7 @@ static void test_one_that_is_slow(void **state)
 /* RELIABILITY.md: Memory is short */
 static void test_one_that_is_stopped(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     (void)state;
     (void)fill(client, other);
     gpubuf_disconnect(client);
@@ -482,7 +547,7 @@ static void *want(void *arg)
 /* RELIABILITY.md: Memory is short */
 static void test_one_that_is_killed(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct wanting wanting = {other, -1};
     pthread_t thread;
     (void)state;
@@ -504,12 +569,12 @@ static void test_one_that_is_killed(void **state)
 
 static void test_a_child_has_nothing(void **state)
 {
-    struct gpubuf_client *client = keeper(-1);
+    struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object;
     int status;
     (void)state;
     put_counting(client, "a", 16, 5);
-    gpubuf_release(open_one(client, "a"));
+    warm(client, "a");
     pid_t pid = fork();
     if (pid == 0)
         _exit(gpubuf_open(client, "a", NULL, &object) == GPUBUF_E_FORKED ? 0 : 1);
@@ -531,14 +596,14 @@ static bool has_resumed(void *arg)
 /* RELIABILITY.md: The daemon ends */
 static void test_no_daemon(void **state)
 {
-    struct gpubuf_connect_options options = {
-        .size = sizeof(options), .keep = -1, .resume_ms = GPUBUF_NO_RESUME};
+    struct gpubuf_connect_options options = {.size = sizeof(options),
+                                             .resume_ms = GPUBUF_NO_RESUME};
     (void)state;
     for (int i = 0; i < 5; i++) {
         struct gpubuf_client *client = connect_with(&options);
         struct gpubuf_object *object;
         put_counting(client, "a", 16, 1);
-        gpubuf_release(open_one(client, "a"));
+        warm(client, "a");
         gpubuf_release(open_one(client, "a"));
         kill_daemon();
         fails(client, GPUBUF_E_CLOSED, gpubuf_open(client, "a", NULL, &object));
@@ -549,12 +614,13 @@ static void test_no_daemon(void **state)
 
 static void test_another_daemon(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other;
+    struct gpubuf_client *client = connect_client(), *other;
     struct gpubuf_object *used, *object;
     (void)state;
     put_counting(client, "a", 16, 1);
     put_counting(client, "used", 16, 7);
-    gpubuf_release(open_one(client, "a"));
+    warm(client, "a");
+    warm(client, "used");
     used = open_one(client, "used");
     kill_daemon();
     start_daemon_again();
@@ -570,6 +636,7 @@ static void test_another_daemon(void **state)
     gpubuf_release(used);
     gpubuf_release(object);
     wait_until(has_resumed, client);
+    warm(client, "a");
     uint64_t before = opens(other); /* it keeps anew */
     gpubuf_release(open_one(client, "a"));
     assert_int_equal(opens(other), before);
@@ -586,71 +653,83 @@ struct page_lie {
     int page_seals, pulse_seals, pulse; /* the pulse's octets */
     const char *slot;                   /* of the lease; slot 0 has it, slot 1 has 0 */
     const char *after;                  /* said after the first open; NULL: nothing */
-    int connects;                       /* what gpubuf_connect brings */
-    int again; /* and the second open: a version (1 is the kept one), or a code */
+    int again; /* what the next open brings: a version (1 is the kept one), or a code */
 };
 
 static const struct page_lie lies[] = {
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 1},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 1},
     /* A page that could shrink or is too small is not used. */
-    {CACHE, 0, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
-    {CACHE, F_SEAL_SHRINK, 0, 1, "0", NULL, 0, 2},
-    {"{\"fd\":0,\"slots\":513,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
-    {"{\"fd\":0,\"slots\":0,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 0, 2},
+    {CACHE, 0, F_SEAL_SHRINK, 1, "0", NULL, 2},
+    {CACHE, F_SEAL_SHRINK, 0, 1, "0", NULL, 2},
+    {"{\"fd\":0,\"slots\":513,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 2},
+    {"{\"fd\":0,\"slots\":0,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", NULL, 2},
     {"{\"fd\":0,\"slots\":4503599627370495,\"pulse\":1}", F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0",
-     NULL, 0, 2},
+     NULL, 2},
     /* Nor a daemon that is dead; nor what is not there. */
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 0x41, "0", NULL, 0, 2},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 0, "0", NULL, 0, 2},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "1", NULL, 0, 2},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "512", NULL, 0, 2},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "4503599627370495", NULL, 0, 2},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "-1", NULL, 0, GPUBUF_E_PROTOCOL},
-    {"{\"fd\":2,\"slots\":512,\"pulse\":1}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
-    {"{\"fd\":0,\"slots\":512,\"pulse\":2}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
-    {"{\"fd\":0,\"slots\":512}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
-    {"[]", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL, 0},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 0x41, "0", NULL, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 0, "0", NULL, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "1", NULL, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "512", NULL, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "4503599627370495", NULL, 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "-1", NULL, GPUBUF_E_PROTOCOL},
+    {"{\"fd\":2,\"slots\":512,\"pulse\":1}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL},
+    {"{\"fd\":0,\"slots\":512,\"pulse\":2}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL},
+    {"{\"fd\":0,\"slots\":512}", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL},
+    {"[]", 0, 0, 1, "0", NULL, GPUBUF_E_PROTOCOL},
     /* A recalled lease is given back; a lease that never was is told to be in use by nobody. */
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[9,3,0]}", 0, 1},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[1,1,1]}", 0, 2},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[\"1\",null,-1]}", 0, 1},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":1}", 0, GPUBUF_E_PROTOCOL},
-    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{}", 0, GPUBUF_E_PROTOCOL},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[9,3,0]}", 1},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[1,1,1]}", 2},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":[\"1\",null,-1]}", 1},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{\"leases\":1}", GPUBUF_E_PROTOCOL},
+    {CACHE, F_SEAL_SHRINK, F_SEAL_SHRINK, 1, "0", "{}", GPUBUF_E_PROTOCOL},
 };
 
-static void grant(int fd, const char *line, const char *slot, int version)
+static void grant(int fd, const char *line, int lease, const char *slot, int version)
 {
     char text[512];
     snprintf(text, sizeof(text),
-             "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"lease\":%d,\"slot\":%s,\"object\":{"
+             "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"lease\":%d%s%s,\"object\":{"
              "\"name\":\"x\",\"version\":%d,\"device\":\"host\",\"layout\":{\"kind\":\"bytes\","
              "\"bytes\":0,\"data\":{\"segment\":0,\"offset\":0,\"bytes\":0}}},\"segments\":[]}}",
-             version, slot, version);
+             lease, slot ? ",\"slot\":" : "", slot ? slot : "", version);
     fake_reply(fd, line, text, NULL, 0);
 }
 
-/* Greets, grants version 1 with a slot, and to whoever asks anew version 2; a `stat` is answered by
-   {}. */
-static void lie(int fd, const void *arg)
+static void welcome(int fd, const char *line, const struct page_lie *lie)
 {
-    const struct page_lie *lie = arg;
-    char line[65536], text[512];
+    char text[512];
     uint64_t first = 1;
     int fds[2] = {fake_memfd(4096, 0, lie->page_seals),
                   fake_memfd(4096, lie->pulse, lie->pulse_seals)};
-    int version = 0;
     (void)!pwrite(fds[0], &first, sizeof(first), 0);
     snprintf(text, sizeof(text),
              "{\"jsonrpc\":\"2.0\",\"id\":ID,\"fds\":2,\"result\":{\"protocol\":1,\"session\":1,"
              "\"instance\":\"ab\",\"cache\":%s}}",
              lie->cache);
-    if (!fake_read(fd, line, sizeof(line)))
-        return;
     fake_reply(fd, line, text, fds, 2);
+}
+
+/* Greets, and grants version 1 twice; then, as lease 1, with a slot, for which it was asked. To
+   whoever asks anew it grants version 2. A `stat` is answered by {}. */
+static void lie(int fd, const void *arg)
+{
+    const struct page_lie *lie = arg;
+    char line[65536], text[512];
+    int opened = 0;
     while (fake_read(fd, line, sizeof(line))) {
+        if (strstr(line, "\"cache\":true"))
+            welcome(fd, line, lie);
+        else if (strstr(line, "\"method\":\"hello\""))
+            fake_reply(fd, line,
+                       "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"protocol\":1,\"session\":1,"
+                       "\"instance\":\"ab\"}}",
+                       NULL, 0);
         if (strstr(line, "\"method\":\"open\"")) {
-            version++;
-            grant(fd, line, version == 1 ? lie->slot : "1", version);
+            opened++;
+            if (opened < 3)
+                grant(fd, line, 10 + opened, NULL, 1);
+            else
+                grant(fd, line, opened - 2, opened == 3 ? lie->slot : "1", opened - 2);
         }
         if (!strstr(line, "\"method\":\"stat\""))
             continue;
@@ -664,14 +743,17 @@ static void lie(int fd, const void *arg)
     }
 }
 
-static int open_twice(struct gpubuf_client *client)
+static int open_again(struct gpubuf_client *client)
 {
     struct gpubuf_object *object;
-    int r = gpubuf_open(client, "x", NULL, &object);
-    if (r < 0)
-        return r;
-    gpubuf_release(object);
-    r = gpubuf_call(client, "stat", "{\"name\":\"x\"}", -1, NULL);
+    int r = 0;
+    for (int i = 0; r == 0 && i < 3; i++) {
+        r = gpubuf_open(client, "x", NULL, &object);
+        if (r == 0)
+            gpubuf_release(object);
+    }
+    if (r == 0)
+        r = gpubuf_call(client, "stat", "{\"name\":\"x\"}", -1, NULL);
     if (r == 0)
         r = gpubuf_open(client, "x", NULL, &object);
     if (r < 0)
@@ -695,11 +777,9 @@ static void test_lies(void **state)
                                                  .timeout_ms = 60000,
                                                  .answer_timeout_ms = 60000,
                                                  .resume_ms = GPUBUF_NO_RESUME,
-                                                 .keep = -1,
-                                                 .keep_ms = 60000};
-        fails(NULL, lies[i].connects, gpubuf_connect(&client, &options));
-        if (client)
-            assert_int_equal(open_twice(client), lies[i].again);
+                                                 .cache_lease_ms = 60000};
+        ok(NULL, gpubuf_connect(&client, &options));
+        assert_int_equal(open_again(client), lies[i].again);
         gpubuf_disconnect(client);
         fake_stop(&fake);
     }
@@ -763,12 +843,12 @@ static void *open_again_and_again(void *arg)
 /* RELIABILITY.md: Clients that end */
 static void test_a_million_opens(void **state)
 {
-    struct gpubuf_client *client = keeper(-1), *other = connect_client();
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct opener opener = {client, 500000};
     pthread_t openers[2], replacer;
     (void)state;
     put_counting(other, "raced", 8, 1);
-    gpubuf_release(open_one(client, "raced"));
+    warm(client, "raced");
     atomic_store(&race.stale, 0);
     atomic_store(&race.stop, false);
     assert_int_equal(pthread_create(&replacer, NULL, replace, other), 0);
@@ -803,7 +883,8 @@ int main(int argc, char **argv)
         return hoard(argv[1], strtol(argv[2], NULL, 10));
     const struct CMUnitTest tests[] = {
         COUNTED(test_opened_again),
-        COUNTED(test_off_by_default),
+        COUNTED(test_opened_once),
+        COUNTED(test_none_if_one_likes),
         COUNTED(test_changes_are_seen),
         COUNTED(test_many_and_async),
         COUNTED(test_bounds),

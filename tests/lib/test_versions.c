@@ -199,7 +199,7 @@ static void *publish_many(void *arg)
 /* RELIABILITY.md: Older versions */
 static void test_what_is_kept_is_never_older(void **state)
 {
-    struct gpubuf_connect_options connecting = {.size = sizeof(connecting), .keep = -1};
+    struct gpubuf_connect_options connecting = {.size = sizeof(connecting)};
     struct gpubuf_client *client = connect_with(&connecting);
     struct race race = {.published = 1};
     pthread_t thread;

@@ -12,12 +12,24 @@
 #include "client/lib/wire/flusher.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/release.h"
+#include "client/lib/wire/request.h"
 
 #define BUCKETS_MIN 256u
 #define SWEEP_MS 1000
+#define WAYS 8u /* places that a version may have in `seen` */
+
+/* A version that was opened lately. */
+struct seen {
+    uint32_t tag;  /* a part of the hash of its name and number */
+    uint32_t when; /* low bits of gb_coarse_ms() */
+};
 
 struct gb_keeper {
-    struct gb_keep_bounds bounds;
+    size_t most;       /* leases that are kept */
+    int64_t ms;        /* for which they are, without a use */
+    struct seen *seen; /* sets of WAYS; NULL: nothing was opened yet */
+    size_t set_count;
+    bool asked;                    /* for the page, over this connection */
     const _Atomic uint64_t *slots; /* NULL: there is no page */
     size_t slot_count;
     const _Atomic uint32_t *pulse; /* a word that changes when the daemon dies … */
@@ -26,24 +38,24 @@ struct gb_keeper {
     size_t bucket_count, listed;
     struct gb_holding *newest, *oldest; /* those that are kept */
     size_t kept;
-    uint64_t bytes;   /* of these */
     int64_t swept_ms; /* when last */
 };
 
-int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *bounds)
+int gb_keep_prepare(struct gpubuf_client *client, size_t most, int64_t ms)
 {
     struct gb_keeper *keeper = calloc(1, sizeof(*keeper));
 
-    if (keeper)
-        keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
-    if (!keeper || !keeper->buckets) {
-        free(keeper);
+    if (!keeper)
         return GPUBUF_E_NO_MEMORY;
-    }
-    keeper->bounds = *bounds;
-    keeper->bucket_count = BUCKETS_MIN;
+    keeper->most = most;
+    keeper->ms = ms;
     client->keeper = keeper;
     return 0;
+}
+
+bool gb_keep_begun(const struct gpubuf_client *client)
+{
+    return client->keeper && client->keeper->slots;
 }
 
 static void unmap_page(struct gb_keeper *keeper)
@@ -62,6 +74,7 @@ void gb_keep_end(struct gpubuf_client *client)
         return;
     unmap_page(client->keeper);
     free(client->keeper->buckets);
+    free(client->keeper->seen);
     free(client->keeper);
 }
 
@@ -88,20 +101,116 @@ static bool is_dead(uint32_t pulse)
     return pulse == 0 || (pulse & FUTEX_OWNER_DIED);
 }
 
-void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
+/* Takes a page and the daemon's pulse, whose descriptors stay the caller's. If the memory cannot be
+   mapped, or could shrink, nothing is kept. */
+static void map_page(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
 {
     struct gb_keeper *keeper = client->keeper;
 
-    if (!keeper || slots == 0 || slots > UINT32_MAX)
+    if (slots == 0 || slots > UINT32_MAX)
         return;
-    unmap_page(keeper);
+    if (!keeper->buckets) {
+        keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
+        keeper->bucket_count = keeper->buckets ? BUCKETS_MIN : 0;
+    }
     keeper->slot_count = (size_t)slots;
     keeper->slots = map(fd, slots * sizeof(uint64_t));
     keeper->pulse = map(pulse_fd, sizeof(uint32_t));
     if (keeper->pulse)
         keeper->alive = atomic_load_explicit(keeper->pulse, memory_order_acquire);
-    if (!keeper->slots || !keeper->pulse || is_dead(keeper->alive))
+    if (!keeper->slots || !keeper->pulse || is_dead(keeper->alive) || !keeper->buckets)
         unmap_page(keeper);
+    else
+        gb_flusher_keep(client);
+}
+
+struct page {
+    uint64_t fd, slots, pulse;
+};
+
+static int page_reply(struct gb_request *request, const struct gb_reply *reply,
+                      struct gb_error *error)
+{
+    static const struct gb_field result_fields[] = {
+        {.name = "cache", .type = GB_FIELD_OBJECT},
+    };
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct page, fd, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct page, slots, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct page, pulse, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gpubuf_client *client = request->client;
+    struct gb_path result = {.key = "result"}, path = {.up = &result, .key = "cache"};
+    struct gb_json cache = {NULL, 0};
+    struct page page = {0};
+
+    if (reply->refused)
+        return reply->refused->code;
+    int r = gb_json_read(reply->result, result_fields, 1, GB_UNKNOWN_IGNORE, &result, &client->pool,
+                         &cache, NULL, error);
+    if (r == 0 && !cache.text)
+        return 0; /* the daemon has none to spare */
+    if (r == 0)
+        r = gb_json_read(cache, fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool, &page, NULL,
+                         error);
+    if (r == 0 && (page.fd >= reply->fd_count || page.pulse >= reply->fd_count))
+        r = gb_fail(error, GPUBUF_E_PROTOCOL, "cache names a descriptor that did not come");
+    if (r < 0)
+        return r == GPUBUF_E_NO_MEMORY ? r : (error->code = GPUBUF_E_PROTOCOL);
+    map_page(client, reply->fds[page.fd], page.slots, reply->fds[page.pulse]);
+    return 0;
+}
+
+static void page_free(struct gb_request *request)
+{
+    free(request);
+}
+
+static const struct gb_request_type page_type = {.reply = page_reply, .free = page_free};
+
+/* Asks for a page, once in a connection. Nobody waits for the answer: the request counts as
+   canceled from the start. */
+static void ask_for_page(struct gpubuf_client *client)
+{
+    struct gb_request *request = calloc(1, sizeof(*request));
+    struct gb_error error;
+
+    if (!request)
+        return;
+    client->keeper->asked = true;
+    request->type = &page_type;
+    request->canceled = request->once = true;
+    gb_write_format(gb_request_begin(client, request, "hello", 0),
+                    "{\"protocol\":%d,\"cache\":true}", GPUBUF_PROTOCOL);
+    if (gb_request_send(client, request, NULL, 0, GB_RELEASES_LAST, &error) < 0)
+        free(request);
+}
+
+/* ---- what was opened lately ---- */
+
+/* Notes that a version is opened. Returns whether it was before, not long ago. */
+static bool is_seen(struct gb_keeper *keeper, uint64_t hash)
+{
+    uint32_t now = (uint32_t)gb_coarse_ms(), tag = (uint32_t)(hash >> 32);
+
+    if (!keeper->seen) {
+        for (keeper->set_count = 1; keeper->set_count * WAYS < 2 * keeper->most;)
+            keeper->set_count *= 2;
+        keeper->seen = calloc(keeper->set_count * WAYS, sizeof(*keeper->seen));
+    }
+    if (!keeper->seen)
+        return false;
+    struct seen *set = &keeper->seen[(hash & (keeper->set_count - 1)) * WAYS], *oldest = set;
+    for (struct seen *one = set; one < set + WAYS; one++) {
+        if (one->tag == tag && now - one->when < keeper->ms) {
+            one->when = now;
+            return true;
+        }
+        if (now - one->when > now - oldest->when)
+            oldest = one;
+    }
+    *oldest = (struct seen){tag, now};
+    return false;
 }
 
 /* ---- by name ---- */
@@ -180,7 +289,6 @@ static void unkeep(struct gb_keeper *keeper, struct gb_holding *lease)
     *(lease->older ? &lease->older->newer : &keeper->oldest) = lease->newer;
     lease->kept = false;
     keeper->kept--;
-    keeper->bytes -= lease->bytes;
 }
 
 static void put_newest(struct gb_keeper *keeper, struct gb_holding *lease)
@@ -191,7 +299,6 @@ static void put_newest(struct gb_keeper *keeper, struct gb_holding *lease)
     keeper->newest = lease;
     lease->kept = true;
     keeper->kept++;
-    keeper->bytes += lease->bytes;
 }
 
 /* Tells the daemon that the lease is unused, now again if it was used since. False: memory is
@@ -247,6 +354,7 @@ struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *nam
         unkeep(keeper, lease);
         lease->used = true;
     }
+    lease->twice = true;
     struct gpubuf_object *root = lease->root;
     if (atomic_fetch_add_explicit(&root->references, 1, memory_order_relaxed) == 0)
         (void)atomic_fetch_add_explicit(&lease->references, 1, memory_order_relaxed);
@@ -260,7 +368,7 @@ bool gb_keep_take(struct gb_holding *lease)
 
     if (!lease->listed)
         return false;
-    if (client->lost.code || client->link != GB_LINK_UP || lease->bytes > keeper->bounds.bytes ||
+    if (client->lost.code || client->link != GB_LINK_UP || !lease->twice ||
         atomic_load(&lease->ready) || !is_current(keeper, lease) ||
         (!lease->told && !tell_kept(lease))) {
         unlist(keeper, lease);
@@ -268,7 +376,7 @@ bool gb_keep_take(struct gb_holding *lease)
     }
     lease->idle_since = gb_coarse_ms();
     put_newest(keeper, lease);
-    while (keeper->kept > keeper->bounds.leases || keeper->bytes > keeper->bounds.bytes)
+    while (keeper->kept > keeper->most)
         give_back(keeper, keeper->oldest);
     atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
     /* The flusher has to hear of recalls, whatever the program does next. */
@@ -277,21 +385,18 @@ bool gb_keep_take(struct gb_holding *lease)
     return true;
 }
 
-static int add_bytes(struct gb_buffer *buffer, void *arg)
-{
-    *(uint64_t *)arg += buffer->bytes;
-    return 0;
-}
-
 void gb_keep_list(struct gb_holding *lease)
 {
     struct gb_keeper *keeper = lease->client->keeper;
 
-    if (!keeper || !keeper->slots || !lease->slot || lease->slot > keeper->slot_count ||
-        lease->id == 0)
+    if (!keeper || lease->id == 0)
         return;
     lease->hash = hash_of(lease->name, strlen(lease->name));
-    (void)gb_layout_each(&lease->layout, add_bytes, &lease->bytes);
+    lease->twice = is_seen(keeper, mix(lease->hash, atomic_load(&lease->version)));
+    if (lease->twice && !keeper->asked)
+        ask_for_page(lease->client);
+    if (!keeper->slots || !lease->slot || lease->slot > keeper->slot_count)
+        return;
     struct gb_holding *former = find(keeper, lease->name, lease->hash);
     if (former && former->kept)
         give_back(keeper, former);
@@ -388,7 +493,7 @@ void gb_keep_sweep(struct gpubuf_client *client)
     if (!keeper || now - keeper->swept_ms < SWEEP_MS)
         return;
     keeper->swept_ms = now;
-    while (keeper->oldest && now - keeper->oldest->idle_since >= keeper->bounds.ms)
+    while (keeper->oldest && now - keeper->oldest->idle_since >= keeper->ms)
         give_back(keeper, keeper->oldest);
     for (struct gb_holding *lease = keeper->oldest, *next; lease; lease = next) {
         next = lease->newer;
@@ -407,6 +512,7 @@ void gb_keep_forget(struct gpubuf_client *client)
     if (!keeper)
         return;
     unmap_page(keeper);
+    keeper->asked = false;
     while (keeper->oldest)
         give_back(keeper, keeper->oldest);
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {

@@ -1,7 +1,10 @@
 /*
- * Leases that the library keeps when their last reference is gone, so that the next open of the
- * name finds them without asking the daemon: whether the name still means the object is read in a
- * page that the daemon writes (docs/PROTOCOL.md, keep). All with the client's lock held.
+ * Cached leases: the library keeps them when their last reference is gone, so that the next open of
+ * the name finds them without asking the daemon: whether the name still means the object is read in
+ * a page that the daemon writes (docs/PROTOCOL.md, keep). All with the client's lock held.
+ *
+ * A version that is opened once costs nothing: the library asks for the page when a version was
+ * opened twice, and keeps only leases of such versions.
  *
  * A lease with a slot in the page is *listed* by its name, whether it is used or not; of each name
  * only the newest is. A listed lease that nobody uses is *kept*. It is given back when the daemon
@@ -15,24 +18,19 @@
 
 struct gb_keeper;
 
-struct gb_keep_bounds {
-    size_t leases; /* 0: nothing is kept */
-    uint64_t bytes;
-    int64_t ms; /* without a use */
-};
-
-/* Makes the keeper of a client that is to keep leases. GPUBUF_E_NO_MEMORY. */
-int gb_keep_prepare(struct gpubuf_client *client, const struct gb_keep_bounds *bounds);
+/* Makes the keeper of a client that caches up to `most` leases, each for `ms` without a use.
+   GPUBUF_E_NO_MEMORY. */
+int gb_keep_prepare(struct gpubuf_client *client, size_t most, int64_t ms);
 /* Frees the keeper, at the end of the client. */
 void gb_keep_end(struct gpubuf_client *client);
+/* Whether there is a page, so that leases can be kept. */
+bool gb_keep_begun(const struct gpubuf_client *client);
 
-/* Takes a page and the daemon's pulse, whose descriptors stay the caller's. If the memory cannot be
-   mapped, or could shrink, nothing is kept. */
-void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd);
 /* The session is over: gives back all kept leases, and unlists the others. */
 void gb_keep_forget(struct gpubuf_client *client);
 
-/* Lists a lease that was granted, if it has a slot. */
+/* Lists a lease that was granted to an open, if it has a slot. If there is no page yet, and the
+   version was opened before, asks for one. */
 void gb_keep_list(struct gb_holding *lease);
 /* The object of that name (and version, unless 0), with a reference, if its lease is listed and
    still what the name means; else NULL. */

@@ -39,7 +39,7 @@ void gb_holding_add(struct gb_holding *lease)
         lease->next->link = &lease->next;
     client->leases = lease;
     client->lease_count++;
-    if (client->resume_ms != GPUBUF_NO_RESUME || client->keeper)
+    if (client->resume_ms != GPUBUF_NO_RESUME)
         gb_flusher_keep(client);
 }
 

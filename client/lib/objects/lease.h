@@ -58,9 +58,9 @@ struct gb_holding {
     struct gb_holding_segment *segments;
     size_t segment_count, segment_capacity;
     /* For keep.c. */
-    uint64_t slot; /* in the page, from 1 on; 0: it cannot be kept */
-    uint64_t hash; /* of the name */
-    uint64_t bytes;
+    uint64_t slot;                    /* in the page, from 1 on; 0: it cannot be kept */
+    uint64_t hash;                    /* of the name */
+    bool twice;                       /* its version was opened before */
     struct gb_holding *chain;         /* in its bucket, while it is listed */
     struct gb_holding *newer, *older; /* of those that are kept */
     int64_t idle_since;               /* while it is kept */

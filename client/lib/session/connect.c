@@ -28,9 +28,8 @@
 
 #define CONNECT_TIMEOUT_MS 5000
 #define RESUME_MS 10000
-#define KEEP_DEFAULT 1024
-#define KEEP_BYTES (UINT64_C(16) << 30)
-#define KEEP_MS 10000
+#define CACHE_LEASES 1024
+#define CACHE_LEASE_MS 10000
 
 /* ---- what happens below ---- */
 
@@ -122,7 +121,7 @@ static void write_hello(struct gb_writer *writer, const void *arg)
 {
     const struct gpubuf_client *client = arg;
 
-    gb_write_hello(writer, client->name, client->keeper);
+    gb_write_hello(writer, client->name);
     gb_write_char(writer, '}');
 }
 
@@ -168,17 +167,13 @@ static int read_options(const struct gpubuf_connect_options *given,
     return 0;
 }
 
-static int keep_leases(struct gpubuf_client *client, const struct gpubuf_connect_options *options)
+static int cache_leases(struct gpubuf_client *client, const struct gpubuf_connect_options *options)
 {
-    const struct gb_keep_bounds bounds = {
-        .leases = options->keep < 0 ? KEEP_DEFAULT : (size_t)options->keep,
-        .bytes = options->keep_bytes ? options->keep_bytes : KEEP_BYTES,
-        .ms = options->keep_ms > 0 ? options->keep_ms : KEEP_MS,
-    };
-
-    if (bounds.leases == 0)
+    if (options->cache_leases < 0)
         return 0;
-    return gb_keep_prepare(client, &bounds) < 0 ? gb_report_memory(NULL) : 0;
+    size_t most = options->cache_leases ? (size_t)options->cache_leases : CACHE_LEASES;
+    int ms = options->cache_lease_ms > 0 ? options->cache_lease_ms : CACHE_LEASE_MS;
+    return gb_keep_prepare(client, most, ms) < 0 ? gb_report_memory(NULL) : 0;
 }
 
 /* One attempt: a connection, and a greeting over it. */
@@ -199,7 +194,7 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
     client->imports.idle_bytes_max = options->cache_bytes;
     client->path = strdup(path);
     client->name = strdup(options->client_name);
-    r = client->path && client->name ? keep_leases(client, options) : gb_report_memory(NULL);
+    r = client->path && client->name ? cache_leases(client, options) : gb_report_memory(NULL);
     if (r == 0)
         r = greet(client, deadline);
     if (r < 0) {

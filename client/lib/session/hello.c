@@ -3,10 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/lib/objects/keep.h"
 #include "client/lib/wire/request.h"
 
-void gb_write_hello(struct gb_writer *writer, const char *name, bool cache)
+void gb_write_hello(struct gb_writer *writer, const char *name)
 {
     GB_WRITE_LITERAL(writer, "{\"protocol\":");
     gb_write_uint(writer, GPUBUF_PROTOCOL);
@@ -14,45 +13,17 @@ void gb_write_hello(struct gb_writer *writer, const char *name, bool cache)
         GB_WRITE_LITERAL(writer, ",\"client\":");
         gb_write_cstring(writer, name);
     }
-    if (cache)
-        GB_WRITE_LITERAL(writer, ",\"cache\":true");
 }
 
 struct welcome {
     uint64_t protocol, session;
     struct gb_string instance;
-    struct gb_json limits, resumed, cache;
-};
-
-struct cache {
-    uint64_t fd, slots, pulse;
+    struct gb_json limits, resumed;
 };
 
 struct limits {
     uint64_t names, line_bytes, request_bytes;
 };
-
-/* Maps the page that kept leases need. Nothing is kept if it cannot be mapped. */
-static int take_page(struct gpubuf_client *client, struct gb_json value, const struct gb_path *path,
-                     struct gb_error *error)
-{
-    static const struct gb_field fields[] = {
-        GB_FIELD(struct cache, fd, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct cache, slots, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct cache, pulse, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-    };
-    struct cache cache = {0};
-    int r =
-        gb_json_read(value, fields, 3, GB_UNKNOWN_IGNORE, path, &client->pool, &cache, NULL, error);
-
-    if (r < 0)
-        return r;
-    const struct gb_reply *reply = client->reply;
-    if (cache.fd >= reply->fd_count || cache.pulse >= reply->fd_count)
-        return gb_fail(error, GPUBUF_E_PROTOCOL, "cache names a descriptor that did not come");
-    gb_keep_map(client, reply->fds[cache.fd], cache.slots, reply->fds[cache.pulse]);
-    return 0;
-}
 
 static bool is_hex(const char *text)
 {
@@ -69,7 +40,6 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
         GB_FIELD(struct welcome, session, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct welcome, limits, GB_FIELD_OBJECT, 0, 0, 0),
         GB_FIELD(struct welcome, resumed, GB_FIELD_ARRAY, 0, 0, 0),
-        GB_FIELD(struct welcome, cache, GB_FIELD_OBJECT, 0, 0, 0),
     };
     static const struct gb_field limit_fields[] = {
         GB_FIELD(struct limits, names, GB_FIELD_UINT, 0, 1, 0),
@@ -89,8 +59,6 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
     if (r == 0)
         r = gb_json_read(welcome.limits, limit_fields, 3, GB_UNKNOWN_IGNORE, &path, &client->pool,
                          &limits, NULL, error);
-    if (r == 0 && welcome.cache.text && client->reply)
-        r = take_page(client, welcome.cache, &path, error);
     if (r == GPUBUF_E_NO_MEMORY)
         return r;
     if (r < 0 || !is_hex(welcome.instance.text)) {

@@ -5,8 +5,8 @@
 
 #include "client/lib/wire/client.h"
 
-/* Begins the params of hello: {"protocol":…, without the end. `cache`: leases are kept. */
-void gb_write_hello(struct gb_writer *writer, const char *name, bool cache);
+/* Begins the params of hello: {"protocol":…, without the end. */
+void gb_write_hello(struct gb_writer *writer, const char *name);
 /* Reads the answer to hello, the reply at hand, and takes over what it says. *resumed (may be NULL)
    is the answer's member of that name. */
 int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct gb_json *resumed,

@@ -232,7 +232,7 @@ static void send_hello(struct gpubuf_client *client)
     greeting->base.canceled = true;
     greeting->base.once = true;
     struct gb_writer *writer = gb_request_begin(client, &greeting->base, "hello", 0);
-    gb_write_hello(writer, client->name, client->keeper);
+    gb_write_hello(writer, client->name);
     if (pending)
         write_leases(client, writer);
     gb_write_char(writer, '}');

@@ -49,7 +49,7 @@ static void receive_the_rest(struct gpubuf_client *client)
 bool gb_tend(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
-    bool keeps = client->keeper != NULL;
+    bool keeps = gb_keep_begun(client);
     if (client->link != GB_LINK_UP)
         resume(client);
     else if (client->hung_up || (keeps && !client->leader && meets(client, POLLIN)))

@@ -124,10 +124,9 @@ struct gpubuf_client {
     uint64_t last_watch; /* the last number of a watch or a provided prefix */
     struct gb_holding *leases;
     struct gb_imports imports;
-    struct gb_order *order;       /* see objects/order.h; NULL: no event was ever waited for */
-    struct gb_keeper *keeper;     /* see objects/keep.h; NULL: leases are not kept */
-    _Atomic bool keeps;           /* some leases are kept */
-    const struct gb_reply *reply; /* the one at hand */
+    struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
+    struct gb_keeper *keeper; /* see objects/keep.h; NULL: no lease is cached */
+    _Atomic bool keeps;       /* some leases are kept */
 
     /* Leases that have ended and that the daemon is still to be told of; the capacity always
        suffices for all that live. The top bits say what is to be told: see wire/release.c. */

@@ -40,10 +40,8 @@ static void handle_reply(struct gpubuf_client *client, const struct gb_rpc_messa
     }
 
     request->again = false;
-    client->reply = &reply;
     if (request->type->reply && status != GPUBUF_E_PROTOCOL)
         status = request->type->reply(request, &reply, &error);
-    client->reply = NULL;
     if (client->lost.code || request->again)
         return;
     gb_request_end(request, status, &error);

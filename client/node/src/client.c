@@ -163,9 +163,8 @@ static void connect_execute(napi_env env, void *data)
         .timeout_ms = (int)connecting->timeout_ms,
         .cache_bytes = (uint64_t)connecting->cache_bytes,
         .resume_ms = connecting->resume_ms > 0 ? (int)connecting->resume_ms : GPUBUF_NO_RESUME,
-        .keep = (int)connecting->keep,
-        .keep_ms = (int)connecting->keep_ms,
-        .keep_bytes = (uint64_t)connecting->keep_bytes,
+        .cache_leases = connecting->keep > 0 ? (int)connecting->keep : GPUBUF_NO_CACHE,
+        .cache_lease_ms = (int)connecting->keep_ms,
     };
 
     (void)env;

@@ -27,6 +27,7 @@ EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
 KIND_BYTES, KIND_ARRAY, KIND_COLUMN, KIND_TABLE = range(4)
 
 _NO_RESUME = -2
+_NO_CACHE = -1
 
 
 def options(
@@ -593,8 +594,7 @@ class Client(_core.Client, Names):
 def connect(
     path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
     cache_bytes: int = 0, answer_timeout: Optional[float] = 60.0,
-    resume_timeout: Optional[float] = 10.0, keep: Union[bool, int] = False,
-    keep_seconds: float = 10.0, keep_bytes: int = 0,
+    resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
 ) -> Client:
     """Connects to the daemon.
 
@@ -605,9 +605,9 @@ def connect(
     to reconnect when the connection broke (the daemon was killed, or restarts), before calls raise Closed or
     ConnectFailed; None: for ever; 0: not at all. Meanwhile open objects stay readable.
 
-    `keep`: how many objects stay open after their last use, so that the next get() of the name needs no request;
-    True: 1024. They are kept for `keep_seconds` without a use, and up to `keep_bytes` (0: 16 GiB). A get() that begins
-    after a change of the name sees the change, and the daemon takes kept objects back when it lacks room.
+    `cache_leases`: how many objects that were got twice stay open after their last use, for ten seconds, so that the
+    next get() of the name needs no request; True: 1024; False: none. A get() that begins after a change of the name
+    sees the change, and the daemon takes such objects back when it lacks room.
 
     A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
     it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
@@ -616,21 +616,18 @@ def connect(
     version of the protocol.
     """
     return open_client(path, timeout, name, cache_bytes, answer_timeout, resume_timeout, True,
-                       (keep, keep_seconds, keep_bytes))
+                       cache_leases)
 
 
 def open_client(
     path: Optional[str], timeout: Optional[float], name: Optional[str], cache_bytes: int,
     answer_timeout: Optional[float], resume_timeout: Optional[float], patient: bool,
-    keeping: Tuple[Union[bool, int], float, int],
+    cache_leases: Union[bool, int],
 ) -> Client:
     """connect(); `patient`: calls wait for a daemon that is being started anew."""
-    keep, keep_seconds, keep_bytes = keeping
-    for what, number in (("cache_bytes", cache_bytes), ("keep", keep), ("keep_bytes", keep_bytes)):
+    for what, number in (("cache_bytes", cache_bytes), ("cache_leases", cache_leases)):
         if number < 0:
             raise ValueError(f"{what} is {number}: expected 0 or more")
-    if keep_seconds <= 0:
-        raise ValueError(f"keep_seconds is {keep_seconds}: expected more than 0")
     return Client(
         path=None if path is None else os.fspath(path),
         patient=patient,
@@ -639,8 +636,6 @@ def open_client(
         cache_bytes=cache_bytes,
         answer_timeout_ms=-1 if answer_timeout is None else max(_params.ms(answer_timeout), 1),
         resume_ms=-1 if resume_timeout is None else _params.ms(resume_timeout) or _NO_RESUME,
-        keep=-1 if keep is True else int(keep),
-        keep_ms=max(_params.ms(keep_seconds, "keep_seconds"), 1),
-        keep_bytes=keep_bytes,
+        cache_leases=0 if cache_leases is True else int(cache_leases) or _NO_CACHE,
     )
 

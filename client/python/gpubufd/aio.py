@@ -587,10 +587,9 @@ def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:
 
 async def connect(
     path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
-    resume_timeout: Optional[float] = 10.0, keep: Union[bool, int] = False, keep_seconds: float = 10.0,
-    keep_bytes: int = 0,
+    resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
 ) -> Client:
     """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks."""
     client = _client.open_client(path, timeout, name, 0, 60.0, resume_timeout, False,
-                                 (keep, keep_seconds, keep_bytes))
+                                 cache_leases)
     return Client(client, asyncio.get_running_loop())
