@@ -54,7 +54,7 @@ say = @printf '  %-8s %s\n' $(1) $(2)
 # ---- the variant: plain, or with sanitizers ----
 
 ifeq ($(SANITIZE),)
-  B := $(BUILD)$(if $(FAILPOINTS),/fail)
+  B := $(BUILD)$(if $(FAILPOINTS),/fail)$(if $(MEMCHECK),/memcheck)
 else ifneq ($(findstring fuzzer,$(SANITIZE)),)
   B := $(BUILD)/fuzz
   CC := $(CLANG)
@@ -88,6 +88,8 @@ endif
 # hidden visibility lets the linker turn the calls back into direct ones.
 # Where a test has the daemon die (daemon/base/failpoint.h): in builds that are tested only.
 FAILING := $(if $(SANITIZE)$(FAILPOINTS),-DGB_FAILPOINTS)
+# Valgrind runs no processes that share descriptors (daemon/serve/closer.h).
+FAILING += $(if $(MEMCHECK),-DGB_NO_CLOSERS)
 
 # PUBLISHED=1: what is published ready-made runs with glibc 2.28 and later, where these two libraries
 # still were ones of their own.
@@ -597,8 +599,9 @@ check-tsan: ## unit, library and integration tests with ThreadSanitizer
 VALGRIND := valgrind -q --trace-children=yes --leak-check=full \
 	--show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect \
 	--error-exitcode=99
-check-valgrind: tests ## unit and library tests under valgrind
-	@$(RUN_TESTS) --build $(BUILD) --suites unit,lib --timeout 600 --wrapper '$(VALGRIND)'
+check-valgrind: ## unit and library tests under valgrind
+	@$(MAKE) MEMCHECK=1 tests
+	@$(RUN_TESTS) --build $(BUILD)/memcheck --suites unit,lib --timeout 600 --wrapper '$(VALGRIND)'
 
 fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 	@$(MAKE) SANITIZE=fuzzer,address,undefined fuzzers

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,65 +15,87 @@
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/log.h"
 
-#define PROCESSES (GB_CLOSERS + 1u) /* the last is the sweeper */
-#define SMALL_BYTES (1 << 20)       /* the largest memfd whose pages the loop frees itself */
+#define SMALL_BYTES (1 << 20) /* the largest memfd whose pages the loop frees itself */
 #define DRAIN_BYTES 4096
 #define DRAIN_TIMES 16
 #define STOP_MS 500 /* for what is still to be closed when the daemon ends */
+#define END_MS 10000
+
+#ifdef GB_NO_CLOSERS
+#define HAS_CLOSERS false
+#else
+#define HAS_CLOSERS true
+#endif
 
 struct gb_closer {
-    int closings[2], closed[2]; /* pipes to the processes, and back; our ends do not block */
-    pid_t processes[PROCESSES]; /* 0: none */
-    struct gb_sweep *sweep;
-    uv_poll_t poll;
+    int reports[2]; /* a pipe from the processes; our end does not block */
+    pid_t sweeper;  /* 0: none */
+    int sweeper_fd; /* a pidfd; -1: none */
+    struct gb_helpers *helpers;
+    uv_poll_t poll, sweeper_poll;
     bool polled;
-    struct gb_foreign *hands[GB_CLOSERS]; /* the queue of the one being closed, or NULL */
-    unsigned busy;                        /* hands that are not NULL */
-    struct gb_link waiting;               /* other struct gb_foreign with descriptors */
+    struct {
+        struct gb_foreign *foreign; /* the queue of the one being closed; NULL: it was forgotten */
+        int fd;                     /* -1: none is being closed */
+    } hands[GB_CLOSERS];
+    unsigned busy;          /* hands with a descriptor */
+    struct gb_link waiting; /* other struct gb_foreign with descriptors */
     struct gb_foreign nobodys;
 };
 
 /* ---- the processes ---- */
 
-/* Valgrind ends a program that forks processes with shared descriptors. */
-static bool is_under_valgrind(void)
+static void ask_sweeper(const struct gb_closer *closer)
 {
-    const char *preloaded = getenv("LD_PRELOAD");
-
-    return preloaded && strstr(preloaded, "vgpreload");
+    if (closer->sweeper > 0)
+        kill(closer->sweeper, GB_HELPER_WAKES);
 }
 
-/* A child with the same descriptors, not with copies of them. */
-static pid_t fork_sharing(void)
+/* The child does not run the loop's signal handlers, since signals are blocked. */
+static bool start_sweeper(struct gb_closer *closer)
 {
-    return (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
-}
+    pid_t daemon = getpid(), pid;
+    sigset_t all, before;
 
-static bool start_processes(struct gb_closer *closer)
-{
-    pid_t daemon = getpid();
-
-    for (unsigned i = 0; i < PROCESSES; i++) {
-        pid_t pid = fork_sharing();
-
-        if (pid == 0 && i < GB_CLOSERS)
-            gb_closer_run(daemon, closer->closings[0], closer->closed[1]);
-        if (pid == 0)
-            gb_sweeper_run(daemon, closer->sweep);
-        if (pid < 0)
-            return false;
-        closer->processes[i] = pid;
-    }
+    for (unsigned i = 0; i < GB_CLOSERS; i++)
+        closer->helpers->hands[i].is_asked = true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid = gb_fork_sharing();
+    if (pid == 0)
+        gb_sweeper_run(daemon, closer->helpers, closer->reports[1]);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0)
+        return false;
+    closer->sweeper = pid;
+    closer->sweeper_fd = (int)syscall(SYS_pidfd_open, pid, 0);
     return true;
 }
 
-static bool make_pipes(struct gb_closer *closer)
+static bool make_pipe(struct gb_closer *closer)
 {
-    if (pipe2(closer->closings, O_CLOEXEC) < 0 || pipe2(closer->closed, O_CLOEXEC) < 0)
+    return pipe2(closer->reports, O_CLOEXEC) == 0 &&
+           fcntl(closer->reports[0], F_SETFL, O_NONBLOCK) == 0;
+}
+
+static bool share_memory(struct gb_closer *closer)
+{
+    struct gb_helpers *helpers =
+        mmap(NULL, sizeof(*helpers), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (helpers == MAP_FAILED)
         return false;
-    return fcntl(closer->closings[1], F_SETFL, O_NONBLOCK) == 0 &&
-           fcntl(closer->closed[0], F_SETFL, O_NONBLOCK) == 0;
+    closer->helpers = helpers;
+    for (unsigned i = 0; i < GB_CLOSER_LOCKS; i++)
+        helpers->locks[i] = -1;
+    helpers->listener = -1;
+    for (unsigned i = 0; i < GB_CLOSERS; i++) {
+        sem_init(&helpers->hands[i].given, 1, 0);
+        closer->hands[i].fd = -1;
+    }
+    return true;
 }
 
 int gb_closer_new(struct gb_closer **out, struct gb_error *error)
@@ -83,25 +104,17 @@ int gb_closer_new(struct gb_closer **out, struct gb_error *error)
     int r = 0;
 
     *out = NULL;
-    if (is_under_valgrind())
+    if (!HAS_CLOSERS)
         return 0;
     closer = calloc(1, sizeof(*closer));
     if (!closer)
         return gb_fail_memory(error);
-    closer->closings[0] = closer->closings[1] = closer->closed[0] = closer->closed[1] = -1;
+    closer->reports[0] = closer->reports[1] = closer->sweeper_fd = -1;
     gb_list_init(&closer->waiting);
-    closer->sweep = mmap(NULL, sizeof(*closer->sweep), PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (closer->sweep == MAP_FAILED) {
-        closer->sweep = NULL;
+    if (!share_memory(closer))
         r = gb_fail_errno(error, "cannot share memory with the closer");
-    } else {
-        for (unsigned i = 0; i < GB_CLOSER_LOCKS; i++)
-            closer->sweep->locks[i] = -1;
-        closer->sweep->listener = -1;
-        if (!make_pipes(closer) || !start_processes(closer))
-            r = gb_fail_errno(error, "cannot start the closer's processes");
-    }
+    else if (!make_pipe(closer) || !start_sweeper(closer))
+        r = gb_fail_errno(error, "cannot start the closer's processes");
     if (r < 0)
         gb_closer_end(closer);
     else
@@ -143,26 +156,33 @@ static unsigned free_hand(const struct gb_closer *closer)
 {
     unsigned hand = 0;
 
-    while (closer->hands[hand])
+    while (closer->hands[hand].fd >= 0)
         hand++;
     return hand;
 }
 
-/* Hands descriptors to the closers: one of each queue, in turn (round robin). */
+static void give(struct gb_closer *closer, unsigned hand)
+{
+    closer->helpers->hands[hand].fd = closer->hands[hand].fd;
+    sem_post(&closer->helpers->hands[hand].given);
+}
+
+/* Hands descriptors to the closers: one of each queue, in turn (round robin). All our descriptors
+   but those in a hand have FD_CLOEXEC: is_still_open() relies on that. */
 static void hand_out(struct gb_closer *closer)
 {
     while (closer->busy < GB_CLOSERS && !gb_list_empty(&closer->waiting)) {
         struct gb_foreign *foreign =
             GB_CONTAINER(closer->waiting.next, struct gb_foreign, of_closer);
-        struct gb_closing closing = {.hand = free_hand(closer), .fd = take_from_queue(foreign)};
+        unsigned hand = free_hand(closer);
 
         gb_list_remove(&foreign->of_closer);
-        closer->hands[closing.hand] = foreign;
+        closer->hands[hand].foreign = foreign;
+        closer->hands[hand].fd = take_from_queue(foreign);
+        fcntl(closer->hands[hand].fd, F_SETFD, 0);
         closer->busy++;
         foreign->in_hand = true;
-        /* The pipe has room: it never has more items than there are closers. */
-        if (write(closer->closings[1], &closing, sizeof(closing)) < 0)
-            abort();
+        give(closer, hand);
     }
 }
 
@@ -186,9 +206,10 @@ static void uncharge(struct gb_foreign *foreign, uint64_t count)
 
 static void is_closed(struct gb_closer *closer, unsigned hand)
 {
-    struct gb_foreign *foreign = closer->hands[hand];
+    struct gb_foreign *foreign = closer->hands[hand].foreign;
 
-    closer->hands[hand] = NULL;
+    closer->hands[hand].foreign = NULL;
+    closer->hands[hand].fd = -1;
     closer->busy--;
     if (!foreign)
         return; /* gb_closer_stop() has forgotten it */
@@ -199,20 +220,105 @@ static void is_closed(struct gb_closer *closer, unsigned hand)
     let_go(foreign);
 }
 
+/* Whether the closer of that hand died before it closed the descriptor. Afterwards the number is
+   free, or that of another: one with FD_CLOEXEC, or one in another hand. */
+static bool is_still_open(const struct gb_closer *closer, unsigned hand)
+{
+    int fd = closer->hands[hand].fd, flags = fcntl(fd, F_GETFD);
+
+    for (unsigned i = 0; i < GB_CLOSERS; i++)
+        if (i != hand && closer->hands[i].fd == fd)
+            return false;
+    return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+/* No closer of that hand is alive, and none is started before it is asked for. */
+static void has_died(struct gb_closer *closer, unsigned hand)
+{
+    sem_init(&closer->helpers->hands[hand].given, 1, 0);
+    if (closer->hands[hand].fd >= 0 && is_still_open(closer, hand))
+        give(closer, hand);
+    else if (closer->hands[hand].fd >= 0)
+        is_closed(closer, hand);
+    closer->helpers->hands[hand].is_asked = true;
+}
+
+static void hear_one(struct gb_closer *closer, const struct gb_report *report)
+{
+    switch (report->kind) {
+    case GB_REPORT_CLOSED:
+        if (closer->hands[report->hand].fd == report->value)
+            is_closed(closer, report->hand);
+        break;
+    case GB_REPORT_DIED:
+        gb_log(GB_LOG_WARNING, "closer ended: another is started",
+               GB_LOG_TEXT("signal", strsignal(report->value)));
+        has_died(closer, report->hand);
+        ask_sweeper(closer);
+        break;
+    case GB_REPORT_FAILED:
+        gb_log(GB_LOG_ERROR, "closer not started: tries again",
+               GB_LOG_TEXT("why", strerror(report->value)));
+    }
+}
+
 static void hear(struct gb_closer *closer)
 {
-    unsigned hand;
+    struct gb_report report;
 
-    while (read(closer->closed[0], &hand, sizeof(hand)) == sizeof(hand))
-        is_closed(closer, hand);
+    while (read(closer->reports[0], &report, sizeof(report)) == sizeof(report))
+        hear_one(closer, &report);
     hand_out(closer);
 }
 
-static void on_closed(uv_poll_t *handle, int status, int events)
+static void on_report(uv_poll_t *handle, int status, int events)
 {
     (void)status;
     (void)events;
     hear(handle->data);
+}
+
+static void watch_sweeper(struct gb_closer *closer);
+
+/* A handle of libuv's is closed before it can begin anew. */
+static void restart_sweeper(uv_handle_t *handle)
+{
+    struct gb_closer *closer = handle->data;
+
+    close(closer->sweeper_fd);
+    closer->sweeper_fd = -1;
+    if (!closer->polled)
+        return;
+    if (start_sweeper(closer))
+        watch_sweeper(closer);
+    else
+        gb_log(GB_LOG_ERROR, "sweeper not started", GB_LOG_TEXT("why", strerror(errno)));
+}
+
+/* The closers have ended with it (PR_SET_PDEATHSIG). */
+static void on_sweeper_ended(uv_poll_t *handle, int status, int events)
+{
+    struct gb_closer *closer = handle->data;
+
+    (void)status;
+    (void)events;
+    gb_log(GB_LOG_ERROR, "sweeper ended: another is started");
+    waitpid(closer->sweeper, NULL, 0);
+    closer->sweeper = 0;
+    hear(closer);
+    for (unsigned i = 0; i < GB_CLOSERS; i++)
+        has_died(closer, i);
+    hand_out(closer);
+    uv_close((uv_handle_t *)handle, restart_sweeper);
+}
+
+static void watch_sweeper(struct gb_closer *closer)
+{
+    if (closer->sweeper_fd < 0 ||
+        uv_poll_init(closer->poll.loop, &closer->sweeper_poll, closer->sweeper_fd) < 0)
+        return;
+    closer->sweeper_poll.data = closer;
+    uv_poll_start(&closer->sweeper_poll, UV_READABLE, on_sweeper_ended);
 }
 
 void gb_closer_unlocks(struct gb_closer *closer, int lock_fd)
@@ -221,26 +327,27 @@ void gb_closer_unlocks(struct gb_closer *closer, int lock_fd)
 
     if (!closer)
         return;
-    while (i < GB_CLOSER_LOCKS - 1 && closer->sweep->locks[i] >= 0)
+    while (i < GB_CLOSER_LOCKS - 1 && closer->helpers->locks[i] >= 0)
         i++;
-    closer->sweep->locks[i] = lock_fd;
+    closer->helpers->locks[i] = lock_fd;
 }
 
 void gb_closer_shuts(struct gb_closer *closer, int listener_fd)
 {
     if (closer)
-        closer->sweep->listener = listener_fd;
+        closer->helpers->listener = listener_fd;
 }
 
 int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop)
 {
     if (!closer)
         return 0;
-    if (uv_poll_init(loop, &closer->poll, closer->closed[0]) < 0)
+    if (uv_poll_init(loop, &closer->poll, closer->reports[0]) < 0)
         return GPUBUF_E_SYSTEM;
     closer->poll.data = closer;
     closer->polled = true;
-    uv_poll_start(&closer->poll, UV_READABLE, on_closed);
+    uv_poll_start(&closer->poll, UV_READABLE, on_report);
+    watch_sweeper(closer);
     return 0;
 }
 
@@ -347,9 +454,10 @@ void gb_closer_stop(struct gb_closer *closer)
         return;
     if (closer->polled)
         uv_poll_stop(&closer->poll);
+    closer->polled = false;
     hear(closer);
     while (closer->busy > 0 && (now = gb_now_ms()) < until) {
-        struct pollfd entry = {.fd = closer->closed[0], .events = POLLIN};
+        struct pollfd entry = {.fd = closer->reports[0], .events = POLLIN};
 
         poll(&entry, 1, (int)(until - now));
         hear(closer);
@@ -359,49 +467,39 @@ void gb_closer_stop(struct gb_closer *closer)
         forget(GB_CONTAINER(link, struct gb_foreign, of_closer));
     }
     for (unsigned i = 0; i < GB_CLOSERS; i++) {
-        if (closer->hands[i])
-            forget(closer->hands[i]);
-        closer->hands[i] = NULL;
+        if (closer->hands[i].foreign)
+            forget(closer->hands[i].foreign);
+        closer->hands[i].foreign = NULL;
     }
 }
 
-/* Whether the process ends until that time. One that is stuck in a close() may never end. */
-static bool has_ended(pid_t pid, uint64_t until)
+/* Has the sweeper end the closers and itself. If a closer is stuck, it goes on instead, and cleans
+   up after the daemon. */
+static void end_sweeper(struct gb_closer *closer)
 {
     const struct timespec moment = {.tv_nsec = 100000};
-    pid_t got;
+    uint64_t until = gb_now_ms() + END_MS;
 
-    while ((got = waitpid(pid, NULL, WNOHANG)) == 0 && gb_now_ms() < until)
+    if (closer->sweeper == 0 || closer->busy > 0)
+        return;
+    closer->helpers->ends = true;
+    ask_sweeper(closer);
+    while (waitpid(closer->sweeper, NULL, WNOHANG) == 0 && gb_now_ms() < until)
         nanosleep(&moment, NULL);
-    return got != 0;
-}
-
-static void end_processes(struct gb_closer *closer)
-{
-    bool stuck = closer->busy > 0;
-    unsigned last = stuck ? GB_CLOSERS : PROCESSES; /* if stuck, the sweeper cleans up after us */
-
-    for (unsigned i = 0; i < last; i++)
-        if (closer->processes[i] > 0)
-            kill(closer->processes[i], SIGKILL);
-    for (unsigned i = 0; i < last; i++)
-        if (closer->processes[i] > 0)
-            has_ended(closer->processes[i], gb_now_ms() + (stuck ? 10 : 10000));
 }
 
 void gb_closer_end(struct gb_closer *closer)
 {
     if (!closer)
         return;
-    end_processes(closer);
-    for (unsigned i = 0; i < 2; i++) {
-        if (closer->closings[i] >= 0)
-            close(closer->closings[i]);
-        if (closer->closed[i] >= 0)
-            close(closer->closed[i]);
-    }
-    if (closer->sweep)
-        munmap(closer->sweep, sizeof(*closer->sweep));
+    end_sweeper(closer);
+    for (unsigned i = 0; i < 2; i++)
+        if (closer->reports[i] >= 0)
+            close(closer->reports[i]);
+    if (closer->sweeper_fd >= 0)
+        close(closer->sweeper_fd);
+    if (closer->helpers)
+        munmap(closer->helpers, sizeof(*closer->helpers));
     free(closer->nobodys.fds);
     free(closer);
 }

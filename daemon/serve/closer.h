@@ -6,9 +6,10 @@
  *
  * Closers are processes rather than threads, since a close() that never returns cannot be ended,
  * not even by SIGKILL, and a thread in it would keep the whole daemon from ending. They share the
- * daemon's table of descriptors (CLONE_FILES). They are forked before the daemon has threads or
- * much memory. One more process, the sweeper, closes the connections of a daemon that was killed
- * while a closer is stuck.
+ * daemon's table of descriptors (CLONE_FILES). One more process, the sweeper, is their parent. It
+ * is forked before the daemon has threads or much memory, so it can fork another closer for one
+ * that was killed. It also closes the connections of a daemon that was killed while a closer is
+ * stuck.
  *
  * Of each user, one descriptor is being closed at a time, and one ended connection; the rest waits
  * in the user's queues and counts as held_fds. A user whose closes are stuck uses up one closer and
@@ -21,6 +22,7 @@
 #ifndef GB_CLOSER_H
 #define GB_CLOSER_H
 
+#include <semaphore.h>
 #include <uv.h>
 
 #include "daemon/memory/user.h"
@@ -31,9 +33,9 @@
 struct gb_closer;
 
 /* Forks the processes, so call it before there are threads. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY.
-   *closer is NULL under valgrind, which cannot run such processes. */
+   *closer is NULL in a build for valgrind (GB_NO_CLOSERS), which cannot run such processes. */
 int gb_closer_new(struct gb_closer **closer, struct gb_error *error);
-/* Has the loop read the processes' answers from now on. */
+/* Has the loop read the processes' reports from now on. */
 int gb_closer_start(struct gb_closer *closer, uv_loop_t *loop);
 /* Names a lock of the daemon's (-1: none) that the sweeper releases if the daemon is killed. */
 void gb_closer_unlocks(struct gb_closer *closer, int lock_fd);
@@ -59,18 +61,35 @@ void gb_closer_end(struct gb_closer *closer);
 
 /* ---- closer_process.c: in the processes ---- */
 
-struct gb_closing {
-    int fd;
-    unsigned hand; /* sent back when the descriptor is closed */
+enum gb_report_kind {
+    GB_REPORT_CLOSED, /* from a closer */
+    GB_REPORT_DIED,   /* from the sweeper: a closer has ended, and another waits to be asked for */
+    GB_REPORT_FAILED, /* from the sweeper: a closer could not be started; it tries again */
 };
 
-/* The sweeper's state, in memory that it shares with the daemon. */
-struct gb_sweep {
+/* To the daemon, over a pipe. */
+struct gb_report {
+    enum gb_report_kind kind;
+    unsigned hand; /* the closer's number */
+    int value;     /* the descriptor that is closed; the signal that ended it; errno */
+};
+
+/* Memory that the daemon shares with the processes. */
+struct gb_helpers {
     _Atomic int locks[GB_CLOSER_LOCKS]; /* -1: none */
     _Atomic int listener;               /* -1: none */
+    _Atomic bool ends;                  /* the daemon ends: so does the sweeper */
+    struct {
+        sem_t given;           /* posted when the closer has something to close */
+        _Atomic int fd;        /* the descriptor */
+        _Atomic bool is_asked; /* the sweeper is to start a closer */
+    } hands[GB_CLOSERS];
 };
 
-_Noreturn void gb_closer_run(pid_t daemon, int closings_fd, int closed_fd);
-_Noreturn void gb_sweeper_run(pid_t daemon, const struct gb_sweep *sweep);
+#define GB_HELPER_WAKES SIGUSR2 /* has the sweeper look at `ends` and `is_asked` */
+
+/* A child with the same descriptors, not with copies of them. */
+pid_t gb_fork_sharing(void);
+_Noreturn void gb_sweeper_run(pid_t daemon, struct gb_helpers *helpers, int reports_fd);
 
 #endif

@@ -1,28 +1,39 @@
-/* The processes of closer.h. They share the daemon's descriptors but not its memory, and end with
-   the daemon. */
+/* The processes of closer.h. They share the daemon's descriptors and a struct gb_helpers, and no
+   other memory. They end with the daemon. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/serve/closer.h"
 
 #define FIRST_FD 3
 #define TICK_US 1000
+#define RESTART_NS 10000000 /* closers that are killed again and again are started no faster */
+#define RETRY_NS 100000000  /* after a fork() that failed */
+
+pid_t gb_fork_sharing(void)
+{
+    return (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+}
 
 static void on_tick(int number)
 {
     (void)number;
 }
 
-/* Ignores signals that are meant for the daemon: the process ends when the daemon has ended. */
-static void become_helper(pid_t daemon, const char *name, int at_its_death)
+/* Ignores signals that are meant for the daemon: the process ends when its parent has ended. */
+static void become_helper(pid_t parent, const char *name, int at_its_death)
 {
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE};
     struct sigaction tick = {.sa_handler = on_tick}; /* no SA_RESTART */
@@ -32,8 +43,18 @@ static void become_helper(pid_t daemon, const char *name, int at_its_death)
     sigaction(SIGALRM, &tick, NULL);
     prctl(PR_SET_NAME, name);
     prctl(PR_SET_PDEATHSIG, at_its_death);
-    if (getppid() != daemon)
+    if (getppid() != parent)
         _exit(0);
+}
+
+static void report(int reports_fd, enum gb_report_kind kind, unsigned hand, int value)
+{
+    const struct gb_report report = {.kind = kind, .hand = hand, .value = value};
+    ssize_t n;
+
+    do {
+        n = write(reports_fd, &report, sizeof(report));
+    } while (n < 0 && errno == EINTR);
 }
 
 /* A timer whose signal interrupts close(). The wait of a lingering socket can be interrupted; the
@@ -52,22 +73,18 @@ static void close_ticking(int fd)
     set_tick(false);
 }
 
-void gb_closer_run(pid_t daemon, int closings_fd, int closed_fd)
+_Noreturn static void run_closer(pid_t sweeper, struct gb_helpers *helpers, unsigned hand,
+                                 int reports_fd)
 {
-    struct gb_closing closing;
-    ssize_t n;
-
-    become_helper(daemon, "gpubufd-closer", SIGKILL);
+    become_helper(sweeper, "gpubufd-closer", SIGKILL);
     for (;;) {
-        n = read(closings_fd, &closing, sizeof(closing));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n != sizeof(closing))
-            _exit(0);
-        close_ticking(closing.fd);
-        do {
-            n = write(closed_fd, &closing.hand, sizeof(closing.hand));
-        } while (n < 0 && errno == EINTR);
+        int fd;
+
+        while (sem_wait(&helpers->hands[hand].given) < 0) {
+        }
+        fd = helpers->hands[hand].fd;
+        close_ticking(fd);
+        report(reports_fd, GB_REPORT_CLOSED, hand, fd);
     }
 }
 
@@ -116,27 +133,88 @@ static void sweep_all(enum round round)
         close_ticking(fd);
 }
 
-/* Waits for the daemon's death, and cleans up: a closer that is stuck keeps all descriptors of the
-   dead daemon open. */
-void gb_sweeper_run(pid_t daemon, const struct gb_sweep *sweep)
+/* Starts the closers that the daemon asks for. */
+static bool start_closers(pid_t *closers, struct gb_helpers *helpers, int reports_fd)
 {
-    sigset_t death;
-    int number = 0;
+    pid_t sweeper = getpid();
 
-    sigemptyset(&death);
-    sigaddset(&death, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &death, NULL);
-    become_helper(daemon, "gpubufd-sweeper", SIGUSR1);
-    do {
-        sigwait(&death, &number);
-    } while (getppid() == daemon);
-    if (sweep->listener >= 0)
-        shutdown(sweep->listener, SHUT_RDWR);
+    for (unsigned i = 0; i < GB_CLOSERS; i++) {
+        if (!helpers->hands[i].is_asked)
+            continue;
+        closers[i] = gb_fork_sharing();
+        if (closers[i] == 0)
+            run_closer(sweeper, helpers, i, reports_fd);
+        if (closers[i] < 0) {
+            report(reports_fd, GB_REPORT_FAILED, i, errno);
+            closers[i] = 0;
+            return false;
+        }
+        helpers->hands[i].is_asked = false;
+    }
+    return true;
+}
+
+static void bury_closers(pid_t *closers, int reports_fd)
+{
+    const struct timespec moment = {.tv_nsec = RESTART_NS};
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (unsigned i = 0; i < GB_CLOSERS; i++)
+            if (closers[i] == pid) {
+                closers[i] = 0;
+                nanosleep(&moment, NULL);
+                report(reports_fd, GB_REPORT_DIED, i, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+            }
+}
+
+/* Ends them, but for those that are stuck in a close(), which end when that returns. */
+static void kill_closers(const pid_t *closers)
+{
+    for (unsigned i = 0; i < GB_CLOSERS; i++)
+        if (closers[i] > 0)
+            kill(closers[i], SIGKILL);
+}
+
+/* A closer that is stuck keeps all descriptors of the dead daemon open. */
+_Noreturn static void clean_up(const struct gb_helpers *helpers)
+{
+    if (helpers->listener >= 0)
+        shutdown(helpers->listener, SHUT_RDWR);
     sweep_all(HANG_UP);
     sweep_all(CLOSE);
     for (unsigned i = 0; i < GB_CLOSER_LOCKS; i++)
-        if (sweep->locks[i] >= 0)
-            flock(sweep->locks[i], LOCK_UN);
+        if (helpers->locks[i] >= 0)
+            flock(helpers->locks[i], LOCK_UN);
     sweep_all(LEAVE);
+    _exit(0);
+}
+
+void gb_sweeper_run(pid_t daemon, struct gb_helpers *helpers, int reports_fd)
+{
+    const struct timespec retry = {.tv_nsec = RETRY_NS};
+    pid_t closers[GB_CLOSERS] = {0};
+    sigset_t awaited;
+
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGUSR1); /* the daemon's death */
+    sigaddset(&awaited, SIGCHLD);
+    sigaddset(&awaited, GB_HELPER_WAKES);
+    become_helper(daemon, "gpubufd-sweeper", SIGUSR1);
+    sigprocmask(SIG_SETMASK, &awaited, NULL);
+    while (getppid() == daemon && !helpers->ends) {
+        if (start_closers(closers, helpers, reports_fd))
+            sigwaitinfo(&awaited, NULL);
+        else
+            sigtimedwait(&awaited, NULL, &retry);
+        bury_closers(closers, reports_fd);
+    }
+    kill_closers(closers);
+    if (!helpers->ends)
+        clean_up(helpers);
+    while (wait(NULL) > 0) {
+    }
     _exit(0);
 }

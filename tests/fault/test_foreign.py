@@ -281,6 +281,37 @@ def test_stuck_closes_are_their_senders(daemon_factory, file_system):
     assert answer["error"]["data"]["kind"] == "method"
 
 
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def helpers(daemon):
+    """Its sweeper and its closers that are alive."""
+    (sweeper,) = children(daemon.pid)
+    return sweeper, [pid for pid in children(sweeper)
+                     if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"]
+
+
+@pytest.mark.parametrize("killed", ["closers", "sweeper"])
+# RELIABILITY.md: Hostile clients
+def test_killed_closers_are_replaced(daemon, killed):
+    """Nothing that is sent afterwards stays open, and the log says what has ended."""
+    sweeper, closers = helpers(daemon)
+    assert len(closers) == 8
+    for pid in closers if killed == "closers" else [sweeper]:
+        os.kill(pid, signal.SIGKILL)
+    with daemon.connect() as peer:
+        for _ in range(60):
+            with socket.socket(socket.AF_INET) as foreign:
+                send(peer.socket, request("nope", 1), [foreign.fileno()])
+            assert peer.recv_message()["error"]["data"]["kind"] == "method"
+    good = Good(daemon)
+    good.call_until(lambda: daemon.fds()["socket"] == daemon.baseline["socket"])
+    good.call_until(lambda: children(daemon.pid) and len(helpers(daemon)[1]) == 8)
+    line = "closer ended: another is started" if killed == "closers" else "sweeper ended: another is started"
+    assert line in daemon.stderr()
+
+
 def attack(path, until, uid):
     """In a process of its own: hundreds of lingering sockets over several sessions, again and again."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
