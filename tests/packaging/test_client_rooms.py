@@ -76,7 +76,7 @@ PARTS = {
     ],
     "client/python/gpubufd": [
         ("words", "_layout _errors _params"),
-        ("values", "_floats _values _lists _cuda_array _frames"),
+        ("values", "_floats _zones _values _lists _cuda_array _series _frames"),
         ("driver", "cuda"),
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _packing _repr"),

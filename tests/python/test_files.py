@@ -182,9 +182,14 @@ def test_arrow_and_parquet(client, tmp_path, suffix):
 
 def test_frames_keep_their_index_in_files(client, pd, tmp_path):
     pytest.importorskip("pyarrow")
-    frame = pd.DataFrame({"a": [1, 2], "c": pd.Categorical(["x", "y"])}, index=pd.Index(["p", "q"], name="k"))
-    client.put("f", frame)
-    client.save("f", tmp_path / "f.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), frame)
-    client.load(tmp_path / "f.parquet", "g")
-    pd.testing.assert_frame_equal(client["g"].to_pandas(), frame)
+    columns = {"a": [1, 2], "c": pd.Categorical(["x", "y"]), "p": pd.period_range("2020", periods=2, freq="M"),
+               "i": pd.interval_range(0, 2)}
+    for index in (pd.Index(["p", "q"], name="k"), pd.MultiIndex.from_arrays([["p", None], [3, 1]], names=["k", "n"])):
+        frame = pd.DataFrame(columns, index=index)
+        client.put("f", frame, replace=True)
+        client.save("f", tmp_path / "f.parquet")
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), frame)
+        client.load(tmp_path / "f.parquet", "g", replace=True)
+        pd.testing.assert_frame_equal(client["g"].to_pandas(), frame)
+        client.put("g", client["f"].to_pyarrow(), replace=True)
+        pd.testing.assert_frame_equal(client["g"].to_pandas(), frame)

@@ -253,8 +253,6 @@ def test_pandas(client, pd, name):
 
 PANDAS_REFUSED = {
     "sparse": (lambda pd: pd.Series(pd.arrays.SparseArray([0, 1])), "sparse.*dense"),
-    "periods": (lambda pd: pd.Series(pd.period_range("2020", periods=2, freq="M")), "period"),
-    "intervals": (lambda pd: pd.Series(pd.interval_range(0, 2)), "interval"),
     "mixed types": (lambda pd: pd.Series([1, "x"]), "convert the column"),
     "an index that means something": (lambda pd: pd.Series([1, 2], index=["a", "b"]), "reset_index"),
     "a MultiIndex": (lambda pd: pd.Series([1], index=pd.MultiIndex.from_tuples([(1, 2)])), "reset_index"),

@@ -220,7 +220,6 @@ def test_pandas_shares_memory(client, np, pd):
         (lambda pd: pd.Series([1, 2], index=[5, 6]), "to_frame.*reset_index"),
         (lambda pd: pd.DataFrame({"__index_level_0__": [1]}, index=["k"]), "kept for the index"),
         (lambda pd: pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), "column 'a'.*dense"),
-        (lambda pd: pd.DataFrame({"a": pd.period_range("2020", periods=2, freq="M")}), "column 'a'.*period"),
         (lambda pd: pd.DataFrame([[1, 2]], columns=["a", "a"]), "same name"),
         (lambda pd: pd.DataFrame({"a": [object()]}), "column 'a'.*object"),
     ],

@@ -11,7 +11,7 @@ import math
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from . import _core, _fetch, _floats, _frames, _gpu, _nodes, _values, cuda
+from . import _core, _fetch, _floats, _frames, _gpu, _nodes, _series, _zones, cuda
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
@@ -515,14 +515,19 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
 
 
 def _plan_dict(
-    value: Mapping[Any, Any], metadata: Optional[Tuple[bytes, ...]] = None, rows: Optional[int] = None
+    value: Mapping[Any, Any], metadata: Optional[Tuple[bytes, ...]] = None, rows: Optional[int] = None,
+    known: Mapping[str, Any] = {},
 ) -> Plan:
-    """The Plan of a dict of columns. `rows`: the number of rows, for a frame that may have no columns."""
+    """The Plan of a dict of columns. `rows`: the number of rows, for a frame that may have no columns.
+
+    `known`: sources of columns on the host that are made already.
+    """
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
-    there = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
-    sources = {name: column_source(column, name) for name, column in value.items() if there[name] is None}
+    there = {name: None if name in known else _gpu.column_on_gpu(column, name) for name, column in value.items()}
+    sources = {name: known.get(name) or column_source(column, name) for name, column in value.items()
+               if there[name] is None}
     for name, source in sources.items():
         if len(source) == 2 and _nodes.check_types(source[0], name):
             there[name] = _gpu.of_capsules(source, value[name])
@@ -584,6 +589,14 @@ def _plan_batches(value: Any) -> Plan:
 # ---- pandas ----
 
 
+def _block_sources(columns: Mapping[str, Any], block: Any) -> Dict[str, Any]:
+    """The sources of the first columns, which are the rows of an array of numbers; none without it."""
+    if block is None:
+        return {}
+    format_, rows = _numpy_source(block[0], "")[:2]
+    return {name: (format_, rows, 0, (None, row), (), None) for name, row in zip(columns, block.view("u1"))}
+
+
 def _check_index(value: Any) -> None:
     if not _frames.is_plain_index(value.index):
         raise ValueError(
@@ -594,8 +607,9 @@ def _check_index(value: Any) -> None:
 
 def _plan_pandas(value: Any) -> Plan:
     if hasattr(value, "columns") and hasattr(value, "iloc"):
-        columns, metadata = _frames.with_metadata(value)
-        made = _plan_dict(columns, metadata, len(value))
+        block = _frames.block_of(value)
+        columns, metadata = _frames.with_metadata(value, block)
+        made = _plan_dict(columns, metadata, len(value), _block_sources(columns, block))
         made.keep = (value, made.keep)
         return made
     if hasattr(value, "iloc"):
@@ -624,16 +638,18 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     if isinstance(dtype, pandas.DatetimeTZDtype):
         utc = series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
         source = _numpy_source(utc, where, nulls)
-        return (source[0] + str(dtype.tz),) + source[1:]
+        return (source[0] + _zones.name_of(dtype.tz, where),) + source[1:]
     if isinstance(dtype, pandas.SparseDtype):
         raise TypeError(f"{at_column(where)}it is sparse: series.sparse.to_dense() makes it dense")
-    if isinstance(dtype, (pandas.PeriodDtype, pandas.IntervalDtype)):
-        raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it, for example with "
-                        "dt.to_timestamp() or astype(str)")
+    if isinstance(dtype, pandas.PeriodDtype):
+        source = _numpy_source(numpy.where(nulls, 0, series.array.asi8), where, nulls)
+        return source + (_nodes.encoded(_series.extension("pandas.period", freq=str(dtype)[7:-1])),)
+    if isinstance(dtype, pandas.IntervalDtype):
+        return _interval_source(series.array, nulls, where)
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
         return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
-    held = _gpu.arrow_source(series.array.__arrow_array__()) if _values.lies_in_arrow(dtype) else None
+    held = _gpu.arrow_source(series.array.__arrow_array__()) if _series.lies_in_arrow(dtype) else None
     if held is not None:  # an old pyarrow has no streams of chunked arrays
         return held
     if isinstance(dtype, pandas.StringDtype):
@@ -644,6 +660,13 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
         schema, array = pyarrow.array(series.array.__arrow_array__()).__arrow_c_array__()
         return schema, [array]
     raise TypeError(f"{at_column(where)}pandas' {dtype} cannot be put: convert it with astype()")
+
+
+def _interval_source(array: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
+    told = _series.extension("pandas.interval", subtype=str(array.dtype.subtype), closed=array.closed)
+    sides = tuple((side, column_source(getattr(array, side), where)) for side in ("left", "right"))
+    mask = _bitmap(~nulls) if nulls.any() else None
+    return ("+s", len(array), int(nulls.sum()), (mask,), sides, None, _nodes.encoded(told))
 
 
 def _category_source(series: Any, nulls: Any, where: str) -> Tuple[Any, ...]:

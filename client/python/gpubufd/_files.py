@@ -14,6 +14,7 @@ import os
 import pathlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
+from . import _frames
 from ._layout import ARRAY, BYTES, COLUMN, TABLE
 
 FilePath = Union[str, "os.PathLike[str]"]
@@ -55,7 +56,11 @@ def _library(name: str, what: str) -> Any:
 
 def _arrow_table(held: Any, pyarrow: Any) -> Any:
     if held.kind == TABLE:
-        return pyarrow.table(held)
+        table = pyarrow.table(held)
+        for name in _frames.numbered_levels(held):  # in a file, a dictionary is a category to pandas
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table.column(at).chunk(0).dictionary_decode())
+        return table
     made = pyarrow.table({held.name.rpartition("/")[2]: pyarrow.array(held)})
     return made.replace_schema_metadata({KIND: b"array" if held.kind == ARRAY else b"column"})
 

@@ -13,9 +13,10 @@ true of a Series.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Optional, Tuple
+import warnings
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _values
+from . import _series, _values, _zones
 from ._layout import at_column
 
 INDEX = "__index__"
@@ -132,29 +133,20 @@ def _array(column: Any, spec: Dict[str, Any]) -> Any:
     import pandas
 
     if spec["dtype"] == "category":
-        codes, values = column.children
-        categories = pandas.Index(_array(values, {"dtype": spec["categories"]}))
+        categories = pandas.Index(_array(column._child(1), {"dtype": spec["categories"]}))
         kind = pandas.CategoricalDtype(categories, spec["ordered"])
-        return pandas.Categorical.from_codes(codes.to_numpy(fill=-1), dtype=kind)
+        return pandas.Categorical.from_codes(_series.codes_of(column), dtype=kind)
+    if _series.EXTENSION in column.metadata:
+        return _series.to_array(column)
     dtype = pandas.api.types.pandas_dtype(spec["dtype"])
     if dtype == object:
-        array = numpy.empty(len(column), dtype=object)
-        for i, value in enumerate(column.tolist()):
-            array[i] = value
-        return array
+        return _values.objects_array(column.tolist())
     if isinstance(dtype, numpy.dtype):
         return column.to_numpy().astype(dtype, copy=False)
     if isinstance(dtype, pandas.DatetimeTZDtype):
         utc = pandas.DatetimeIndex(column.to_numpy()).tz_localize("UTC")
         return utc.tz_convert(dtype.tz).array
-    if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
-        masked = column.to_numpy(masked=True)
-        values = numpy.asarray(masked.data).astype(dtype.numpy_dtype)
-        nulls = numpy.zeros(len(values), bool) | masked.mask
-        return dtype.construct_array_type()(values, nulls)
-    if _values.lies_in_arrow(dtype):
-        return _values.arrow_array(column, dtype)
-    return pandas.array(column.tolist(), dtype=dtype)
+    return _series.of_dtype(column, spec["dtype"])
 
 
 def _on_gpu(table: Any, spec: Dict[str, Any]) -> Any:
@@ -175,6 +167,7 @@ def _on_gpu(table: Any, spec: Dict[str, Any]) -> Any:
 # ---- frames in tables: the metadata of pandas ----
 
 PANDAS_TYPES = {"string": "unicode", "boolean": "bool", "integer": "int64", "floating": "float64"}
+ATTRS = "PANDAS_ATTRS"  # the key of a frame's attrs, as in pandas' own Parquet files
 
 
 def is_plain_index(index: Any) -> bool:
@@ -183,15 +176,34 @@ def is_plain_index(index: Any) -> bool:
         return False
     if type(index).__name__ == "RangeIndex":
         return bool(index.start == 0 and index.step == 1)
-    if index.dtype.kind not in "iu":
+    if str(index.dtype) != "int64":
         return False
     import numpy
 
     return bool((index.to_numpy() == numpy.arange(len(index))).all())
 
 
-def with_metadata(frame: Any) -> Tuple[Dict[str, Any], Optional[Tuple[bytes, ...]]]:
-    """(columns by name, metadata of the table: key and value) of a DataFrame. TypeError, ValueError."""
+def block_of(frame: Any) -> Any:
+    """The columns of a frame whose numbers lie in one array of one type: that array, a row for each; or None."""
+    import numpy
+
+    dtypes = frame.dtypes.unique()
+    if len(frame.columns) < 2 or len(frame) < 2 or len(dtypes) != 1 or not isinstance(dtypes[0], numpy.dtype):
+        return None
+    if dtypes[0].kind not in "iuf" or dtypes[0].itemsize > 8 or not dtypes[0].isnative:
+        return None
+    # A frame of several arrays would be copied to be one: a small part of it shows whether it is.
+    probe, first = frame.iloc[:2].to_numpy(), frame.iloc[:, 0].to_numpy()
+    if probe.__array_interface__["data"] != first.__array_interface__["data"]:
+        return None
+    return numpy.ascontiguousarray(frame.to_numpy().T)
+
+
+def with_metadata(frame: Any, block: Any = None) -> Tuple[Dict[str, Any], Optional[Tuple[bytes, ...]]]:
+    """(columns by name, metadata of the table: key, value, …) of a DataFrame. TypeError, ValueError.
+
+    `block`: what block_of() found.
+    """
     labels = frame.columns
     if labels.nlevels > 1:
         raise TypeError(
@@ -202,22 +214,43 @@ def with_metadata(frame: Any) -> Tuple[Dict[str, Any], Optional[Tuple[bytes, ...
         raise ValueError("several columns have the same name")
     columns: Dict[str, Any] = {}
     told = []
-    numbers = labels.dtype.kind in "iu"
+    numbers = str(labels.dtype).startswith(("int", "uint"))
     for i, label in enumerate(labels):
         if not isinstance(label, str) and not numbers:
-            raise TypeError(f"a column's name is a str, not {label!r}")
-        columns[str(label)] = frame.iloc[:, i]
-        if not _comes_back(columns[str(label)]):
-            told.append(_told_of(columns[str(label)], str(label), str(label)))
+            raise TypeError(
+                f"a column's name is a str, or all are whole numbers, not {label!r}: "
+                "frame.rename(columns=str) makes text of the names"
+            )
+        name = str(label)
+        columns[name] = frame.iloc[:, i] if block is None else block[i]
+        if block is None and not _comes_back(columns[name]):
+            told.append(_told_of(columns[name], name, name))
     index, levels = _told_of_index(frame.index, columns)
-    if not (told or levels or numbers or labels.name is not None or not is_plain_index(frame.index)):
-        return columns, None
-    names = {"name": _label(labels.name), "field_name": None, "metadata": None}
-    kind = {"pandas_type": str(labels.dtype), "numpy_type": str(labels.dtype)} if numbers else {
-        "pandas_type": "unicode", "numpy_type": "object"}
-    text = {"index_columns": index, "column_indexes": [{**names, **kind}], "columns": told + levels,
-            "creator": {"library": "gpubufd"}, "pandas_version": _pandas().__version__}
-    return columns, (b"pandas", json.dumps(text, ensure_ascii=False).encode())
+    pairs = _attrs_of(frame)
+    if told or levels or numbers or labels.name is not None or not is_plain_index(frame.index):
+        names = {"name": _label(labels.name), "field_name": None, "metadata": None}
+        kind = {"pandas_type": str(labels.dtype), "numpy_type": str(labels.dtype)} if numbers else {
+            "pandas_type": "unicode", "numpy_type": "object"}
+        text = {"index_columns": index, "column_indexes": [{**names, **kind}], "columns": told + levels,
+                "creator": {"library": "gpubufd"}, "pandas_version": _pandas().__version__}
+        pairs = (b"pandas", json.dumps(text, ensure_ascii=False).encode(), *pairs)
+    return columns, pairs or None
+
+
+def _attrs_of(frame: Any) -> Tuple[bytes, ...]:
+    """The metadata for a frame's attrs, if JSON has all of them; else a warning says that they are not kept."""
+    attrs = getattr(frame, "attrs", None)
+    if not attrs:
+        return ()
+    try:
+        text = json.dumps(attrs)
+        if json.loads(text) == attrs:
+            return ATTRS.encode(), text.encode()
+    except (TypeError, ValueError):
+        pass
+    warnings.warn("the frame's attrs are not kept: JSON has no form for all of them; keep text, numbers, lists and "
+                  "dicts with text for keys there", stacklevel=6)
+    return ()
 
 
 def _pandas() -> Any:
@@ -228,24 +261,29 @@ def _pandas() -> Any:
 
 def _kind_of(values: Any) -> str:
     """The type of a column's objects, as infer_dtype() names it; "": the dtype is not object."""
-    return str(_pandas().api.types.infer_dtype(values, skipna=True)) if values.dtype == object else ""
+    kind = str(_pandas().api.types.infer_dtype(values, skipna=True)) if values.dtype == object else ""
+    # Text is a dtype of its own since pandas 3.
+    return "mixed" if kind in ("string", "empty") and not _series.before(3) else kind
 
 
 def _comes_back(column: Any) -> bool:
-    """Whether to_series() restores the column without an entry in the metadata."""
+    """Whether _series.to_array() restores the column without an entry in the metadata."""
     import numpy
 
     dtype = column.dtype
     if dtype == object:
-        return _kind_of(column) in ("string", "bytes", "decimal", "time", "mixed")
+        return _kind_of(column) in ("string", "bytes", "decimal", "time") or (
+            _kind_of(column) == "mixed" and _series.before(3))
     if isinstance(dtype, numpy.dtype):
         return bool(dtype.kind in "biufmMc")
-    if hasattr(dtype, "ordered"):
-        return not dtype.ordered
-    return getattr(dtype, "tz", None) is not None
+    if dtype.name.startswith(("period", "interval")):
+        return True  # the column's own metadata say it
+    if getattr(dtype, "tz", None) is not None:
+        return _series.maker_of(dtype.tz) is None and not hasattr(dtype, "pyarrow_dtype")
+    return bool(dtype.name == "str" and dtype == _series.text_dtype())
 
 
-def _told_of(column: Any, name: Any, field: str) -> Dict[str, Any]:
+def _told_of(column: Any, name: Any, field: Any) -> Dict[str, Any]:
     """A column's entry in `columns` of the metadata."""
     dtype = column.dtype
     text = str(dtype)
@@ -254,14 +292,20 @@ def _told_of(column: Any, name: Any, field: str) -> Dict[str, Any]:
     if hasattr(dtype, "ordered"):
         kind, text = "categorical", str(column.cat.codes.dtype if hasattr(column, "cat") else column.codes.dtype)
         more = {"num_categories": len(dtype.categories), "ordered": bool(dtype.ordered)}
+        if not _comes_back(dtype.categories):
+            more["categories"] = _told_of(dtype.categories, None, None)
+    elif hasattr(dtype, "pyarrow_dtype"):
+        kind = "object"
     elif getattr(dtype, "tz", None) is not None:
-        kind, text, more = "datetimetz", "datetime64[ns]", {"timezone": str(dtype.tz)}
+        kind, text, more = "datetimetz", "datetime64[ns]", {"timezone": _zones.name_of(dtype.tz, field)}
+        if _series.maker_of(dtype.tz):
+            more["tzinfo"] = _series.maker_of(dtype.tz)
     elif text.startswith("string"):
         kind, usual = "unicode", _pandas().StringDtype().storage
         text = text if text != "string" or dtype.storage == usual else f"string[{dtype.storage}]"
     elif dtype.kind in "mM":
         kind = "datetime" if dtype.kind == "M" else "timedelta"
-    if getattr(column, "freq", None) is not None:
+    if getattr(column, "freq", None) is not None and dtype.kind in "mM":
         more = {**(more or {}), "freq": column.freqstr}
     return {"name": name, "field_name": field, "pandas_type": kind, "numpy_type": text, "metadata": more}
 
@@ -275,90 +319,169 @@ def _told_of_index(index: Any, columns: Dict[str, Any]) -> Tuple[List[Any], List
         return [{"kind": "range", "name": None, "start": 0, "stop": len(index), "step": 1}], []
     fields, entries = [], []
     for i in range(index.nlevels):
-        level = index.get_level_values(i) if index.nlevels > 1 else index
+        level, codes = (index.levels[i], index.codes[i]) if index.nlevels > 1 else (index, None)
         named = isinstance(level.name, str) and level.name not in columns
         field = level.name if named else f"__index_level_{i}__"
         if field in columns:
             raise TypeError(f"a column is called {field!r}, which is the name kept for the index: rename it")
-        columns[field] = level
+        columns[field] = level if codes is None else _as_categorical(level, codes)
         fields.append(field)
         entries.append(_told_of(level, _label(level.name), field))
     return fields, entries
+
+
+def _as_categorical(level: Any, codes: Any) -> Any:
+    """A level of a MultiIndex as what it is: numbers of distinct values."""
+    import numpy
+
+    ordered = False
+    if hasattr(level.dtype, "ordered"):
+        ordered, inner, level = level.ordered, level.codes, level.categories
+        codes = numpy.where(codes < 0, -1, inner[codes]) if len(inner) else codes
+    return _series.categorical_of(numpy.asarray(codes), level, ordered)
+
+
+# ---- tables as frames ----
+
+
+class Told(NamedTuple):
+    """A frame, as the metadata of a table describe it."""
+
+    entries: Dict[str, Dict[str, Any]]  # by the name of the table's column
+    levels: List[Any]  # names of the index's columns, or descriptions of ranges
+    label: Any  # the name of the columns
+    labels: str  # the dtype of the columns' names
+    trusted: bool  # this package wrote them
+
+
+def _read(table: Any) -> Told:
+    """Empty if the metadata are missing or malformed: a table is anybody's."""
+    nothing = Told({}, [], None, "", False)
+    try:
+        told = json.loads(table.metadata["pandas"])
+        entries = {entry.get("field_name", entry["name"]): entry for entry in told.get("columns", ())}
+        index = list(told.get("index_columns", ()))
+        ranges = [range(one["start"], one["stop"], one["step"]) for one in index if isinstance(one, dict)]
+        (labels,) = told.get("column_indexes") or [{}]
+        kept = [one for one in index if isinstance(one, dict) or one in entries]
+        if any(more is not None and not isinstance(more, dict) for more in map(_more, entries.values())):
+            return nothing
+        trusted = (told.get("creator") or {}).get("library") == "gpubufd" and len(ranges) < 2
+        return Told(entries, kept, labels.get("name"), str(labels.get("numpy_type")), trusted)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return nothing
+
+
+def _more(entry: Dict[str, Any]) -> Any:
+    return entry.get("metadata")
 
 
 def to_frame(table: Any) -> Any:
     """A pandas DataFrame of a table."""
     if table._ordinal >= 0:
         raise TypeError(f"{table.name!r} is on a GPU: use to_cudf(), or to_host()")
-    columns = {name: _values.to_series(table[name]) for name in table.names}
-    if "pandas" in table.metadata:
-        return _restored(table, columns)
-    pandas = _pandas()
-    return pandas.DataFrame(columns, index=pandas.RangeIndex(len(table)), copy=False)
-
-
-def _restored(table: Any, series: Dict[str, Any]) -> Any:
-    """The DataFrame that a table's metadata describe; a plain one if the metadata are malformed."""
-    pandas = _pandas()
-    try:
-        told = json.loads(table.metadata.get("pandas", "{}"))
-        entries = {entry.get("field_name", entry["name"]): entry for entry in told.get("columns", ())}
-        columns = {name: _as_told(table[name], one, entries.get(name, {})) for name, one in series.items()}
-        index = _restored_index(told.get("index_columns", ()), columns, entries, len(table))
-        (labels,) = told.get("column_indexes") or [{}]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return pandas.DataFrame(series, index=pandas.RangeIndex(len(table)), copy=False)
-    values = {name: one.array for name, one in columns.items()}
-    frame = pandas.DataFrame(values, index=index, columns=list(values), copy=False)
-    frame.columns.name = labels.get("name")
-    if str(labels.get("numpy_type")).startswith(("int", "uint")):
-        try:
-            frame.columns = frame.columns.astype(labels["numpy_type"])
-        except (TypeError, ValueError):
-            pass  # a column has been added by hand
+    told, names = _read(table), table.names
+    index, levels = _index_of(table, told, names)
+    names = [name for name in names if name not in levels]
+    values = _block(table, told, names)
+    labels = _labels(names, told)
+    if values is not None:
+        frame = _pandas().DataFrame(values.T, index=index, columns=labels, copy=False)
+    else:
+        arrays = {name: _settled(_series.restored(table._column(name), told.entries.get(name, {})), index) for name in names}
+        frame = _pandas().DataFrame(arrays, index=index, copy=False)
+        frame.columns = labels
+    attrs = _attrs(table)
+    if attrs:
+        frame.attrs = attrs
     return frame
 
 
-def _as_told(column: Any, series: Any, entry: Dict[str, Any]) -> Any:
-    """The Series with the dtype that its entry names; unchanged without one."""
-    text = entry.get("numpy_type") or ""
-    if entry.get("pandas_type") == "categorical" and hasattr(series, "cat"):
-        ordered = bool((entry.get("metadata") or {}).get("ordered"))
-        return series.cat.as_ordered() if ordered else series
-    if text == "object" and series.dtype != object and entry.get("pandas_type") not in ("unicode", "bytes"):
-        return _pandas().Series(_values.objects_array(column.tolist()), dtype=object, name=series.name)
-    if not text[:1].isupper() and not text.startswith(("string", "boolean")) and "[pyarrow]" not in text:
-        return series
-    if str(series.dtype) == text:
-        return series
+def _settled(array: Any, index: Any) -> Any:
+    """The array; one of objects as a Series, since pandas would look at each object for a type of its own."""
+    return _pandas().Series(array, index=index, dtype=object, copy=False) if array.dtype == object else array
+
+
+def _block(table: Any, told: Told, names: List[str]) -> Any:
+    """Columns of one type as one array over the table's memory; None: they are not, or do not lie so."""
+    if table.names[: len(names)] != names or not told.entries.keys().isdisjoint(names):
+        return None
+    return _series.block(table, len(names))
+
+
+def _attrs(table: Any) -> Any:
     try:
-        made = _array(column, {"dtype": text})
-    except TypeError:  # a dtype that is not known here
-        return series
-    return _pandas().Series(made, name=series.name)
+        found = json.loads(table.metadata.get(ATTRS, "{}"))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _restored_index(told: Any, columns: Dict[str, Any], entries: Dict[str, Any], count: int) -> Any:
-    """The index; its levels are taken out of the columns."""
+def _labels(names: List[str], told: Told) -> Any:
     pandas = _pandas()
-    levels, names = [], []
-    for one in told:
+    labels = pandas.Index(names, dtype=_series.text_dtype() or object)
+    if told.labels.startswith(("int", "uint")):
+        try:
+            labels = labels.astype(told.labels)
+        except (TypeError, ValueError, OverflowError):
+            pass  # a column has been added by hand
+    return labels.rename(told.label) if told.label is not None else labels
+
+
+def _index_of(table: Any, told: Told, names: List[str]) -> Tuple[Any, List[str]]:
+    """(the index, the columns that it is made of)"""
+    pandas, count = _pandas(), len(table)
+    for one in told.levels:
         if isinstance(one, dict):
-            made = pandas.RangeIndex(one["start"], one["stop"], one["step"], name=one["name"])
-            return made if len(made) == count else pandas.RangeIndex(count, name=one["name"])
-        if one in columns:
-            levels.append(columns.pop(one))
-            names.append(entries[one]["name"])
-    if not levels:
-        return pandas.RangeIndex(count)
-    if len(told) > 1:
-        return pandas.MultiIndex.from_arrays(levels, names=names)
-    index = pandas.Index(levels[0])
-    index.name = names[0]
-    freq = (entries[told[0]].get("metadata") or {}).get("freq")
+            made = pandas.RangeIndex(one["start"], one["stop"], one["step"], name=one.get("name"))
+            return made if len(made) == count else pandas.RangeIndex(count, name=one.get("name")), []
+    fields = [one for one in told.levels if one in names]
+    if not fields:
+        return pandas.RangeIndex(count), []
+    if len(told.levels) > 1:
+        return _levels(table, told, fields), fields
+    entry = told.entries[fields[0]]
+    array = _series.restored(table._column(fields[0]), entry)
+    index = pandas.Index(array, dtype=array.dtype, name=entry["name"], copy=False)
+    freq = (_more(entry) or {}).get("freq")
     if freq is not None:
         try:
             index.freq = freq
-        except ValueError:  # the rows are not those of the frame
+        except (AttributeError, TypeError, ValueError):  # the rows are not those of the frame
             pass
-    return index
+    return index, fields
+
+
+def numbered_levels(table: Any) -> List[str]:
+    """The columns that are levels of a MultiIndex and are dictionaries for that reason alone."""
+    told = _read(table)
+    if not told.trusted or len(told.levels) < 2:
+        return []
+    return [one for one in told.levels if isinstance(one, str) and one in table.names
+            and table._column(one)._dtype == "dictionary" and told.entries[one].get("pandas_type") != "categorical"]
+
+
+def _levels(table: Any, told: Told, fields: List[str]) -> Any:
+    """A MultiIndex. This package writes its own numbers and values, others write the values of the rows."""
+    import numpy
+
+    pandas = _pandas()
+    names = [told.entries[field]["name"] for field in fields]
+    columns = [table._column(field) for field in fields]
+    if not told.trusted or any(column._dtype != "dictionary" for column in columns):
+        arrays = [_series.restored(column, told.entries[field]) for field, column in zip(fields, columns)]
+        return pandas.MultiIndex.from_arrays(arrays, names=names)
+    levels, codes = [], []
+    for field, column in zip(fields, columns):
+        entry = told.entries[field]
+        if entry.get("pandas_type") == "categorical":
+            made = _series.categorical(column, entry)
+            level = pandas.CategoricalIndex(_series.categorical_of(numpy.arange(len(made.categories)), made.categories,
+                                                                   made.ordered))
+        else:
+            values = _series.restored(column._child(1), entry)
+            level = pandas.Index(values, dtype=values.dtype, copy=False)
+            made = _series.categorical_of(_series.codes_of(column), level, False)
+        levels.append(level)
+        codes.append(made.codes)
+    return pandas.MultiIndex(levels=levels, codes=codes, names=names, verify_integrity=False)

@@ -9,7 +9,7 @@ import struct
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import _core
+from . import _core, _zones
 from ._layout import EPOCH, Interval, at_column
 
 
@@ -84,14 +84,30 @@ def _micros(delta: datetime.timedelta) -> int:
     return (delta.days * 86400 + delta.seconds) * 10**6 + delta.microseconds
 
 
+def _nanos(delta: Any) -> int:
+    return _micros(delta) * 1000 + getattr(delta, "nanoseconds", 0)
+
+
+def _deltas_source(head: str, zone: str, deltas: List[Any]) -> Tuple[Any, ...]:
+    """The source of times, as what lies between them and 1970, or of durations: finer than microseconds if one is."""
+    fine = any(getattr(delta, "nanoseconds", 0) for delta in deltas)
+    count = _nanos if fine else _micros
+    return _fixed(f"{head}{'n' if fine else 'u'}{zone}", "q", [None if d is None else count(d) for d in deltas])
+
+
 def _datetime_source(values: List[Any], where: str) -> Tuple[Any, ...]:
-    zones = {v.tzinfo is not None for v in values if not _is_missing(v)}
-    if len(zones) > 1:
-        raise TypeError(f"{at_column(where)}times with and without a time zone are mixed")
-    aware = zones == {True}
-    base = EPOCH.replace(tzinfo=datetime.timezone.utc) if aware else EPOCH
-    micros = [None if _is_missing(v) else _micros(v - base) for v in values]
-    return _fixed("tsu:UTC" if aware else "tsu:", "q", micros)
+    found: Dict[Any, Any] = {}  # a row for each zone, by the zone and by its name
+    for row, value in enumerate(values):
+        if not _is_missing(value) and value.tzinfo not in found:
+            found[value.tzinfo] = "" if value.tzinfo is None else _zones.name_of(value.tzinfo, where), row
+    (name, i), *others = dict(reversed(list(found.values()))).items()
+    if others:
+        raise TypeError(
+            f"{at_column(where)}the time of row {others[0][1]} has {others[0][0] or 'no time zone'!r}, that of row {i} "
+            f"{name or 'none'!r}: convert them to one, for example with pandas.to_datetime(…, utc=True)"
+        )
+    base = EPOCH.replace(tzinfo=datetime.timezone.utc) if name else EPOCH
+    return _deltas_source("ts", f":{name}", [None if _is_missing(v) else v - base for v in values])
 
 
 def _decimal_source(values: List[Any], where: str) -> Tuple[Any, ...]:
@@ -181,6 +197,7 @@ def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
         return ("n", len(values), len(values), (), (), None)
     kinds = set(first)
     if kinds == {"int", "float"}:
+        _check_rounding(values, where)
         return _fixed("g", "d", values, 0.0)
     if len(kinds) > 1:
         (a, i), (b, j) = sorted(first.items(), key=lambda item: item[1])[:2]
@@ -189,6 +206,15 @@ def list_source(values: List[Any], where: str) -> Tuple[Any, ...]:
             "example with astype(str)"
         )
     return _SOURCES[kinds.pop()](values, where)
+
+
+def _check_rounding(values: List[Any], where: str) -> None:
+    for row, value in enumerate(values):
+        if isinstance(value, int) and 53 < value.bit_length() < 1024 and int(float(value)) != value:
+            raise ValueError(
+                f"{at_column(where)}row {row} is {value}, which a float64 would round, and other rows are floats: convert "
+                "the column to one type, for example to Decimal or with astype(str)"
+            )
 
 
 def _bool_source(values: List[Any], where: str) -> Tuple[Any, ...]:
@@ -225,9 +251,7 @@ _SOURCES = {
     "date": lambda values, where: _fixed(
         "tdD", "i", [None if _is_missing(v) else (v - EPOCH.date()).days for v in values]
     ),
-    "timedelta": lambda values, where: _fixed(
-        "tDu", "q", [None if _is_missing(v) else _micros(v) for v in values]
-    ),
+    "timedelta": lambda values, where: _deltas_source("tD", "", [None if _is_missing(v) else v for v in values]),
     "time": _time_source,
     "Decimal": _decimal_source,
     "interval": _interval_source,

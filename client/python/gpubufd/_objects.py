@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _convert, _core, _fetch, _floats, _frames, _values
+from . import _convert, _core, _fetch, _floats, _frames, _series, _values
 from ._buffers import AsBytes, Buffer, Validity, cuda_interface, dlpack
 from ._held import Held
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
@@ -182,7 +182,7 @@ class _Sequence(Held):
 
     def to_pandas(self) -> Any:
         """A pandas Series; numbers without nulls lie over the same memory."""
-        return _values.to_series(self)
+        return _series.to_series(self)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist() if self.ndim == 1 else self.to_numpy())

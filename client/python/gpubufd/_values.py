@@ -8,11 +8,10 @@ import re
 import struct
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import _core, _floats
+from . import _core, _floats, _zones
 from ._layout import ARRAY, BYTES, COLUMN, DATA, EPOCH, MASK, OFFSETS, Interval, called
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NAT = -(2**63)
 # (struct format of an element, function from its fields to an Interval)
 INTERVALS: Dict[str, Tuple[str, Callable[..., Interval]]] = {
@@ -32,7 +31,7 @@ def arguments(dtype: str) -> List[Any]:
     return match[1].split(",") if match else []
 
 
-def _host(held: Any) -> None:
+def on_host(held: Any) -> None:
     if held._ordinal >= 0:
         raise TypeError(f"{called(held)} is on a GPU: to_host() copies it here, copy_to_host() as a NumPy array")
 
@@ -118,7 +117,7 @@ def plain(column: Any) -> Any:
 def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
     import numpy
 
-    _host(held)
+    on_host(held)
     array = plain(held)
     if array is None:
         if fill is not None or masked:
@@ -205,19 +204,7 @@ def _timestamp(value: int, unit: str, zone: Any) -> Any:
         return numpy.datetime64(value, unit)
     if not zone:
         return naive
-    return naive.replace(tzinfo=datetime.timezone.utc).astimezone(_zone(zone))
-
-
-def _zone(name: str) -> Any:
-    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", name)
-    if match:
-        minutes = int(match[2]) * 60 + int(match[3])
-        return datetime.timezone(datetime.timedelta(minutes=-minutes if match[1] == "-" else minutes))
-    if name.upper() == "UTC":
-        return datetime.timezone.utc
-    import zoneinfo
-
-    return zoneinfo.ZoneInfo(name)
+    return naive.replace(tzinfo=datetime.timezone.utc).astimezone(_zones.of_name(zone))
 
 
 def _duration(value: int, unit: str) -> Any:
@@ -345,7 +332,7 @@ def _column_list(column: Any) -> List[Any]:
 
 
 def to_list(held: Any) -> List[Any]:
-    _host(held)
+    on_host(held)
     if held.kind in (ARRAY, BYTES) and not held._has_mask:
         view = held._view()
         meaning = _meaning(held._dtype)
@@ -381,86 +368,3 @@ def _valid_values(column: Any) -> List[Any]:
     except (OverflowError, ValueError, IndexError):
         parts = (column._slice(i, 1) for i in range(column._length))
         return [_column_list(p)[0] if p._is_valid(0) else None for p in parts]
-
-
-# ---- pandas ----
-
-
-def lies_in_arrow(dtype: Any) -> bool:
-    """Whether arrays of a pandas dtype lie over Arrow arrays: ArrowDtype, and strings since pandas 3 with pyarrow."""
-    return hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow"
-
-
-def arrow_array(held: Any, dtype: Any) -> Any:
-    """An array of such a dtype; over the column's own memory where the types agree."""
-    import pyarrow
-
-    return dtype.__from_arrow__(pyarrow.array(held))
-
-
-def text_dtype() -> Any:
-    """This pandas' own dtype of text, if it lies over an Arrow array; None: it does not."""
-    import pandas
-
-    if int(pandas.__version__.partition(".")[0]) < 3:
-        return None
-    dtype = pandas.StringDtype(na_value=float("nan"))
-    return dtype if lies_in_arrow(dtype) else None
-
-
-def to_series(held: Any) -> Any:
-    """A pandas Series."""
-    import pandas
-
-    _host(held)
-    name = held._column_name
-    if held.kind == ARRAY and held.ndim != 1:
-        raise TypeError(f"{called(held)} has {held.ndim} axes, a pandas Series has one")
-    dtype, kind = held._dtype, head(held._dtype)
-    nulls = held._has_mask and held._null_count != 0
-    if kind == "dictionary":
-        codes = held._child(0).to_numpy(fill=-1) if held._child(0)._null_count else (
-            held._child(0).to_numpy())
-        values = held._child(1).to_numpy()
-        if len(set(values.tolist())) == len(values):
-            return pandas.Series(pandas.Categorical.from_codes(codes, values), name=name)
-        return pandas.Series(held.to_numpy(), name=name)
-    if kind == "timestamp" and len(arguments(dtype)) > 1:
-        naive = pandas.Series(_pandas_times(held), name=name)
-        return naive.dt.tz_localize("UTC").dt.tz_convert(_pandas_zone(arguments(dtype)[1]))
-    if nulls and dtype in INTEGERS:
-        array = pandas.arrays.IntegerArray(plain(held).copy(), ~held.validity.to_numpy())
-        return pandas.Series(array, name=name)
-    if nulls and kind in ("bool", "bool8"):
-        array = pandas.arrays.BooleanArray(plain(held).copy(), ~held.validity.to_numpy())
-        return pandas.Series(array, name=name)
-    if kind in ("timestamp", "date32", "date64", "duration"):
-        return pandas.Series(_pandas_times(held), name=name)
-    if kind == "fixed_binary":
-        return pandas.Series(objects_array(held.tolist()), name=name)
-    text = text_dtype() if kind in ("utf8", "large_utf8") else None
-    if text is not None:
-        return pandas.Series(arrow_array(held, text), name=name, copy=False)
-    return pandas.Series(held.to_numpy(), name=name, copy=False)
-
-
-def _pandas_times(held: Any) -> Any:
-    """Times in a unit that this pandas has: before version 2, nanoseconds alone."""
-    import numpy
-    import pandas
-
-    array = held.to_numpy()
-    kind, unit = array.dtype.kind, numpy.datetime_data(array.dtype)[0]
-    if int(pandas.__version__.partition(".")[0]) >= 2:
-        return array if unit in UNITS else array.astype(f"{kind}8[s]")
-    converted = array.astype(f"{kind}8[ns]")
-    if (converted.astype(array.dtype) != array)[~numpy.isnat(array)].any():
-        raise ValueError(
-            f"{called(held)} has times that pandas {pandas.__version__}, which counts nanoseconds, has no room "
-            "for: use to_numpy()"
-        )
-    return converted
-
-
-def _pandas_zone(name: str) -> Any:
-    return _zone(name) if re.match(r"[+-]\d\d", name) else name

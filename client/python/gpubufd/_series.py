@@ -1,0 +1,277 @@
+"""Columns as the arrays of pandas: over the column's own memory wherever pandas has a type for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Tuple
+
+from . import _core, _values, _zones
+from ._layout import ARRAY, called
+
+INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+EXTENSION, EXTENDED = "ARROW:extension:name", "ARROW:extension:metadata"  # keys of a field's metadata
+
+
+def lies_in_arrow(dtype: Any) -> bool:
+    """Whether arrays of a pandas dtype lie over Arrow arrays: ArrowDtype, and strings since pandas 3 with pyarrow."""
+    return hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", None) == "pyarrow"
+
+
+def text_dtype() -> Any:
+    """This pandas' own dtype of text; None before version 3, where text is objects."""
+    import pandas
+
+    return None if before(3) else pandas.StringDtype(na_value=float("nan"))
+
+
+def maker_of(zone: Any) -> Any:
+    """_zones.maker_of(), but None for the library whose zones pandas itself makes of names."""
+    maker = _zones.maker_of(zone)
+    fixed = maker == "pytz" and not zone.zone
+    return maker if fixed or maker != ("pytz" if before(3) else "zoneinfo") else None
+
+
+def before(major: int) -> bool:
+    """Whether this pandas is older than a version."""
+    import pandas
+
+    return int(pandas.__version__.partition(".")[0]) < major
+
+
+def to_series(held: Any) -> Any:
+    """A pandas Series."""
+    import pandas
+
+    _values.on_host(held)
+    if held.kind == ARRAY and held.ndim != 1:
+        raise TypeError(f"{called(held)} has {held.ndim} axes, a pandas Series has one")
+    made = to_array(held)
+    return pandas.Series(made, name=held._column_name, dtype=made.dtype, copy=False)
+
+
+def to_array(held: Any, entry: Any = None) -> Any:
+    """A NumPy array, or one of pandas' own. `entry`: what a frame's metadata say of its dtype, by anybody."""
+    entry = entry or {}
+    dtype, kind = held._dtype, _values.head(held._dtype)
+    nulls = held._has_mask and held._null_count != 0
+    if kind == "dictionary":
+        return categorical(held, entry) if entry.get("pandas_type") == "categorical" else _distinct(held)
+    if kind in ("struct", "int64") and EXTENSION in held.metadata:
+        made = _extended(held)
+        if made is not None:
+            return made
+    if entry.get("numpy_type") == "object" and entry.get("pandas_type") not in ("unicode", "bytes"):
+        return _values.objects_array(held.tolist())
+    if kind == "timestamp" and "," in dtype:
+        zone = _zones.for_pandas(dtype.partition(",")[2][:-1], (entry.get("metadata") or {}).get("tzinfo"))
+        return _index(_times(held)).tz_localize("UTC").tz_convert(zone).array
+    if nulls and (dtype in INTEGERS or kind in ("bool", "bool8")):
+        return _masked(held)
+    if kind == "date32" and before(2) and not _fits(held):
+        return _values.objects_array(held.tolist())
+    if kind in ("timestamp", "date32", "date64", "duration"):
+        return _times(held)
+    if kind == "fixed_binary":
+        return _values.objects_array(held.tolist())
+    text = text_dtype() if kind in ("utf8", "large_utf8") else None
+    if text is None:
+        return held.to_numpy()
+    return arrow_array(held, text) if lies_in_arrow(text) else text.construct_array_type()._from_sequence(
+        held.to_numpy(), dtype=text)
+
+
+def _index(values: Any) -> Any:
+    import pandas
+
+    return pandas.Index(values, copy=False)
+
+
+def arrow_array(held: Any, dtype: Any) -> Any:
+    """An array of a dtype that lies in Arrow; over the column's own memory where the types agree."""
+    import pyarrow
+
+    return dtype.__from_arrow__(pyarrow.array(held))
+
+
+def _masked(held: Any, dtype: Any = None) -> Any:
+    """An array with a mask; its values are shared. `dtype`: that of the values."""
+    import numpy
+    import pandas
+
+    values = _values.plain(held)
+    values = values if dtype is None else values.astype(dtype, copy=False)
+    valid = held.validity.to_numpy() if held._has_mask and held._null_count else None
+    mask = numpy.zeros(len(values), bool) if valid is None else ~valid
+    kind = {"b": "BooleanArray", "f": "FloatingArray"}.get(values.dtype.kind, "IntegerArray")
+    return getattr(pandas.arrays, kind)(values, mask, copy=False)
+
+
+def of_dtype(column: Any, text: str) -> Any:
+    """An array of the dtype of that name, which is none of NumPy's. TypeError: it is unknown here."""
+    import numpy
+    import pandas
+
+    if text.endswith("[pyarrow]") and not text.startswith("string"):
+        import pyarrow
+
+        return arrow_array(column, pandas.ArrowDtype(pyarrow.array(column).type))
+    dtype = pandas.api.types.pandas_dtype(text)
+    if isinstance(dtype, numpy.dtype):
+        return column.to_numpy().astype(dtype, copy=False)
+    if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
+        if _values.plain(column) is None:
+            raise TypeError(f"{called(column)} is no {text}")
+        return _masked(column, dtype.numpy_dtype)
+    if lies_in_arrow(dtype):
+        return arrow_array(column, dtype)
+    return pandas.array(column.tolist(), dtype=dtype)
+
+
+def restored(column: Any, entry: Dict[str, Any]) -> Any:
+    """A column as an array of the dtype that its entry in a frame's metadata names, or of the usual one."""
+    text = entry.get("numpy_type")
+    own = isinstance(text, str) and (
+        text[:1].isupper() or text.startswith(("string", "boolean")) or "[pyarrow]" in text)
+    if own and column._dtype != "dictionary":
+        try:
+            return of_dtype(column, str(text))
+        except (ImportError, TypeError):  # a dtype that is not known here
+            pass
+    return to_array(column, entry)
+
+
+# ---- categories ----
+
+
+def categorical_of(codes: Any, categories: Any, ordered: bool) -> Any:
+    """A Categorical of an Index that is known to have each value once: pandas would look at all of them.
+
+    `codes`: numbers of categories, -1 for none. ValueError: a number is out of range, which pandas would follow.
+    """
+    import numpy
+    import pandas
+
+    count = len(categories)
+    if len(codes) and not -1 <= int(codes.min()) <= int(codes.max()) < max(count, 1) or not count and (codes != -1).any():
+        raise ValueError(f"a dictionary of {count} values has indices from {codes.min()} to {codes.max()}")
+    kind = next(kind for kind, limit in (("i1", 7), ("i2", 15), ("i4", 31), ("i8", 63)) if count < 1 << limit)
+    dtype = pandas.CategoricalDtype.__new__(pandas.CategoricalDtype)
+    dtype.__setstate__({"categories": categories, "ordered": ordered})  # both as pickle does
+    made = pandas.Categorical.__new__(pandas.Categorical)
+    made.__setstate__({"_codes": numpy.asarray(codes).astype(kind, copy=False), "_dtype": dtype})
+    return made
+
+
+def codes_of(column: Any) -> Any:
+    """The indices of a dictionary, -1 for nulls."""
+    codes = column._child(0)
+    return codes.to_numpy(fill=-1) if codes._null_count else codes.to_numpy()
+
+
+def categories_of(column: Any, entry: Any = None) -> Any:
+    """The values of a dictionary, as an Index."""
+    import pandas
+
+    values = restored(column._child(1), entry or {})
+    return pandas.Index(values, dtype=values.dtype, copy=False)
+
+
+def categorical(column: Any, entry: Dict[str, Any]) -> Any:
+    """A Categorical of a dictionary that was one."""
+    more = entry.get("metadata") or {}
+    categories = categories_of(column, more.get("categories"))
+    return categorical_of(codes_of(column), categories, bool(more.get("ordered")))
+
+
+def _distinct(column: Any) -> Any:
+    """A Categorical of a dictionary; its values if one is there twice."""
+    categories = categories_of(column)
+    if categories.is_unique and not categories.hasnans:
+        return categorical_of(codes_of(column), categories, False)
+    return column.to_numpy()
+
+
+# ---- periods and intervals, as pandas and pyarrow keep them ----
+
+
+def extension(name: str, **told: Any) -> Tuple[bytes, ...]:
+    """The metadata of a column of one of Arrow's extension types."""
+    return (EXTENSION.encode(), name.encode(), EXTENDED.encode(), json.dumps(told).encode())
+
+
+def _extended(column: Any) -> Any:
+    """An array of the extension type that a column's metadata name; None: it is unknown, or they are malformed."""
+    import numpy
+    import pandas
+
+    try:
+        told = json.loads(column.metadata[EXTENDED])
+        if column.metadata[EXTENSION] == "pandas.period":
+            kind = pandas.PeriodDtype(told["freq"])
+            codes = column.to_numpy(fill=_values.NAT) if column._null_count else column.to_numpy()
+            return pandas.arrays.PeriodArray(codes, dtype=kind)
+        if column.metadata[EXTENSION] != "pandas.interval":
+            return None
+        left, right = (_index(to_array(column._column(side))) for side in ("left", "right"))
+        if column._null_count:
+            there = column.validity.to_numpy()
+            left, right = left.where(there), right.where(there)
+        dtype = None if "," in told["subtype"] else numpy.dtype(told["subtype"])  # a time zone
+        left, right = (left, right) if dtype is None else (left.astype(dtype), right.astype(dtype))
+        return pandas.arrays.IntervalArray.from_arrays(left, right, told["closed"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+# ---- times ----
+
+
+def _fits(held: Any) -> bool:
+    """Whether dates are among those that nanoseconds can count."""
+    import numpy
+
+    days = held.to_numpy()
+    return not (numpy.abs(days[~numpy.isnat(days)].view("<i8")) > 106751).any()
+
+
+def _times(held: Any) -> Any:
+    """Times in a unit that this pandas has: before version 2, nanoseconds alone."""
+    import numpy
+    import pandas
+
+    array = held.to_numpy()
+    kind, unit = array.dtype.kind, numpy.datetime_data(array.dtype)[0]
+    if unit == "ns" or not before(2):
+        return array if unit in _values.UNITS else array.astype(f"{kind}8[s]")
+    converted = array.astype(f"{kind}8[ns]")
+    if (converted.astype(array.dtype) != array)[~numpy.isnat(array)].any():
+        raise ValueError(
+            f"{called(held)} has times that pandas {pandas.__version__}, which counts nanoseconds, has no room "
+            "for: use to_numpy()"
+        )
+    return converted
+
+
+# ---- whole frames of one dtype ----
+
+
+def block(table: Any, count: int) -> Any:
+    """The first `count` columns as one array over the table's memory, a row for each; None: they do not lie so.
+
+    They do if they are numbers of one type without nulls, at equal distances from each other.
+    """
+    import numpy
+
+    if count < 2:
+        return None
+    columns = _core.nodes(table._arrow_schema(), table._arrow_array())[6][:count]
+    format_, _, rows, offset = columns[0][:4]
+    places = [buffers[1] for form, _, _, at, nulls, buffers, _, _, _ in columns
+              if form == format_ and at == offset and not nulls]
+    if format_ not in "cCsSiIlLefg" or len(places) < count or not rows:
+        return None
+    apart = places[1] - places[0]
+    first = table._child(0).to_numpy()
+    if places != list(range(places[0], places[0] + apart * count, apart)) or apart < first.nbytes:
+        return None
+    return numpy.lib.stride_tricks.as_strided(first, (count, rows), (apart, first.itemsize), writeable=False)
