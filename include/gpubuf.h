@@ -517,7 +517,8 @@ struct gpubuf_create_options {
     bool final;        /* once it is sealed, the kernel keeps everybody from changing it, its
                           creator too; host memory only */
     uint64_t *version; /* gpubuf_put_…: where to write the version that was published; or NULL */
-    const char *label; /* your label for this version: up to 255 bytes of UTF-8; NULL: none */
+    const char *label; /* your label for this version: up to 255 bytes of UTF-8 without
+                          control characters; NULL: none */
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
                           are freed when this one is sealed, or with their last reader */
     enum gpubuf_scope scope;

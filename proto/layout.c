@@ -5,6 +5,7 @@
 
 #include "layout_reader.h"
 #include "limits.h"
+#include "utf8.h"
 
 #define INTEGER_MAX ((uint64_t)GB_LIMIT(integer))
 
@@ -373,19 +374,6 @@ int gb_layout_select(struct gb_layout *layout, const struct gb_string *names, si
 
 /* ---- names of objects ---- */
 
-/* C0, DEL and C1; `text` is valid UTF-8. */
-static bool has_control_character(const char *text, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c == 0x7f)
-            return true;
-        if (c == 0xc2 && i + 1 < length && (unsigned char)text[i + 1] < 0xa0)
-            return true;
-    }
-    return false;
-}
-
 int gb_name_check(const char *name, size_t length, const struct gb_path *path,
                   struct gb_error *error)
 {
@@ -396,8 +384,10 @@ int gb_name_check(const char *name, size_t length, const struct gb_path *path,
                           (int)GB_LIMIT(name_bytes));
     if (!gb_utf8_valid(name, length))
         return gb_fail_at(error, path, "the name is not UTF-8");
-    if (has_control_character(name, length))
-        return gb_fail_at(error, path, "the name has a control character");
+    if (!gb_utf8_is_plain(name, length))
+        return gb_fail_at(error, path,
+                          "the name has a control character, or one that turns the "
+                          "direction of text");
     if (name[0] == '/' || name[length - 1] == '/')
         return gb_fail_at(error, path, "a name must not begin or end with '/'");
     if (memmem(name, length, "//", 2))

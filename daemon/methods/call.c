@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/utf8.h"
+
 const struct gb_path gb_params_path = {.key = "params"};
 
 void gb_call_begin_result(struct gb_call *call)
@@ -52,6 +54,14 @@ int gb_call_find(struct gb_call *call, const struct gb_string *name, struct gb_o
     return 0;
 }
 
+int gb_call_check_label(struct gb_call *call, const struct gb_string *label)
+{
+    if (!label->text || gb_utf8_is_plain(label->text, label->length))
+        return 0;
+    return gb_fail_at(&call->error, GB_PARAM("label"),
+                      "the label has a control character, or one that turns the direction of text");
+}
+
 int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb_string *json)
 {
     struct gb_writer writer;
@@ -59,6 +69,8 @@ int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb
     *json = (struct gb_string){.text = NULL};
     if (!label->length)
         return 0;
+    if (gb_call_check_label(call, label) < 0)
+        return call->error.code;
     gb_writer_init(&writer, 0);
     gb_write_string(&writer, label->text, label->length);
     if (!writer.failed)

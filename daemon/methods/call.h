@@ -128,7 +128,10 @@ int gb_call_find_which(struct gb_call *call, const struct gb_string *name,
 /* The same (`which` NULL: the current version), if the session may also change it; else denied. */
 int gb_call_find_changeable(struct gb_call *call, const struct gb_string *name,
                             const struct gb_which *which, struct gb_object **object);
-/* Makes the JSON of a label, in the pool. An absent or empty label has none. GPUBUF_E_NO_MEMORY. */
+/* Whether others can be shown the label as it is. GPUBUF_E_INVALID. */
+int gb_call_check_label(struct gb_call *call, const struct gb_string *label);
+/* Makes the JSON of a label, in the pool. An absent or empty label has none. GPUBUF_E_NO_MEMORY,
+   GPUBUF_E_INVALID. */
 int gb_call_label(struct gb_call *call, const struct gb_string *label, struct gb_string *json);
 /* Reads an octal mode; `fallback` if absent. */
 int gb_call_mode(struct gb_call *call, const struct gb_string *text, unsigned fallback,

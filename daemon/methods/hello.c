@@ -187,47 +187,6 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
     GB_FAILPOINT(RESUME_DONE);
 }
 
-/* Whether a character could make a client's name look like another text where it is shown: control
-   characters, and those that change the direction of writing. */
-static bool is_deceptive(const char *text)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    unsigned character;
-
-    if (s[0] < 0x80)
-        return s[0] < 0x20 || s[0] == 0x7f;
-    if (s[0] < 0xe0)
-        character = (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu);
-    else if (s[0] < 0xf0)
-        character = (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
-    else
-        return false;
-    return character < 0xa0 || character == 0x061c || character == 0x200e || character == 0x200f ||
-           (character >= 0x2028 && character <= 0x202e) ||
-           (character >= 0x2066 && character <= 0x2069);
-}
-
-/* Replaces deceptive characters by question marks, in place; `text` is valid UTF-8. */
-static void make_plain(char *text)
-{
-    const char *from = text;
-    size_t left = strlen(text);
-    char *to = text;
-
-    while (left > 0) {
-        size_t bytes = gb_utf8_character(from, left);
-
-        if (is_deceptive(from))
-            *to++ = '?';
-        else
-            for (size_t i = 0; i < bytes; i++)
-                *to++ = from[i];
-        from += bytes;
-        left -= bytes;
-    }
-    *to = '\0';
-}
-
 static int greet(struct gb_call *call, const struct hello_params *params, struct resume *resume)
 {
     struct gb_session *session = call->session;
@@ -249,7 +208,7 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
     if (params->client.text && !(name = strdup(params->client.text)))
         return gb_call_no_memory(call);
     if (name) {
-        make_plain(name);
+        gb_utf8_make_plain(name);
         free(session->client);
         session->client = name;
     }

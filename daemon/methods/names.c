@@ -89,6 +89,7 @@ struct name_walk {
     char last[GB_LIMIT(name_bytes)];
     size_t last_length;
     uint64_t looked;
+    bool truncated; /* a name has more versions than were looked at */
 };
 
 /* NULL at the end. */
@@ -146,9 +147,9 @@ static void write_listed(struct gb_call *call, struct name_walk *walk,
            call->writer->length < room) {
         pass(walk, object);
         write_one(call, object, params->placements, &count);
-        for (unsigned i = 1; params->versions && i < VERSIONS_LIMIT; i++) {
-            object = gb_object_older(object);
-            if (!object)
+        for (unsigned i = 1; params->versions && (object = gb_object_older(object)); i++) {
+            walk->truncated |= i == VERSIONS_LIMIT;
+            if (i == VERSIONS_LIMIT)
                 break;
             write_one(call, object, params->placements, &count);
             walk->looked++;
@@ -180,7 +181,7 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
         GB_WRITE_LITERAL(call->writer, ",\"cursor\":");
         gb_write_string(call->writer, walk.last, walk.last_length);
     }
-    gb_write_char(call->writer, '}');
+    gb_write_text(call->writer, walk.truncated ? ",\"truncated\":true}" : "}");
     return GB_DONE;
 }
 

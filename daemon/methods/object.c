@@ -72,6 +72,8 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
         r = gb_call_mode(call, &params->mode, 0600, &creation->key.mode);
     if (r == 0)
         r = gb_call_evict(call, &params->evict, &creation->evict);
+    if (r == 0)
+        r = gb_call_check_label(call, &params->label);
     creation->key.uid = call->session->user->uid;
     creation->key.gid = call->session->gid;
     return r;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/utf8.h"
+
 void gb_missings_init(struct gb_missings *missings)
 {
     memset(missings, 0, sizeof(*missings));
@@ -128,6 +130,7 @@ int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing,
     missing->message = strdup(message);
     if (!missing->message)
         return GPUBUF_E_NO_MEMORY;
+    gb_utf8_make_plain(missing->message); /* others are shown it */
     missing->declined = code;
     gb_hash_remove(&missings->table, &missing->in_table);
     missings->providers.declined++;

@@ -518,15 +518,15 @@ EVIL = "\x1b[2J\x7f\u009b2J\u202egnp.exe\u2066\u2028"  # clears the screen, turn
 
 
 def test_no_text_of_others_moves_the_cursor(ctl, shared_peer):
-    """Labels and metadata are theirs. JSON has the same value, escaped."""
+    """Metadata is theirs. JSON has the same value, escaped."""
     column = {"name": "a", "dtype": "int8", "length": 1, "metadata": {"m": EVIL}}
-    shared_peer.create_object("evil", {"kind": "table", "length": 1, "columns": [column]}, label=EVIL)
+    shared_peer.create_object("evil", {"kind": "table", "length": 1, "columns": [column]})
     for words in (["stat", "evil"], ["stat", "evil", "--json"], ["call", "stat", '{"name":"evil"}'], ["ls", "--json"],
                   ["show", "evil"], ["ls", "--versions"], ["show", "evil", "--json"]):
         status, text = on_terminal(ctl, "--color=never", *words)
         assert status == 0 and not set(text) & set(EVIL) - set("[2Jgnp.exe"), (words, text)
-    assert json.loads(ctl("call", "stat", '{"name":"evil"}'))["object"]["label"] == EVIL
-    assert ctl.json("ls")["objects"][0]["label"] == EVIL
+    layout = json.loads(ctl("call", "stat", '{"name":"evil"}'))["object"]["layout"]
+    assert layout["columns"][0]["metadata"]["m"] == EVIL
 
 
 def test_nor_does_the_name_of_what_answers(ctl, shared_daemon, tmp_path):

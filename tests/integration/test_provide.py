@@ -149,6 +149,14 @@ def test_names_all_of_which_are_declined(daemon, provider):
         assert entry["error"]["message"] == f'"{name}": {name.upper()}'
 
 
+def test_what_a_provider_says_is_cleaned(daemon, provider):
+    """Clients print the sentence."""
+    reader, request = waiting(daemon, "cols/a")
+    provider.call("decline", request=wanted(provider)["request"],
+                  message='\x1b[31mno\n\u202efile\u2028 "é"\x9b\\')
+    assert failure(reader, request).message == '"cols/a": ?[31mno??file? "é"?\\'
+
+
 def test_another_name_changes_nothing(daemon, provider):
     reader, request = waiting(daemon, "cols/a")
     number = wanted(provider)["request"]

@@ -68,6 +68,32 @@ def test_a_label_is_told_everywhere(peer):
         assert (object["label"], object["keep"]) == ("né\"w\\", 3)
 
 
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\x7f", "\x9b2J", "exe.\u202egpj", "\u2066", "\u200e", "\u2028"])
+def test_a_label_that_is_not_what_it_looks_like(peer, text):
+    """Others are shown it, in sentences too."""
+    lease = peer.create("w", bytes_layout(1), b"1")["lease"]
+    for method, params in {
+            "create": {"name": "v", "layout": bytes_layout(1 << 50)}, "seal": {"lease": lease},
+            "open": {"name": "w"}, "stat": {"name": "w"}}.items():
+        message = peer.error("invalid", method, label=text, **params).message
+        assert message.startswith("params.label: the label has a control character"), message
+    peer.call("seal", lease=lease, label="plain")
+    peer.error("invalid", "alias", name="v", of="w", label=text)
+    assert labels(peer) == ["plain"]
+
+
+def test_a_name_with_more_versions_than_are_told(peer):
+    """The answer says so."""
+    readers = []
+    for version in range(70):
+        peer.put("w", replace=True)
+        readers.append(peer.open_object("w"))
+        answer = peer.call("list", versions=True)
+        assert len(answer["objects"]) == min(version + 1, 64)
+        assert answer.get("truncated", False) is (version >= 64)
+    assert [o["version"] for o in answer["objects"][1:]] == [r.object["version"] for r in readers[:63]]
+
+
 def test_what_seal_says_counts(peer):
     peer.put("w", b"0")
     lease = peer.create("w", bytes_layout(1), b"1", label="a", keep=0, replace=True)["lease"]

@@ -414,6 +414,9 @@ static void test_select(void **state)
 
 /* ---- names ---- */
 
+#define DECEPTIVE                                                                                  \
+    "params.name: the name has a control character, or one that turns the direction of text"
+
 static void test_names(void **state)
 {
     static const char *const good[] = {
@@ -428,11 +431,16 @@ static void test_names(void **state)
         {"/a", "params.name: a name must not begin or end with '/'"},
         {"a/", "params.name: a name must not begin or end with '/'"},
         {"a//b", "params.name: the name has an empty part between two '/'"},
-        {"a\nb", "params.name: the name has a control character"},
-        {"\x1f", "params.name: the name has a control character"},
-        {"a\x7f", "params.name: the name has a control character"},
-        {"\xc2\x80", "params.name: the name has a control character"},
-        {"\xc2\x9f", "params.name: the name has a control character"},
+        {"a\nb", DECEPTIVE},
+        {"\x1f", DECEPTIVE},
+        {"a\x7f", DECEPTIVE},
+        {"\xc2\x80", DECEPTIVE},
+        {"\xc2\x9f", DECEPTIVE},
+        {"a\xd8\x9c", DECEPTIVE},           /* Arabic letter mark */
+        {"\xe2\x80\x8e", DECEPTIVE},        /* left to right */
+        {"\xe2\x80\xa8z", DECEPTIVE},       /* line separator */
+        {"exe.\xe2\x80\xaegpj", DECEPTIVE}, /* right to left from here on */
+        {"\xe2\x81\xa9", DECEPTIVE},        /* end of an isolate */
         {"\xff", "params.name: the name is not UTF-8"},
         {"a\xc3", "params.name: the name is not UTF-8"},
         {"\xed\xa0\x80", "params.name: the name is not UTF-8"},
