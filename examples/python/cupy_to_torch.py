@@ -34,7 +34,7 @@ def consume() -> None:
     with gpubufd.connect() as client:
         table = client.get("cupy/waves", timeout=30)
         sine = table["sine"].to_torch()  # no copy; it holds the lease
-        assert sine.is_cuda and sine.data_ptr() == table["sine"].values.pointer
+        assert sine.is_cuda and sine.data_ptr() == table["sine"].buffers.values.pointer
         print(f"PyTorch has {len(sine):,} values on {sine.device} at {sine.data_ptr():#x}")
         print(f"mean square {float((sine * sine).mean()):.4f}")
         with torch.no_grad():

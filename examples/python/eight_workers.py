@@ -42,7 +42,7 @@ def work(bounds: Tuple[int, int]) -> Tuple[Dict[str, float], float, int]:
     with gpubufd.connect() as client:
         part = client.get(NAME)[bounds[0] : bounds[1]]  # rows of the shared table: nothing is copied
         distance = part["distance"].to_pandas()
-        assert distance.to_numpy().ctypes.data == part["distance"].values.pointer
+        assert distance.to_numpy().ctypes.data == part["distance"].buffers.values.pointer
         total = float(distance.sum())
         grown = own_memory() - before
         means = distance.groupby(part["zone"].to_pandas(), observed=False).mean().to_dict()

@@ -90,7 +90,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
     """`name`: the published name; `version` or `label`: one of its versions, the newest without either."""
 
     name: str = ""
-    version: int = 0
+    version: Optional[int] = None
     label: Optional[str] = None
 
 

@@ -361,7 +361,7 @@ def jax_trees(kind, path):
     expect("layers/0/kernel" in flat and len(flat) == 7, f"names: {list(flat)}")
     expect({next(iter(leaf.devices())) for leaf in flat.values()} == {device}, "elsewhere")
     bundle = client().get("tree")
-    expect(flat["layers/0/kernel"].unsafe_buffer_pointer() == bundle["layers/0/kernel"].values.pointer, "a copy")
+    expect(flat["layers/0/kernel"].unsafe_buffer_pointer() == bundle["layers/0/kernel"].buffers.values.pointer, "a copy")
     result = jax.jit(lambda t: t["layers"][0]["kernel"].sum() + t["step"])(found)
     expect(float(result) == 8386564.0, f"{result}")
     try:
@@ -463,7 +463,7 @@ def driver_alone(turns):
 
 def publish_by_steps(name, turns):
     """Seconds of what put_state_dict() does: the plan, create and map, queueing the copies, the copies, the seal."""
-    from gpubufd import _client, _nodes, _packing
+    from gpubufd import _calls, _nodes, _packing, _params
 
     def once():
         times = [time.monotonic()]
@@ -475,7 +475,7 @@ def publish_by_steps(name, turns):
         plan = _packing.tensors(parts, {}, None)
         stream = gt._stream_of(parts)
         mark()
-        options = _client.options(_client.place_of(plan, None), None, None, None, None, True, None)
+        options = _params.options(_calls._place_of(plan.device, None), replace=True)
         with client()._create(name, plan.layout, options) as made:
             mark()
             _nodes.fill(made, _packing.copies(plan), stream)
@@ -576,7 +576,7 @@ def cuda_core(name):
     gt.put_state_dict(client(), name, {"w": torch.arange(1024, device="cuda", dtype=torch.float32)}, replace=True)
     array = client().get(name)["w"]
     buffer = array.to_cuda_core()
-    expect((int(buffer.handle), buffer.size) == (array.values.pointer, 4096), "another place")
+    expect((int(buffer.handle), buffer.size) == (array.buffers.values.pointer, 4096), "another place")
     expect(float(torch.from_dlpack(buffer).view(torch.float32).sum()) == 523776.0, "another sum")
     buffer.close()
 

@@ -27,7 +27,7 @@ def fetch(column, which, start, count):
 
 
 def bits(column, which):
-    first, length = column.offset, len(column)
+    first, length = column.buffers.offset, len(column)
     raw = np.frombuffer(fetch(column, which, first // 8, (first % 8 + length + 7) // 8), "u1")
     chosen = np.unpackbits(raw, bitorder="little")[first % 8 : first % 8 + length]
     return zlib.crc32((chosen + ord("0")).astype("u1").tobytes())
@@ -38,23 +38,23 @@ def dump(held):
     if isinstance(held, gpubufd.Table):
         told["children"] = [dump(held[name]) for name in held.names]
         return told
-    if held.column is not None:
-        told["name"] = held.column
+    if held._column_name is not None:
+        told["name"] = held._column_name
     dtype = held.dtype
     told |= {"dtype": dtype, "nulls": held.null_count}
-    if held.validity is not None:
+    if held.buffers.validity is not None:
         told["mask"] = bits(held, MASK)
     if dtype == "bool":
         told["data"] = bits(held, DATA)
-    if held.offsets is not None:
-        raw = fetch(held, OFFSETS, held.offset * 4, (len(held) + 1) * 4)
+    if held.buffers.offsets is not None:
+        raw = fetch(held, OFFSETS, held.buffers.offset * 4, (len(held) + 1) * 4)
         offsets = np.frombuffer(raw, "i4")
         told["offsets"] = zlib.crc32((offsets - offsets[0]).tobytes())
         if dtype in ("utf8", "binary"):
             told["data"] = zlib.crc32(fetch(held, DATA, int(offsets[0]), int(offsets[-1] - offsets[0])))
     if dtype in WIDTHS:
         width = WIDTHS[dtype]
-        told["data"] = zlib.crc32(fetch(held, DATA, held.offset * width, len(held) * width))
+        told["data"] = zlib.crc32(fetch(held, DATA, held.buffers.offset * width, len(held) * width))
     told["children"] = [dump(child) for child in held.children]
     return told
 

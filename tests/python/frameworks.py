@@ -88,8 +88,8 @@ def child(code, *arguments, mended=False):
 
 
 def same_memory(pointer, held):
-    if pointer != held.values.pointer:
-        raise AssertionError(f"it is at {pointer:#x}, the column at {held.values.pointer:#x}: a copy")
+    if pointer != held.buffers.values.pointer:
+        raise AssertionError(f"it is at {pointer:#x}, the column at {held.buffers.values.pointer:#x}: a copy")
 
 
 def table(client, device, nulls=False):
@@ -224,7 +224,7 @@ def cupy_speed(client, device):
         held = client["a"]
         free = cupy.cuda.runtime.memGetInfo()[0]
         column = held.to_cupy()
-        assert column.data.ptr == held.values.pointer
+        assert column.data.ptr == held.buffers.values.pointer
         assert free - cupy.cuda.runtime.memGetInfo()[0] < 16 << 20, "opening took memory"
         own = column.copy()
         out = cupy.empty_like(own)
@@ -259,10 +259,10 @@ def cupy_nulls(client, device):
             assert "nulls" in str(error)
         else:
             raise AssertionError("nulls went through")
-    bits = cupy.asarray(column.validity.bits)
+    bits = cupy.asarray(column.buffers.validity.bits)
     valid = cupy.unpackbits(bits, bitorder="little")[: len(column)]
     equal(valid.get(), [i != 3 for i in range(10)])
-    values = cupy.where(valid.astype(bool), cupy.asarray(column.values), 0)
+    values = cupy.where(valid.astype(bool), cupy.asarray(column.buffers.values), 0)
     equal(values.get(), [0 if i == 3 else i * 1.5 for i in range(10)])
 
 
@@ -614,7 +614,7 @@ def cuda_core(client, device):
     stream = dev.create_stream()
     column = table(client, device)["i"]
     view = core.utils.StridedMemoryView(column, stream_ptr=int(stream.handle))
-    assert view.ptr == column.values.pointer and view.readonly and view.is_device_accessible
+    assert view.ptr == column.buffers.values.pointer and view.readonly and view.is_device_accessible
     from gpubufd import cuda
 
     made = cuda.to_device([1.5, 2.5], stream=stream)

@@ -38,7 +38,7 @@ def test_times(client, np, dtype):
     t = client["t"]
     np.testing.assert_array_equal(np.asarray(t), values)
     assert np.asarray(t).dtype.kind == dtype[0]
-    assert np.asarray(memoryview(t.values)).dtype.kind == "i"
+    assert np.asarray(memoryview(t.buffers.values)).dtype.kind == "i"
     with pytest.raises(BufferError, match="dtype"):
         memoryview(t)
 
@@ -104,7 +104,7 @@ def test_slices_share_memory(client, np):
     a = client["a"]
     part = a[3:7]
     assert isinstance(part, gpubufd.Array) and part.shape == (4, 2)
-    assert part.values.pointer == a.values.pointer + 3 * 16
+    assert part.buffers.values.pointer == a.buffers.values.pointer + 3 * 16
     assert a[3:7][1:2].tolist() == [[8, 9]]
     assert a[-2:].tolist() == [[16, 17], [18, 19]] and a[5:2].shape == (0, 2)
     np.testing.assert_array_equal(a[3], [6, 7])
@@ -156,7 +156,7 @@ def test_dlpack_both_ways(client, np):
     assert a.__dlpack_device__() == (1, 0)
     got = np.from_dlpack(a)
     np.testing.assert_array_equal(got, values)
-    assert got.ctypes.data == a.values.pointer
+    assert got.ctypes.data == a.buffers.values.pointer
 
     class Tensor:  # nothing but DLPack
         def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -201,11 +201,11 @@ def test_versioned_dlpack_says_read_only(client, np):
     assert (tensor.major, tensor.flags) == (1, 1)
     assert (tensor.code, tensor.bits, tensor.lanes) == (0, 16, 1)
     assert tensor.shape[:2] == [1, 3] and tensor.strides[:2] == [3, 1]
-    assert tensor.data == a.values.pointer and tensor.byte_offset == 0
+    assert tensor.data == a.buffers.values.pointer and tensor.byte_offset == 0
     assert "dltensor_versioned" not in repr(a.__dlpack__())
     capsule = a.__dlpack__(max_version=(1, 1), copy=True)
     copied = tensor_of(capsule)
-    assert copied.flags == 2 and copied.data != a.values.pointer
+    assert copied.flags == 2 and copied.data != a.buffers.values.pointer
 
 
 def test_dlpack_refuses(client, np):
@@ -305,16 +305,16 @@ def test_masks_are_clear_at_first(client, np):
                 dirt.to_numpy()[:] = 0xff
                 dirt.release()
         with client.create("c", {"x": "int32"}, 2000, nulls=True) as table:
-            assert not bytes(memoryview(table["x"].validity.bits)).strip(b"\0")
+            assert not bytes(memoryview(table["x"].buffers.validity.bits)).strip(b"\0")
             table.release()
 
 
 def test_create_tables_and_nulls(client, np):
     with client.create("t", {"x": "int32", "when": "timestamp[ms]"}, 3, nulls=True) as t:
         t["x"].write(np.array([1, 2, 3], "i4"))
-        np.asarray(t["when"].values)[:] = [0, 1, 2]
+        np.asarray(t["when"].buffers.values)[:] = [0, 1, 2]
         for column in t.values():
-            memoryview(column.validity.bits)[0] = 0b101
+            memoryview(column.buffers.validity.bits)[0] = 0b101
         t.seal([1, 1])
     assert client["t"]["x"].tolist() == [1, None, 3]
     assert client["t"]["x"].null_count == 1
@@ -365,7 +365,6 @@ def test_void_keeps_every_byte(client, np):
         (lambda np: np.zeros(2, "g"), TypeError, "astype"),
         (lambda np: np.array([["a", "b"]]), TypeError, "one axis"),
         (lambda np: object(), TypeError, "can be put"),
-        (lambda np: "text", TypeError, "str"),
         (lambda np: None, TypeError, "NoneType"),
         (lambda np: {1: [1]}, TypeError, "column's name"),
         (lambda np: {"a": [1], "b": [1, 2]}, ValueError, "column 'b'.* 2 rows"),

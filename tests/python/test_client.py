@@ -1,6 +1,7 @@
 """The client: names, errors, waiting, watching, threads, and when leases end."""
 
 import asyncio
+import datetime
 import gc
 import os
 import pickle
@@ -49,9 +50,9 @@ def test_moving(tiered, np):
             client.spill("a")
         held.release()
         with pytest.raises(gpubufd.Unsupported):
-            client.spill("a", "host")
+            client.spill("a", tier="host")
         with pytest.raises(gpubufd.Invalid, match="tape"):
-            client.spill("a", "tape")
+            client.spill("a", tier="tape")
         with pytest.raises(KeyError):
             client.restore("nope")
         with pytest.raises(ValueError):
@@ -108,23 +109,26 @@ def test_modes_are_octal(client):
 def test_a_time_to_live(client, daemon):
     client.put("week", [1], ttl=7 * 86_400)
     assert client.stat("week").ttl == 7 * 86_400
-    client.expire("week", 100 * 86_400.0)
+    client.expire("week", ttl=100 * 86_400.0)
     assert client.stat("week").ttl == 100 * 86_400
-    for forever in (None, 0):
-        client.expire("week", 60)
-        client.expire("week", forever)
+    for said, seconds in (("90s", 90), ("1.5h", 5400), ("2d", 172_800), (datetime.timedelta(minutes=1), 60)):
+        client.put("week", [1], ttl=said, replace=True)
+        assert client.stat("week").ttl == seconds
+        client.expire("week", ttl=None)
         assert client.stat("week").ttl == 0
-    for wrong in (-1, float("nan"), float("inf"), 1e15):
+        client.expire("week", ttl=said)
+        assert client.stat("week").ttl == seconds
+    for wrong in (-1, 0, "0s", "1 hour", "", float("nan"), float("inf"), 1e15):
         with pytest.raises(ValueError, match="ttl is"):
-            client.expire("week", wrong)
+            client.expire("week", ttl=wrong)
         with pytest.raises(ValueError, match="ttl is"):
             client.put("never", [1], ttl=wrong)
     with pytest.raises(gpubufd.NotFound):
-        client.expire("nothing", 5)
+        client.expire("nothing", ttl=5)
 
     async def later():
         async with await gpubufd.aio.connect(daemon.path) as other:
-            await other.expire("week", 0.001)
+            await other.expire("week", ttl=0.001)
 
     with client.watch("week", timeout=60) as events:
         asyncio.run(later())
@@ -309,7 +313,7 @@ def test_del_release_with(client, np):
     with client["a"] as a:
         part = a[1:]
     assert part.tolist() == [1, 2] and len(leases(client, "a")) == 1
-    part.close()
+    part.release()
     assert leases(client, "a") == []
 
 
@@ -319,12 +323,12 @@ def test_del_release_with(client, np):
         lambda np, t: t["x"].to_numpy(),
         lambda np, t: memoryview(t["x"]),
         lambda np, t: np.from_dlpack(t["x"]),
-        lambda np, t: t["x"].values,
+        lambda np, t: t["x"].buffers.values,
         lambda np, t: t["x"].__dlpack__(),
         lambda np, t: t.__arrow_c_array__(),
         lambda np, t: t.__arrow_c_stream__(),
         lambda np, t: t["x"].__arrow_c_device_array__(),
-        lambda np, t: t["x"].validity or t["x"][1:],
+        lambda np, t: t["x"].buffers.validity or t["x"][1:],
         lambda np, t: t["x"].to_pandas() if "pandas" in sys.modules else t["x"],
     ],
 )
@@ -529,7 +533,7 @@ def test_other_process_reads_with_no_copy(client, np, run):
         before = anonymous()
         big = client["big"]
         values = numpy.asarray(big)
-        assert values.ctypes.data == big.values.pointer
+        assert values.ctypes.data == big.buffers.values.pointer
         total = values.sum()
         print(int(total), anonymous() - before)
         """
@@ -575,9 +579,85 @@ def test_what_is_kept_is_never_out_of_date(client, daemon, np):
 
 def test_pickling_is_refused(client):
     client.put("a", b"x")
-    for thing in (client, client["a"], client["a"].values):
+    for thing in (client, client["a"], client["a"].buffers.values):
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(thing)
     for cls in (gpubufd.Array, gpubufd.Table):
         with pytest.raises(TypeError, match="not made by hand"):
             cls()
+
+
+def test_patterns(client):
+    names = ["a", "t/1", "t/2", "u/1", "x[1]"]
+    client.put_many({name: name for name in names})
+    assert [info.name for info in client.list("t*")] == ["t/1", "t/2"]
+    assert [info.name for info in client.list("?/1")] == ["t/1", "u/1"]
+    assert [info.name for info in client.list("x[")] == ["x[1]"] and client.list("z*") == []
+    client.pin("t/*", "a")
+    assert [info.name for info in client.list() if info.pinned] == ["a", "t/1", "t/2"]
+    client.unpin("*")
+    assert not any(info.pinned for info in client.list())
+    client.expire("t/*", "u/1", ttl="1h")
+    assert [info.name for info in client.list() if info.ttl == 3600] == ["t/1", "t/2", "u/1"]
+    with pytest.raises(KeyError):
+        del client["t/*"]
+    with pytest.raises(gpubufd.NotFound, match="no object matches 'z[*]'"):
+        client.delete("z*")
+    client.delete("z*", "y", missing_ok=True)
+    with pytest.raises(gpubufd.NotFound, match='"t/[*]"'):
+        client.delete("t/*", label="one")
+    client.delete("t/*", "x[1]")
+    assert list(client) == ["a", "u/1"]
+
+
+def test_a_name_that_is_there_is_no_pattern(client):
+    client.put_many({"t*": b"", "tt": b""})
+    client.delete("t*")
+    assert list(client) == ["tt"]
+
+
+def test_many_at_once(client):
+    refs = client.put_many({"a": [1], "b": "text"}, label="one")
+    assert {name: client.get(ref).label for name, ref in refs.items()} == {"a": "one", "b": "one"}
+    with pytest.raises(gpubufd.Exists):
+        client.put_many({"c": [1], "a": [2], "d": [3]})
+    assert list(client) == ["a", "b", "c"], "those before it stay"
+    with pytest.raises(TypeError, match="names is 'ab': expected several"):
+        client.get_many("ab")
+
+
+@pytest.mark.parametrize("text", ["text", "", "größer \u0000 \U0001f600"])
+def test_text_comes_back(client, text):
+    client.put("t", text)
+    held = client["t"]
+    assert isinstance(held, gpubufd.Bytes) and held.decode() == text and held == text and held == text.encode()
+    assert held != text + "x"
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda c: c.get("a", version=0), "version is 0: expected 1 or more"),
+    (lambda c: c.get("a", version=-1), "version is -1: expected 1 or more"),
+    (lambda c: c.stat("a", version=2**52), "version is 4503599627370496"),
+    (lambda c: c.get("a", version=1, label="x"), "version and label are both given"),
+    (lambda c: c.get("a", label=""), "label is empty"),
+    (lambda c: c.put("b", [1], label=""), "label is empty"),
+    (lambda c: c.put("b", [1], ttl=0), "ttl is 0: expected more than 0 seconds; None"),
+    (lambda c: c.put("b", [1], ttl="1 year"), "ttl is '1 year': expected seconds, or text such as"),
+    (lambda c: c.put("b", [1], mode="9"), "mode is '9': expected one as chmod has it"),
+    (lambda c: c.put("b", [1], keep=9), "keep is 9: expected 0 to 8"),
+    (lambda c: c.alias("b", "a", rows=slice(0, None)), "rows is slice"),
+    (lambda c: c.connect(cache_bytes=-1), "cache_bytes is -1"),
+])
+def test_an_argument_that_is_wrong_is_named(client, call, words):
+    client.put("a", [1, 2])
+    client.connect = gpubufd.connect
+    with pytest.raises(ValueError, match=words):
+        call(client)
+
+
+def test_a_kind_is_a_class(client):
+    client.put("a", [1, 2])
+    with pytest.raises(TypeError, match="kind is 'table': expected gpubufd.Table"):
+        client.get("a", kind="table")
+    client.alias("b", "a", rows=slice(0, 1))
+    assert client["b"].tolist() == [1]

@@ -24,7 +24,7 @@ def test_put_from_the_host(run):
         values = np.arange(12, dtype="f4").reshape(3, 4)
         client.put("a", values, device="cuda:0")
         a = client["a"]
-        assert a.device.startswith("GPU-") and a.ordinal == 0, (a.device, a.ordinal)
+        assert a.device.startswith("GPU-") and a._ordinal == 0, (a.device, a._ordinal)
         assert a.device == cuda.Device(0).uuid
         assert (a.copy_to_host() == values).all()
         assert (a[1:].copy_to_host() == values[1:]).all()
@@ -42,7 +42,7 @@ def test_cuda_array_interface(run):
         cai = a.__cuda_array_interface__
         assert cai["version"] == 3 and cai["shape"] == (2, 4) and cai["typestr"] == "<f4"
         assert cai["strides"] is None and cai["stream"] is None and "mask" not in cai
-        assert cai["data"] == (a.values.pointer, True)
+        assert cai["data"] == (a.buffers.values.pointer, True)
         assert cuda.pointer_device(cai["data"][0]) == 0
         client.put("host", np.arange(3), device="host")
         assert not hasattr(client["host"], "__cuda_array_interface__")
@@ -92,13 +92,13 @@ def test_nothing_of_the_host_is_offered(run):
         for work in (lambda: np.asarray(t["x"]), lambda: t["x"].tolist(), lambda: t["x"].to_numpy(),
                      lambda: t["x"] == 1, lambda: t.to_pandas()):
             assert "GPU" in raises(TypeError, work)
-        raises(BufferError, lambda: memoryview(t["x"].values))
+        raises(BufferError, lambda: memoryview(t["x"].buffers.values))
         assert [t["x"][i] for i in (0, 1, -1)] == [1, None, 3] and t["s"][1] == "b"
         assert t["x"].null_count == 1 and t["x"][1:].null_count == -1
         assert t["x"].copy_to_host()[2] == 3
         raises(BufferError, lambda: t["x"].__dlpack__())
-        assert t["x"].validity.bits.__cuda_array_interface__["typestr"] == "|u1"
-        assert t.copy_to_host()["s"].tolist() == ["a", "b", "c"]
+        assert t["x"].buffers.validity.bits.__cuda_array_interface__["typestr"] == "|u1"
+        assert t["s"].copy_to_host().tolist() == ["a", "b", "c"]
         assert "<gpubufd.Table 't': 3 rows × 2 columns, on cuda:0>" in repr(t) and "null" in repr(t)
         assert "'b'" in repr(t) and "'b'" in repr(t["s"]) and "<svg" in t._repr_html_()
         """
@@ -119,7 +119,7 @@ def test_arrow_device(run):
         head = arrowc.struct_of(schema, arrowc.Schema)
         assert head.format == b"+s" and head.children[1][0].format == b"g"
         x = got.array.children[0][0]
-        assert x.buffers[1] + 8 * (x.offset + got.array.offset) == client["t"]["x"].values.pointer + 8
+        assert x.buffers[1] + 8 * (x.offset + got.array.offset) == client["t"]["x"].buffers.values.pointer + 8
         del array
         assert len(client.leases("t")) == 0
         schema = arrowc.struct_of(client["t"].__arrow_c_schema__(), arrowc.Schema)
@@ -136,7 +136,7 @@ def test_put_from_the_gpu(run):
         mine = cuda.to_device(values, stream=stream)
         client.put("a", mine, stream=stream)
         a = client["a"]
-        assert a.ordinal == 0 and (a.copy_to_host() == values).all()
+        assert a._ordinal == 0 and (a.copy_to_host() == values).all()
         client.put("t", {"x": cuda.to_device(np.arange(5)), "y": cuda.to_device(np.arange(5.0))})
         t = client["t"]
         assert t.device == a.device and t["y"].copy_to_host().tolist() == [0, 1, 2, 3, 4]
@@ -353,7 +353,7 @@ def test_at_exit_and_in_a_child(run):
         import os
         client.put("a", np.arange(3), device="cuda:0")
         a = client["a"]
-        values, stream, mine = a.values, cuda.Stream(), cuda.to_device(np.arange(3))
+        values, stream, mine = a.buffers.values, cuda.Stream(), cuda.to_device(np.arange(3))
         pid = os.fork()
         if pid == 0:
             raises(gpubufd.Forked, lambda: client["a"])

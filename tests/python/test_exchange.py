@@ -63,7 +63,7 @@ def test_a_consumer_takes_an_array(client, np):
     assert (table(type(found)).major, managed.contents.major, managed.contents.flags) == (1, 1, 1)  # read-only
     assert (tensor.device_type, tensor.code, tensor.bits, tensor.lanes) == (1, 0, 32, 1)
     assert (tensor.shape[:2], tensor.strides[:2]) == ([2, 3], [3, 1])
-    assert tensor.data == found.values.pointer and tensor.byte_offset == 0
+    assert tensor.data == found.buffers.values.pointer and tensor.byte_offset == 0
     del found
     gc.collect()
     assert len(client.leases("a")) == 1  # it holds the lease
@@ -115,7 +115,7 @@ def test_on_a_gpu(gpu_run):
         managed = test_exchange.exported(found)
         tensor = managed.contents.tensor
         assert (tensor.device_type, tensor.device_id, tensor.code, tensor.bits) == (2, 0, 2, 32)
-        assert tensor.data == found.values.pointer
+        assert tensor.data == found.buffers.values.pointer
         test_exchange.end(managed)
     """)
 
@@ -134,7 +134,7 @@ def test_a_buffer_of_cuda_core(gpu_run):
         client.put("h", np.arange(4), device="host")
         found = client.get("a")
         buffer = found.to_cuda_core()
-        assert (int(buffer.handle), buffer.size) == (found.values.pointer, 16)
+        assert (int(buffer.handle), buffer.size) == (found.buffers.values.pointer, 16)
         column = client.get("t")["x"].to_cuda_core()
         assert column.size == 32
         assert "on the host" in raises(TypeError, client.get("h").to_cuda_core)

@@ -90,7 +90,7 @@ def test_parts_of_a_frame(client):
 def test_with_an_index_it_still_shares_memory(client):
     client.put("f", some(list("ab")))
     table = client["f"]
-    address = table["a"].values.pointer
+    address = table["a"].buffers.values.pointer
     assert table.to_pandas()["a"].to_numpy().ctypes.data == address
 
 
@@ -106,7 +106,7 @@ def test_odd_metadata_do_no_harm(client, text):
     """A table is anybody's: what its metadata say need not make sense."""
     column = ("a", "int64", 2, 0, 0, False, 0, (), None)
     layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, (column,), (b"pandas", text.encode())))
-    with client._create("odd", layout, gpubufd._client.options(None, None, None, None, None, True, None)) as made:
+    with client._create("odd", layout, gpubufd._params.options(replace=True)) as made:
         made["a"].write(np.array([3, 4]))
         made.seal()
     assert client["odd"].metadata == {"pandas": text}
@@ -222,7 +222,7 @@ def test_numbers_are_shared(client, name):
     pd.testing.assert_frame_equal(back, frame, check_freq=False)
     for label in back.columns:
         if back[label].dtype.kind == "f":
-            assert back[label].to_numpy().ctypes.data == table[str(label)].values.pointer
+            assert back[label].to_numpy().ctypes.data == table[str(label)].buffers.values.pointer
     if "Int64" in name:
         assert back.k.sum() == frame.k.sum() and back.groupby("k").a.sum().equals(frame.groupby("k").a.sum())
 
@@ -237,7 +237,7 @@ def test_a_frame_of_one_type_is_one_array(client, order):
     assert table["c7"].tolist() == values[:, 7].tolist()
     back = table.to_pandas()
     pd.testing.assert_frame_equal(back, frame)
-    assert back.to_numpy().ctypes.data == table["c0"].values.pointer
+    assert back.to_numpy().ctypes.data == table["c0"].buffers.values.pointer
     for part, same in ((table[10:30], frame[10:30]), (table[["c9", "c3"]], frame[["c9", "c3"]]), (table[:0], frame[:0]),
                        (table[["c1", "c2", "c5"]], frame[["c1", "c2", "c5"]]), (table[49:], frame[49:])):
         pd.testing.assert_frame_equal(part.to_pandas().reset_index(drop=True), same.reset_index(drop=True))
@@ -290,7 +290,7 @@ def test_a_dictionary_that_lies_is_refused(client, index):
     columns = tuple((name, "dictionary", 2, 0, 0, False, 0, (numbers, values), None) for name in "ab")
     layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, columns, (b"pandas", json.dumps(told).encode())))
     for wrong in ([0, 2], [0, -2], [0, 2**40]):
-        options = gpubufd._client.options(None, None, None, None, None, True, None)
+        options = gpubufd._params.options(replace=True)
         with client._create("lies", layout, options) as made:
             for name in "ab":
                 made[name].children[0].write(np.array(wrong))

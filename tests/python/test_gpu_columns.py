@@ -232,12 +232,12 @@ def test_share_a_sliced_series(gpu_run):
 from gpubufd import _fetch
 client.share_mine("s", Series(base, bits, 5, 80))
 s = client["s"]
-assert (s.offset, len(s), s.dtype) == (5, 80, "int64")
+assert (s.buffers.offset, len(s), s.dtype) == (5, 80, "int64")
 layout = client.stat("s").layout
 assert (layout["offset"], layout["length"], layout["null_count"]) == (5, 80, -1)
 assert layout["data"]["bytes"] == 85 * 8 and layout["mask"]["bytes"] == 11
 # In this process it is the very same memory.
-assert s.data.pointer == base.handle and s.validity.bits.pointer == bits.handle
+assert s.buffers.values.pointer == base.handle + 5 * 8 and s._buffer(0).pointer == base.handle and s.buffers.validity.bits.pointer == bits.handle
 assert s.__cuda_array_interface__["data"] == (base.handle + 40, True)
 assert _fetch.to_list(s) == expected(5, 80)
 cuda.copy(base, np.full(100, 7))
@@ -245,7 +245,7 @@ assert s.copy_to_host()[0] == 7
 cuda.copy(base, np.arange(100))
 
 client.share_mine("o", Old(base, bits, 0, 64))
-assert client["o"].data.pointer == base.handle and _fetch.to_list(client["o"]) == expected(0, 64)
+assert client["o"].buffers.values.pointer == base.handle and _fetch.to_list(client["o"]) == expected(0, 64)
 
 more = [cuda.to_device(np.arange(100) * k) for k in range(3)]
 client.share_mine("t", {"a": Series(base, bits, 3, 90), "b": Old(more[1], None, 4, 90), "c": Old(more[2], bits, 0, 90)})
@@ -292,7 +292,7 @@ def test_share_nested_and_strided(gpu_run):
                                       name="s")
         client.share_mine("l", lists)
         assert arrowc.read_device(client["l"]) == [[], [2, 3, 4], [5, 6, 7, 8]]
-        assert client["l"].offsets.pointer == offsets.handle and client["l"].children[0].data.pointer == items.handle
+        assert client["l"].buffers.offsets.pointer == offsets.handle and client["l"].children[0].buffers.values.pointer == items.handle
         client.share_mine("s", strings)
         assert arrowc.read_device(client["s"]) == ["two", "three", None] and client["s"].null_count == 1
         whole = arrowc.DeviceColumn("+s", 3, [None], children=(
@@ -301,14 +301,14 @@ def test_share_nested_and_strided(gpu_run):
         client.share_mine("t", whole)
         assert arrowc.read_device(client["t"]) == [
             {"l": [0, 1], "s": "two"}, {"l": [], "s": "three"}, {"l": [2, 3, 4], "s": None}]
-        assert client["t"]["s"].data.pointer == text.handle
+        assert client["t"]["s"].buffers.values.pointer == text.handle
 
         mine = cuda.to_device(np.arange(24, dtype="i4").reshape(4, 6))
         class Fortran:
             __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(6, 4), strides=(4, 24))
         client.share_mine("f", Fortran())
         f = client["f"]
-        assert f.shape == (6, 4) and f.strides == (4, 24) and f.values.pointer == mine.handle
+        assert f.shape == (6, 4) and f.strides == (4, 24) and f.buffers.values.pointer == mine.handle
         assert f.__cuda_array_interface__["strides"] == (4, 24)
         class Backwards:
             __cuda_array_interface__ = dict(mine.__cuda_array_interface__, shape=(6,), strides=(-4,))
@@ -462,7 +462,7 @@ def test_a_slow_gpu_does_not_hold_up_the_loop(gpu_run):
                 assert ((await c.get("z")).copy_to_host() == want).all()
                 await c.put("n", {"l": [[1], None, [2, 3]], "s": ["a", None, "c"]}, device="cuda:0")
                 n = await c.get("n")
-                assert n.ordinal == 0 and arrowc.read_device(n)[2] == {"l": [2, 3], "s": "c"}
+                assert n._ordinal == 0 and arrowc.read_device(n)[2] == {"l": [2, 3], "s": "c"}
                 await c.put("m", n[1:])
                 assert arrowc.read_device(await c.get("m"))[0] == {"l": None, "s": None}
                 assert (await c.devices())[0]["capacity"] > 0
@@ -558,8 +558,8 @@ def test_what_others_took_keeps_the_lease(gpu_run):
         client.put("t", {"x": np.arange(100), "s": ["a"] * 100}, device="cuda:0")
         takes = [
             lambda t: t["x"].__dlpack__(), lambda t: t["x"].__arrow_c_device_array__(), lambda t: t[["s"]],
-            lambda t: t[3:].__arrow_c_device_stream__(), lambda t: t["x"].values, lambda t: t["x"][5:],
-            lambda t: t["s"].offsets, lambda t: t.values(), lambda t: t.columns,
+            lambda t: t[3:].__arrow_c_device_stream__(), lambda t: t["x"].buffers.values, lambda t: t["x"][5:],
+            lambda t: t["s"].buffers.offsets, lambda t: t.values(),
         ]
         for i, take in enumerate(takes):
             other = gpubufd.connect(name="taker")
@@ -648,9 +648,9 @@ def test_to_host(gpu_run):
         rows = [dict(zip(values, row)) for row in zip(*values.values())]
         client.put("t", values, device="cuda:0")
         t = client["t"]
-        assert t.ordinal >= 0
+        assert t._ordinal >= 0
         h = t.to_host()
-        assert isinstance(h, gpubufd.Table) and type(h).__name__ == "Table" and h.device == "host" and h.ordinal == -1
+        assert isinstance(h, gpubufd.Table) and type(h).__name__ == "Table" and h.device == "host" and h._ordinal == -1
         assert (h.name, h.shape, h.names, h.dtypes, h.version) == ("t", t.shape, t.names, t.dtypes, t.version)
         t.release()
         assert client.leases("t") == []
@@ -666,14 +666,14 @@ def test_to_host(gpu_run):
         assert h[["s", "i"]].head(2).tolist() == [{"s": "a", "i": 1}, {"s": None, "i": None}]
         assert "no column 'z'" in raises(KeyError, lambda: h["z"]) and "no column 'z'" in raises(KeyError, lambda: h[["z"]])
         assert h["i"].null_count == 5 and h["r"].null_count == 5 and h["s"][2] == "größer" and h["l"][0] == [1, 2]
-        assert h["i"].to_numpy(fill=0).sum() == 65 and h["f"][h["f"].validity.to_numpy()].sum() == float("inf")
+        assert h["i"].to_numpy(fill=0).sum() == 65 and h["f"][h["f"].buffers.validity.to_numpy()].sum() == float("inf")
         assert (h["s"] == "").sum() == 5 and not h["i"].to_numpy(masked=True).data.flags.writeable
         assert "5 null" in repr(h["i"]) and "25 rows × 6 columns, on host" in repr(h) and "<table" in h._repr_html_()
         client.put("again", h, device="cuda:0")
         assert client["again"].to_host().tolist() == rows
         client.put("again", h["r"][3:], device="host", replace=True)
         assert client["again"].tolist() == values["r"][3:]
-        h.release(), h.close()
+        h.release(), h.release()
 
         frame = pd.DataFrame({"c": pd.Categorical(["x", None, "y"]), "n": pd.array([1, None, 3], dtype="Int64"),
                               "d": pd.date_range("2020", periods=3, tz="UTC")}, index=list("pqr"))

@@ -166,7 +166,6 @@ REFUSED = {
     "years of duration": (lambda: np.array([1], "m8[Y]"), TypeError, "days"),
     "picoseconds": (lambda: np.array([1], "M8[ps]"), TypeError, "ns"),
     "times that no unit of ours holds": (lambda: np.array([2**62], "M8[D]"), ValueError, "64 bits"),
-    "a str": (lambda: "text", TypeError, "str"),
     "None": (lambda: None, TypeError, "NoneType"),
     "a function": (len, TypeError, "can be put"),
     "a generator": (lambda: (i for i in range(3)), TypeError, "can be put"),

@@ -407,7 +407,7 @@ def test_onto_a_gpu(gpu_run, tmp_path):
         from gpubufd.numpy import load_file, safe_open, save_file
         path = os.environ["FILE"]
         bundle = _weights.load(path, device="cuda:0")
-        assert bundle.ordinal == 0 and bundle["w"][1000:1003].copy_to_host().tolist() == [1000, 1001, 1002]
+        assert bundle._ordinal == 0 and bundle["w"][1000:1003].copy_to_host().tolist() == [1000, 1001, 1002]
         found = load_file(path, device="cuda:0")
         assert np.array_equal(found["w"], np.arange(3_000_000)) and found["b"].shape == (2, 3)
         with safe_open(path, "np", "cuda:0") as f:

@@ -384,7 +384,7 @@ def test_coroutines_outlive_the_daemon(tmp_path, how):
                 daemon = await asyncio.to_thread(Daemon, str(tmp_path), device="host:64M")
                 with await asyncio.to_thread(gpubufd.connect, daemon.path) as other:
                     other.delete("r/a", missing_ok=True)
-                    assert bytes(await asyncio.to_thread(other.get, "r/a", WAIT)) == b"again"
+                    assert bytes(await asyncio.to_thread(other.get, "r/a", timeout=WAIT)) == b"again"
                 assert asked == ["r/a"] * 2
 
     try:

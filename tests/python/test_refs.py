@@ -156,7 +156,7 @@ def test_a_pool_of_processes(client, program, method):
         with multiprocessing.get_context(sys.argv[2]).Pool(3) as pool:
             assert pool.map(total, [(ref, start) for start in range(50)]) == expected
             made = pool.map(make, ["made/0", "made/1"])
-            assert [one.get().num_rows for one in made] == [1, 1] and made[0] == client.ref("made/0")
+            assert [len(one.get()) for one in made] == [1, 1] and made[0] == client.ref("made/0")
             client.put("pool", [1], replace=True)
             try:
                 pool.apply(total, [(ref, 0)])

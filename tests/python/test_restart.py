@@ -165,7 +165,7 @@ def test_what_was_being_made_is_gone_and_says_so(place, np):
         end()
         client.stats()
         uses = (
-            made.to_numpy, lambda made=made: made.values, lambda table=table: table["x"].to_numpy(),
+            made.to_numpy, lambda made=made: made.buffers.values, lambda table=table: table["x"].to_numpy(),
             lambda made=made: made.write(np.zeros(3)), made.seal, table.seal, lambda table=table: table.__exit__(),
         )
         for use in uses:

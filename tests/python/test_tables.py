@@ -84,16 +84,17 @@ def test_table(client, np):
     client.put("t", {"i": np.arange(rows), "price": price, "s": [f"s{i}" for i in range(rows)]})
     t = client["t"]
     assert isinstance(t, gpubufd.Table)
-    assert len(t) == t.num_rows == rows and t.shape == (rows, 3) and t.names == ["i", "price", "s"]
-    assert list(t.columns) == t.names and t.columns["price"].column == "price"
+    assert len(t) == rows and t.shape == (rows, 3) and t.names == ["i", "price", "s"]
+    with pytest.raises(AttributeError, match="table.names has the columns' names"):
+        t.columns
     assert "price" in t and "cost" not in t
     np.testing.assert_array_equal(t["price"].to_numpy(), price)
-    assert t["price"].to_numpy().ctypes.data == t["price"].values.pointer
+    assert t["price"].to_numpy().ctypes.data == t["price"].buffers.values.pointer
     part = t[100:200]
     assert len(part) == 100 and part["s"][0] == "s100"
-    assert part["price"].values.pointer == t["price"].values.pointer + 400
+    assert part["price"].buffers.values.pointer == t["price"].buffers.values.pointer + 400
     assert part[10:20].tolist()[0]["i"] == 110
-    assert t[1].column == "price" and [c.column for c in t.values()] == t.names == list(t)
+    assert t[1]._column_name == "price" and [c._column_name for c in t.values()] == t.names == list(t)
     assert set(dict(t)) == set(t.names)
     with pytest.raises(KeyError, match="no column 'cost'; there are i, price, s"):
         t["cost"]
@@ -109,7 +110,7 @@ def test_some_columns(client, np):
     t = client["t"]
     some = t[["c", "a"]]
     assert isinstance(some, gpubufd.Table) and some.names == ["c", "a"] and some.shape == (10, 2)
-    assert some["a"].values.pointer == t["a"].values.pointer and t.select("b").names == ["b"]
+    assert some["a"].buffers.values.pointer == t["a"].buffers.values.pointer and t.select("b").names == ["b"]
     part = some[2:5]
     assert part.tolist() == [{"c": "c", "a": 2}, {"c": "d", "a": 3}, {"c": "e", "a": 4}]
     assert t[2:6][["b"]][1:].tolist() == [{"b": None}, {"b": 6.0}, {"b": 7.5}]
@@ -154,10 +155,10 @@ def test_nulls_in_numpy(client, np):
     for what in (memoryview, lambda c: c.__dlpack__(), lambda c: np.from_dlpack(c)):
         with pytest.raises(BufferError, match="nulls"):
             what(t["i"])
-    assert t["i"].validity.to_numpy().tolist() == [True, False, True]
-    assert t["i"][1:].validity.to_numpy().tolist() == [False, True]
-    assert [t["i"].validity[k] for k in range(3)] == [True, False, True]
-    assert t["f"].values.to_numpy()[2] == 2.5
+    assert t["i"].buffers.validity.to_numpy().tolist() == [True, False, True]
+    assert t["i"][1:].buffers.validity.to_numpy().tolist() == [False, True]
+    assert [t["i"].buffers.validity[k] for k in range(3)] == [True, False, True]
+    assert t["f"].buffers.values.to_numpy()[2] == 2.5
     assert t["i"][2:].to_numpy().tolist() == [3] and memoryview(t["i"][2:]).tolist() == [3]
 
 
@@ -208,7 +209,7 @@ def test_pandas_shares_memory(client, np, pd):
     client.put("df", pd.DataFrame({"x": np.arange(1000.0)}))
     table = client["df"]
     series = table["x"].to_pandas()
-    assert series.to_numpy().ctypes.data == table["x"].values.pointer
+    assert series.to_numpy().ctypes.data == table["x"].buffers.values.pointer
     del table
     assert series.sum() == 499500
 

@@ -121,7 +121,7 @@ def of_kind(dtype, children, offsets=None):
     def put(client, name):
         column = ("x", dtype, 2, 0, 0, False, 0, children, None)
         layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, (column,), None))
-        with client._create(name, layout, gpubufd._client.options(None, None, None, None, None, True, None)) as made:
+        with client._create(name, layout, gpubufd._params.options(replace=True)) as made:
             if offsets:
                 data = bytearray(offsets)
                 made["x"]._write(2, 0, gpubufd._core.address(data)[0], len(data), 0)

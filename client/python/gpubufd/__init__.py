@@ -36,19 +36,20 @@ from ._errors import (
 
 _core.set_error_factory(_make)
 
-from ._buffers import Buffer, Validity  # noqa: E402
-from ._client import Client, Ref, connect  # noqa: E402
+from ._buffers import Buffer, Buffers, Validity  # noqa: E402
+from ._client import Client, connect  # noqa: E402
+from ._ref import Ref  # noqa: E402
 from . import _kinds as _kinds  # noqa: E402
 from ._layout import Interval  # noqa: E402
 from ._bundle import Bundle  # noqa: E402
 from ._provide import Provider, Wanted  # noqa: E402
-from ._objects import Array, Bytes, Column, Columns, Table  # noqa: E402
+from ._objects import Array, Bytes, Column, Table  # noqa: E402
 from ._told import Event, Info, Watch  # noqa: E402
 
 __version__ = _core.version
 
 __all__ = [
-    "Array", "Buffer", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column", "Columns",
+    "Array", "Buffer", "Buffers", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column",
     "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Interval",
     "Invalid", "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
     "Unavailable", "Unsupported", "Validity", "Wanted", "Watch", "connect",

@@ -6,7 +6,7 @@ import operator
 from typing import Any, Dict, Optional, Tuple
 
 from . import _core, _values
-from ._layout import CPU, CUDA, DATA
+from ._layout import CPU, CUDA, DATA, OFFSETS, called
 
 NO_COPY = "no copy is made on a GPU: take the memory with copy=None, and copy it with your own library"
 
@@ -26,20 +26,20 @@ def dlpack(
         if stream is not None and not copy:
             raise BufferError("the memory is on the host, where there are no streams: stream must be None")
         if copy:
-            return _core.from_memory(bytearray(view), view.dtype, view.shape).dlpack(versioned, True)
-        return view.dlpack(versioned, False)
+            return _core.from_memory(bytearray(view), view.dtype, view.shape)._dlpack(versioned, True)
+        return view._dlpack(versioned, False)
     if copy:
         if dl_device is None or tuple(dl_device) == device:
             raise BufferError(NO_COPY)
         host = bytearray(view.nbytes)
         address, count = _core.address(host)
         owner._read(DATA, 0, address, count, 0)
-        return _core.from_memory(host, view.dtype, view.shape).dlpack(versioned, True)
+        return _core.from_memory(host, view.dtype, view.shape)._dlpack(versioned, True)
     if stream == 0:
         raise BufferError("stream 0 is ambiguous: say 1 (legacy) or 2 (per thread)")
     if owner is not None and stream != -1:
         owner._wait_ready(1 if stream is None else operator.index(stream))
-    return view.dlpack(versioned, False)
+    return view._dlpack(versioned, False)
 
 
 def cuda_interface(view: Any) -> Dict[str, Any]:
@@ -65,7 +65,7 @@ class AsBytes:
 
     def __init__(self, held: Any):
         self.held = held
-        self.view = held._view().as_uint8()
+        self.view = held._view()._as_uint8()
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
@@ -170,6 +170,49 @@ class Validity:
 
     def __repr__(self) -> str:
         return f"<gpubufd.Validity of {self.length} elements, from bit {self.offset}>"
+
+
+class Buffers:
+    """The memory of an Array, a Column or Bytes as it lies, without a copy."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Any):
+        self._held = held
+
+    @property
+    def values(self) -> Buffer:
+        """The elements; what lies under a null is undefined. Of strings all characters, of booleans all bits of the
+        column, as bytes. BufferError: the memory of a nested column lies in its children."""
+        self._held._check_alive()
+        try:
+            found: Buffer = self._held._view()
+            return found
+        except BufferError:  # strings, bits, nested columns
+            found = self._held._buffer(DATA)
+            if found is None:
+                raise
+            return found
+
+    @property
+    def validity(self) -> Optional[Validity]:
+        """The bitmap of nulls; None: there is none, and no null."""
+        found: Optional[Validity] = self._held._validity()
+        return found
+
+    @property
+    def offsets(self) -> Optional[Buffer]:
+        """The offsets of strings and lists, as the bytes of int32, or of int64 for dtypes that begin with "large"."""
+        found: Optional[Buffer] = self._held._buffer(OFFSETS)
+        return found
+
+    @property
+    def offset(self) -> int:
+        """Element i is element `offset + i` of `offsets`, and of bits."""
+        return int(self._held._offset)
+
+    def __repr__(self) -> str:
+        return f"<gpubufd.Buffers of {called(self._held)}>"
 
 
 _core.set_view_class(Buffer)

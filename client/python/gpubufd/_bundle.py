@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
-from . import _core, _errors
+from . import _core
 from ._held import Held
 from ._layout import DATA
 from ._objects import Array
@@ -90,10 +90,6 @@ class Bundle(Held, Mapping[str, Array]):
         """A dict of NumPy arrays over the same memory, read-only: Array.to_numpy(). Host only."""
         return self._arrays(False)
 
-    def copy_to_host(self) -> Dict[str, Any]:
-        """A dict of new NumPy arrays, from a GPU or the host: Array.copy_to_host()."""
-        return self._arrays(True)
-
     def _arrays(self, copy: bool) -> Dict[str, Any]:
         """NumPy arrays of all tensors, in a fraction of the time that an Array for each would take."""
         content = self._content(copy)
@@ -111,7 +107,7 @@ class Bundle(Held, Mapping[str, Array]):
         if self._ordinal < 0:
             return self._buffer(DATA).to_numpy()
         if not copy:
-            raise TypeError(f"{self.name!r} is on a GPU: copy_to_host() makes NumPy arrays of it")
+            raise TypeError(f"{self.name!r} is on a GPU: to_host() copies it here")
         self._wait_ready(0)
         return None
 
@@ -131,12 +127,6 @@ class Bundle(Held, Mapping[str, Array]):
         if size:
             self._read(DATA, offset, _core.address(found)[0], size, 0)
         return found
-
-    def to_host(self) -> "Bundle":
-        """Itself, if it is on the host. Unsupported: it is on a GPU."""
-        if self._ordinal >= 0:
-            raise _errors.failure("unsupported", "a bundle on a GPU: copy_to_host() makes a dict of arrays of it")
-        return self
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TypeError("a Bundle is no single array: to_numpy() makes a dict of arrays")

@@ -136,12 +136,16 @@ def plan(value: Any, stream: Optional[int] = None, nan_as_null: bool = False) ->
         return _plan_held(value)
     if isinstance(value, _fetch.HostArray):
         return _plan_array(value)
+    if isinstance(value, _fetch.HostBundle):
+        return _plan_bundle(value)
     if module == "pandas":
         return _plan_pandas(value)
     if isinstance(value, Mapping):
         return _plan_dict(value)
     if _is_numpy(value):
         return _plan_numpy(value)
+    if isinstance(value, str):
+        value = value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)) and _is_plain_bytes(value):
         return Plan("bytes", value, buffer=value)
     if module == "cudf" and hasattr(value, "columns"):

@@ -337,7 +337,7 @@ def _open_partition(hold: _Hold, number: int, timeout: Optional[float] = None) -
     manifest = hold.manifest
     entry = manifest["partitions"][number]
     try:
-        held = local_daemon().get(entry["name"], timeout)
+        held = local_daemon().get(entry["name"], timeout=timeout)
         if manifest["kind"] == "frame":
             return _frames.put_together(held, _spec(manifest, entry))
         if held._ordinal >= 0:

@@ -7,7 +7,7 @@ import math
 from typing import Any, Dict, List, Sequence, Tuple
 
 from . import _core, _floats, _gpu, _nodes, _values, cuda
-from ._layout import ARRAY, COLUMN, DATA, HOST, MASK, OFFSETS, TABLE
+from ._layout import ARRAY, BUNDLE, COLUMN, DATA, HOST, MASK, OFFSETS, TABLE
 
 Path = Tuple[int, ...]  # numbers of children, from the top
 Buffers = Dict[Tuple[Path, int], bytearray]
@@ -175,12 +175,54 @@ class HostArray(HostCopy):
         return type(self)(self._dtype, (length, *rest), buffers, self)
 
 
+class HostBundle(HostCopy):
+    """A copy of a whole bundle; each of its tensors is one more."""
+
+    _column_name = None
+
+    def __init__(self, bundle: Any):
+        self.name, self.version, self.label = bundle.name, bundle.version, bundle.label
+        self._path: Path = ()
+        view = bundle._buffer(DATA)
+        self._buffers = {((), DATA): bytearray(view.nbytes)}
+        bundle._wait_ready(0)
+        bundle._read(DATA, 0, _core.address(self._buffers[(), DATA])[0], view.nbytes, 0)
+        self._all = bundle._entries()
+        self._numbers = {entry[0]: i for i, entry in enumerate(self._all)}
+        self._facts, self._part, self._head = bundle.metadata, bundle._is_part(), bundle._manifest_bytes()
+
+    def _entries(self) -> List[Any]:
+        return self._all
+
+    def _entry(self, i: int) -> Any:
+        return self._all[i]
+
+    def _find(self, name: str) -> int:
+        return self._numbers.get(name, -1)
+
+    def _tensor_count(self) -> int:
+        return len(self._all)
+
+    def _bundle_metadata(self) -> Dict[str, str]:
+        return dict(self._facts)
+
+    def _is_part(self) -> bool:
+        return bool(self._part)
+
+    def _manifest_bytes(self) -> int:
+        return int(self._head)
+
+    def _tensor(self, i: int) -> Any:
+        _, dtype, shape, offset, size = self._all[i]
+        return _kinds[ARRAY](dtype, shape, {((), DATA): self._buffers[(), DATA][offset : offset + size]}, self)
+
+
 _kinds: Dict[int, Any] = {COLUMN: HostCopy, TABLE: HostCopy, ARRAY: HostArray}
 
 
-def set_kinds(array: Any, column: Any, table: Any) -> None:
+def set_kinds(array: Any, column: Any, table: Any, bundle: Any) -> None:
     """The classes that copies are made of."""
-    _kinds.update({ARRAY: array, COLUMN: column, TABLE: table})
+    _kinds.update({ARRAY: array, COLUMN: column, TABLE: table, BUNDLE: bundle})
 
 
 def _sizes(spec: Tuple[Any, ...]) -> List[Tuple[int, int]]:
@@ -242,6 +284,8 @@ def to_host(held: Any) -> Any:
         return held
     if held.kind == COLUMN:
         return fetch(held)
+    if held.kind == BUNDLE:
+        return _kinds[BUNDLE](held)
     if held.kind == TABLE:
         building = _nodes.Building()
         columns = [(name, _pieces(column)) for name, column in held.items()]

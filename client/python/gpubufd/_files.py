@@ -196,7 +196,7 @@ def _refuse_npz(path: str, format: str) -> Any:
 
 def _write_npz(held: Any, path: str, format: str, compression: Optional[str]) -> None:
     numpy = _library("numpy", "NumPy's files")
-    parts = {name: held[name] for name in held.columns} if held.kind == TABLE else {held.name.rpartition("/")[2]: held}
+    parts = {name: held[name] for name in held.names} if held.kind == TABLE else {held.name.rpartition("/")[2]: held}
     for name, part in parts.items():
         if part.kind == COLUMN and part.null_count:
             raise TypeError(f"{name!r} has nulls, for which a .npz file has no place: write .arrow")

@@ -97,7 +97,7 @@ def put_together(table: Any, spec: Dict[str, Any]) -> Any:
         return _on_gpu(table, spec)
     import pandas
 
-    count = table.num_rows
+    count = len(table)
     index = _index(table, spec["index"])
     data = {
         i: pandas.Series(_array(table[column["name"]], column), index=index, copy=False)
@@ -249,7 +249,7 @@ def _attrs_of(frame: Any) -> Tuple[bytes, ...]:
     except (TypeError, ValueError):
         pass
     warnings.warn("the frame's attrs are not kept: JSON has no form for all of them; keep text, numbers, lists and "
-                  "dicts with text for keys there", stacklevel=6)
+                  "dicts with text for keys there", stacklevel=7)
     return ()
 
 

@@ -24,7 +24,7 @@ def _put(client: Client, request: Dict[str, Any]) -> List[str]:
 
 
 def _get(client: Client, request: Dict[str, Any]) -> List[str]:
-    with client.get(request["name"], request.get("timeout"), version=request.get("version", 0)) as held:
+    with client.get(request["name"], timeout=request.get("timeout"), version=request.get("version") or None) as held:
         column, part = request.get("column"), request.get("slice")
         shown = held if column is None else held[column]
         write(shown if part is None else shown[slice(*part)], request["path"], request["format"], None)

@@ -1,4 +1,4 @@
-"""The base of Array, Column, Table and Bytes: a lease, slices, Arrow's capsules."""
+"""The bases of the objects: a lease, slices, Arrow's capsules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ._layout import BYTES, TABLE, a_kind
 from .cuda import handle_or_zero
 
 Self = TypeVar("Self", bound="Held")
+Part = TypeVar("Part", bound="Parts")
 
 
 class _HostOnly:
@@ -44,7 +45,7 @@ else:
 
 
 class Held(_Parts):
-    """The base of Array, Column, Table and Bytes: they hold a lease.
+    """The base of Array, Column, Table, Bytes and Bundle: they hold a lease.
 
     The lease ends when the last of these is released: the object itself, its slices and columns, and the arrays
     that NumPy, Arrow or DLPack made of it. release(), the end of a `with`, and del do the same. to_host() of an object
@@ -62,11 +63,6 @@ class Held(_Parts):
     def device(self) -> str:
         """Where the memory is: "host", or the GPU's UUID ("GPU-…")."""
         return self._device
-
-    @property
-    def ordinal(self) -> int:
-        """The GPU's number in this process, as CUDA counts them; -1 on the host."""
-        return self._ordinal
 
     def _note_written(self, array: Any) -> Any:
         """Notes an array, which the seal makes read-only; returns the array."""
@@ -101,10 +97,6 @@ class Held(_Parts):
     def release_on(self, stream: Any) -> None:
         """Releases the object once the work queued on a CUDA stream so far is done."""
         self._release_on(handle_or_zero(stream))
-
-    def close(self) -> None:
-        """The same as release()."""
-        self.release()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -160,8 +152,8 @@ class Held(_Parts):
     def to_host(self: Self) -> Self:
         """The object on the host, with its nulls and nesting: itself if it is there, else a copy.
 
-        A copy of an Array, Column or Table is one, too, with to_numpy(), to_pandas(), to_pyarrow(), tolist(),
-        slices and columns. It lies in this process' own memory and holds no lease. The call waits for the producer's
+        A copy of an Array, Column, Table or Bundle is one, too, with to_numpy(), to_pandas(), to_pyarrow(), tolist(),
+        slices, columns and tensors. It lies in this process' own memory and holds no lease. The call waits for the producer's
         work. Unsupported: Bytes on a GPU; copy_to_host() makes an array.
         """
         if self.kind == BYTES and self._ordinal >= 0:
@@ -169,24 +161,21 @@ class Held(_Parts):
         made: Self = _fetch.to_host(self)
         return made
 
+
+class Parts(Held):
+    """The base of Array, Column, Table and Bytes, which can be sliced, and are Arrow's."""
+
+    __slots__ = ()
+
     # ---- slicing ----
 
-    def _range(self: Self, key: slice, count: int) -> Self:
+    def _range(self: Part, key: slice, count: int) -> Part:
         start, stop, step = key.indices(count)
         if step != 1:
             raise ValueError("a slice without a copy has step 1; take every n-th of "
                              f"{'to_pandas()' if self.kind == TABLE else 'to_numpy()'}")
-        part: Self = self._slice(start, max(stop - start, 0))
+        part: Part = self._slice(start, max(stop - start, 0))
         return part
-
-    def head(self: Self, n: int = 5) -> Self:
-        """The first `n` rows or elements, nothing copied; with a negative `n` all but the last -n."""
-        return self._range(slice(None, n), self._count())
-
-    def tail(self: Self, n: int = 5) -> Self:
-        """The last `n` rows or elements, nothing copied; with a negative `n` all but the first -n."""
-        count = self._count()
-        return self._range(slice(max(count - n, 0) if n >= 0 else -n, None), count)
 
     def _count(self) -> int:
         return self._length
@@ -234,4 +223,17 @@ class Held(_Parts):
         make = pyarrow.table if self.kind == TABLE else pyarrow.array
         return make(self)
 
-    to_arrow = to_pyarrow  # as polars and Node call it
+
+class Rows(Parts):
+    """The base of Array, Column and Table."""
+
+    __slots__ = ()
+
+    def head(self: Part, n: int = 5) -> Part:
+        """The first `n` rows or elements, nothing copied; with a negative `n` all but the last -n."""
+        return self._range(slice(None, n), self._count())
+
+    def tail(self: Part, n: int = 5) -> Part:
+        """The last `n` rows or elements, nothing copied; with a negative `n` all but the first -n."""
+        count = self._count()
+        return self._range(slice(max(count - n, 0) if n >= 0 else -n, None), count)

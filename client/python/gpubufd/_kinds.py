@@ -37,4 +37,5 @@ def _over(what: type, kind: type, *more: type) -> Any:
 
 _KINDS = (Bytes, Array, Column, Table, Bundle)
 _core.set_kinds(*(_over(_Lease, kind) for kind in _KINDS))
-_fetch.set_kinds(_over(_Copy, Array, _fetch.HostArray), _over(_Copy, Column), _over(_Copy, Table))
+_fetch.set_kinds(_over(_Copy, Array, _fetch.HostArray), _over(_Copy, Column), _over(_Copy, Table),
+                 _over(_Copy, Bundle, _fetch.HostBundle))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, overload
 
 from . import _convert, _core, _fetch, _floats, _frames, _series, _values
-from ._buffers import AsBytes, Buffer, Validity, cuda_interface, dlpack
-from ._held import Held
+from ._buffers import AsBytes, Buffers, Validity, cuda_interface, dlpack
+from ._held import Parts, Rows
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
 
 
-class _Sequence(Held):
-    """The base of Array and Column."""
+class _Sequence(Parts):
+    """The base of Array, Column and Bytes."""
 
     __slots__ = ()
 
@@ -41,32 +41,19 @@ class _Sequence(Held):
         return count
 
     @property
-    def values(self) -> Buffer:
-        """The elements' memory, nulls included; nothing is copied.
+    def buffers(self) -> Buffers:
+        """The memory itself: elements, bitmap of nulls, offsets."""
+        return Buffers(self)
 
-        The value under a null is undefined. BufferError: strings, bits and nested types have no such memory.
-        """
-        self._check_alive()
-        return self._view()
-
-    @property
-    def null_count(self) -> int:
-        """The number of nulls; -1: not counted, on a GPU."""
-        return self._null_count
-
-    @property
-    def validity(self) -> Optional[Validity]:
-        """The bitmap of nulls; None: there is no bitmap, and no null."""
+    def _validity(self) -> Optional[Validity]:
         bits = self._buffer(MASK)
-        if bits is None:
-            return None
-        return Validity(bits, self._offset, self.size, self._shape)
+        return None if bits is None else Validity(bits, self._offset, self.size, self._shape)
 
     def _no_nulls(self, what: str) -> None:
         if self._has_mask and self._null_count != 0:
             raise BufferError(
                 f"{called(self)} has nulls, for which {what} has no place: "
-                "use .values and .validity, or Arrow"
+                "use .buffers, or Arrow"
             )
 
     @property
@@ -113,8 +100,6 @@ class _Sequence(Held):
     def tolist(self) -> List[Any]:
         """A list of Python values, None for nulls. Host only."""
         return _values.to_list(self)
-
-    to_pylist = tolist
 
     def copy_to_host(self, stream: Any = None) -> Any:
         """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
@@ -167,23 +152,6 @@ class _Sequence(Held):
         self._no_nulls("PyTorch")
         return torch.from_dlpack(AsBytes(self)).view(_floats.torch_dtype(self._dtype))
 
-    def to_jax(self) -> Any:
-        """A JAX array over the same memory."""
-        import jax.dlpack
-
-        return jax.dlpack.from_dlpack(self)
-
-    def to_cudf(self) -> Any:
-        """A cuDF Series over the same memory. GPU only."""
-        import cudf
-        import pylibcudf
-
-        return cudf.Series.from_pylibcudf(pylibcudf.Column.from_arrow(self))
-
-    def to_pandas(self) -> Any:
-        """A pandas Series; numbers without nulls lie over the same memory."""
-        return _series.to_series(self)
-
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist() if self.ndim == 1 else self.to_numpy())
 
@@ -202,6 +170,52 @@ class _Sequence(Held):
         return self.to_numpy()
 
     __hash__ = object.__hash__
+
+def _operator(name: str) -> Callable[..., Any]:
+    def apply(self: _Sequence, *others: Any) -> Any:
+        others = tuple(o._operand() if isinstance(o, _Sequence) else o for o in others)
+        array = self._operand()
+        return getattr(type(array), name)(array, *others)
+
+    apply.__name__ = name
+    apply.__doc__ = f"NumPy's {name} of to_numpy(): a new array. Host only."
+    return apply
+
+
+_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+for _name in (
+    "eq ne lt le gt ge neg pos abs invert int float complex divmod rdivmod".split()
+    + _BINARY + ["r" + name for name in _BINARY]
+):
+    setattr(_Sequence, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+class _Elements(_Sequence, Rows):
+    """The base of Array and Column."""
+
+    __slots__ = ()
+
+    @property
+    def null_count(self) -> int:
+        """The number of nulls; -1: not counted, on a GPU."""
+        return self._null_count
+
+    def to_jax(self) -> Any:
+        """A JAX array over the same memory."""
+        import jax.dlpack
+
+        return jax.dlpack.from_dlpack(self)
+
+    def to_cudf(self) -> Any:
+        """A cuDF Series over the same memory. GPU only."""
+        import cudf
+        import pylibcudf
+
+        return cudf.Series.from_pylibcudf(pylibcudf.Column.from_arrow(self))
+
+    def to_pandas(self) -> Any:
+        """A pandas Series; numbers without nulls lie over the same memory."""
+        return _series.to_series(self)
 
     # ---- while it is being written ----
 
@@ -223,26 +237,7 @@ class _Sequence(Held):
         self._publish(counts, handle_or_zero(stream))
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    def apply(self: _Sequence, *others: Any) -> Any:
-        others = tuple(o._operand() if isinstance(o, _Sequence) else o for o in others)
-        array = self._operand()
-        return getattr(type(array), name)(array, *others)
-
-    apply.__name__ = name
-    apply.__doc__ = f"NumPy's {name} of to_numpy(): a new array. Host only."
-    return apply
-
-
-_BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
-for _name in (
-    "eq ne lt le gt ge neg pos abs invert int float complex divmod rdivmod".split()
-    + _BINARY + ["r" + name for name in _BINARY]
-):
-    setattr(_Sequence, f"__{_name}__", _operator(f"__{_name}__"))
-
-
-class Array(_Sequence):
+class Array(_Elements):
     """An n-dimensional array in C order, published or being written.
 
     Shapes count elements, strides and sizes bytes.
@@ -269,6 +264,12 @@ class Array(_Sequence):
     def itemsize(self) -> int:
         """Bytes of one element; 1 for packed elements (float4_e2m1fn)."""
         return self._view().itemsize
+
+    @overload
+    def __getitem__(self, key: slice) -> "Array": ...
+
+    @overload
+    def __getitem__(self, key: Any) -> Any: ...
 
     def __getitem__(self, key: Any) -> Any:
         """A slice of the first axis (an Array, nothing copied); for any other key NumPy's result."""
@@ -304,7 +305,7 @@ class Array(_Sequence):
         return self._shape[0] if self._shape else 0
 
 
-class Column(_Sequence):
+class Column(_Elements):
     """An Arrow column: elements of one type, maybe with nulls."""
 
     __slots__ = ()
@@ -315,34 +316,20 @@ class Column(_Sequence):
         return self._dtype
 
     @property
-    def column(self) -> Optional[str]:
-        """Its name in its table or struct; None if it is not in one."""
-        return self._column_name
-
-    @property
-    def offset(self) -> int:
-        """Element i is element `offset + i` of the buffers."""
-        return self._offset
-
-    @property
     def nbytes(self) -> int:
         """Bytes of its buffers, children included; a slice counts the whole buffers."""
         return _bytes_of(self)
 
     @property
-    def data(self) -> Optional[Buffer]:
-        """The whole data buffer as bytes, from element 0 on (see `offset`); for strings the characters."""
-        return self._buffer(DATA)
-
-    @property
-    def offsets(self) -> Optional[Buffer]:
-        """The whole offsets buffer of strings and lists, as bytes."""
-        return self._buffer(OFFSETS)
-
-    @property
     def children(self) -> "List[Column]":
         """The columns of a nested column: items, fields, or the indices and values of a dictionary."""
         return [self._child(i) for i in range(self._child_count)]
+
+    @overload
+    def __getitem__(self, key: Union[slice, str]) -> "Column": ...
+
+    @overload
+    def __getitem__(self, key: Any) -> Any: ...
 
     def __getitem__(self, key: Any) -> Any:
         """A slice (a Column, nothing copied), a field of a struct by name, or a value (None: null).
@@ -377,8 +364,14 @@ class Bytes(_Sequence):
         """A copy of the content. Host only."""
         return bytes(self)
 
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The content as text, such as a str that was put. Host only."""
+        return str(self.tobytes(), encoding, errors)
+
     def __eq__(self, other: object) -> Any:
-        """With bytes and the like: whether the content is the same. Else NumPy's comparison, element by element."""
+        """With bytes and the like, or a str: whether the content is the same. Else NumPy's comparison, element by element."""
+        if isinstance(other, str):
+            other = other.encode()
         if isinstance(other, (bytes, bytearray, memoryview, Bytes)):
             return self is other or memoryview(self._operand()) == memoryview(other)  # type: ignore[arg-type]
         return self._operand() == other
@@ -393,6 +386,15 @@ class Bytes(_Sequence):
 
     __hash__ = object.__hash__
 
+    @overload
+    def __getitem__(self, key: slice) -> "Bytes": ...
+
+    @overload
+    def __getitem__(self, key: int) -> int: ...
+
+    @overload
+    def __getitem__(self, key: Any) -> Any: ...
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self._range(key, self._length)
@@ -404,28 +406,7 @@ class Bytes(_Sequence):
         return memoryview(whole)[_index(key, self._length)]
 
 
-class Columns(Mapping[str, Column]):
-    """A table's columns by name; each is opened on access."""
-
-    __slots__ = ("_table",)
-
-    def __init__(self, table: "Table"):
-        self._table = table
-
-    def __getitem__(self, name: str) -> Column:
-        return self._table[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table.names)
-
-    def __len__(self) -> int:
-        return self._table._child_count
-
-    def __repr__(self) -> str:
-        return f"<gpubufd.Columns {self._table.names}>"
-
-
-class Table(Held):
+class Table(Rows):
     """Columns of equal length, by name. `len(t)` counts rows."""
 
     __slots__ = ()
@@ -434,16 +415,6 @@ class Table(Held):
     def names(self) -> List[str]:
         """The columns' names, in order."""
         return self._child_names
-
-    @property
-    def columns(self) -> Columns:
-        """The columns, a mapping by name."""
-        return Columns(self)
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows."""
-        return self._length
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -495,6 +466,8 @@ class Table(Held):
         return list(zip(self.names, self._children()))
 
     def _instead(self, name: str) -> str:
+        if name == "columns":
+            return ": it is a mapping of columns itself, and table.names has the columns' names"
         if name in self.names:
             return f": a column is taken by its name in brackets, table[{name!r}]"
         if self._ordinal >= 0:
@@ -520,6 +493,12 @@ class Table(Held):
         raise TypeError("two tables are compared by their columns, or as frames: to_pandas().equals(…)")
 
     __hash__ = object.__hash__
+
+    @overload
+    def __getitem__(self, key: Union[str, int]) -> Column: ...
+
+    @overload
+    def __getitem__(self, key: Union[slice, List[str], Tuple[str, ...]]) -> "Table": ...
 
     def __getitem__(self, key: Any) -> Any:
         """A column by name or number; a Table of some columns or of a range of rows. Nothing is copied.
@@ -563,16 +542,10 @@ class Table(Held):
         """A dict of NumPy arrays, one for each column: Column.to_numpy()."""
         return {name: self[name].to_numpy() for name in self.names}
 
-    def copy_to_host(self) -> Dict[str, Any]:
-        """A dict of new NumPy arrays, one for each column, from a GPU or the host: Column.copy_to_host()."""
-        return {name: self[name].copy_to_host() for name in self.names}
-
     def tolist(self) -> List[Dict[str, Any]]:
         """A list of dicts, one for each row. Host only."""
         names = self.names
         return [dict(zip(names, row)) for row in zip(*(column.tolist() for column in self._children()))]
-
-    to_pylist = tolist
 
     def to_cudf(self) -> Any:
         """A cuDF DataFrame over the same memory. GPU only."""

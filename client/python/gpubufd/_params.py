@@ -1,93 +1,142 @@
-"""Parameters of the protocol's methods, for Client and aio.Client: times, modes, versions, aliases."""
+"""Arguments of the calls, as the protocol and `_core` take them: times, modes, versions, names, options."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+import datetime
+import fnmatch
+import operator
+import re
+from typing import Any, Dict, Literal, Optional, Sequence, Tuple, Union
+
+Seconds = Union[float, datetime.timedelta, str]
+Mode = Union[int, str, None]
+Rows = Union[slice, Tuple[int, int]]
+Evict = Optional[Literal["spill", "drop", "keep"]]
+Scope = Literal["local", "cluster"]
+Errors = Literal["raise", "return"]
 
 TTL_MOST = 2**52 // 1000  # seconds
+EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
+SCOPE = {"local": 0, "cluster": 1}
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def ms(seconds: Optional[float], what: str = "timeout") -> int:
+def seconds(value: Any, what: str) -> float:
+    """Seconds, from a number of them, a timedelta, or text such as "1h"."""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    elif isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhd])", value)
+        if match is None:
+            raise ValueError(f"{what} is {value!r}: expected seconds, or text such as '90s', '15m', '1h' or '2d'")
+        value = float(match[1]) * UNITS[match[2]]
+    elif not hasattr(value, "__float__"):
+        raise TypeError(f"{what} is {value!r}: expected seconds, a timedelta, or text such as '1h'")
+    if not value >= 0:
+        raise ValueError(f"{what} is {value}: expected seconds, 0 or more")
+    return float(value)
+
+
+def ms(value: Any, what: str = "timeout") -> int:
     """Milliseconds, rounded up, at most those of a day; None is 0."""
-    if seconds is None:
+    return 0 if value is None else int(min(seconds(value, what), 86_400.0) * 1000 + 0.999)
+
+
+def ttl_ms(value: Any) -> int:
+    if value is None:
         return 0
-    if isinstance(seconds, (str, bytes)) or not hasattr(seconds, "__float__"):
-        raise TypeError(f"{what} is {seconds!r}: expected seconds, or None")
-    if not seconds >= 0:
-        raise ValueError(f"{what} is {seconds}: expected seconds, 0 or more")
-    return int(min(seconds, 86_400.0) * 1000 + 0.999)
+    found = seconds(value, "ttl")
+    if not 0 < found < TTL_MOST:
+        raise ValueError(f"ttl is {value!r}: expected more than 0 seconds; None: the object stays")
+    return int(found * 1000 + 0.999)
 
 
-def ttl_ms(seconds: Optional[float]) -> int:
-    if seconds is None:
-        return 0
-    if not 0 <= seconds < TTL_MOST:
-        raise ValueError(f"ttl is {seconds}: expected seconds, 0 or more; None: it stays")
-    return int(seconds * 1000 + 0.999)
+def options(
+    device: Optional[str] = None, mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
+    replace: bool = False, timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None,
+    keep: int = 0, scope: Scope = "local",
+) -> Tuple[Any, ...]:
+    """The tuple that `_core` takes for struct gpubuf_create_options."""
+    if evict not in EVICT:
+        raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
+    return (
+        device, mode_bits(mode), bool(replace), ttl_ms(ttl), EVICT[evict], ms(timeout), bool(final),
+        label_of(label), keep_of(keep), SCOPE[scope_of(scope)],
+    )
 
 
-def mode_bits(mode: Union[int, str, None]) -> int:
+def label_of(label: Optional[str]) -> Optional[str]:
+    if label == "":
+        raise ValueError("label is empty: None is no label")
+    return label
+
+
+def keep_of(keep: int) -> int:
+    if not 0 <= keep <= 8:
+        raise ValueError(f"keep is {keep!r}: expected 0 to 8 older versions")
+    return keep
+
+
+def scope_of(scope: Scope) -> Scope:
+    if scope not in SCOPE:
+        raise ValueError(f"scope is {scope!r}: expected local or cluster")
+    return scope
+
+
+# ---- names ----
+
+
+def is_pattern(text: str) -> bool:
+    return any(letter in text for letter in "*?")
+
+
+def prefix_of(names: str) -> str:
+    """The text before the first wildcard: all names that match begin with it."""
+    return re.split(r"[*?\[]", names, maxsplit=1)[0]
+
+
+def matches(name: str, names: str) -> bool:
+    return not is_pattern(names) or fnmatch.fnmatchcase(name, names)
+
+
+def mode_bits(mode: Mode) -> int:
     if mode is None:
         return 0
-    bits = int(mode, 8) if isinstance(mode, str) else int(mode)
+    try:
+        bits = int(mode, 8) if isinstance(mode, str) else operator.index(mode)
+    except ValueError:
+        bits = -1
     if not 0 <= bits <= 0o777:
         raise ValueError(f"mode is {mode!r}: expected one as chmod has it, such as 0o640 or '640'")
     return bits
 
 
-def which(name: str, version: int, label: Optional[str]) -> Dict[str, Any]:
+def which(name: str, version: Optional[int], label: Optional[str]) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name}
-    if version:
-        params["version"] = version
+    if version is not None:
+        if label is not None:
+            raise ValueError("version and label are both given: one says which version is meant")
+        if not 0 < operator.index(version) < 2**52:
+            raise ValueError(f"version is {version}: expected 1 or more")
+        params["version"] = operator.index(version)
     if label is not None:
-        params["label"] = label
+        params["label"] = label_of(label)
     return params
-
-
-def deleted(names: Sequence[str], version: int, label: Optional[str]) -> bool:
-    """Whether delete() is about one version, which is one of one name, and not about all versions of its names."""
-    one = bool(version) or label is not None
-    if one and len(names) != 1:
-        raise ValueError(f"version and label are about one name, not {len(names)}")
-    return one
-
-
-def expire(name: str, ttl: Optional[float], version: int, label: Optional[str]) -> Dict[str, Any]:
-    return {**which(name, version, label), "ttl_ms": ttl_ms(ttl)}
-
-
-def spill(name: str, tier: Optional[str], version: int, label: Optional[str]) -> Dict[str, Any]:
-    params = which(name, version, label)
-    return params if tier is None else {**params, "tier": tier}
-
-
-def restore(name: str, timeout: Optional[float], version: int, label: Optional[str]) -> Dict[str, Any]:
-    return {**which(name, version, label), "wait_ms": ms(timeout)}
 
 
 def alias(
-    name: str, of: str, rows: Optional[Tuple[int, int]], columns: Optional[Sequence[str]],
-    parts: Optional[Sequence[str]], layout: Optional[Mapping[str, Any]], mode: Union[int, str, None], replace: bool,
-    label: Optional[str], keep: int, scope: str,
+    name: str, of: str, rows: Optional[Rows], columns: Optional[Sequence[str]], parts: Optional[Sequence[str]],
+    mode: Mode, replace: bool, label: Optional[str], keep: int, scope: Scope,
 ) -> Dict[str, Any]:
     params: Dict[str, Any] = {"name": name, "of": of}
     if rows is not None:
-        start, stop = rows
+        start, stop = (rows.start or 0, rows.stop) if isinstance(rows, slice) else rows
+        if stop is None or min(start, stop) < 0 or isinstance(rows, slice) and rows.step not in (None, 1):
+            raise ValueError(f"rows is {rows!r}: expected (start, stop), both 0 or more")
         params["slice"] = {"offset": start, "length": max(stop - start, 0)}
-    if columns is not None:
-        params["columns"] = list(columns)
-    if parts is not None:
-        params["parts"] = list(parts)
-    if layout is not None:
-        params["layout"] = dict(layout)
+    params.update({key: list(chosen) for key, chosen in (("columns", columns), ("parts", parts)) if chosen is not None})
     if mode is not None:
         params["mode"] = f"{mode_bits(mode):04o}"
-    if replace:
-        params["replace"] = True
-    if label is not None:
-        params["label"] = label
-    if keep:
-        params["keep"] = keep
-    if scope != "local":
-        params["scope"] = scope
-    return params
+    said = {"replace": bool(replace), "label": label_of(label), "keep": keep_of(keep)}
+    params.update({key: value for key, value in said.items() if value})
+    return params if scope_of(scope) == "local" else {**params, "scope": scope}

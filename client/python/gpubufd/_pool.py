@@ -6,7 +6,8 @@ import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import _client, _convert, _core, _errors, _packing, cuda
-from ._client import Client, Ref
+from ._client import Client
+from ._ref import Ref
 from ._layout import BUNDLE, DATA
 
 GAP = "__gap__"  # begins the names of arrays that readers do not see: safetensors allows no holes
@@ -22,11 +23,11 @@ def _rounded(count: int) -> int:
 class Pool:
     """An unsealed object on a GPU. `pieces` hands out its memory, and keeps it until all of it is given back."""
 
-    def __init__(self, client: Client, name: str, size: int, manifest_bytes: int, options: Tuple[Any, ...]):
+    def __init__(self, client: Client, name: str, size: int, options: Tuple[Any, ...], room: int = MANIFEST):
         if size <= 0:
             raise ValueError(f"size is {size}: expected 1 byte or more")
         self.client, self.name = client, name
-        self.start = _rounded(max(manifest_bytes, PREFIX + 2))
+        self.start = _rounded(max(room, PREFIX + 2))
         whole = self.start + _rounded(size)
         self.object = client._create(name, (BUNDLE, whole, None, (), False, None, self.start - PREFIX), options)
         if self.object._ordinal < 0:
@@ -67,7 +68,8 @@ class Pool:
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
         room = self.start - PREFIX
         if len(text) > room:
-            raise ValueError(f"the manifest has {len(text)} bytes, the pool has room for {room}: give manifest_bytes=")
+            raise ValueError(f"the manifest has {len(text)} bytes, the pool has room for {room}: publish fewer arrays, or shorter "
+                             "names and metadata")
         return room.to_bytes(PREFIX, "little") + text.ljust(room)
 
     def publish(

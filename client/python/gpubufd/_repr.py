@@ -205,7 +205,7 @@ def _all_values(column: Any) -> Optional[Any]:
         return None
     values = numpy.array(column._view().to_numpy(), dtype="f8")
     if column._has_mask and column._null_count != 0:
-        values[~column.validity.to_numpy()] = numpy.nan
+        values[~column._validity().to_numpy()] = numpy.nan
     values[~numpy.isfinite(values)] = numpy.nan
     return values
 

@@ -100,7 +100,7 @@ def _masked(held: Any, dtype: Any = None) -> Any:
 
     values = _values.plain(held)
     values = values if dtype is None else values.astype(dtype, copy=False)
-    valid = held.validity.to_numpy() if held._has_mask and held._null_count else None
+    valid = held._validity().to_numpy() if held._has_mask and held._null_count else None
     mask = numpy.zeros(len(values), bool) if valid is None else ~valid
     kind = {"b": "BooleanArray", "f": "FloatingArray"}.get(values.dtype.kind, "IntegerArray")
     return getattr(pandas.arrays, kind)(values, mask, copy=False)
@@ -214,7 +214,7 @@ def _extended(column: Any) -> Any:
             return None
         left, right = (_index(to_array(column._column(side))) for side in ("left", "right"))
         if column._null_count:
-            there = column.validity.to_numpy()
+            there = column._validity().to_numpy()
             left, right = left.where(there), right.where(there)
         dtype = None if "," in told["subtype"] else numpy.dtype(told["subtype"])  # a time zone
         left, right = (left, right) if dtype is None else (left.astype(dtype), right.astype(dtype))

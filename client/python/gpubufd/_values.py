@@ -104,7 +104,7 @@ def plain(column: Any) -> Any:
     if dtype == "bool":
         return bits_to_numpy(column._buffer(DATA), column._offset, column._length)
     if dtype == "date32":
-        return buffer_to_numpy(column.values).astype("M8[D]")
+        return buffer_to_numpy(column._view()).astype("M8[D]")
     if head(dtype) in ("time32", "time64", "decimal128", *INTERVALS) or dtype == "null":
         return None
     try:
@@ -127,7 +127,7 @@ def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
         return objects_array(held.tolist())
     if not held._has_mask or held._null_count == 0:
         return _masked(array, numpy.ma.nomask) if masked else array
-    nulls = ~held.validity.to_numpy()
+    nulls = ~held._validity().to_numpy()
     if masked:
         return _masked(array, nulls)
     if fill is None:
@@ -138,7 +138,7 @@ def to_numpy(held: Any, fill: Any, masked: bool) -> Any:
         else:
             raise ValueError(
                 f"{called(held)} has {int(nulls.sum())} nulls, for which NumPy's {array.dtype} has no "
-                "value: pass fill=…, or masked=True, or use .values and .validity"
+                "value: pass fill=…, or masked=True, or use .buffers"
             )
     array = array.copy()
     array[nulls] = fill
@@ -259,7 +259,7 @@ def _meaning(dtype: str) -> Any:
 
 def _decimals(column: Any) -> List[Any]:
     scale = int(arguments(column._dtype)[1])
-    data = bytes(column.values)
+    data = bytes(column._view())
     with decimal.localcontext() as context:
         context.prec = 60
         return [
@@ -312,7 +312,7 @@ def _column_list(column: Any) -> List[Any]:
         return [[entry and tuple(entry.values()) for entry in entries] for entries in _lists(column)]
     if kind in INTERVALS:
         format_, make = INTERVALS[kind]
-        return [make(*row) for row in struct.iter_unpack(format_, bytes(column.values))]
+        return [make(*row) for row in struct.iter_unpack(format_, bytes(column._view()))]
     if kind == "fixed_list":
         size = int(arguments(dtype)[0])
         items = column._child(0).tolist()
@@ -356,7 +356,7 @@ def to_list(held: Any) -> List[Any]:
         values = _valid_values(held)
     else:
         return _column_list(held)
-    validity = held.validity
+    validity = held._validity()
     valid = _bit_list(validity.bits, validity.offset, len(values))
     return [v if ok else None for v, ok in zip(values, valid)]
 

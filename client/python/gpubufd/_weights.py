@@ -14,10 +14,11 @@ import pathlib
 import threading
 from typing import Any, BinaryIO, Dict, Iterator, Mapping, Optional, Tuple
 
-from . import _bundle, _client, _convert, _core, _errors, _packing, cuda
+from . import _bundle, _client, _convert, _core, _errors, _packing, _params, cuda
 from ._client import Client
 from ._files import FilePath
 from ._layout import BUNDLE
+from ._params import Evict, Mode, Seconds
 from ._reading import PIECE, File
 from ._shards import SUFFIX, Shards
 
@@ -133,7 +134,7 @@ def _open(raw: BinaryIO, path: str) -> File:
 
 def load(
     path: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None, device: Optional[str] = None,
-    share: Optional[str] = None, mode: Any = None, ttl: Optional[float] = None, evict: Optional[str] = None,
+    mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
     timeout: Optional[float] = None, place: str = "",
 ) -> _bundle.Bundle:
     """A file, or the files of an index, as a Bundle: the published one, or one that this call publishes.
@@ -146,7 +147,7 @@ def load(
     ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
     """
     asked = default_client() if client is None else client
-    options = _client.options(device, share, mode, ttl, evict, False, timeout, False)
+    options = _params.options(device, mode, ttl, evict, False, timeout)
     with open(path, "rb", buffering=0) as raw, contextlib.closing(_open(raw, os.fsdecode(path))) as file:
         called = file.name(place) if name is None else name
         found = _published(asked, called, name is None)

@@ -15,25 +15,27 @@ between. A client belongs to the loop that it was connected in.
 from __future__ import annotations
 
 import asyncio
-import json
-import pathlib
+import collections
 import select
 import weakref
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
-from typing import Tuple, Type, Union, overload
+from typing import Any, AsyncIterator, Awaitable, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple, Type
+from typing import Union, overload
 
-from . import _client, _convert, _core, _errors, _files, _nodes, _packing, _params, _provide, _told, cuda
-from ._client import Ref
-from ._files import FilePath
-from ._layout import HOST
+from . import _client, _convert, _core, _errors, _nodes, _params, _provide, _told, cuda
+from ._calls import Calls
+from ._layout import ARRAY, BYTES, HOST
 from ._provide import Wanted
 from ._provide_aio import Provider
+from ._ref import Ref
 from ._told import Event, Info
 
+__all__ = ["Client", "Provider", "Watch", "connect"]
+
+TURN = 0.5  # seconds after which a get() that found no room among the waiting ones tries again
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
 
 
-class Client:
+class Client(Calls):
     """A connection for asyncio; made by `await connect()`. The calls are those of gpubufd.Client."""
 
     def __init__(self, client: _client.Client, loop: asyncio.AbstractEventLoop):
@@ -43,6 +45,8 @@ class Client:
         self._connection = 0  # the client's number of the connection that the loop polls
         self._writing = False
         self._queues: "List[asyncio.Queue[Optional[Event]]]" = []
+        self._waits = 0  # requests that may wait, under way
+        self._turns: "Deque[asyncio.Future[None]]" = collections.deque()  # of those that found no room
         self._copying: Dict[int, Any] = {}  # a stream for each GPU
         self._providers: List[Provider] = []
         self._on_lost: Callable[[], None] = lambda: None
@@ -117,6 +121,32 @@ class Client:
                 self._arm()
             raise
 
+    async def _waiting(self, name: str, version: int, wait_ms: int, label: Optional[str]) -> Any:
+        """An open that may wait. More of them than the daemon lets a session have take turns."""
+        until = self._loop.time() + wait_ms / 1000
+        while True:
+            limit: Optional[_errors.Limit] = None
+            self._waits += 1
+            try:
+                return await self._do("_open", name, version, wait_ms, label)
+            except _errors.Limit as error:
+                limit = error
+            finally:
+                self._waits -= 1
+                if limit is None and self._turns:
+                    self._turns.popleft().set_result(None)
+            left = until - self._loop.time()
+            if "waits" not in str(limit) or not self._waits or left <= 0:
+                raise limit
+            turn = self._loop.create_future()
+            self._turns.append(turn)
+            try:
+                await asyncio.wait([turn], timeout=min(left, TURN))
+            finally:
+                if not turn.done():
+                    self._turns.remove(turn)
+            wait_ms = max(int((until - self._loop.time()) * 1000), 1)
+
     # ---- the life of a client ----
 
     @property
@@ -138,11 +168,6 @@ class Client:
         """The socket, which the loop polls."""
         return self._client.fileno()
 
-    @property
-    def sync(self) -> _client.Client:
-        """The same connection with blocking calls."""
-        return self._client
-
     def close(self) -> None:
         """As gpubufd.Client.close(). Requests under way end with Canceled, watches end."""
         self._detach()
@@ -162,119 +187,26 @@ class Client:
         if getattr(self, "_fd", -1) >= 0 and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_remove, self._loop, self._fd, self._client)
 
-    # ---- calls ----
+    # ---- the steps of calls ----
 
-    async def call(
-        self, method: str, params: Optional[Dict[str, Any]] = None, *, timeout: Optional[float] = None
-    ) -> Any:
-        """Calls any method of the protocol that carries no descriptors. `timeout`: in seconds; None: for ever."""
-        text = None if params is None else json.dumps(params)
-        answer = self._request(self._client._call_async, method, text)
+    async def _do(self, what: str, *arguments: Any) -> Any:
+        return await self._request(getattr(self._client, what + "_async"), *arguments)
+
+    async def _answer(self, method: str, text: Optional[str], timeout: Optional[float]) -> str:
+        answer: Any = self._do("_call", method, text)
         try:
-            return json.loads(await asyncio.wait_for(answer, timeout))
+            return await asyncio.wait_for(answer, timeout)
         except asyncio.TimeoutError as error:
             if isinstance(error, _errors.Error):
                 raise
             raise _errors.failure("timeout", f"{method} was not answered in {timeout} s") from None
 
-    @overload
-    async def get(
-        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
-        label: Optional[str] = ...,
-    ) -> Any: ...
+    async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.to_thread(work, *arguments)
 
-    @overload
-    async def get(
-        self, name: Union[str, Ref], timeout: Optional[float] = ..., *, version: int = ...,
-        label: Optional[str] = ..., kind: Type[_client._Kind],
-    ) -> _client._Kind: ...
-
-    async def get(
-        self, name: Union[str, Ref], timeout: Optional[float] = None, *, version: int = 0,
-        label: Optional[str] = None, kind: Optional[type] = None,
-    ) -> Any:
-        """Opens what was published under a name; see gpubufd.Client.get."""
-        wait = _params.ms(timeout) if timeout else 0
-        try:
-            held = await self._request(
-                self._client._open_async, *_client.asked(name, version), wait, label
-            )
-        except (_errors.NotFound, _errors.Stale) as error:
-            raise _client.gone(name, error) from None
-        return _client.opened(held, name, kind, self.instance)
-
-    async def ref(self, name: str) -> Ref:
-        """A reference to the version that a name has now, for other processes. NotFound."""
-        return self._client._ref(name, (await self.stat(name)).version)
-
-    async def get_many(
-        self, names: Iterable[str], timeout: Optional[float] = None, *, errors: str = "raise"
-    ) -> List[Any]:
-        """Opens many objects in one round trip, in the order of `names`; see gpubufd.Client.get_many."""
-        if errors not in ("raise", "return"):
-            raise ValueError('errors is "raise" or "return"')
-        asked = tuple(names)
-        results = await self._request(self._client._open_many_async, asked, _params.ms(timeout))
-        return _client.named_errors(asked, results, errors)
-
-    async def create(
-        self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
-        device: Optional[str] = None, share: Optional[str] = None,
-        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
-        replace: bool = False, timeout: Optional[float] = None, final: bool = False,
-        label: Optional[str] = None, keep: int = 0,
-        scope: str = "local",
-    ) -> Any:
-        """Allocates an object to be filled in place; `await client.seal(made)` publishes it."""
-        opts = _client.options(
-            device, share, mode, ttl, evict, replace, timeout, final, label, keep,
-            scope,
-        )
-        layout = _client.layout_of(dtype, shape, nulls)
-        return await self._request(self._client._create_async, name, layout, opts)
-
-    async def seal(self, created: Any, null_counts: Optional[Sequence[int]] = None) -> None:
-        """Publishes an object of create(); for a table `null_counts` has one count for each column."""
-        counts = None if null_counts is None else tuple(null_counts)
-        created._check_alive()
-        await self._request(self._client._seal_async, created, counts)
-        created._sealed()
-
-    async def put(
-        self, name: str, value: Any, *, device: Optional[str] = None, share: Optional[str] = None,
-        mode: Union[int, str, None] = None, ttl: Optional[float] = None, evict: Optional[str] = None,
-        replace: bool = False, stream: Any = None, timeout: Optional[float] = None,
-        final: bool = False, nan_as_null: bool = False, label: Optional[str] = None, keep: int = 0,
-        scope: str = "local", wait: bool = True,
-    ) -> Ref:
-        """Publishes a copy of a value; see gpubufd.Client.put."""
-        on = None if stream is None else cuda.handle_of(stream)
-        plan = _convert.plan(value, on, nan_as_null)
-        opts = _client.options(
-            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
-            keep, scope,
-        )
-        return await self._put(name, plan, on, opts, wait)
-
-    async def put_bundle(
-        self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
-        device: Optional[str] = None, share: Optional[str] = None, mode: Union[int, str, None] = None,
-        ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False, stream: Any = None,
-        timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None, keep: int = 0,
-        scope: str = "local", wait: bool = True,
-    ) -> Ref:
-        """Publishes copies of many arrays as one Bundle; see gpubufd.Client.put_bundle."""
-        on = None if stream is None else cuda.handle_of(stream)
-        plan = _packing.tensors(tensors, metadata, on)
-        opts = _client.options(
-            _client.place_of(plan, device), share, mode, ttl, evict, replace, timeout, final, label,
-            keep, scope,
-        )
-        return await self._put(name, plan, on, opts, wait)
-
-    async def _put(
+    async def _publish(
         self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...], wait: bool
-    ) -> Ref:
+    ) -> int:
         if not wait and plan.device is not None and plan.strides is None:
             return await self._queue(name, plan, on, opts)
         await self._settle(plan, on)
@@ -282,22 +214,23 @@ class Client:
             try:
                 plan.into_columns()
             except _nodes.Joined:  # a dictionary in several pieces, which only the library joins
-                return self._client._ref(name, self._client._put_arrow(name, plan.source, plan.table, opts))
+                return self._client._put_arrow(name, plan.source, plan.table, opts)
         layout, copies = _layout_and_copies(plan)
-        made = await self._request(self._client._create_async, name, layout, opts)
+        made = await self._do("_create", name, layout, opts)
         try:
             await self._fill(made, plan, copies)
             await self.seal(made)
-            return self._client._ref(name, made.version)
+            version: int = made.version
+            return version
         finally:
             made.release()
 
-    async def _queue(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> Ref:
+    async def _queue(self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...]) -> int:
         """Publishes with the copies under way."""
         queue = _client.queue_of(plan, on)
         layout, copies = _client.layout_and_copies(plan, queue)
-        with await self._request(self._client._create_async, name, layout, opts) as made:
-            return self._client._ref(name, _client.fill_and_seal(made, plan.device, copies, queue, False))
+        with await self._do("_create", name, layout, opts) as made:
+            return _client.fill_and_seal(made, plan.device, copies, queue, False)
 
     async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
         """Waits for the streams and events that make the value."""
@@ -339,20 +272,38 @@ class Client:
             raise
         del keep
 
-    async def save(
-        self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
-    ) -> None:
-        """Writes a published object into a file, in another thread; see gpubufd.Client.save."""
-        with await self.get(name) as held:
-            await asyncio.to_thread(_files.write, held, path, format, compression)
+    # ---- the calls that it has in a form of its own ----
 
-    async def load(
-        self, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
-    ) -> str:
-        """Publishes the content of a file, which is read in another thread; see gpubufd.Client.load."""
-        found = pathlib.Path(path).stem if name is None else name
-        await self.put(found, await asyncio.to_thread(_files.read, path, format), **options)
-        return found
+    @overload
+    async def get(
+        self, name: Union[str, Ref], *, timeout: Optional[float] = ..., version: Optional[int] = ...,
+        label: Optional[str] = ...,
+    ) -> Any: ...
+
+    @overload
+    async def get(
+        self, name: Union[str, Ref], *, timeout: Optional[float] = ..., version: Optional[int] = ...,
+        label: Optional[str] = ..., kind: Type[_client._Kind],
+    ) -> _client._Kind: ...
+
+    async def get(
+        self, name: Union[str, Ref], *, timeout: Optional[float] = None, version: Optional[int] = None,
+        label: Optional[str] = None, kind: Optional[type] = None,
+    ) -> Any:
+        """Opens what was published under a name; see gpubufd.Client.get."""
+        at, number, label = _client.asked(name, version, label, kind)
+        try:
+            held = await self._waiting(at, number, _params.ms(timeout), label)
+        except (_errors.NotFound, _errors.Stale) as error:
+            raise _client.gone(name, error) from None
+        return _client.opened(held, name, kind, self.instance)
+
+    async def seal(self, created: Any, null_counts: Optional[Sequence[int]] = None) -> None:
+        """Publishes an object of create(); for a table `null_counts` has one count for each column."""
+        counts = None if null_counts is None else tuple(null_counts)
+        created._check_alive()
+        await self._do("_seal", created, counts)
+        created._sealed()
 
     async def provide(
         self, prefix: str, load: Callable[[Wanted], Awaitable[Any]], *, tasks: int = 16, **options: Any
@@ -371,107 +322,6 @@ class Client:
             raise
         self._providers = [one for one in self._providers if not one.closed] + [provider]
         return provider
-
-    async def share_mine(
-        self, name: str, value: Any, *, mode: Union[int, str, None] = None,
-        ttl: Optional[float] = None, replace: bool = False, stream: Any = None,
-    ) -> Ref:
-        """Publishes GPU memory of the caller's own without copying it; see gpubufd.Client.share_mine."""
-        on = None if stream is None else cuda.handle_of(stream)
-        plan = _convert.plan(value, on)
-        await self._settle(plan, on)
-        layout, parts = _client.memory_of(plan)
-        opts = _client.options(None, None, mode, ttl, "spill", replace, None)
-        await self._request(self._client._register_async, name, parts, json.dumps(layout), opts)
-        self._client._mine[name] = plan
-        return await self.ref(name)
-
-    async def list(self, prefix: str = "", *, versions: bool = False) -> List[Info]:
-        """The objects whose names begin with `prefix`; see gpubufd.Client.list."""
-        found: List[Info] = []
-        params: Dict[str, Any] = {"prefix": prefix, "versions": versions}
-        while True:
-            answer = await self.call("list", params)
-            found += [Info._of(record) for record in answer["objects"]]
-            if "cursor" not in answer:
-                return found
-            params["cursor"] = answer["cursor"]
-
-    async def stat(self, name: str, *, version: int = 0, label: Optional[str] = None) -> Info:
-        """An object's Info, with its layout. NotFound, Stale."""
-        return Info._of((await self.call("stat", _params.which(name, version, label)))["object"])
-
-    async def delete(
-        self, *names: str, missing_ok: bool = False, version: int = 0, label: Optional[str] = None
-    ) -> None:
-        """Removes names, or a version of one; see gpubufd.Client.delete."""
-        one = _params.deleted(names, version, label)
-        mine = self._client._mine
-        for name in names:
-            if not one:
-                mine.pop(name, None)
-            try:
-                await self.call("delete", _params.which(name, version, label))
-            except (_errors.NotFound, _errors.Stale):
-                if not missing_ok:
-                    raise
-            if one and name in mine and not await self._has(name):
-                mine.pop(name, None)
-
-    async def _has(self, name: str) -> bool:
-        try:
-            await self.stat(name)
-        except _errors.NotFound:
-            return False
-        return True
-
-    async def pin(self, name: str) -> None:
-        """Keeps an object from being evicted."""
-        await self.call("pin", {"name": name})
-
-    async def unpin(self, name: str) -> None:
-        """Takes a pin back."""
-        await self.call("unpin", {"name": name})
-
-    async def expire(
-        self, name: str, ttl: Optional[float], *, version: int = 0, label: Optional[str] = None
-    ) -> None:
-        """The daemon deletes the object in `ttl` seconds; see gpubufd.Client.expire."""
-        await self.call("expire", _params.expire(name, ttl, version, label))
-
-    async def spill(
-        self, name: str, tier: Optional[str] = None, *, version: int = 0, label: Optional[str] = None
-    ) -> None:
-        """Moves an object off its device now; see gpubufd.Client.spill."""
-        await self.call("spill", _params.spill(name, tier, version, label))
-
-    async def restore(
-        self, name: str, timeout: Optional[float] = None, *, version: int = 0, label: Optional[str] = None
-    ) -> None:
-        """Brings an object back to its device; see gpubufd.Client.restore."""
-        await self.call("restore", _params.restore(name, timeout, version, label))
-
-    async def alias(
-        self, name: str, of: str, *, rows: Optional[Tuple[int, int]] = None,
-        columns: Optional[Sequence[str]] = None, parts: Optional[Sequence[str]] = None,
-        layout: Optional[Mapping[str, Any]] = None, mode: Union[int, str, None] = None,
-        replace: bool = False, label: Optional[str] = None, keep: int = 0, scope: str = "local",
-    ) -> None:
-        """Gives an object, or a part of it, another name; see gpubufd.Client.alias."""
-        await self.call("alias", _params.alias(
-            name, of, rows, columns, parts, layout, mode, replace, label, keep, scope))
-
-    async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
-        """The leases; see gpubufd.Client.leases."""
-        return (await self.call("leases", {"name": name} if name else {}))["leases"]
-
-    async def stats(self) -> Dict[str, Any]:
-        """The daemon's counters."""
-        return await self.call("stats")
-
-    async def devices(self) -> List[Dict[str, Any]]:
-        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
-        return (await self.stats())["devices"]
 
     async def versions(self, name: str, *, timeout: Optional[float] = None) -> AsyncIterator[Info]:
         """A name's versions, for `async for`; see gpubufd.Client.versions."""
@@ -570,10 +420,10 @@ async def _reached(event: Any) -> None:
 def _layout_and_copies(plan: _convert.Plan) -> Tuple[Tuple[Any, ...], Iterable[_nodes.Copy]]:
     if plan.kind == "bytes":
         address, count = _core.address(plan.buffer)
-        layout: Tuple[Any, ...] = (_client.KIND_BYTES, count, None, (), False, None)
+        layout: Tuple[Any, ...] = (BYTES, count, None, (), False, None)
         return layout, [_nodes.Copy((), 0, 0, address, count, plan)] if count else []
     if plan.kind == "array" and plan.strides is not None and plan.mask is None:
-        layout = (_client.KIND_ARRAY, 0, plan.dtype, tuple(plan.shape), False, None)
+        layout = (ARRAY, 0, plan.dtype, tuple(plan.shape), False, None)
         return layout, _convert.strided_copies(plan, CHUNK)
     return _client.layout_and_copies(plan, 0)
 
@@ -586,10 +436,9 @@ def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:
 
 
 async def connect(
-    path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
+    path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None, cache_bytes: int = 0,
     resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
 ) -> Client:
     """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks."""
-    client = _client.open_client(path, timeout, name, 0, 60.0, resume_timeout, False,
-                                 cache_leases)
+    client = _client.open_client(path, timeout, name, cache_bytes, resume_timeout, False, cache_leases)
     return Client(client, asyncio.get_running_loop())

@@ -17,7 +17,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import jax
 
 from . import _bundle, _buffers, _core, _errors, _floats, _packing, _states, _weights, cuda
-from ._client import Client, Ref
+from ._client import Client
+from ._ref import Ref
 from ._files import FilePath
 from ._safetensors import SafeOpen
 from ._states import Mismatch
@@ -145,7 +146,7 @@ def _array(bundle: _bundle.Bundle, name: str) -> Any:
             return _bitcast(jax.dlpack.from_dlpack(_buffers.AsBytes(array)), array._dtype)
     except (_errors.Error, BufferError, TypeError, ValueError, RuntimeError):  # not aligned, or not known to DLPack
         pass
-    where = jax.devices("cuda")[bundle.ordinal] if bundle.ordinal >= 0 else jax.devices("cpu")[0]
+    where = jax.devices("cuda")[bundle._ordinal] if bundle._ordinal >= 0 else jax.devices("cpu")[0]
     return jax.device_put(bundle._numpy(name, True), where)
 
 
@@ -166,7 +167,7 @@ def _arrays(bundle: _bundle.Bundle, device: Any) -> Dict[str, Any]:
 
 def get_tree(
     client: Client, name: str, *, like: Any = None, expect: Optional[Mapping[str, Any]] = None, device: Any = None,
-    version: int = 0, label: Optional[str] = None, timeout: Optional[float] = None,
+    version: Optional[int] = None, label: Optional[str] = None, timeout: Optional[float] = None,
 ) -> Any:
     """A tree over the memory of a published Bundle; nothing is copied.
 
@@ -176,7 +177,7 @@ def get_tree(
 
     Mismatch (a ValueError): the Bundle is not the expected one; its `fields` say what differs. NotFound (a KeyError).
     """
-    bundle = client.get(name, timeout, version=version, label=label, kind=_bundle.Bundle)
+    bundle = client.get(name, timeout=timeout, version=version, label=label, kind=_bundle.Bundle)
     with bundle:
         _states.check_facts(bundle, expect)
         where = None if device is None else _device_of(device)

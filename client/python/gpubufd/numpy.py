@@ -22,7 +22,7 @@ __all__ = ["DTYPES", "load_file", "safe_open", "save_file"]
 
 
 def _copies(bundle: Bundle, writable: Optional[str]) -> bool:
-    return writable == "copy" or bundle.ordinal >= 0
+    return writable == "copy" or bundle._ordinal >= 0
 
 
 def load_file(

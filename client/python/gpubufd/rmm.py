@@ -12,8 +12,10 @@ from typing import Any, Mapping, Optional
 
 import rmm.mr
 
-from . import _client, _pool
-from ._client import Client, Ref
+from . import _params, _pool
+from ._client import Client
+from ._params import Evict, Mode, Scope, Seconds
+from ._ref import Ref
 
 __all__ = ["MemPool", "mem_pool"]
 
@@ -47,13 +49,13 @@ class MemPool:
 
 
 def mem_pool(
-    client: Client, name: str, size: int, *, device: Optional[str] = None, mode: Any = None,
-    ttl: Optional[float] = None, evict: Optional[str] = None, replace: bool = False,
-    timeout: Optional[float] = None, scope: str = "local", manifest_bytes: int = _pool.MANIFEST,
+    client: Client, name: str, size: int, *, device: Optional[str] = None, mode: Mode = None,
+    ttl: Optional[Seconds] = None, evict: Evict = None, replace: bool = False,
+    timeout: Optional[float] = None, scope: Scope = "local",
 ) -> MemPool:
     """A MemPool of `size` bytes on a GPU, `device`, as of Client.put(). Freed memory is not allocated again.
 
-    The other options are those of Client.put(). `manifest_bytes`: room for names, dtypes and shapes.
+    The other options are those of Client.put().
     """
-    options = _client.options(device, None, mode, ttl, evict, replace, timeout, scope=scope)
-    return MemPool(_pool.Pool(client, name, size, manifest_bytes, options))
+    options = _params.options(device, mode, ttl, evict, replace, timeout, scope=scope)
+    return MemPool(_pool.Pool(client, name, size, options))

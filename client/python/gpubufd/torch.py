@@ -16,8 +16,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 
-from . import _bundle, _client, _core, _floats, _packing, _pool, _states, _weights, cuda
-from ._client import Client, Ref
+from . import _bundle, _core, _floats, _packing, _params, _pool, _states, _weights, cuda
+from ._client import Client
+from ._params import Evict, Mode, Scope, Seconds
+from ._ref import Ref
 from ._files import FilePath
 from ._layout import DATA
 from ._safetensors import SafeOpen, check_writable
@@ -227,9 +229,8 @@ class MemPool:
 
 
 def mem_pool(
-    client: Client, name: str, size: int, *, device: _Device = None, mode: Any = None, ttl: Optional[float] = None,
-    evict: Optional[str] = None, replace: bool = False, timeout: Optional[float] = None, scope: str = "local",
-    manifest_bytes: int = _pool.MANIFEST,
+    client: Client, name: str, size: int, *, device: _Device = None, mode: Mode = None, ttl: Optional[Seconds] = None,
+    evict: Evict = None, replace: bool = False, timeout: Optional[float] = None, scope: Scope = "local",
 ) -> MemPool:
     """The daemon's memory for a model that is made in place, and published without a copy:
 
@@ -239,12 +240,11 @@ def mem_pool(
 
     `size`: bytes for PyTorch to allocate, in pieces of 2 MiB and more: those of the tensors and some percent. All of
     them are taken now; an allocation beyond them is torch.cuda.OutOfMemoryError. PyTorch reuses memory that is freed in
-    the pool. `device`: a GPU; None: the current one. `manifest_bytes`: room for names, dtypes and shapes. The others
-    are those of Client.put(). Until publish() nobody else sees the object.
+    the pool. `device`: a GPU; None: the current one. The others are those of Client.put(). Until publish() nobody else sees the object.
     """
     place = _place_of("cuda" if device is None else device)
-    options = _client.options(place, None, mode, ttl, evict, replace, timeout, scope=scope)
-    return MemPool(_pool.Pool(client, name, size, manifest_bytes, options))
+    options = _params.options(place, mode, ttl, evict, replace, timeout, scope=scope)
+    return MemPool(_pool.Pool(client, name, size, options))
 
 
 # ---- a bundle's tensors ----
@@ -252,7 +252,7 @@ def mem_pool(
 
 def _whole(bundle: _bundle.Bundle) -> Any:
     """All bytes of a bundle, as a tensor of uint8."""
-    return torch.from_dlpack(bundle._buffer(DATA).dlpack(False, False))
+    return torch.from_dlpack(bundle._buffer(DATA)._dlpack(False, False))
 
 
 _itemsize = functools.lru_cache(None)(_core.itemsize)
@@ -263,7 +263,7 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
     """Tensor `i` over the bundle's memory, with a storage of its own; a copy if it is not aligned."""
     _, dtype, shape, offset, size = entry
     if not size:
-        where = torch.device("cuda", bundle.ordinal) if bundle.ordinal >= 0 else torch.device("cpu")
+        where = torch.device("cuda", bundle._ordinal) if bundle._ordinal >= 0 else torch.device("cpu")
         return torch.empty(_floats.items(dtype, shape), dtype=_dtype_of(dtype), device=where)
     if offset % _itemsize(dtype):  # as in some other programs' files
         part = _whole(bundle)[offset : offset + size].clone()
@@ -271,8 +271,8 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
         return part.view(_dtype_of(dtype)).reshape(_floats.items(dtype, shape))
     view = bundle._tensor(i)._view()
     if dtype in _BY_BYTES:
-        return torch.from_dlpack(view.as_uint8().dlpack(False, False)).view(_dtype_of(dtype))
-    return torch.from_dlpack(view.dlpack(False, False))
+        return torch.from_dlpack(view._as_uint8()._dlpack(False, False)).view(_dtype_of(dtype))
+    return torch.from_dlpack(view._dlpack(False, False))
 
 
 def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
@@ -288,14 +288,14 @@ def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
 
 def _ready(bundle: _bundle.Bundle) -> None:
     """Makes this thread's stream wait until the producer has filled the bundle."""
-    if bundle.ordinal >= 0:
-        bundle._wait_ready(_stream_on(bundle.ordinal))
+    if bundle._ordinal >= 0:
+        bundle._wait_ready(_stream_on(bundle._ordinal))
 
 
 def _settle(bundle: _bundle.Bundle) -> None:
     """Waits until copies out of the bundle are done, so that its memory can be released."""
-    if bundle.ordinal >= 0:
-        torch.cuda.current_stream(bundle.ordinal).synchronize()
+    if bundle._ordinal >= 0:
+        torch.cuda.current_stream(bundle._ordinal).synchronize()
 
 
 def _private(tensor: Any, where: Any, writable: Optional[str]) -> Any:
@@ -336,7 +336,7 @@ def _copy_into(bundle: _bundle.Bundle, target: Mapping[str, Any]) -> None:
 
 def get_state_dict(
     client: Client, name: str, *, expect: Optional[Mapping[str, Any]] = None, into: Optional[Mapping[str, Any]] = None,
-    writable: Optional[str] = None, device: _Device = None, version: int = 0, label: Optional[str] = None,
+    writable: Optional[str] = None, device: _Device = None, version: Optional[int] = None, label: Optional[str] = None,
     timeout: Optional[float] = None,
 ) -> Dict[str, Any]:
     """A state dict over the memory of a published Bundle: nothing is copied, and the tensors are read-only.
@@ -349,7 +349,7 @@ def get_state_dict(
     Mismatch (a ValueError): the Bundle is not the expected one; its `fields` say what differs. NotFound (a KeyError).
     """
     check_writable(writable)
-    bundle = client.get(name, timeout, version=version, label=label, kind=_bundle.Bundle)
+    bundle = client.get(name, timeout=timeout, version=version, label=label, kind=_bundle.Bundle)
     with bundle:
         _states.check_facts(bundle, expect)
         if into is None:

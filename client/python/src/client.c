@@ -59,17 +59,15 @@ static char *copy_of(const char *text, bool *failed)
 
 static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {
-        "path",      "name",         "timeout_ms", "cache_bytes", "answer_timeout_ms",
-        "resume_ms", "cache_leases", "patient",    NULL};
+    static char *names[] = {"path",      "name",         "timeout_ms", "cache_bytes",
+                            "resume_ms", "cache_leases", "patient",    NULL};
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     unsigned long long cache_bytes;
     int patient = 1;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKiii|p:Client", names, &options.path,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "zziKii|p:Client", names, &options.path,
                                      &options.client_name, &options.timeout_ms, &cache_bytes,
-                                     &options.answer_timeout_ms, &options.resume_ms,
-                                     &options.cache_leases, &patient))
+                                     &options.resume_ms, &options.cache_leases, &patient))
         return NULL;
     options.cache_bytes = cache_bytes;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);

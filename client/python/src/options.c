@@ -4,7 +4,7 @@
 
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
-    const char *device, *share, *label;
+    const char *device, *label;
     unsigned mode;
     int replace, evict, final, keep, scope;
     long long ttl_ms, wait_ms;
@@ -13,13 +13,12 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zzIpLiLpzii:options", &device, &share, &mode, &replace, &ttl_ms,
-                          &evict, &wait_ms, &final, &label, &keep, &scope))
+    if (!PyArg_ParseTuple(tuple, "zIpLiLpzii:options", &device, &mode, &replace, &ttl_ms, &evict,
+                          &wait_ms, &final, &label, &keep, &scope))
         return -1;
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
         .device = device,
-        .share = share,
         .mode = mode,
         .replace = replace,
         .ttl_ms = ttl_ms,

@@ -626,8 +626,8 @@ static PyGetSetDef getters[] = {
 };
 
 static PyMethodDef methods[] = {
-    {"dlpack", view_dlpack, METH_VARARGS, NULL},
-    {"as_uint8", view_as_uint8, METH_NOARGS, NULL},
+    {"_dlpack", view_dlpack, METH_VARARGS, NULL},
+    {"_as_uint8", view_as_uint8, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

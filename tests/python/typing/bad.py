@@ -6,6 +6,13 @@ import gpubufd.cluster
 client = gpubufd.connect(timeout="5")  # wrong
 client.put(5, [1])  # wrong
 client.put("a")  # wrong
+client.put("a", [1], evict="spil")  # wrong
+client.put("a", [1], scope="world")  # wrong
+client.get("a", None)  # wrong
+client.get_many(["a"], errors="rais")  # wrong
+client.expire("a", 60)  # wrong
+client.create("t", {"x": "f4"}, 3).strides  # wrong
+client.create("a", "f4", 3).names  # wrong
 client.get("a").whatever  # anything may come of it
 client.get("a", kind=gpubufd.Array).columns  # wrong
 client.get("a", kind=int)  # wrong
@@ -19,6 +26,8 @@ table: gpubufd.Table = client.get("t")
 table.select(1)  # wrong
 table.names.append(5)  # wrong
 table.column  # wrong
+table["a"].names  # wrong
+table[0:2].strides  # wrong
 gpubufd.Array()  # what is made by hand is found out when it runs
 gpubufd.Tabel  # wrong
 gpubufd.cluster.where(5)  # wrong

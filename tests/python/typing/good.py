@@ -31,12 +31,11 @@ def publish(client: gpubufd.Client) -> None:
 def read(client: gpubufd.Client) -> Tuple[int, str]:
     table: gpubufd.Table = client.get("t", timeout=5)
     names: List[str] = table.names
-    columns: gpubufd.Columns = table.columns
-    column: gpubufd.Column = columns["x"]
+    column = table["x"]
     part: gpubufd.Column = column[1:3]
     some: gpubufd.Table = table.select("x", "s")[2:5]
-    buffer: gpubufd.Buffer = part.values
-    validity: Optional[gpubufd.Validity] = part.validity
+    buffer: gpubufd.Buffer = part.buffers.values
+    validity: Optional[gpubufd.Validity] = part.buffers.validity
     shape: Tuple[int, ...] = part.shape
     interface: Dict[str, Any] = part.__cuda_array_interface__
     with client["t"] as held:
@@ -47,7 +46,7 @@ def read(client: gpubufd.Client) -> Tuple[int, str]:
     whole: gpubufd.Column = column.to_host()[2:]
     assert on_host and whole
     array: gpubufd.Array = client.get("a")
-    of_a_kind = client.get("a", 1.5, kind=gpubufd.Array)
+    of_a_kind = client.get("a", timeout=1.5, kind=gpubufd.Array)
     pair: Tuple[gpubufd.Array, int] = of_a_kind, client.put("b", [1]).version
     ref: gpubufd.Ref = client.ref("b")
     key: Dict[gpubufd.Ref, Any] = {ref: ref.get(), gpubufd.Ref("b", 5): client[ref]}
@@ -86,11 +85,11 @@ def look(client: gpubufd.Client) -> None:
     devices: List[Dict[str, Any]] = client.devices()
     try:
         client.pin("a")
-        client.expire("a", 60.5)
-        client.expire("a", None)
-        client.expire("a", 60, version=3)
+        client.expire("a", ttl=60.5)
+        client.expire("a", ttl=None)
+        client.expire("a", ttl=60, version=3)
         client.delete("a", label="step-1")
-        client.spill("a", "disk", version=3)
+        client.spill("a", tier="disk", version=3)
         client.alias("b", "a", label="step-1", keep=2, scope="local")
         client.spill("a", tier="disk")
         client.restore("a", timeout=1.5, label="step-1")

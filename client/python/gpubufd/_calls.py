@@ -1,0 +1,461 @@
+"""The calls that gpubufd.Client and gpubufd.aio.Client share, each written once, as a coroutine.
+
+They are the methods of aio.Client. Client has blocking() of each: there no member of Steps suspends the coroutine, so
+that it runs to its end at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import re
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Union
+
+from . import _convert, _errors, _files, _packing, _params, cuda
+from ._files import FilePath
+from ._layout import ARRAY, TABLE
+from ._params import Errors, Evict, Mode, Rows, Scope, Seconds
+from ._ref import Ref
+from ._told import Info
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    _P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+ANSWER = 60.0  # seconds that an answer may take
+MOVE = 120.0  # the same where an object moves: the daemon gives its own work one minute
+
+
+def blocking(work: Callable[Concatenate[Any, _P], Coroutine[Any, Any, _R]]) -> Callable[Concatenate[Any, _P], _R]:
+    """The method of Client that a coroutine of Calls describes."""
+
+    @functools.wraps(work)
+    def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            work(self, *arguments, **keywords).send(None)
+        except StopIteration as end:
+            return end.value
+        raise RuntimeError("a blocking call was suspended")
+
+    return method  # type: ignore[return-value]
+
+
+class Steps:
+    """The steps of calls; each client has these members in a form of its own."""
+
+    _client: Any  # the gpubufd.Client
+    _commits = False  # whether the end of a `with` publishes an object of create()
+
+    async def _do(self, what: str, *arguments: Any) -> Any:
+        """A request of `_core.Client`."""
+
+    async def _answer(self, method: str, text: Optional[str], timeout: Optional[float]) -> str:
+        """The text of an answer."""
+        raise NotImplementedError
+
+    async def _publish(
+        self, name: str, plan: _convert.Plan, on: Optional[int], opts: Tuple[Any, ...], wait: bool
+    ) -> int:
+        """Creates, fills and seals an object; its version."""
+        raise NotImplementedError
+
+    async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
+        """Waits for the streams and events that make the value."""
+
+    async def _aside(self, work: Callable[..., _R], *arguments: Any) -> _R:
+        """Reads or writes a file."""
+        raise NotImplementedError
+
+    async def _ask(
+        self, method: str, params: Optional[Mapping[str, Any]] = None, timeout: Optional[float] = ANSWER
+    ) -> Any:
+        text = None if params is None else json.dumps(params)
+        return json.loads(await self._answer(method, text, timeout))
+
+    async def _stat(self, name: str, version: Optional[int] = None, label: Optional[str] = None) -> Info:
+        return Info._of((await self._ask("stat", _params.which(name, version, label)))["object"])
+
+    async def _list(self, names: str, versions: bool = False) -> List[Info]:
+        found: List[Info] = []
+        params: Dict[str, Any] = {"prefix": _params.prefix_of(names), "versions": versions}
+        while True:
+            answer = await self._ask("list", params)
+            found += [Info._of(record) for record in answer["objects"] if _params.matches(record["name"], names)]
+            if "cursor" not in answer:
+                return found
+            params["cursor"] = answer["cursor"]
+
+    async def _each(
+        self, method: str, names: Sequence[str], version: Optional[int] = None, label: Optional[str] = None,
+        missing_ok: bool = False, timeout: float = ANSWER, params: Mapping[str, Any] = {},
+    ) -> List[str]:
+        """Calls a method for each name, or those that match it; returns them. A name that an object has is no pattern.
+        """
+        one = version is not None or label is not None
+        if one and len(names) != 1:
+            raise ValueError(f"version and label are about one name, not {len(names)}")
+        done = []
+        for name in names:
+            done.append(name)
+            try:
+                await self._ask(method, {**_params.which(name, version, label), **params}, timeout)
+                continue
+            except (_errors.NotFound, _errors.Stale, _errors.Invalid) as error:
+                pattern = not one and _params.is_pattern(name)
+                if not pattern and (not missing_ok or isinstance(error, _errors.Invalid)):
+                    raise
+            found = [info.name for info in await self._list(name)] if pattern else []
+            if pattern and not found and not missing_ok:
+                raise _errors.failure("not_found", f"no object matches {name!r}")
+            done += found
+            for each in found:
+                try:
+                    await self._ask(method, {"name": each, **params}, timeout)
+                except _errors.NotFound:  # deleted meanwhile
+                    pass
+        return done
+
+
+class Calls(Steps):
+    """The calls. Times are in seconds; `ttl` may also be a timedelta, or text such as "90s", "15m", "1h", "2d"."""
+
+    async def call(
+        self, method: str, params: Optional[Mapping[str, Any]] = None, *, timeout: Optional[float] = ANSWER
+    ) -> Any:
+        """Calls any method of the protocol that carries no descriptors; returns its result as Python values.
+
+        `timeout`: how long the answer may take, in seconds; None: for ever.
+        """
+        return await self._ask(method, params, timeout)
+
+    # ---- reading ----
+
+    async def ref(self, name: str) -> Ref:
+        """A reference to the version that a name has now, for other processes. NotFound."""
+        return self._client._ref(name, (await self._stat(name)).version)
+
+    async def get_many(
+        self, names: Iterable[str], *, timeout: Optional[float] = None, errors: Errors = "raise"
+    ) -> List[Any]:
+        """Opens many objects in one round trip, in the order of `names`.
+
+        With errors="return" the list has an exception in the place of each object that could not be opened;
+        otherwise the first exception is raised and nothing is open.
+        """
+        if errors not in ("raise", "return"):
+            raise ValueError(f'errors is {errors!r}: expected "raise" or "return"')
+        if isinstance(names, str):
+            raise TypeError(f"names is {names!r}: expected several names, such as a list")
+        asked = tuple(names)
+        results: List[Any] = await self._do("_open_many", asked, _params.ms(timeout))
+        for name, result in zip(asked, results):
+            if isinstance(result, _errors.Error):
+                result.args = (f"{name!r}: {result}",)
+                if errors == "raise":
+                    raise result
+        return results
+
+    # ---- publishing ----
+
+    async def put(
+        self, name: str, value: Any, *, device: Optional[str] = None, mode: Mode = None,
+        ttl: Optional[Seconds] = None, evict: Evict = None, replace: bool = False, stream: Any = None,
+        timeout: Optional[float] = None, final: bool = False, nan_as_null: bool = False,
+        label: Optional[str] = None, keep: int = 0, scope: Scope = "local", wait: bool = True,
+    ) -> Ref:
+        """Publishes a copy of a value under a name; returns a Ref, which has the version.
+
+        Becomes an Array: NumPy arrays, tensors and whatever speaks DLPack, the buffer protocol or
+        `__cuda_array_interface__`. A Column: lists, arrays of strings, masked arrays, pandas and cuDF
+        Series, Arrow arrays. A Table: a dict of columns, which may lie in different places, frames, Arrow
+        tables and streams, a list of record batches, structured arrays. Bytes: bytes, bytearray, and a str, in UTF-8:
+        decode() makes a str of it again. A Bundle becomes one; put_bundle() makes one.
+
+        `device`: "host", "cuda:0" (in the daemon's numbering) or a GPU's UUID; None: where the value is
+        if that is a GPU, else the daemon's default. `mode`: who else may read
+        (0o640) and replace or delete (0o660) it. `ttl`: delete it after that many seconds, a timedelta, or "1h".
+        `evict`: its fate when memory is short, "spill", "drop" or "keep"; None: the daemon's --evict, "spill" unless
+        set. `replace`: take the name from an object that has it.
+        `stream`: the CUDA stream that the value is being made on, a handle or one of
+        CuPy's, PyTorch's, numba's, cuda.core's or gpubufd.cuda's; copies on the GPU are queued there, and
+        waited for. `timeout`: how long to wait for memory. `final`: the kernel keeps everybody from changing
+        it, this program too; on the host only. With `replace` a put that a crash of the daemon interrupts is done
+        again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
+        `label`: your label for this version, such as "step-42". `keep`: how many older versions of the name can
+        still be opened, 0 to 8; others go when their last reader does. `scope`: with "cluster" other machines can open
+        the object, by way of gpubufd-peer.
+        `wait=False`, for a value on a GPU: put() returns when the copies are queued on the stream; the object is
+        published with them under way, and readers' streams wait for them on the GPU. Keep the value until the stream is
+        done, and let only work on that stream change it. The object needs this client until then.
+
+        A DataFrame's index is kept: one that is not 0, 1, 2, … as columns of its own, which to_pandas()
+        takes for the index again. Dtypes that a column alone would not say come back likewise.
+
+        TypeError, ValueError: the value cannot be published; the sentence names the column and says what
+        to do. Exists (a FileExistsError), NoSpace (a MemoryError), Denied (a PermissionError).
+        """
+        on = None if stream is None else cuda.handle_of(stream)
+        plan = _convert.plan(value, on, nan_as_null)
+        opts = _params.options(
+            _place_of(plan.device, device), mode, ttl, evict, replace, timeout, final, label, keep, scope)
+        return self._client._ref(name, await self._publish(name, plan, on, opts, wait))
+
+    async def put_many(self, /, values: Mapping[str, Any], **options: Any) -> Dict[str, Ref]:
+        """Publishes many values by name, one after the other: put() of each, with its options. The Refs by name.
+
+        An exception leaves those before it published. put_bundle() publishes many arrays at once.
+        """
+        return {name: await Calls.put(self, name, value, **options) for name, value in values.items()}
+
+    async def put_bundle(
+        self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
+        device: Optional[str] = None, mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
+        replace: bool = False, stream: Any = None, timeout: Optional[float] = None, final: bool = False,
+        label: Optional[str] = None, keep: int = 0, scope: Scope = "local", wait: bool = True,
+    ) -> Ref:
+        """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
+
+        `tensors`: arrays by name; put() would make an Array of each, of a dtype that safetensors has.
+        `metadata`: strings by string. The others, and errors, are those of put(), which takes a Bundle as it is.
+        """
+        on = None if stream is None else cuda.handle_of(stream)
+        plan = _packing.tensors(tensors, metadata, on)
+        opts = _params.options(
+            _place_of(plan.device, device), mode, ttl, evict, replace, timeout, final, label, keep, scope)
+        return self._client._ref(name, await self._publish(name, plan, on, opts, wait))
+
+    async def create(
+        self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
+        device: Optional[str] = None, mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
+        replace: bool = False, timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None,
+        keep: int = 0, scope: Scope = "local",
+    ) -> Any:
+        """Allocates an object to be filled in place, and published by its seal().
+
+        An Array of `shape`, in elements; or, where `dtype` is a dict of dtypes by column name, a Table
+        of `shape` rows. dtypes are the protocol's ("float64", "timestamp[us]") or NumPy's ("f8", numpy.float64), of a
+        fixed width. On the host the array of `a.to_numpy()`, also of a column, can be written to; on a GPU `a` has a
+        `__cuda_array_interface__`, or use `a.write(values)`. `nulls=True` adds bitmaps of valid
+        elements, all to be written: `a.buffers.validity.bits`.
+
+        Until seal() nobody else sees the object, and a release discards it. A `with` block that ends normally seals
+        it; one that ends by an exception discards it. Of an asyncio client no block seals it: `await client.seal(a)`.
+        Errors as of put().
+        """
+        opts = _params.options(device, mode, ttl, evict, replace, timeout, final, label, keep, scope)
+        made = await self._do("_create", name, _layout_of(dtype, shape, nulls), opts)
+        made._commits = self._commits
+        return made
+
+    async def share_mine(
+        self, name: str, value: Any, *, mode: Mode = None, ttl: Optional[Seconds] = None, replace: bool = False,
+        stream: Any = None,
+    ) -> Ref:
+        """Publishes GPU memory of the caller's own without copying it; returns a Ref, as put() does.
+
+        `value` is anything on a GPU that put() takes: an array with `__cuda_array_interface__` or DLPack, a
+        column with its nulls, a cuDF Series or frame, an Arrow array or record batch, a dict of columns. A
+        sliced one is shared as it lies. Its memory is in one allocation or in at most 16.
+
+        Leave the value unchanged until the object is deleted and its readers are gone. The client holds it
+        until the name is deleted or shared anew through this client, or the client is closed. Unless
+        the memory can be exported (cuMemCreate) the object is withdrawn with the client.
+
+        Unsupported: managed memory, and memory of a stream-ordered pool. ValueError: no layout describes how the
+        elements lie, or the value is several batches; put() copies such a value.
+        """
+        on = None if stream is None else cuda.handle_of(stream)
+        plan = _convert.plan(value, on)
+        await self._settle(plan, on)
+        layout, parts = _memory_of(plan)
+        opts = _params.options(mode=mode, ttl=ttl, evict="spill", replace=replace)
+        await self._do("_register", name, parts, json.dumps(layout), opts)
+        self._client._mine[name] = plan  # which holds the value
+        return self._client._ref(name, (await self._stat(name)).version)
+
+    # ---- files ----
+
+    async def save(
+        self, name: str, path: FilePath, *, format: Optional[str] = None, compression: Optional[str] = None
+    ) -> None:
+        """Writes what is published under a name into a file, in the format that the file's name says.
+
+        Tables, and columns and arrays of one axis: .arrow, .feather and .ipc (Arrow's file format), .arrows (its
+        stream), .parquet or .pq. Tables: .jsonl or .ndjson, a line for each row. Arrays, and columns of numbers
+        without nulls: .npy; all columns of a table, or one of these: .npz. For other file names give `format`: "arrow",
+        "arrows", "parquet", "jsonl", "npy", "npz".
+        `compression`: "lz4" or "zstd" for Arrow's files (default: none); for Parquet a name that
+        pyarrow has ("snappy").
+
+        The file appears when all of it is written, and takes the place of one that is there. In lines of JSON dates,
+        times and decimals become text, NaN null. ModuleNotFoundError: the library of the format is not installed
+        (pyarrow, for Arrow's and Parquet files). TypeError: the format has no place for this. OSError.
+        """
+        with await self._do("_open", name, 0, 0, None) as held:
+            await self._aside(_files.write, held, path, format, compression)
+
+    async def load(
+        self, /, path: FilePath, name: Optional[str] = None, *, format: Optional[str] = None, **options: Any
+    ) -> str:
+        """Publishes the content of a file; returns the name: by default the file's own, without its suffix.
+
+        Formats as of save(), and all columns as pyarrow, NumPy or json read them; `options` are those of put().
+        Arrow's files are mapped and copied once. A column or an array that save() wrote comes back as such.
+        ValueError: the file is not what its name says. Errors as of save() and put().
+        """
+        found = pathlib.Path(path).stem if name is None else name
+        await Calls.put(self, found, await self._aside(_files.read, path, format), **options)
+        return found
+
+    # ---- names ----
+
+    async def list(self, names: str = "", *, versions: bool = False) -> List[Info]:
+        """The objects whose names begin with `names`, or match it if it has a * or ?, in the order of names.
+
+        With `versions` each name's older versions follow its current one, newest first.
+        """
+        return await self._list(names, versions)
+
+    async def stat(self, name: str, *, version: Optional[int] = None, label: Optional[str] = None) -> Info:
+        """An object's Info, with its layout; the object is not opened. NotFound, Stale."""
+        return await self._stat(name, version, label)
+
+    async def delete(
+        self, *names: str, missing_ok: bool = False, version: Optional[int] = None, label: Optional[str] = None
+    ) -> None:
+        """Removes names with all their versions; the memory is freed with the last lease. NotFound, unless `missing_ok`.
+
+        A name with a * or ? that no object has stands for all names that match it; so it does for pin(), unpin(),
+        expire(), spill() and restore(). Of one name a `version`, or the newest with a `label`: an older one goes
+        alone, the current one takes the name and the older ones along. Stale, unless `missing_ok`: the name does not
+        have that version any more.
+        """
+        mine = self._client._mine
+        for name in await self._each("delete", names, version, label, missing_ok):
+            if version is None and label is None:
+                mine.pop(name, None)
+            elif name in mine:
+                try:
+                    await self._stat(name)
+                except _errors.NotFound:
+                    mine.pop(name, None)
+
+    async def pin(self, *names: str) -> None:
+        """Keeps objects from being evicted, until unpin(). NotFound, Denied."""
+        await self._each("pin", names)
+
+    async def unpin(self, *names: str) -> None:
+        """Takes pins back."""
+        await self._each("unpin", names)
+
+    async def expire(
+        self, *names: str, ttl: Optional[Seconds], version: Optional[int] = None, label: Optional[str] = None
+    ) -> None:
+        """The daemon deletes the objects in `ttl` seconds, whatever was set before; None: never. NotFound, Denied.
+
+        Of a `version`, or the newest with a `label`, in place of the current one: Stale.
+        """
+        await self._each("expire", names, version, label, params={"ttl_ms": _params.ttl_ms(ttl)})
+
+    async def spill(
+        self, *names: str, tier: Optional[str] = None, version: Optional[int] = None, label: Optional[str] = None
+    ) -> None:
+        """Moves objects off their device now, to a tier below: "host" or "disk"; None: the first there is.
+
+        A `version`, or the newest with a `label`, in place of the current one: Stale.
+
+        The daemon spills by itself when memory is short. Busy: a program has a lease on the object. NoSpace: the tier
+        is full. Unsupported: there is no such tier.
+        """
+        await self._each("spill", names, version, label, timeout=MOVE, params={} if tier is None else {"tier": tier})
+
+    async def restore(
+        self, *names: str, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
+    ) -> None:
+        """Brings objects back to their device before they are opened. The daemon may spill them again.
+
+        `timeout`: how long to wait for room on the device. A `version`, or the newest with a `label`, in place of the
+        current one: Stale. NotFound, NoSpace (a MemoryError), Timeout.
+        """
+        wait_ms = _params.ms(timeout)
+        await self._each("restore", names, version, label, timeout=MOVE + wait_ms / 1000, params={"wait_ms": wait_ms})
+
+    async def alias(
+        self, name: str, of: str, *, rows: Optional[Rows] = None, columns: Optional[Sequence[str]] = None,
+        parts: Optional[Sequence[str]] = None, mode: Mode = None, replace: bool = False, label: Optional[str] = None,
+        keep: int = 0, scope: Scope = "local",
+    ) -> None:
+        """Gives an object, or a part of it, another name; both share the memory.
+
+        `rows`: (start, stop) or a slice, in rows, elements, or along an array's first axis. `columns`: names of a
+        table's columns, in the order you want. `parts`: names of a bundle's tensors; "layers.0.*" stands for
+        all that begin with "layers.0.". `mode`: by
+        default that of `of`. `replace`, `label`, `keep` and `scope`: as put() has them, for the new name. With
+        call("alias", …) the protocol's `layout` reads the content in another way.
+        """
+        await self._ask("alias", _params.alias(name, of, rows, columns, parts, mode, replace, label, keep, scope))
+
+    # ---- the daemon ----
+
+    async def leases(self, name: Optional[str] = None) -> List[Dict[str, Any]]:
+        """The leases: dicts with lease, session, pid, uid, client, name, version, bytes, …"""
+        return (await self._ask("leases", {"name": name} if name else {}))["leases"]
+
+    async def stats(self) -> Dict[str, Any]:
+        """The daemon's counters, which may differ between versions."""
+        return await self._ask("stats")
+
+    async def devices(self) -> List[Dict[str, Any]]:
+        """The daemon's devices: dicts with at least id, capacity and used, in bytes."""
+        return (await self._ask("stats"))["devices"]
+
+
+def _place_of(ordinal: Optional[int], device: Optional[str]) -> Optional[str]:
+    """The device to put a value on: the one that was asked for, else the GPU that it is on."""
+    return device if device is not None or ordinal is None else cuda.Device(ordinal).uuid
+
+
+def _dtype_name(dtype: Any) -> str:
+    """A dtype in the protocol's spelling, from that or from one of NumPy's."""
+    if isinstance(dtype, str) and not re.fullmatch(r"[<=|]?([?]|[biufc]\d{1,2}|[mM]8\[\w+\])", dtype):
+        return {"bool": "bool8"}.get(dtype, dtype)
+    if isinstance(dtype, type) and dtype in (bool, int, float, complex):
+        return {bool: "bool8", int: "int64", float: "float64", complex: "complex128"}[dtype]
+    import numpy
+
+    return _convert._native(numpy.empty(0, dtype), "")[1]
+
+
+def _layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
+    """The tuple that `_core` takes for struct gpubuf_layout_spec."""
+    if isinstance(dtype, Mapping):
+        rows = int(shape)
+        columns = tuple(
+            (name, "bool" if kind in (bool, "bool") else _dtype_name(kind), rows, 0,
+             -1 if nulls else 0, nulls, 0, (), None)
+            for name, kind in dtype.items()
+        )
+        return (TABLE, 0, None, (), False, (None, "struct", rows, 0, 0, False, 0, columns, None))
+    extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
+    if any(n < 0 for n in extents):
+        raise ValueError(f"shape is {extents}: an extent is 0 or more")
+    return (ARRAY, 0, _dtype_name(dtype), extents, nulls, None)
+
+
+def _memory_of(plan: _convert.Plan) -> Tuple[Dict[str, Any], Tuple[Tuple[int, int], ...]]:
+    """The layout of `register` for a value, and the parts of memory that it is about."""
+    if plan.kind == "columns":
+        layout, parts = plan.share()
+    elif plan.kind == "array" and 0 in plan.shape:
+        layout, parts = {}, []
+    elif plan.kind == "array" and plan.device is not None and plan.mask is None:
+        layout, parts = _convert.share_array(plan)
+    else:
+        raise TypeError("it is not on a GPU, whose memory share_mine() is for: put() copies it")
+    if not parts:
+        raise ValueError("there are no elements to share: put() it")
+    return layout, tuple(parts)
