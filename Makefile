@@ -591,6 +591,10 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
 	$(RUN_TESTS) --together --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$fuzz $$failed
 
+.PHONY: interop
+interop: all python ## the Python package beside the real libraries of tests/interop, from PyPI; ONLY=pandas3
+	@$(PYTHON) tests/interop/run --build $(BUILD) --only '$(ONLY)'
+
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
 	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration,integration-cuda --timeout 300 \
