@@ -169,7 +169,7 @@ LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
 FUZZERS := $(call programs,$(FUZZ_SOURCES))
 PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 # Those of its sources that know no daemon and no other machine.
-PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c member.c announce.c view.c)
+PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c batch.c member.c announce.c view.c)
 # Fetching behind a network and a clock of the program's own.
 SIM := $(call programs,$(wildcard tests/sim/*.c))
 SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c transfer.c)
@@ -544,7 +544,7 @@ WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthrea
 	malloc free dlopen
 WRAP_fuzz_etcd := gb_etcd_call gb_etcd_stream gb_etcd_cancel gb_etcd_endpoint
 $(B)/tests/fuzz/fuzz_etcd: CTL_LIBS += $(CURL_LIBS)
-$(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/view.c)
+$(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/batch.c client/peer/view.c)
 WRAP_fuzz_query := uv_pipe_init uv_accept uv_read_start uv_read_stop uv_write uv_is_closing uv_close \
 	gpubuf_call_async
 $(B)/tests/fuzz/fuzz_query: $(call objects,$(addprefix client/peer/,content.c copies.c described.c local.c sum_avx2.c))

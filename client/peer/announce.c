@@ -8,9 +8,9 @@
 /* The state of one copy that etcd is being told. */
 struct note {
     struct gb_announcer *announcer;
-    struct gb_etcd_call *call;
+    struct gb_change *change;
     uint64_t revision, version;
-    bool changed; /* since the call began */
+    bool changed; /* since it was sent */
     char name[];
 };
 
@@ -26,12 +26,12 @@ static int compare(const void *left, const void *right)
 static void note_free(struct note *note)
 {
     tdelete(note, &note->announcer->notes, compare);
-    gb_etcd_cancel(note->call);
+    gb_change_cancel(note->change);
     free(note);
 }
 
-static void on_answered(void *user, int code, struct gb_json value, struct gb_pool *pool,
-                        const struct gb_error *error);
+static void on_answered(void *user, int code, struct gb_json value, uint64_t revision,
+                        struct gb_pool *pool, const struct gb_error *error);
 
 /* The tick does it where memory is out, or while the keys are being listed. */
 static void note_send(struct note *note)
@@ -49,34 +49,36 @@ static void note_send(struct note *note)
                     member->node);
     gb_write_char(&key, '\0');
     gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
     if (note->version) {
+        GB_WRITE_LITERAL(&body, "{\"request_put\":{");
         gb_writer_init(&value, 0);
         gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}",
                         (unsigned long long)note->version, (unsigned long long)gb_member_unix_ms());
         gb_member_write_put(&body, member, "/copies/", key.failed ? "" : key.data, &value);
     } else {
+        GB_WRITE_LITERAL(&body, "{\"request_delete_range\":{");
         gb_member_write_key(&body, member, "/copies/", key.failed ? "" : key.data);
     }
-    GB_WRITE_LITERAL(&body, "}");
+    GB_WRITE_LITERAL(&body, "}}");
     body.failed |= key.failed;
+    note->change = gb_batch_add(note->version ? &member->puts : &member->deletes,
+                                key.failed ? "" : key.data, &body, on_answered, note);
     gb_writer_end(&key);
-    note->call = gb_etcd_call_quiet(member->etcd, note->version ? "kv/put" : "kv/deleterange",
-                                    &body, on_answered, note);
-    note->announcer->unsent |= !note->call;
+    note->announcer->unsent |= !note->change;
 }
 
 /* A copy that could not be told is one place fewer for others. A key that could not be deleted
    would send others here in vain for as long as the lease lasts: the tick deletes it. */
-static void on_answered(void *user, int code, struct gb_json value, struct gb_pool *pool,
-                        const struct gb_error *error)
+static void on_answered(void *user, int code, struct gb_json value, uint64_t revision,
+                        struct gb_pool *pool, const struct gb_error *error)
 {
     struct note *note = user;
 
     (void)value;
+    (void)revision;
     (void)pool;
     (void)error;
-    note->call = NULL;
+    note->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) /* no call but those with a lease is answered so */
         gb_member_leave(note->announcer->member, "the lease had ended");
     else if (note->changed)
@@ -118,7 +120,7 @@ static void visit_unsent(const void *at, VISIT visit, void *user)
     struct note *note = *(struct note *const *)at;
 
     (void)user;
-    if ((visit == postorder || visit == leaf) && !note->call)
+    if ((visit == postorder || visit == leaf) && !note->change)
         note_send(note);
 }
 

@@ -22,7 +22,8 @@ struct op {
         gb_published_cb published;
     } callback;
     void *user;
-    struct gb_etcd_call *call;
+    struct gb_etcd_call *call; /* of a find */
+    struct gb_change *change;  /* of the others */
     uint64_t version, bytes, serial, since_ms;
     uint64_t revision; /* that the key must have */
     unsigned tries;
@@ -76,6 +77,7 @@ static void op_free(struct op *op)
     if (op->next)
         op->next->here = op->here;
     gb_etcd_cancel(op->call);
+    gb_change_cancel(op->change);
     free(op->name);
     free(op);
 }
@@ -199,7 +201,9 @@ static void finish_all(struct directory *directory, int status, const char *mess
 
     for (op = directory->ops; op; op = op->next) {
         gb_etcd_cancel(op->call);
+        gb_change_cancel(op->change);
         op->call = NULL;
+        op->change = NULL;
         if (!op->ready || status == GPUBUF_E_CANCELED)
             op->status = gb_fail(&op->error, status, "%s", message);
         op->ready = true;
@@ -369,16 +373,16 @@ static void publish_refused(struct op *op, struct gb_json kv, struct gb_pool *po
     op_finish(op);
 }
 
-static void on_published(void *user, int code, struct gb_json value, struct gb_pool *pool,
-                         const struct gb_error *error)
+static void on_published(void *user, int code, struct gb_json value, uint64_t revision,
+                         struct gb_pool *pool, const struct gb_error *error)
 {
     struct op *op = user;
 
-    op->call = NULL;
+    op->change = NULL;
     if (code < 0)
         op_failed(op, code, error);
     else if (gb_member_is_true(gb_etcd_member(value, "succeeded")))
-        publish_won(op, gb_member_revision(value));
+        publish_won(op, revision);
     else
         publish_refused(op, gb_member_found(value), pool);
 }
@@ -390,16 +394,16 @@ static bool publish_send(struct op *op)
 
     op->tries++;
     gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
+    GB_WRITE_LITERAL(&body, "{\"request_txn\":{");
     gb_member_write_compare(&body, &directory->member, "/names/", op->name, op->revision);
     GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_put\":{");
     write_published(&value, op);
     gb_member_write_put(&body, &directory->member, "/names/", op->name, &value);
     GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
     gb_member_write_key(&body, &directory->member, "/names/", op->name);
-    GB_WRITE_LITERAL(&body, "}}]}");
-    op->call = gb_etcd_call(directory->member.etcd, "kv/txn", &body, on_published, op);
-    return op->call;
+    GB_WRITE_LITERAL(&body, "}}]}}");
+    op->change = gb_batch_add(&directory->member.puts, op->name, &body, on_published, op);
+    return op->change;
 }
 
 static bool directory_publish(struct gb_directory *base, const struct gb_published *object,
@@ -432,8 +436,8 @@ static bool directory_publish(struct gb_directory *base, const struct gb_publish
 
 /* ---- withdraw ---- */
 
-static void on_withdrawn(void *user, int code, struct gb_json value, struct gb_pool *pool,
-                         const struct gb_error *error)
+static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t revision,
+                         struct gb_pool *pool, const struct gb_error *error)
 {
     struct op *op = user;
     struct gb_member *member = &op->directory->member;
@@ -442,7 +446,7 @@ static void on_withdrawn(void *user, int code, struct gb_json value, struct gb_p
 
     (void)pool;
     (void)error;
-    op->call = NULL;
+    op->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) {
         op_failed(op, code, error);
         return;
@@ -455,7 +459,7 @@ static void on_withdrawn(void *user, int code, struct gb_json value, struct gb_p
         gb_write_format(&key, "%s/names/%s", member->root, op->name);
         gb_write_char(&key, '\0');
         if (!key.failed)
-            gb_member_take(member, key.data, NULL, 0, gb_member_revision(value), 0);
+            gb_member_take(member, key.data, NULL, 0, revision, 0);
         gb_writer_end(&key);
     }
     op_finish(op);
@@ -487,13 +491,13 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
     op->revision = entry->revision;
     entry->withdrawing = true;
     gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
+    GB_WRITE_LITERAL(&body, "{\"request_txn\":{");
     gb_member_write_compare(&body, member, "/names/", entry->name, entry->revision);
     GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_delete_range\":{");
     gb_member_write_key(&body, member, "/names/", entry->name);
-    GB_WRITE_LITERAL(&body, "}}]}");
-    op->call = gb_etcd_call_quiet(member->etcd, "kv/txn", &body, on_withdrawn, op);
-    if (!op->call) {
+    GB_WRITE_LITERAL(&body, "}}]}}");
+    op->change = gb_batch_add(&member->deletes, op->name, &body, on_withdrawn, op);
+    if (!op->change) {
         directory->unswept = true;
         op_later(op, GPUBUF_E_NO_MEMORY);
     }
@@ -699,6 +703,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     for (const char *letter = member->node; *letter; letter++)
         directory->starts = 31 * directory->starts + (unsigned char)*letter;
     uv_timer_init(loop, &directory->soon);
+    member->puts.etcd = member->deletes.etcd = member->etcd;
     member->port = settings->port;
     member->events = (struct gb_member_events){
         .user = directory,

@@ -18,7 +18,7 @@
  *
  * Names are kept in memory by a watch. They are listed anew at every epoch, and if etcd has
  * compacted changes that the watch would have told. Names that are not in memory are asked for in
- * etcd, so an object that was published before `find` began is found. Memory: about 250 bytes a
+ * etcd, so an object that was published before `find` began is found. Memory: about 200 bytes a
  * name.
  */
 #ifndef GB_DIRECTORY_ETCD_H

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests under way that nobody waits for. */
-#define QUIET_MOST 64
 /* The largest answer, and the largest line of a stream. */
 #define REPLY_MOST (32u << 20)
 
@@ -20,14 +18,11 @@ struct gb_etcd {
     unsigned timeout_ms;
     struct gb_figures *figures;
     struct gb_etcd_call *calls; /* that have begun, newest first */
-    unsigned quiet;             /* of them, that nobody waits for; others are in a queue */
-    struct gb_etcd_call *waiting, **waiting_end;
 };
 
 struct gb_etcd_call {
     struct gb_etcd *etcd;
     struct gb_etcd_call *next, **here; /* NULL: it has not begun */
-    struct gb_etcd_call *next_waiting; /* of the queue */
     CURL *easy;
     char url_path[64];
     char *body;
@@ -35,8 +30,6 @@ struct gb_etcd_call {
     gb_etcd_cb callback; /* NULL: cancelled */
     void *user;
     bool stream, running; /* running: its callback */
-    bool waiting;         /* in the queue */
-    bool quiet;           /* counted in etcd->quiet */
     uint64_t begun_ns;
     size_t endpoint, tries;
     struct gb_writer received;
@@ -152,7 +145,6 @@ static void call_free(struct gb_etcd_call *call)
 {
     struct gb_etcd *etcd = call->etcd;
 
-    etcd->quiet -= call->quiet;
     if (call->here)
         *call->here = call->next;
     if (call->next)
@@ -233,23 +225,6 @@ static bool call_begin(struct gb_etcd_call *call)
     return true;
 }
 
-/* Begins what is in the queue, in turn. If memory is out, it stays until another has ended. */
-static void begin_waiting(struct gb_etcd *etcd)
-{
-    struct gb_etcd_call *call;
-
-    while ((call = etcd->waiting) && etcd->quiet < QUIET_MOST) {
-        if (call->callback && !call_begin(call))
-            return;
-        etcd->waiting = call->next_waiting;
-        call->waiting = false;
-        call->quiet = call->callback != NULL;
-        etcd->quiet += call->quiet;
-        if (!call->callback)
-            call_free(call); /* it was cancelled */
-    }
-}
-
 static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method,
                                         struct gb_writer *body, gb_etcd_cb callback, void *user)
 {
@@ -286,22 +261,6 @@ struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, stru
     return begun(call_create(etcd, method, body, callback, user));
 }
 
-struct gb_etcd_call *gb_etcd_call_quiet(struct gb_etcd *etcd, const char *method,
-                                        struct gb_writer *body, gb_etcd_cb callback, void *user)
-{
-    struct gb_etcd_call *call = call_create(etcd, method, body, callback, user);
-
-    if (!call)
-        return NULL;
-    if (!etcd->waiting)
-        etcd->waiting_end = &etcd->waiting;
-    *etcd->waiting_end = call;
-    etcd->waiting_end = &call->next_waiting;
-    call->waiting = true;
-    begin_waiting(etcd);
-    return call;
-}
-
 struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
                                     struct gb_writer *body, gb_etcd_cb callback, void *user)
 {
@@ -316,13 +275,10 @@ void gb_etcd_cancel(struct gb_etcd_call *call)
 {
     if (!call)
         return;
-    struct gb_etcd *etcd = call->etcd;
-
     call->callback = NULL;
-    if (call->running || call->waiting)
-        return; /* it is freed after its callback, or when its turn comes */
+    if (call->running)
+        return; /* it is freed after its callback */
     call_free(call);
-    begin_waiting(etcd);
 }
 
 /* ---- answers ---- */
@@ -393,7 +349,6 @@ static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
     if (call->callback)
         call->callback(call->user, code, value, pool, error);
     call_free(call);
-    begin_waiting(etcd);
 }
 
 /* Tries the next endpoint, if there is one that has not been asked. */
@@ -593,16 +548,10 @@ int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, str
 
 void gb_etcd_destroy(struct gb_etcd *etcd)
 {
-    struct gb_etcd_call *call;
-
     if (!etcd)
         return;
     while (etcd->calls)
         call_free(etcd->calls);
-    while ((call = etcd->waiting)) {
-        etcd->waiting = call->next_waiting;
-        call_free(call);
-    }
     if (etcd->multi)
         curl_multi_cleanup(etcd->multi);
     uv_close((uv_handle_t *)&etcd->timer, on_closed);

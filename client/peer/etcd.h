@@ -60,11 +60,6 @@ void gb_etcd_destroy(struct gb_etcd *etcd);
  */
 struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, struct gb_writer *body,
                                   gb_etcd_cb callback, void *user);
-/* The same for what nobody waits for, such as withdrawing a name. Any number may be asked at once:
-   64 of them are under way at a time, the others use no connection and hold up no request of
-   gb_etcd_call. */
-struct gb_etcd_call *gb_etcd_call_quiet(struct gb_etcd *etcd, const char *method,
-                                        struct gb_writer *body, gb_etcd_cb callback, void *user);
 /* gb_etcd_call for a method whose answer is a stream of lines; at one endpoint only. */
 struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
                                     struct gb_writer *body, gb_etcd_cb callback, void *user);

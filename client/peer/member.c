@@ -652,6 +652,8 @@ static void on_close(uv_timer_t *timer)
     struct gb_member *member = timer->data;
 
     gb_etcd_destroy(member->etcd);
+    gb_batch_end(&member->puts);
+    gb_batch_end(&member->deletes);
     uv_close((uv_handle_t *)&member->tick, on_closed);
 }
 

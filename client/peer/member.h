@@ -15,7 +15,7 @@
 
 #include <uv.h>
 
-#include "client/peer/etcd.h"
+#include "client/peer/batch.h"
 #include "client/peer/view.h"
 
 enum gb_member_state { GB_OUT, GB_JOINING, GB_LISTING, GB_IN, GB_LEAVING };
@@ -34,6 +34,7 @@ struct gb_member_events {
 
 struct gb_member {
     struct gb_etcd *etcd;
+    struct gb_batch puts, deletes; /* of names and copies */
     uv_timer_t tick;
     struct gb_member_events events;
     char root[128], node[GB_NODE_BYTES], host[GB_HOST_BYTES];
@@ -59,8 +60,8 @@ struct gb_member {
 /* Copies the keys' prefix, this node's name and its host in, or says which one cannot be taken. */
 int gb_member_set_texts(struct gb_member *member, const char *root, const char *node,
                         const char *host, struct gb_error *error);
-/* Fills in a zeroed struct whose etcd, events, texts, port and ttl_ms are set, and begins to
-   join. */
+/* Fills in a zeroed struct whose etcd (the batches' as well), events, texts, port and ttl_ms are
+   set, and begins to join. */
 void gb_member_begin(struct gb_member *member, uv_loop_t *loop);
 /* Gives the lease back, if etcd answers soon; events.closed runs when all handles are closed. */
 void gb_member_close(struct gb_member *member);

@@ -8,8 +8,8 @@
 #include "client/gateway/say.h"
 #include "client/peer/described.h"
 
-/* Requests to publish under way. */
-#define AT_ONCE 64
+/* Names that are being published: two transactions of etcd's, one under way and the next one. */
+#define AT_ONCE 200
 #define AGAIN_MS 1000
 /* In place of a version: that of a former daemon, which equals none of the present one. */
 #define ANOTHERS UINT64_MAX

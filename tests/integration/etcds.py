@@ -32,7 +32,7 @@ def fresh_address():
 
 
 class Etcd:
-    """A server of one member. Its data are in memory: what is tested is no disk."""
+    """A server of one member. Its data are in memory: what is tested is no disk. `options` may name its url."""
 
     def __init__(self, *options, scheme="http", ca=None):
         self.address, self.port = fresh_address()
@@ -50,7 +50,8 @@ class Etcd:
         self.process = subprocess.Popen(
             [ETCD, "--data-dir", os.path.join(self.data, "d"), "--listen-client-urls", self.url,
              "--advertise-client-urls", self.url, "--listen-peer-urls", peers,
-             "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}", *self.options],
+             "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}",
+             *(option.replace("{url}", self.url) for option in self.options)],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         if self.scheme == "http":
             end = time.monotonic() + PATIENCE

@@ -129,6 +129,39 @@ def test_1000_races_have_one_winner_each(run, etcd):
     assert {one["name"]: (one["places"][0]["node"], one["places"][0]["revision"]) for one in found} == winners
 
 
+def test_many_names_are_few_transactions_and_a_loser_fails_alone(run, etcd):
+    a = run(Node, "a", etcd.url).joined()
+    b = run(Node, "b", etcd.url).joined()
+    taken = b.publish("many/250")["revision"]
+    before, since = etcd.revision(), a.count()
+    a.tell(*(f"publish many/{i} {i + 1} 1 0" for i in range(500)))
+    told = {one["name"]: one for one in a.wait(since, many=500, event="published")}
+    refused = told.pop("many/250")
+    assert "was published by b meanwhile" in refused["message"]
+    assert all(one["status"] == 0 for one in told.values())
+    assert etcd.revision() - before < 250
+    c = run(Node, "c", etcd.url).joined()
+    places = {name: c.find(name)["places"][0] for name in ("many/0", "many/250", "many/499")}
+    assert {name: place["revision"] for name, place in places.items()} == {
+        "many/0": told["many/0"]["revision"], "many/250": taken, "many/499": told["many/499"]["revision"]}
+    before = etcd.revision()
+    a.tell(*(f"withdraw {name} {one['revision']}" for name, one in told.items()))
+    wait_until(lambda: c.list("many/") == ["many/250"])
+    assert etcd.revision() - before < 250
+
+
+def test_the_same_name_twice_at_once(run, etcd):
+    """Transactions with a key that is put twice are refused."""
+    a = run(Node, "a", etcd.url).joined()
+    since = a.count()
+    a.tell("publish first 1 1 0", *(f"publish {name} {version} 1 0" for version in (1, 2) for name in "xy"))
+    told = a.wait(since, many=5, event="published")
+    assert [one["status"] for one in told] == [0] * 5
+    found = {name: a.ask(f"find {name}", event="found", name=name) for name in "xy"}
+    assert all("this machine's own" in one["message"] for one in found.values())
+    assert run(Node, "b", etcd.url).joined().find("x")["places"][0]["version"] == 2
+
+
 def test_copies_are_places_too_until_their_node_ends(run, etcd):
     a, b, c = (run(Node, name, etcd.url, port=7000 + i).joined() for i, name in enumerate("abc"))
     revision = a.publish("x@1/y")["revision"]
@@ -147,7 +180,7 @@ def test_a_copy_that_goes_while_etcd_is_told_of_it_is_told_of_no_more(run, etcd)
     b = run(Node, "b", proxy.url, timeout_ms=60_000).joined()
     revision = a.publish("x")["revision"]
     b.find("x")
-    proxy.set(slow=b"POST /v3/kv/put")
+    proxy.set(slow=b"request_put")
     before = etcd.revision()
     b.tell(f"copied x {revision} 77", f"copied x {revision} 0")
     wait_until(proxy.holds)

@@ -44,7 +44,7 @@ PARTS = {
     "client/peer": [
         ("ground", "directory content local dial absent figures ucx crowd sum_avx2"),
         ("parts", "tls outbox lane copies etcd view ahead"),
-        ("connections", "link described lease granted member"),
+        ("connections", "link described lease granted batch member"),
         ("machines", "remote transfer announce"),
         ("names", "directory_static directory_etcd publish"),
         ("work", "options session serve fetch query metrics"),

@@ -43,12 +43,13 @@ static uint64_t take(struct gb_view *view, const char *key, const char *value, u
 
 static uint64_t take_name(struct gb_view *view, uint64_t number, unsigned machine, bool is_there)
 {
-    char key[128], value[128];
+    char key[128], value[192];
 
     snprintf(key, sizeof(key), "names/table-%06" PRIu64 "/column-%03" PRIu64, number / 1000,
              number % 1000);
     snprintf(value, sizeof(value),
-             "{\"node\":\"m%u\",\"version\":%" PRIu64 ",\"bytes\":1048576,\"serial\":%" PRIu64 "}",
+             "{\"node\":\"m%u\",\"version\":%" PRIu64 ",\"bytes\":1048576,\"serial\":%" PRIu64
+             ",\"since\":1767225600000}",
              machine, number + 1, number + 1);
     return take(view, key, is_there ? value : NULL, is_there ? number + 2 : UINT64_MAX);
 }
