@@ -655,6 +655,46 @@ def test_an_argument_that_is_wrong_is_named(client, call, words):
         call(client)
 
 
+@pytest.mark.parametrize("call, words", [
+    (lambda c: c.put("a", [1]), '"a" exists; pass replace=True to take its name'),
+    (lambda c: c.put("b", [1], device="gpu"), 'device: this daemon serves no device "gpu"; client.devices() lists those'),
+    (lambda c: c.put("b", {"x" * 300: [1]}), "the name of column 1: expected a string of at most 255 bytes, found 300"),
+    (lambda c: c.alias("b", "a", rows=(0, 99)), "rows: offset 0 and length 99 go past the end"),
+    (lambda c: c.spill("a"), "there is no tier below host; the daemon makes one with its option --tier"),
+    (lambda c: c.spill("a", tier="tape"), "tier: expected"),
+    (lambda c: c.put("b", [1], label="x" * 300), "label: expected at most 255 bytes"),
+    (lambda c: c.get("none", timeout=0.25), '"none" did not appear within 0.25 s'),
+    (lambda c: c.put("p", {"x": 5}), "column 'x': int cannot be a column: a column has one axis, not 0"),
+    (lambda c: c.list(5), "a name is 5: expected a str"),
+    (lambda c: c.create("w", {"x": "f8"}, "x"), "shape is 'x': expected a table's number of rows"),
+    (lambda c: c.put("p", [1.5], stream="x"), "stream is 'x': expected a library's stream"),
+    (lambda c: c.put_bundle("p", [1]), "list is no bundle: expected a dict of arrays by name"),
+    (lambda c: gpubufd.connect("/etc/passwd"), "cannot connect to the daemon at /etc/passwd: it is no socket"),
+    (lambda c: c.load("/nothing.parquet"), "[Errno 2] No such file or directory: '/nothing.parquet'"),
+    (lambda c: c.load(__file__[:-2] + "csv"), "[Errno 2]"),
+])
+def test_sentences_are_in_words_of_python(client, call, words):
+    client.put("a", [1, 2])
+    with pytest.raises(Exception) as caught:
+        call(client)
+    assert str(caught.value).startswith(words)
+
+
+def test_files_that_others_read(client, tmp_path):
+    for name, way in (("t.csv", "pandas.read_csv"), ("t.tsv", "pandas.read_csv"), ("m.safetensors", "load_file(path, cl")):
+        (tmp_path / name).write_text("a\n1\n")
+        with pytest.raises(ValueError) as caught:
+            client.load(tmp_path / name)
+        assert way in str(caught.value) and "gpubufctl put" in str(caught.value)
+
+
+def test_names_of_classes_are_public():
+    for name in gpubufd.__all__:
+        one = getattr(gpubufd, name)
+        assert one.__module__ == "gpubufd" or name in ("Event", "Info"), name
+    assert gpubufd.aio.Provider.__module__ == gpubufd.aio.Client.__module__ == "gpubufd.aio"
+
+
 def test_a_kind_is_a_class(client):
     client.put("a", [1, 2])
     with pytest.raises(TypeError, match="kind is 'table': expected gpubufd.Table"):

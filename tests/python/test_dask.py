@@ -289,7 +289,7 @@ def test_replaced_while_in_use(here):
     first = dd.from_pandas(sample(), npartitions=3)
     second = first[first["int"] < 5]
     gd.publish(first, "x")
-    with pytest.raises(gpubufd.Exists, match="say replace=True"):
+    with pytest.raises(gpubufd.Exists, match="pass replace=True"):
         gd.publish(second, "x")
     old = gd.load("x")
     gd.publish(second, "x", replace=True)

@@ -124,10 +124,10 @@ def test_safe_open(here, path):
         cut = part[2:4, 5]
         assert cut.base is not None and not cut.flags.writeable
         for name in ("x", "w\0"):
-            with pytest.raises(KeyError):
-                f.get_tensor(name)
-            with pytest.raises(KeyError):
-                f.get_slice(name)
+            for get in (f.get_tensor, f.get_slice):
+                with pytest.raises(KeyError, match=f"{path} has no tensor .* among its 3: ") as caught:
+                    get(name)
+                assert isinstance(caught.value, gpubufd.numpy.SafetensorError)
     assert np.array_equal(w, TENSORS["w"]) and np.array_equal(cut, TENSORS["w"][2:4, 5])
     with safe_open(path, "numpy", "cpu", writable="copy") as f:
         f.get_slice("w")[0][:] = 1
@@ -141,6 +141,13 @@ def test_a_file_without_metadata(here, tmp_path):
     save_file({"a": np.zeros(2)}, tmp_path / "m")
     with safe_open(tmp_path / "m") as f:
         assert f.metadata() is None
+    header = b'{"__metadata__":{},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    (tmp_path / "empty").write_bytes(len(header).to_bytes(8, "little") + header + b"x")
+    with safe_open(tmp_path / "empty") as f:
+        assert f.metadata() == {}
+    (tmp_path / "wrong").write_bytes(b"x")
+    with pytest.raises(gpubufd.numpy.SafetensorError, match="is no safetensors file"):
+        load_file(tmp_path / "wrong")
 
 
 def test_saving(here, tmp_path):

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -107,9 +108,12 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
         if (is_transient(error))
             return gb_report_text(NULL, GPUBUF_E_TIMEOUT,
                                   "%s: the daemon has not accepted the connection in time", path);
+        struct stat file;
+        bool plain = stat(path, &file) == 0 && !S_ISSOCK(file.st_mode);
         char reason[128];
-        return gb_report_text(NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s",
-                              path, strerror_r(error, reason, sizeof(reason)));
+        return gb_report_text(
+            NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s", path,
+            plain ? "it is no socket" : strerror_r(error, reason, sizeof(reason)));
     }
     *out = fd;
     return 0;

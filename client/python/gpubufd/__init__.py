@@ -54,3 +54,6 @@ __all__ = [
     "Invalid", "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
     "Unavailable", "Unsupported", "Validity", "Wanted", "Watch", "connect",
 ]
+
+for _name in set(__all__) - {"Event", "Info"}:  # dataclasses' types are looked up in their own module
+    globals()[_name].__module__ = __name__

@@ -86,6 +86,15 @@ class Bundle(Held, Mapping[str, Array]):
         """Bytes of all tensors."""
         return sum(size for *_, size in self._entries())
 
+    def _manifest(self) -> bytes:
+        """The header of the safetensors file that the memory is."""
+        head = bytearray(self._manifest_bytes())
+        if self._ordinal < 0:
+            return bytes(memoryview(self._buffer(DATA))[8 : 8 + len(head)])
+        self._wait_ready(0)
+        self._read(DATA, 8, _core.address(head)[0], len(head), 0)
+        return bytes(head)
+
     def to_numpy(self) -> Dict[str, Any]:
         """A dict of NumPy arrays over the same memory, read-only: Array.to_numpy(). Host only."""
         return self._arrays(False)

@@ -433,6 +433,8 @@ def _dtype_name(dtype: Any) -> str:
 def _layout_of(dtype: Any, shape: Any, nulls: bool) -> Tuple[Any, ...]:
     """The tuple that `_core` takes for struct gpubuf_layout_spec."""
     if isinstance(dtype, Mapping):
+        if not hasattr(shape, "__index__") or int(shape) < 0:
+            raise ValueError(f"shape is {shape!r}: expected a table's number of rows, 0 or more")
         rows = int(shape)
         columns = tuple(
             (name, "bool" if kind in (bool, "bool") else _dtype_name(kind), rows, 0,

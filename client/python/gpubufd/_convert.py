@@ -513,7 +513,7 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
     if hasattr(value, "toarray"):
         raise TypeError(f"{at_column(where)}it is sparse: toarray() makes it dense")
     try:
-        return _numpy_source(_numpy().asarray(value), where)
+        return _numpy_source(_numpy().asarray(value), "")
     except (TypeError, ValueError) as error:
         raise TypeError(f"{at_column(where)}{type(value).__name__} cannot be a column: {error}") from None
 
@@ -751,6 +751,8 @@ def share_array(made: Plan) -> Tuple[Dict[str, Any], List[Tuple[int, int]]]:
 def write(target: Any, values: Any, offset: int, stream: Optional[int]) -> None:
     """Copies values into an unsealed array, column or bytes."""
     view = target._view()
+    if isinstance(values, (list, tuple, bool, int, float, complex)) and view.typestr:
+        values = _numpy().asarray(values, view.typestr)
     at = (target._offset if target.kind == COLUMN else 0) + offset
     keep: Any
     tensor = _floats.torch_bytes(values)

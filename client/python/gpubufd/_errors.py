@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Type
 
 from . import _core
+
+# The protocol's names of parameters that have others here.
+PARAMETERS = {"slice": "rows", "ttl_ms": "ttl", "wait_ms": "timeout", "prefix": "names"}
+PHRASES = {
+    "say replace to take its name": "pass replace=True to take its name",
+    "; hello says which it serves": "; client.devices() lists those that it has",
+    "; hello says what it can": "",
+    "; --tier makes one": "; the daemon makes one with its option --tier",
+    "(evict=drop, --evict drop)": '(evict="drop", or --evict drop of the daemon)',
+}
 
 
 class Error(Exception):
@@ -26,7 +37,7 @@ class NotFound(Error, KeyError):
 
 
 class Exists(Error, FileExistsError):
-    """The name is taken; say replace=True."""
+    """The name is taken; pass replace=True."""
 
 
 class NoSpace(Error, MemoryError):
@@ -89,6 +100,17 @@ class Canceled(Error):
     """The request was canceled."""
 
 
+class SafetensorError(ValueError):
+    """A file is no safetensors file, or has no such tensor (then it is a KeyError, too)."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class NoTensor(SafetensorError, KeyError):
+    """The file has no such tensor."""
+
+
 CLASSES: Dict[str, Type[Error]] = {
     "not_found": NotFound,
     "exists": Exists,
@@ -118,8 +140,19 @@ def failure(kind: str, message: str) -> Error:
     return make(getattr(_core, f"E_{kind.upper()}"), kind, message)
 
 
+def translated(sentence: str) -> str:
+    """A sentence of the daemon's or the library's, in the words of this package's arguments, times in seconds."""
+    found = re.sub(r"^(params|options)\.", "", sentence)
+    found = re.sub(r"^layout\.columns\[(\d+)\]\.name: ", lambda match: f"the name of column {int(match[1]) + 1}: ", found)
+    found = re.sub(r"^\w+(?=[:\[])", lambda match: PARAMETERS.get(match[0], match[0]), found)
+    found = re.sub(r"\b(\d+) ms\b", lambda match: f"{int(match[1]) / 1000:.4g} s", found)
+    for theirs, ours in PHRASES.items():
+        found = found.replace(theirs, ours)
+    return found
+
+
 def make(code: int, kind: str, message: str) -> Error:
-    error = CLASSES.get(kind, Error)(message)
+    error = CLASSES.get(kind, Error)(translated(message))
     error.kind = kind
     error.code = code
     return error

@@ -23,6 +23,11 @@ SUFFIXES = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrows", ".parquet": "parquet",
     ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy", ".npz": "npz",
 }
+_CSV = "a text file is read by client.put(name, pandas.read_csv(path)), and written by to_pandas().to_csv(path)"
+WAYS = {
+    ".csv": _CSV, ".tsv": _CSV,
+    ".safetensors": "gpubufd.numpy, gpubufd.torch and gpubufd.jax have load_file(path, client=…, name=…) and save_file()",
+}
 KIND = b"gpubufd.kind"  # in the metadata of a file's schema: what its only column was
 ROWS = 8192  # of a table, read at a time to write lines
 
@@ -32,8 +37,11 @@ def _format_of(path: pathlib.Path, format: Optional[str]) -> str:
         if format not in SUFFIXES.values():
             raise ValueError(f"format is {format!r}: expected one of {', '.join(sorted(set(SUFFIXES.values())))}")
         return format
-    found = SUFFIXES.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    found = SUFFIXES.get(suffix)
     if found is None:
+        if suffix in WAYS:
+            raise ValueError(f"{str(path)!r}: {WAYS[suffix]}, or the command gpubufctl put {str(path)!r} NAME")
         raise ValueError(
             f"{str(path)!r} has no known suffix: expected one of {' '.join(SUFFIXES)}, or format=. Read another "
             "format with its own library, for example pandas.read_csv(path), and put() the result"
@@ -236,5 +244,6 @@ def write(held: Any, path: FilePath, format: Optional[str], compression: Optiona
 
 def read(path: FilePath, format: Optional[str]) -> Any:
     """The content of a file, to be put."""
+    os.stat(path)  # a file that is not there is told of before a library that is not
     found = _format_of(pathlib.Path(path), format)
     return READERS[found](os.fspath(path), found)

@@ -36,6 +36,8 @@ def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
 
 def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], stream: Optional[int]) -> _convert.Plan:
     """The Plan of a bundle, of arrays or Parts by name. TypeError, ValueError: with the tensor's name."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{type(values).__name__} is no bundle: expected a dict of arrays by name")
     made = _convert.Plan("bundle", values)
     found: List[Union[_convert.Plan, Part]] = []
     for name, value in values.items():

@@ -72,7 +72,7 @@ def label_of(label: Optional[str]) -> Optional[str]:
 
 
 def keep_of(keep: int) -> int:
-    if not 0 <= keep <= 8:
+    if not isinstance(keep, int) or not 0 <= keep <= 8:
         raise ValueError(f"keep is {keep!r}: expected 0 to 8 older versions")
     return keep
 
@@ -87,12 +87,14 @@ def scope_of(scope: Scope) -> Scope:
 
 
 def is_pattern(text: str) -> bool:
+    if not isinstance(text, str):
+        raise TypeError(f"a name is {text!r}: expected a str")
     return any(letter in text for letter in "*?")
 
 
 def prefix_of(names: str) -> str:
     """The text before the first wildcard: all names that match begin with it."""
-    return re.split(r"[*?\[]", names, maxsplit=1)[0]
+    return re.split(r"[*?\[]", names, maxsplit=1)[0] if is_pattern(names) else names
 
 
 def matches(name: str, names: str) -> bool:

@@ -204,7 +204,7 @@ class _Work:
             except _errors.Exists:
                 pass  # another program was quicker
         elif wanted not in self.client:
-            raise LookupError(f"the provider of {self.prefix!r} gave nothing for {str(wanted)!r}")
+            raise LookupError(f"the provider of {self.prefix!r} gave nothing")
 
     def _made(self, wanted: Wanted, seen: int) -> None:
         """Ends the requests that came meanwhile, too: the object answers them, unless it is deleted already."""

@@ -114,7 +114,7 @@ class Provider:
             except _errors.Exists:
                 pass  # another program was quicker
         elif not await self._is_there(wanted):
-            raise LookupError(f"the provider of {self._prefix!r} gave nothing for {str(wanted)!r}")
+            raise LookupError(f"the provider of {self._prefix!r} gave nothing")
 
     def _decline(self, wanted: Wanted, error: BaseException) -> None:
         request = self._book.fail(wanted)

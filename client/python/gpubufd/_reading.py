@@ -38,12 +38,12 @@ class File:
         count = int.from_bytes(head, "little")
         if len(head) < 8 or count > min(self.bytes - 8, MANIFEST_MAX):
             what = f"its manifest would have {count}" if len(head) == 8 else "the manifest's length alone takes 8"
-            raise ValueError(f"{self.path}: is no safetensors file: it has {self.bytes} bytes, and {what}")
+            raise _errors.SafetensorError(f"{self.path}: is no safetensors file: it has {self.bytes} bytes, and {what}")
         self.manifest = self.file.read(count)
         try:
             _core.check_manifest(self.manifest, self.bytes)
         except _errors.Error as error:
-            raise ValueError(f"{self.path}: is no safetensors file: {error}") from None
+            raise _errors.SafetensorError(f"{self.path}: is no safetensors file: {error}") from None
         return self.bytes, count
 
     def name(self, place: str) -> str:
@@ -66,7 +66,7 @@ class File:
             piece = memoryview(stage)[:count] if memory is None else memory[at : at + count]
             got = self.file.readinto(piece)  # type: ignore[attr-defined]
             if not got:
-                raise ValueError(f"{self.path}: was changed while it was read")
+                raise _errors.SafetensorError(f"{self.path}: was changed while it was read")
             if memory is None:
                 made._write(DATA, at, _core.address(stage)[0], got, 0)
             at += got
@@ -74,7 +74,7 @@ class File:
     def check_unchanged(self) -> None:
         """ValueError: the file has been changed since it was opened."""
         if self._look() != self.key[:4]:
-            raise ValueError(f"{self.path}: was changed while it was read")
+            raise _errors.SafetensorError(f"{self.path}: was changed while it was read")
 
     def fill(self, made: Any) -> None:
         """Reads the whole file into an object of its size. ValueError: the file is being changed."""

@@ -5,9 +5,12 @@ A library's module makes a subclass of SafeOpen, which says how a tensor of a Bu
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _bundle
+from ._errors import NoTensor
+from ._files import FilePath
 
 DTYPES = {
     "bool8": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -48,8 +51,8 @@ class SafeOpen:
 
     _frameworks: Tuple[str, ...] = ()
 
-    def __init__(self, bundle: _bundle.Bundle, writable: Optional[str]):
-        self._bundle, self._writable = bundle, writable
+    def __init__(self, bundle: _bundle.Bundle, writable: Optional[str], filename: FilePath):
+        self._bundle, self._writable, self._filename = bundle, writable, filename
 
     @classmethod
     def _check(cls, framework: str, writable: Optional[str]) -> None:
@@ -81,14 +84,18 @@ class SafeOpen:
 
     def metadata(self) -> Optional[Dict[str, str]]:
         """The file's metadata; None: it has none."""
-        return self._bundle.metadata or None
+        return self._bundle.metadata or ({} if b'"__metadata__"' in self._bundle._manifest() else None)
+
+    def _known(self, name: str) -> str:
+        if name not in self._bundle:
+            some = ", ".join([repr(name) for name in self._bundle][:5])
+            raise NoTensor(f"{os.fsdecode(self._filename)} has no tensor {name!r} among its {len(self._bundle)}: {some}, …")
+        return name
 
     def get_tensor(self, name: str) -> Any:
-        """A tensor. KeyError."""
-        return self._whole(name)
+        """A tensor. SafetensorError, a KeyError."""
+        return self._whole(self._known(name))
 
     def get_slice(self, name: str) -> Slice:
-        """A Slice of a tensor, to take parts of it. KeyError."""
-        if name not in self._bundle:
-            raise KeyError(name)
-        return Slice(self, name)
+        """A Slice of a tensor, to take parts of it. SafetensorError, a KeyError."""
+        return Slice(self, self._known(name))

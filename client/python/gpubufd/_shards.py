@@ -42,12 +42,12 @@ class Shards(File):
             if not isinstance(found, dict):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            raise ValueError(f'{self.path}: is no index of .safetensors files: it has no object "weight_map"') from None
+            raise _errors.SafetensorError(f'{self.path}: is no index of .safetensors files: it has no object "weight_map"') from None
         for tensor, name in found.items():
             if not isinstance(name, str):
-                raise ValueError(f"{self.path}: weight_map has no file's name for {tensor!r}")
+                raise _errors.SafetensorError(f"{self.path}: weight_map has no file's name for {tensor!r}")
             if "/" in name or "\0" in name or not name or name[0] == ".":
-                raise ValueError(f"{self.path}: weight_map names {name!r}, which is no file beside the index")
+                raise _errors.SafetensorError(f"{self.path}: weight_map names {name!r}, which is no file beside the index")
         return found
 
     def _entries(self) -> Tuple[Dict[str, Tuple[str, Dict[str, Any]]], Dict[str, str]]:
@@ -60,13 +60,13 @@ class Shards(File):
             metadata = {**manifest.pop("__metadata__", {}), **metadata}
             for tensor, said in sorted(manifest.items(), key=lambda item: item[1]["data_offsets"]):
                 if tensor in found:
-                    raise ValueError(f"{self.path}: both {found[tensor][0]} and {name} have the tensor {tensor!r}")
+                    raise _errors.SafetensorError(f"{self.path}: both {found[tensor][0]} and {name} have the tensor {tensor!r}")
                 found[tensor] = name, said
         for tensor, name in self.where.items():
             if tensor not in found:
-                raise ValueError(f"{self.path}: it names the tensor {tensor!r}, which no shard has")
+                raise _errors.SafetensorError(f"{self.path}: it names the tensor {tensor!r}, which no shard has")
             if found[tensor][0] != name:
-                raise ValueError(
+                raise _errors.SafetensorError(
                     f"{self.path}: it says that {name} has the tensor {tensor!r}, but {found[tensor][0]} has it")
         return found, metadata
 
@@ -77,7 +77,7 @@ class Shards(File):
         try:
             self.head, size, count, offsets = _core.plan_bundle(tensors, pairs)
         except _errors.Error as error:
-            raise ValueError(f"{self.path}: {error}") from None
+            raise _errors.SafetensorError(f"{self.path}: {error}") from None
         self.parts: List[Tuple[int, File, int, int]] = []  # where to, from which file, from where, bytes
         for at, (name, said) in zip(offsets, entries.values()):
             shard, (start, end) = self.shards[name], said["data_offsets"]

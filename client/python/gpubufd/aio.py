@@ -31,6 +31,7 @@ from ._told import Event, Info
 
 __all__ = ["Client", "Provider", "Watch", "connect"]
 
+Provider.__module__ = __name__
 TURN = 0.5  # seconds after which a get() that found no room among the waiting ones tries again
 CHUNK = 16 << 20  # bytes that are copied before other tasks have their turn
 

@@ -264,6 +264,8 @@ def handle_of(stream: Any) -> int:
         if hasattr(stream, name):
             value = getattr(stream, name)
             return int(getattr(value, "value", value) or 0)
+    if not isinstance(stream, int):
+        raise TypeError(f"stream is {stream!r}: expected a library's stream, or its handle")
     return int(stream)
 
 

@@ -259,7 +259,7 @@ def _commit(places: Any, daemons: Dict[str, Place], manifest: Manifest, replace:
 
 def _check_free(name: str, copies: Dict[str, Optional[Manifest]], replace: bool) -> None:
     if any(copies.values()) and not replace:
-        raise failure("exists", f"{name!r} is published already: say replace=True")
+        raise failure("exists", f"{name!r} is published already: pass replace=True")
 
 
 def _plan(value: Any) -> Tuple[str, Any, List[Any], Manifest]:

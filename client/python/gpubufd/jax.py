@@ -19,11 +19,12 @@ import jax
 from . import _bundle, _buffers, _core, _errors, _floats, _packing, _states, _weights, cuda
 from ._client import Client
 from ._ref import Ref
+from ._errors import SafetensorError
 from ._files import FilePath
 from ._safetensors import SafeOpen
 from ._states import Mismatch
 
-__all__ = ["Mismatch", "get_tree", "load_file", "put_tree", "safe_open", "save_file"]
+__all__ = ["Mismatch", "SafetensorError", "get_tree", "load_file", "put_tree", "safe_open", "save_file"]
 
 ALIGNMENT = 16  # bytes that XLA's kernels need
 
@@ -236,7 +237,7 @@ class safe_open(SafeOpen):  # named as in the safetensors package
     ):
         self._check(framework, None)
         bundle, self._where = _load(filename, device, {"client": client, "name": name, **options})
-        super().__init__(bundle, None)
+        super().__init__(bundle, None, filename)
 
     def _whole(self, name: str) -> Any:
         return jax.block_until_ready(jax.device_put(_array(self._bundle, name), self._where))

@@ -15,10 +15,11 @@ from typing import Any, Dict, Mapping, Optional
 from . import _weights
 from ._bundle import Bundle
 from ._client import Client
+from ._errors import SafetensorError
 from ._files import FilePath
 from ._safetensors import DTYPES, SafeOpen, check_writable
 
-__all__ = ["DTYPES", "load_file", "safe_open", "save_file"]
+__all__ = ["DTYPES", "SafetensorError", "load_file", "safe_open", "save_file"]
 
 
 def _copies(bundle: Bundle, writable: Optional[str]) -> bool:
@@ -68,7 +69,7 @@ class safe_open(SafeOpen):  # named as in the safetensors package
     ):
         self._check(framework, writable)
         where = "host" if device == "cpu" else device
-        super().__init__(_weights.load(filename, client=client, name=name, device=where, **options), writable)
+        super().__init__(_weights.load(filename, client=client, name=name, device=where, **options), writable, filename)
 
     def _whole(self, name: str) -> Any:
         return self._bundle._numpy(name, _copies(self._bundle, self._writable))

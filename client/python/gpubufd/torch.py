@@ -20,13 +20,15 @@ from . import _bundle, _core, _floats, _packing, _params, _pool, _states, _weigh
 from ._client import Client
 from ._params import Evict, Mode, Scope, Seconds
 from ._ref import Ref
+from ._errors import SafetensorError
 from ._files import FilePath
 from ._layout import DATA
 from ._safetensors import SafeOpen, check_writable
 from ._states import Mismatch
 
 __all__ = [
-    "MemPool", "Mismatch", "get_state_dict", "load_file", "mem_pool", "put_state_dict", "safe_open", "save_file",
+    "MemPool", "Mismatch", "SafetensorError", "get_state_dict", "load_file", "mem_pool", "put_state_dict", "safe_open",
+    "save_file",
 ]
 
 LEGACY_STREAM = 1  # a handle; torch calls it 0
@@ -422,13 +424,11 @@ class safe_open(SafeOpen):  # named as in the safetensors package
     ):
         self._check(framework, writable)
         bundle, self._where = _load(filename, device, {"client": client, "name": name, **options})
-        super().__init__(bundle, writable)
+        super().__init__(bundle, writable, filename)
         _ready(bundle)
 
     def _shared(self, name: str) -> Any:
         i = self._bundle._number(name)
-        if i < 0:
-            raise KeyError(name)
         return _tensor(self._bundle, i, self._bundle._entry(i))
 
     def _made(self, shared: Any) -> Any:
