@@ -189,7 +189,7 @@ NODE ?= node
 NODE_INCLUDE ?= $(firstword $(dir $(wildcard \
 	$(shell $(NODE) -p 'path.join(path.dirname(path.dirname(process.execPath)),"include","node")' \
 	2>/dev/null)/node_api.h /usr/include/node/node_api.h /usr/include/nodejs/src/node_api.h)))
-NODE_SOURCES := $(wildcard client/node/src/*.c) tests/node/no_external.c tests/node/gate.c
+NODE_SOURCES := $(wildcard client/node/src/*.c) tests/node/no_external.c tests/node/gate.c tests/node/no_memory.c
 NODE_HEADERS := $(wildcard client/node/src/*.h)
 NODE_OBJECTS := $(call objects,$(NODE_SOURCES))
 NODE_PLATFORM := linux-$(patsubst x86_64,x64,$(patsubst aarch64,arm64,$(firstword $(subst -, ,$(MACHINE)))))
@@ -424,12 +424,16 @@ $(NODE_ADDON): $(filter-out $(B)/obj/tests/%,$(NODE_OBJECTS)) $(B)/obj/libclient
 	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
 
-# The same in a runtime without external ArrayBuffers, as Electron is, for its tests.
-NODE_ADDON_PLAIN := $(BUILD)/node/no-external.node
-$(NODE_ADDON_PLAIN): $(filter-out %/gate.o,$(NODE_OBJECTS)) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
+# The same for tests: in a runtime without external ArrayBuffers, as Electron is; and where memory runs out.
+NODE_ADDONS := $(BUILD)/node/no-external.node $(BUILD)/node/no-memory.node
+$(BUILD)/node/no-external.node: $(filter %/no_external.o,$(NODE_OBJECTS))
+$(BUILD)/node/no-external.node: WRAPPED := napi_create_external_arraybuffer
+$(BUILD)/node/no-memory.node: $(filter %/no_memory.o,$(NODE_OBJECTS))
+$(BUILD)/node/no-memory.node: WRAPPED := realloc
+$(NODE_ADDONS): $(filter-out $(B)/obj/tests/%,$(NODE_OBJECTS)) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -Wl,--wrap=napi_create_external_arraybuffer \
+	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -Wl,--wrap=$(WRAPPED) \
 		-o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
 
 # A stream that stands still, of the fake driver's, for the tests of order.
@@ -452,7 +456,7 @@ node: ## build the package for Node
 node-tests: node
 else
 node: $(NODE_ADDON) $(NODE_PACKAGE)/.copied
-node-tests: node node-modules python $(NODE_ADDON_PLAIN) $(BUILD)/node/gate.node $(BUILD)/node/columns $(BUILD)/fakecuda/libcuda.so.1
+node-tests: node node-modules python $(NODE_ADDONS) $(BUILD)/node/gate.node $(BUILD)/node/columns $(BUILD)/fakecuda/libcuda.so.1
 endif
 $(NODE_PACKAGE)/.copied: $(NODE_FILES)
 	$(call say,COPY,$(NODE_PACKAGE))

@@ -2,10 +2,13 @@
 
 import assert from 'node:assert/strict'
 import { channel } from 'node:diagnostics_channel'
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import test from 'node:test'
+import { inspect } from 'node:util'
 import { Daemon, connect, fixture, gpubufd, require, run, until } from './harness.mjs'
 
 const { daemon, connect: client } = await fixture()
@@ -110,6 +113,101 @@ test('open waits as long as it is told', async () => {
   late.release()
 })
 
+test('a signal ends a request of a client that is not connected', async () => {
+  const lazy = await connect({ socket: '/nonexistent/socket', lazyConnect: true, retryStrategy: () => 40 })
+  const calls = [
+    signal => lazy.open('a', { signal }), signal => lazy.open({ name: 'a', version: 1 }, { signal }),
+    signal => lazy.openMany(['a'], { signal }), signal => lazy.put('a', Int8Array.of(1), { signal }),
+    signal => lazy.list('', { signal }), signal => lazy.call('stats', {}, { signal }), signal => lazy.connect({ signal }),
+    signal => lazy.watch('', { signal }).next()
+  ]
+  const why = new Error('mine')
+  for (const call of calls) {
+    const controller = new AbortController()
+    const outcome = call(controller.signal)
+    setImmediate(() => controller.abort(why))
+    await assert.rejects(outcome, why, String(call))
+  }
+  lazy.close()
+})
+
+test('a signal ends connecting to a listener that says nothing', async () => {
+  const socket = path.join(daemon.directory, 'mute')
+  const connections = new Set()
+  const mute = createServer(connection => connections.add(connection)).listen(socket)
+  await once(mute, 'listening')
+  const controller = new AbortController()
+  const began = Date.now()
+  const connecting = connect({ socket, timeout: 20_000, signal: controller.signal })
+  await until(() => connections.size > 0)
+  controller.abort()
+  await assert.rejects(connecting, { name: 'AbortError' })
+  const lazy = await connect({ socket, timeout: 20_000, lazyConnect: true })
+  const opening = lazy.open('a')
+  await until(() => connections.size > 1)
+  lazy.close()
+  await assert.rejects(opening, { kind: 'closed' })
+  assert.ok(Date.now() - began < 20_000)
+  for (const connection of connections) connection.destroy()
+  mute.close()
+})
+
+test('the stack of a rejection has the line of the call', async () => {
+  const closed = await connect({ socket: daemon.socket })
+  closed.close()
+  const calls = {
+    open: () => c.open('not/there'), stat: () => c.stat('not/there'), openMany: () => c.openMany(['not/there']),
+    delete: () => c.delete('not/there'), call: () => c.call('stat', { name: 'not/there' }),
+    put: () => c.put('x', Int8Array.of(1), { device: 'cuda:7' }), create: () => c.create('', { kind: 'bytes', bytes: 1 }),
+    all: () => Promise.all([c.open('not/there')]), lost: () => closed.open('a'),
+    connect: () => connect('/nonexistent/socket')
+  }
+  for (const [name, call] of Object.entries(calls)) {
+    const theCaller = async () => await call()
+    await assert.rejects(theCaller(), error => {
+      assert.match(error.stack, /at (async )?theCaller /, name)
+      return true
+    })
+  }
+  const made = await c.create('sealed', { kind: 'bytes', bytes: 1 })
+  await made.seal()
+  const theSealer = async () => await made.seal()
+  await assert.rejects(theSealer(), error => /at async theSealer /.test(error.stack))
+  made.release()
+})
+
+test('patterns, as gpubufctl has them', async () => {
+  for (const name of ['h/a', 'h/b', 'h/ab', 'h[1]', 'other']) await c.put(name, Int8Array.of(1), { replace: true })
+  const found = async pattern => (await c.list(pattern)).map(object => object.name).filter(name => /^[ho]/.test(name))
+  for (const pattern of ['h/*', 'h/?', 'h/[ab]', 'h/[!a]', 'h/[a-b]*', '*ab', 'h\\[*', 'h[[]1]', 'h.*', '*/(a']) {
+    const listed = JSON.parse(await daemon.ctl('ls', '--json', pattern).catch(() => '{"objects":[]}'))
+    assert.deepEqual(await found(pattern), (listed.objects ?? listed).map(object => object.name), pattern)
+  }
+  assert.deepEqual(await found('h/'), ['h/a', 'h/ab', 'h/b'])
+  await assert.rejects(c.list('[z-a]'), TypeError)
+  await c.delete('h/?')
+  assert.deepEqual(await found('h'), ['h/ab', 'h[1]'])
+  await assert.rejects(c.delete('h/?'), { kind: 'not_found', message: 'no object matches "h/?"' })
+  await assert.rejects(c.delete(['h/*']), { kind: 'not_found' })
+  await c.delete(['h[1]', 'h/ab'])
+})
+
+test('has, ping, a URL for the socket, and what a client says of itself', async () => {
+  assert.equal(await c.has('other'), true)
+  assert.equal(await c.has('not/there'), false)
+  await assert.rejects(c.has(7), TypeError)
+  await c.ping()
+  for (const url of [`unix://${daemon.socket}`, `unix:${daemon.socket}`]) {
+    const other = await connect(url)
+    await other.ping()
+    assert.equal(inspect(other), `Client of ${daemon.socket} (connected)`)
+    other.close()
+    assert.equal(inspect(other), `Client of ${daemon.socket} (closed)`)
+    await assert.rejects(other.ping(), { kind: 'closed' })
+    await assert.rejects(other.has('other'), { kind: 'closed' })
+  }
+})
+
 test('a version is opened or refused', async () => {
   const version = await c.put('versioned', Int8Array.of(1))
   const one = await c.open('versioned', { version })
@@ -138,6 +236,23 @@ test('a signal ends a request', async () => {
     await outcome
   }
   await until(async () => (await c.leases('granted')).leases.length === 0)
+})
+
+test('a bundle is opened with others', async () => {
+  const header = Buffer.from('{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}'.padEnd(56))
+  const made = await c.create('many/bundle', { kind: 'bundle', bytes: 8 + header.length + 2, manifestBytes: header.length }, { replace: true })
+  const size = new Uint8Array(8)
+  size[0] = header.length
+  await made.write(Buffer.concat([size, header, Buffer.of(5, 6)]))
+  await made.seal()
+  made.release()
+  await c.put('many/array', Int8Array.of(7), { replace: true })
+  const [array, bundle] = await c.openMany(['many/array', 'many/bundle'])
+  assert.deepEqual([array.kind, bundle.kind, bundle.name], ['array', 'bundle', 'many/bundle'])
+  assert.deepEqual([...bundle.get('x')], [5, 6])
+  array.release()
+  bundle.release()
+  await c.delete('many/*')
 })
 
 test('many are opened at once', async () => {

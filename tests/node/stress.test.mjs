@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
+import path from 'node:path'
 import test from 'node:test'
 import v8 from 'node:v8'
 import { runInNewContext } from 'node:vm'
@@ -172,4 +173,16 @@ test('put with replace is done again over a crash', async () => {
     client.close()
     await mortal.stop()
   }
+})
+
+test('without memory for an outcome a request does not begin, and all others end', async () => {
+  const { code, stdout, stderr } = await run(`
+    const c = await connect({ socket: process.env.S })
+    const all = await Promise.allSettled(Array.from({ length: 200 }, () => c.stat('not/there')))
+    const kinds = all.map(({ reason }) => reason.kind)
+    console.log(kinds.filter(kind => kind === 'not_found').length > 50, kinds.filter(kind => kind === 'no_memory').length > 50,
+      kinds.every(kind => ['not_found', 'no_memory'].includes(kind)))
+    console.log(await c.stat('not/there').catch(error => error.kind))
+    c.close()`, { S: daemon.socket, GPUBUFD_ADDON: path.join(PACKAGE, '..', 'no-memory.node') })
+  assert.deepEqual([code, stdout, stderr], [0, 'true true true\nnot_found\n', ''])
 })

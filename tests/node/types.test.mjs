@@ -19,7 +19,7 @@ try {
 } catch {}
 
 const GOOD = `
-import { connect, Table, Column, NotFoundError, type Bundle, type Client, type WatchEvent } from 'gpubufd'
+import { connect, Table, Column, NotFoundError, type Bundle, type Client, type Element, type WatchEvent } from 'gpubufd'
 import { createHandler } from 'gpubufd/serve'
 import { putBuffer, toDataFrame } from 'gpubufd/rapids'
 import { list, peers, stats, where, type Place } from 'gpubufd/cluster'
@@ -54,6 +54,13 @@ export async function more (client: Client, signal: AbortSignal): Promise<number
   const version: number = await client.put('x', Float64Array.of(1), { as: 'column', mode: 0o644 })
   await client.put('t', { a: Int8Array.of(1), b: ['x', null], c: column.toArrow() })
   await client.put('u', await column.toHost())
+  await client.put('rows', [{ a: 1, b: 'x' }, { b: null, c: 5n, d: new Date() }])
+  const rows = await client.open<Table>('rows')
+  for (const { a, b } of rows) if (typeof a === 'number') String(b)
+  const names: string[] = rows.schema.map(field => field.name).concat(rows.toJSON().name)
+  const some1: Element | undefined = column.get(-1) ?? rows.toArray()[0]?.a
+  if (await client.has('rows', { signal })) await client.ping({ signal: AbortSignal.timeout(names.length + Number(some1)) })
+  await client.delete((await client.list('h/*'))[0]?.name ?? 'h/[ab]')
   await client.put('plain', { a: [1, null], b: [true, undefined], c: [new Date(), null], d: [1n] })
   const versions: number[] = await client.putMany(new Map([['v', Int8Array.of(1)]]), { replace: true })
   const some: (number | Error)[] = await client.putMany({ v: [1, 2], w: column.toArrow() }, { partial: true })
@@ -99,6 +106,9 @@ const BAD = [
   "import { Client } from 'gpubufd'; new Client()",
   "import { connect } from 'gpubufd'; (await connect()).open('a', { timeout: '1' })",
   "import { connect } from 'gpubufd'; (await connect()).put('a', 7)",
+  "import { connect } from 'gpubufd'; (await connect()).put('a', [{ a: { b: 1 } }])",
+  "import { connect } from 'gpubufd'; connect({ cacheLeases: 'yes' })",
+  "import { connect, type Column } from 'gpubufd'; (await (await connect()).open<Column>('c')).get('a')",
   "import { connect } from 'gpubufd'; (await connect()).put('a', [1, 'x'])",
   "import { connect } from 'gpubufd'; (await connect()).open('a', { timeoutMs: 5 })",
   "import { connect } from 'gpubufd'; (await connect()).on('reconnected', () => {})",
@@ -137,6 +147,26 @@ test('the declarations of the installed package compile, and refuse what is wron
     for (let i = 0; i < BAD.length; i++) {
       assert.ok(complaints.some(line => line.startsWith(`bad${i}.mts`)), `nothing against: ${BAD[i]}`)
     }
+  } finally {
+    await rm(place, { recursive: true, force: true })
+  }
+})
+
+test('the declarations compile without apache-arrow', { skip: tsc ? false : 'typescript is not installed' }, async t => {
+  const place = await mkdtemp(path.join(os.tmpdir(), 'gpubuf-types-')) // where node_modules is not found
+  try {
+    if (!await install(t, place)) return
+    const types = path.join(PACKAGE, '..', 'node_modules', '@types')
+    await mkdir(path.join(place, 'node_modules', '@types'))
+    await symlink(path.join(types, 'node'), path.join(place, 'node_modules', '@types', 'node'))
+    await symlink(path.join(types, '..', 'undici-types'), path.join(place, 'node_modules', 'undici-types'))
+    await writeFile(path.join(place, 'plain.mts'), `
+      import { connect, Table } from 'gpubufd'
+      const table = await (await connect()).open<Table>('a')
+      export const rows: number = table.numRows + [...table].length`)
+    const { stdout } = await execute(process.execPath, [tsc, ...TSC, '--module', 'nodenext', 'plain.mts'], { cwd: place })
+      .catch(error => error)
+    assert.equal(stdout, '')
   } finally {
     await rm(place, { recursive: true, force: true })
   }

@@ -58,9 +58,10 @@ PARTS = {
         ("module", "module"),
     ],
     "client/node/lib": [
-        ("ground", "native errors dtypes"),
-        ("data", "to-arrow from-arrow raw requests"),
+        ("ground", "native errors dtypes arguments"),
+        ("data", "elements to-arrow from-arrow raw requests"),
         ("objects", "objects"),
+        ("values", "content"),
         ("client", "watch provide client"),
         ("package", "index cluster serve rapids"),
     ],
@@ -97,7 +98,10 @@ OTHERS = {
     "client/peer": (
         "include/", "proto/", "client/gateway/say", "client/common/remake", "client/common/stale_socket",
         "client/lib/objects/pinned"),
-    "client/node/src": ("include/", "client/lib/objects/hold", "client/lib/objects/pinned", "client/lib/wire/gather"),
+    "client/node/src": (
+        "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
+        "client/lib/wire/gather",
+    ),
     "client/python/src": ("include/",),
 }
 SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")

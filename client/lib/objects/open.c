@@ -244,6 +244,15 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
     return r;
 }
 
+struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name)
+{
+    if (gb_enter(client) < 0)
+        return NULL;
+    struct gpubuf_object *object = gb_keep_find(client, name, 0);
+    gb_leave(client);
+    return object;
+}
+
 void gb_open_end_at_once(struct gb_request *request)
 {
     request->waited = false;

@@ -23,6 +23,9 @@ int gb_open_read_options(const struct gpubuf_client *client,
 void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_options *options);
 /* Has *error say that the answer to open is malformed. Returns GPUBUF_E_PROTOCOL. */
 int gb_open_malformed(struct gb_error *error);
+/* The object that a cached lease holds, with a reference, if the name still means it; NULL: ask the
+   daemon. Unlike the others it takes the client's lock itself. */
+struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name);
 /* Ends a request that a kept lease has answered: its callback runs with the next ones. */
 void gb_open_end_at_once(struct gb_request *request);
 

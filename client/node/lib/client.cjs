@@ -5,11 +5,10 @@ const EventEmitter = require('node:events')
 const { channel } = require('node:diagnostics_channel')
 const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
-const { submit, again, nextId, pending, checkSignal, optionsOf } = require('./requests.cjs')
-const { makeObject, fill, streamOf, SharedObject } = require('./objects.cjs')
-const { getArrow } = require('./to-arrow.cjs')
-const { isVector, isTable, columnFrom, ofTable, ofMembers } = require('./from-arrow.cjs')
-const { dtypeOf, DATA, OFFSETS } = require('./dtypes.cjs')
+const { submit, again, orAborted, nextId, pending, checkSignal, optionsOf, Failure } = require('./requests.cjs')
+const { makeObject, fill, streamOf } = require('./objects.cjs')
+const { number, text, isPattern, matcher } = require('./arguments.cjs')
+const { KINDS, content, gather, pairs, columnSpec, noteSizes, checkCovered } = require('./content.cjs')
 const { Provider } = require('./provide.cjs')
 const { Watch } = require('./watch.cjs')
 
@@ -17,7 +16,6 @@ const KEY = Symbol('gpubufd')
 const NAMES = 64 // in one delete request, at most: the protocol's limit
 const EVICT = { spill: 1, drop: 2, keep: 3 }
 const SCOPE = { local: 0, cluster: 1 }
-const KINDS = { bytes: 0, array: 1, column: 2, table: 3, bundle: 4 }
 const CONCURRENCY = 16 // loads of a provider at a time, by default
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events in a watch's queue, by default
@@ -32,22 +30,8 @@ const TIMER_MAX = 2 ** 31 - 1
 const CHANNELS = Object.fromEntries(['connect', 'reconnect', 'disconnect', 'close'].map(
   event => [event, channel(`gpubufd:${event}`)]))
 
-const KEPT = 1024 // objects that `keep: true` keeps open
-
-function number (value, what, missing = 0) {
-  if (value === undefined) return missing
-  if (typeof value === 'bigint') value = Number(value)
-  if (typeof value !== 'number') throw new TypeError(`${what} is ${String(value)}, not a number`)
-  if (!Number.isSafeInteger(value) || value < 0) {
-    throw new RangeError(`${what} is ${value}, not a whole number of 0 or more`)
-  }
-  return value
-}
-
-function text (value, what) {
-  if (typeof value !== 'string') throw new TypeError(`${what} is not a string`)
-  return value
-}
+const CACHED = 1024 // leases
+const YIELD = 500 // opens without a request between two turns of the event loop, at most
 
 /** The version of a name in a request's parameters; without both it is the current one. */
 function versionOf ({ version, label }) {
@@ -59,6 +43,10 @@ function versionOf ({ version, label }) {
 function wait (value) {
   if (number(value === Infinity ? DAY_MS + 1 : value, 'timeout') <= DAY_MS) return value ?? 0
   throw new RangeError(`timeout is more than ${DAY_MS} ms, a day: wait again after that, or use watch()`)
+}
+
+function closedError (message) {
+  return new classes.ClosedError(message, 'closed', -3)
 }
 
 /** The permissions of a mode, which is an octal string or a number. */
@@ -99,6 +87,8 @@ class Client extends EventEmitter {
   #watches = new Set() // and providers of its own
   #providers = new Set() // each with a client of its own
   #wake // ends a pause between two attempts to connect
+  #giveUp // ends an attempt to connect
+  #cachedOpens = 0
   instance = '' // before the first connection
 
   constructor (key, options) {
@@ -112,8 +102,8 @@ class Client extends EventEmitter {
   get _slot () {
     if (this.#slot < 0) {
       throw this.#closed
-        ? new classes.ClosedError('the client is closed', 'closed', -3)
-        : this.#lost ?? new classes.ClosedError('the client is not connected', 'closed', -3)
+        ? closedError('the client is closed')
+        : this.#lost ?? closedError('the client is not connected')
     }
     return this.#slot
   }
@@ -131,27 +121,34 @@ class Client extends EventEmitter {
   // ---- the connection ----
 
   async _connect () {
-    const { socket, name, connectTimeout, cacheBytes, reconnect, keep, keepTime, keepBytes } = this.#options
+    const { socket, name, connectTimeout, cacheBytes, reconnect, cacheLeases } = this.#options
     const id = nextId()
-    const [slot, instance] = await new Promise((resolve, reject) => {
+    const outcome = await new Promise((resolve, reject) => {
+      let late = false // close() did not wait for the connection
+      this.#giveUp = () => {
+        late = true
+        resolve(new Failure(-3, 'the client is closed'))
+      }
       pending.set(id, {
         done: (status, slot, _, extra) => {
           pending.delete(id)
-          if (status < 0) reject(fromStatus(status, extra))
-          else resolve([slot, extra])
+          if (status >= 0 && late) native.close(slot)
+          resolve(status < 0 ? new Failure(status, extra) : { slot, instance: extra })
         }
       })
       try {
-        native.connect(id, socket, name, connectTimeout, cacheBytes, reconnect ? connectTimeout : 0,
-          keep, keepTime, keepBytes)
+        native.connect(id, socket, name, connectTimeout, cacheBytes, reconnect ? connectTimeout : 0, cacheLeases)
       } catch (error) {
         pending.delete(id)
         reject(translate(error))
       }
     })
+    this.#giveUp = undefined
+    if (outcome instanceof Failure) throw outcome.toError()
+    const { slot, instance } = outcome
     if (this.#closed) {
       native.close(slot)
-      throw new classes.ClosedError('the client is closed', 'closed', -3)
+      throw closedError('the client is closed')
     }
     this.#slot = slot
     this.#lost = undefined
@@ -193,29 +190,34 @@ class Client extends EventEmitter {
   get closed () { return this.#closed }
 
   /** Connects, unless the client is connected. */
-  async connect () {
-    await this._ready()
+  async connect (options) {
+    const { signal } = optionsOf(options, REQUEST)
+    await orAborted(this._ready(), signal)
   }
 
   async _ready () {
     if (this.#slot >= 0) return
     if (this.#closed || (this.instance !== '' && !this.#options.reconnect)) return void this._slot
-    this.#connecting ??= this.#establish().finally(() => { this.#connecting = undefined })
+    this.#connecting ??= this.#establish()
     await this.#connecting
   }
 
   async #establish () {
     const first = this.instance === ''
     const end = Date.now() + this.#options.connectTimeout
-    for (let times = 1; ; times++) {
-      try {
-        return await this._connect()
-      } catch (error) {
-        const wait = this.#closed ? undefined : this.#pause(times, error, first, end)
-        if (wait === undefined) throw error
-        await this.#sleep(wait)
-        if (this.#closed) return void this._slot
+    try {
+      for (let times = 1; ; times++) {
+        try {
+          return await this._connect()
+        } catch (error) {
+          const wait = this.#closed ? undefined : this.#pause(times, error, first, end)
+          if (wait === undefined) throw error
+          await this.#sleep(wait)
+          if (this.#closed) return void this._slot
+        }
       }
+    } finally {
+      this.#connecting = undefined
     }
   }
 
@@ -242,19 +244,21 @@ class Client extends EventEmitter {
     })
   }
 
-  /** Begins a request: at once if connected, else after connecting. */
-  _request (begin, options) {
-    if (this.#slot >= 0) return submit(this, begin, options)
-    return this._ready().then(() => submit(this, begin, options))
+  /** Makes a request: at once if connected, else after connecting. */
+  async _request (begin, options) {
+    if (this.#slot < 0) await orAborted(this._ready(), options.signal)
+    return await submit(this, begin, options)
   }
 
   /** As _request; repeats the request if the connection is lost on the way. For requests that change nothing. */
-  _ask (begin, options) {
-    if (this.#slot < 0) return this._request(begin, options)
-    return submit(this, begin, options).catch(error => {
+  async _ask (begin, options) {
+    if (this.#slot < 0) return await this._request(begin, options)
+    try {
+      return await submit(this, begin, options)
+    } catch (error) {
       if (error?.kind !== 'closed' || this.#closed || !this.#options.reconnect) throw error
-      return this._request(begin, options)
-    })
+      return await this._request(begin, options)
+    }
   }
 
   /** Ends the connection. Requests under way are rejected; objects can still be released. */
@@ -262,6 +266,7 @@ class Client extends EventEmitter {
     if (this.#closed) return
     this.#closed = true
     this.#wake?.()
+    this.#giveUp?.()
     const slot = this.#slot
     this.#slot = -1
     pending.delete(this.#lostId)
@@ -274,6 +279,11 @@ class Client extends EventEmitter {
   [Symbol.dispose ?? Symbol.for('nodejs.dispose')] () { this.close() }
   async [Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose')] () { this.close() }
 
+  [Symbol.for('nodejs.util.inspect.custom')] () {
+    const state = this.#closed ? 'closed' : this.#slot >= 0 ? 'connected' : 'not connected'
+    return `Client of ${this.#options.socket ?? 'the default socket'} (${state})`
+  }
+
   // ---- reading ----
 
   /**
@@ -281,6 +291,11 @@ class Client extends EventEmitter {
    * share(), if that version can still be opened. `timeout`: milliseconds to wait until the object exists.
    */
   async open (what, options) {
+    const cached = options === undefined && this.#openCached(what)
+    if (cached) {
+      if (++this.#cachedOpens % YIELD === 0) await new Promise(resolve => setImmediate(resolve))
+      return cached
+    }
     const shared = typeof what === 'object' && what !== null ? what : undefined
     const name = text(shared ? shared.name : what, 'the name')
     const { timeout, version = shared?.version, label, signal, copy = this.#options.copy } =
@@ -288,16 +303,24 @@ class Client extends EventEmitter {
     if (label !== undefined) text(label, 'label')
     const waits = wait(timeout)
     const wanted = number(version, 'version')
-    if (shared) await this._ready()
+    if (shared) await orAborted(this._ready(), signal)
     if (shared && (shared.instance ?? this.instance) !== this.instance) {
       throw new classes.StaleError(`"${name}" was shared by another instance of the daemon`, 'stale', -32007)
     }
-    return this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
+    return await this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
       signal,
       method: 'open',
       name,
       settle: (slot, kind) => makeObject(this, name, slot, kind, copy)
     })
+  }
+
+  /** The object that a cached lease holds, if the name still means it: without a request, so observers are not told. */
+  #openCached (name) {
+    const { cacheLeases, copy } = this.#options
+    if (cacheLeases === 0 || this.#slot < 0 || typeof name !== 'string') return undefined
+    const found = native.openCached(this.#slot, name)
+    return found < 0 ? undefined : makeObject(this, name, Math.floor(found / 8), found % 8, copy)
   }
 
   /**
@@ -312,11 +335,11 @@ class Client extends EventEmitter {
       optionsOf(options, ['timeout', 'signal', 'partial', 'copy'])
     const waits = wait(timeout)
     if (list.length === 0) return []
-    const settle = (_, __, outcomes) => outcomes.map((outcome, i) => outcome < 0
+    const outcomes = await this._ask(id => native.openMany(this._slot, id, list, waits),
+      { signal, settle: (_, __, outcomes) => outcomes, method: 'openMany', name: list })
+    const objects = outcomes.map((outcome, i) => outcome < 0
       ? fromStatus(outcome, `"${list[i]}" cannot be opened: ${native.kinds[outcome]?.replaceAll('_', ' ')}`)
-      : makeObject(this, list[i], Math.floor(outcome / 4), outcome % 4, copy))
-    const objects = await this._ask(id => native.openMany(this._slot, id, list, waits),
-      { signal, settle, method: 'openMany', name: list })
+      : makeObject(this, list[i], Math.floor(outcome / 8), outcome % 8, copy))
     const failed = objects.find(object => object instanceof Error)
     if (!failed || partial) return objects
     for (const object of objects) if (!(object instanceof Error)) object.release()
@@ -326,13 +349,13 @@ class Client extends EventEmitter {
   /** Calls any method of the protocol that carries no descriptors; resolves with its result. */
   async call (method, params = {}, options) {
     text(method, 'the method')
-    return this.#call('_request', method, params, options)
+    return await this.#call('_request', method, params, options)
   }
 
   async #call (way, method, params, options) {
     const { signal } = optionsOf(options, REQUEST)
     const message = JSON.stringify(params)
-    return this[way](id => native.call(this._slot, id, method, message), {
+    return await this[way](id => native.call(this._slot, id, method, message), {
       signal, method, name: params.name ?? params.names, settle: (_, __, result) => JSON.parse(result)
     })
   }
@@ -342,15 +365,37 @@ class Client extends EventEmitter {
     return (await this.#call('_ask', 'stat', { name: text(name, 'the name'), ...versionOf(which) }, { signal })).object
   }
 
-  /** All objects whose names begin with `prefix`; with `versions` each name's older versions follow. */
-  async list (prefix = '', options) {
-    text(prefix, 'the prefix')
+  /** Whether there is an object of that name which the program may open; it need not be sealed. */
+  async has (name, options) {
+    try {
+      await this.stat(name, options)
+      return true
+    } catch (error) {
+      if (error?.kind === 'not_found') return false
+      throw error
+    }
+  }
+
+  /** Resolves when the daemon has answered: for health checks, with a signal. */
+  async ping (options) {
+    await this.#call('_ask', 'list', { limit: 1 }, options)
+  }
+
+  /**
+   * All objects whose names begin with `names`, or match it: `*` stands for any text, `?` for one character, `[ab]` for
+   * one of these. With `versions` each name's older versions follow.
+   */
+  async list (names = '', options) {
+    text(names, 'the prefix')
     const { versions, signal } = optionsOf(options, ['versions', 'signal'])
+    const pattern = isPattern(names)
+    const prefix = pattern ? names.slice(0, names.search(/[*?[\\]/)) : names
+    const matches = pattern ? matcher(names) : () => true
     const all = []
     let cursor
     do {
       const page = await this.#call('_ask', 'list', { prefix, cursor, versions }, { signal })
-      all.push(...page.objects)
+      all.push(...page.objects.filter(object => matches(object.name)))
       cursor = page.cursor
     } while (cursor !== undefined)
     return all
@@ -358,21 +403,26 @@ class Client extends EventEmitter {
 
   async leases (name, options) {
     if (name !== undefined) text(name, 'the name')
-    return this.#call('_ask', 'leases', { name }, options)
+    return await this.#call('_ask', 'leases', { name }, options)
   }
 
   async stats (options) {
-    return this.#call('_ask', 'stats', {}, options)
+    return await this.#call('_ask', 'stats', {}, options)
   }
 
   // ---- names ----
 
   /**
-   * Deletes one name, or many. Of one name alone, a `version` or the newest with a `label`; with the current version
-   * the name goes, too.
+   * Deletes one name, all that match a pattern as of list(), or an array of names, which are no patterns. Of one name
+   * alone, a `version` or the newest with a `label`; with the current version the name goes, too.
    */
   async delete (names, options) {
-    if (Array.isArray(names)) {
+    if (isPattern(text(Array.isArray(names) ? '' : names, 'the name'))) {
+      const { signal } = optionsOf(options, REQUEST)
+      const found = await this.list(names, { signal })
+      if (found.length === 0) throw new classes.NotFoundError(`no object matches "${names}"`, 'not_found', -32001)
+      await this.delete(found.map(object => object.name), { signal })
+    } else if (Array.isArray(names)) {
       const list = Array.from(names, (name, i) => text(name, `name ${i}`))
       for (let i = 0; i < list.length; i += NAMES) {
         await this.#call('_request', 'delete', { names: list.slice(i, i + NAMES) }, options)
@@ -453,12 +503,12 @@ class Client extends EventEmitter {
         children: layout.columns.map(column => columnSpec({ length: layout.length, ...column }))
       }
     }
-    return this.#create(name, spec, optionsOf(options, CREATE))
+    return await this.#create(name, spec, optionsOf(options, CREATE))
   }
 
   async #create (name, spec, options) {
     const settings = createOptions(options)
-    return this._request(id => native.create(this._slot, id, name, spec, settings), {
+    return await this._request(id => native.create(this._slot, id, name, spec, settings), {
       signal: options.signal,
       method: 'create',
       name,
@@ -502,7 +552,8 @@ class Client extends EventEmitter {
     }
     try {
       const { reconnect, connectTimeout } = this.#options
-      return await (given.replace && reconnect ? again(this, connectTimeout, publish) : publish())
+      if (given.replace && reconnect) return await again(this, connectTimeout, publish)
+      return await publish()
     } finally {
       if (!this.#waiting.next()) this.#puts--
     }
@@ -639,157 +690,35 @@ class Waiting {
   }
 }
 
-function pairs (metadata) {
-  return metadata && (metadata instanceof Map ? [...metadata] : Object.entries(metadata)).flat()
-}
-
-function columnSpec ({ name, dtype, length, mask, nullCount, dataBytes, metadata, children }) {
-  return {
-    name, dtype, length, mask: mask ?? false, nullCount, dataBytes, metadata: pairs(metadata),
-    children: children?.map(columnSpec)
-  }
-}
-
-/** The whole content of a stream of Arrow record batches or bytes: a layout needs the total size. */
-async function gather (stream) {
-  const parts = []
-  for await (const part of stream) parts.push(part)
-  if (parts.length > 0 && parts.every(part => part instanceof Uint8Array)) return Buffer.concat(parts)
-  const schema = parts[0]?.schema ?? stream.schema
-  if (!schema || !parts.every(isTable)) {
-    throw new TypeError('the stream has neither Arrow record batches nor buffers')
-  }
-  return {
-    schema,
-    batches: parts,
-    numRows: parts.reduce((sum, batch) => sum + batch.numRows, 0),
-    getChildAt: i => ({ data: parts.flatMap(batch => batch.getChildAt(i).data) })
-  }
-}
-
-const IPC_FILE = Buffer.from('ARROW1')
-
-/** Whether bytes begin as an Arrow IPC file or stream does. */
-function looksLikeIpc (bytes) {
-  if (bytes.length < 12) return false
-  if (IPC_FILE.equals(bytes.subarray(0, 6))) return true
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-  const size = view.getInt32(4, true)
-  return view.getUint32(0, true) === 0xffffffff && size > 0 && size % 8 === 0 && size <= bytes.length - 8
-}
-
-/** A buffer's memory as a Uint8Array; undefined: the value is no buffer. */
-function bytesOf (value) {
-  const isBuffer = value instanceof ArrayBuffer || value instanceof SharedArrayBuffer
-  if (!isBuffer && !ArrayBuffer.isView(value)) return undefined
-  try {
-    return isBuffer ? new Uint8Array(value) : new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
-  } catch {
-    throw new TypeError('the buffer is detached')
-  }
-}
-
-/** Adds the view's bytes to each [which, at, view]. */
-function noteSizes (writes, children) {
-  for (const write of writes) write[3] = write[2].byteLength
-  for (const child of children) noteSizes(child.writes, child.children)
-}
-
-/** Throws if writes leave a gap, in which readers would see earlier content. New masks are cleared: these may. */
-function checkCovered (target, writes) {
-  for (const which of [DATA, OFFSETS]) {
-    const bytes = writes.reduce((sum, write) => sum + (write[0] === which ? write[3] : 0), 0)
-    if (bytes < target._bytes(which)) {
-      throw new TypeError(`the value has ${bytes} bytes where its layout has ${target._bytes(which)}`)
-    }
-  }
-}
-
-/** { layout, writes, children } of a value to be published. */
-function content (value, { as, shape, dtype }) {
-  if (as !== undefined && !['bytes', 'array', 'column', 'table'].includes(as)) {
-    throw new TypeError(`as is ${String(as)}, not "bytes", "array", "column" or "table"`)
-  }
-  if (value instanceof SharedObject) throw new TypeError('the value is an object of gpubufd already: use alias()')
-  const bytes = bytesOf(value)
-  if (bytes && as !== 'bytes' && as !== 'array' && as !== 'column' && shape === undefined &&
-      (as === 'table' || (!dtypeOf(value) || value instanceof Uint8Array) && looksLikeIpc(bytes))) {
-    value = getArrow().tableFromIPC(bytes)
-  }
-  if (isTable(value)) return asTable(ofTable(value))
-  if (isVector(value)) return asColumn(columnFrom(value))
-  if (bytes) {
-    const isArray = dtypeOf(value) && !Buffer.isBuffer(value)
-    if (as === 'bytes' || (!isArray && as === undefined && shape === undefined && dtype === undefined)) {
-      return { layout: { kind: KINDS.bytes, bytes: bytes.length }, writes: [[0, 0, bytes]], children: [] }
-    }
-    if (as === 'column') return asColumn(columnFrom(value))
-    return asArray(value, shape, dtype)
-  }
-  if (Array.isArray(value)) return asColumn(columnFrom(value))
-  if (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
-    return asTable(ofMembers(value))
-  }
-  throw new TypeError('put() takes typed arrays, buffers, arrays, Arrow vectors, tables and batches, streams of ' +
-    'these or of bytes, and objects of columns')
-}
-
-function asTable ({ spec, children }) {
-  return { layout: { kind: KINDS.table, column: spec }, writes: [], children }
-}
-
-function asColumn ({ spec, writes, children }) {
-  return { layout: { kind: KINDS.column, column: spec }, writes, children }
-}
-
-function asArray (value, shape, dtype) {
-  const array = dtypeOf(value) ? value : bytesOf(value)
-  const type = dtype === undefined ? dtypeOf(array) : text(dtype, 'dtype')
-  const extents = shape ?? [array.length]
-  if (!Array.isArray(extents)) throw new TypeError('the shape is not an array')
-  const count = extents.reduce((product, extent) => product * number(extent, 'an extent'), 1)
-  if (dtype === undefined && count !== array.length) {
-    throw new RangeError(`the shape has ${count} elements, the array ${array.length}`)
-  }
-  return {
-    layout: { kind: KINDS.array, dtype: type, shape: extents }, writes: [[0, 0, array]], children: []
-  }
-}
-
 async function connect (options) {
   const given = typeof options === 'string'
     ? { socket: options }
-    : optionsOf(options, ['socket', 'name', 'timeout', 'cacheBytes', 'reconnect', 'copy', 'keep',
-      'keepTime', 'keepBytes', 'lazyConnect', 'retryStrategy', 'signal'])
-  const { socket, name, reconnect = true, copy = false, lazyConnect = false, retryStrategy, signal } = given
+    : optionsOf(options, ['socket', 'name', 'timeout', 'cacheBytes', 'reconnect', 'copy',
+      'cacheLeases', 'lazyConnect', 'retryStrategy', 'signal'])
+  const { socket, name, reconnect = true, copy = false, cacheLeases = true, lazyConnect = false, retryStrategy, signal } = given
   if (retryStrategy !== undefined && typeof retryStrategy !== 'function') {
     throw new TypeError('retryStrategy is not a function')
   }
-  if (socket !== undefined) text(socket, 'socket')
+  const path = socket === undefined ? undefined : text(socket, 'socket').replace(/^unix:(\/\/)?/, '')
   if (name !== undefined) text(name, 'name')
   checkSignal(signal)
   signal?.throwIfAborted()
   const client = new Client(KEY, {
-    socket,
+    socket: path,
     name: name ?? 'node',
     reconnect: Boolean(reconnect),
     retryStrategy,
     copy: Boolean(copy),
     connectTimeout: Math.min(number(given.timeout, 'timeout', 5000), TIMER_MAX),
     cacheBytes: number(given.cacheBytes, 'cacheBytes'),
-    keep: Math.min(typeof given.keep === 'boolean' ? given.keep * KEPT : number(given.keep, 'keep'), TIMER_MAX),
-    keepTime: Math.min(number(given.keepTime, 'keepTime'), TIMER_MAX),
-    keepBytes: number(given.keepBytes, 'keepBytes')
+    cacheLeases: Math.min(typeof cacheLeases === 'boolean' ? cacheLeases * CACHED : number(cacheLeases, 'cacheLeases'), TIMER_MAX)
   })
   if (lazyConnect) return client
-  const stop = () => client.close()
-  signal?.addEventListener('abort', stop, { once: true })
   try {
-    await client._ready()
+    await orAborted(client._ready(), signal)
   } catch (error) {
-    throw signal?.aborted ? signal.reason : error
-  } finally {
-    signal?.removeEventListener('abort', stop)
+    client.close()
+    throw error
   }
   return client
 }

@@ -341,7 +341,7 @@ function ofValues (values, name) {
   const kind = kindOf(values.find(value => value != null) ?? '')
   if (kind !== 'string' && !PLAIN[kind]) {
     const it = kind === 'object' ? 'an object' : `a ${kind}`
-    throw new TypeError(`${what}: an array with ${it} cannot be published: make an Arrow vector of it`)
+    throw new TypeError(`${what}: an array with ${it} among its elements cannot be published: make an Arrow vector of it`)
   }
   const odd = values.findIndex(value => value != null && kindOf(value) !== kind)
   if (odd >= 0) throw new TypeError(`${what}: element ${odd} is no ${kind}, unlike those before it`)
@@ -399,4 +399,11 @@ function ofMembers (members) {
   return tableOf(columns, length)
 }
 
-module.exports = { isVector, isTable, columnFrom, ofTable, ofMembers }
+/** A table of rows: objects, whose members are its columns in the order of their first occurrence. A missing one is null. */
+function ofRows (rows) {
+  const names = new Set(rows.flatMap(row => Object.keys(row)))
+  const columns = Array.from(names, name => [name, rows.map(row => Object.hasOwn(row, name) ? row[name] : null)])
+  return tableOf(columns.map(([name, values]) => ofValues(values, name)), rows.length)
+}
+
+module.exports = { isVector, isTable, columnFrom, ofTable, ofMembers, ofRows }

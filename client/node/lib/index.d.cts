@@ -1,12 +1,14 @@
 /// <reference types="node" />
 import { EventEmitter } from 'node:events'
+// Without the optional package its types are `any`.
+// @ts-ignore
 import type * as arrow from 'apache-arrow'
 
 export const version: string
 
 export interface ConnectOptions {
   /**
-   * Path of the daemon's socket. Default: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
+   * Path of the daemon's socket, also as a URL (unix:///run/…). Default: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
    * /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock.
    */
   socket?: string
@@ -16,13 +18,11 @@ export interface ConnectOptions {
   timeout?: number
   /** Idle mappings to keep for later opens, in bytes. Default 1 GiB. */
   cacheBytes?: number
-  /** How many objects stay open after their last use, so that the next open of the name needs no request; true: 1024.
-   *  An open that begins after a change of the name sees the change. Default 0. */
-  keep?: number | boolean
-  /** Milliseconds that an unused object is kept. Default 10 000. */
-  keepTime?: number
-  /** Bytes of kept objects, at most. Default 16 GiB. */
-  keepBytes?: number
+  /**
+   * How many leases stay cached after release(), so that the next open() of the name needs no request; false: none.
+   * An open() that begins after a change of the name sees the change. Default true, which is 1024.
+   */
+  cacheLeases?: number | boolean
   /** Reconnect after the connection broke. Default true. */
   reconnect?: boolean
   /** Connect when the first request is made, or `connect()` is called: connect() resolves at once. Default false. */
@@ -236,6 +236,17 @@ export type Publishable =
   | NodeJS.ReadableStream
   | PlainColumn
   | { readonly [column: string]: Values | arrow.Vector | PlainColumn }
+  /** Rows: the columns are those of all rows, and a missing member is null. */
+  | readonly { readonly [column: string]: string | number | bigint | boolean | Date | null | undefined }[]
+
+/**
+ * An element, by its dtype: numbers (bigints of 64 bits), strings, booleans, Date (dates, and timestamps in s and ms; a
+ * bigint in us and ns), a string of digits for decimals, Uint8Array for binary, arrays, objects and Maps for lists,
+ * structs and maps; null where it is not valid.
+ */
+export type Element =
+  | null | number | bigint | boolean | string | Date | Uint8Array | Element[] | Map<Element, Element>
+  | { [field: string]: Element }
 
 export type AnyObject = Bytes | NDArray | Column | Table | Bundle
 
@@ -275,8 +286,19 @@ export abstract class SharedObject {
   ipcHandle (options?: RequestOptions): Promise<IpcHandle>
   /** Resolves when the content is there. That is at once, unless its producer still has work queued on a GPU. */
   ready (options?: RequestOptions & { stream?: StreamLike }): Promise<void>
+  /** For JSON.stringify(): a description, not the content. */
+  toJSON (): { kind: string, name: string, version: number, dtype?: string, length: number, device: string }
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
+}
+
+/** Elements of a host object; on a GPU each is an UnsupportedError that names toHost(). */
+interface Elements<T> extends Iterable<T> {
+  /** Element i; a negative i counts from the end. undefined: there is none. */
+  get (i: number): T | undefined
+  /** All elements: a copy. */
+  toArray (): T[]
+  [Symbol.iterator] (): IterableIterator<T>
 }
 
 export class Bytes extends SharedObject {
@@ -314,8 +336,12 @@ export class Bundle extends SharedObject implements Iterable<[name: string, arra
   [Symbol.iterator] (): IterableIterator<[name: string, array: NDArray]>
 }
 
-export class NDArray extends SharedObject {
+export class NDArray extends SharedObject implements Elements<Element> {
   private constructor ()
+  /** Elements are counted in C order. */
+  get (i: number): Element | undefined
+  toArray (): Element[]
+  [Symbol.iterator] (): IterableIterator<Element>
   readonly kind: 'array'
   readonly dtype: string
   /** In elements, for packed dtypes ("float4_e2m1fn"), too; `values` then has the bytes that the elements fill. */
@@ -335,8 +361,11 @@ export class NDArray extends SharedObject {
   toHost (options?: RequestOptions): Promise<arrow.Vector>
 }
 
-export class Column extends SharedObject {
+export class Column extends SharedObject implements Elements<Element> {
   private constructor ()
+  get (i: number): Element | undefined
+  toArray (): Element[]
+  [Symbol.iterator] (): IterableIterator<Element>
   readonly kind: 'column'
   readonly columnName?: string
   readonly dtype: string
@@ -360,8 +389,13 @@ export class Column extends SharedObject {
   toHost (options?: RequestOptions): Promise<arrow.Vector>
 }
 
-export class Table extends SharedObject {
+export class Table extends SharedObject implements Elements<{ [column: string]: Element }> {
   private constructor ()
+  /** Row i. */
+  get (i: number): { [column: string]: Element } | undefined
+  toArray (): { [column: string]: Element }[]
+  [Symbol.iterator] (): IterableIterator<{ [column: string]: Element }>
+  readonly schema: { name: string, dtype: string, metadata: Map<string, string> }[]
   readonly kind: 'table'
   readonly numRows: number
   readonly numColumns: number
@@ -428,7 +462,7 @@ export class Client extends EventEmitter {
   /** Which run of the daemon this is; "" until it has connected. */
   readonly instance: string
   /** Connects now, if the client has not connected yet (lazyConnect) or has lost the connection. */
-  connect (): Promise<void>
+  connect (options?: RequestOptions): Promise<void>
   close (): void
   [Symbol.dispose] (): void
   [Symbol.asyncDispose] (): Promise<void>
@@ -448,12 +482,20 @@ export class Client extends EventEmitter {
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options: PutOptions & { partial: true }): Promise<(number | Error)[]>
 
   stat (name: string, options?: VersionOptions): Promise<ObjectInfo>
-  /** With `versions` each name's older versions follow its current one. */
-  list (prefix?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
+  /** Whether there is an object of that name that the program may open. */
+  has (name: string, options?: VersionOptions): Promise<boolean>
+  /** Resolves when the daemon has answered. */
+  ping (options?: RequestOptions): Promise<void>
+  /**
+   * Objects whose names begin with a text, or match a pattern: `*` stands for any text, `?` for one character, `[a-c]`
+   * for one of a set. With `versions` each name's older versions follow its current one.
+   */
+  list (names?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
   /** The current version of a name, then each version that is sealed: for a reader that follows them. */
   versions (name: string, options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
   /** Deletes a name with all its versions; with `version` or `label` of an older version, that version only. */
   delete (name: string, options?: VersionOptions): Promise<void>
+  /** Deletes all names that match a pattern, as of list(), or an array of names, which are no patterns. */
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>

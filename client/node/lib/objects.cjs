@@ -9,6 +9,8 @@ const arrowExport = require('./to-arrow.cjs')
 const { constants } = require('node:buffer')
 const { submit, external, checkSignal, optionsOf } = require('./requests.cjs')
 const { ipcHandle } = require('./raw.cjs')
+const { readColumn, readArray } = require('./elements.cjs')
+const { markAsUncloneable } = require('node:worker_threads')
 
 const KINDS = ['bytes', 'array', 'column', 'table', 'bundle']
 
@@ -138,6 +140,7 @@ class SharedObject {
     this.#lease = lease
     this.#root = root
     this.#path = path
+    markAsUncloneable?.(this) // postMessage() takes share()'s result; from Node 22.10 on it says so
   }
 
   get #info () {
@@ -216,24 +219,17 @@ class SharedObject {
    * `stream`: a CUDA stream whose queued work still writes the object. Readers wait for that work on the GPU; this call
    * does not wait.
    */
-  seal (options) {
-    let request
-    try {
-      const { nullCounts, label, keep = -1, stream, signal } =
-        optionsOf(options, ['nullCounts', 'label', 'keep', 'stream', 'signal'])
-      const after = streamOf(stream)
-      const counts = sealCounts(this, nullCounts)
-      if (keep !== -1 && !(Number.isInteger(keep) && keep >= 0)) throw new RangeError(`keep is ${keep}, not 0 to 8`)
-      const { client } = this.#lease
-      request = submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep, after),
-        { signal, method: 'seal', name: this.name })
-    } catch (error) {
-      return Promise.reject(translate(error))
-    }
-    return request.then(version => {
-      this.#described = undefined
-      return version
-    })
+  async seal (options) {
+    const { nullCounts, label, keep = -1, stream, signal } =
+      optionsOf(options, ['nullCounts', 'label', 'keep', 'stream', 'signal'])
+    const after = streamOf(stream)
+    const counts = sealCounts(this, nullCounts)
+    if (keep !== -1 && !(Number.isInteger(keep) && keep >= 0)) throw new RangeError(`keep is ${keep}, not 0 to 8`)
+    const { client } = this.#lease
+    const version = await submit(client, id => native.seal(client._slot, id, this._index, counts, label, keep, after),
+      { signal, method: 'seal', name: this.name })
+    this.#described = undefined
+    return version
   }
 
   /** A typed array over `count` elements of a buffer; undefined if there is no such buffer. */
@@ -368,11 +364,58 @@ class SharedObject {
     return await arrowExport.toHost(this, signal)
   }
 
-  [Symbol.for('nodejs.util.inspect.custom')] () {
-    const name = this.constructor.name
-    if (this.released) return `${name} "${this.name}" (released)`
+  /** A description: `kind`, `name`, `version`, `dtype`, `length`, `device`. The content is toArray()'s. */
+  toJSON () {
+    const { name, version, dtype, length, device } = this.#info
+    return { kind: this.kind, name, version, dtype: dtype || undefined, length, device }
+  }
+
+  toString () {
+    const type = this.constructor.name
+    if (this.released) return `${type} "${this.name}" (released)`
     const { dtype, length, device } = this.#info
-    return `${name} "${this.name}" ${dtype ? dtype + ' ' : ''}length ${length} on ${device}`
+    return `${type} "${this.name}" ${dtype ? dtype + ' ' : ''}length ${length} on ${device}`
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')] () { return this.toString() }
+}
+
+/** Columns, arrays and tables as sequences: `_reader` makes a function of an index. */
+class Sequence extends SharedObject {
+  #read
+
+  get #element () {
+    void this._index // not after release
+    return (this.#read ??= (this._host(), this._reader()))
+  }
+
+  /** How many elements get() and the iteration have. */
+  get _count () { return this.length }
+
+  /** Element i; a negative i counts from the end, as of Array.prototype.at. undefined: there is none. */
+  get (i) {
+    if (!Number.isInteger(i)) {
+      throw new TypeError(`the index is ${String(i)}, not a whole number` +
+        (this.kind === 'table' ? ': column() takes a name' : ''))
+    }
+    const read = this.#element
+    const at = i < 0 ? this._count + i : i
+    return at >= 0 && at < this._count ? read(at) : undefined
+  }
+
+  * [Symbol.iterator] () {
+    const count = this._count
+    const read = this.#element
+    for (let i = 0; i < count; i++) {
+      void this._index // not after release
+      yield read(i)
+    }
+  }
+
+  /** The elements as a plain array: a copy. */
+  toArray () {
+    const read = this.#element
+    return Array.from({ length: this._count }, (_, i) => read(i))
   }
 }
 
@@ -437,7 +480,9 @@ class Bundle extends Bytes {
   }
 }
 
-class NDArray extends SharedObject {
+class NDArray extends Sequence {
+  get _count () { return this.size }
+  _reader () { return readArray(this) }
   get dtype () { return this._info.dtype }
   get shape () { return this._info.shape.slice() }
   /** Steps along each axis, in bytes. */
@@ -477,7 +522,9 @@ class NDArray extends SharedObject {
   get deviceMask () { return this._device(MASK) }
 }
 
-class Column extends SharedObject {
+class Column extends Sequence {
+  _reader () { return readColumn(this) }
+
   get columnName () { return this._info.columnName }
   get dtype () { return this._info.dtype }
   /** Element i is element offset + i of the buffers. */
@@ -555,8 +602,27 @@ class Column extends SharedObject {
   }
 }
 
-class Table extends SharedObject {
+/** Its elements are its rows, as objects. */
+class Table extends Sequence {
   #names
+
+  _reader () {
+    const columns = this.columns.map(column => {
+      const reader = [column.columnName, readColumn(column)]
+      column.release()
+      return reader
+    })
+    return i => Object.fromEntries(columns.map(([name, read]) => [name, read(i)]))
+  }
+
+  /** [{ name, dtype, metadata }] of the columns. */
+  get schema () {
+    return this.columns.map(column => {
+      const { columnName: name, dtype, metadata } = column
+      column.release()
+      return { name, dtype, metadata }
+    })
+  }
 
   get numRows () { return this.length }
   get metadata () { return new Map(this._info.metadata ?? []) }

@@ -33,14 +33,24 @@ const ended = channel('gpubufd:request:end')
 /** Whether ArrayBuffers over shared memory are allowed: in Electron they are not. */
 const external = native.start(deliver, records, constants.MAX_LENGTH)
 
+/** How a request failed. The exception is made where submit() awaits it: so its stack has the caller's lines. */
+class Failure {
+  constructor (status, message) {
+    this.status = status
+    this.message = message
+  }
+
+  toError () { return fromStatus(this.status, this.message) }
+}
+
 class Request {
-  constructor (id, client, settle) {
+  constructor (id, client, settle, resolve, reject) {
     this.id = id
     this.client = client
-    this.resolve = this.reject = undefined
     this.settle = settle
+    this.resolve = resolve
+    this.reject = reject
     this.abort = undefined
-    this.message = undefined
   }
 
   done (status, value, kind, extra) {
@@ -48,23 +58,40 @@ class Request {
     if (this.client) this.client._ended()
     this.abort?.stop()
     if (status < 0) {
-      this.fail(this.abort?.signal.aborted ? this.abort.signal.reason : fromStatus(status, extra))
+      if (this.abort?.signal.aborted) this.reject(this.abort.signal.reason)
+      else this.resolve(new Failure(status, extra))
       return
     }
     try {
       this.resolve(this.settle ? this.settle(value, kind, extra) : extra ?? value)
     } catch (error) { // must not reach the other requests of this call
-      this.fail(error)
-      return
+      this.reject(error)
     }
-    if (this.message) ended.publish(this.message)
   }
 
-  fail (error) {
-    this.reject(error)
-    if (!this.message) return
-    this.message.error = error
-    ended.publish(this.message)
+  /** Calls begin(id), and heeds the signal from then on. */
+  start (begin, signal) {
+    pending.set(this.id, this)
+    if (this.client) this.client._begun()
+    let number
+    try {
+      number = begin(this.id)
+    } catch (error) {
+      pending.delete(this.id)
+      if (this.client) this.client._ended()
+      throw error
+    }
+    if (!signal) return
+    if (number === undefined) { // work of another thread goes on, but its result is dropped
+      this.abort = new Abort(signal, () => this.reject(signal.reason))
+      return
+    }
+    const slot = this.client._slot
+    this.abort = new Abort(signal, () => {
+      try {
+        native.cancel(slot, number)
+      } catch {} // the client is closed, which has ended the request
+    })
   }
 }
 
@@ -111,44 +138,43 @@ function optionsOf (value, known) {
   return value
 }
 
-/**
- * Begins a request; returns its promise. begin(id) calls the addon, and returns the number for cancel(); undefined for
- * work of libuv's pool. settle(value, kind, extra) turns the outcome into the value of the promise. `method`, `name`:
- * for observers.
- */
-function submit (client, begin, { signal, settle, method, name } = {}) {
-  return new Promise((resolve, reject) => {
-    checkSignal(signal)
-    if (signal?.aborted) return reject(signal.reason)
-    const request = new Request(++lastId, client, settle)
-    request.resolve = resolve
-    request.reject = reject
-    pending.set(request.id, request)
-    if (client) client._begun()
-    if (started.hasSubscribers || ended.hasSubscribers) {
-      request.message = { client, method, name, error: undefined }
-      started.publish(request.message)
-    }
-    let number
-    try {
-      number = begin(request.id)
-    } catch (error) {
-      pending.delete(request.id)
-      if (client) client._ended()
-      return request.fail(translate(error))
-    }
-    if (!signal) return
-    if (number === undefined) { // work of another thread goes on, but its result is dropped
-      request.abort = new Abort(signal, () => reject(signal.reason))
-      return
-    }
-    const slot = client._slot
-    request.abort = new Abort(signal, () => {
-      try {
-        native.cancel(slot, number)
-      } catch {} // the client is closed, which has ended the request
-    })
-  })
+/** As the promise, but rejects with the signal's reason as soon as that is aborted. */
+async function orAborted (promise, signal) {
+  checkSignal(signal)
+  if (!signal) return await promise
+  let abort
+  try {
+    return await Promise.race([promise, new Promise((resolve, reject) => {
+      signal.throwIfAborted()
+      abort = new Abort(signal, () => reject(signal.reason))
+    })])
+  } finally {
+    abort?.stop()
+  }
 }
 
-module.exports = { submit, again, nextId, pending, checkSignal, optionsOf, external }
+/**
+ * Makes a request. begin(id) calls the addon, and returns the number for cancel(); undefined for work of libuv's pool.
+ * settle(value, kind, extra) turns the outcome into the result. `method`, `name`: for observers.
+ */
+async function submit (client, begin, { signal, settle, method, name } = {}) {
+  checkSignal(signal)
+  signal?.throwIfAborted()
+  const message = started.hasSubscribers || ended.hasSubscribers ? { client, method, name, error: undefined } : undefined
+  if (message) started.publish(message)
+  try {
+    const outcome = await new Promise((resolve, reject) => {
+      new Request(++lastId, client, settle, resolve, reject).start(begin, signal)
+    })
+    if (outcome instanceof Failure) throw outcome.toError()
+    return outcome
+  } catch (thrown) {
+    const error = translate(thrown)
+    if (message) message.error = error
+    throw error
+  } finally {
+    if (message) ended.publish(message)
+  }
+}
+
+module.exports = { submit, again, orAborted, nextId, pending, checkSignal, optionsOf, external, Failure }

@@ -40,7 +40,7 @@ class Queue {
   take () {
     const event = this.#events[this.#start]
     this.#skip()
-    if (this.#lost) event.lost = this.#lost
+    if (this.#lost) event.lost = (event.lost ?? 0) + this.#lost
     this.#lost = 0
     return event
   }
@@ -98,7 +98,7 @@ class Watch {
       let answered = false
       pending.set(id, {
         done: (status, number, _, extra) => {
-          if (answered) return this.#tell({ kind: extra[0], object: extra[1] ?? undefined })
+          if (answered) return this.#tell({ kind: extra[0], object: extra[1] ?? undefined }, number)
           answered = true
           if (status < 0) {
             pending.delete(id)
@@ -136,8 +136,10 @@ class Watch {
     else this.#begin(true)
   }
 
-  #tell (event) {
+  /** `lost`: events before it for which there was no memory. */
+  #tell (event, lost = 0) {
     if (this.#ended) return
+    if (lost) event.lost = lost
     const next = this.#waiting.shift()
     if (next) next.resolve({ value: event, done: false })
     else this.#events.push(event)

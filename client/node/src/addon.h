@@ -45,6 +45,7 @@ struct gb_node_client {
     uv_poll_t poll;
     int events; /* that `poll` waits for; 0: it is stopped */
     bool referenced;
+    bool lost;               /* JavaScript is told that the connection has ended */
     bool gathered;           /* requests may wait to be sent */
     _Atomic size_t expected; /* requests under way */
     unsigned look_misses;    /* looks in vain, in a row */
@@ -79,6 +80,7 @@ struct gb_addon {
     size_t object_count, object_free; /* no index below `object_free` is free */
     struct gb_completion *completions;
     size_t completion_count, completion_capacity;
+    size_t reserved; /* completions of requests under way, for which there is room */
     struct gb_window *windows;
 };
 

@@ -19,7 +19,7 @@ struct connecting {
     double id;
     char *path, *name;
     double timeout_ms, cache_bytes, resume_ms; /* resume_ms 0: not at all */
-    double keep, keep_ms, keep_bytes;
+    double cache_leases;
     struct gpubuf_client *client;
     int status;
     char *message;
@@ -83,17 +83,18 @@ bool gb_client_receive(struct gb_node_client *client)
     uint64_t connections = gb_connections(client->client);
 
     if (connections != client->connections)
-        gb_complete(addon, &(struct gb_completion){
-                               .type = GB_DONE_CLIENT,
-                               .id = client->id,
-                               .text = gb_copy(gpubuf_instance(client->client)),
-                           });
+        (void)gb_complete_event(addon, &(struct gb_completion){
+                                           .type = GB_DONE_CLIENT,
+                                           .id = client->id,
+                                           .text = gb_copy(gpubuf_instance(client->client)),
+                                       });
     client->connections = connections;
     if (r == 0 && !gb_has_completions(addon))
         return false;
-    if (r < 0) {
+    if (r < 0 && !client->lost) {
         (void)uv_poll_stop(&client->poll);
         client->events = 0;
+        client->lost = true;
         gb_complete(addon, &(struct gb_completion){
                                .type = GB_DONE_LOST,
                                .id = client->id,
@@ -135,6 +136,8 @@ void gb_client_close(struct gb_node_client *client)
 
     client->addon->clients[client->index] = NULL;
     client->client = NULL;
+    if (!client->lost)
+        gb_unreserve(client->addon);
     (void)uv_poll_stop(&client->poll); /* before the descriptor is closed */
     gb_send_gathered(inner);           /* the daemon still serves these requests */
     gpubuf_disconnect(inner);
@@ -163,8 +166,8 @@ static void connect_execute(napi_env env, void *data)
         .timeout_ms = (int)connecting->timeout_ms,
         .cache_bytes = (uint64_t)connecting->cache_bytes,
         .resume_ms = connecting->resume_ms > 0 ? (int)connecting->resume_ms : GPUBUF_NO_RESUME,
-        .cache_leases = connecting->keep > 0 ? (int)connecting->keep : GPUBUF_NO_CACHE,
-        .cache_lease_ms = (int)connecting->keep_ms,
+        .cache_leases =
+            connecting->cache_leases > 0 ? (int)connecting->cache_leases : GPUBUF_NO_CACHE,
     };
 
     (void)env;
@@ -190,7 +193,12 @@ static struct gb_node_client *adopt(struct gb_addon *addon, struct gpubuf_client
         addon->client_count = i + 1;
     }
     struct gb_node_client *client = calloc(1, sizeof(*client));
-    if (!client || uv_poll_init(addon->loop, &client->poll, gpubuf_fd(inner)) != 0) {
+    if (!client || !gb_reserve(addon)) { /* for the loss of the connection */
+        free(client);
+        return NULL;
+    }
+    if (uv_poll_init(addon->loop, &client->poll, gpubuf_fd(inner)) != 0) {
+        gb_unreserve(addon);
         free(client);
         return NULL;
     }
@@ -216,6 +224,7 @@ static void connect_complete(napi_env env, napi_status status, void *data)
 
     (void)napi_delete_async_work(env, connecting->work);
     if (status != napi_ok || addon->closing) {
+        gb_unreserve(addon);
         gpubuf_disconnect(connecting->client);
         connecting_free(connecting);
         gb_addon_release(addon);
@@ -242,7 +251,7 @@ static void connect_complete(napi_env env, napi_status status, void *data)
     gb_addon_release(addon);
 }
 
-/* connect(id, path, name, timeoutMs, cacheBytes, resumeMs, keep, keepMs, keepBytes) */
+/* connect(id, path, name, timeoutMs, cacheBytes, resumeMs, cacheLeases) */
 napi_value gb_js_connect(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX], name;
@@ -258,9 +267,7 @@ napi_value gb_js_connect(napi_env env, napi_callback_info info)
         !gb_read_number(env, values[3], "the timeout", &connecting->timeout_ms) ||
         !gb_read_number(env, values[4], "cacheBytes", &connecting->cache_bytes) ||
         !gb_read_number(env, values[5], "the time to resume", &connecting->resume_ms) ||
-        !gb_read_number(env, values[6], "keep", &connecting->keep) ||
-        !gb_read_number(env, values[7], "keepTime", &connecting->keep_ms) ||
-        !gb_read_number(env, values[8], "keepBytes", &connecting->keep_bytes)) {
+        !gb_read_number(env, values[6], "cacheLeases", &connecting->cache_leases)) {
         connecting_free(connecting);
         return NULL;
     }
@@ -270,8 +277,14 @@ napi_value gb_js_connect(napi_env env, napi_callback_info info)
         connecting_free(connecting);
         return gb_throw_memory(env);
     }
+    if (!gb_reserve(addon)) {
+        (void)napi_delete_async_work(env, connecting->work);
+        connecting_free(connecting);
+        return gb_throw_memory(env);
+    }
     addon->references++;
     if (napi_queue_async_work(env, connecting->work) != napi_ok) {
+        gb_unreserve(addon);
         (void)napi_delete_async_work(env, connecting->work);
         connecting_free(connecting);
         gb_addon_release(addon);

@@ -8,7 +8,7 @@
 enum gb_done {
     GB_DONE_PLAIN,  /* status; value: a number */
     GB_DONE_OBJECT, /* value: an object's index; kind: what it is */
-    GB_DONE_MANY,   /* an array of index * 4 + kind, or negative codes */
+    GB_DONE_MANY,   /* an array of index * 8 + kind, or negative codes */
     GB_DONE_TEXT,   /* a string */
     GB_DONE_EVENT,  /* of a watch: [kind, object or null] */
     GB_DONE_WANTED, /* of a provider. value: the request; [name or null, uid, gid] */
@@ -33,12 +33,20 @@ struct gb_completion {
     struct gb_staging *block; /* BUFFER: owned */
 };
 
-/* Adds a completion, from any thread. Without memory it is dropped, and the request never ends. */
+/* Makes room for the completion of a request that begins: so it always has one. False: memory is
+   out. gb_unreserve() gives the room back, if the request does not begin. */
+bool gb_reserve(struct gb_addon *addon);
+void gb_unreserve(struct gb_addon *addon);
+/* Adds a completion for which there is room. From any thread. */
 void gb_complete(struct gb_addon *addon, const struct gb_completion *completion);
+/* Adds one that no request waits for, an event. False: memory is out, and it is dropped. */
+bool gb_complete_event(struct gb_addon *addon, const struct gb_completion *completion);
 /* A copy of a text for a completion; NULL for NULL. */
 char *gb_copy(const char *text);
 
 bool gb_has_completions(struct gb_addon *addon);
+/* Takes the oldest ones off; their number. */
+size_t gb_take_completions(struct gb_addon *addon, struct gb_completion *taken, size_t most);
 /* Frees the memory and the references of a completion. */
 void gb_completion_drop(struct gb_completion *completion);
 

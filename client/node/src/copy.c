@@ -109,6 +109,7 @@ static void copy_complete(napi_env env, napi_status status, void *data)
         gb_complete(addon, &completion);
         gb_deliver_from_call(addon);
     } else {
+        gb_unreserve(addon);
         free(completion.text);
     }
     gb_addon_release(addon);
@@ -125,9 +126,15 @@ static napi_value copy_start(napi_env env, struct copying *copying)
         copying_free(env, copying);
         return gb_throw_memory(env);
     }
+    if (!gb_reserve(copying->addon)) {
+        (void)napi_delete_async_work(env, copying->work);
+        copying_free(env, copying);
+        return gb_throw_memory(env);
+    }
     copying->addon->references++;
     if (napi_queue_async_work(env, copying->work) != napi_ok) {
         (void)napi_delete_async_work(env, copying->work);
+        gb_unreserve(copying->addon);
         gb_addon_release(copying->addon);
         copying_free(env, copying);
         return gb_throw(env, GPUBUF_E_INTERNAL, "cannot queue work");

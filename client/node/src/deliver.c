@@ -81,10 +81,10 @@ static napi_value many_value(struct gb_addon *addon, struct gb_completion *many)
     for (size_t i = 0; i < many->count; i++) {
         double number = many->errors[i];
         if (many->objects[i]) {
-            enum gpubuf_kind kind = gpubuf_kind(many->objects[i]);
-            double index = gb_object_add(addon, many->objects[i]);
+            number = gb_object_number(addon, many->objects[i]);
             many->objects[i] = NULL;
-            number = index < 0 ? GPUBUF_E_NO_MEMORY : index * 4 + (double)kind;
+            if (number < 0)
+                number = GPUBUF_E_NO_MEMORY;
         }
         (void)napi_set_element(env, array, (uint32_t)i, gb_number(env, number));
     }
@@ -203,22 +203,12 @@ static void deliver(struct gb_addon *addon, bool from_loop)
         return;
     addon->delivering = true;
     addon->references++; /* a callback may drop the environment's reference */
-    while (gb_has_completions(addon) && !addon->closing) {
-        /* Callbacks may add completions, so that these are taken off first. */
-        pthread_mutex_lock(&addon->lock);
-        struct gb_completion *completions = addon->completions;
-        size_t count = addon->completion_count;
-        addon->completions = NULL;
-        addon->completion_count = addon->completion_capacity = 0;
-        pthread_mutex_unlock(&addon->lock);
-        for (size_t i = 0; i < count; i += GB_RECORDS) {
-            size_t some = count - i < GB_RECORDS ? count - i : GB_RECORDS;
-            if (!addon->closing)
-                deliver_some(addon, completions + i, some, from_loop);
-        }
+    struct gb_completion completions[GB_RECORDS];
+    size_t count;
+    while (!addon->closing && (count = gb_take_completions(addon, completions, GB_RECORDS)) > 0) {
+        deliver_some(addon, completions, count, from_loop); /* callbacks may add completions */
         for (size_t i = 0; i < count; i++)
             gb_completion_drop(&completions[i]);
-        free(completions);
     }
     addon->delivering = false;
     gb_addon_release(addon);

@@ -13,14 +13,15 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
     const struct gb_watching *mine = arg;
 
     (void)client;
-    gb_complete(mine->client->addon, &(struct gb_completion){
-                                         .type = GB_DONE_WANTED,
-                                         .id = mine->id,
-                                         .value = (double)wanted->request,
-                                         .text = wanted->ended ? NULL : gb_copy(wanted->name),
-                                         .uid = wanted->uid,
-                                         .gid = wanted->gid,
-                                     });
+    (void)gb_complete_event(mine->client->addon,
+                            &(struct gb_completion){
+                                .type = GB_DONE_WANTED,
+                                .id = mine->id,
+                                .value = (double)wanted->request,
+                                .text = wanted->ended ? NULL : gb_copy(wanted->name),
+                                .uid = wanted->uid,
+                                .gid = wanted->gid,
+                            });
 }
 
 static void on_provided(struct gpubuf_client *client, int status, const char *text, size_t length,

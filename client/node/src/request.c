@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/objects/open.h"
 #include "client/node/src/completion.h"
 #include "client/node/src/copy.h"
 #include "client/node/src/deliver.h"
@@ -22,12 +23,21 @@ struct gb_pending *gb_pending_new(struct gb_node_client *client, napi_value id)
     if (!gb_read_number(env, id, "the id", &number))
         return NULL;
     struct gb_pending *pending = malloc(sizeof(*pending));
-    if (!pending) {
+    if (!pending || !gb_reserve(client->addon)) {
+        free(pending);
         (void)gb_throw_memory(env);
         return NULL;
     }
     *pending = (struct gb_pending){client, number};
     return pending;
+}
+
+/* Ends one whose request has not begun. */
+static void pending_free(struct gb_pending *pending)
+{
+    if (pending)
+        gb_unreserve(pending->client->addon);
+    free(pending);
 }
 
 /* The end of a request. */
@@ -42,7 +52,7 @@ napi_value gb_begun(napi_env env, struct gb_node_client *client, struct gb_pendi
                     uint64_t request)
 {
     if (r < 0) {
-        free(pending);
+        pending_free(pending);
         return gb_throw(env, r, gpubuf_errmsg(client->client));
     }
     client->expected += pending != NULL;
@@ -125,6 +135,21 @@ napi_value gb_js_open(napi_env env, napi_callback_info info)
     return gb_begun(env, client, pending, r, request);
 }
 
+/* openCached(client, name): the object's index times 8, plus its kind, if a cached lease holds what
+   the name means; else -1 */
+napi_value gb_js_open_cached(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gb_node_client *client = gb_client_at(addon, values[0]);
+    char name[512];
+
+    if (!client || !read_short(env, values[1], "the name", name))
+        return NULL;
+    struct gpubuf_object *object = gb_open_cached(client->client, name);
+    return gb_number(env, object ? gb_object_number(addon, object) : -1);
+}
+
 static void on_objects(struct gpubuf_client *client, int status,
                        struct gpubuf_object *const *objects, const int *errors, size_t count,
                        void *arg)
@@ -180,7 +205,7 @@ napi_value gb_js_open_many(napi_env env, napi_callback_info info)
             break;
     }
     if (pending && i < count) {
-        free(pending);
+        pending_free(pending);
     } else if (pending) {
         uint64_t request = 0;
         int r = gpubuf_open_many_async(client->client, (const char *const *)names, count, &options,

@@ -5,6 +5,7 @@
 #include "client/node/src/client.h"
 
 napi_value gb_js_open(napi_env env, napi_callback_info info);
+napi_value gb_js_open_cached(napi_env env, napi_callback_info info);
 napi_value gb_js_open_many(napi_env env, napi_callback_info info);
 napi_value gb_js_call(napi_env env, napi_callback_info info);
 napi_value gb_js_cancel(napi_env env, napi_callback_info info);

@@ -27,6 +27,14 @@ double gb_object_add(struct gb_addon *addon, struct gpubuf_object *object)
     return (double)i;
 }
 
+double gb_object_number(struct gb_addon *addon, struct gpubuf_object *object)
+{
+    enum gpubuf_kind kind = gpubuf_kind(object);
+    double index = gb_object_add(addon, object);
+
+    return index < 0 ? -1 : 8 * index + kind;
+}
+
 struct gpubuf_object *gb_object_take(struct gb_addon *addon, size_t index)
 {
     if (index >= addon->object_count)

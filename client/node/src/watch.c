@@ -21,12 +21,16 @@ napi_value gb_watching_begin(napi_env env, napi_callback_info info, gb_watching_
     struct gb_watching *watch = calloc(1, sizeof(*watch));
     uint64_t request = 0;
     int r = GPUBUF_E_NO_MEMORY;
-    if (watch) {
+    if (watch && gb_reserve(addon)) {
         *watch = (struct gb_watching){.client = client, .id = id};
         gb_watching_add(watch);
         r = begin(client->client, prefix, watch, &request);
-        if (r < 0)
+        if (r < 0) {
+            gb_unreserve(addon);
             gb_watching_remove(watch);
+        }
+    } else {
+        free(watch);
     }
     free(prefix);
     return gb_begun(env, client, NULL, r, request);
@@ -35,16 +39,26 @@ napi_value gb_watching_begin(napi_env env, napi_callback_info info, gb_watching_
 static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                      void *arg)
 {
-    const struct gb_watching *watch = arg;
+    struct gb_watching *watch = arg;
 
     (void)client;
-    struct gb_completion event = {.type = GB_DONE_EVENT, .id = watch->id, .text = gb_copy(kind)};
+    struct gb_completion event = {
+        .type = GB_DONE_EVENT,
+        .id = watch->id,
+        .value = (double)watch->lost,
+        .text = gb_copy(kind),
+    };
     if (info) {
         event.info = malloc(sizeof(*info));
         if (event.info)
             *event.info = *info;
     }
-    gb_complete(watch->client->addon, &event);
+    bool told = event.text && (event.info || !info);
+    if (told)
+        told = gb_complete_event(watch->client->addon, &event);
+    else
+        gb_completion_drop(&event);
+    watch->lost = told ? 0 : watch->lost + 1;
 }
 
 static void on_watch(struct gpubuf_client *client, int status, uint64_t number, void *arg)

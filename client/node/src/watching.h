@@ -13,6 +13,7 @@ struct gb_watching {
     struct gb_node_client *client;
     double id;       /* JavaScript's */
     uint64_t number; /* the daemon's; 0 until it has answered, and of providers */
+    uint64_t lost;   /* events since the last one for which there was memory */
 };
 
 void gb_watching_add(struct gb_watching *watch);
