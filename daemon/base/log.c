@@ -1,5 +1,6 @@
 #include "daemon/base/log.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,19 @@ static struct {
     bool json;
     bool journal;
 } setup = {.level = GB_LOG_INFO};
+
+#define PAUSES 256 /* of event and user; the last is for all that the others have no room for */
+
+struct pause {
+    const char *event; /* NULL: unused */
+    uid_t uid;
+    uint64_t until, left_out;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    struct pause all[PAUSES];
+} pauses = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {"debug", "info", "warning", "error"};
 
@@ -115,4 +129,39 @@ void gb_log_write(enum gb_log_level level, const struct gb_log_field *fields)
         /* There is no other place to report it to. */
     }
     gb_writer_end(&line);
+}
+
+/* The event's and the user's, or one that is unused or over. */
+static struct pause *find_pause(const char *event, uid_t uid, uint64_t now)
+{
+    struct pause *unused = NULL;
+
+    for (unsigned i = 0; i < PAUSES - 1; i++) {
+        struct pause *pause = &pauses.all[i];
+
+        if (pause->event && pause->uid == uid && strcmp(pause->event, event) == 0)
+            return pause;
+        if (!unused && (!pause->event || (pause->until <= now && pause->left_out == 0)))
+            unused = pause;
+    }
+    if (!unused)
+        return &pauses.all[PAUSES - 1];
+    *unused = (struct pause){.event = event, .uid = uid};
+    return unused;
+}
+
+bool gb_log_may(const char *event, uid_t uid, uint64_t now, uint64_t *left_out)
+{
+    struct pause *pause;
+    bool may;
+
+    pthread_mutex_lock(&pauses.mutex);
+    pause = find_pause(event, uid, now);
+    may = pause->until <= now;
+    *left_out = pause->left_out;
+    pause->left_out = may ? 0 : pause->left_out + 1;
+    if (may)
+        pause->until = now + GB_LOG_PAUSE_MS;
+    pthread_mutex_unlock(&pauses.mutex);
+    return may;
 }

@@ -8,6 +8,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/base/clock.h"
+
+#define GB_LOG_PAUSE_MS 60000 /* between two lines of one kind that one user causes */
+#define GB_NOBODY ((uid_t)-1)
 
 enum gb_log_level { GB_LOG_DEBUG, GB_LOG_INFO, GB_LOG_WARNING, GB_LOG_ERROR };
 
@@ -35,5 +41,23 @@ void gb_log_write(enum gb_log_level level, const struct gb_log_field *fields);
             gb_log_write((level), (const struct gb_log_field[]){                                   \
                                       GB_LOG_TEXT("event", event), ##__VA_ARGS__, {0}});           \
     } while (0)
+
+/* The same for lines that a user can cause as often as it likes: of one event and one user one line
+   a minute is written. It has `left_out`, the number of those that were not written since the last
+   one. The loss of an object is no such line. */
+#define gb_log_limited(level, uid, event, ...)                                                     \
+    do {                                                                                           \
+        uint64_t left_out_;                                                                        \
+        if (gb_log_enabled(level) && gb_log_may(event, uid, gb_now_ms(), &left_out_))              \
+            gb_log_write((level),                                                                  \
+                         (const struct gb_log_field[]){GB_LOG_TEXT("event", event),                \
+                                                       ##__VA_ARGS__,                              \
+                                                       GB_LOG_NUMBER("left_out", left_out_),       \
+                                                       {0}});                                      \
+    } while (0)
+
+/* Whether a line of the event, which that user causes, may be written now. `event` is static. The
+   last of many users that cause lines within a minute are one to it. */
+bool gb_log_may(const char *event, uid_t uid, uint64_t now_ms, uint64_t *left_out);
 
 #endif

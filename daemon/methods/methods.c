@@ -129,10 +129,10 @@ static void answer(struct gb_call *call, int r)
         if (call->method)
             call->server->counts[call->index].errors++;
         if (call->error.code == GPUBUF_E_INTERNAL || call->error.code == GPUBUF_E_DEVICE)
-            gb_log(GB_LOG_ERROR, "request failed",
-                   GB_LOG_TEXT("method", call->method ? call->method->name : ""),
-                   GB_LOG_NUMBER("pid", call->session->pid),
-                   GB_LOG_TEXT("why", call->error.message));
+            gb_log_limited(GB_LOG_ERROR, call->session->user->uid, "request failed",
+                           GB_LOG_TEXT("method", call->method ? call->method->name : ""),
+                           GB_LOG_NUMBER("pid", call->session->pid),
+                           GB_LOG_TEXT("why", call->error.message));
         close_fds(call->reply_fds, call->reply_fd_count);
         call->reply_fd_count = 0;
         gb_writer_reset(call->writer);

@@ -251,14 +251,14 @@ static void hear_one(struct gb_closer *closer, const struct gb_report *report)
             is_closed(closer, report->hand);
         break;
     case GB_REPORT_DIED:
-        gb_log(GB_LOG_WARNING, "closer ended: another is started",
-               GB_LOG_TEXT("signal", strsignal(report->value)));
+        gb_log_limited(GB_LOG_WARNING, GB_NOBODY, "closer ended: another is started",
+                       GB_LOG_TEXT("signal", strsignal(report->value)));
         has_died(closer, report->hand);
         ask_sweeper(closer);
         break;
     case GB_REPORT_FAILED:
-        gb_log(GB_LOG_ERROR, "closer not started: tries again",
-               GB_LOG_TEXT("why", strerror(report->value)));
+        gb_log_limited(GB_LOG_ERROR, GB_NOBODY, "closer not started: tries again",
+                       GB_LOG_TEXT("why", strerror(report->value)));
     }
 }
 

@@ -19,7 +19,6 @@
 #define TRIES 8            /* sessions whose output is sent again in one call */
 #define GROUNDED_MS 2
 #define LINGERING_MS 100
-#define LOG_MS 60000
 
 /* ---- beginning ---- */
 
@@ -140,17 +139,13 @@ static void look_again(struct gb_flights *flights, uint64_t at)
 
 void gb_flight_ground(struct gb_flights *flights, struct gb_flight *flight)
 {
-    uint64_t now = gb_now_ms();
-
     gb_list_append(&flights->grounded, &flight->grounded);
-    look_again(flights, now + GROUNDED_MS);
-    if (now < flights->logged_ms)
-        return;
-    flights->logged_ms = now + LOG_MS;
-    gb_log(GB_LOG_WARNING, "descriptors wait: too many are sent and not received",
-           GB_LOG_NUMBER("uid", flight->user->uid),
-           GB_LOG_NUMBER("user", flight->user->stocks[GB_STOCK_FLIGHT]),
-           GB_LOG_NUMBER("all", flight->user->users->stocks[GB_STOCK_FLIGHT].used));
+    look_again(flights, gb_now_ms() + GROUNDED_MS);
+    gb_log_limited(GB_LOG_WARNING, flight->user->uid,
+                   "descriptors wait: too many are sent and not received",
+                   GB_LOG_NUMBER("uid", flight->user->uid),
+                   GB_LOG_NUMBER("user", flight->user->stocks[GB_STOCK_FLIGHT]),
+                   GB_LOG_NUMBER("all", flight->user->users->stocks[GB_STOCK_FLIGHT].used));
 }
 
 bool gb_flight_end(struct gb_flights *flights, struct gb_flight *flight)

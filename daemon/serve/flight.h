@@ -35,7 +35,6 @@ struct gb_flights {
     struct gb_link grounded;
     uint64_t lingering;
     uint64_t look_at; /* when gb_flights_tend() has something to do; UINT64_MAX: never */
-    uint64_t logged_ms;
     /* Sends the session's output again. */
     void (*go_on)(struct gb_flight *flight);
     /* Closes the socket of a session that lingered and has landed; `flight` may be freed by

@@ -244,19 +244,28 @@ static void on_check(uv_check_t *handle)
 
 /* ---- accepting ---- */
 
-/* Accepts a connection on the spare descriptor and hangs up: without a free descriptor the peer
-   would wait for ever, and the loop would spin. */
+/* Accepts a connection on the spare descriptor, says why, and hangs up: without a free descriptor
+   the peer would wait for ever, and the loop would spin. */
 static void turn_away(struct gb_server *server, int why)
 {
+    struct gb_writer *writer = &server->event_writer;
+    struct gb_error error;
     int fd;
 
-    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("why", strerror(why)));
+    gb_fail_limit(&error, "open_files", (long long)server->config->open_files,
+                  "open files of the daemon");
+    gb_writer_reset(writer);
+    gb_rpc_write_error(writer, (struct gb_string){0}, &error);
+    gb_log_limited(GB_LOG_WARNING, GB_NOBODY, "session turned away",
+                   GB_LOG_TEXT("why", strerror(why)));
     server->metrics.turned_away++;
     if (server->spare_fd < 0)
         return;
     close(server->spare_fd);
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0 && !writer->failed)
+        (void)!send(fd, writer->data, writer->length, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (fd >= 0)
         gb_close_connection(server->closer, NULL, fd);
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -340,9 +349,10 @@ static void on_overdue(void *arg, struct gb_mapper *mapper)
     (void)arg;
     if (gb_session_has_ended(session))
         return; /* its mappings are being ended */
-    gb_log(GB_LOG_WARNING, "session ended: it does not unmap what others lack",
-           GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
-           GB_LOG_NUMBER("uid", session->user->uid));
+    gb_log_limited(GB_LOG_WARNING, session->user->uid,
+                   "session ended: it does not unmap what others lack",
+                   GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+                   GB_LOG_NUMBER("uid", session->user->uid));
     gb_session_doom(session, "it did not unmap what was asked for");
 }
 

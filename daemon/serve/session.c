@@ -138,10 +138,11 @@ static int read_credentials(struct gb_session *session, uid_t *uid)
     return 0;
 }
 
-/* Tells the peer why its session is turned away, as far as one write goes. */
-static int turn_away(struct gb_session *session, const struct gb_error *error)
+/* Tells the peer why its session is turned away: one line, in answer to no request. */
+static void turn_away(struct gb_session *session, const struct gb_error *error)
 {
     struct gb_writer *writer = &session->server->event_writer;
+    uid_t uid = session->user ? session->user->uid : GB_NOBODY;
 
     if (error->limit)
         gb_metrics_limit(&session->server->metrics, error->limit);
@@ -150,33 +151,28 @@ static int turn_away(struct gb_session *session, const struct gb_error *error)
     if (!writer->failed &&
         gb_conn_queue(&session->conn, writer->data, writer->length, NULL, 0) == 0)
         gb_conn_flush(&session->conn);
-    gb_log(GB_LOG_WARNING, "session turned away", GB_LOG_TEXT("limit", error->limit),
-           GB_LOG_NUMBER("pid", session->pid));
-    return GPUBUF_E_LIMIT;
+    gb_log_limited(GB_LOG_WARNING, uid, "session turned away", GB_LOG_TEXT("why", error->message),
+                   GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", uid));
 }
 
-static int admit(struct gb_session *session)
+static int admit(struct gb_session *session, struct gb_error *error)
 {
     struct gb_server *server = session->server;
     const struct gb_limits *limits = server->limits;
-    struct gb_error error;
     uid_t uid;
 
     if (read_credentials(session, &uid) < 0)
-        return GPUBUF_E_SYSTEM;
+        return gb_fail_errno(error, "cannot read who connects");
     session->user = gb_user_get(&server->store.users, uid);
     if (!session->user)
-        return GPUBUF_E_NO_MEMORY;
+        return gb_fail_memory(error);
     if (server->session_count >= limits->sessions ||
         session->user->sessions >= session->user->quota->sessions)
         gb_sessions_end_hung_up(server); /* which may leave room */
-    if (server->session_count >= limits->sessions) {
-        gb_fail_limit(&error, "sessions", (long long)limits->sessions, "sessions of the daemon");
-        return turn_away(session, &error);
-    }
-    if (gb_user_may_have(session->user, GB_QUOTA_SESSIONS, NULL, 1, &error) < 0)
-        return turn_away(session, &error);
-    return 0;
+    if (server->session_count >= limits->sessions)
+        return gb_fail_limit(error, "sessions", (long long)limits->sessions,
+                             "sessions of the daemon");
+    return gb_user_may_have(session->user, GB_QUOTA_SESSIONS, NULL, 1, error);
 }
 
 static void drop_fd(void *arg, int fd)
@@ -206,16 +202,16 @@ static void begin_conn(struct gb_session *session, int fd)
     setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
 }
 
-static int watch_socket(struct gb_session *session)
+static int watch_socket(struct gb_session *session, struct gb_error *error)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = session};
     struct gb_server *server = session->server;
 
     if (epoll_ctl(server->ends_fd, EPOLL_CTL_ADD, session->conn.fd, &event) < 0)
-        return GPUBUF_E_SYSTEM;
+        return gb_fail_errno(error, "cannot poll the connection");
     if (uv_poll_init(server->loop, &session->poll, session->conn.fd) < 0) {
         epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
-        return GPUBUF_E_SYSTEM;
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll the connection");
     }
     session->poll.data = session;
     return 0;
@@ -224,6 +220,7 @@ static int watch_socket(struct gb_session *session)
 int gb_session_new(struct gb_server *server, int fd)
 {
     struct gb_session *session = calloc(1, sizeof(*session));
+    struct gb_error error;
     int r;
 
     if (!session) {
@@ -234,10 +231,11 @@ int gb_session_new(struct gb_server *server, int fd)
     session->group_count = -1;
     session->busy = true; /* until it is seen not to be */
     begin_conn(session, fd);
-    r = admit(session);
+    r = admit(session, &error);
     if (r == 0)
-        r = watch_socket(session);
+        r = watch_socket(session, &error);
     if (r < 0) {
+        turn_away(session, &error);
         gb_conn_reset(&session->conn);
         gb_close_connection(server->closer, session->user, fd);
         gb_user_unref(session->user);

@@ -2,10 +2,12 @@
 
 import os
 import resource
+import subprocess
 import time
 
 import pytest
 
+from ctl import GPUBUFCTL
 from peer import DEADLINE, Closed, bytes_layout
 
 MIB = 1 << 20
@@ -160,6 +162,30 @@ def test_sessions(limited, name):
     assert all(p.call("stats") for p in peers)
     peers[2].close()
     assert daemon.connect().call("stats")
+    daemon.close_peers()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["sessions", "user_sessions"])
+# RELIABILITY.md: Hostile clients
+def test_a_refused_session_is_told_why(limited, name):
+    """Each one, by one line; the log has one line a minute of each user."""
+    daemon = limited(**{name: 3})
+    os.chmod(daemon.path, 0o666)
+    held = [daemon.connect_as(1001, 1001) for _ in range(3)]
+    assert all(peer.call("stats") for peer in held)
+    for _ in range(300):
+        peer = daemon.connect_as(1001, 1001)
+        message = peer.recv_message()
+        assert message["id"] is None and message["error"]["data"]["kind"] == "limit", message
+        assert message["error"]["data"]["limit"] == name
+        peer.expect_closed()
+        peer.close()
+    got = subprocess.run([GPUBUFCTL, "--socket", daemon.path, "ls"], capture_output=True, text=True,
+                         timeout=DEADLINE, user=1001, group=1001, check=False)
+    assert got.returncode != 0 and f"the limit {name} is 3" in got.stderr, got
+    lines = [line for line in daemon.stderr().splitlines() if "session turned away" in line]
+    assert len(lines) == 1 and "uid=1001" in lines[0], lines
     daemon.close_peers()
 
 

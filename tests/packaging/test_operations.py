@@ -12,13 +12,13 @@ SOURCES = sorted((ROOT / "daemon").rglob("*.c"))
 
 
 def calls(text):
-    """The arguments of each gb_log(…), as text."""
-    for found in re.finditer(r"\bgb_log\(", text):
+    """The arguments of each gb_log(…), as text; each gb_log_limited(…) has one more key."""
+    for found in re.finditer(r"\bgb_log(_limited)?\(", text):
         depth, end = 1, found.end()
         while depth:
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
-        yield text[found.end(): end - 1]
+        yield text[found.end(): end - 1] + (', GB_LOG_NUMBER("left_out", n)' if found[1] else "")
 
 
 def logged():

@@ -2,7 +2,12 @@
 
 import asyncio
 import gc
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import conftest
 import pytest
@@ -44,6 +49,47 @@ def place(tmp_path):
     yield place
     gc.collect()
     place.daemon.kill()
+
+
+COMES_BACK = """
+import gpubufd
+with gpubufd.connect() as client:
+    print("ready", flush=True)
+    input()
+    print(client.list())
+"""
+
+
+# RELIABILITY.md: Hostile clients
+def test_a_limit_on_sessions(tmp_path):
+    """Whoever connects past it is told at once; a client that comes back waits for room."""
+    def start():
+        return conftest.Daemon(str(tmp_path), ["--limit", "sessions=1"], device="host:64M")
+
+    daemon = start()
+    try:
+        env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=str(conftest.PACKAGE))
+        client = subprocess.Popen([sys.executable, "-c", COMES_BACK], text=True, env=env,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert client.stdout.readline() == "ready\n"
+        begun = time.monotonic()
+        with pytest.raises(gpubufd.Limit, match="the limit sessions is 1"):
+            gpubufd.connect(daemon.path, timeout=30)
+        assert time.monotonic() - begun < 15
+        client.send_signal(signal.SIGSTOP)  # else it may be back first
+        daemon.kill()
+        daemon = start()
+        with daemon.connect() as other:
+            assert other.call("stats")
+            before = daemon.stderr().count("session turned away")
+            client.send_signal(signal.SIGCONT)
+            client.stdin.write("go on\n")
+            client.stdin.flush()
+            while daemon.stderr().count("session turned away") == before:
+                time.sleep(0.01)
+        assert client.communicate()[0] == "[]\n"
+    finally:
+        daemon.kill()
 
 
 def test_the_next_call_goes_on(place):

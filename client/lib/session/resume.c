@@ -19,8 +19,9 @@
 #include "client/lib/wire/release.h"
 #include "client/lib/wire/request.h"
 
-#define PAUSE_MAX_MS 100 /* between two attempts to connect */
-#define GREETING_MS 5000 /* for the answer to hello */
+#define PAUSE_MAX_MS 100      /* between two attempts to connect */
+#define REFUSED_PAUSE_MS 1000 /* if the daemon refuses the session: it would have to log each */
+#define GREETING_MS 5000      /* for the answer to hello */
 
 struct gb_resumption {
     int64_t started;
@@ -111,7 +112,11 @@ static void try_again(struct gpubuf_client *client, const struct gb_error *why)
     }
     resumption->why = *why;
     resumption->attempts++;
-    resumption->next = gb_now_ms() + (pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS);
+    if (why->code == GPUBUF_E_LIMIT)
+        pause = REFUSED_PAUSE_MS;
+    else if (pause > PAUSE_MAX_MS)
+        pause = PAUSE_MAX_MS;
+    resumption->next = gb_now_ms() + pause;
 }
 
 void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)

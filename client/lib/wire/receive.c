@@ -96,6 +96,18 @@ static void handle_shutdown(struct gpubuf_client *client, struct gb_json params)
         (void)gb_fail(&client->farewell, GPUBUF_E_CLOSED, "%s", farewell.reason.text);
 }
 
+/* An error that answers no request is said in place of a session: the daemon hangs up after it. */
+static void handle_refusal(struct gpubuf_client *client, const struct gb_rpc_message *message)
+{
+    struct gb_error why;
+    int code = gb_rpc_read_error(message->error, &client->pool, &why);
+
+    if (code < 0) {
+        why.code = code;
+        gb_client_doom(client, &why);
+    }
+}
+
 static void handle_notification(struct gpubuf_client *client, const struct gb_rpc_message *message)
 {
     struct gb_json params = message->params;
@@ -139,6 +151,8 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
 
     if (message.id)
         handle_reply(client, &message, fds);
+    else if (message.error.text)
+        handle_refusal(client, &message);
     else
         handle_notification(client, &message);
     for (unsigned i = 0; i < message.fds; i++) {
