@@ -251,6 +251,18 @@ def test_to_put_one_array_copies_nothing_beside(client):
     assert peak_of(lambda: client.put("g", client["f"].to_pandas(), replace=True))[1] < ROWS * 8
 
 
+def test_one_array_beside_a_view_of_strings(client):
+    """The index alone is copied in another way."""
+    pa = pytest.importorskip("pyarrow")
+    if int(pd.__version__.partition(".")[0]) < 2:
+        pytest.skip("no such dtype")
+    frame = numbers(columns="ab")[:3]
+    frame.index = pd.Index(["x", None, "y"], dtype=pd.ArrowDtype(pa.string_view()))
+    client.put("f", frame)
+    assert client["f"].names == ["a", "b", "__index_level_0__"] and client["f"]["__index_level_0__"].tolist() == ["x", None, "y"]
+    assert client["f"].to_pandas()["b"].tolist() == frame["b"].tolist()
+
+
 @pytest.mark.parametrize("change", [
     lambda a: a[:, ::-1], lambda a: a[::-1], lambda a: a[::3, ::2], lambda a: a.astype(">f8"), lambda a: a[:1],
     lambda a: a[:, :1], lambda a: a > 0.5, lambda a: (a * 100).astype("u1"), lambda a: a.astype("f2"),

@@ -524,20 +524,20 @@ def _plan_dict(
 ) -> Plan:
     """The Plan of a dict of columns. `rows`: the number of rows, for a frame that may have no columns.
 
-    `known`: sources of columns on the host that are made already.
+    `known`: sources of columns before these, on the host, that are made already.
     """
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"a column's name is a str, not {name!r}")
-    there = {name: None if name in known else _gpu.column_on_gpu(column, name) for name, column in value.items()}
-    sources = {name: known.get(name) or column_source(column, name) for name, column in value.items()
-               if there[name] is None}
+    there = {name: _gpu.column_on_gpu(column, name) for name, column in value.items()}
+    sources = {name: column_source(column, name) for name, column in value.items() if there[name] is None}
     for name, source in sources.items():
         if len(source) == 2 and _nodes.check_types(source[0], name):
             there[name] = _gpu.of_capsules(source, value[name])
     if any(there.values()):
-        return _plan_mixed(value, there, sources, metadata)
-    children = []
+        there = {**dict.fromkeys(known), **there}
+        return _plan_mixed({**known, **value}, there, {**known, **sources}, metadata)
+    children = list(known.items())
     for name, column in value.items():
         source = sources[name]
         found = source[1] if len(source) != 2 else len(column)
@@ -613,8 +613,9 @@ def _plan_pandas(value: Any) -> Plan:
     if hasattr(value, "columns") and hasattr(value, "iloc"):
         block = _frames.block_of(value)
         columns, metadata = _frames.with_metadata(value, block)
-        made = _plan_dict(columns, metadata, len(value), _block_sources(columns, block))
-        made.keep = (value, made.keep)
+        known = _block_sources(columns, block)
+        made = _plan_dict({name: columns[name] for name in [*columns][len(known) :]}, metadata, len(value), known)
+        made.keep = (value, block, made.keep)
         return made
     if hasattr(value, "iloc"):
         if not _frames.is_plain_index(value.index):
@@ -636,6 +637,9 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     dtype = series.dtype
     if isinstance(dtype, numpy.dtype):
         return _numpy_source(series.to_numpy(), where)
+    held = _gpu.arrow_source(series.array.__arrow_array__()) if _series.lies_in_arrow(dtype) else None
+    if held is not None:  # an old pyarrow has no streams of chunked arrays
+        return held
     nulls = series.isna().to_numpy()
     if isinstance(dtype, pandas.CategoricalDtype):
         return _category_source(series, nulls, where)
@@ -653,9 +657,6 @@ def _pandas_source(value: Any, where: str) -> Tuple[Any, ...]:
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):
         zero = numpy.zeros(1, dtype.numpy_dtype)[0]
         return _numpy_source(series.to_numpy(dtype.numpy_dtype, na_value=zero), where, nulls)
-    held = _gpu.arrow_source(series.array.__arrow_array__()) if _series.lies_in_arrow(dtype) else None
-    if held is not None:  # an old pyarrow has no streams of chunked arrays
-        return held
     if isinstance(dtype, pandas.StringDtype):
         return list_source(series.tolist(), where)
     if hasattr(series.array, "__arrow_array__"):

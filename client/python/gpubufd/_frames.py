@@ -187,8 +187,8 @@ def block_of(frame: Any) -> Any:
     """The columns of a frame whose numbers lie in one array of one type: that array, a row for each; or None."""
     import numpy
 
-    dtypes = frame.dtypes.unique()
-    if len(frame.columns) < 2 or len(frame) < 2 or len(dtypes) != 1 or not isinstance(dtypes[0], numpy.dtype):
+    dtypes = frame.dtypes.tolist()
+    if len(dtypes) < 2 or len(frame) < 2 or not isinstance(dtypes[0], numpy.dtype) or dtypes.count(dtypes[0]) != len(dtypes):
         return None
     if dtypes[0].kind not in "iuf" or dtypes[0].itemsize > 8 or not dtypes[0].isnative:
         return None
@@ -202,7 +202,7 @@ def block_of(frame: Any) -> Any:
 def with_metadata(frame: Any, block: Any = None) -> Tuple[Dict[str, Any], Optional[Tuple[bytes, ...]]]:
     """(columns by name, metadata of the table: key, value, …) of a DataFrame. TypeError, ValueError.
 
-    `block`: what block_of() found.
+    `block`: what block_of() found; then the columns that are its rows are None.
     """
     labels = frame.columns
     if labels.nlevels > 1:
@@ -222,7 +222,7 @@ def with_metadata(frame: Any, block: Any = None) -> Tuple[Dict[str, Any], Option
                 "frame.rename(columns=str) makes text of the names"
             )
         name = str(label)
-        columns[name] = frame.iloc[:, i] if block is None else block[i]
+        columns[name] = frame.iloc[:, i] if block is None else None
         if block is None and not _comes_back(columns[name]):
             told.append(_told_of(columns[name], name, name))
     index, levels = _told_of_index(frame.index, columns)
@@ -261,7 +261,11 @@ def _pandas() -> Any:
 
 def _kind_of(values: Any) -> str:
     """The type of a column's objects, as infer_dtype() names it; "": the dtype is not object."""
-    kind = str(_pandas().api.types.infer_dtype(values, skipna=True)) if values.dtype == object else ""
+    if values.dtype != object:
+        return ""
+    # Text is known by its beginning, since other objects beside it are refused.
+    is_text = isinstance(next((value for value in values.array[:9] if value is not None), None), str)
+    kind = "string" if is_text else str(_pandas().api.types.infer_dtype(values, skipna=True))
     # Text is a dtype of its own since pandas 3.
     return "mixed" if kind in ("string", "empty") and not _series.before(3) else kind
 
@@ -272,8 +276,8 @@ def _comes_back(column: Any) -> bool:
 
     dtype = column.dtype
     if dtype == object:
-        return _kind_of(column) in ("string", "bytes", "decimal", "time") or (
-            _kind_of(column) == "mixed" and _series.before(3))
+        kind = _kind_of(column)
+        return kind in ("string", "bytes", "decimal", "time") or kind == "mixed" and _series.before(3)
     if isinstance(dtype, numpy.dtype):
         return bool(dtype.kind in "biufmMc")
     if dtype.name.startswith(("period", "interval")):
