@@ -31,6 +31,7 @@
 #define PAUSE_MAX_MS 5000
 #define REMAINS_MS 2000 /* for the closers of a daemon that has ended */
 #define REAP_MS 50      /* of that, before the next start, for those that have closed all */
+#define LATE_MS 1000    /* after the end of a wait, at which this process was stopped meanwhile */
 #define STOP_MS 20000   /* for a daemon to end by itself before it is killed */
 #define NAME_BYTES 256
 #define NAME_TYPICAL 7         /* bytes of a segment's name with its colon: up to 60 million */
@@ -489,11 +490,14 @@ static void run(struct supervisor *supervisor)
 {
     while (!supervisor->stopping || supervisor->child > 0) {
         int timeout = do_due(supervisor);
+        int64_t until = now_ms() + timeout;
         struct pollfd polled[2] = {
             {.fd = supervisor->hung_up ? -1 : supervisor->notify_fd, .events = POLLIN},
             {.fd = supervisor->signal_fd, .events = POLLIN}};
 
         poll(polled, 2, timeout);
+        if (timeout >= 0 && now_ms() > until + LATE_MS)
+            supervisor->heard_ms = now_ms(); /* this process was stopped, and has heard nobody */
         take_messages(supervisor);
         supervisor->hung_up |= (polled[0].revents & (POLLIN | POLLHUP)) == POLLHUP;
         take_signals(supervisor);

@@ -73,10 +73,11 @@ enum gb_outcome {
 };
 
 enum gb_method_flags {
-    GB_METHOD_ADMIN = 1, /* root or the daemon's uid */
-    GB_METHOD_FDS = 2,   /* may bring descriptors */
-    GB_METHOD_APART = 4, /* its answer does not depend on leases of others */
-    GB_METHOD_LONG = 8,  /* may be longer than request_bytes, since it has a part of a layout */
+    GB_METHOD_ADMIN = 1,  /* root or the daemon's uid */
+    GB_METHOD_FDS = 2,    /* may bring descriptors */
+    GB_METHOD_APART = 4,  /* its answer does not depend on leases of others */
+    GB_METHOD_LONG = 8,   /* may be longer than request_bytes, since it has a part of a layout */
+    GB_METHOD_KEEPS = 16, /* its result says that an object outlives the daemon */
 };
 
 struct gb_method {

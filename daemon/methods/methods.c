@@ -140,6 +140,8 @@ static void answer(struct gb_call *call, int r)
             gb_rpc_write_error(call->writer, call->id, &call->error);
     } else if (call->id.text) {
         gb_rpc_end(call->writer);
+        if (call->method->flags & GB_METHOD_KEEPS)
+            gb_session_hold_back(call->session);
     } else {
         close_fds(call->reply_fds, call->reply_fd_count);
         call->reply_fd_count = 0;

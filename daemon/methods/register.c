@@ -138,6 +138,6 @@ static int read_register(const struct gb_message *message, struct gb_unsealed **
 }
 
 const struct gb_method gb_method_register = {
-    GB_METHOD_ROW("register", GB_METHOD_FDS | GB_METHOD_LONG, register_fields, handle_register,
-                  struct gb_create_params),
+    GB_METHOD_ROW("register", GB_METHOD_FDS | GB_METHOD_LONG | GB_METHOD_KEEPS, register_fields,
+                  handle_register, struct gb_create_params),
     .read = read_register};

@@ -307,8 +307,8 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     return r < 0 ? r : publish(call, params, lease);
 }
 
-const struct gb_method gb_method_seal = {
-    GB_METHOD_ROW("seal", GB_METHOD_LONG, seal_fields, handle_seal, struct seal_params)};
+const struct gb_method gb_method_seal = {GB_METHOD_ROW(
+    "seal", GB_METHOD_LONG | GB_METHOD_KEEPS, seal_fields, handle_seal, struct seal_params)};
 
 /* ---- abort ---- */
 

@@ -78,4 +78,4 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_settle = {
-    GB_METHOD_ROW("settle", 0, settle_fields, handle_settle, struct settle_params)};
+    GB_METHOD_ROW("settle", GB_METHOD_KEEPS, settle_fields, handle_settle, struct settle_params)};

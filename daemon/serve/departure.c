@@ -131,6 +131,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_list_remove(&session->of_server);
     leave_turn(session);
     gb_list_remove(&session->dirty);
+    gb_list_remove(&session->untold);
     server->session_count--;
     session->user->sessions--;
     session->user->held_bytes -= session->held_bytes;

@@ -218,6 +218,7 @@ static void serve(struct gb_server *server)
     if (server->flights.look_at != UINT64_MAX)
         gb_flights_tend(&server->flights, gb_now_ms());
     gb_state_tend(&server->state, gb_state_due(&server->state) == UINT64_MAX ? 0 : gb_now_ms());
+    gb_sessions_go_on_told(server);
     /* A waiting request that is served may publish a name that another waits for, and a session
        that is ended frees room. Nothing else would wake the loop for those that wait. */
     if (gb_waits_have_more(server) || !gb_list_empty(&server->leaving))
@@ -481,6 +482,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->slice_ns = GB_SESSION_SLICE_NS;
     server->drain_ns = GB_SESSION_DRAIN_NS;
     gb_list_init(&server->dirty);
+    gb_list_init(&server->untold);
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);
     gb_missings_init(&server->missings);
@@ -596,28 +598,6 @@ static void go_on_counting(struct gb_server *server)
     server->seq = (uint64_t)gb_wall_ms() * 1000;
 }
 
-/* Has the files of an earlier daemon removed, but for those with copies that were restored. */
-static int clean_disk(struct gb_server *server, struct gb_error *error)
-{
-    struct gb_tier *disk = &server->spill.tiers[GB_TIER_DISK];
-    uint64_t *kept = calloc(disk->copies + 1, sizeof(*kept));
-    size_t count = 0;
-    int r;
-
-    if (!kept)
-        return gb_fail_memory(error);
-    GB_LIST_EACH(&server->state.storages, link) {
-        const struct gb_copy *copy =
-            GB_CONTAINER(link, struct gb_storage, of_state)->copies[GB_TIER_DISK];
-
-        if (copy && count < disk->copies)
-            kept[count++] = gb_copy_where(copy);
-    }
-    r = gb_tier_clean(disk, kept, count, error);
-    free(kept);
-    return r;
-}
-
 int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error)
 {
     int r = make_instance(server, error);
@@ -647,12 +627,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
         r = gb_state_begin(&server->state, server->notify, &server->registry, &server->spill,
                            server->devices, server->device_count, server->config->grace_ms,
                            server->instance, gb_now_ms(), error);
-    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir) {
-        gb_spill_dir_set_instance(server->spill.tiers[GB_TIER_DISK].dir, server->instance);
-        r = clean_disk(server, error);
-        if (gb_arena_block_empty(server->spill.tiers[GB_TIER_DISK].block))
-            gb_spill_pack_remove(server->spill.tiers[GB_TIER_DISK].dir);
-    }
+    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
+        r = gb_state_clean_disk(&server->state, error);
     if (r == 0)
         go_on_counting(server);
     return r;

@@ -73,6 +73,8 @@ struct gb_server {
     struct gb_link busy;  /* users with busy sessions, which are served after the others, in turn */
     uint64_t slice_ns;    /* of a session in a turn; busy ones, and waits, get a quarter together */
     struct gb_link dirty; /* sessions with output to send at the end of the turn */
+    struct gb_link
+        untold;           /* sessions whose output waits for the service manager, the first first */
     struct gb_link walks; /* struct gb_walk: over the sessions */
     struct gb_link tasks; /* struct gb_task: requests with more to do */
     struct gb_mover *worker;    /* the thread for long work of requests */

@@ -67,7 +67,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
    serving a throttled session. */
 static void poll_for(struct gb_session *session)
 {
-    bool waits = !gb_list_linked(&session->flight.grounded) &&
+    bool waits = !gb_list_linked(&session->flight.grounded) && !gb_list_linked(&session->untold) &&
                  (gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
                   (session->state == GB_SESSION_OPEN && gb_provider_lags(&session->provider)) ||
                   session->input == GB_INPUT_THROTTLED);
@@ -279,7 +279,8 @@ void gb_session_flush(struct gb_session *session, size_t most)
         gb_session_end(session, session->end_reason);
         return;
     }
-    if (!gb_conn_has_output(&session->conn) || session->stopped_reading)
+    if (!gb_conn_has_output(&session->conn) || session->stopped_reading ||
+        gb_list_linked(&session->untold))
         return;
     gb_list_remove(&session->flight.grounded);
     fds = session->conn.out_fd_count;
@@ -364,6 +365,30 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
     if (may_send(session, message, fds, count))
         note_queued(session, gb_conn_queue_written(&session->conn, message, fds, count));
     note_dirty(session);
+}
+
+void gb_session_hold_back(struct gb_session *session)
+{
+    struct gb_server *server = session->server;
+    uint64_t notice = gb_state_untold(&server->state);
+
+    if (notice == 0 || gb_state_has_told(&server->state, notice) || gb_session_has_ended(session))
+        return;
+    session->untold_notice = notice;
+    gb_list_remove(&session->untold);
+    gb_list_append(&server->untold, &session->untold);
+}
+
+void gb_sessions_go_on_told(struct gb_server *server)
+{
+    while (!gb_list_empty(&server->untold)) {
+        struct gb_session *session = GB_CONTAINER(server->untold.next, struct gb_session, untold);
+
+        if (!gb_state_has_told(&server->state, session->untold_notice))
+            return;
+        gb_list_remove(&session->untold);
+        note_dirty(session);
+    }
 }
 
 /* ---- serving ---- */

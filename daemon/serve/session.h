@@ -69,6 +69,8 @@ struct gb_session {
     struct gb_link of_server, dirty;
     struct gb_link ready;   /* in the server's `ready`, its user's `busy` or `draining` */
     struct gb_link leaving; /* while leases and mappings are left to be ended */
+    struct gb_link untold;  /* while its output waits for the service manager */
+    uint64_t untold_notice; /* the notice that the manager must have got first */
     uint64_t id;
     uv_poll_t poll;
     int poll_events; /* that are polled for now */
@@ -135,6 +137,11 @@ void gb_session_answer(struct gb_session *session, struct gb_writer *message, co
 void gb_session_drop_fds(struct gb_session *session, const int *fds, unsigned count);
 /* Has the session end at the end of the turn, when nothing walks over it. `why` is static. */
 void gb_session_doom(struct gb_session *session, const char *why);
+/* Holds the session's output back until the service manager has got all that it was sent, or is
+   late: an answer in it says that something outlives the daemon. */
+void gb_session_hold_back(struct gb_session *session);
+/* Lets the output of those go for whom the manager has got enough. */
+void gb_sessions_go_on_told(struct gb_server *server);
 /* Sends queued output, as far as the socket takes it, and at most `most` bytes. */
 void gb_session_flush(struct gb_session *session, size_t most);
 

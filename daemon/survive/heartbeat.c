@@ -1,6 +1,5 @@
 #include "daemon/survive/heartbeat.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +50,7 @@ static void tell_status(struct gb_heartbeat *heartbeat)
     snprintf(status, sizeof(status),
              "%" PRIu64 " objects, %" PRIu64 " sessions, %" PRIu64 " of %" PRIu64 " MiB used",
              objects, *heartbeat->session_count, used >> 20, capacity >> 20);
-    if (strcmp(status, heartbeat->status) == 0)
+    if (strcmp(status, heartbeat->status) == 0 || heartbeat->notify->queue)
         return;
     if (gb_notify_status(heartbeat->notify, "%s", status) == 0)
         memcpy(heartbeat->status, status, sizeof(status));
@@ -87,7 +86,7 @@ static void on_channel(uv_poll_t *poll, int status, int events)
     uv_timer_stop(&heartbeat->timer);
     gb_log(GB_LOG_ERROR, "supervisor gone: nobody starts another daemon after this one",
            GB_LOG_NUMBER("pid", getpid()));
-    gb_state_give_up(heartbeat->state, "its supervisor has ended");
+    gb_state_abandon(heartbeat->state, "its supervisor has ended");
     listen(heartbeat->listener_fd, GB_LISTENER_BACKLOG);
 }
 
@@ -101,18 +100,6 @@ static void watch_channel(struct gb_heartbeat *heartbeat, uv_loop_t *loop)
     uv_poll_start(&heartbeat->channel, UV_DISCONNECT, on_channel);
 }
 
-/* Says that the daemon is ready. If earlier messages fill the manager's queue this waits a
-   while. */
-static int tell_ready(struct gb_notify *notify)
-{
-    int r;
-
-    while ((r = gb_notify_ready(notify)) == GB_NOTIFY_FULL)
-        if (gb_notify_wait(notify, READY_WAIT_MS) < 0)
-            break;
-    return r;
-}
-
 void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify, uv_loop_t *loop,
                         const char *socket)
 {
@@ -124,8 +111,10 @@ void gb_heartbeat_begin(struct gb_heartbeat *heartbeat, struct gb_notify *notify
     uv_timer_init(loop, &heartbeat->timer);
     heartbeat->timer.data = heartbeat;
     (void)gb_notify_status(notify, "listening on %s", socket);
-    if (tell_ready(notify) != 0)
-        gb_log(GB_LOG_WARNING, "service manager not reached", GB_LOG_TEXT("why", strerror(errno)));
+    gb_notify_ready(notify);
+    if (!gb_notify_settle(notify, READY_WAIT_MS)) /* nobody is served yet */
+        gb_log(GB_LOG_WARNING, "service manager not reached",
+               GB_LOG_TEXT("why", strerror(notify->error)));
     GB_FAILPOINT(READY_DONE);
     watch_channel(heartbeat, loop);
     if (notify->watchdog_ms)

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/base/clock.h"
@@ -23,6 +23,18 @@
 #define FIRST_FD 3
 
 #define MESSAGE_BYTES 512
+
+#define LATE_MS 1000   /* without a notice taken, to be late */
+#define PAUSE_MIN_MS 1 /* before the queue is tried again; doubled while nothing is taken */
+#define PAUSE_MAX_MS 100
+#define FLUSH_NOTICES 64 /* in one go */
+
+struct gb_notice {
+    struct gb_notice *next;
+    uint64_t number;
+    int fd; /* not owned; -1: none */
+    char text[];
+};
 
 /* Of the file system that gives each process an inode, since Linux 6.9. */
 #define PIDFS_MAGIC 0x50494446
@@ -225,6 +237,14 @@ int gb_notify_begin(struct gb_notify *notify, struct gb_error *error)
     return r;
 }
 
+static void drop_first(struct gb_notify *notify)
+{
+    struct gb_notice *notice = notify->queue;
+
+    notify->queue = notice->next;
+    free(notice);
+}
+
 void gb_notify_end(struct gb_notify *notify)
 {
     for (unsigned i = 0; i < notify->fd_count; i++)
@@ -232,19 +252,14 @@ void gb_notify_end(struct gb_notify *notify)
             close(notify->fds[i].fd);
     if (notify->socket >= 0)
         close(notify->socket);
+    while (notify->queue)
+        drop_first(notify);
     free(notify->fds);
     free(notify->names);
     *notify = GB_NOTIFY_NONE;
 }
 
 /* ---- sending ---- */
-
-/* Whether the manager's queue is full, or (ETOOMANYREFS) too many descriptors of ours are in
-   flight. */
-static bool is_full(int error)
-{
-    return error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS;
-}
 
 static ssize_t send_once(const struct gb_notify *notify, const char *text, int fd)
 {
@@ -264,33 +279,122 @@ static ssize_t send_once(const struct gb_notify *notify, const char *text, int f
         memcpy(CMSG_DATA(rights), &fd, sizeof(int));
     }
     do {
-        sent = sendmsg(notify->socket, &message, MSG_NOSIGNAL);
+        sent = sendmsg(notify->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     return sent;
 }
 
-static int send_message(struct gb_notify *notify, const char *text, int fd)
+/* False if the manager takes nothing now: its queue is full, too many descriptors of ours are in
+   flight, or it is not there. */
+static bool send_message(struct gb_notify *notify, const char *text, int fd)
 {
-    if (notify->socket < 0)
-        return 0;
     if (send_once(notify, text, fd) >= 0)
-        return 0;
+        return true;
     /* A manager that was restarted listens at the same address with another socket. */
     if ((errno == ECONNREFUSED || errno == ENOTCONN || errno == ECONNRESET) &&
         notify->address_length > 0 && connect_manager(notify) == 0 &&
         send_once(notify, text, fd) >= 0)
+        return true;
+    notify->error = errno;
+    return false;
+}
+
+static int enqueue(struct gb_notify *notify, const char *text, int fd)
+{
+    struct gb_notice *notice = malloc(sizeof(*notice) + strlen(text) + 1);
+
+    if (!notice)
+        return GPUBUF_E_NO_MEMORY;
+    *notice = (struct gb_notice){.number = ++notify->queued, .fd = fd};
+    strcpy(notice->text, text);
+    if (notify->queue) {
+        notify->last->next = notice;
+    } else {
+        notify->queue = notice;
+        notify->taken_ms = gb_now_ms();
+        notify->pause_ms = PAUSE_MIN_MS;
+        notify->try_at = notify->taken_ms + PAUSE_MIN_MS;
+    }
+    notify->last = notice;
+    return 0;
+}
+
+static int send_or_queue(struct gb_notify *notify, const char *text, int fd)
+{
+    if (notify->socket < 0 || (!notify->queue && send_message(notify, text, fd)))
         return 0;
-    return is_full(errno) ? GB_NOTIFY_FULL : GPUBUF_E_SYSTEM;
+    if (!notify->queue && notify->error == EBADF)
+        return GPUBUF_E_SYSTEM;
+    return enqueue(notify, text, fd);
+}
+
+/* Sends some of the queue; whether any was taken. */
+static bool send_queue(struct gb_notify *notify)
+{
+    unsigned sent = 0;
+
+    if (notify->beat)
+        notify->beat = !send_message(notify, "WATCHDOG=1", -1);
+    for (; !notify->beat && notify->queue && sent < FLUSH_NOTICES; sent++) {
+        const struct gb_notice *notice = notify->queue;
+
+        if (!send_message(notify, notice->text, notice->fd))
+            break;
+        drop_first(notify);
+    }
+    return sent > 0;
+}
+
+void gb_notify_flush(struct gb_notify *notify)
+{
+    uint64_t now = gb_now_ms();
+
+    notify->late = notify->late && notify->queue;
+    if ((!notify->queue && !notify->beat) || now < notify->try_at)
+        return;
+    if (send_queue(notify)) {
+        notify->taken_ms = now;
+        notify->pause_ms = 0;
+    }
+    notify->pause_ms = notify->pause_ms ? 2 * notify->pause_ms : PAUSE_MIN_MS;
+    if (notify->pause_ms > PAUSE_MAX_MS)
+        notify->pause_ms = PAUSE_MAX_MS;
+    notify->try_at = now + notify->pause_ms;
+    notify->late = notify->queue && (notify->late || now - notify->taken_ms >= LATE_MS);
+}
+
+uint64_t gb_notify_due(const struct gb_notify *notify)
+{
+    return notify->queue || notify->beat ? notify->try_at : UINT64_MAX;
+}
+
+bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    uint64_t until = gb_now_ms() + timeout_ms;
+
+    while (notify->queue && gb_now_ms() < until) {
+        notify->try_at = 0;
+        gb_notify_flush(notify);
+        if (notify->queue)
+            nanosleep(&pause, NULL);
+    }
+    return !notify->queue;
+}
+
+bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
+{
+    return !notify->queue || notify->queue->number > number;
 }
 
 int gb_notify_ready(struct gb_notify *notify)
 {
-    return send_message(notify, "READY=1", -1);
+    return send_or_queue(notify, "READY=1", -1);
 }
 
 int gb_notify_stopping(struct gb_notify *notify)
 {
-    return send_message(notify, "STOPPING=1", -1);
+    return send_or_queue(notify, "STOPPING=1", -1);
 }
 
 int gb_notify_reloading(struct gb_notify *notify)
@@ -299,12 +403,14 @@ int gb_notify_reloading(struct gb_notify *notify)
 
     /* The time tells the manager this reload from an earlier one. */
     snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, gb_now_us());
-    return send_message(notify, text, -1);
+    return send_or_queue(notify, text, -1);
 }
 
 int gb_notify_watchdog(struct gb_notify *notify)
 {
-    return send_message(notify, "WATCHDOG=1", -1);
+    notify->beat = notify->socket >= 0;
+    gb_notify_flush(notify);
+    return 0;
 }
 
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
@@ -317,7 +423,7 @@ int gb_notify_status(struct gb_notify *notify, const char *format, ...)
     vsnprintf(text + length, sizeof(text) - length, format, arguments);
     va_end(arguments);
     text[strcspn(text, "\r\n")] = '\0'; /* or it would be another assignment */
-    return send_message(notify, text, -1);
+    return send_or_queue(notify, text, -1);
 }
 
 int gb_notify_main_pid(struct gb_notify *notify, int pid)
@@ -325,7 +431,7 @@ int gb_notify_main_pid(struct gb_notify *notify, int pid)
     char text[MESSAGE_BYTES];
 
     snprintf(text, sizeof(text), "MAINPID=%d", pid);
-    return send_message(notify, text, -1);
+    return send_or_queue(notify, text, -1);
 }
 
 static bool is_name(const char *name)
@@ -340,6 +446,11 @@ static bool is_name(const char *name)
     return true;
 }
 
+static void store_text(char text[MESSAGE_BYTES], const char *name)
+{
+    snprintf(text, MESSAGE_BYTES, "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
+}
+
 int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
 {
     char text[MESSAGE_BYTES];
@@ -347,11 +458,30 @@ int gb_notify_store(struct gb_notify *notify, const char *name, int fd)
 
     if (!is_name(name))
         return GPUBUF_E_INVALID;
-    snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
+    store_text(text, name);
     GB_FAILPOINT(STORE_BEGIN);
-    r = send_message(notify, text, fd);
+    r = send_or_queue(notify, text, fd);
     GB_FAILPOINT(STORE_DONE);
     return r;
+}
+
+/* Takes a notice out of the queue; false if it is not there. */
+static bool strike_out(struct gb_notify *notify, const char *text)
+{
+    struct gb_notice *before = NULL, *notice = notify->queue;
+
+    for (; notice && strcmp(notice->text, text) != 0; notice = notice->next)
+        before = notice;
+    if (!notice)
+        return false;
+    if (before)
+        before->next = notice->next;
+    else
+        notify->queue = notice->next;
+    if (notify->last == notice)
+        notify->last = before;
+    free(notice);
+    return true;
 }
 
 int gb_notify_unstore(struct gb_notify *notify, const char *name)
@@ -361,22 +491,12 @@ int gb_notify_unstore(struct gb_notify *notify, const char *name)
 
     if (!is_name(name))
         return GPUBUF_E_INVALID;
+    store_text(text, name);
+    if (strike_out(notify, text))
+        return 0;
     snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
     GB_FAILPOINT(UNSTORE_BEGIN);
-    r = send_message(notify, text, -1);
+    r = send_or_queue(notify, text, -1);
     GB_FAILPOINT(UNSTORE_DONE);
     return r;
-}
-
-int gb_notify_wait(struct gb_notify *notify, int timeout_ms)
-{
-    struct pollfd entry = {.fd = notify->socket, .events = POLLOUT};
-    int r;
-
-    if (notify->socket < 0)
-        return 0;
-    do {
-        r = poll(&entry, 1, timeout_ms);
-    } while (r < 0 && errno == EINTR);
-    return r > 0 ? 0 : (r == 0 ? GPUBUF_E_TIMEOUT : GPUBUF_E_SYSTEM);
 }

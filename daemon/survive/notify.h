@@ -4,7 +4,8 @@
  * successor, and takes those that it handed over. Knows sockets and the environment, and nothing of
  * the rest of the daemon. Without a manager everything works and nothing is sent.
  *
- * Only gb_notify_wait() and gb_notify_drop() wait. Not thread-safe: the loop's thread owns it.
+ * A notice that the manager's socket does not take now is queued, and sent later, in order. Only
+ * gb_notify_settle() waits. Not thread-safe: the loop's thread owns it.
  */
 #ifndef GB_NOTIFY_H
 #define GB_NOTIFY_H
@@ -15,9 +16,6 @@
 #include <sys/un.h>
 
 #include "proto/errors.h"
-
-/* A positive outcome of sending: the manager's queue is full. See gb_notify_wait(). */
-#define GB_NOTIFY_FULL 1
 
 /* The longest name of a descriptor that a manager takes. */
 #define GB_NOTIFY_NAME_BYTES 255
@@ -32,6 +30,8 @@ struct gb_notify_fd {
     int fd;           /* ours, close-on-exec; -1: taken */
 };
 
+struct gb_notice;
+
 struct gb_notify {
     struct sockaddr_un address;
     socklen_t address_length; /* 0: `socket` was handed over */
@@ -41,6 +41,14 @@ struct gb_notify {
     struct gb_notify_fd *fds;
     unsigned fd_count;
     char *names; /* the names of fds point into it */
+
+    struct gb_notice *queue, *last; /* not sent yet; NULL: there is none */
+    uint64_t queued;                /* the number of the last notice that was queued */
+    uint64_t try_at, pause_ms;      /* when to try the queue again */
+    uint64_t taken_ms;              /* when one left the queue, or it began */
+    bool beat;                      /* a sign of life is to be sent */
+    bool late; /* the manager has taken nothing for a second, until it has taken all */
+    int error; /* errno of the last failure to send */
 };
 
 /* No manager. */
@@ -63,19 +71,19 @@ int gb_notify_take(struct gb_notify *notify, const char *name);
 /* Takes fds[i]; -1 if it was taken. */
 int gb_notify_take_at(struct gb_notify *notify, unsigned i);
 /* Closes the descriptors that nobody took, and has the manager forget their names, so that they are
-   not handed over again and again; a name stays if another descriptor of that name was taken. Waits
-   up to a second for a slow manager; a name that it does not forget by then is handed over
-   again. */
+   not handed over again and again; a name stays if another descriptor of that name was taken. */
 void gb_notify_drop(struct gb_notify *notify);
 
 /*
- * Each of these sends one message: 0 if it was queued, or if there is no manager; GB_NOTIFY_FULL;
- * GPUBUF_E_SYSTEM with errno set. A queued message reaches the manager even if we die now.
+ * Each of these sends a notice or queues it: 0, also if there is no manager; GPUBUF_E_NO_MEMORY;
+ * GPUBUF_E_SYSTEM, the descriptor is none. A notice that was sent reaches the manager even if we
+ * die now.
  */
 int gb_notify_ready(struct gb_notify *notify);
 int gb_notify_stopping(struct gb_notify *notify);
 /* To be followed by gb_notify_ready(). */
 int gb_notify_reloading(struct gb_notify *notify);
+/* A sign of life passes those that are queued. */
 int gb_notify_watchdog(struct gb_notify *notify);
 /* A line for people; cut at its first line break, and after some 500 bytes. */
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
@@ -84,13 +92,20 @@ int gb_notify_status(struct gb_notify *notify, const char *format, ...)
 int gb_notify_main_pid(struct gb_notify *notify, int pid);
 /* Has the manager keep a duplicate of `fd` for a successor, until gb_notify_unstore(), even if it
    polls as hung up. Several may have the same name. GPUBUF_E_INVALID if the name is empty, too
-   long, or has a colon or a character that is no printable ASCII. Keep names short: all of them
+   long, or has a colon or a character that is no printable ASCII. `fd` must stay open until the
+   notice is sent, or the name is unstored. Keep names short: all of them
    together are one environment variable for the successor, which the kernel limits to 128 KiB. */
 int gb_notify_store(struct gb_notify *notify, const char *name, int fd);
-/* Has the manager forget all descriptors of that name. */
+/* Has the manager forget the descriptors of that name; or strikes a notice out that is queued. */
 int gb_notify_unstore(struct gb_notify *notify, const char *name);
 
-/* Waits until there is room in the manager's queue: 0; GPUBUF_E_TIMEOUT; GPUBUF_E_SYSTEM. */
-int gb_notify_wait(struct gb_notify *notify, int timeout_ms);
+/* Sends what is queued, as far as the socket takes it. To be called at gb_notify_due() (UINT64_MAX:
+   nothing is queued). */
+void gb_notify_flush(struct gb_notify *notify);
+uint64_t gb_notify_due(const struct gb_notify *notify);
+/* Waits until nothing is queued. False if that takes longer. */
+bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms);
+/* Whether the notices up to that number were sent. */
+bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number);
 
 #endif

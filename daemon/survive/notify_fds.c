@@ -5,8 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DROP_WAIT_MS 1000 /* for a manager that is slow */
-
 int gb_notify_take_at(struct gb_notify *notify, unsigned i)
 {
     int fd = notify->fds[i].fd;
@@ -39,9 +37,8 @@ void gb_notify_drop(struct gb_notify *notify)
         if (notify->fds[i].fd < 0)
             continue;
         close(notify->fds[i].fd);
-        while (!is_taken(notify, name) && gb_notify_unstore(notify, name) == GB_NOTIFY_FULL)
-            if (gb_notify_wait(notify, DROP_WAIT_MS) < 0)
-                break;
+        if (!is_taken(notify, name))
+            gb_notify_unstore(notify, name);
         notify->fds[i].fd = -1;
     }
 }

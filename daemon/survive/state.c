@@ -12,7 +12,8 @@
 #include "daemon/base/log.h"
 
 #define JOURNAL_PREFIX "journal-"
-#define STORE_WAIT_MS 1000 /* for the manager to read earlier messages */
+#define ANEW_MS 1000      /* after the journal was given up, before another is begun */
+#define HAND_OVER_MS 1000 /* for the manager to take what is queued */
 #ifdef GB_FAILPOINTS
 #define SLICE_US 0 /* a record in a turn: tests see much happen meanwhile */
 #else
@@ -43,47 +44,57 @@ static void journal_name(uint64_t generation, char name[48])
     snprintf(name, 48, JOURNAL_PREFIX "%" PRIu64, generation);
 }
 
-static int keep(struct gb_state *state, const char *name, int fd)
+static void keep(struct gb_state *state, const char *name, int fd)
 {
-    uint64_t until = gb_now_ms() + STORE_WAIT_MS, now;
-    int r;
-
-    /* If too many descriptors are in flight, gb_notify_wait() returns at once, as the queue has
-       room: the time bounds that loop. */
-    while ((r = gb_notify_store(state->notify, name, fd)) == GB_NOTIFY_FULL &&
-           (now = gb_now_ms()) < until)
-        if (gb_notify_wait(state->notify, (int)(until - now)) < 0)
-            break;
-    return r == 0 ? 0 : -1;
+    if (gb_notify_store(state->notify, name, fd) < 0)
+        gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
+               GB_LOG_TEXT("why", "out of memory"));
 }
 
 void gb_state_forget(struct gb_state *state, const char *name)
 {
-    while (gb_notify_unstore(state->notify, name) == GB_NOTIFY_FULL)
-        if (gb_notify_wait(state->notify, STORE_WAIT_MS) < 0)
-            break;
+    gb_notify_unstore(state->notify, name);
+}
+
+static void forget_journal(struct gb_state *state, struct gb_journal *journal)
+{
+    char name[48];
+
+    journal_name(journal->generation, name);
+    /* Closed first: the process that closes it last frees its pages, which takes time. */
+    gb_journal_end(journal);
+    gb_state_forget(state, name);
 }
 
 /* Ends the new journal, which was never used or has become the present one. */
 static void drop_next(struct gb_state *state)
 {
     gb_journal_end(&state->next);
+    state->offered = 0;
     gb_walk_end(&state->segments);
     gb_list_move(&state->written, &state->storages);
 }
 
-/* Has the manager forget the journal, too: a successor must not believe one that lacks records. */
-void gb_state_give_up(struct gb_state *state, const char *why)
+/* Gives the journals up, and has the manager forget them: a successor must not believe one that
+   lacks records. After a while a new one is begun. */
+static void give_up(struct gb_state *state, const char *why)
 {
-    char name[48];
-
-    gb_log(GB_LOG_ERROR, "journal given up: a crash would lose every object",
-           GB_LOG_TEXT("why", why));
+    if (!state->failed)
+        gb_log(GB_LOG_ERROR, "journal given up: a crash would lose every object",
+               GB_LOG_TEXT("why", why));
     state->failed = true;
-    journal_name(state->journal.generation, name);
-    gb_state_forget(state, name);
-    gb_journal_end(&state->journal);
+    state->anew_at = gb_now_ms() + ANEW_MS;
+    if (state->journal.fd >= 0)
+        forget_journal(state, &state->journal);
+    if (state->next.fd >= 0 && state->offered)
+        forget_journal(state, &state->next);
     drop_next(state);
+}
+
+void gb_state_abandon(struct gb_state *state, const char *why)
+{
+    give_up(state, why);
+    state->abandoned = true;
 }
 
 /* ---- records ---- */
@@ -128,17 +139,17 @@ static void put_key(struct gb_writer *writer, const struct gb_device *device,
 static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type,
                    uint64_t number)
 {
+    const struct gb_writer *writer = &state->writer;
     struct gb_error error = {.message = "out of memory"};
 
-    if (state->failed)
+    if (writer->failed ||
+        (journal->fd >= 0 &&
+         gb_journal_append(journal, type, number, writer->data, writer->length, &error) < 0)) {
+        give_up(state, error.message);
         return;
-    if (state->writer.failed ||
-        gb_journal_append(journal, type, number, state->writer.data, state->writer.length, &error) <
-            0 ||
-        (journal != &state->next && state->next.fd >= 0 &&
-         gb_journal_append(&state->next, type, number, state->writer.data, state->writer.length,
-                           &error) < 0))
-        gb_state_give_up(state, error.message);
+    }
+    if (journal != &state->next && state->next.fd >= 0)
+        append(state, &state->next, type, number);
 }
 
 static void write_number(struct gb_state *state, struct gb_journal *journal, uint32_t type,
@@ -307,8 +318,6 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
     const struct gb_memory *memory = &segment->memory;
     char name[24];
 
-    if (state->failed)
-        return;
     if (!is_kept_memory(memory)) {
         if (made) /* so that a successor does not give its number again */
             write_counters(state, &state->journal);
@@ -319,18 +328,14 @@ static void on_segment(void *arg, struct gb_segment *segment, bool made)
         return;
     }
     gb_state_segment_name(segment->id, name);
-    if (keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd) < 0)
-        gb_state_give_up(state, "the service manager does not take a descriptor");
-    else
-        write_segment(state, &state->journal, segment);
+    keep(state, name, memory->write_fd >= 0 ? memory->write_fd : memory->read_fd);
+    write_segment(state, &state->journal, segment);
 }
 
 static void on_storage(void *arg, struct gb_storage *storage)
 {
     struct gb_state *state = arg;
 
-    if (state->failed)
-        return;
     if (count_durable(storage) + count_named(storage) == 0 && !is_written(storage)) {
         if (storage->number)
             gb_state_storage_gone(state, storage->number);
@@ -357,14 +362,15 @@ void gb_state_attach(struct gb_state *state)
 /* ---- a new journal ---- */
 
 /* Begins to write the present state to a new journal. */
-static void begin_anew(struct gb_state *state, const char *instance, uint64_t generation)
+static void begin_anew(struct gb_state *state)
 {
     struct gb_error error;
 
     GB_FAILPOINT(COMPACT_BEGIN);
-    if (gb_journal_new(&state->next, instance, generation, &error) < 0) {
+    state->disbelieved = false;
+    if (gb_journal_new(&state->next, state->instance, ++state->generation, &error) < 0) {
         state->next = GB_JOURNAL_NONE;
-        gb_state_give_up(state, error.message);
+        give_up(state, error.message);
         return;
     }
     state->walked = 0;
@@ -414,29 +420,31 @@ static bool write_one(struct gb_state *state)
     return true;
 }
 
-/* Has the manager keep the new journal, which then takes the place of the present one, if any. */
+/* Has the manager keep the new journal. It takes the place of the present one when the manager has
+   got it: until then changes go into both, so that a successor can believe either. */
 static void end_anew(struct gb_state *state)
 {
     struct gb_journal former = state->journal;
     char name[48];
 
-    journal_name(state->next.generation, name);
-    GB_FAILPOINT(COMPACT_WRITTEN);
-    if (keep(state, name, state->next.fd) < 0) {
-        gb_state_give_up(state, "the service manager does not take the journal");
-        return;
+    if (!state->offered) {
+        GB_FAILPOINT(COMPACT_WRITTEN);
+        journal_name(state->next.generation, name);
+        keep(state, name, state->next.fd);
+        state->offered = 1 + state->notify->queued;
     }
+    if (former.fd >= 0 && !gb_notify_has_sent(state->notify, state->offered - 1))
+        return;
     GB_FAILPOINT(COMPACT_KEPT);
     state->journal = state->next;
     state->next = GB_JOURNAL_NONE;
     gb_journal_mark_whole(&state->journal);
     drop_next(state);
-    if (former.fd >= 0) {
-        journal_name(former.generation, name);
-        /* Closed first: the process that closes it last frees its pages, which takes time. */
-        gb_journal_end(&former);
-        gb_state_forget(state, name);
-    }
+    if (former.fd >= 0)
+        forget_journal(state, &former);
+    if (state->failed)
+        gb_log(GB_LOG_INFO, "journal begun anew");
+    state->failed = false;
     GB_FAILPOINT(COMPACT_DONE);
 }
 
@@ -490,20 +498,20 @@ static int find_journal(struct gb_notify *notify, struct gb_error *error)
 }
 
 /* Raises the counters past the names of all descriptors that were handed over, even if they are not
-   used: the manager tells descriptors apart by their names alone. Returns the generation for a
-   journal of our own. */
+   used: the manager tells descriptors apart by their names alone. Returns the highest generation of
+   a journal. */
 static uint64_t pass_names(struct gb_state *state)
 {
     struct gb_notify *notify = state->notify;
     struct gb_store *store = state->registry->store;
-    uint64_t generation = 1, number;
+    uint64_t generation = 0, number;
     char name[24], *end;
 
     for (unsigned i = 0; i < notify->fd_count; i++) {
         if (is_journal(notify, i)) {
             number = strtoull(notify->fds[i].name + strlen(JOURNAL_PREFIX), NULL, 10);
-            if (number >= generation && number < GB_LIMIT(integer))
-                generation = number + 1;
+            if (number > generation && number < GB_LIMIT(integer))
+                generation = number;
         }
         if (notify->fds[i].fd < 0 || *notify->fds[i].name != 's')
             continue;
@@ -521,9 +529,8 @@ static void keep_tier(struct gb_state *state, bool handed_over)
 {
     const struct gb_tier *tier = &state->spill->tiers[GB_TIER_HOST];
 
-    if (tier->pinned && !handed_over &&
-        keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned)) < 0)
-        gb_state_give_up(state, "the service manager does not take a descriptor");
+    if (tier->pinned && !handed_over)
+        keep(state, GB_STATE_TIER_NAME, gb_pinned_fd(tier->pinned));
 }
 
 int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_registry *registry,
@@ -532,7 +539,6 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                    struct gb_error *error)
 {
     struct gb_error why;
-    uint64_t generation;
     int found, r;
 
     *state = (struct gb_state){.registry = registry,
@@ -542,6 +548,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                                .grace_ms = grace_ms,
                                .journal = GB_JOURNAL_NONE,
                                .next = GB_JOURNAL_NONE,
+                               .instance = instance,
                                .next_number = 1};
     registry->now_ms = now_ms; /* records need it, and there was no turn yet */
     gb_list_init(&state->storages);
@@ -555,7 +562,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     found = find_journal(notify, error);
     if (found == GPUBUF_E_UNSUPPORTED)
         return found;
-    generation = pass_names(state);
+    state->generation = pass_names(state);
     if (found >= 0) {
         int fd = gb_notify_take_at(notify, (unsigned)found);
 
@@ -576,10 +583,34 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
     }
     gb_notify_drop(notify); /* before new descriptors get the same names */
     keep_tier(state, false);
-    begin_anew(state, instance, generation);
+    begin_anew(state);
     go_on_anew(state, UINT64_MAX);
     gb_state_attach(state);
     return 0;
+}
+
+int gb_state_clean_disk(struct gb_state *state, struct gb_error *error)
+{
+    struct gb_tier *disk = &state->spill->tiers[GB_TIER_DISK];
+    uint64_t *kept = calloc(disk->copies + 1, sizeof(*kept));
+    size_t count = 0;
+    int r;
+
+    if (!kept)
+        return gb_fail_memory(error);
+    gb_spill_dir_set_instance(disk->dir, state->instance);
+    GB_LIST_EACH(&state->storages, link) {
+        const struct gb_copy *copy =
+            GB_CONTAINER(link, struct gb_storage, of_state)->copies[GB_TIER_DISK];
+
+        if (copy && count < disk->copies)
+            kept[count++] = gb_copy_where(copy);
+    }
+    r = gb_tier_clean(disk, kept, count, error);
+    free(kept);
+    if (gb_arena_block_empty(disk->block))
+        gb_spill_pack_remove(disk->dir);
+    return r;
 }
 
 /* ---- going on ---- */
@@ -616,6 +647,33 @@ static void forget_withdrawn(struct gb_state *state)
     }
 }
 
+/* Sends the manager what it does not have yet, and logs when it is late, and when it is not any
+   more. */
+static void tend_manager(struct gb_state *state)
+{
+    struct gb_notify *notify = state->notify;
+
+    gb_notify_flush(notify);
+    if (notify->late == state->late)
+        return;
+    state->late = notify->late;
+    if (state->late)
+        gb_log(GB_LOG_ERROR, "service manager late: a crash would lose what is made meanwhile",
+               GB_LOG_TEXT("why", strerror(notify->error)));
+    else
+        gb_log(GB_LOG_INFO, "service manager is back");
+}
+
+/* Whether to write the journal anew now. Not while there are withdrawn objects, which a new one
+   would not have. */
+static bool is_anew_due(const struct gb_state *state, uint64_t now_ms)
+{
+    if (state->next.fd >= 0 || state->abandoned || state->withdrawn_count > 0)
+        return false;
+    return state->failed ? now_ms >= state->anew_at
+                         : state->disbelieved || gb_journal_is_large(&state->journal);
+}
+
 bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
 {
     bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
@@ -624,22 +682,36 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
         forget_withdrawn(state);
         end_grace(state);
     }
-    /* Not while there are withdrawn objects, which a new journal would not have. */
-    if (state->next.fd < 0 && gb_state_is_kept(state) && state->withdrawn_count == 0 &&
-        (state->disbelieved || gb_journal_is_large(&state->journal))) {
-        begin_anew(state, state->journal.instance, state->journal.generation + 1);
-        state->disbelieved = false;
-    } else if (state->next.fd >= 0) {
+    if (!state->notify)
+        return over;
+    tend_manager(state);
+    if (is_anew_due(state, now_ms))
+        begin_anew(state);
+    else if (state->next.fd >= 0)
         go_on_anew(state, gb_now_us() + SLICE_US);
-    }
     return over;
 }
 
 uint64_t gb_state_due(const struct gb_state *state)
 {
-    if (state->next.fd >= 0)
+    uint64_t at = state->grace_until ? state->grace_until : UINT64_MAX, due;
+
+    if (state->next.fd >= 0 && !state->offered)
         return 0;
-    return state->grace_until ? state->grace_until : UINT64_MAX;
+    due = state->notify ? gb_notify_due(state->notify) : UINT64_MAX;
+    if (due < at)
+        at = due;
+    return state->failed && !state->abandoned && state->anew_at < at ? state->anew_at : at;
+}
+
+uint64_t gb_state_untold(const struct gb_state *state)
+{
+    return state->notify && state->notify->queue ? state->notify->queued : 0;
+}
+
+bool gb_state_has_told(const struct gb_state *state, uint64_t notice)
+{
+    return state->late || gb_notify_has_sent(state->notify, notice);
 }
 
 struct gb_object *gb_state_nameless(const struct gb_state *state, const char *name, size_t length,
@@ -687,15 +759,17 @@ void gb_state_hand_over(struct gb_state *state)
 {
     struct gb_store *store = state->registry->store;
 
+    if (state->notify && !state->abandoned)
+        (void)gb_notify_settle(state->notify, HAND_OVER_MS);
     store->on_segment = NULL;
     store->on_storage = NULL;
     for (int i = 0; i < GB_TIERS; i++)
-        state->spill->tiers[i].handed_over = gb_state_is_kept(state);
+        state->spill->tiers[i].handed_over = state->notify && !state->failed;
 }
 
 bool gb_state_is_kept(const struct gb_state *state)
 {
-    return state->notify && !state->failed;
+    return state->notify && !state->failed && !state->late;
 }
 
 const char *gb_state_handover(const struct gb_state *state)

@@ -49,9 +49,16 @@ struct gb_state {
     struct gb_link written;  /* storages that the new journal has; the others are in `storages` */
     struct gb_walk segments; /* over those of devices[walked], for the new journal */
     unsigned walked;
+    uint64_t offered;     /* 1 + how many notices were queued when the manager was given the new
+                                journal; 0: it was not yet */
+    const char *instance; /* this daemon's, or the one that it goes on as */
+    uint64_t generation;  /* of the last journal that was begun */
     uint64_t next_number;
     struct gb_writer writer; /* of the current record */
-    bool failed;             /* the journal is given up */
+    bool failed;             /* the journal is given up, until another takes its place */
+    bool abandoned;          /* there is no manager any more */
+    bool late;               /* the manager is, and the log says so */
+    uint64_t anew_at;        /* failed: when to begin another */
     bool disbelieved;        /* the journal has a record that is not believed: it must be written
                                 anew when that is possible */
     bool tier_restored;      /* the host tier's memory is the one that was handed over */
@@ -78,6 +85,10 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
                    uint64_t grace_ms, char instance[GB_JOURNAL_INSTANCE_BYTES + 1], uint64_t now_ms,
                    struct gb_error *error);
 
+/* Has the files of an earlier daemon removed in the background, but for those with copies that were
+   restored. To be called once, if there is a disk tier. GPUBUF_E_SYSTEM, GPUBUF_E_NO_MEMORY. */
+int gb_state_clean_disk(struct gb_state *state, struct gb_error *error);
+
 /* To be called in each turn: ends the grace period when it is over (returns true then), and writes
    the journal anew, a piece in a turn, when it has become large. */
 bool gb_state_tend(struct gb_state *state, uint64_t now_ms);
@@ -95,14 +106,21 @@ const struct gb_withdrawn *gb_state_withdrawn(const struct gb_state *state, size
 /* Writes the object as events have it. */
 void gb_withdrawn_write(struct gb_writer *writer, const struct gb_withdrawn *withdrawn);
 
-/* Records no change from now on: the state is the successor's. */
+/* The number of the last notice that the manager has not got; 0: it has all. See
+   gb_state_has_told(). */
+uint64_t gb_state_untold(const struct gb_state *state);
+/* Whether the manager has got the notices up to that one, or is late. */
+bool gb_state_has_told(const struct gb_state *state, uint64_t notice);
+
+/* Records no change from now on: the state is the successor's. Waits up to a second for a manager
+   that is slow. */
 void gb_state_hand_over(struct gb_state *state);
-/* Whether a manager keeps the state for a successor. */
+/* Whether a manager keeps the state for a successor, all of it. */
 bool gb_state_is_kept(const struct gb_state *state);
-/* "kept" if so; "none" if there never was a manager; else "lost". */
+/* "kept" if so; "none" if there never was a manager; else "lost", though it may be kept again. */
 const char *gb_state_handover(const struct gb_state *state);
-/* Gives the journal up: nothing outlives this daemon any more. */
-void gb_state_give_up(struct gb_state *state, const char *why);
+/* Gives the journal up for good: nothing outlives this daemon any more. */
+void gb_state_abandon(struct gb_state *state, const char *why);
 /* Ends the grace period's leases, and frees the state. To be called before gb_registry_end(). */
 void gb_state_end(struct gb_state *state);
 

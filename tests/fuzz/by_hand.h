@@ -210,11 +210,30 @@ void gb_notify_end(struct gb_notify *notify)
     *notify = GB_NOTIFY_NONE;
 }
 
-int gb_notify_wait(struct gb_notify *notify, int timeout_ms)
+/* Nothing is ever queued. */
+void gb_notify_flush(struct gb_notify *notify)
+{
+    (void)notify;
+}
+
+uint64_t gb_notify_due(const struct gb_notify *notify)
+{
+    (void)notify;
+    return UINT64_MAX;
+}
+
+bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms)
 {
     (void)notify;
     (void)timeout_ms;
-    return 0;
+    return true;
+}
+
+bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
+{
+    (void)notify;
+    (void)number;
+    return true;
 }
 
 #define HAND_TOLD(function)                                                                        \

@@ -12,7 +12,7 @@ import pytest
 from conftest import GPUBUFD, SANITIZER, test_device
 from device import MIB
 from manager import Manager, handed_over
-from peer import DEADLINE, Peer, bytes_layout
+from peer import DEADLINE, Peer, bytes_layout, wait_until
 
 
 @pytest.fixture
@@ -96,13 +96,17 @@ def test_no_sign_of_life_while_the_driver_hangs(daemon_factory, manager, directo
 
 
 def test_without_its_manager(daemon_factory, manager):
-    """It serves on when nobody listens to it any more."""
+    """It serves on when nobody listens to it any more, and tells whoever listens there later what was missed."""
     daemon = daemon_factory(env=manager.environment(watchdog_ms=30))
     manager.wait_for("READY")
     manager.close()
     os.unlink(manager.path)
-    assert daemon.connect().put("a")
-    daemon.baseline["memory"] -= 1  # the journal, which nobody keeps any more
+    peer = daemon.connect()
+    assert peer.put("a")
+    wait_until(lambda: peer.call("stats")["handover"] == "lost")
+    manager.__init__(manager.path)
+    assert manager.wait_for("FDNAME") == "s1"
+    wait_until(lambda: peer.call("stats")["handover"] == "kept")
 
 
 def test_a_manager_that_is_not_there(directory):

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,8 @@ import pytest
 from conftest import GPUBUFD
 from device import MIB
 from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
-from restarts import (Supervised, children_of, register, segments_of,  # noqa: F401  (one is a fixture)
-                      supervised)
+from restarts import (Supervised, children_of, journals, register,  # noqa: F401  (one is a fixture)
+                      segments_of, supervised)
 
 
 def has_ended(pid):
@@ -599,6 +600,91 @@ def test_arguments_that_are_wrong(directory):
                           stderr=subprocess.PIPE, timeout=DEADLINE, text=True)
     assert done.returncode == 2 and f"{directory}/none" in done.stderr
     assert not os.path.exists(f"{directory}/s")
+
+
+LATE = "service manager late"
+
+
+def make_and_free(peer):
+    """A segment of 20 MiB, so two notices at least."""
+    made = peer.call("create", name="made", layout=bytes_layout(20 * MIB))
+    peer.call("abort", lease=made["lease"])
+    peer.unmap(made["object"]["layout"]["data"]["segment"])
+    peer.call("trim")
+
+
+def seal_held_back(daemon, busy, other):
+    """Stops the supervisor until it takes no more, and the reply to a request to seal is held back."""
+    for _ in range(10):
+        os.kill(daemon.pid, signal.SIGSTOP)
+        while other.call("stats")["handover"] == "kept":
+            make_and_free(busy)
+            lease = busy.create("held", bytes_layout(3 * MIB), b"h" * 3 * MIB, replace=True)["lease"]
+            ident = busy.request("seal", lease=lease, release=True)
+            for _ in range(10):  # each is served after the seal
+                other.call("leases")
+            if not select.select([busy.socket], [], [], 0)[0]:
+                return ident
+            busy.reply(ident)
+        os.kill(daemon.pid, signal.SIGCONT)  # a busy machine: the second of grace was over before
+        wait_until(lambda: other.call("stats")["handover"] == "kept")
+    assert False, "never held back"
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_stopped_supervisor(supervised):
+    """Nobody waits for it but, for a second, who is told that an object outlives the daemon. When it goes on
+    it gets all that it missed."""
+    daemon = supervised()
+    busy, other = daemon.connect(), daemon.connect()
+    other.put("before", b"b" * 100)
+    ident = seal_held_back(daemon, busy, other)
+    assert busy.reply(ident)["version"]
+    wait_until(lambda: LATE in daemon.stderr())
+    assert other.call("stats")["handover"] == "lost"
+    for i in range(10):
+        make_and_free(busy)
+        busy.put(f"meanwhile/{i}", b"%d" % i * MIB)
+    os.kill(daemon.pid, signal.SIGCONT)
+    wait_until(lambda: other.call("stats")["handover"] == "kept")
+    assert daemon.stderr().count("service manager is back") == daemon.stderr().count(LATE)
+    assert "journal given up" not in daemon.stderr()
+    daemon.crash()
+    peer = daemon.connect()
+    assert peer.names() == ["before", "held", *(f"meanwhile/{i}" for i in range(10))]
+    assert peer.open_object("held").read() == b"h" * 3 * MIB
+    for i in range(10):
+        assert peer.open_object(f"meanwhile/{i}").read() == b"%d" % i * MIB
+
+
+# RELIABILITY.md: The daemon ends
+def test_killed_beside_a_stopped_supervisor(supervised):
+    """All that it had got is there, though the journal should have been written anew long ago. The rest is
+    lost, and the log says so."""
+    daemon = supervised()
+    busy = daemon.connect()
+    for i in range(50):
+        busy.put(f"n{i}", b"x")
+    os.kill(daemon.pid, signal.SIGSTOP)
+    while LATE not in daemon.stderr():
+        make_and_free(busy)
+    for i in range(3000):
+        busy.put(f"n{i % 50}", b"%d" % i, replace=True)
+    assert len(journals(daemon.child)) == 2, "the new one waits for the supervisor"
+    busy.put("new", b"n" * 20 * MIB)
+    child = daemon.child
+    os.kill(child, signal.SIGKILL)
+    os.kill(daemon.pid, signal.SIGCONT)
+    daemon.wait_for_another(child)
+    peer = daemon.connect()
+    assert sorted(peer.names()) == sorted(f"n{i}" for i in range(50))
+    for i in range(50):
+        assert peer.open_object(f"n{i}").read() == b"%d" % (2950 + i)
+    assert "segment lost" in daemon.stderr() and "lost=1" in daemon.stderr()
+    assert peer.call("stats")["handover"] == "kept"
+    peer.put("new", b"again")
+    daemon.crash()
+    assert daemon.connect().open_object("new").read() == b"again"
 
 
 @pytest.fixture

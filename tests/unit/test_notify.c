@@ -2,6 +2,7 @@
  * A service manager is a socket and an environment: what it is told, descriptors it keeps, and what
  * it hands over, right and wrong.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -186,7 +187,7 @@ static void test_no_manager(void **state)
         assert_int_equal(notify.watchdog_ms, 0);
         assert_int_equal(gb_notify_ready(&notify), 0);
         assert_int_equal(gb_notify_store(&notify, "name", 0), 0);
-        assert_int_equal(gb_notify_wait(&notify, 0), 0);
+        assert_true(gb_notify_settle(&notify, 0));
         assert_int_equal(gb_notify_take(&notify, "name"), -1);
         gb_notify_end(&notify);
     }
@@ -274,34 +275,92 @@ static void test_store_no_descriptor(void **state)
     gb_notify_end(&notify);
 }
 
-/* Nothing is lost, nothing waits, and room is told of. */
+/* Stores until the manager's queue is full and one notice is queued here; returns how many. */
+static unsigned fill(struct gb_notify *notify, int fd)
+{
+    unsigned count = 0;
+    char name[16];
+
+    while (!notify->queue) {
+        snprintf(name, sizeof(name), "n%u", count++);
+        assert_int_equal(gb_notify_store(notify, name, fd), 0);
+        assert_true(count < 100000);
+    }
+    return count;
+}
+
+/* The next FDSTORE has that number; its descriptor came with it. */
+static void received_store(unsigned number, unsigned mark)
+{
+    char text[1024], expected[64];
+    int fd = receive(text, sizeof(text));
+
+    snprintf(expected, sizeof(expected), "FDSTORE=1\nFDNAME=n%u\nFDPOLL=0", number);
+    assert_string_equal(text, expected);
+    assert_int_equal(mark_of(fd), mark);
+    close(fd);
+}
+
+/* Nothing waits, and what a full manager does not take comes in order when it reads again. */
+/* RELIABILITY.md: The daemon ends */
 static void test_full(void **state)
 {
     struct gb_notify notify;
-    unsigned queued = 0, got = 0;
-    char text[1024];
     int fd = marked_fd(9);
+    unsigned count;
 
     (void)state;
     begin_ok(&notify);
-    while (gb_notify_store(&notify, "many", fd) == 0)
-        assert_true(++queued < 100000);
-    assert_true(queued > 0);
-    assert_int_equal(gb_notify_store(&notify, "many", fd), GB_NOTIFY_FULL);
-    assert_int_equal(gb_notify_wait(&notify, 0), GPUBUF_E_TIMEOUT);
-    while (got < queued) {
-        close(receive(text, sizeof(text)));
-        got++;
-    }
-    assert_int_equal(gb_notify_wait(&notify, 10000), 0);
-    assert_int_equal(gb_notify_store(&notify, "many", fd), 0);
-    close(receive(text, sizeof(text)));
+    assert_true(gb_notify_due(&notify) == UINT64_MAX);
+    count = fill(&notify, fd);
+    assert_int_equal(gb_notify_store(&notify, "gone", fd), 0);
+    assert_int_equal(gb_notify_stopping(&notify), 0);
+    assert_int_equal(gb_notify_store(&notify, "last", fd), 0);
+    assert_int_equal(gb_notify_unstore(&notify, "gone"), 0);
+    assert_int_equal(gb_notify_unstore(&notify, "last"), 0);
+    assert_true(gb_notify_due(&notify) < UINT64_MAX);
+    assert_false(gb_notify_settle(&notify, 20));
+    assert_false(gb_notify_has_sent(&notify, 1));
+    assert_true(gb_notify_has_sent(&notify, 0));
+    for (unsigned i = 0; i + 1 < count; i++)
+        received_store(i, 9);
+    assert_true(gb_notify_settle(&notify, 10000));
+    assert_true(gb_notify_has_sent(&notify, notify.queued));
+    received_store(count - 1, 9);
+    received("STOPPING=1");
     received_nothing();
+    assert_true(gb_notify_due(&notify) == UINT64_MAX);
     close(fd);
     gb_notify_end(&notify);
 }
 
-/* A manager that was started anew is found again; one that is gone is an error. */
+/* A manager that takes nothing for a second is late, until it has taken all. A sign of life passes
+   what is queued. */
+/* RELIABILITY.md: The daemon ends */
+static void test_late(void **state)
+{
+    struct gb_notify notify;
+    int fd = marked_fd(9);
+    unsigned count;
+
+    (void)state;
+    begin_ok(&notify);
+    count = fill(&notify, fd);
+    assert_false(notify.late);
+    assert_false(gb_notify_settle(&notify, 1100));
+    assert_true(notify.late);
+    gb_notify_watchdog(&notify);
+    for (unsigned i = 0; i + 1 < count; i++)
+        received_store(i, 9);
+    assert_true(gb_notify_settle(&notify, 10000));
+    received("WATCHDOG=1");
+    received_store(count - 1, 9);
+    assert_false(notify.late);
+    close(fd);
+    gb_notify_end(&notify);
+}
+
+/* A manager that was started anew is found again, and gets what was queued meanwhile. */
 static void test_manager_restarts(void **state)
 {
     struct gb_notify notify;
@@ -309,12 +368,16 @@ static void test_manager_restarts(void **state)
     (void)state;
     begin_ok(&notify);
     close(manager.socket);
-    assert_int_equal(gb_notify_ready(&notify), GPUBUF_E_SYSTEM);
-    unlink(manager.path);
-    assert_int_equal(gb_notify_ready(&notify), GPUBUF_E_SYSTEM);
-    listen_at(manager.path);
     assert_int_equal(gb_notify_ready(&notify), 0);
+    assert_int_equal(notify.error, ECONNREFUSED);
+    unlink(manager.path);
+    assert_int_equal(gb_notify_stopping(&notify), 0);
+    assert_false(gb_notify_settle(&notify, 20));
+    assert_int_equal(notify.error, ENOENT);
+    listen_at(manager.path);
+    assert_true(gb_notify_settle(&notify, 10000));
     received("READY=1");
+    received("STOPPING=1");
     gb_notify_end(&notify);
 }
 
@@ -618,6 +681,7 @@ int main(void)
         TEST(test_store_names),
         TEST(test_store_no_descriptor),
         TEST(test_full),
+        TEST(test_late),
         TEST(test_manager_restarts),
         TAKING(test_take),
         TAKING(test_take_unnamed),
