@@ -1021,9 +1021,10 @@ GPUBUF_API int gpubuf_provide_end(struct gpubuf_client *client, const char *pref
 /*
  * Declines a request: the opens that wait for the name end with `error`, GPUBUF_E_NOT_FOUND (0 is
  * the same) or GPUBUF_E_UNAVAILABLE, and with `message` (UTF-8, cut after 500 bytes; NULL: none).
- * The next open of the name asks anew. `client` is the one that provides. This waits for no answer,
- * and may be called in any thread and inside callbacks. Declining a request that is over does
- * nothing.
+ * The next open of the name asks anew. With GPUBUF_E_TIMEOUT the request stays open, and `message`
+ * is for opens whose time ends before the object is there. `client` is the one that provides. This
+ * waits for no answer, and may be called in any thread and inside callbacks. Declining a request
+ * that is over does nothing.
  */
 GPUBUF_API int gpubuf_decline(struct gpubuf_client *client, uint64_t request, int error,
                               const char *message);

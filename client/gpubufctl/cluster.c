@@ -46,10 +46,11 @@ static int connect_to(const char *path)
             errno = number;
         }
     }
-    (void)gb_cli_fail(GB_STATUS_FAILED,
-                      "cannot ask gpubufd-peer at %s: %s; does it run, with --query? "
-                      "$GPUBUFD_PEER_SOCKET tells where",
-                      path, strerror(errno));
+    (void)gb_cli_fail(GB_STATUS_FAILED, "cannot ask gpubufd-peer at %s: %s; %s", path,
+                      strerror(errno),
+                      errno == EACCES ? "are you in the group of its socket, gpubufd?"
+                                      : "does it run, with --query? $GPUBUFD_PEER_SOCKET tells "
+                                        "where");
     return -1;
 }
 

@@ -55,8 +55,9 @@ static void decline(void *user, uint64_t request, int status, const char *messag
     char sentence[sizeof(((struct gb_error *)NULL)->message)];
 
     if (status == GPUBUF_E_NOT_FOUND && gb_absent_stays(&peer->absent, request))
-        return;
-    gb_absent_over(&peer->absent, request);
+        status = GPUBUF_E_TIMEOUT; /* programs wait on, and are told if they do so in vain */
+    else
+        gb_absent_over(&peer->absent, request);
     snprintf(sentence, sizeof(sentence), "%s", message);
     gb_local_make_utf8(sentence);
     (void)gpubuf_decline(peer->local.client, request, status, sentence);

@@ -75,7 +75,22 @@ static int open_one(struct gb_call *call, const struct open_params *params,
 
 /* ---- names that the request waits for ---- */
 
-/* Fails because the i-th name did not appear in time; tells which provider has not answered. */
+/* How many names the provider was asked for before this one, and has not answered either.
+   session_wanted bounds the walk. */
+static unsigned asked_before(const struct gb_missing *missing)
+{
+    unsigned count = 0;
+
+    GB_LIST_EACH(&missing->provider->asked, link) {
+        if (link == &missing->turn)
+            break;
+        count++;
+    }
+    return count;
+}
+
+/* Fails because the i-th name did not appear in time; tells what its provider says, or that it has
+   not answered. */
 static int tell_timeout(struct gb_call *call, const struct gb_string *name, size_t i,
                         uint64_t wait_ms)
 {
@@ -84,19 +99,38 @@ static int tell_timeout(struct gb_call *call, const struct gb_string *name, size
         missing && missing->provider
             ? GB_CONTAINER(missing->provider, const struct gb_session, provider)
             : NULL;
-    char provider[256] = "";
+    unsigned before = session ? asked_before(missing) : 0;
+    char provider[256] = "", after[48] = "";
+    const char *who = session && session->client ? session->client : "a session";
 
+    if (session && missing->message)
+        return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
+                                 "\"%s\" did not appear within %" PRIu64
+                                 " ms: its provider, %.64s (pid %d): %s",
+                                 name->text, wait_ms, who, session->pid, missing->message);
+    if (before)
+        snprintf(after, sizeof(after), " after %u other%s", before, before == 1 ? "" : "s");
     if (session)
         snprintf(provider, sizeof(provider),
                  ": its provider, %.64s (pid %d), was asked %" PRIu64
-                 " ms ago, and has not answered",
-                 session->client ? session->client : "a session", session->pid,
-                 gb_now_ms() - missing->asked_ms);
+                 " ms ago%s, and has not answered",
+                 who, session->pid, gb_now_ms() - missing->asked_ms, after);
     else if (missing && !missing->by_nobody)
         snprintf(provider, sizeof(provider), ": its provider is behind with what it was asked for");
     return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
                              "\"%s\" did not appear within %" PRIu64 " ms%s", name->text, wait_ms,
                              provider);
+}
+
+/* A name that a provider could make is asked for by an open that waits, and by no other. */
+static int tell_not_found(struct gb_call *call, const struct gb_string *name)
+{
+    if (!gb_providers_cover(&call->server->missings.providers, name->text, name->length))
+        return GPUBUF_E_NOT_FOUND; /* as it was said */
+    return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
+                             "there is no object \"%s\", or none that you may open; an open that "
+                             "waits (--wait, timeout=) asks whoever provides such names",
+                             name->text);
 }
 
 static bool is_declined(const struct gb_call *call, size_t i)
@@ -132,6 +166,8 @@ static int open_name(struct gb_call *call, const struct open_params *params, boo
             return gb_call_wait_names(call, &params->name, 1, params->wait_ms);
         return tell_timeout(call, &params->name, 0, params->wait_ms);
     }
+    if (r == GPUBUF_E_NOT_FOUND && !params->version && !params->label.text)
+        return tell_not_found(call, &params->name);
     if (r < 0)
         return r;
     return gb_call_grant(call, lease, params->brief, &segments);

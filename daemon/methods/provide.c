@@ -60,9 +60,11 @@ static int handle_decline(struct gb_call *call, const void *p, uint64_t present)
     (void)present;
     if (params->kind.text && strcmp(params->kind.text, "unavailable") == 0)
         code = GPUBUF_E_UNAVAILABLE;
+    else if (params->kind.text && strcmp(params->kind.text, "timeout") == 0)
+        code = GPUBUF_E_TIMEOUT;
     else if (params->kind.text && strcmp(params->kind.text, "not_found") != 0)
         return gb_fail_at(&call->error, GB_PARAM("kind"),
-                          "expected \"not_found\" or \"unavailable\", found \"%.32s\"",
+                          "expected \"not_found\", \"unavailable\" or \"timeout\", found \"%.32s\"",
                           params->kind.text);
     missing = gb_provider_request(&call->session->provider, params->request);
     if (!missing)

@@ -127,10 +127,15 @@ void gb_missing_gone(struct gb_missings *missings, const struct gb_object *objec
 int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing, int code,
                        const char *message)
 {
-    missing->message = strdup(message);
-    if (!missing->message)
+    char *copy = strdup(message);
+
+    if (!copy)
         return GPUBUF_E_NO_MEMORY;
-    gb_utf8_make_plain(missing->message); /* others are shown it */
+    free(missing->message);
+    missing->message = copy;
+    gb_utf8_make_plain(copy); /* others are shown it */
+    if (code == GPUBUF_E_TIMEOUT)
+        return 0;
     missing->declined = code;
     gb_hash_remove(&missings->table, &missing->in_table);
     missings->providers.declined++;

@@ -33,7 +33,7 @@ struct gb_missing {
     struct gb_link woken;         /* in the server's list while `to_wake` is not empty */
     uint64_t count;               /* in all three lists */
     int declined;                 /* the error's code; 0: it was not declined */
-    char *message;                /* the provider's sentence; owned */
+    char *message;                /* the sentence of the provider that was asked last; owned */
 
     struct gb_link turn;          /* in one of the lists of provider.h */
     bool by_nobody;               /* no provider was found for it */
@@ -67,7 +67,8 @@ void gb_missing_sealed(struct gb_missings *missings, const struct gb_object *obj
                        const struct gb_provider *by);
 /* The name has no object any more. */
 void gb_missing_gone(struct gb_missings *missings, const struct gb_object *object);
-/* The provider that was asked declines. GPUBUF_E_NO_MEMORY: nothing has changed. */
+/* The provider that was asked declines; with GPUBUF_E_TIMEOUT the request stays open, and only what
+   those are told whose time is over changes. GPUBUF_E_NO_MEMORY: nothing has changed. */
 int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing, int code,
                        const char *message);
 /* The name, if requests wait for it; NULL. */

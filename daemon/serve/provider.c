@@ -63,6 +63,8 @@ static void send_wanted(struct gb_provider *provider, struct gb_missing *missing
 
     missing->provider = provider;
     missing->request = ++provider->all->last_request;
+    free(missing->message); /* of one that was asked before */
+    missing->message = NULL;
     missing->asked_ms = gb_now_ms();
     gb_list_append(&provider->asked, &missing->turn);
     provider->asked_count++;
@@ -99,6 +101,20 @@ void gb_provider_pump(struct gb_provider *provider)
 
 /* ---- finding a provider ---- */
 
+static bool begins_name(const struct gb_prefix *prefix, const char *name, size_t length)
+{
+    return prefix->length <= length && memcmp(prefix->text, name, prefix->length) == 0;
+}
+
+bool gb_providers_cover(const struct gb_providers *providers, const char *name, size_t length)
+{
+    GB_LIST_EACH(&providers->prefixes, link) {
+        if (begins_name(GB_CONTAINER(link, struct gb_prefix, of_all), name, length))
+            return true;
+    }
+    return false;
+}
+
 /* The longest prefix of the name that a session provides; if several provide it, that of the first.
    A session is not asked for a name that only it waits for. */
 static struct gb_prefix *find_prefix(const struct gb_providers *providers,
@@ -109,9 +125,9 @@ static struct gb_prefix *find_prefix(const struct gb_providers *providers,
     GB_LIST_EACH(&providers->prefixes, link) {
         struct gb_prefix *prefix = GB_CONTAINER(link, struct gb_prefix, of_all);
 
-        if (prefix->length <= missing->name_length && (!best || prefix->length > best->length) &&
-            memcmp(prefix->text, missing->name, prefix->length) == 0 &&
-            providers->is_there(prefix->provider) && asker(missing, prefix->provider))
+        if (begins_name(prefix, missing->name, missing->name_length) &&
+            (!best || prefix->length > best->length) && providers->is_there(prefix->provider) &&
+            asker(missing, prefix->provider))
             best = prefix;
     }
     return best;

@@ -85,6 +85,8 @@ void gb_provider_pump(struct gb_provider *provider);
 /* Whether gb_provider_pump() has more to send as soon as the provider reads. */
 bool gb_provider_lags(const struct gb_provider *provider);
 
+/* Whether a session provides such names, which need not be absent. */
+bool gb_providers_cover(const struct gb_providers *providers, const char *name, size_t length);
 /* Finds providers for names in `to_ask`: for one at least, and then until that time of uv_hrtime().
  */
 void gb_providers_run(struct gb_providers *providers, uint64_t until);

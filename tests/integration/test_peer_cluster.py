@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 
 import pytest
 
@@ -10,7 +11,7 @@ import device
 import etcds
 from cluster import PATIENT, Lane, Machine, PeerProcess
 from etcds import Etcd, Proxy
-from peer import RpcError, wait_until
+from peer import DEADLINE, RpcError, wait_until
 
 pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
 
@@ -75,6 +76,17 @@ def cluster(daemon_factory, authority, etcd):
     one = ByEtcd(daemon_factory, authority, etcd)
     yield one
     one.stop()
+
+
+def test_a_name_that_no_machine_has(cluster):
+    a, b = cluster.start("a", "b")
+    with a.connect() as here, b.connect() as there:
+        end = time.monotonic() + DEADLINE
+        while "no machine of the cluster has" not in there.error("timeout", "open", name="x", wait_ms=200).message:
+            assert time.monotonic() < end
+        request = there.request("open", name="x", wait_ms=PATIENCE)
+        here.put("x", b"1", **SHARED)
+        assert there.reply(request)["object"]["name"] == "x"
 
 
 def fetched(peer, name, wait_ms=PATIENCE):

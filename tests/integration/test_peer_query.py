@@ -8,15 +8,18 @@ import json
 import os
 import re
 import signal
+import socket
 import struct
+import subprocess
 import termios
 
 import pytest
 
 import etcds
 from cluster import QUERY, Asker, Cluster, path_of
+from conftest import runs_as
 from ctl import FAILED, USAGE, Ctl
-from device import ROOT
+from device import BUILD, ROOT
 from http_client import get
 from peer import DEADLINE, wait_until
 from test_metrics import parse
@@ -149,6 +152,19 @@ def test_a_machine_is_not_reached(listed, tmp_path):
         done = ctl(a, tmp_path).raw("where", "x")
         assert done.returncode == FAILED and b"owner" in done.stdout
         assert f"b (127.0.0.1:{b.lane.port})".encode() in done.stderr
+
+
+@pytest.mark.root
+def test_where_somebody_outside_the_group_asks(directory):
+    path = os.path.join(directory, "peer.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        os.chmod(path, 0o660)
+        done = subprocess.run([runs_as("nobody", BUILD / "bin" / "gpubufctl", directory), "where", "x"],
+                              user="nobody", group="nogroup", extra_groups=[], capture_output=True, text=True,
+                              env={**os.environ, "GPUBUFD_PEER_SOCKET": path})
+    assert done.returncode == FAILED
+    assert "Permission denied; are you in the group of its socket, gpubufd?" in done.stderr
 
 
 def test_where_there_is_no_peer(listed, tmp_path):

@@ -75,6 +75,13 @@ def test_one_request_however_many_wait(daemon, provider):
     assert provider.error("not_found", "decline", request=request)
 
 
+def test_who_does_not_wait_is_told_that_waiting_helps(daemon, provider):
+    reader = daemon.connect()
+    assert "an open that waits" in reader.error("not_found", "open", name="cols/a").message
+    for params in ({"name": "other"}, {"name": "cols/a", "version": 1}):
+        assert "waits" not in reader.error(("not_found", "stale"), "open", **params).message
+
+
 def test_who_does_not_wait_asks_nobody(daemon, provider):
     reader = daemon.connect()
     reader.error("not_found", "open", name="cols/a")
@@ -118,6 +125,24 @@ def test_a_refusal_that_is_none(daemon, provider):
     provider.call("decline", request=number)
     assert failure(reader, request).kind == "not_found"
     provider.error("not_found", "decline", request=number)  # said twice
+
+
+def test_a_sentence_for_those_whose_time_ends(daemon, provider):
+    waiting(daemon, "cols/a")
+    request = wanted(provider)["request"]
+    for sentence in ("nobody has it", "nobody has it yet"):  # the last one counts
+        provider.call("decline", request=request, kind="timeout", message=sentence)
+    reader = daemon.connect()
+    told = reader.error("timeout", "open", name="cols/a", wait_ms=1).message
+    assert told == f'"cols/a" did not appear within 1 ms: its provider, loader (pid {os.getpid()}): nobody has it yet'
+    other = providing(daemon, "cols/")
+    provider.close()
+    assert wanted(other)["name"] == "cols/a"  # which has said nothing so far
+    assert "was asked" in reader.error("timeout", "open", name="cols/a", wait_ms=1).message
+    late, opened = waiting(daemon, "cols/a")
+    other.put("cols/a", b"x")
+    assert late.reply(opened)["object"]["name"] == "cols/a"
+    assert other.call("stats")["declined"] == 0
 
 
 def test_many_names_each_on_its_own(daemon, provider):
@@ -244,7 +269,10 @@ def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     reader = daemon.connect()
     error = reader.error("timeout", "open", name="cols/a", wait_ms=1)
     assert f"its provider, loader (pid {os.getpid()}), was asked" in error.message
-    assert "has not answered" in error.message
+    assert "ms ago, and has not answered" in error.message
+    waiting(daemon, "cols/b")
+    wanted(provider)
+    assert "ms ago after 1 other, and has not answered" in reader.error("timeout", "open", name="cols/b", wait_ms=1).message
     entry, = reader.call("open", names=["cols/a"], wait_ms=1)["objects"]
     assert "was asked" in entry["error"]["message"]
     assert "loader" not in reader.error("timeout", "open", name="other", wait_ms=1).message

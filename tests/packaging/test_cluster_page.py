@@ -13,7 +13,8 @@ SOURCES = [source for folder in ("client", "daemon") for source in sorted((ROOT 
 # Quoted in its first column, but no sentence of the project's: commands, kinds of errors, and the word
 # that libcurl and OpenSSL have in each of theirs.
 NO_SENTENCES = {"gpubufctl where NAME", "etcdctl member list", "unavailable", "timeout", "…certificate…"}
-OF_THE_SECOND_COLUMN = ["did not appear within …", "its provider, gpubufd-peer (pid …), was asked", "it does not answer",
+OF_THE_SECOND_COLUMN = ["did not appear within …", "its provider, gpubufd-peer (pid …): no machine of the cluster has …", "it does not answer",
+                        "was asked … ms ago", "and has not answered",
                         "its certificate: …", "no TLS connection: …", "UCX cannot be loaded: …", "UCX cannot be used: …",
                         "nothing comes that way", "UCX sends nothing", "this machine has no such lane"]
 

@@ -287,10 +287,11 @@ int gpubuf_decline(struct gpubuf_client *client, uint64_t request, int code, con
 {
     size_t length = message ? strnlen(message, GB_LIMIT(decline_bytes) + 1) : 0;
 
-    if (code != 0 && code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_UNAVAILABLE)
+    if (code != 0 && code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_UNAVAILABLE &&
+        code != GPUBUF_E_TIMEOUT)
         return gb_report_text(client, GPUBUF_E_INVALID,
-                              "a request is declined with GPUBUF_E_NOT_FOUND or "
-                              "GPUBUF_E_UNAVAILABLE, not with %d",
+                              "a request is declined with GPUBUF_E_NOT_FOUND, "
+                              "GPUBUF_E_UNAVAILABLE or GPUBUF_E_TIMEOUT, not with %d",
                               code);
     if (length > GB_LIMIT(decline_bytes))
         length = gb_utf8_trim(message, GB_LIMIT(decline_bytes));

@@ -44,8 +44,10 @@ async function ask (options, question) {
   signal?.throwIfAborted()
   const text = await exchange(question, { path, timeout, signal }).catch(error => {
     signal?.throwIfAborted()
-    throw fromKind('connect', `cannot ask gpubufd-peer at ${path}: ${error.message}; does it run, with --query? ` +
-      '$GPUBUFD_PEER_SOCKET tells where')
+    const hint = error.code === 'EACCES'
+      ? 'are you in the group of its socket, gpubufd?'
+      : 'does it run, with --query? $GPUBUFD_PEER_SOCKET tells where'
+    throw fromKind('connect', `cannot ask gpubufd-peer at ${path}: ${error.message}; ${hint}`)
   })
   const answer = sensible(() => JSON.parse(text))
   const error = sensible(() => answer.error && { kind: String(answer.error.kind), message: String(answer.error.message) })

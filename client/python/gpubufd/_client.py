@@ -339,7 +339,7 @@ class Client(_core.Client, Steps, Names):
         put(), which is published with `options`, those of put(); None: `load` has published the name itself. Any get()
         or get_many() with a timeout asks for the name; `load` runs once, however many wait. An exception of `load` ends
         the waiting calls with its sentence: as NotFound for a LookupError or a FileNotFoundError, else as Unavailable.
-        The next get() asks again.
+        The next get() asks again. Only programs of this machine ask, also where gpubufd-peer runs.
 
         It runs in `threads` threads, over a connection of its own, so that this client's get() may ask for names, too.
         The Provider's close(), the end of a `with`, or the client's close() ends it; until then it outlives restarts of

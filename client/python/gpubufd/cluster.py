@@ -94,8 +94,9 @@ def _ask(socket: Optional[str], timeout: float, question: Dict[str, Any]) -> Dic
     except OSError as error:
         if isinstance(error, _errors.Error):
             raise
-        raise _errors.failure("connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; does it run "
-                                         "with --query? $GPUBUFD_PEER_SOCKET names its socket") from error
+        hint = ("are you in the group of its socket, gpubufd?" if isinstance(error, PermissionError)
+                else "does it run with --query? $GPUBUFD_PEER_SOCKET names its socket")
+        raise _errors.failure("connect", f"cannot ask gpubufd-peer at {path}: {error.strerror or error}; {hint}") from error
     except ValueError as error:
         raise _errors.failure("protocol", f"the answer of gpubufd-peer at {path} makes no sense") from error
     with _sensible():
