@@ -1,6 +1,7 @@
 #include "client/lib/session/connect.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,8 +109,8 @@ static int connect_socket(const char *path, int64_t deadline, int *out)
         if (is_transient(error))
             return gb_report_text(NULL, GPUBUF_E_TIMEOUT,
                                   "%s: the daemon has not accepted the connection in time", path);
-        struct stat file;
-        bool plain = stat(path, &file) == 0 && !S_ISSOCK(file.st_mode);
+        struct statx file; /* stat() is no function of older C libraries */
+        bool plain = statx(AT_FDCWD, path, 0, STATX_TYPE, &file) == 0 && !S_ISSOCK(file.stx_mode);
         char reason[128];
         return gb_report_text(
             NULL, GPUBUF_E_CONNECT, "cannot connect to the daemon at %s: %s", path,

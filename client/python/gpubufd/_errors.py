@@ -27,6 +27,7 @@ class Error(Exception):
 
     kind: str = "error"
     code: int = 0
+    _said: str = ""  # the sentence as it came
 
     def __str__(self) -> str:  # KeyError would show the sentence in quotes
         return str(self.args[0]) if self.args else ""
@@ -153,6 +154,7 @@ def translated(sentence: str) -> str:
 
 def make(code: int, kind: str, message: str) -> Error:
     error = CLASSES.get(kind, Error)(translated(message))
+    error._said = message
     error.kind = kind
     error.code = code
     return error

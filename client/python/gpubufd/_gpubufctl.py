@@ -39,6 +39,6 @@ def main(text: str) -> int:
         print(json.dumps({"names": names}))
         return 0
     except Exception as error:  # gpubufctl prints it, in one line
-        message = " ".join(str(error).split()) or type(error).__name__
+        message = " ".join((getattr(error, "_said", "") or str(error)).split()) or type(error).__name__
         print(json.dumps({"code": getattr(error, "code", 0), "message": message}))
         return 1
