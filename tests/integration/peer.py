@@ -18,6 +18,7 @@ import struct
 import termios
 import time
 
+import described
 import device
 
 DEADLINE = float(os.environ.get("GPUBUF_TEST_DEADLINE", "60"))
@@ -124,6 +125,7 @@ class Peer:
         self.fds = collections.deque()
         self.eof = False
         self.next_id = 1
+        self.asked = {}  # id -> the method of a request() that is not answered
         self.replies = {}
         self.notifications = collections.deque()
         self.segments = {}  # (id, access) -> Segment
@@ -158,6 +160,7 @@ class Peer:
         """Sends a request and returns its id; reply() gets what becomes of it."""
         ident = self.next_id
         self.next_id += 1
+        self.asked[ident] = method
         self.send({"jsonrpc": "2.0", "id": ident, "method": method, "params": params}, fds)
         return ident
 
@@ -230,12 +233,15 @@ class Peer:
         message["_fds"] = [self.fds.popleft() for _ in range(count)]
         if "method" in message:
             assert "id" not in message and isinstance(message["params"], dict), message
+            described.check_notification(message)
         else:
             assert ("result" in message) != ("error" in message), message
             assert "id" in message, message
         if "error" in message:
             check_error(message["error"])
-        else:
+        if message.get("id") in self.asked:
+            described.check_reply(self.asked.pop(message["id"]), message)
+        if "error" not in message:
             self._keep_segments(message)
         return message
 

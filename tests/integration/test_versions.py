@@ -94,6 +94,41 @@ def test_a_name_with_more_versions_than_are_told(peer):
     assert [o["version"] for o in answer["objects"][1:]] == [r.object["version"] for r in readers[:63]]
 
 
+def test_a_version_is_not_waited_for(peer):
+    """An absent name is, but a name that does not have the version is `stale` at once."""
+    version = peer.put("w")
+    other = peer.put("other")
+    peer.error("stale", "open", name="w", version=other, wait_ms=86400000)
+    ident = peer.request("open", name="absent", version=other + 1, wait_ms=86400000)
+    assert peer.open_object("w", version=version, wait_ms=86400000).object["version"] == version
+    assert peer.put("absent") == other + 1
+    assert peer.reply(ident)["object"]["version"] == other + 1
+
+
+def test_which_of_two_with_a_label_is_meant(peer):
+    """One that can be opened, though one that is gone is newer; nothing of a name that was deleted."""
+    def publish(label, keep):
+        lease = peer.create("w", bytes_layout(1), b"x", label=label, keep=keep, replace=True)["lease"]
+        return peer.call("seal", lease=lease, release=True)["version"]
+
+    def meant(method):
+        return peer.call(method, name="w", label="same")["object"]["version"]
+
+    there = publish("same", 2)
+    gone = publish("same", 2)
+    reader = peer.open_object("w", version=gone)
+    publish("other", 2)
+    peer.call("delete", name="w", version=gone)
+    assert meant("stat") == meant("why") == meant("open") == there
+    peer.call("delete", name="w", version=there)
+    assert meant("stat") == meant("why") == gone
+    peer.error("not_found", "open", name="w", label="same")
+    peer.call("delete", name="w")
+    publish("new", 2)
+    peer.error("stale", "stat", name="w", version=gone)
+    assert reader.read() == b"x"
+
+
 def test_what_seal_says_counts(peer):
     peer.put("w", b"0")
     lease = peer.create("w", bytes_layout(1), b"1", label="a", keep=0, replace=True)["lease"]
