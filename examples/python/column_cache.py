@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import pathlib
 import threading
-from typing import Any, Counter, List, Sequence, Tuple
+from typing import Any, Counter, Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -21,12 +21,14 @@ import gpubufd
 
 PREFIX = "columns/"
 PATIENCE = 60.0  # seconds
+PUT: Dict[str, Any] = {"evict": "drop"}
 
 
 class Files:
     """Reads columns, "columns/FILE/COLUMN", of the files in a directory; "columns/FILE" is the list of their names."""
 
-    def __init__(self, directory: str):
+    def __init__(self, client: gpubufd.Client, directory: str):
+        self.client = client
         self.directory = pathlib.Path(directory).resolve()
         self.loads: "Counter[str]" = Counter()
         self._lock = threading.Lock()
@@ -39,9 +41,23 @@ class Files:
         names, read = READERS[path.suffix](path) if path.suffix in READERS else no_reader(path)
         if column and column not in names:
             raise LookupError(f"{file} has no column {column!r}, but {', '.join(names)}")
+        if not column:
+            return names
+        if path.suffix in WHOLE:
+            self.fill(file, names, read)
+            return None  # the name is there: fill() has published it
         with self._lock:
-            self.loads[name] += bool(column)
-        return read(column) if column else names
+            self.loads[name] += 1
+        return read(column)
+
+    def fill(self, file: str, names: List[str], read: Any) -> None:
+        """Publishes all columns of a file that is read as a whole: who waits for another one of them finds it."""
+        with self._lock:  # one thread reads, and the others have nothing left to do
+            absent = [name for name in names if f"{PREFIX}{file}/{name}" not in self.client]
+            columns = read() if absent else {}
+            for name in absent:
+                self.loads[f"{PREFIX}{file}/{name}"] += 1
+                self.client.put(f"{PREFIX}{file}/{name}", columns[name], **PUT)
 
 
 def no_reader(path: pathlib.Path) -> Any:
@@ -63,22 +79,23 @@ def from_csv(path: pathlib.Path) -> Tuple[List[str], Any]:
     with open(path, newline="", encoding="utf-8") as file:
         names = next(csv.reader(file))
 
-    def read(column: str) -> Any:
+    def read() -> Dict[str, Any]:
         with open(path, newline="", encoding="utf-8") as file:
-            texts = [row[column] or None for row in csv.DictReader(file)]
-        try:
-            return numbers(texts)
-        except ValueError:
-            return texts
+            rows = list(csv.DictReader(file))
+        return {name: numbers([row[name] or None for row in rows]) for name in names}
 
     return names, read
 
 
 def numbers(texts: Sequence[Any]) -> List[Any]:
-    """The texts as numbers; None stays None."""
-    return [None if text is None else float(text) for text in texts]
+    """The texts as numbers, if they all are; None stays None."""
+    try:
+        return [None if text is None else float(text) for text in texts]
+    except ValueError:
+        return list(texts)
 
 
+WHOLE = {".csv"}  # one read gives all columns
 READERS = {".arrow": from_arrow, ".npy": from_npy, ".csv": from_csv}
 
 
@@ -102,9 +119,10 @@ def main() -> None:
     parser.add_argument("--readers", type=int, default=4)
     options = parser.parse_args()
 
-    cache = Files(options.directory)
     files = sorted(name for name in os.listdir(options.directory) if pathlib.Path(name).suffix in READERS)
-    with gpubufd.connect() as client, client.provide(PREFIX, cache.load, evict="drop"):
+    with gpubufd.connect() as client:
+        cache = Files(client, options.directory)
+        client.provide(PREFIX, cache.load, **PUT)  # until the client ends
         # No fork: a connection belongs to the process that made it.
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(options.readers, mp_context=context) as pool:

@@ -26,6 +26,22 @@ function gate () {
   return { open, opened }
 }
 
+test('loads that hang are given up, and stop no others', async () => {
+  const signals = []
+  const provider = await c.provide('hang/', (name, { signal }) => {
+    if (name === 'hang/no') return Int32Array.of(1)
+    signals.push(signal)
+    return new Promise(() => {})
+  }, { concurrency: 1, loadTimeout: 50 })
+  for (let i = 0; i < 3; i++) {
+    await assert.rejects(other.open(`hang/${i}`, WAIT), { kind: 'unavailable', message: /more than 50 ms/ })
+  }
+  assert.deepEqual([...(await other.open('hang/no', WAIT)).values], [1])
+  assert.deepEqual(signals.map(signal => signal.aborted), [true, true, true])
+  await provider.close()
+  await assert.rejects(c.provide('hang/', () => {}, { loadTimeout: 0 }), RangeError)
+})
+
 test('a name is made once however many wait', async () => {
   const { open, opened } = gate()
   const asked = []

@@ -168,6 +168,60 @@ def test_loads_side_by_side_and_a_wait_that_ends(daemon, client):
             assert [column.tolist() for column in other.get_many(rest, timeout=WAIT)] == [[6, 2, 3]] * 2
 
 
+def test_loads_that_hang_stop_no_others(client):
+    """A pool of two, in which four loads hang for ever: their names are refused, others are made."""
+    gate, begun = threading.Event(), []
+
+    def load(name):
+        begun.append(name)
+        if "hang" in name:
+            gate.wait(WAIT)
+        return [1]
+
+    with client.provide("cols/", load, threads=2, load_timeout=0.2):
+        for i in range(3):
+            with pytest.raises(gpubufd.Unavailable, match="more than 0.2 s"):
+                client.get(f"cols/hang{i}", timeout=WAIT)
+            with pytest.raises(gpubufd.Unavailable, match="more than 0.2 s"):  # at once, without another load
+                client.get(f"cols/hang{i}", timeout=WAIT)
+        assert client.get("cols/quick", timeout=WAIT).tolist() == [1]
+        assert begun == ["cols/hang0", "cols/hang1", "cols/hang2", "cols/quick"]
+        before = threading.active_count()
+        gate.set()
+        until(lambda: all(f"cols/hang{i}" in client for i in range(3)))  # what they made counts
+        until(lambda: threading.active_count() <= before - 2)  # replaced ones end
+        client.delete("cols/hang0")
+        until(lambda: "cols/hang0" not in client)
+        assert client.get("cols/hang0", timeout=WAIT).tolist() == [1]
+
+
+def test_refusals_that_are_kept(client):
+    asked = []
+
+    def load(name):
+        asked.append(name)
+        raise LookupError("not in the file")
+
+    with client.provide("cols/", load, keep_refusals=WAIT):
+        for _ in range(3):
+            with pytest.raises(gpubufd.NotFound, match="not in the file"):
+                client.get("cols/a", timeout=WAIT)
+        assert asked == ["cols/a"]
+        client.put("cols/a", [1])
+        assert client.get("cols/a", timeout=WAIT).tolist() == [1]
+
+    def asked_again():
+        with pytest.raises(gpubufd.NotFound):
+            client.get("cols/b", timeout=WAIT)
+        return asked.count("cols/b") > 1
+
+    with client.provide("cols/", load, keep_refusals=0.01):
+        until(asked_again)
+    for wrong in ({"load_timeout": 0}, {"keep_refusals": -1}):
+        with pytest.raises(ValueError):
+            client.provide("cols/", load, **wrong)
+
+
 def test_the_longest_prefix_and_the_next_provider(client):
     with client.provide("", lambda name: b"all"):
         with client.provide("p/", lambda name: b"p"):
@@ -332,6 +386,25 @@ def test_coroutines(daemon, client):
             del found, many
 
     asyncio.run(work())
+
+
+def test_coroutines_that_take_too_long(daemon, client):
+    async def main():
+        asked = []
+
+        async def load(name):
+            asked.append(name)
+            await asyncio.Event().wait()
+
+        async with await gpubufd.aio.connect(daemon.path) as other:
+            async with await other.provide("cols/", load, tasks=1, load_timeout=0.05, keep_refusals=WAIT):
+                for _ in range(2):
+                    with pytest.raises(gpubufd.Unavailable, match="more than 0.05 s"):
+                        await asyncio.get_running_loop().run_in_executor(
+                            None, lambda: client.get("cols/a", timeout=WAIT))
+        assert asked == ["cols/a"]
+
+    asyncio.run(main())
 
 
 def test_coroutines_are_cancelled_with_their_client(daemon):

@@ -17,6 +17,7 @@ const NAMES = 64 // in one delete request, at most: the protocol's limit
 const EVICT = { spill: 1, drop: 2, keep: 3 }
 const SCOPE = { local: 0, cluster: 1 }
 const CONCURRENCY = 16 // loads of a provider at a time, by default
+const LOAD_TIMEOUT = 300_000 // milliseconds
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events in a watch's queue, by default
 const DAY_MS = 86_400_000
@@ -614,18 +615,21 @@ class Client extends EventEmitter {
    * Makes absent names that begin with `prefix` when clients wait for them. `load(name, { uid, gid, signal })`
    * returns, or resolves with, a value for put(), which is published with the `options` of put(); undefined: `load` has
    * published the name itself. It is called once for a name, however many clients wait; `signal` is aborted when none
-   * waits any more. An exception rejects the waiting requests: a NotFoundError, or a system error ENOENT, with
+   * waits any more, or when it was given up after `loadTimeout` milliseconds (300 000). An exception rejects the waiting requests: a NotFoundError, or a system error ENOENT, with
    * NotFoundError, any other with UnavailableError. Resolves with a Provider, which close() ends.
    */
   async provide (prefix, load, options) {
     text(prefix, 'the prefix')
     if (typeof load !== 'function') throw new TypeError('load is not a function')
-    const { concurrency = CONCURRENCY, ...rest } =
-      optionsOf(options, [...PUT.filter(name => name !== 'signal'), 'concurrency'])
+    const { concurrency = CONCURRENCY, loadTimeout = LOAD_TIMEOUT, ...rest } =
+      optionsOf(options, [...PUT.filter(name => name !== 'signal'), 'concurrency', 'loadTimeout'])
     if (number(concurrency, 'concurrency') < 1) throw new RangeError(`concurrency is ${concurrency}, not 1 or more`)
+    if (!(number(loadTimeout, 'loadTimeout') > 0 && loadTimeout < 2 ** 31)) {
+      throw new RangeError(`loadTimeout is ${loadTimeout}, not some milliseconds`)
+    }
     createOptions(rest)
     const own = new Client(KEY, this.#options)
-    const provider = new Provider(own, prefix, load, { concurrency, all: own.#watches, options: rest })
+    const provider = new Provider(own, prefix, load, { concurrency, loadTimeout, all: own.#watches, options: rest })
     try {
       if (this.#closed) return this._slot
       await provider._begin()

@@ -425,6 +425,8 @@ export type Load = (name: string, by: WantedBy) => Publishable | undefined | Pro
 export interface ProvideOptions extends Omit<PutOptions, 'signal'> {
   /** How many names are loaded at the same time. Default 16. */
   concurrency?: number
+  /** Milliseconds after which a load is given up: who waits gets an UnavailableError. Default 300 000. */
+  loadTimeout?: number
 }
 
 /** Makes names that clients wait for, until close(). */

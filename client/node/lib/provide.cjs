@@ -22,6 +22,7 @@ class Provider {
   #client
   #load
   #options
+  #loadTimeout // milliseconds
   #room // how many more loads may begin now
   #queue = []
   #making = new Map() // by name: { name, request, uid, gid, controller }; request 0: no client waits
@@ -32,10 +33,11 @@ class Provider {
   #again = false // #beginAgain() runs
 
   /** `all`: the watches and providers that the client tells of a lost connection. */
-  constructor (client, prefix, load, { concurrency, all, options }) {
+  constructor (client, prefix, load, { concurrency, loadTimeout, all, options }) {
     this.#client = client
     this.prefix = prefix
     this.#load = load
+    this.#loadTimeout = loadTimeout
     this.#room = concurrency
     this.#options = options
     all.add(this)
@@ -131,6 +133,7 @@ class Provider {
       } catch (error) {
         if (one.request === 0 || !one.controller.signal.aborted) {
           this.#decline(one.request, error)
+          one.controller.abort() // if it was given up, it may end
           break
         }
         one.controller = new AbortController() // the load was aborted, then the name was asked for again
@@ -148,8 +151,22 @@ class Provider {
     return true
   }
 
+  /** The value of a load, unless it takes too long. */
+  async #inTime (load) {
+    let timer
+    const late = new Promise((_, reject) => {
+      const error = new Error(`the load has taken more than ${this.#loadTimeout} ms (loadTimeout)`)
+      timer = setTimeout(reject, this.#loadTimeout, error)
+    })
+    try {
+      return await Promise.race([load, late])
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
   async #make ({ name, uid, gid, controller }) {
-    const value = await this.#load(name, { uid, gid, signal: controller.signal })
+    const value = await this.#inTime(this.#load(name, { uid, gid, signal: controller.signal }))
     if (value === undefined) {
       if (await this.#isThere(name)) return
       throw new classes.NotFoundError(`the provider of "${this.prefix}" gave nothing for "${name}"`, 'not_found', NOT_FOUND)

@@ -329,7 +329,8 @@ class Client(_core.Client, Steps, Names):
         return True
 
     def provide(
-        self, prefix: str, load: Callable[[Wanted], Any], *, threads: int = 4, **options: Any
+        self, prefix: str, load: Callable[[Wanted], Any], *, threads: int = 4,
+        load_timeout: Optional[float] = _provide.LOAD_TIMEOUT, keep_refusals: float = 0.0, **options: Any,
     ) -> Provider:
         """Makes absent names that begin with `prefix` when clients wait for them.
 
@@ -339,14 +340,21 @@ class Client(_core.Client, Steps, Names):
         put(), which is published with `options`, those of put(); None: `load` has published the name itself. Any get()
         or get_many() with a timeout asks for the name; `load` runs once, however many wait. An exception of `load` ends
         the waiting calls with its sentence: as NotFound for a LookupError or a FileNotFoundError, else as Unavailable.
-        The next get() asks again. Only programs of this machine ask, also where gpubufd-peer runs.
+        The next get() asks again, except that it gets the same error for `keep_refusals` seconds. Only programs of this
+        machine ask, also where gpubufd-peer runs.
+
+        A load that takes longer than `load_timeout` seconds (None: no bound) is given up: the waiting calls raise
+        Unavailable, as do later ones until that load has ended. Its thread cannot be ended, so another one takes its
+        place, up to `threads` times. Its value is published all the same.
 
         It runs in `threads` threads, over a connection of its own, so that this client's get() may ask for names, too.
         The Provider's close(), the end of a `with`, or the client's close() ends it; until then it outlives restarts of
         the daemon. Denied: this user may not provide the prefix: `gpubufd --provider`.
         """
-        _provide.check(load, threads, Client.put, options)
-        provider = Provider(Client(**self._connecting), prefix, load, threads, options)
+        _provide.check(load, threads, load_timeout, keep_refusals, Client.put, options)
+        provider = Provider(
+            Client(**self._connecting), prefix, load, threads, load_timeout, keep_refusals, options
+        )
         self._providers = [one for one in self._providers if not one.closed] + [provider]
         return provider
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import queue
 import select
@@ -10,13 +11,17 @@ import socket
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from . import _errors
 
 NOT_FOUND, UNAVAILABLE = -32001, -32011
 ANSWER = 60.0  # seconds that the daemon has to answer `provide`
 PAUSE = 0.5  # seconds between two attempts to provide again
+REFUSALS = 10_000  # that a provider remembers at most
+LOAD_TIMEOUT = 300.0  # seconds
+
+Refusal = Tuple[int, str]
 
 
 class Wanted(str):
@@ -40,12 +45,41 @@ def refusal(error: BaseException) -> Tuple[int, str]:
     return UNAVAILABLE, f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
-class Book:
-    """The names that are being made, each with its request. For any thread."""
+def overdue(seconds: float) -> TimeoutError:
+    """The exception for a load that took longer than it may."""
+    return TimeoutError(f"the load has taken more than {seconds:g} s (load_timeout)")
 
-    def __init__(self) -> None:
+
+class Book:
+    """The names that are being made, each with its request, and those that are refused. For any thread."""
+
+    def __init__(self, keep_refusals: float) -> None:
         self._lock = threading.Lock()
         self._making: Dict[str, Wanted] = {}
+        self._keep = keep_refusals
+        self._refused: Dict[str, Tuple[float, Refusal]] = {}  # until when, and how
+
+    def empty(self) -> bool:
+        """Whether no name is being made."""
+        return not self._making
+
+    def refused(self, name: str) -> Optional[Refusal]:
+        """How a request for the name is refused without a load; None: it is not."""
+        with self._lock:
+            until, refused = self._refused.get(name, (0.0, None))
+            if refused is not None and until <= time.monotonic():
+                del self._refused[name]
+                return None
+            return refused
+
+    def refuse(self, name: str, seconds: float, refused: Refusal) -> None:
+        """Has requests for the name refused from now on; 0 seconds: no more."""
+        with self._lock:
+            self._refused.pop(name, None)
+            if seconds > 0:
+                self._refused[name] = (time.monotonic() + seconds, refused)
+            if len(self._refused) > REFUSALS:
+                self._refused.pop(next(iter(self._refused)))
 
     def ask(self, name: str, request: int, uid: int, gid: int) -> Optional[Wanted]:
         """The name to be made now; None: it is being made, and this request has the same outcome."""
@@ -73,11 +107,25 @@ class Book:
             self._making.pop(wanted, None)
             return True
 
-    def fail(self, wanted: Wanted) -> int:
-        """Removes a name; returns the request to decline, 0: none."""
+    def fail(self, wanted: Wanted, refused: Refusal) -> int:
+        """Removes a name, whose refusal may be remembered; returns the request to decline, 0: none."""
+        self.refuse(wanted, self._keep, refused)
+        return self.give_up(wanted)
+
+    def give_up(self, wanted: Wanted) -> int:
+        """As fail(), and remembers nothing."""
         with self._lock:
             self._making.pop(wanted, None)
             return wanted.request
+
+
+class _Load:
+    """A load under way."""
+
+    def __init__(self, wanted: Wanted, until: float):
+        self.wanted, self.until, self.thread = wanted, until, threading.current_thread()
+        self.late = False  # it was given up
+        self.replaced = False  # another thread has taken its thread's place
 
 
 class _Work:
@@ -87,15 +135,20 @@ class _Work:
     """
 
     def __init__(
-        self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, options: Dict[str, Any]
+        self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, load_timeout: Optional[float],
+        keep_refusals: float, options: Dict[str, Any],
     ):
         self.client = client
         self.prefix = prefix
         self.load = load
+        self.load_timeout = load_timeout
         self.options = options
         self.ending = False
         self.process = os.getpid()
-        self.book = Book()
+        self.book = Book(keep_refusals)
+        self.lock = threading.Lock()
+        self.loads: Set[_Load] = set()
+        self.spare = threads  # that may take the place of threads whose loads are late
         self.tasks: "queue.SimpleQueue[Optional[Wanted]]" = queue.SimpleQueue()
         self.answered = False
         self.failure: Optional[BaseException] = None  # of the last attempt to provide
@@ -104,9 +157,10 @@ class _Work:
         self.woken.setblocking(False)
         self.waking.setblocking(False)
         self.threads = [threading.Thread(target=self._listen, name="gpubufd-provider", daemon=True)]
-        self.threads += [
-            threading.Thread(target=self._load_all, name=f"gpubufd-loader-{i}", daemon=True) for i in range(threads)
-        ]
+        self.threads += [self._loader(i) for i in range(threads)]
+
+    def _loader(self, number: int) -> threading.Thread:
+        return threading.Thread(target=self._load_all, name=f"gpubufd-loader-{number}", daemon=True)
 
     # ---- listening ----
 
@@ -137,6 +191,10 @@ class _Work:
         if name is None:
             self.book.over(request)
             return
+        refused = self.book.refused(name)
+        if refused is not None:
+            self._say_no(request, refused)
+            return
         wanted = self.book.ask(name, request, uid, gid)
         if wanted is not None:
             self.tasks.put(wanted)
@@ -163,7 +221,7 @@ class _Work:
             try:
                 self.client._dispatch()
                 if self.failure is None and self.connection == self.client._connections:
-                    self._sleep(None, True)
+                    self._sleep(self._give_up(), True)
                     continue
             except _errors.Error:
                 pass  # the connection is lost
@@ -190,11 +248,55 @@ class _Work:
             seen = wanted.request
             if seen == 0 and self.book.drop(wanted, 0):
                 continue
+            load = _Load(wanted, time.monotonic() + (self.load_timeout or math.inf))
+            with self.lock:
+                self.loads.add(load)
             try:
                 self._make(wanted)
-                self._made(wanted, seen)
+                if self._in_time(load):
+                    self._made(wanted, seen)
             except BaseException as error:  # SystemExit ends no thread of the pool
-                self._decline(wanted, error)
+                if self._in_time(load):
+                    self._decline(wanted, error)
+            if load.late:
+                self.book.refuse(wanted, 0, (0, ""))
+            if load.replaced:
+                with self.lock:
+                    self.spare += 1
+            if load.replaced or self.ending:
+                return
+            if load.late:
+                self.threads.append(load.thread)
+
+    def _in_time(self, load: _Load) -> bool:
+        """Notes that a load has ended. Whether it was not given up before."""
+        with self.lock:
+            self.loads.discard(load)
+            return not load.late
+
+    def _give_up(self) -> Optional[float]:
+        """Declines the names of loads that take too long, and has other threads take the place of theirs. Until such
+        a load ends, its name is refused without another one. Returns the seconds until the next look; None: for now
+        none is needed.
+        """
+        if self.load_timeout is None or self.book.empty():
+            return None
+        now = time.monotonic()
+        with self.lock:
+            late = [load for load in self.loads if load.until <= now]
+            for load in late:
+                self.loads.discard(load)
+                load.late = True
+                load.replaced = self.spare > 0
+                self.spare -= load.replaced
+                self.book.refuse(load.wanted, math.inf, refusal(overdue(self.load_timeout)))
+        for load in late:
+            self._say_no(self.book.give_up(load.wanted), refusal(overdue(self.load_timeout)))
+            self.threads.remove(load.thread)  # nobody waits for it
+            if load.replaced:
+                self.threads.append(self._loader(len(self.threads)))
+                self.threads[-1].start()
+        return min(1.0, self.load_timeout / 4)
 
     def _make(self, wanted: Wanted) -> None:
         value = self.load(wanted)
@@ -215,11 +317,14 @@ class _Work:
                 return
 
     def _decline(self, wanted: Wanted, error: BaseException) -> None:
-        request = self.book.fail(wanted)
+        refused = refusal(error)
+        self._say_no(self.book.fail(wanted, refused), refused)
+
+    def _say_no(self, request: int, refused: Refusal) -> None:
         if not request:
             return
         try:
-            self.client._decline(request, *refusal(error))
+            self.client._decline(request, *refused)
             self.wake()  # the listening thread sends what the socket had no room for
         except _errors.Error:
             pass  # the connection is lost, and the request with it
@@ -242,7 +347,7 @@ class _Work:
         mine = threading.current_thread()
         for thread in self.threads if wait else self.threads[:1]:
             if thread is not mine and thread.is_alive():
-                thread.join()
+                thread.join(self.load_timeout)
         self.client.close()
         if not self.threads[0].is_alive():
             self.woken.close()
@@ -253,9 +358,10 @@ class Provider:
     """The result of Client.provide(): close(), or the end of a `with`, ends it. It ends with the client, too."""
 
     def __init__(
-        self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, options: Dict[str, Any]
+        self, client: Any, prefix: str, load: Callable[[Wanted], Any], threads: int, load_timeout: Optional[float],
+        keep_refusals: float, options: Dict[str, Any],
     ):
-        work = self._work = _Work(client, prefix, load, threads, options)
+        work = self._work = _Work(client, prefix, load, threads, load_timeout, keep_refusals, options)
         self._finalize = weakref.finalize(self, work.end, False)
         try:
             work.begin()
@@ -274,7 +380,8 @@ class Provider:
         return self._work.ending
 
     def close(self) -> None:
-        """Ends the provider, and waits for loads under way. Requests not begun yet go to other providers."""
+        """Ends the provider, and waits for loads under way, for `load_timeout` at most. Requests not begun yet go to
+        other providers."""
         self._finalize.detach()
         self._work.end(True)
 
@@ -292,11 +399,18 @@ class Provider:
         return f"<gpubufd.Provider of {self.prefix!r}{', closed' if self.closed else ''}>"
 
 
-def check(load: Any, threads: int, put: Callable[..., Any], options: Dict[str, Any]) -> None:
+def check(
+    load: Any, threads: int, load_timeout: Optional[float], keep_refusals: float, put: Callable[..., Any],
+    options: Dict[str, Any],
+) -> None:
     """Raises at once an error that would otherwise end each load."""
     if not callable(load):
         raise TypeError(f"load is {load!r}: expected a function that takes a name")
     if not isinstance(threads, int) or threads < 1:
         raise ValueError(f"{threads!r} loads at a time: expected 1 or more")
+    if load_timeout is not None and not load_timeout > 0:
+        raise ValueError(f"load_timeout={load_timeout!r}: expected seconds above 0, or None for no bound")
+    if not keep_refusals >= 0:
+        raise ValueError(f"keep_refusals={keep_refusals!r}: expected seconds; 0: none is kept")
     inspect.signature(put).bind(None, "", None, **options)
 

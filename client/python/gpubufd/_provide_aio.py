@@ -7,7 +7,7 @@ import inspect
 from typing import Any, Awaitable, Callable, Dict, Optional, Set
 
 from . import _errors
-from ._provide import PAUSE, Book, Wanted, refusal
+from ._provide import PAUSE, Book, Refusal, Wanted, overdue, refusal
 
 
 class Provider:
@@ -17,13 +17,15 @@ class Provider:
     """
 
     def __init__(
-        self, client: Any, prefix: str, load: Callable[[Wanted], Awaitable[Any]], tasks: int, options: Dict[str, Any]
+        self, client: Any, prefix: str, load: Callable[[Wanted], Awaitable[Any]], tasks: int,
+        load_timeout: Optional[float], keep_refusals: float, options: Dict[str, Any],
     ):
         self._client = client
         self._prefix = prefix
         self._load = load
+        self._load_timeout = load_timeout
         self._options = options
-        self._book = Book()
+        self._book = Book(keep_refusals)
         self._room = asyncio.Semaphore(tasks)
         self._tasks: "Set[asyncio.Task[None]]" = set()
         self._lost = asyncio.Event()
@@ -71,6 +73,10 @@ class Provider:
         if name is None:
             self._book.over(request)
             return
+        refused = self._book.refused(name)
+        if refused is not None:
+            self._say_no(request, refused)
+            return
         wanted = self._book.ask(name, request, uid, gid)
         if wanted is not None and not self.closed:
             task = asyncio.ensure_future(self._serve(wanted))
@@ -84,7 +90,7 @@ class Provider:
                 return
             try:
                 while True:
-                    await self._make(wanted)
+                    await self._make_in_time(wanted)
                     # The object answers requests that came meanwhile, too, unless it is deleted already.
                     while not self._book.drop(wanted, seen):
                         seen = wanted.request
@@ -104,6 +110,14 @@ class Provider:
             return False
         return True
 
+    async def _make_in_time(self, wanted: Wanted) -> None:
+        try:
+            await asyncio.wait_for(self._make(wanted), self._load_timeout)
+        except asyncio.TimeoutError as error:
+            if str(error) or self._load_timeout is None:  # of the load's own
+                raise
+            raise overdue(self._load_timeout) from None
+
     async def _make(self, wanted: Wanted) -> None:
         value = self._load(wanted)
         if inspect.isawaitable(value):
@@ -117,11 +131,14 @@ class Provider:
             raise LookupError(f"the provider of {self._prefix!r} gave nothing")
 
     def _decline(self, wanted: Wanted, error: BaseException) -> None:
-        request = self._book.fail(wanted)
+        refused = refusal(error)
+        self._say_no(self._book.fail(wanted, refused), refused)
+
+    def _say_no(self, request: int, refused: Refusal) -> None:
         if not request or self.closed:
             return
         try:
-            self._client._client._decline(request, *refusal(error))
+            self._client._client._decline(request, *refused)
             self._client._arm()
         except _errors.Error:
             pass  # the connection is lost, and the request with it

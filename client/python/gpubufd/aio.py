@@ -307,15 +307,17 @@ class Client(Calls):
         created._sealed()
 
     async def provide(
-        self, prefix: str, load: Callable[[Wanted], Awaitable[Any]], *, tasks: int = 16, **options: Any
+        self, prefix: str, load: Callable[[Wanted], Awaitable[Any]], *, tasks: int = 16,
+        load_timeout: Optional[float] = _provide.LOAD_TIMEOUT, keep_refusals: float = 0.0, **options: Any,
     ) -> Provider:
         """Makes absent names that begin with `prefix` when clients wait for them; see gpubufd.Client.provide.
 
-        `load` is a coroutine function; at most `tasks` calls of it run at a time.
+        `load` is a coroutine function; at most `tasks` calls of it run at a time. One that takes longer than
+        `load_timeout` is cancelled.
         """
-        _provide.check(load, tasks, Client.put, options)
+        _provide.check(load, tasks, load_timeout, keep_refusals, Client.put, options)
         own = Client(_client.Client(**self._client._connecting), self._loop)
-        provider = Provider(own, prefix, load, tasks, options)
+        provider = Provider(own, prefix, load, tasks, load_timeout, keep_refusals, options)
         try:
             await provider._begin()
         except BaseException:
