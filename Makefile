@@ -169,10 +169,10 @@ LIB_TESTS := $(call programs,$(LIBTEST_SOURCES))
 FUZZERS := $(call programs,$(FUZZ_SOURCES))
 PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 # Those of its sources that know no daemon and no other machine.
-PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c batch.c member.c announce.c view.c)
+PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c batch.c member.c announce.c view.c word.c)
 # Fetching behind a network and a clock of the program's own.
 SIM := $(call programs,$(wildcard tests/sim/*.c))
-SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c transfer.c)
+SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c seldom.c transfer.c)
 BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
@@ -369,7 +369,8 @@ $(PEER_TESTS): $(B)/tests/peer/%: $(B)/obj/tests/peer/%.o $(call objects,$(PEER_
 	$(Q)$(LINK) -o $@ $(filter %.o %.a,$^) $(UV_LIBS) $(CURL_LIBS)
 
 $(B)/tests/sim/storm: $(call objects,$(SIM_FETCH))
-$(SIM): $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o $(B)/obj/client/peer/view.o $(B)/obj/libproto.a $(B)/sources
+$(SIM): $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o $(call objects,client/peer/view.c client/peer/word.c) \
+		$(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^)
@@ -519,9 +520,10 @@ $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
 $(B)/tests/unit/test_remote: CTL_LIBS += $(SSL_LIBS)
 $(B)/tests/unit/test_remote: $(call objects,$(addprefix client/peer/,content.c dial.c granted.c lane.c link.c \
-	outbox.c sum_avx2.c tls.c ucx.c) client/gateway/say.c client/common/remake.c)
+	outbox.c seldom.c sum_avx2.c tls.c ucx.c word.c) client/gateway/say.c client/common/remake.c)
 WRAP_test_dial := uv_getaddrinfo uv_strerror
 $(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)
+$(B)/tests/unit/test_view: $(call objects,client/peer/word.c)
 $(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -548,7 +550,7 @@ WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthrea
 	malloc free dlopen
 WRAP_fuzz_etcd := gb_etcd_call gb_etcd_stream gb_etcd_cancel gb_etcd_endpoint
 $(B)/tests/fuzz/fuzz_etcd: CTL_LIBS += $(CURL_LIBS)
-$(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/batch.c client/peer/view.c)
+$(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/batch.c client/peer/view.c client/peer/word.c)
 WRAP_fuzz_query := uv_pipe_init uv_accept uv_read_start uv_read_stop uv_write uv_is_closing uv_close \
 	gpubuf_call_async
 $(B)/tests/fuzz/fuzz_query: $(call objects,$(addprefix client/peer/,content.c copies.c described.c local.c sum_avx2.c))

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool gb_absent_wanted(struct gb_absent *absent, const char *name, uint64_t request)
+bool gb_absent_wanted(struct gb_absent *absent, const char *name, uint64_t request, uint64_t uid)
 {
     size_t length = strlen(name) + 1;
     struct gb_absent_name *one = malloc(sizeof(*one) + length);
@@ -11,6 +11,7 @@ bool gb_absent_wanted(struct gb_absent *absent, const char *name, uint64_t reque
     if (!one)
         return false;
     one->request = request;
+    one->uid = uid;
     one->absent = false;
     memcpy(one->name, name, length);
     one->next = absent->first;

@@ -1,5 +1,6 @@
 #include "client/peer/copies.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,36 @@ bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version,
     copies->buckets[bucket(name)] = copy;
     copies->count++;
     return true;
+}
+
+#define MARK "copy of "
+#define BEFORE_MARK ", "
+
+void gb_copies_label(char label[GB_COPY_LABEL], const char *own, const char *origin,
+                     uint64_t revision)
+{
+    int length = own ? snprintf(label, GB_COPY_LABEL, "%s" BEFORE_MARK, own) : 0;
+    int room = length < GB_COPY_LABEL ? GB_COPY_LABEL - length : 0;
+
+    if (snprintf(room ? label + length : NULL, (size_t)room, MARK "%s, revision %" PRIu64, origin,
+                 revision) >= room)
+        gb_copies_label(label, NULL, origin, revision);
+}
+
+bool gb_copies_read(const char *label, char origin[GB_NODE_BYTES], uint64_t *revision, size_t *own)
+{
+    const char *mark = NULL, *next = label;
+    int end = 0;
+
+    while ((next = strstr(next, MARK)))
+        mark = next++;
+    if (!mark ||
+        sscanf(mark, MARK "%63[^,], revision %" SCNu64 "%n", origin, revision, &end) != 2 ||
+        mark[end])
+        return false;
+    *own = mark == label ? 0 : (size_t)(mark - label) - strlen(BEFORE_MARK);
+    return mark == label || (mark >= label + strlen(BEFORE_MARK) &&
+                             strncmp(label + *own, BEFORE_MARK, strlen(BEFORE_MARK)) == 0);
 }
 
 void gb_copies_end(struct gb_copies *copies)

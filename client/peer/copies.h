@@ -1,7 +1,7 @@
 /*
- * Knows which objects of this machine's daemon are copies, and the revision of each. The table
- * lasts as long as the peer: afterwards the copies are ordinary objects, and are not served to
- * other machines.
+ * Knows which objects of this machine's daemon are copies, and the revision of each. A copy's label
+ * says so, too, and so a peer that starts knows the copies of the one before: an object of its own
+ * user whose label ends in "copy of NODE, revision N" is a copy. Nobody else can make one.
  */
 #ifndef GB_COPIES_H
 #define GB_COPIES_H
@@ -16,6 +16,9 @@ struct gb_copy {
     char name[];
 };
 
+/* Bytes of a copy's label, and of where it is from. */
+enum { GB_COPY_LABEL = 256 };
+
 struct gb_copies {
     struct gb_copy *buckets[4096];
     size_t count;
@@ -24,6 +27,11 @@ struct gb_copies {
 /* Replaces a copy of the same name. False: out of memory. */
 bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version, const char *origin,
                    uint64_t revision);
+/* The label of a copy: the origin's own (NULL: none), if there is room for it, and the mark. */
+void gb_copies_label(char label[GB_COPY_LABEL], const char *own, const char *origin,
+                     uint64_t revision);
+/* Reads the mark. False: there is none. `own`: the length of the origin's own label; 0: none. */
+bool gb_copies_read(const char *label, char origin[GB_NODE_BYTES], uint64_t *revision, size_t *own);
 const struct gb_copy *gb_copies_find(const struct gb_copies *copies, const char *name);
 void gb_copies_remove(struct gb_copies *copies, const char *name);
 void gb_copies_end(struct gb_copies *copies);

@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/peer/word.h"
 #include "proto/errors.h"
 
 /* GPUBUF_E_UNAVAILABLE: the directory cannot tell now, maybe later. */
@@ -39,9 +40,10 @@ struct gb_place {
     char origin[GB_NODE_BYTES]; /* the node that published the revision: `node` itself, or one
                                    that `node` has a copy from */
     uint64_t revision;
-    uint64_t version;  /* of the object in the daemon of `node`: the version to open there */
-    uint64_t bytes;    /* of the content */
-    uint64_t since_ms; /* in Unix time, by the clock of `node`; 0: it did not say */
+    uint64_t version;    /* of the object in the daemon of `node`: the version to open there */
+    uint64_t bytes;      /* of the content */
+    uint64_t since_ms;   /* in Unix time, by the clock of `node`; 0: it did not say */
+    struct gb_word word; /* the origin's, if the directory knows it */
 };
 
 /* An object of this machine's daemon that other machines are to find. */
@@ -54,10 +56,12 @@ struct gb_published {
 };
 
 /*
- * Status 0: `places` are all of one origin and revision, the newest, at most GB_PLACES_MOST.
- * GPUBUF_E_NOT_FOUND: nobody has the name. GPUBUF_E_EXISTS: two nodes, which the sentence names,
- * have published different objects of that name. GB_UNAVAILABLE: the directory cannot tell now; the
- * sentence says why, and names the machine. On failure `places` is NULL and `error` is set.
+ * Status 0: `places` are all of one origin and revision, the newest, at most GB_PLACES_MOST. The
+ * origin is among them if it is there. GPUBUF_E_NOT_FOUND: nobody has the name. GPUBUF_E_EXISTS:
+ * two nodes, which the sentence names, have published different objects of that name.
+ * GB_UNAVAILABLE: the directory cannot tell now; the sentence says why, and names the machine. So
+ * do GPUBUF_E_BUSY and GPUBUF_E_CLOSED, after which the caller may soon ask again. On failure
+ * `places` is NULL and `error` is set.
  */
 typedef void (*gb_found_cb)(void *user, int status, const struct gb_place *places, size_t count,
                             const struct gb_error *error);
@@ -70,7 +74,7 @@ typedef void (*gb_published_cb)(void *user, int status, uint64_t revision,
 /* A name that is published somewhere. Its strings are the directory's until its next event. */
 struct gb_listed {
     const char *name, *node; /* the node that published it */
-    uint64_t version, bytes, since_ms;
+    uint64_t revision, version, bytes, since_ms;
     size_t copies; /* elsewhere */
 };
 
@@ -102,6 +106,10 @@ struct gb_directory_methods {
        0). */
     void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
                    uint64_t version);
+    /* This machine's word on that version of an object, which it has published: others can check
+       copies by it when this machine does not answer. */
+    void (*word)(struct gb_directory *directory, const char *name, uint64_t version,
+                 const struct gb_word *word);
     /* Lists the next names, in order, that begin with the prefix and come after `after` (NULL:
        all). Returns how many; fewer than `most`: these are the last. GB_UNAVAILABLE. */
     int (*list)(struct gb_directory *directory, const char *prefix, const char *after,

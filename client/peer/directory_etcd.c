@@ -9,7 +9,7 @@
 /* Transactions of one publish: after these it has lost against somebody. */
 #define PUBLISH_MOST 4
 
-enum kind { FIND, PUBLISH, WITHDRAW };
+enum kind { FIND, PUBLISH, WITHDRAW, WORD };
 
 /* A request of the interface until its callback; its caller may have cancelled it. */
 struct op {
@@ -170,6 +170,8 @@ static void op_finish(struct op *op)
         break;
     case WITHDRAW:
         withdraw_finish(op);
+        break;
+    case WORD:
         break;
     }
     op_free(op);
@@ -515,6 +517,57 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
     gb_view_tidy(&directory->member.view, entry);
 }
 
+/* ---- words ---- */
+
+static void on_word(void *user, int code, struct gb_json value, uint64_t revision,
+                    struct gb_pool *pool, const struct gb_error *error)
+{
+    struct op *op = user;
+
+    (void)value;
+    (void)revision;
+    (void)pool;
+    op->change = NULL;
+    if (code < 0)
+        op_failed(op, code, error);
+    else
+        op_finish(op);
+}
+
+/* A word that is not written is written when the next machine opens the object. */
+static void directory_word(struct gb_directory *base, const char *name, uint64_t version,
+                           const struct gb_word *word)
+{
+    struct directory *directory = (struct directory *)base;
+    struct gb_member *member = &directory->member;
+    struct gb_entry *entry = gb_view_entry(&member->view, name, false);
+    struct gb_writer body, key, value;
+    struct op *op;
+
+    if (!entry || !entry->revision || entry->lease != member->lease || entry->version != version ||
+        !gb_member_is_in(member) || (entry->word && entry->word->revision == entry->revision))
+        return;
+    op = op_create(directory, WORD, name, NULL);
+    if (!op)
+        return;
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s@%llu", name, (unsigned long long)entry->revision);
+    gb_write_char(&key, '\0');
+    gb_writer_init(&value, 0);
+    gb_write_char(&value, '{');
+    gb_word_write(&value, word);
+    gb_write_char(&value, '}');
+    gb_writer_init(&body, 0);
+    GB_WRITE_LITERAL(&body, "{\"request_put\":{");
+    gb_member_write_put(&body, member, "/words/", key.failed ? "" : key.data, &value);
+    GB_WRITE_LITERAL(&body, "}}");
+    body.failed |= key.failed;
+    op->change = gb_batch_add(&member->puts, key.failed ? "" : key.data, &body, on_word, op);
+    gb_writer_end(&key);
+    if (!op->change)
+        op_later(op, GPUBUF_E_NO_MEMORY);
+}
+
 /* ---- copies, the list, known nodes ---- */
 
 static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
@@ -539,9 +592,9 @@ static int directory_list(struct gb_directory *base, const char *prefix, const c
             break;
         if (!entry->revision)
             continue;
-        listed[count++] =
-            (struct gb_listed){entry->name,  entry->node->name, entry->version,
-                               entry->bytes, entry->since_ms,   gb_view_copies(entry)};
+        listed[count++] = (struct gb_listed){
+            entry->name,  entry->node->name, entry->revision,      entry->version,
+            entry->bytes, entry->since_ms,   gb_view_copies(entry)};
     }
     return (int)count;
 }
@@ -668,6 +721,7 @@ static const struct gb_directory_methods methods = {
     .publish = directory_publish,
     .withdraw = directory_withdraw,
     .copied = directory_copied,
+    .word = directory_word,
     .list = directory_list,
     .machines = directory_machines,
     .knows = directory_knows,

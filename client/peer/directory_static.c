@@ -11,6 +11,7 @@ struct fixed {
     struct gb_remotes *remotes;
     struct gb_peer peers[GB_PEERS_MOST];
     size_t count;
+    char self[GB_NODE_BYTES];
 };
 
 /* A `find` under way: the question to all machines. */
@@ -21,6 +22,7 @@ struct finding {
     struct gb_place places[GB_PEERS_MOST];
     size_t count;
     struct gb_error unknown; /* why a machine could not be asked; code 0: all could */
+    const char *self;
 };
 
 struct asking {
@@ -35,40 +37,48 @@ struct answer {
 
 /* ---- the end ---- */
 
-/* Keeps the places of the newest revision. False: they are of two origins. */
-static bool choose(struct finding *finding, struct gb_error *error)
+static bool is_origin(const struct gb_place *place)
+{
+    return strcmp(place->node, place->origin) == 0;
+}
+
+/* Keeps the places of the one machine that has published the name. It alone says what the revision
+   is, so a machine with another one, or with a copy of a machine that does not have the name, is
+   left out. This machine's own name was not asked for here. */
+static int choose(struct finding *finding, struct gb_error *error)
 {
     struct gb_place *places = finding->places;
+    struct gb_place said = {0}; /* by the origin, or of this machine's own */
     size_t kept = 0;
-    uint64_t newest = 0;
 
     for (size_t i = 0; i < finding->count; i++) {
-        if (strcmp(places[i].origin, places[0].origin) != 0) {
-            (void)gb_fail(error, GPUBUF_E_EXISTS,
-                          "the name is ambiguous: %s and %s have different objects of it",
-                          places[0].origin, places[i].origin);
-            return false;
-        }
-        newest = places[i].revision > newest ? places[i].revision : newest;
+        if (is_origin(&places[i]) && said.node[0] && is_origin(&said))
+            return gb_fail(error, GPUBUF_E_EXISTS,
+                           "the name is ambiguous: %s and %s have different objects of it",
+                           said.node, places[i].node);
+        if (is_origin(&places[i]) ||
+            (!said.node[0] && strcmp(places[i].origin, finding->self) == 0))
+            said = places[i];
     }
     for (size_t i = 0; i < finding->count; i++)
-        if (places[i].revision == newest)
+        if (strcmp(places[i].origin, said.origin) == 0 && places[i].revision == said.revision)
             places[kept++] = places[i];
     finding->count = kept;
-    return true;
+    return 0;
 }
 
 static void finish(struct finding *finding)
 {
-    struct gb_error error;
+    struct gb_error error = finding->unknown;
 
-    if (finding->count > 0 && choose(finding, &error)) {
+    int r = choose(finding, &error);
+    if (r == 0 && finding->count > 0) {
         finding->callback(finding->user, 0, finding->places, finding->count, NULL);
     } else {
-        if (finding->count == 0 && finding->unknown.code)
-            (void)gb_fail(&error, GB_UNAVAILABLE, "%s", finding->unknown.message);
-        else if (finding->count == 0)
+        if (r == 0 && !error.code)
             (void)gb_fail(&error, GPUBUF_E_NOT_FOUND, "no machine has it");
+        else if (r == 0 && error.code != GPUBUF_E_BUSY && error.code != GPUBUF_E_CLOSED)
+            error.code = GB_UNAVAILABLE;
         finding->callback(finding->user, error.code, NULL, 0, &error);
     }
     free(finding);
@@ -161,6 +171,7 @@ static bool find(struct gb_directory *directory, const char *name, gb_found_cb c
         return false;
     finding->callback = callback;
     finding->user = user;
+    finding->self = fixed->self;
     gb_writer_init(&writer, 0);
     GB_WRITE_LITERAL(&writer, "{\"method\":\"find\",\"name\":");
     gb_write_cstring(&writer, name);
@@ -220,6 +231,7 @@ struct gb_directory *gb_directory_static(struct gb_remotes *remotes, const struc
         return NULL;
     fixed->directory.methods = &methods;
     fixed->remotes = remotes;
+    snprintf(fixed->self, sizeof(fixed->self), "%s", self);
     for (size_t i = 0; i < count; i++)
         if (strcmp(peers[i].node, self) != 0)
             fixed->peers[fixed->count++] = peers[i];

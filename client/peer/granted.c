@@ -84,6 +84,24 @@ int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64
                                         : gb_fail(error, GPUBUF_E_PROTOCOL, "its sum is no number");
 }
 
+int gb_granted_word(const char *text, size_t length, struct gb_pool *pool, struct gb_word *word,
+                    struct gb_error *error)
+{
+    struct halves {
+        struct gb_string described, content;
+    } halves = {0};
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct halves, described, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+        GB_FIELD(struct halves, content, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
+    };
+
+    if (read_fields(text, length, fields, 2, pool, &halves, error) < 0)
+        return GPUBUF_E_PROTOCOL;
+    return gb_word_read(word, &halves.described, &halves.content)
+               ? 0
+               : gb_fail(error, GPUBUF_E_PROTOCOL, "its word is no number");
+}
+
 int gb_granted_address(const char *text, size_t length, struct gb_pool *pool,
                        struct gb_string *address, struct gb_error *error)
 {

@@ -7,6 +7,7 @@
 
 #include "client/peer/content.h"
 #include "client/peer/directory.h"
+#include "client/peer/word.h"
 
 struct gb_granted {
     uint64_t lease, content, mode;
@@ -25,6 +26,10 @@ uint64_t gb_granted_lease(const char *text, size_t length);
 /* The answer to `sum`. GPUBUF_E_PROTOCOL. */
 int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
                    struct gb_error *error);
+
+/* The answer to `word`. GPUBUF_E_PROTOCOL. */
+int gb_granted_word(const char *text, size_t length, struct gb_pool *pool, struct gb_word *word,
+                    struct gb_error *error);
 
 /* The answer to `lane`: an address. GPUBUF_E_PROTOCOL. */
 int gb_granted_address(const char *text, size_t length, struct gb_pool *pool,

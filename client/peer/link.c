@@ -113,11 +113,27 @@ static void end_errno(struct gb_link *link, int number)
     end_because(link, GPUBUF_E_CLOSED, number ? strerror(number) : "the connection was closed");
 }
 
+/* The other side may have said why it hangs up, by an alert that was not read yet when a write
+   failed. */
+static int last_word(struct gb_link *link)
+{
+    char byte;
+    size_t count;
+
+    return SSL_get_error(link->ssl, SSL_read_ex(link->ssl, &byte, 1, &count) == 1);
+}
+
 /* After a failed call of OpenSSL: true if it is to be repeated later; else the link has ended. */
 static bool again(struct gb_link *link, int result, const char *what)
 {
     int number = errno, why = SSL_get_error(link->ssl, result);
     char reason[200], text[256];
+
+    if (why == SSL_ERROR_SYSCALL && link->state == OPEN) {
+        ERR_clear_error();
+        why = last_word(link) == SSL_ERROR_SSL ? SSL_ERROR_SSL : why;
+    }
+    bool closed = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
 
     if (why == SSL_ERROR_WANT_WRITE)
         link->wants_write = true;
@@ -129,7 +145,7 @@ static bool again(struct gb_link *link, int result, const char *what)
     }
     gb_tls_reason(link->ssl, reason, sizeof(reason));
     snprintf(text, sizeof(text), "%s%s", what, reason);
-    end_because(link, GPUBUF_E_CLOSED, text);
+    end_because(link, closed ? GPUBUF_E_CLOSED : GPUBUF_E_DENIED, text);
     return false;
 }
 
@@ -142,10 +158,10 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     socklen_t length = sizeof(number);
 
     (void)events;
-    if (status >= 0) {
-        run(link);
+    /* Bytes may have come before the error, such as the alert of TLS that explains it. */
+    run(link);
+    if (status >= 0 || link->state == ENDED)
         return;
-    }
     /* libuv's code is always EBADF; the socket has the real error. */
     (void)getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &number, &length);
     end_errno(link, number);
@@ -503,6 +519,11 @@ uint64_t gb_link_stuck(const struct gb_link *link)
 bool gb_link_is_open(const struct gb_link *link)
 {
     return link->state == OPEN;
+}
+
+bool gb_link_spoke(const struct gb_link *link)
+{
+    return BIO_number_read(SSL_get_rbio(link->ssl)) > 0;
 }
 
 const char *gb_link_text(const struct gb_link *link)

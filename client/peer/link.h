@@ -32,6 +32,8 @@ struct gb_link_events {
     struct gb_room (*room)(struct gb_link *link, uint64_t request, void *user); /* may be NULL */
     /* The room is full. */
     void (*data)(struct gb_link *link, uint64_t request, uint64_t sum, void *user);
+    /* GPUBUF_E_CLOSED: the connection was not made, or ended; another may come about.
+       GPUBUF_E_DENIED, GPUBUF_E_PROTOCOL: it would end in the same way. */
     void (*closed)(struct gb_link *link, const struct gb_error *why, void *user);
 };
 
@@ -61,6 +63,7 @@ void gb_link_pause(struct gb_link *link, bool paused);
 uint64_t gb_link_silent(const struct gb_link *link);
 uint64_t gb_link_stuck(const struct gb_link *link);
 bool gb_link_is_open(const struct gb_link *link); /* the handshake is done */
+bool gb_link_spoke(const struct gb_link *link);   /* anything was received on an accepted link */
 
 /* "node (host:port)" */
 const char *gb_link_text(const struct gb_link *link);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "client/gateway/say.h"
 #include "client/peer/absent.h"
@@ -19,6 +20,7 @@
 #include "client/peer/ucx.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
+enum { LATE_MS = 5000 };
 
 struct peer {
     struct gb_options options;
@@ -36,7 +38,11 @@ struct peer {
     struct gb_query *query;         /* NULL: nobody may ask */
     struct gb_figures figures;
     struct gb_absent absent;
+    struct gb_words *words;
     bool names_known; /* the directory is there */
+    bool late;        /* it has been waited for long enough since the start */
+    bool synced;      /* all objects of the daemon were told */
+    uv_timer_t early;
     uv_signal_t signals[3];
     int status;
 };
@@ -54,7 +60,8 @@ static void decline(void *user, uint64_t request, int status, const char *messag
     struct peer *peer = user;
     char sentence[sizeof(((struct gb_error *)NULL)->message)];
 
-    if (status == GPUBUF_E_NOT_FOUND && gb_absent_stays(&peer->absent, request))
+    bool early = status == GB_UNAVAILABLE && !peer->figures.joined && !peer->late;
+    if ((status == GPUBUF_E_NOT_FOUND || early) && gb_absent_stays(&peer->absent, request))
         status = GPUBUF_E_TIMEOUT; /* programs wait on, and are told if they do so in vain */
     else
         gb_absent_over(&peer->absent, request);
@@ -74,8 +81,44 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
         return;
     }
     if (*peer->options.etcd)
-        (void)gb_absent_wanted(&peer->absent, wanted->name, wanted->request);
-    gb_fetches_want(peer->fetches, wanted->name, wanted->request);
+        (void)gb_absent_wanted(&peer->absent, wanted->name, wanted->request, wanted->uid);
+    gb_fetches_want(peer->fetches, wanted->name, wanted->request, wanted->uid);
+}
+
+/* Takes over a copy that a peer before this one has made. */
+static void adopt_copy(struct peer *peer, const struct gpubuf_info *info)
+{
+    char origin[GB_NODE_BYTES];
+    uint64_t revision;
+    size_t own;
+
+    if (!peer->synced && info->uid == geteuid() && info->scope == GPUBUF_SCOPE_LOCAL &&
+        !gb_copies_find(&peer->copies, info->name) &&
+        gb_copies_read(info->label, origin, &revision, &own))
+        (void)gb_copies_add(&peer->copies, info->name, info->version, origin, revision);
+}
+
+/* Compares the copies with the directory, once both are known: what they were made of may have
+   changed while nobody looked. */
+static void check_copies(struct peer *peer)
+{
+    struct gb_directory *directory = peer->directory;
+    struct gb_listed one;
+    struct gb_error unused;
+
+    if (!peer->synced || !peer->names_known || !directory->methods->list)
+        return;
+    for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++) {
+        for (const struct gb_copy *copy = peer->copies.buckets[i]; copy; copy = copy->next) {
+            int count = directory->methods->list(directory, copy->name, NULL, &one, 1, &unused);
+            bool is_there = count == 1 && strcmp(one.name, copy->name) == 0;
+            if (count < 0)
+                return;
+            gb_fetches_changed(peer->fetches, copy->name, is_there ? one.revision : 0);
+            if (is_there && one.revision == copy->revision)
+                directory->methods->copied(directory, copy->name, copy->revision, copy->version);
+        }
+    }
 }
 
 static void forget_copy(struct peer *peer, const struct gb_copy *copy)
@@ -91,32 +134,48 @@ static void on_reconnected(struct peer *peer)
 {
     const char *instance = gpubuf_instance(peer->local.client);
 
+    peer->synced = false;
     if (strcmp(instance, peer->instance) == 0)
         return;
     snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
     for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++)
         while (peer->copies.buckets[i])
             forget_copy(peer, peer->copies.buckets[i]);
+    gb_words_forget(peer->words);
     if (peer->publisher)
         gb_publisher_anew(peer->publisher);
 }
 
-/* Forgets a copy that is gone, or whose name means another object now. */
+/* The name means that version now; 0: nothing. */
+static void name_means(struct peer *peer, const char *name, uint64_t version)
+{
+    const struct gb_copy *copy = gb_copies_find(&peer->copies, name);
+
+    gb_words_changed(peer->words, name, version);
+    if (copy && copy->version != version)
+        forget_copy(peer, copy);
+}
+
 static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                      void *arg)
 {
     struct peer *peer = arg;
-    const struct gb_copy *copy = info ? gb_copies_find(&peer->copies, info->name) : NULL;
 
     (void)client;
     if (strcmp(kind, "reconnected") == 0)
         on_reconnected(peer);
-    if (info && strcmp(kind, "sealed") == 0)
-        gb_absent_made(&peer->absent, info->name);
-    if (!copy || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0 ||
-        (strcmp(kind, "sealed") == 0 && info->version == copy->version))
+    if (strcmp(kind, "synced") == 0) {
+        peer->synced = true;
+        check_copies(peer);
+    }
+    if (!info || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0)
         return;
-    forget_copy(peer, copy);
+    bool sealed = strcmp(kind, "sealed") == 0;
+    name_means(peer, info->name, sealed ? info->version : 0);
+    if (sealed) {
+        gb_absent_made(&peer->absent, info->name);
+        adopt_copy(peer, info);
+    }
 }
 
 static void on_lost(void *user)
@@ -190,13 +249,33 @@ static void on_changed(void *user, const char *name, uint64_t revision)
     if (revision && peer->names_known)
         one = gb_absent_take(&peer->absent, name);
     if (one)
-        gb_fetches_want(peer->fetches, one->name, one->request);
+        gb_fetches_want(peer->fetches, one->name, one->request, one->uid);
+    if (peer->publisher)
+        gb_publisher_changed(peer->publisher, name, revision);
+}
+
+/* Asks for all names again that were absent, or that were not known to be. */
+static void want_absent(struct peer *peer)
+{
+    const struct gb_absent_name *one;
+
+    while ((one = gb_absent_take(&peer->absent, NULL)))
+        gb_fetches_want(peer->fetches, one->name, one->request, one->uid);
+}
+
+/* The directory is not there yet: who waits is told so. */
+static void on_late(uv_timer_t *timer)
+{
+    struct peer *peer = timer->data;
+
+    peer->late = true;
+    if (!peer->names_known)
+        want_absent(peer);
 }
 
 static void on_state(void *user, const char *why, bool forgot)
 {
     struct peer *peer = user;
-    const struct gb_absent_name *one;
 
     if (why)
         gb_say("no names of other machines for now why=\"%s\"", why);
@@ -206,9 +285,10 @@ static void on_state(void *user, const char *why, bool forgot)
         gb_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
     peer->figures.joined += !why;
-    /* Names that the directory told during the listing could not be fetched yet. */
-    while (!why && (one = gb_absent_take(&peer->absent, NULL)))
-        gb_fetches_want(peer->fetches, one->name, one->request);
+    if (why)
+        return;
+    check_copies(peer);
+    want_absent(peer); /* names that the directory told during the listing, too */
 }
 
 static int directory_in_etcd(struct peer *peer, struct gb_error *error)
@@ -227,6 +307,11 @@ static int directory_in_etcd(struct peer *peer, struct gb_error *error)
         .events = {peer, on_changed, on_state},
     };
 
+    /* A lease of a peer that was killed here may have to end first. */
+    (void)uv_timer_init(&peer->loop, &peer->early);
+    peer->early.data = peer;
+    (void)uv_timer_start(&peer->early, on_late, (uint64_t)options->lease_seconds * 1000 + LATE_MS,
+                         0);
     for (size_t i = 0; options->etcd[i]; i++)
         settings.etcd.endpoints[settings.etcd.endpoint_count++] = options->etcd[i];
     return gb_directory_etcd_create(&peer->loop, &settings, &peer->directory, error);
@@ -355,7 +440,9 @@ static int start_parts(struct peer *peer, struct gb_error *error)
             .decline = decline,
             .user = peer,
         });
-    if (!peer->fetches)
+    if (peer->fetches)
+        peer->words = gb_words_new(&peer->loop, peer->directory);
+    if (!peer->words)
         return gb_fail_memory(error);
     use_ucx(peer);
     return gb_serve_new(&peer->serve,
@@ -365,6 +452,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
                             .tls = &peer->tls,
                             .directory = peer->directory,
                             .copies = &peer->copies,
+                            .words = peer->words,
                             .figures = &peer->figures,
                             .ucx = peer->ucx.context ? &peer->ucx : NULL,
                             .listen = options->listen,
@@ -395,7 +483,10 @@ static void stop(struct peer *peer)
     if (peer->local.prepare.data)
         gb_local_stop(&peer->local);
     gpubuf_disconnect(peer->local.client);
+    gb_words_free(peer->words);
     gb_fetches_free(peer->fetches);
+    if (peer->early.data)
+        uv_close((uv_handle_t *)&peer->early, NULL);
     for (int i = 0; i < 3; i++)
         if (peer->signals[i].data)
             uv_close((uv_handle_t *)&peer->signals[i], NULL);

@@ -79,6 +79,8 @@ void gb_metrics_write(struct gb_writer *writer, const struct gb_peer_state *stat
             "Times that an object was not published, as its owner had user-names names; no gauge "
             "counts it.",
             published->over);
+    counter(writer, "names_taken_total",
+            "Names that became this machine's after they had been another's.", published->taken);
     counter(writer, "publish_failures_total", "Requests to publish that failed.",
             published->failures);
     write_etcd(writer, figures);

@@ -35,6 +35,7 @@ struct publication {
                                 name */
     uint64_t revision;       /* of the published version */
     uint64_t generation;     /* of the watch that told it last */
+    bool others;             /* the name was another machine's since it was last this one's */
     bool queued, busy;
 };
 
@@ -44,8 +45,8 @@ struct gb_publisher {
     struct owner *owners, **end; /* in turn */
     uv_timer_t timer;
     unsigned busy;
-    uint64_t generation, watch, failures, over;
-    struct gb_said said; /* names that were not published */
+    uint64_t generation, watch, failures, over, taken;
+    struct gb_said said, said_taken; /* names that were not published, and that came over */
 };
 
 static void go_on(struct gb_publisher *publisher);
@@ -182,6 +183,29 @@ static void say_refused(struct gb_publisher *publisher, const char *name, uint64
                (unsigned long long)version, why);
 }
 
+/* The name is this machine's now. If it was another's, programs that knew it read other content. */
+static void take_over(struct publication *publication)
+{
+    struct gb_publisher *publisher = publication->publisher;
+
+    if (!publication->others)
+        return;
+    publication->others = false;
+    publisher->taken++;
+    if (gb_say_another(&publisher->said_taken, uv_now(publisher->options.loop),
+                       "are this machine's now, and were another's"))
+        gb_say("the name is this machine's now, and was another's name=\"%s\" version=%llu",
+               publication->name, (unsigned long long)publication->sent);
+}
+
+void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint64_t revision)
+{
+    struct publication *publication = find(publisher, name);
+
+    if (publication && !publication->busy && revision && revision != publication->revision)
+        publication->others = true;
+}
+
 static void on_published(void *user, int status, uint64_t revision, const struct gb_error *error)
 {
     struct publication *publication = user;
@@ -194,9 +218,11 @@ static void on_published(void *user, int status, uint64_t revision, const struct
     if (status == 0) {
         publication->published = publication->sent;
         publication->revision = revision;
+        take_over(publication);
     } else if (status == GPUBUF_E_STALE) {
         publication->refused = publication->sent;
         publication->published = publication->revision = 0;
+        publication->others = true;
         say_refused(publisher, publication->name, publication->sent, error->message);
     } else {
         publisher->failures++;
@@ -454,7 +480,8 @@ static void visit_figures(const void *place, VISIT which, void *user)
 
 struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher)
 {
-    struct gb_publish_figures figures = {.failures = publisher->failures, .over = publisher->over};
+    struct gb_publish_figures figures = {
+        .failures = publisher->failures, .over = publisher->over, .taken = publisher->taken};
 
     twalk_r(publisher->names, visit_figures, &figures);
     return figures;

@@ -41,12 +41,16 @@ void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forg
    of the former one. */
 void gb_publisher_anew(struct gb_publisher *publisher);
 
+/* To be called when the directory tells that a name has another revision; 0: none. */
+void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint64_t revision);
+
 struct gb_publish_figures {
     uint64_t shared;    /* objects that others may have */
     uint64_t published; /* of these, in the directory */
     uint64_t refused;   /* of these, because another machine has the name */
     uint64_t failures;  /* of requests to publish, since the start */
     uint64_t over;      /* times that an object was not published because of user_names */
+    uint64_t taken;     /* names that became this machine's, after they had been another's */
 };
 struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher);
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "client/gateway/say.h"
 #include "client/peer/content.h"
 #include "client/peer/granted.h"
+#include "client/peer/seldom.h"
 #include "proto/json.h"
 
 enum {
@@ -153,7 +153,8 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 /* Logs it, and counts a failure unless the other machine merely has no UCX. */
 static void say_failed(struct gb_remote *remote, int status, const char *why)
 {
-    gb_say("%s: no chunks by UCX: %s", remote->text, why);
+    gb_say_seldom(uv_now(remote->remotes->loop), remote->node, "no lane",
+                  "%s: no chunks by UCX: %s", remote->text, why);
     if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
         remote->remotes->figures->lane_failures++;
 }
@@ -219,7 +220,8 @@ static void on_lane(void *user, int status, const char *result, size_t length,
     }
     remote->lane_ready = status == 0;
     if (status == 0) {
-        gb_say("%s: chunks come by UCX", remote->text);
+        gb_say_seldom(uv_now(remote->remotes->loop), remote->node, "a lane",
+                      "%s: chunks come by UCX", remote->text);
         return;
     }
     leave_lane(remote, status, error->message);
@@ -307,7 +309,6 @@ static void lose(struct gb_remote *remote, const struct gb_error *why)
     remote->link = NULL;
     drop_lane(remote);
     remote->why = *why;
-    remote->why.code = error.code = GPUBUF_E_CLOSED;
     remote->again_ms = served ? AGAIN_MS : 2 * remote->again_ms;
     if (remote->again_ms > AGAIN_MOST_MS || remote->again_ms == 0)
         remote->again_ms = remote->again_ms ? AGAIN_MOST_MS : AGAIN_MS;

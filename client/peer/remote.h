@@ -3,7 +3,8 @@
  * requests under way on it. Every request is answered once: by the other machine, or with a
  * sentence that names it. The latter happens if its link ended, if nothing came from the machine
  * for `patience_ms`, or if the answer did not come within ten minutes. A machine that could not be
- * reached is not tried again for a moment; until then requests fail at once.
+ * reached is not tried again for a moment; until then requests fail at once. They fail with
+ * GPUBUF_E_CLOSED if there was no connection, and a later one may come about.
  *
  * Callbacks are never called before the function that takes them returns. On the loop's thread.
  */

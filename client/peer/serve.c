@@ -1,13 +1,14 @@
 #include "client/peer/serve.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "client/gateway/say.h"
+#include "client/peer/seldom.h"
 #include "client/peer/session.h"
 
 enum {
@@ -15,7 +16,20 @@ enum {
     BACKLOG = 1024, /* a whole cluster may connect at once */
     ACCEPT_MOST = 16,
     TICK_MS = 1000,
-    CONNECTIONS_MOST = 4096
+    CONNECTIONS_MOST = 4096,
+    /* A connection takes none of the places of machines before it is of use. So strangers take none
+       from them, and give way to each other. */
+    HALF_MOST = 1024,       /* whose handshake is not done: a whole cluster may come at once */
+    HALF_ADDRESS_MOST = 32, /* of these, from one address */
+    WAITING_MOST = 256,     /* without a place */
+    IDLE_MS = 10000,        /* after which a machine gives its place to one that has none */
+    ALL_MOST = CONNECTIONS_MOST + HALF_MOST + WAITING_MOST
+};
+
+struct connection {
+    struct gb_session *session;
+    struct in6_addr from;
+    uint64_t number; /* in the order in which they came */
 };
 
 struct gb_serve {
@@ -25,11 +39,71 @@ struct gb_serve {
     unsigned handles;
     int fd;
     uint16_t port;
-    struct gb_session *sessions[CONNECTIONS_MOST];
+    struct connection all[ALL_MOST];
     unsigned count;
+    uint64_t last;
 };
 
 /* ---- sessions ---- */
+
+static void take_out(struct gb_serve *serve, unsigned i)
+{
+    serve->all[i] = serve->all[--serve->count];
+}
+
+static unsigned count_holding(const struct gb_serve *serve, enum gb_session_holds holds)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < serve->count; i++)
+        count += gb_session_holds(serve->all[i].session) == holds;
+    return count;
+}
+
+/* Closes a connection for a newer one: of those that hold no more than this, and come `from` there
+   (NULL: anywhere), the oldest that has said nothing, else the oldest. */
+static void close_oldest(struct gb_serve *serve, enum gb_session_holds holds,
+                         const struct in6_addr *from)
+{
+    unsigned best = serve->count;
+
+    for (unsigned i = 0; i < serve->count; i++) {
+        const struct connection *one = &serve->all[i], *other = &serve->all[best];
+        if (gb_session_holds(one->session) != holds ||
+            (from && memcmp(&one->from, from, sizeof(*from)) != 0))
+            continue;
+        bool spoke = gb_session_spoke(one->session);
+        bool others = best < serve->count && gb_session_spoke(other->session);
+        if (best == serve->count || (others && !spoke) ||
+            (others == spoke && one->number < other->number))
+            best = i;
+    }
+    if (best == serve->count)
+        return;
+    struct gb_session *session = serve->all[best].session;
+    gb_say_seldom(uv_now(serve->options.loop), "", "gives way",
+                  "connections beyond what may be open give way holds=\"%s\"",
+                  holds == GB_SESSION_HALF ? "half a handshake" : "no place");
+    take_out(serve, best);
+    gb_session_close(session);
+}
+
+/* Makes room for one more that has not shaken hands. */
+static void make_room(struct gb_serve *serve, const struct in6_addr *from)
+{
+    unsigned half = 0, same = 0;
+
+    for (unsigned i = 0; i < serve->count; i++) {
+        if (gb_session_holds(serve->all[i].session) != GB_SESSION_HALF)
+            continue;
+        half++;
+        same += memcmp(&serve->all[i].from, from, sizeof(*from)) == 0;
+    }
+    if (same >= HALF_ADDRESS_MOST)
+        close_oldest(serve, GB_SESSION_HALF, from);
+    else if (half >= HALF_MOST)
+        close_oldest(serve, GB_SESSION_HALF, NULL);
+}
 
 static bool on_open(struct gb_session *session, const char *node, void *user)
 {
@@ -37,9 +111,37 @@ static bool on_open(struct gb_session *session, const char *node, void *user)
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
-        if (serve->sessions[i] != session && strcmp(gb_session_node(serve->sessions[i]), node) == 0)
+        if (serve->all[i].session != session &&
+            strcmp(gb_session_node(serve->all[i].session), node) == 0)
             count++;
-    return count < NODE_CONNECTIONS;
+    if (count >= NODE_CONNECTIONS)
+        return false;
+    if (count_holding(serve, GB_SESSION_OPEN) > WAITING_MOST)
+        close_oldest(serve, GB_SESSION_OPEN, NULL);
+    return true;
+}
+
+static bool on_place(void *user)
+{
+    struct gb_serve *serve = user;
+    unsigned placed = count_holding(serve, GB_SESSION_PLACE), longest = serve->count;
+    uint64_t most = IDLE_MS;
+
+    if (placed < serve->options.connections)
+        return true;
+    for (unsigned i = 0; i < serve->count; i++) {
+        uint64_t idle = gb_session_idle(serve->all[i].session);
+        if (gb_session_holds(serve->all[i].session) != GB_SESSION_PLACE || idle < most)
+            continue;
+        most = idle;
+        longest = i;
+    }
+    if (longest == serve->count)
+        return false;
+    struct gb_session *session = serve->all[longest].session;
+    take_out(serve, longest);
+    gb_session_close(session);
+    return true;
 }
 
 static void on_closed(struct gb_session *session, void *user)
@@ -47,8 +149,8 @@ static void on_closed(struct gb_session *session, void *user)
     struct gb_serve *serve = user;
 
     for (unsigned i = 0; i < serve->count; i++)
-        if (serve->sessions[i] == session) {
-            serve->sessions[i] = serve->sessions[--serve->count];
+        if (serve->all[i].session == session) {
+            take_out(serve, i);
             break;
         }
 }
@@ -59,7 +161,7 @@ static unsigned count_readers(uint64_t version, void *user)
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
-        count += gb_session_reads(serve->sessions[i], version);
+        count += gb_session_reads(serve->all[i].session, version);
     return count;
 }
 
@@ -71,19 +173,34 @@ static void on_tick(uv_timer_t *timer)
 
     (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection); /* if it was stopped */
     for (unsigned i = serve->count; i-- > 0;) /* the last one takes the place of one that ends */
-        gb_session_tick(serve->sessions[i]);
+        gb_session_tick(serve->all[i].session);
+}
+
+/* As IPv6 has it. */
+static struct in6_addr address_of(const struct sockaddr_storage *name)
+{
+    struct in6_addr from = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+
+    if (name->ss_family == AF_INET6)
+        from = ((const struct sockaddr_in6 *)name)->sin6_addr;
+    else if (name->ss_family == AF_INET)
+        memcpy(&from.s6_addr[12], &((const struct sockaddr_in *)name)->sin_addr, 4);
+    return from;
 }
 
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
-    static const struct gb_session_events session_events = {on_open, on_closed, count_readers};
+    static const struct gb_session_events session_events = {on_open, on_closed, on_place,
+                                                            count_readers};
     struct gb_serve *serve = poll->data;
 
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPT_MOST; i++) {
-        /* cppcheck-suppress nullPointer ; accept4 takes NULL */
-        int fd = accept4(serve->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage name = {0};
+        socklen_t length = sizeof(name);
+        int fd =
+            accept4(serve->fd, (struct sockaddr *)&name, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             /* No descriptors or no memory: the waiting connection would wake the loop again at
                once. */
@@ -91,13 +208,11 @@ static void on_connection(uv_poll_t *poll, int status, int events)
                 (void)uv_poll_stop(poll);
             return;
         }
-        if (serve->count == serve->options.connections) {
-            close(fd);
-            continue;
-        }
+        struct in6_addr from = address_of(&name);
+        make_room(serve, &from);
         struct gb_session *session = gb_session_new(&serve->options, fd, &session_events, serve);
         if (session)
-            serve->sessions[serve->count++] = session;
+            serve->all[serve->count++] = (struct connection){session, from, ++serve->last};
     }
 }
 
@@ -184,7 +299,7 @@ static void on_handle_closed(uv_handle_t *handle)
 void gb_serve_close(struct gb_serve *serve)
 {
     while (serve->count > 0)
-        gb_session_close(serve->sessions[--serve->count]);
+        gb_session_close(serve->all[--serve->count].session);
     uv_close((uv_handle_t *)&serve->poll, on_handle_closed);
     uv_close((uv_handle_t *)&serve->tick, on_handle_closed);
 }
@@ -196,5 +311,5 @@ uint16_t gb_serve_port(const struct gb_serve *serve)
 
 unsigned gb_serve_connected(const struct gb_serve *serve)
 {
-    return serve->count;
+    return serve->count - count_holding(serve, GB_SESSION_HALF);
 }

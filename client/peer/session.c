@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gateway/say.h"
 #include "client/peer/crowd.h"
 #include "client/peer/lease.h"
+#include "client/peer/seldom.h"
 #include "proto/handle.h"
 
 enum {
@@ -33,7 +33,8 @@ struct gb_session {
     uint64_t answered; /* when the last request was, or the first came after none, by the loop's
                           clock */
     bool unknown;      /* the machine is not known, maybe not yet: its requests are not read */
-    uint64_t came;     /* when the session began, if `unknown` */
+    bool placed;       /* has one of the places of machines that are served */
+    uint64_t came;     /* when the handshake was done */
     uint64_t last_lease;
     uv_idle_t summing; /* runs while there is something to be summed */
     struct sum *sums;
@@ -45,6 +46,7 @@ struct request {
     struct gb_session *session;
     uint64_t id;
     uint64_t version; /* that `open` asks for; 0: any */
+    bool word;        /* the origin's word is wanted, not a lease */
     struct gb_lease *lease;
     uv_work_t work;
     int status;
@@ -141,24 +143,42 @@ void gb_session_close(struct gb_session *session)
     end(session);
 }
 
+/* `what` stands behind the machine in the line. */
+static void say(const struct gb_session *session, const char *what)
+{
+    gb_say_seldom(uv_now(session->options->loop), session->node, what, "%s%s",
+                  gb_link_text(session->link), what);
+}
+
 static void on_closed(struct gb_link *link, const struct gb_error *why, void *user)
 {
     struct gb_session *session = user;
 
-    (void)link;
-    gb_say("%s", why->message);
+    say(session, why->message + strlen(gb_link_text(link)));
     session->events.closed(session, session->user);
     end(session);
 }
 
 /* ---- requests that wait ---- */
 
+/* Every request is answered: without an answer the other machine would wait for minutes. */
+static void refuse_memory(struct gb_session *session, uint64_t id)
+{
+    struct gb_error error;
+
+    (void)gb_fail_memory(&error);
+    gb_link_send_error(session->link, id, &error);
+}
+
+/* NULL: memory is out, which has been answered. */
 static struct request *new_request(struct gb_session *session, uint64_t id)
 {
     struct request *request = calloc(1, sizeof(*request));
 
-    if (!request)
+    if (!request) {
+        refuse_memory(session, id);
         return NULL;
+    }
     request->session = session;
     request->id = id;
     begin(session);
@@ -208,18 +228,26 @@ static void send_writer(struct gb_session *session, uint64_t request, struct gb_
 
 /* ---- find, and the first half of open ---- */
 
+/* NULL: the object is this machine's own. */
+static const struct gb_copy *copy_of(const struct gb_session *session,
+                                     const struct gb_described *described)
+{
+    const struct gb_copy *copy = gb_copies_find(session->options->copies, described->name.text);
+
+    return copy && copy->version == described->version ? copy : NULL;
+}
+
 static void write_origin(struct gb_writer *writer, const struct gb_session *session,
                          const struct gb_described *described)
 {
-    const struct gb_copy *copy = gb_copies_find(session->options->copies, described->name.text);
-    bool is_copy = copy && copy->version == described->version;
+    const struct gb_copy *copy = copy_of(session, described);
 
     GB_WRITE_LITERAL(writer, "\"origin\":");
-    gb_write_cstring(writer, is_copy ? copy->origin : session->options->tls->node);
+    gb_write_cstring(writer, copy ? copy->origin : session->options->tls->node);
     gb_write_format(writer,
                     ",\"revision\":%" PRIu64 ",\"version\":%" PRIu64 ",\"bytes\":%" PRIu64
                     ",\"since\":%" PRIu64,
-                    is_copy ? copy->revision : described->version, described->version,
+                    copy ? copy->revision : described->version, described->version,
                     described->bytes, described->created_ms);
 }
 
@@ -270,6 +298,7 @@ static void stat_name(struct gb_session *session, uint64_t id, const struct para
     if (!request)
         return;
     request->version = params->version;
+    request->word = strcmp(params->method.text, "word") == 0;
     gb_writer_init(&writer, 0);
     GB_WRITE_LITERAL(&writer, "{\"name\":");
     gb_write_string(&writer, params->name.text, params->name.length);
@@ -285,7 +314,8 @@ static void stat_name(struct gb_session *session, uint64_t id, const struct para
 
 /* ---- open ---- */
 
-/* True: enough machines are fetching the object, and the request has been refused. */
+/* True: enough machines are fetching the object, or this one has enough leases, and the request has
+   been refused. */
 static bool crowded(struct request *request)
 {
     const struct gb_session *session = request->session;
@@ -293,12 +323,50 @@ static bool crowded(struct request *request)
     unsigned readers = session->events.readers(described->version, session->user);
     struct gb_error error;
 
-    if (gb_session_reads(session, described->version) || gb_crowd_takes(readers, described->bytes))
+    if (session->lease_count >= LEASES_MOST)
+        (void)gb_fail(&error, GPUBUF_E_LIMIT, "this machine has %d leases at a time at most",
+                      LEASES_MOST);
+    else if (gb_session_reads(session, described->version) ||
+             gb_crowd_takes(readers, described->bytes))
         return false;
-    (void)gb_fail(&error, GPUBUF_E_BUSY, "%u machines are fetching %s from it", readers,
-                  described->name.text);
+    else
+        (void)gb_fail(&error, GPUBUF_E_BUSY, "%u machines are fetching %s from it", readers,
+                      described->name.text);
     refuse(request, &error);
     return true;
+}
+
+static void on_word(void *user, const struct gb_word *word, const struct gb_error *error)
+{
+    struct request *request = user;
+    struct gb_writer writer;
+
+    if (error) {
+        refuse(request, error);
+        return;
+    }
+    gb_writer_init(&writer, 0);
+    gb_write_char(&writer, '{');
+    gb_word_write(&writer, word);
+    gb_write_char(&writer, '}');
+    send_writer(request->session, request->id, &writer);
+    end_request(request);
+}
+
+/* The label that the origin has given the object: a copy's also says that it is one. */
+static void write_label(struct gb_writer *writer, const struct gb_session *session,
+                        const struct gb_described *described)
+{
+    size_t length = described->label.text ? described->label.length : 0;
+    char origin[GB_NODE_BYTES];
+    uint64_t revision;
+
+    if (length && copy_of(session, described))
+        (void)gb_copies_read(described->label.text, origin, &revision, &length);
+    if (!length)
+        return;
+    GB_WRITE_LITERAL(writer, ",\"label\":");
+    gb_write_string(writer, described->label.text, length);
 }
 
 static void grant(struct request *request)
@@ -312,8 +380,14 @@ static void grant(struct request *request)
         end_request(request);
         return;
     }
+    if (request->word) {
+        gb_words_want(session->options->words, described, lease, on_word, request);
+        return;
+    }
     if (crowded(request)) /* others asked at the same moment */
         return;
+    if (!copy_of(session, described)) /* others will fetch it from the machine that asks */
+        gb_words_want(session->options->words, described, lease, NULL, NULL);
     lease->id = ++session->last_lease;
     lease->next = session->leases;
     session->leases = lease;
@@ -323,10 +397,7 @@ static void grant(struct request *request)
                     gb_is_host(described->device.text) ? "host" : "gpu",
                     gb_described_mode(described));
     gb_write_format(&writer, "\"content\":%" PRIu64, lease->content.bytes);
-    if (described->label.text) {
-        GB_WRITE_LITERAL(&writer, ",\"label\":");
-        gb_write_string(&writer, described->label.text, described->label.length);
-    }
+    write_label(&writer, session, described);
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_write_text(&writer, lease->layout);
     gb_write_char(&writer, '}');
@@ -393,11 +464,10 @@ static void on_described(struct gpubuf_client *client, int status, const char *r
 
     if (status == 0 && !copy)
         status = GPUBUF_E_NO_MEMORY;
-    if (!describe(request, status, copy, length) || crowded(request))
+    if (!describe(request, status, copy, length) || (!request->word && crowded(request)))
         return;
-    status = request->session->lease_count >= LEASES_MOST
-                 ? gb_fail(&error, GPUBUF_E_LIMIT, "this machine has %d leases at a time at most",
-                           LEASES_MOST)
+    status = request->word && copy_of(request->session, &request->described)
+                 ? gb_fail(&error, GPUBUF_E_NOT_FOUND, "it has a copy of another machine's")
                  : gb_layout_read(request->described.layout, GB_LAYOUT_REPLY, &path, &request->pool,
                                   &request->layout, &error);
     if (status < 0) {
@@ -491,8 +561,10 @@ static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease 
     struct passage *passage = calloc(1, sizeof(*passage));
     struct gb_error error;
 
-    if (!passage) /* the other side will miss the chunk, and ask again */
+    if (!passage) {
+        refuse_memory(session, id);
         return;
+    }
     *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
     begin(session);
     session->passing++;
@@ -558,8 +630,10 @@ static void sum_lease(struct gb_session *session, uint64_t id, struct gb_lease *
 {
     struct sum *sum = malloc(sizeof(*sum)), **place = &session->sums;
 
-    if (!sum)
+    if (!sum) {
+        refuse_memory(session, id);
         return;
+    }
     *sum = (struct sum){.request = id, .lease = gb_lease_use(lease)};
     begin(session);
     while (*place)
@@ -622,6 +696,21 @@ static int read_params(const char *text, size_t length, struct gb_pool *pool, st
     return r;
 }
 
+/* False: there is no place for this machine, and the request has been refused. */
+static bool is_placed(struct gb_session *session, uint64_t id)
+{
+    struct gb_error error;
+
+    session->placed = session->placed || session->events.place(session->user);
+    if (session->placed)
+        return true;
+    (void)gb_fail(&error, GPUBUF_E_BUSY, "it serves %u machines, as many as it may (connections)",
+                  session->options->connections);
+    gb_link_send_error(session->link, id, &error);
+    session->answered = uv_now(session->options->loop);
+    return false;
+}
+
 static void on_control(struct gb_link *link, uint64_t id, const char *text, size_t length,
                        void *user)
 {
@@ -639,8 +728,11 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
         use_lease(session, id, &params);
     } else if (strcmp(method, "lane") == 0) {
         change_lane(session, id, &params);
-    } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0) && params.name.text) {
-        stat_name(session, id, &params, method[0] == 'f' ? on_found : on_described);
+    } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0 ||
+                strcmp(method, "word") == 0) &&
+               params.name.text) {
+        if (is_placed(session, id))
+            stat_name(session, id, &params, method[0] == 'f' ? on_found : on_described);
     } else {
         (void)gb_fail(&error, GPUBUF_E_METHOD, "there is no such request");
         gb_link_send_error(link, id, &error);
@@ -665,14 +757,14 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
         return false;
     snprintf(session->node, sizeof(session->node), "%s", node);
     session->unknown = !is_known(session);
+    session->came = session->answered = uv_now(session->options->loop);
     if (!session->unknown) {
-        gb_say("%s has connected", gb_link_text(link));
+        say(session, " has connected");
         return true;
     }
     if (!session->options->directory->methods->publish)
         return false;
-    gb_say("%s waits: it is not known here yet", gb_link_text(link));
-    session->came = uv_now(session->options->loop);
+    say(session, " waits: it is not known here yet");
     gb_link_pause(link, true);
     return true;
 }
@@ -707,6 +799,24 @@ const char *gb_session_node(const struct gb_session *session)
     return session->node;
 }
 
+enum gb_session_holds gb_session_holds(const struct gb_session *session)
+{
+    return session->placed                  ? GB_SESSION_PLACE
+           : gb_link_is_open(session->link) ? GB_SESSION_OPEN
+                                            : GB_SESSION_HALF;
+}
+
+bool gb_session_spoke(const struct gb_session *session)
+{
+    return gb_link_spoke(session->link);
+}
+
+uint64_t gb_session_idle(const struct gb_session *session)
+{
+    return session->busy || session->leases ? 0
+                                            : uv_now(session->options->loop) - session->answered;
+}
+
 bool gb_session_reads(const struct gb_session *session, uint64_t version)
 {
     const struct gb_lease *lease = session->leases;
@@ -722,7 +832,7 @@ static void look_at_lane(struct gb_session *session)
 {
     if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
         return;
-    gb_say("%s: UCX sends nothing", gb_link_text(session->link));
+    say(session, ": UCX sends nothing");
     close_lane(session);
 }
 
@@ -730,27 +840,30 @@ static void let_in(struct gb_session *session)
 {
     session->unknown = false;
     gb_link_pause(session->link, false);
-    gb_say("%s has connected", gb_link_text(session->link));
+    say(session, " has connected");
 }
 
 void gb_session_tick(struct gb_session *session)
 {
     uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
     uint64_t now = uv_now(session->options->loop);
-    const char *why = "it takes nothing";
+    const char *why = ": it takes nothing";
 
     look_at_lane(session);
     if (session->unknown && is_known(session))
         let_in(session);
-    if (session->unknown && now - session->came >= GREETING_MS) {
-        why = "it is none of the machines that are known here";
+    if (!session->placed && !session->unknown && gb_link_is_open(session->link) &&
+        gb_session_idle(session) >= GREETING_MS) {
+        why = ": it asks for nothing";
+    } else if (session->unknown && now - session->came >= GREETING_MS) {
+        why = ": it is none of the machines that are known here";
     } else if (gb_link_stuck(session->link) < most) {
         if (session->unknown || session->sums ||
             (session->busy && now - session->answered < ANSWER_MS))
             gb_link_send(session->link, GB_REQUEST_WAIT, "{}", 2);
         return;
     }
-    gb_say("%s: %s", gb_link_text(session->link), why);
+    say(session, why);
     session->events.closed(session, session->user);
     gb_session_close(session);
 }

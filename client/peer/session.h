@@ -7,8 +7,10 @@
  *     → {"method":"lane","address"?}        ← {"address"}; without one no answer (lane.h)
  *     → {"method":"read",…,"tag"}           ← {"sum"}, once the chunk has gone by the lane
  *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
+ *     → {"method":"word","name","version"}  ← {"described","content"} (word.h), no copy's
  *     → {"method":"release","lease"}        (no answer)
- *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says
+ *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says, and `open` and
+ *     `find` with it while this machine serves as many others as it may
  *     and while an answer takes long, each second, {} without a request
  *
  * On the loop's thread.
@@ -20,6 +22,7 @@
 #include "client/peer/figures.h"
 #include "client/peer/lane.h"
 #include "client/peer/link.h"
+#include "client/peer/words.h"
 
 struct gb_session;
 
@@ -29,16 +32,19 @@ struct gb_serve_options {
     const struct gb_tls *tls; /* the caller may change it for later connections */
     struct gb_directory *directory;
     const struct gb_copies *copies;
+    struct gb_words *words;
     struct gb_figures *figures;
     const struct gb_ucx *ucx; /* for lanes; NULL: none */
     const char *listen;       /* ADDRESS:PORT; port 0: any */
-    unsigned connections;     /* at most */
+    unsigned connections;     /* that are served at a time */
 };
 
 struct gb_session_events {
     /* Whether the machine of that name may have one more connection. */
     bool (*open)(struct gb_session *session, const char *node, void *user);
     void (*closed)(struct gb_session *session, void *user); /* the session is freed after that */
+    /* Whether there is a place for a session that has none. It then keeps the place to its end. */
+    bool (*place)(void *user);
     /* How many machines have leases on that version of an object. */
     unsigned (*readers)(uint64_t version, void *user);
 };
@@ -48,6 +54,17 @@ struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd
                                   const struct gb_session_events *events, void *user);
 void gb_session_close(struct gb_session *session);             /* without an event */
 const char *gb_session_node(const struct gb_session *session); /* "": not known yet */
+
+/* The state of a session's connection. */
+enum gb_session_holds {
+    GB_SESSION_HALF,  /* a connection whose handshake is not done */
+    GB_SESSION_OPEN,  /* a connection without a place */
+    GB_SESSION_PLACE, /* one of the places of machines that are served */
+};
+enum gb_session_holds gb_session_holds(const struct gb_session *session);
+bool gb_session_spoke(const struct gb_session *session); /* anything has come of its handshake */
+/* How long no request has been under way and no lease has been held, in milliseconds. */
+uint64_t gb_session_idle(const struct gb_session *session);
 
 /* Whether this machine has a lease on that version. */
 bool gb_session_reads(const struct gb_session *session, uint64_t version);

@@ -86,6 +86,20 @@ uint64_t gb_transfer_sum(const struct gb_transfer *transfer)
     return gb_content_sum(transfer->sums, transfer->chunks * sizeof(*transfer->sums));
 }
 
+uint64_t gb_transfer_came(struct gb_transfer *transfer)
+{
+    while (transfer->came < transfer->chunks && transfer->states[transfer->came] == HERE)
+        transfer->came++;
+    return transfer->came;
+}
+
+void gb_transfer_restart(struct gb_transfer *transfer)
+{
+    memset(transfer->states, TO_COME, transfer->chunks);
+    transfer->left = transfer->chunks;
+    transfer->next = transfer->came = 0;
+}
+
 static void put_back(struct gb_transfer *transfer, uint64_t chunk)
 {
     transfer->states[chunk] = TO_COME;

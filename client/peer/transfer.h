@@ -29,6 +29,7 @@ struct gb_transfer {
     unsigned char *states; /* of the chunks */
     uint64_t *sums;
     uint64_t chunks, left, next; /* no chunk before `next` is to be asked for */
+    uint64_t came;               /* every chunk before it is here */
     unsigned in_flight;
     bool stopped;
     struct gb_error error; /* of the sender that failed last */
@@ -46,6 +47,11 @@ void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uin
 
 /* Asks for more chunks, of all senders that may have more in flight. */
 void gb_transfer_pump(struct gb_transfer *transfer);
+
+/* How many chunks are here, from the first on. */
+uint64_t gb_transfer_came(struct gb_transfer *transfer);
+/* All chunks are to be asked for again. None is in flight. */
+void gb_transfer_restart(struct gb_transfer *transfer);
 
 /* A sender that has not failed, that of `node` if possible; NULL: all have failed. */
 struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node);

@@ -94,6 +94,7 @@ struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make
 
 static void entry_free(struct gb_entry *entry)
 {
+    free(entry->word);
     free(entry->copies);
     free(entry->name);
     free(entry);
@@ -180,7 +181,7 @@ static void copy_remove(struct gb_view *view, struct gb_entry *entry, size_t i)
 /* ---- values ---- */
 
 struct value {
-    struct gb_string host, node;
+    struct gb_string host, node, described, content;
     uint64_t port, version, bytes, serial, since;
 };
 
@@ -191,6 +192,8 @@ static bool value_read(const struct gb_view_key *key, struct gb_pool *pool, stru
         GB_FIELD(struct value, host, GB_FIELD_STRING, 0, 0, GB_HOST_BYTES - 1),
         GB_FIELD(struct value, port, GB_FIELD_UINT, 0, 1, UINT16_MAX),
         GB_FIELD(struct value, node, GB_FIELD_STRING, 0, 0, GB_NODE_BYTES - 1),
+        GB_FIELD(struct value, described, GB_FIELD_STRING, 0, 0, 0),
+        GB_FIELD(struct value, content, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct value, version, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct value, bytes, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct value, serial, GB_FIELD_UINT, 0, 0, 0),
@@ -317,6 +320,27 @@ static int take_copy(struct gb_view *view, char *place, const struct value *valu
     return r;
 }
 
+/* `place`: "NAME@REVISION". It is told after the name itself. */
+static int take_word(struct gb_view *view, char *place, const struct value *value)
+{
+    char *at = strrchr(place, '@');
+    struct gb_entry *entry;
+    struct gb_word word;
+
+    if (!at)
+        return 0;
+    *at = '\0';
+    entry = gb_view_entry(view, place, false);
+    if (!entry || !value || !gb_word_read(&word, &value->described, &value->content))
+        return 0;
+    if (!entry->word)
+        entry->word = malloc(sizeof(*entry->word));
+    if (!entry->word)
+        return GPUBUF_E_NO_MEMORY;
+    *entry->word = (struct gb_view_word){strtoull(at + 1, NULL, 10), word};
+    return 0;
+}
+
 int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_entry **changed)
 {
     struct gb_pool pool = {0};
@@ -339,6 +363,9 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
         place = gb_pool_strndup(&pool, name, strlen(name));
         read &= value.version > 0;
         r = place ? take_copy(view, place, read ? &value : NULL) : GPUBUF_E_NO_MEMORY;
+    } else if (strncmp(key->key, "words/", 6) == 0) {
+        place = gb_pool_strndup(&pool, name, strlen(name));
+        r = place ? take_word(view, place, read ? &value : NULL) : GPUBUF_E_NO_MEMORY;
     }
     gb_pool_end(&pool);
     return r;
@@ -454,36 +481,44 @@ size_t gb_view_copies(const struct gb_entry *entry)
     return count;
 }
 
+/* Writes a place of the entry: `which` 0 is the publisher, others are its copies. False: it is no
+   place of the revision, or it is `self`. */
+static bool write_place(const struct gb_entry *entry, size_t which, const char *self,
+                        struct gb_place *place)
+{
+    const struct gb_view_copy *copy = which ? &entry->copies[which - 1] : NULL;
+    const struct gb_view_node *node = copy ? copy->node : entry->node;
+
+    if ((copy && copy->revision != entry->revision) || !node || !node->port ||
+        strcmp(node->name, self) == 0)
+        return false;
+    *place = (struct gb_place){.port = node->port,
+                               .revision = entry->revision,
+                               .version = copy ? copy->version : entry->version,
+                               .bytes = entry->bytes,
+                               .since_ms = copy ? copy->since_ms : entry->since_ms};
+    memcpy(place->node, node->name, sizeof(place->node));
+    memcpy(place->host, node->host, sizeof(place->host));
+    memcpy(place->origin, entry->node->name, sizeof(place->origin));
+    if (entry->word && entry->word->revision == entry->revision)
+        place->word = entry->word->word;
+    return true;
+}
+
 size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
                       struct gb_place *places, size_t most)
 {
-    size_t all = entry->copy_count + 1, count = 0, i, which;
+    size_t all = entry->copy_count + 1, count = 0;
+    bool publisher = false;
 
-    for (i = 0; i < all && count < most; i++) {
-        const struct gb_view_node *node = entry->node;
-        uint64_t version = entry->version, since_ms = entry->since_ms;
-        struct gb_place *place = &places[count];
-
-        which = (start + i) % all;
-        if (which) {
-            if (entry->copies[which - 1].revision != entry->revision)
-                continue;
-            node = entry->copies[which - 1].node;
-            version = entry->copies[which - 1].version;
-            since_ms = entry->copies[which - 1].since_ms;
-        }
-        if (!node || !node->port || strcmp(node->name, self) == 0)
-            continue;
-        memcpy(place->node, node->name, sizeof(place->node));
-        memcpy(place->host, node->host, sizeof(place->host));
-        memcpy(place->origin, entry->node->name, sizeof(place->origin));
-        place->port = node->port;
-        place->revision = entry->revision;
-        place->version = version;
-        place->bytes = entry->bytes;
-        place->since_ms = since_ms;
-        count++;
+    for (size_t i = 0; i < all && count < most; i++) {
+        size_t which = (start + i) % all;
+        bool written = write_place(entry, which, self, &places[count]);
+        publisher = publisher || (written && which == 0);
+        count += written;
     }
+    if (count == most && !publisher)
+        (void)write_place(entry, 0, self, &places[most - 1]);
     return count;
 }
 

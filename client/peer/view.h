@@ -29,11 +29,18 @@ struct gb_view_copy {
     uint64_t revision, version, since_ms, generation;
 };
 
+/* The origin's word on a revision. */
+struct gb_view_word {
+    uint64_t revision;
+    struct gb_word word;
+};
+
 struct gb_entry {
     char *name;
     struct gb_view_node *node; /* that has published it; NULL: none */
     uint64_t revision;         /* 0: none */
     uint64_t lease, version, bytes, serial, since_ms, generation;
+    struct gb_view_word *word; /* NULL: none is known */
     struct gb_view_copy *copies;
     size_t copy_count;
     /* State of this node: the revision that it has published and not withdrawn (0: none), its
@@ -90,9 +97,9 @@ void gb_view_nodes(struct gb_view *view, gb_machine_cb each, void *user);
 const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name);
 
 /*
- * Writes up to `most` places of the entry's revision, without `self`: the publisher and the nodes
- * with a copy. They begin at `start` (any number), so that different readers ask different nodes.
- * Returns how many.
+ * Writes up to `most` places of the entry's revision, without `self`: the publisher, in any case,
+ * and nodes with a copy. They begin at `start` (any number), so that different readers ask
+ * different nodes. Returns how many.
  */
 size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
                       struct gb_place *places, size_t most);

@@ -112,14 +112,15 @@ def test_what_a_copy_is_like(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
         version = share(here, "x", b"as it was", mode="0604")
-        share(here, "labelled", b"1", label="step-42")
+        second = share(here, "labelled", b"1", label="step-42")
         assert fetched(there, "x") == b"as it was"
         copy = there.call("stat", name="x")["object"]
         assert copy["evict"] == "drop" and copy["mode"] in ("604", "0604")
         assert copy["label"] == f"copy of a, revision {version}"
         assert "scope" not in copy
         fetched(there, "labelled")
-        assert there.call("stat", name="labelled")["object"]["label"] == "step-42"
+        label = there.call("stat", name="labelled")["object"]["label"]
+        assert label == f"step-42, copy of a, revision {second}"
 
 
 def test_nothing_in_it(cluster):
@@ -166,18 +167,38 @@ def test_many_names_at_once(cluster):
         assert a.lane.connections == 1
 
 
-def test_from_the_machine_that_has_a_copy(cluster):
+def test_from_the_machine_that_has_a_copy(cluster, authority):
+    """While the origin serves others, and only says what the content is."""
     a, b, c = cluster.start("a", "b", "c")
-    data = os.urandom(3 * MIB)
-    with a.connect() as here:
-        share(here, "x", data)
-    with c.connect() as there:
+    data = os.urandom(17 * MIB)
+    with a.connect() as here, c.connect() as there:
+        share(here, "x", data, label="step-42")
         assert fetched(there, "x") == data
     c.peer.wait_for("fetched x")  # from then on it knows that this is a copy
+    with contextlib.ExitStack() as stack:
+        for node in "bbcc":
+            one = Stranger(authority, a.peer.port, node)
+            stack.callback(one.close)
+            assert "lease" in one.ask({"method": "open", "name": "x"})
+        before = a.lane.towards
+        with b.connect() as there:
+            assert fetched(there, "x") == data
+            assert "step-42, copy of a" in there.call("stat", name="x")["object"]["label"]
+        assert a.lane.towards - before < MIB
+
+
+# RELIABILITY.md: Other machines
+def test_a_copy_whose_origin_has_gone(cluster):
+    """Without etcd nobody else can say what it was."""
+    a, b, c = cluster.start("a", "b", "c")
+    with a.connect() as here, c.connect() as there:
+        share(here, "x", b"whole")
+        assert fetched(there, "x") == b"whole"
+    c.peer.wait_for("fetched x")
     a.lane.cut()
     with b.connect() as there:
-        assert fetched(there, "x") == data
-        assert "copy of a" in there.call("stat", name="x")["object"]["label"]
+        assert f"a (127.0.0.1:{a.lane.port})" in refused(there, "x", "unavailable")
+        is_nowhere(there, "x")
 
 
 # ---- who may ------------------------------------------------------------------------------------
@@ -517,41 +538,6 @@ def test_the_truth_is_believed(lying):
     with b.connect() as there:
         assert fetched(there, "x") == b"data"
     wait_until(lambda: liar.asked == ["find", "open", "read", "sum", "release"])
-
-
-ZEROS, NINE_ZEROS = 0x918780B90550BF34, "e2ea7fbe8b7d006d"  # XXH3 of 1 MiB of zeros, and of nine such
-
-
-# RELIABILITY.md: Other machines
-def test_the_origin_is_asked_for_the_sum(cluster, authority):
-    """A machine with a copy, which the peer knows first, could tell one that fits whatever it sent."""
-    origin, holder = Liar(authority), Liar(authority, "c")
-    asked_holder, asked_origin = threading.Event(), threading.Event()
-    opened = {"lease": 1, "content": 9 * MIB, "mode": 0o644, "device": "gpu" if test_device.ON_GPU else "host",
-              "layout": {"kind": "bytes", "bytes": 9 * MIB, "data": {"bytes": 9 * MIB}}}
-
-    def after(own, others, answer):
-        def reply(request):
-            own.set()
-            return others.wait(DEADLINE) and answer(request)
-        return reply
-
-    def zeros(request):
-        return head(MIB, b"d", request, ZEROS) + bytes(MIB)
-
-    for liar in (origin, holder):
-        liar.answers = {"find": {"origin": "a", "revision": 7, "version": 7, "bytes": 9 * MIB}}
-    origin.answers.update(open=after(threading.Event(), asked_holder, lambda _: opened), sum={"sum": NINE_ZEROS},
-                          read=after(asked_origin, asked_holder, zeros))
-    holder.answers.update(open=opened, sum={"sum": WHOLE}, read=after(asked_holder, asked_origin, zeros))
-    try:
-        (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{origin.port}", f"--peer=c=127.0.0.1:{holder.port}"])
-        with b.connect() as there:
-            assert fetched(there, "x") == bytes(9 * MIB)
-        assert "sum" in origin.asked and "sum" not in holder.asked
-    finally:
-        origin.close()
-        holder.close()
 
 
 class Stranger:

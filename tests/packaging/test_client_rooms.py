@@ -42,10 +42,10 @@ PARTS = {
         ("program", "main"),
     ],
     "client/peer": [
-        ("ground", "directory content local dial absent figures ucx crowd sum_avx2"),
-        ("parts", "tls outbox lane copies etcd view ahead"),
+        ("ground", "word directory content local dial absent figures ucx crowd seldom sum_avx2"),
+        ("parts", "tls outbox lane copies etcd view ahead digest"),
         ("connections", "link described lease granted batch member"),
-        ("machines", "remote transfer announce"),
+        ("machines", "remote transfer announce words"),
         ("names", "directory_static directory_etcd publish"),
         ("work", "options session serve fetch query metrics"),
         ("program", "main"),

@@ -2,7 +2,8 @@
  * One hot name that all machines of a cluster open at the same moment: fetch.c, transfer.c,
  * granted.c, copies.c and view.c as they are, behind a network, an etcd, daemons and a clock of
  * this program's own. The linker takes these in place of libuv, libgpubuf and remote.c, so nothing
- * of the peer knows of it. A run depends on its options alone.
+ * of the peer knows of it. A run depends on its options alone. Machines here tell the truth, so the
+ * sums of words (digest.h) are zeros.
  *
  * The model: each machine sends and receives at a rate of its own, one chunk after the other; a
  * message takes `latency` one way; a link is made by two round trips more. etcd takes `writes` a
@@ -21,6 +22,7 @@
 #include "client/peer/ahead.h"
 #include "client/peer/content.h"
 #include "client/peer/crowd.h"
+#include "client/peer/digest.h"
 #include "client/peer/fetch.h"
 #include "client/peer/view.h"
 #include "tests/sim/events.h"
@@ -29,6 +31,9 @@
 #define NAME "hot"
 #define SECOND 1000000000.0
 #define DAEMON_NS 50000 /* an answer of the daemon */
+#define ZEROS "00000000000000000000000000000000"
+#define WORD "{\"described\":\"" ZEROS "\",\"content\":\"" ZEROS "\"}"
+#define OWNERS_WORD UINT64_MAX /* in place of a machine, in what etcd tells */
 
 static struct {
     unsigned machines, connections, deaths;
@@ -165,13 +170,17 @@ static void take(struct gpubuf_client *machine, const char *key, const char *val
         gb_view_tidy(&machine->view, changed);
 }
 
-/* Tells a machine of a change of the directory: that another machine has a copy, or that it died.
-   `number` has both. */
+/* Tells a machine of a change of the directory: that another machine has a copy, or that it died,
+   or the owner's word. `number` has which. */
 static void on_watch(void *user, uint64_t number)
 {
     const struct gpubuf_client *about = &machines[number >> 1];
     char key[2 * GB_NODE_BYTES];
 
+    if (number == OWNERS_WORD) {
+        take(user, "words/" NAME "@1", WORD, 2);
+        return;
+    }
     snprintf(key, sizeof(key), "copies/" NAME "@1/%s", about->node);
     take(user, key, number & 1 ? NULL : "{\"version\":1,\"since\":1767225600000}", 2);
     if (number & 1) {
@@ -271,6 +280,7 @@ struct message {
     void *user;
     uint64_t chunk, bytes;
     char kind;
+    bool full; /* the other machine serves as many as it may */
     int status;
 };
 
@@ -290,7 +300,9 @@ static void on_answer(void *user, uint64_t number)
         message.read(message.user, message.status, message.chunk, chunk_sum(message.chunk), &error);
         return;
     }
-    if (message.kind == 's')
+    if (message.kind == 'w')
+        length = snprintf(text, sizeof(text), WORD);
+    else if (message.kind == 's')
         length = snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", number);
     else
         length =
@@ -327,6 +339,8 @@ static int serve_open(struct gb_remote *remote)
         return GPUBUF_E_NOT_FOUND;
     if (!options.unbounded && !gb_crowd_takes(to->leases, options.bytes))
         return GPUBUF_E_BUSY;
+    if (to == &machines[0] && to->leases_most == 0)
+        etcd_write(OWNERS_WORD);
     remote->leases++;
     if (++to->leases > to->leases_most)
         to->leases_most = to->leases;
@@ -341,9 +355,11 @@ static void on_asked(void *user, uint64_t number)
     double start = (double)now;
 
     (void)number;
-    if (to->dead || from->dead || remote->epoch == 0) {
+    if (to->dead || from->dead || (remote->epoch == 0 && !message->full)) {
         message->status = GPUBUF_E_CLOSED;
         remote->epoch = 0;
+    } else if (message->full) {
+        message->status = GPUBUF_E_BUSY;
     } else if (message->kind == 'o') {
         message->status = serve_open(remote);
         start += DAEMON_NS;
@@ -369,8 +385,10 @@ static void post(struct gb_remote *remote, const struct message *values)
     if (!message)
         abort();
     *message = *values;
-    if (remote->epoch == 0 && remote->to->connections < options.connections && !remote->to->dead) {
+    message->full = remote->epoch == 0 && remote->to->connections >= options.connections;
+    if (remote->epoch == 0 && !remote->to->dead)
         when += 4 * options.latency; /* the round trips of TCP and of TLS */
+    if (remote->epoch == 0 && !remote->to->dead && !message->full) {
         remote->to->connections++;
         remote->epoch = 1;
     }
@@ -384,7 +402,9 @@ bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
     post(remote, &(struct message){.remote = remote,
                                    .answered = callback,
                                    .user = user,
-                                   .kind = strstr(text, "\"sum\"") ? 's' : 'o'});
+                                   .kind = strstr(text, "\"sum\"")    ? 's'
+                                           : strstr(text, "\"word\"") ? 'w'
+                                                                      : 'o'});
     return true;
 }
 
@@ -620,6 +640,49 @@ uint64_t gb_content_sum(const void *bytes, size_t length)
     return sum;
 }
 
+/* ---- digest.c ---- */
+
+struct gb_digest {
+    const struct gb_content *content;
+    void (*moved)(void *user);
+    void *user;
+    uint64_t there;
+};
+
+struct gb_digest *gb_digest_new(uv_loop_t *loop, const struct gb_content *content,
+                                void (*moved)(void *user), void *user)
+{
+    struct gb_digest *digest = malloc(sizeof(*digest));
+
+    (void)loop;
+    if (!digest)
+        abort();
+    *digest = (struct gb_digest){content, moved, user, 0};
+    return digest;
+}
+void gb_digest_move(struct gb_digest *digest, uint64_t chunks)
+{
+    digest->there = chunks;
+}
+int gb_digest_sum(const struct gb_digest *digest, unsigned char sum[GB_WORD_BYTES],
+                  struct gb_error *error)
+{
+    (void)error;
+    memset(sum, 0, GB_WORD_BYTES);
+    return digest->there == gb_content_chunks(digest->content->bytes);
+}
+void gb_digest_end(struct gb_digest *digest)
+{
+    free(digest);
+}
+bool gb_word_describe(struct gb_word *word, const char *layout, size_t length, uint64_t mode,
+                      uint64_t bytes, const char *label)
+{
+    (void)layout, (void)length, (void)mode, (void)bytes, (void)label;
+    memset(word->described, 0, GB_WORD_BYTES);
+    return true;
+}
+
 /* ---- the storm ---- */
 
 static void on_want(void *user, uint64_t number)
@@ -627,7 +690,7 @@ static void on_want(void *user, uint64_t number)
     struct gpubuf_client *machine = user;
 
     if (!machine->dead && !machine->has)
-        gb_fetches_want(machine->fetches, NAME, number);
+        gb_fetches_want(machine->fetches, NAME, number, 0);
 }
 
 /* A program that waits for a name asks for it again until its patience ends. */

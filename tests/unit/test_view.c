@@ -82,10 +82,67 @@ static void test_places_are_of_the_revision_and_of_nodes_that_are_there(void **s
     assert_int_equal(places[1].version, 9);
     assert_int_equal(places[1].since_ms, 100);
     assert_int_equal(gb_view_places(entry, "me", 1, places, 1), 1);
+    assert_string_equal(places[0].node, "a"); /* who could begin elsewhere */
+    assert_int_equal(gb_view_places(entry, "me", 1, places, 4), 2);
     assert_string_equal(places[0].node, "b"); /* another begins elsewhere */
     assert_int_equal(gb_view_places(entry, "b", 0, places, 4), 1);
     take(&view, "nodes/b", NULL, 8);
     assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 1);
+    gb_view_end(&view);
+}
+
+#define WORD                                                                                       \
+    "{\"described\":\"000102030405060708090a0b0c0d0e0f\","                                         \
+    "\"content\":\"f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff\"}"
+
+static void test_the_origins_word_is_of_a_revision(void **state)
+{
+    struct gb_view view = {0};
+    struct gb_place place;
+
+    (void)state;
+    take(&view, "words/x@5", WORD, 4); /* of no name: it is nobody's */
+    take(&view, "nodes/a", AT_A, 4);
+    take(&view, "names/x", OF_A, 5);
+    const struct gb_entry *entry = gb_view_entry(&view, "x", false);
+    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_false(place.word.told);
+    take(&view, "words/x@4", WORD, 6);
+    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_false(place.word.told);
+    take(&view, "words/x@5", WORD, 7);
+    take(&view, "names/x", OF_A, 5); /* told twice */
+    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_true(place.word.told);
+    assert_int_equal(place.word.described[15], 15);
+    assert_int_equal(place.word.content[1], 0xf1);
+    take(&view, "words/x@5", "{\"described\":\"00\",\"content\":\"zz\"}", 8);
+    take(&view, "words/x@5", NULL, 9);
+    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_true(place.word.told);
+    gb_view_end(&view);
+}
+
+static void test_the_origin_is_among_the_places(void **state)
+{
+    struct gb_view view = {0};
+    struct gb_place places[2];
+    char key[64];
+
+    (void)state;
+    take(&view, "names/x", OF_A, 5);
+    take(&view, "nodes/a", AT_A, 4);
+    for (int i = 0; i < 4; i++) {
+        snprintf(key, sizeof(key), "nodes/b%d", i);
+        take(&view, key, AT_A, 6);
+        snprintf(key, sizeof(key), "copies/x@5/b%d", i);
+        take(&view, key, "{\"version\":9}", 7);
+    }
+    const struct gb_entry *entry = gb_view_entry(&view, "x", false);
+    for (size_t start = 0; start < 10; start++) {
+        assert_int_equal(gb_view_places(entry, "me", start, places, 2), 2);
+        assert_true(strcmp(places[0].node, "a") == 0 || strcmp(places[1].node, "a") == 0);
+    }
     gb_view_end(&view);
 }
 
@@ -234,6 +291,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_name_comes_is_replaced_and_goes),
         cmocka_unit_test(test_places_are_of_the_revision_and_of_nodes_that_are_there),
+        cmocka_unit_test(test_the_origins_word_is_of_a_revision),
+        cmocka_unit_test(test_the_origin_is_among_the_places),
         cmocka_unit_test(test_what_cannot_be_read_is_absent),
         cmocka_unit_test(test_nodes_with_names_too_long_are_absent),
         cmocka_unit_test(test_a_listing_forgets_what_it_does_not_tell),

@@ -1,0 +1,232 @@
+#include "client/peer/words.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/peer/digest.h"
+
+struct asker {
+    struct asker *next;
+    gb_word_cb callback;
+    void *user;
+};
+
+struct item {
+    struct gb_words *words;
+    struct item *next; /* that waits for its turn */
+    uint64_t version;
+    struct gb_word word;
+    struct gb_lease *lease; /* NULL: the word is there */
+    struct gb_digest *digest;
+    struct asker *askers;
+    char name[];
+};
+
+struct gb_words {
+    uv_loop_t *loop;
+    struct gb_directory *directory;
+    void *items; /* a tree of tsearch, by name */
+    struct item *now, *queue, **end;
+};
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);
+}
+
+static struct item *find(const struct gb_words *words, const char *name)
+{
+    size_t length = strlen(name) + 1;
+    struct item *wanted = malloc(sizeof(*wanted) + length);
+    void *place = NULL;
+
+    if (wanted) {
+        memcpy(wanted->name, name, length);
+        place = tfind(wanted, &words->items, compare);
+    }
+    free(wanted);
+    return place ? *(struct item **)place : NULL;
+}
+
+static void go_on(struct gb_words *words);
+
+static void answer(struct item *item, const struct gb_error *error)
+{
+    while (item->askers) {
+        struct asker *asker = item->askers;
+        item->askers = asker->next;
+        asker->callback(asker->user, error ? NULL : &item->word, error);
+        free(asker);
+    }
+}
+
+/* Ends its work, if there is any. */
+static void stop(struct item *item)
+{
+    struct gb_words *words = item->words;
+    struct item **place = &words->queue;
+
+    gb_digest_end(item->digest);
+    gb_lease_drop(item->lease);
+    item->digest = NULL;
+    item->lease = NULL;
+    if (words->now == item)
+        words->now = NULL;
+    while (*place && *place != item)
+        place = &(*place)->next;
+    if (!*place)
+        return;
+    *place = item->next;
+    if (!*place)
+        words->end = place;
+}
+
+static void end(struct item *item, const struct gb_error *error)
+{
+    tdelete(item, &item->words->items, compare);
+    stop(item);
+    answer(item, error);
+    free(item);
+}
+
+static void on_digest(void *user)
+{
+    struct item *item = user;
+    struct gb_words *words = item->words;
+    struct gb_directory *directory = words->directory;
+    struct gb_error error;
+
+    int r = gb_digest_sum(item->digest, item->word.content, &error);
+    if (r < 0) {
+        end(item, &error);
+    } else if (r > 0) {
+        stop(item);
+        item->word.told = true;
+        if (directory->methods->word)
+            directory->methods->word(directory, item->name, item->version, &item->word);
+        answer(item, NULL);
+    }
+    go_on(words);
+}
+
+/* Begins the next, unless one is under way. */
+static void go_on(struct gb_words *words)
+{
+    struct item *item = words->queue;
+    struct gb_error error;
+
+    if (words->now || !item)
+        return;
+    words->queue = item->next;
+    if (!words->queue)
+        words->end = &words->queue;
+    words->now = item;
+    item->digest = gb_digest_new(words->loop, &item->lease->content, on_digest, item);
+    if (!item->digest) {
+        (void)gb_fail_memory(&error);
+        end(item, &error);
+    } else if (item->lease->content.bytes == 0) {
+        on_digest(item);
+    } else {
+        gb_digest_move(item->digest, gb_content_chunks(item->lease->content.bytes));
+    }
+}
+
+/* NULL: memory is out. */
+static struct item *make(struct gb_words *words, const struct gb_described *described,
+                         struct gb_lease *lease)
+{
+    size_t length = strlen(described->name.text) + 1;
+    struct item *item = calloc(1, sizeof(*item) + length);
+
+    if (!item)
+        return NULL;
+    item->words = words;
+    item->version = described->version;
+    memcpy(item->name, described->name.text, length);
+    if (!gb_word_describe(&item->word, lease->layout, strlen(lease->layout),
+                          gb_described_mode(described), lease->content.bytes,
+                          described->label.length ? described->label.text : NULL) ||
+        !tsearch(item, &words->items, compare)) {
+        free(item);
+        return NULL;
+    }
+    item->lease = gb_lease_use(lease);
+    *words->end = item;
+    words->end = &item->next;
+    return item;
+}
+
+void gb_words_want(struct gb_words *words, const struct gb_described *described,
+                   struct gb_lease *lease, gb_word_cb callback, void *user)
+{
+    struct gb_directory *directory = words->directory;
+    struct asker *asker = callback ? malloc(sizeof(*asker)) : NULL;
+    struct gb_error error;
+    struct item *item;
+
+    gb_words_changed(words, described->name.text, described->version);
+    item = find(words, described->name.text);
+    if (!item)
+        item = make(words, described, lease);
+    if (!item || (callback && !asker)) {
+        free(asker);
+        (void)gb_fail_memory(&error);
+        if (callback)
+            callback(user, NULL, &error);
+        return;
+    }
+    if (asker) {
+        *asker = (struct asker){item->askers, callback, user};
+        item->askers = asker;
+    }
+    if (!item->lease) { /* the name may have been published anew since */
+        if (directory->methods->word)
+            directory->methods->word(directory, item->name, item->version, &item->word);
+        answer(item, NULL);
+    }
+    go_on(words);
+}
+
+void gb_words_changed(struct gb_words *words, const char *name, uint64_t version)
+{
+    struct item *item = find(words, name);
+    struct gb_error error;
+
+    if (!item || item->version == version)
+        return;
+    (void)gb_fail(&error, GPUBUF_E_STALE, "version %llu of %s is no more",
+                  (unsigned long long)item->version, name);
+    end(item, &error);
+    go_on(words);
+}
+
+void gb_words_forget(struct gb_words *words)
+{
+    struct gb_error error;
+
+    (void)gb_fail(&error, GPUBUF_E_STALE, "the object is no more");
+    while (words->items)
+        end(*(struct item **)words->items, &error);
+}
+
+struct gb_words *gb_words_new(uv_loop_t *loop, struct gb_directory *directory)
+{
+    struct gb_words *words = calloc(1, sizeof(*words));
+
+    if (!words)
+        return NULL;
+    words->loop = loop;
+    words->directory = directory;
+    words->end = &words->queue;
+    return words;
+}
+
+void gb_words_free(struct gb_words *words)
+{
+    if (!words)
+        return;
+    gb_words_forget(words);
+    free(words);
+}

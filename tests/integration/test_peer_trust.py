@@ -1,0 +1,234 @@
+"""A machine of the cluster that says it has a copy, and lies: its certificate is honest, and its words are not."""
+
+import base64
+import contextlib
+import json
+import os
+
+import pytest
+
+import device as test_device
+import etcds
+from etcds import Etcd
+from peer import wait_until
+from test_peer import (  # noqa: F401 (one is a fixture)
+    MIB,
+    SUM,
+    WHOLE,
+    Liar,
+    Stranger,
+    cluster,
+    fetched,
+    head,
+    is_nowhere,
+    refused,
+    share,
+)
+from test_peer_cluster import ByEtcd
+
+TRUE, FALSE = b"true", b"data"  # of the latter, test_peer.py has the sums
+
+
+def bytes_of(count):
+    return {"kind": "bytes", "bytes": count, "data": {"bytes": count}}
+
+
+def compact(answer):
+    """As a peer writes it, to the byte."""
+    text = json.dumps(answer, separators=(",", ":")).encode()
+    return lambda request: head(len(text), request=request) + text
+
+
+def evil(liar, **opened):
+    """Answers that fit each other; the layout is as the origin tells it."""
+    liar.answers.update(
+        open=compact({"lease": 7, "content": 4, "mode": 0o644, "layout": bytes_of(4),
+                      "device": "gpu" if test_device.ON_GPU else "host", **opened}),
+        read=lambda request: head(len(FALSE), b"d", request, SUM) + FALSE, sum={"sum": WHOLE},
+        word={"described": "0" * 32, "content": "0" * 32})
+
+
+@contextlib.contextmanager
+def busy(authority, machine, name):
+    """The machine has as many readers of the name as it takes at a time."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            one = Stranger(authority, machine.peer.port, "c")
+            stack.callback(one.close)
+            assert "lease" in one.ask({"method": "open", "name": name})
+        yield
+
+
+@pytest.fixture
+def liar(authority):
+    one = Liar(authority, "c")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def trio(cluster, liar):  # noqa: F811
+    """(a, b, liar): two machines that know a third, c, which the test plays; no etcd."""
+    a, b = cluster.start("a", "b", options=[f"--peer=c=127.0.0.1:{liar.port}"])
+    return a, b, liar
+
+
+def share_true(a, liar, data=TRUE, **params):
+    """The origin's name; `find` at the liar says that it has a copy."""
+    with a.connect() as here:
+        version = share(here, "x", data, **params)
+    liar.answers["find"] = {"origin": "a", "revision": version, "version": 77, "bytes": len(data)}
+    return version
+
+
+@pytest.mark.parametrize("lie", ["content", "layout", "mode", "label"])
+# RELIABILITY.md: Other machines
+def test_who_says_that_it_has_a_copy(trio, authority, lie):
+    """It is asked together with the origin, answers first, and decides nothing."""
+    a, b, liar = trio
+    version = share_true(a, liar, mode="0604")
+    one = Stranger(authority, a.peer.port, "c")
+    true = one.ask({"method": "open", "name": "x", "version": version})
+    assert (true["layout"], true["mode"]) == (bytes_of(4), 0o604) and "label" not in true
+    one.close()
+    evil(liar, **{"content": {"mode": 0o604}, "mode": {"mode": 0o644}, "label": {"mode": 0o604, "label": "step-1"},
+                  "layout": {"mode": 0o604, "layout": {"kind": "array", "dtype": "uint8", "shape": [4]}}}[lie])
+    for _ in range(5):
+        with b.connect() as there:
+            assert fetched(there, "x") == TRUE
+            copy = there.call("stat", name="x")["object"]
+            assert copy["mode"] in ("604", "0604") and copy["layout"]["kind"] == "bytes"
+            assert copy["label"].startswith("copy of a")
+            there.call("delete", name="x")
+    assert "open" in liar.asked
+    assert lie == "content" or "read" not in liar.asked
+
+
+# RELIABILITY.md: Other machines
+def test_false_content_is_not_sealed(trio, authority):
+    """It comes whole from the liar, while the origin is busy; then from the origin."""
+    a, b, liar = trio
+    data = os.urandom(17 * MIB)
+    share_true(a, liar, data)
+    evil(liar, content=len(data), layout=bytes_of(len(data)))
+    liar.answers["read"] = lambda request: head(MIB, b"d", request, 0x918780B90550BF34) + bytes(MIB)
+    with b.connect() as there:
+        with busy(authority, a, "x"):
+            waiting = there.request("open", name="x", wait_ms=60_000)
+            b.peer.wait_for("c .*: it sent other content than a has published")
+            assert "x" not in there.names()
+        there.reply(waiting)
+        assert fetched(there, "x") == data
+
+
+# RELIABILITY.md: Other machines
+def test_a_higher_revision_of_another_machines(trio):
+    a, b, liar = trio
+    version = share_true(a, liar)
+    liar.answers["find"]["revision"] = version + 1
+    evil(liar)
+    with b.connect() as there:
+        assert fetched(there, "x") == TRUE
+        assert there.call("stat", name="x")["object"]["label"] == f"copy of a, revision {version}"
+    assert "open" not in liar.asked
+
+
+# RELIABILITY.md: Other machines
+def test_the_origin_has_died_without_a_word(trio):
+    a, b, liar = trio
+    share_true(a, liar)
+    evil(liar)
+    a.lane.cut()
+    with b.connect() as there:
+        assert f"a (127.0.0.1:{a.lane.port})" in refused(there, "x", "unavailable")
+        is_nowhere(there, "x")
+    assert "read" not in liar.asked
+
+
+# ---- with etcd ----
+
+
+needs_etcd = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
+
+
+def put(etcd, key, value):
+    etcd.post("kv/put", {"key": base64.b64encode(key.encode()).decode(),
+                         "value": base64.b64encode(json.dumps(value).encode()).decode()})
+
+
+def revision_of(etcd, name):
+    """Of a name in etcd."""
+    key = base64.b64encode(f"/gpubufd/names/{name}".encode()).decode()
+    return etcd.post("kv/range", {"key": key})["kvs"][0]["mod_revision"]
+
+
+@pytest.fixture
+def by_etcd(daemon_factory, authority):
+    etcd = Etcd()
+    one = ByEtcd(daemon_factory, authority, etcd)
+    yield one
+    one.stop()
+    etcd.close()
+
+
+def enter(etcd, liar, name):
+    """The liar enters itself as having a copy."""
+    put(etcd, "/gpubufd/nodes/c", {"host": "127.0.0.1", "port": liar.port})
+    put(etcd, f"/gpubufd/copies/{name}@{revision_of(etcd, name)}/c", {"version": 77, "since": 1})
+
+
+def named(etcd, kind):
+    return [key for key in etcd.keys() if key.startswith(f"/gpubufd/{kind}/")]
+
+
+@needs_etcd
+# RELIABILITY.md: Other machines
+def test_a_copy_in_etcd_decides_nothing(by_etcd, liar):
+    a, b = by_etcd.start("a", "b")
+    evil(liar)
+    with a.connect() as here, b.connect() as there:
+        here.put("x", TRUE, scope="cluster", mode="0644")
+        wait_until(lambda: named(by_etcd.etcd, "names"))
+        enter(by_etcd.etcd, liar, "x")
+        wait_until(lambda: "open" in liar.asked or not fetched_anew(there))
+        assert not named(by_etcd.etcd, "copies")[1:] or fetched(there, "x") == TRUE
+
+
+def fetched_anew(there):
+    """Fetches x again; true, as it is what the origin has."""
+    assert fetched(there, "x") == TRUE
+    there.call("delete", name="x")
+    return True
+
+
+@needs_etcd
+# RELIABILITY.md: Other machines
+def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
+    """A copy is checked by what the origin wrote, after its death: an honest one is taken, a false one is not."""
+    a, b, c, d = by_etcd.start("a", "b", "honest", "d")
+    evil(liar)
+    data = os.urandom(3 * MIB)
+    with a.connect() as here, c.connect() as elsewhere, b.connect() as there:
+        here.put("x", data, scope="cluster", mode="0644")
+        assert fetched(elsewhere, "x") == data
+        here.put("false", TRUE, scope="cluster", mode="0644")
+        assert fetched(elsewhere, "false") == TRUE
+        elsewhere.call("delete", name="false")
+        wait_until(lambda: len(named(by_etcd.etcd, "words")) == 2)
+        enter(by_etcd.etcd, liar, "false")
+        wait_until(lambda: len(named(by_etcd.etcd, "copies")) == 2)
+        a.peer.kill()
+        a.lane.cut()
+        assert fetched(there, "x") == data
+        there.error("unavailable", "open", name="false", wait_ms=60_000)
+        b.peer.wait_for("c .*: it sent other content than a has published")
+        assert "false" not in there.names()
+        key = base64.b64encode(b"/gpubufd/words/").decode()
+        end = base64.b64encode(b"/gpubufd/words0").decode()
+        by_etcd.etcd.post("kv/deleterange", {"key": key, "range_end": end})
+    with d.connect() as there:  # it joined before, and knows the word all the same
+        assert fetched(there, "x") == data
+    e = by_etcd.add("e")
+    with e.connect() as there:
+        assert "a (127.0.0.1" in there.error("unavailable", "open", name="x", wait_ms=60_000).message
+        assert there.names() == []
