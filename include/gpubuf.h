@@ -141,7 +141,7 @@ struct gpubuf_connect_options {
                                  gpubuf_disconnect); 0: 10 000; -1: for ever;
                                  GPUBUF_NO_RESUME: not at all */
     int cache_leases;        /* how many leases to cache after their release, see gpubuf_open;
-                                 0: 1024; GPUBUF_NO_CACHE: none */
+                                 0: 1024, at most 2048; GPUBUF_NO_CACHE: none */
     int cache_lease_ms;      /* for how long, since the last use; 0: 10 000 */
 };
 

@@ -92,11 +92,28 @@ void gb_lease_sealed(struct gb_lease *lease)
     lease->write = false;
 }
 
+/* Whether the user may have another of the object's slots. */
+static bool may_have_slot(const struct gb_object *object, const struct gb_user *user)
+{
+    unsigned own = 0;
+
+    if (object->slots < GB_OBJECT_SLOTS / 2)
+        return true;
+    GB_LIST_EACH(&object->leases, link) {
+        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
+
+        if (!lease->slot)
+            break;
+        own += lease->holder->user == user;
+    }
+    return own < GB_OBJECT_SLOTS - object->slots;
+}
+
 void gb_lease_slot(struct gb_lease *lease)
 {
     struct gb_object *object = lease->object;
 
-    if (object->slots == GB_OBJECT_SLOTS || !object->current)
+    if (!object->current || !may_have_slot(object, lease->holder->user))
         return;
     lease->slot = gb_page_take(lease->holder->page, lease->id);
     if (!lease->slot)

@@ -17,7 +17,7 @@
 
 #include "proto/errors.h"
 
-#define GB_PAGE_SLOTS 8192u
+#define GB_PAGE_SLOTS 2048u /* twice what libgpubuf keeps by default; 16 KiB, charged to nobody */
 
 struct gb_page {
     _Atomic uint64_t *slots;            /* shared with the peer, which reads them */

@@ -163,11 +163,23 @@ def test_an_object_has_a_limited_number(daemon, peer, reader):
     """All are cleared in one request, so there are not any number. Other leases cannot be kept."""
     peer.put("a")
     opened = [reader.open_object("a") for _ in range(130)]
-    assert [o.slot is None for o in opened] == [False] * 128 + [True] * 2
-    error = reader.error("busy", "keep", leases=[opened[128].lease])
+    assert [o.slot is None for o in opened] == [False] * 64 + [True] * 66  # half of them for a user
+    error = reader.error("busy", "keep", leases=[opened[64].lease])
     assert "slot" in error.message
     opened[5].release()
     assert reader.open_object("a").slot == opened[5].slot
+
+
+@pytest.mark.root
+def test_a_user_leaves_slots_to_others(daemon, peer):
+    """By whatever number of leases: each next one has half of what those before it have left."""
+    peer.put("a", mode="0644")
+    slots = []
+    for uid in range(1001, 1006):
+        user = daemon.connect_as(uid, uid)
+        user.call("hello", protocol=1, cache=True)
+        slots.append(sum(user.open_object("a").slot is not None for _ in range(130)))
+    assert slots == [64, 32, 16, 8, 4]
 
 
 def test_a_page_has_a_limited_number(daemon, peer):
@@ -179,11 +191,12 @@ def test_a_page_has_a_limited_number(daemon, peer):
     slots = reader.call("hello", protocol=1, cache=True)["cache"]["slots"]
     left = slots
     for name in names:
-        count = min(120, left)
+        count = min(60, left)
         requests = [reader.request("open", name=name) for _ in range(count)]
         assert all("slot" in reader.reply(r) for r in requests)
         left -= count
     assert left == 0 and reader.open_object(names[-1]).slot is None
+    assert os.fstat(reader.page_fd).st_size == 16 << 10  # nobody is charged for it
 
 
 def change_by_replace(peer, _daemon):
