@@ -370,8 +370,12 @@ static void write_totals(const struct gb_server *server, struct metrics *metrics
            "Absent names that providers were asked for.", server->missings.providers.wanted);
     single(metrics, "gpubufd_names_provided_total", "counter",
            "Of those, names that were published then.", server->missings.providers.provided);
+    single_seconds(metrics, "gpubufd_names_provided_seconds_total", "counter",
+                   "Time until they were, from when their providers were asked.",
+                   server->missings.providers.provided_ms * 1000000);
     single(metrics, "gpubufd_names_declined_total", "counter",
-           "Of those, names that their providers declined.", server->missings.providers.declined);
+           "Of those that were asked for, names that their providers declined.",
+           server->missings.providers.declined);
     single(metrics, "gpubufd_crashes_survived_total", "counter",
            "1 after a start that found what an earlier daemon had left, as after a crash.",
            counted->crashes_survived);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "proto/utf8.h"
 
 void gb_missings_init(struct gb_missings *missings)
@@ -111,7 +112,10 @@ void gb_missing_sealed(struct gb_missings *missings, const struct gb_object *obj
 
     if (!missing)
         return;
-    missings->providers.provided += missing->provider != NULL;
+    if (missing->provider) {
+        missings->providers.provided++;
+        missings->providers.provided_ms += gb_now_ms() - missing->asked_ms;
+    }
     gb_provider_over(missing, missing->provider != by);
     wake(missings, missing);
 }

@@ -48,6 +48,7 @@ struct gb_providers {
     struct gb_link to_ask, nobodys;
     uint64_t last_request;
     uint64_t wanted, provided, declined; /* so far */
+    uint64_t provided_ms;                /* that the provided ones took, together */
 
     const struct gb_registry *registry;
     const struct gb_limits *limits;

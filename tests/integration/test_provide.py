@@ -65,6 +65,17 @@ def test_a_name_is_made_for_whoever_waits(daemon, provider):
 
 
 # RELIABILITY.md: A provider
+def test_how_long_it_took_is_counted(daemon, provider):
+    waiting(daemon, "cols/a")
+    wanted(provider)
+    daemon.connect().error("timeout", "open", name="cols/a", wait_ms=20)
+    provider.put("cols/a", b"x")
+    counted = {family["name"]: family["samples"][0]["value"] for family in provider.call("metrics")["families"]
+               if family["name"].startswith("gpubufd_names_")}
+    assert [counted[f"gpubufd_names_{what}_total"] for what in ("wanted", "provided", "declined")] == [1, 1, 0]
+    assert 0.02 <= counted["gpubufd_names_provided_seconds_total"]
+
+
 def test_one_request_however_many_wait(daemon, provider):
     waits = [waiting(daemon, "cols/a") for _ in range(20)]
     request = wanted(provider)["request"]
