@@ -44,6 +44,7 @@
     X(user_bytes, 4503599627370495, "bytes of a user's objects, and of its segments, on a device") \
     X(user_watches, 1024, "watches of a user")                                                     \
     X(user_provides, 256, "prefixes that a user's sessions provide")                               \
+    X(user_wanted, 64, "names that a user waits for and a provider is asked for at a time")        \
     X(user_waits, 1024, "waiting requests of a user")                                              \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")

@@ -115,7 +115,7 @@ static int tell_timeout(struct gb_call *call, const struct gb_string *name, size
                  ": its provider, %.64s (pid %d), was asked %" PRIu64
                  " ms ago%s, and has not answered",
                  who, session->pid, gb_now_ms() - missing->asked_ms, after);
-    else if (missing && !missing->by_nobody)
+    else if (missing && gb_provider_is_behind(missing))
         snprintf(provider, sizeof(provider), ": its provider is behind with what it was asked for");
     return gb_call_fail_name(call, GPUBUF_E_TIMEOUT, name,
                              "\"%s\" did not appear within %" PRIu64 " ms%s", name->text, wait_ms,

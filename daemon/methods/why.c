@@ -280,7 +280,7 @@ static int tell_missing(struct gb_call *call, const struct gb_string *name)
                  "its provider, session %" PRIu64 " (%.64s, pid %d), was asked %" PRIu64 " ms ago",
                  session->id, session->client ? session->client : "no name", session->pid,
                  gb_now_ms() - missing->asked_ms);
-    else if (!missing->by_nobody)
+    else if (gb_provider_is_behind(missing))
         snprintf(asked, sizeof(asked), "its provider is behind with what it was asked for");
     return gb_call_fail_name(call, GPUBUF_E_NOT_FOUND, name,
                              "there is no object \"%s\"; %" PRIu64 " waiting, and %s", name->text,

@@ -62,7 +62,7 @@ static void enter(struct gb_missings *missings, struct gb_awaited *awaited)
 
     gb_list_append(awaited->asks ? &missing->asking : &missing->others, &awaited->link);
     if (awaited->asks && !missing->declined)
-        gb_provider_want(&missings->providers, missing);
+        gb_provider_want(&missings->providers, missing, awaited->by->user);
 }
 
 int gb_missing_await(struct gb_missings *missings, struct gb_awaited *awaited, const char *name,
@@ -125,7 +125,7 @@ void gb_missing_gone(struct gb_missings *missings, const struct gb_object *objec
     struct gb_missing *missing = gb_missing_find(missings, object->name, object->name_length);
 
     if (missing)
-        gb_provider_want(&missings->providers, missing);
+        gb_provider_want(&missings->providers, missing, NULL);
 }
 
 int gb_missing_decline(struct gb_missings *missings, struct gb_missing *missing, int code,

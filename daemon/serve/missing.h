@@ -37,6 +37,7 @@ struct gb_missing {
 
     struct gb_link turn;          /* in one of the lists of provider.h */
     bool by_nobody;               /* no provider was found for it */
+    struct gb_user_share *share;  /* of a provider; NULL: none */
     struct gb_provider *provider; /* was asked to make it; NULL: none, for now */
     uint64_t request, asked_ms;   /* the request to the provider, and its time */
     size_t prefix_length;         /* of the provider's prefix */

@@ -41,19 +41,118 @@ static void end_notice(struct gb_provider *provider, struct gb_writer *writer)
     provider->all->tell(provider, writer);
 }
 
-/* The first session, other than the provider's, that waits for the name; NULL: none. session_waits
-   bounds the walk. */
+/* The first session, other than the provider's, that waits for the name: one of that user if there
+   is one. NULL: none. session_waits bounds the walk. */
 static const struct gb_provider *asker(const struct gb_missing *missing,
-                                       const struct gb_provider *provider)
+                                       const struct gb_provider *provider,
+                                       const struct gb_user *user)
 {
+    const struct gb_provider *first = NULL;
+
     for (const struct gb_link *link = missing->asking.next; link != &missing->asking;
          link = link->next) {
         const struct gb_awaited *awaited = GB_CONTAINER(link, const struct gb_awaited, link);
 
-        if (awaited->by != provider)
+        if (awaited->by == provider)
+            continue;
+        if (!user || awaited->by->user == user)
             return awaited->by;
+        if (!first)
+            first = awaited->by;
+    }
+    return first;
+}
+
+/* ---- shares ---- */
+
+static struct gb_user_share *share_of(const struct gb_provider *provider,
+                                      const struct gb_user *user)
+{
+    GB_LIST_EACH(&provider->shares, link) {
+        struct gb_user_share *share = GB_CONTAINER(link, struct gb_user_share, of_provider);
+
+        if (share->user == user)
+            return share;
     }
     return NULL;
+}
+
+static struct gb_user_share *share_new(struct gb_provider *provider, struct gb_user *user)
+{
+    struct gb_user_share *share = calloc(1, sizeof(*share));
+
+    if (!share)
+        return NULL;
+    share->provider = provider;
+    share->user = gb_user_ref(user);
+    gb_list_init(&share->queued);
+    gb_list_append(&provider->shares, &share->of_provider);
+    return share;
+}
+
+/* The share takes a turn again, if it has a name that may be asked for. */
+static void take_turns(struct gb_user_share *share)
+{
+    if (share->provider && !gb_list_linked(&share->turn) && !gb_list_empty(&share->queued) &&
+        share->asked < share->provider->all->limits->user_wanted)
+        gb_list_append(&share->provider->turns, &share->turn);
+}
+
+static void leave_share(struct gb_missing *missing)
+{
+    struct gb_user_share *share = missing->share;
+
+    missing->share = NULL;
+    if (!share || --share->count > 0)
+        return;
+    gb_list_remove(&share->of_provider);
+    gb_list_remove(&share->turn);
+    gb_user_unref(share->user);
+    free(share);
+}
+
+/* Queues the name, which is in no list. False, and it is in none, if memory is out. */
+static bool join_share(struct gb_provider *provider, struct gb_user *user,
+                       struct gb_missing *missing)
+{
+    struct gb_user_share *share = share_of(provider, user);
+
+    if (!share)
+        share = share_new(provider, user);
+    if (!share)
+        return false;
+    leave_share(missing);
+    missing->share = share;
+    share->count++;
+    gb_list_append(&share->queued, &missing->turn);
+    take_turns(share);
+    return true;
+}
+
+/* Nothing more is asked for by way of the share. Names of its queue leave it one by one. */
+static void give_up_share(struct gb_user_share *share, struct gb_link *to_ask)
+{
+    gb_list_move(&share->queued, to_ask);
+    gb_list_remove(&share->turn);
+    gb_list_remove(&share->of_provider);
+    share->provider = NULL;
+}
+
+/* Another user waits for a name that is queued: it counts for the one with fewer names. */
+static void share_with(struct gb_missing *missing, struct gb_user *user)
+{
+    const struct gb_user_share *theirs = missing->share, *own = share_of(theirs->provider, user);
+
+    if (theirs->user == user || (own && own->count >= theirs->count))
+        return;
+    gb_list_remove(&missing->turn);
+    if (!join_share(theirs->provider, user, missing))
+        gb_list_append(&missing->share->queued, &missing->turn);
+}
+
+bool gb_provider_is_behind(const struct gb_missing *missing)
+{
+    return missing->share && missing->share->provider && !missing->provider;
 }
 
 static void send_wanted(struct gb_provider *provider, struct gb_missing *missing,
@@ -68,6 +167,7 @@ static void send_wanted(struct gb_provider *provider, struct gb_missing *missing
     missing->asked_ms = gb_now_ms();
     gb_list_append(&provider->asked, &missing->turn);
     provider->asked_count++;
+    missing->share->asked++;
     provider->all->wanted++;
     writer = begin_notice(provider, "wanted", missing);
     GB_WRITE_LITERAL(writer, ",\"name\":");
@@ -76,9 +176,19 @@ static void send_wanted(struct gb_provider *provider, struct gb_missing *missing
     end_notice(provider, writer);
 }
 
+/* Takes the name off those that the provider was asked for. */
+static void unask(struct gb_missing *missing)
+{
+    missing->provider->asked_count--;
+    missing->provider = NULL;
+    missing->share->asked--;
+    take_turns(missing->share);
+    leave_share(missing);
+}
+
 bool gb_provider_lags(const struct gb_provider *provider)
 {
-    return !gb_list_empty(&provider->queued) &&
+    return !gb_list_empty(&provider->turns) &&
            provider->asked_count < provider->all->limits->session_wanted;
 }
 
@@ -88,14 +198,24 @@ void gb_provider_pump(struct gb_provider *provider)
        which its session would be ended. */
     while (gb_provider_lags(provider) && provider->all->is_there(provider) &&
            provider->all->reads(provider)) {
-        struct gb_missing *missing = GB_CONTAINER(provider->queued.next, struct gb_missing, turn);
-        const struct gb_provider *by = asker(missing, provider);
+        struct gb_user_share *share =
+            GB_CONTAINER(provider->turns.next, struct gb_user_share, turn);
+        struct gb_missing *missing;
+        const struct gb_provider *by;
 
+        gb_list_remove(&share->turn);
+        if (gb_list_empty(&share->queued))
+            continue; /* no request waits for its names any more */
+        missing = GB_CONTAINER(share->queued.next, struct gb_missing, turn);
+        by = asker(missing, provider, share->user);
         gb_list_remove(&missing->turn);
         if (by)
             send_wanted(provider, missing, by);
         else
-            gb_provider_want(provider->all, missing);
+            gb_list_append(&provider->all->to_ask, &missing->turn);
+        take_turns(share);
+        if (!by)
+            leave_share(missing);
     }
 }
 
@@ -127,40 +247,52 @@ static struct gb_prefix *find_prefix(const struct gb_providers *providers,
 
         if (begins_name(prefix, missing->name, missing->name_length) &&
             (!best || prefix->length > best->length) && providers->is_there(prefix->provider) &&
-            asker(missing, prefix->provider))
+            asker(missing, prefix->provider, NULL))
             best = prefix;
     }
     return best;
 }
 
-static void find_provider(struct gb_providers *providers, struct gb_missing *missing)
+/* False if memory is out: the name stays to be asked for. */
+static bool find_provider(struct gb_providers *providers, struct gb_missing *missing)
 {
     struct gb_prefix *prefix = NULL;
+    struct gb_provider *provider;
 
     gb_list_remove(&missing->turn);
+    leave_share(missing);
     if (!gb_registry_find(providers->registry, missing->name, missing->name_length))
         prefix = find_prefix(providers, missing);
     missing->by_nobody = !prefix;
     if (!prefix) {
         gb_list_append(&providers->nobodys, &missing->turn);
-        return;
+        return true;
     }
+    provider = prefix->provider;
     missing->prefix_length = prefix->length;
-    gb_list_append(&prefix->provider->queued, &missing->turn);
-    gb_provider_pump(prefix->provider);
+    if (!join_share(provider, asker(missing, provider, NULL)->user, missing)) {
+        gb_list_append(&providers->to_ask, &missing->turn);
+        return false;
+    }
+    gb_provider_pump(provider);
+    return true;
 }
 
 void gb_providers_run(struct gb_providers *providers, uint64_t until)
 {
     while (!gb_list_empty(&providers->to_ask)) {
-        find_provider(providers, GB_CONTAINER(providers->to_ask.next, struct gb_missing, turn));
-        if (uv_hrtime() >= until)
+        if (!find_provider(providers,
+                           GB_CONTAINER(providers->to_ask.next, struct gb_missing, turn)) ||
+            uv_hrtime() >= until)
             return;
     }
 }
 
-void gb_provider_want(struct gb_providers *providers, struct gb_missing *missing)
+void gb_provider_want(struct gb_providers *providers, struct gb_missing *missing,
+                      struct gb_user *user)
 {
+    if (user && gb_provider_is_behind(missing))
+        share_with(missing, user);
     if (!missing->by_nobody && gb_list_linked(&missing->turn))
         return;
     missing->by_nobody = false;
@@ -174,10 +306,11 @@ void gb_provider_over(struct gb_missing *missing, bool tell)
 
     gb_list_remove(&missing->turn);
     missing->by_nobody = true;
-    missing->provider = NULL;
-    if (!provider)
+    if (!provider) {
+        leave_share(missing);
         return;
-    provider->asked_count--;
+    }
+    unask(missing);
     if (tell)
         end_notice(provider, begin_notice(provider, "unwanted", missing));
     gb_provider_pump(provider);
@@ -202,7 +335,8 @@ void gb_provider_init(struct gb_provider *provider, struct gb_providers *all, st
 {
     *provider = (struct gb_provider){.all = all, .user = user, .gid = gid};
     gb_list_init(&provider->prefixes);
-    gb_list_init(&provider->queued);
+    gb_list_init(&provider->shares);
+    gb_list_init(&provider->turns);
     gb_list_init(&provider->asked);
 }
 
@@ -258,10 +392,10 @@ static void ask_others(struct gb_provider *provider, const struct gb_prefix *pre
             continue;
         gb_list_remove(link);
         gb_list_append(to_ask, link);
-        missing->provider = NULL;
-        provider->asked_count--;
+        unask(missing);
     }
-    gb_list_move(&provider->queued, to_ask);
+    GB_LIST_EACH(&provider->shares, link)
+        give_up_share(GB_CONTAINER(link, struct gb_user_share, of_provider), to_ask);
 }
 
 void gb_provider_end_prefix(struct gb_provider *provider, const char *text, size_t length)

@@ -7,11 +7,16 @@
  *
  *     to_ask   the server's: a provider must be found, in a slice of a turn
  *     nobodys  the server's: no session provides the name, for now
- *     queued   a provider's: `wanted` is sent when the provider has answered others, and reads
+ *     queued   a share's: `wanted` is sent when the provider has answered others, and reads
  *     asked    a provider's: `wanted` was sent
  *
  * and in none while the name has an object. When a provider comes, leaves, or ends a prefix, whole
- * lists are moved back to `to_ask`, so that no request takes longer for them. Nothing here knows
+ * lists are moved back to `to_ask`, so that no request takes longer for them.
+ *
+ * A *share* has the names of one provider that one user waits for. The users take turns, a name
+ * each, and user_wanted bounds the names of a user that the provider is asked for at a time. A name
+ * that several users wait for is in the share with fewer names.
+ * Nothing here knows
  * sessions: the server hands down the functions that send to a provider. The loop's thread.
  */
 #ifndef GB_PROVIDER_H
@@ -30,8 +35,19 @@ struct gb_provider {
     gid_t gid;
     struct gb_link prefixes; /* struct gb_prefix, owned */
     uint64_t prefix_count;
-    struct gb_link queued, asked; /* struct gb_missing */
+    struct gb_link shares; /* struct gb_user_share, owned */
+    struct gb_link turns;  /* of shares with a name that may be asked for */
+    struct gb_link asked;  /* struct gb_missing */
     uint64_t asked_count;
+};
+
+/* Freed with the last name that points to it. */
+struct gb_user_share {
+    struct gb_link of_provider, turn;
+    struct gb_provider *provider; /* NULL: it has ended, or its queue was given up */
+    struct gb_user *user;         /* with a reference */
+    struct gb_link queued;        /* struct gb_missing */
+    uint64_t count, asked;        /* names that point to it; those of them that were asked for */
 };
 
 /* A prefix that a session provides. */
@@ -76,12 +92,15 @@ void gb_provider_end_prefix(struct gb_provider *provider, const char *prefix, si
    request. */
 struct gb_missing *gb_provider_request(const struct gb_provider *provider, uint64_t request);
 
-/* The name is absent, and a request waits for it. */
-void gb_provider_want(struct gb_providers *providers, struct gb_missing *missing);
+/* The name is absent, and a request of that user waits for it. */
+void gb_provider_want(struct gb_providers *providers, struct gb_missing *missing,
+                      struct gb_user *user);
+/* Whether a provider was found that is still busy with other names. */
+bool gb_provider_is_behind(const struct gb_missing *missing);
 /* The name has an object, or was declined, or no request waits for it. `tell`: send `unwanted` to
    the provider that was asked. */
 void gb_provider_over(struct gb_missing *missing, bool tell);
-/* Sends `wanted` for queued names, as long as the provider reads and session_wanted allows. */
+/* Sends `wanted` for queued names, as long as the provider reads and the limits allow. */
 void gb_provider_pump(struct gb_provider *provider);
 /* Whether gb_provider_pump() has more to send as soon as the provider reads. */
 bool gb_provider_lags(const struct gb_provider *provider);

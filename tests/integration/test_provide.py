@@ -446,6 +446,50 @@ def test_who_waits_is_asked_for_before_who_came_later(daemon_factory):
 
 
 @pytest.mark.root
+# RELIABILITY.md: Hostile clients
+def test_users_take_turns(daemon_factory):
+    """One user waits for 64 000 names: another's name is asked for at once, and next if the provider is full."""
+    daemon = daemon_factory("--limit", "session_wanted=65")
+    os.chmod(daemon.path, 0o666)
+    crowd = [daemon.connect_as(1001, 1001) for _ in range(4)]
+    for n in range(1000):
+        crowd[n % 4].request("open", names=[f"cols/{n}/{i}" for i in range(64)], wait_ms=LONG)
+    for peer in crowd:
+        peer.call("stats")
+    provider = providing(daemon, "cols/")
+    asked = [wanted(provider) for _ in range(64)]  # user_wanted
+    assert {one["uid"] for one in asked} == {1001}
+    nothing_wanted(provider)
+    wait_until(lambda: "is behind" in provider.error("not_found", "why", name="cols/999/63").message)
+    good = daemon.connect_as(1002, 1002)
+    request = good.request("open", names=["cols/good", "cols/999/63"], wait_ms=LONG)
+    told = [wanted(provider)]
+    nothing_wanted(provider)
+    provider.call("decline", request=asked[0]["request"])
+    told.append(wanted(provider))
+    assert {(one["name"], one["uid"]) for one in told} == {("cols/good", 1002), ("cols/999/63", 1002)}, \
+        "a name that both wait for has the turn of the user with fewer names"
+    provider.call("decline", request=asked[1]["request"])
+    assert wanted(provider)["uid"] == 1001
+    for name in ("cols/good", "cols/999/63"):
+        provider.put(name, mode="0644")
+    assert len(good.reply(request)["objects"]) == 2
+    for peer in crowd:
+        peer.close()
+    assert daemon.connect().call("stats")
+
+
+@pytest.mark.parametrize("prefix", ["rows/", "cols/"])
+def test_a_provider_that_is_not_looked_for_in_time(daemon, prefix):
+    """A wait of 1 ms may be over before; only a provider of the name can be behind with it."""
+    providing(daemon, prefix)
+    reader = daemon.connect()
+    for n in range(200):
+        message = reader.error("timeout", "open", name=f"cols/{n}", wait_ms=1).message
+        assert "is behind" not in message, message
+
+
+@pytest.mark.root
 # RELIABILITY.md: A provider
 def test_who_may_provide(daemon_factory):
     daemon = daemon_factory("--provider", "1001:cols/", "--provider", "1001:x", "--provider=1002:")

@@ -3,13 +3,15 @@
 import asyncio
 import gc
 import os
+import shutil
+import tempfile
 import threading
 import time
 
 import gpubufd
 import gpubufd.aio
 import pytest
-from conftest import needs_gpu, needs_numpy
+from conftest import Daemon, needs_gpu, needs_numpy
 
 WAIT = 60.0  # seconds, for what happens at once unless the machine is busy
 
@@ -34,6 +36,51 @@ class Loader:
         self.asked.append(name)
         assert self.gate.wait(WAIT)
         return self.make(name)
+
+
+@pytest.mark.parametrize("threads", [True, False], ids=["threads", "asyncio"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
+# RELIABILITY.md: Hostile clients
+def test_users_take_turns(threads):
+    """One load at a time, and one user waits for 40 names: another's name is the next but one."""
+    directory = tempfile.mkdtemp(prefix="gpubuf-turns-")
+    os.chmod(directory, 0o755)
+    daemon = Daemon(directory, [], device="host:64M")
+    asked, gate = [], threading.Semaphore(0)
+
+    def load(name):
+        asked.append(str(name))
+        assert gate.acquire(timeout=WAIT)
+        return [1]
+
+    async def load_async(name):
+        return await asyncio.get_running_loop().run_in_executor(None, load, name)
+
+    def crowd(turns):
+        os.chmod(daemon.path, 0o666)
+        many, one = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
+        many.request("open", names=[f"cols/{i}" for i in range(40)], wait_ms=60000)
+        until(lambda: asked)
+        one.request("open", name="cols/other", wait_ms=60000)
+        until(lambda: len(turns) == 2)  # both users' names have come to the provider
+        gate.release(100)
+        until(lambda: len(asked) == 41)
+
+    async def provide():
+        async with await gpubufd.aio.connect(daemon.path) as client:
+            async with await client.provide("cols/", load_async, tasks=1) as provider:
+                await asyncio.get_running_loop().run_in_executor(None, crowd, provider._turns)
+
+    try:
+        if threads:
+            with gpubufd.connect(daemon.path) as client, client.provide("cols/", load, threads=1) as provider:
+                crowd(provider._work.tasks._turns)
+        else:
+            asyncio.run(provide())
+        assert "cols/other" in asked[1:3], asked[:5]
+    finally:
+        daemon.kill()
+        shutil.rmtree(directory)
 
 
 def test_a_name_is_made_once_however_many_wait(daemon, client):

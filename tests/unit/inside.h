@@ -488,11 +488,31 @@ static inline uint64_t count_left(struct inside_count *count, const struct gb_se
     return count_leases(count, &session->holder);
 }
 
+/* Returns how many names of the share its provider was asked for. */
+static inline uint64_t check_share(const struct gb_user_share *share,
+                                   const struct gb_provider *provider)
+{
+    uint64_t queued = 0;
+
+    DEMAND(share->provider == provider && share->count > 0);
+    GB_LIST_EACH(&share->queued, link) {
+        const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
+
+        DEMAND(!missing->provider && missing->share == share);
+        queued++;
+    }
+    DEMAND(queued + share->asked == share->count);
+    DEMAND(share->asked <= provider->all->limits->user_wanted);
+    DEMAND(gb_list_linked(&share->turn) || queued == 0 ||
+           share->asked == provider->all->limits->user_wanted);
+    return share->asked;
+}
+
 /* Checks that a session's lists have just the names that it was asked for. */
 static inline void check_provider(const struct gb_session *session)
 {
     const struct gb_provider *provider = &session->provider;
-    uint64_t asked = 0, prefixes = 0;
+    uint64_t asked = 0, prefixes = 0, given_up = 0;
 
     GB_LIST_EACH(&provider->asked, link) {
         const struct gb_missing *missing = GB_CONTAINER(link, struct gb_missing, turn);
@@ -501,15 +521,19 @@ static inline void check_provider(const struct gb_session *session)
         DEMAND(gb_missing_find(&session->server->missings, missing->name, missing->name_length) ==
                missing);
         asked++;
+        given_up += missing->share->provider == NULL;
     }
-    GB_LIST_EACH(&provider->queued, link)
-        DEMAND(!GB_CONTAINER(link, struct gb_missing, turn)->provider);
+    DEMAND(asked == provider->asked_count);
+    GB_LIST_EACH(&provider->shares, of_provider)
+        asked -= check_share(GB_CONTAINER(of_provider, const struct gb_user_share, of_provider),
+                             provider);
+    DEMAND(asked == given_up); /* each asked name is of one share */
     GB_LIST_EACH(&provider->prefixes, link) {
         DEMAND(GB_CONTAINER(link, struct gb_prefix, of_provider)->provider == provider);
         prefixes++;
     }
-    DEMAND(asked == provider->asked_count && prefixes == provider->prefix_count);
-    DEMAND(asked <= session->server->limits->session_wanted);
+    DEMAND(prefixes == provider->prefix_count);
+    DEMAND(provider->asked_count <= session->server->limits->session_wanted);
 }
 
 static inline void count_session(struct inside_count *count, const struct gb_session *session)

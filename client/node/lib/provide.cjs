@@ -24,7 +24,7 @@ class Provider {
   #options
   #loadTimeout // milliseconds
   #room // how many more loads may begin now
-  #queue = []
+  #turns = new Map() // uid → its names that wait for room; whose turn it is comes first
   #making = new Map() // by name: { name, request, uid, gid, controller }; request 0: no client waits
   #id
   #closed
@@ -100,7 +100,8 @@ class Provider {
     }
     const one = { name, request, uid, gid, controller: new AbortController() }
     this.#making.set(name, one)
-    this.#queue.push(one)
+    if (!this.#turns.has(uid)) this.#turns.set(uid, [])
+    this.#turns.get(uid).push(one)
     this.#next()
   }
 
@@ -113,10 +114,19 @@ class Provider {
     }
   }
 
+  /** The next name: users take turns, so that nobody waits behind all that one user wants. */
+  #take () {
+    const [uid, names] = this.#turns.entries().next().value
+    this.#turns.delete(uid)
+    const one = names.shift()
+    if (names.length > 0) this.#turns.set(uid, names)
+    return one
+  }
+
   #next () {
-    while (this.#room > 0 && this.#queue.length > 0) {
+    while (this.#room > 0 && this.#turns.size > 0) {
       this.#room--
-      this.#serve(this.#queue.shift()).finally(() => {
+      this.#serve(this.#take()).finally(() => {
         this.#room++
         this.#next()
       })
@@ -204,7 +214,8 @@ class Provider {
       native.provideEnd(this.#client._slot, this.prefix)
     } catch {} // there is no connection
     this.#end(this.#id)
-    for (const one of this.#queue.splice(0)) this.#making.delete(one.name)
+    for (const names of this.#turns.values()) for (const one of names) this.#making.delete(one.name)
+    this.#turns.clear()
     this.#over(0)
     if (this.#making.size > 0) await new Promise(resolve => { this.#idle = resolve })
     this.#client.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import queue
 import select
 import socket
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from collections import OrderedDict, deque
+from typing import Any, Callable, Deque, Dict, Optional, Set, Tuple
 
 from . import _errors
 
@@ -119,6 +119,52 @@ class Book:
             return wanted.request
 
 
+class Turns:
+    """Names that wait to be loaded. Users take turns, so that nobody waits behind all that one user wants."""
+
+    def __init__(self) -> None:
+        self._of_users: "OrderedDict[int, Deque[Wanted]]" = OrderedDict()  # whose turn it is comes first
+
+    def __len__(self) -> int:
+        return len(self._of_users)
+
+    def put(self, wanted: Wanted) -> None:
+        self._of_users.setdefault(wanted.uid, deque()).append(wanted)
+
+    def take(self) -> Wanted:
+        uid, names = self._of_users.popitem(last=False)
+        wanted = names.popleft()
+        if names:
+            self._of_users[uid] = names
+        return wanted
+
+
+class Tasks:
+    """The same for threads, which wait for names."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._turns = Turns()
+        self._ended = False
+
+    def put(self, wanted: Wanted) -> None:
+        with self._changed:
+            self._turns.put(wanted)
+            self._changed.notify()
+
+    def get(self) -> Optional[Wanted]:
+        """The next name; waits for one. None: it has ended."""
+        with self._changed:
+            while not self._turns and not self._ended:
+                self._changed.wait()
+            return None if self._ended else self._turns.take()
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
 class _Load:
     """A load under way."""
 
@@ -149,7 +195,7 @@ class _Work:
         self.lock = threading.Lock()
         self.loads: Set[_Load] = set()
         self.spare = threads  # that may take the place of threads whose loads are late
-        self.tasks: "queue.SimpleQueue[Optional[Wanted]]" = queue.SimpleQueue()
+        self.tasks = Tasks()
         self.answered = False
         self.failure: Optional[BaseException] = None  # of the last attempt to provide
         self.connection = 0  # the client's number of the connection that provides
@@ -339,10 +385,7 @@ class _Work:
             self.client._provide_end(self.prefix)
         except _errors.Error:
             pass
-        while not self.tasks.empty():
-            self.tasks.get()
-        for _ in self.threads[1:]:
-            self.tasks.put(None)
+        self.tasks.end()
         self.wake()
         mine = threading.current_thread()
         for thread in self.threads if wait else self.threads[:1]:

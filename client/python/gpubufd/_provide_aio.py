@@ -7,7 +7,7 @@ import inspect
 from typing import Any, Awaitable, Callable, Dict, Optional, Set
 
 from . import _errors
-from ._provide import PAUSE, Book, Refusal, Wanted, overdue, refusal
+from ._provide import PAUSE, Book, Refusal, Turns, Wanted, overdue, refusal
 
 
 class Provider:
@@ -27,6 +27,7 @@ class Provider:
         self._options = options
         self._book = Book(keep_refusals)
         self._room = asyncio.Semaphore(tasks)
+        self._turns = Turns()  # of names whose task waits for room
         self._tasks: "Set[asyncio.Task[None]]" = set()
         self._lost = asyncio.Event()
         self._keeper: "Optional[asyncio.Task[None]]" = None
@@ -79,12 +80,14 @@ class Provider:
             return
         wanted = self._book.ask(name, request, uid, gid)
         if wanted is not None and not self.closed:
-            task = asyncio.ensure_future(self._serve(wanted))
+            self._turns.put(wanted)
+            task = asyncio.ensure_future(self._serve())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, wanted: Wanted) -> None:
+    async def _serve(self) -> None:
         async with self._room:
+            wanted = self._turns.take()
             seen = wanted.request
             if seen == 0 and self._book.drop(wanted, 0):
                 return
