@@ -28,6 +28,7 @@ static struct gb_stake *get(struct gb_storage *storage, struct gb_user *user)
     if (!stake)
         return NULL;
     stake->user = gb_user_ref(user);
+    stake->storage = storage;
     gb_list_append(&storage->stakes, &stake->of_storage);
     return stake;
 }
@@ -37,6 +38,7 @@ static void put(struct gb_storage *storage, struct gb_stake *stake)
 {
     if (stake->names > 0 || stake->leases > 0 || stake == &storage->maker)
         return;
+    assert(!gb_list_linked(&stake->of_user));
     gb_list_remove(&stake->of_storage);
     gb_user_unref(stake->user);
     free(stake);
@@ -61,6 +63,23 @@ static void add(uint64_t *account, uint64_t bytes, bool entered)
     *account -= bytes;
 }
 
+/* Lists the storage with each user who holds it open, as long as it has no name, and notes who is
+   past its quota now. */
+static void list(struct gb_storage *storage)
+{
+    GB_LIST_EACH(&storage->stakes, link) {
+        struct gb_stake *stake = stake_at(link);
+
+        if (storage->named > 0 || stake->leases == 0) {
+            gb_list_remove(&stake->of_user);
+        } else if (!gb_list_linked(&stake->of_user)) {
+            gb_list_append(&stake->user->nameless_stakes, &stake->of_user);
+            storage->device->space_changed = true; /* requests that wait may ask for it */
+        }
+        gb_user_note_excess(stake->user, storage->device);
+    }
+}
+
 /* Enters the storage in the accounts of all for whom it counts, or takes it out of them. */
 static void count(struct gb_storage *storage, bool entered)
 {
@@ -80,18 +99,21 @@ static void count(struct gb_storage *storage, bool entered)
     }
     for (unsigned j = 0; !makers && j < storage->placement_count; j++)
         add(&storage->placements[j].segment->user->held[i], storage->placements[j].bytes, !entered);
+    if (entered)
+        list(storage);
 }
 
 void gb_charge_init(struct gb_storage *storage, struct gb_user *maker)
 {
     gb_list_init(&storage->stakes);
-    storage->maker = (struct gb_stake){.user = gb_user_ref(maker)};
+    storage->maker = (struct gb_stake){.user = gb_user_ref(maker), .storage = storage};
     gb_list_append(&storage->stakes, &storage->maker.of_storage);
 }
 
 void gb_charge_end(struct gb_storage *storage)
 {
     count(storage, false);
+    gb_user_note_excess(storage->maker.user, storage->device);
     gb_list_remove(&storage->maker.of_storage);
     assert(gb_list_empty(&storage->stakes));
     gb_user_unref(storage->maker.user);

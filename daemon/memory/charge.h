@@ -23,6 +23,8 @@ struct gb_storage;
 
 struct gb_stake {
     struct gb_link of_storage;
+    struct gb_link of_user; /* while the user holds the storage open and it has no name */
+    struct gb_storage *storage;
     struct gb_user *user; /* with a reference */
     uint64_t names;       /* of the user's objects: those that have a name or are being written */
     uint64_t leases;      /* of the user's sessions */

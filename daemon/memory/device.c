@@ -95,12 +95,17 @@ uint64_t gb_device_free_bytes(const struct gb_device *device)
     return device->allocated < device->capacity ? device->capacity - device->allocated : 0;
 }
 
-bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
+uint64_t gb_device_lacks(const struct gb_device *device, uint64_t bytes)
 {
     uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
     uint64_t unit = device->granularity;
 
     if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
         bytes = (bytes + unit - 1) / unit * unit;
-    return stays <= device->capacity && bytes <= device->capacity - stays;
+    return stays + bytes > device->capacity ? stays + bytes - device->capacity : 0;
+}
+
+bool gb_device_may_fit(const struct gb_device *device, uint64_t bytes)
+{
+    return gb_device_lacks(device, bytes) == 0;
 }

@@ -11,6 +11,7 @@ void gb_users_init(struct gb_users *users)
 {
     *users = (struct gb_users){0};
     gb_list_init(&users->all);
+    gb_list_init(&users->past);
     gb_quotas_init(&users->quotas);
     gb_users_stock(users, 0, 0, 0);
 }
@@ -33,6 +34,7 @@ struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
     user->quota = gb_quotas_of(&users->quotas, uid);
     user->uid = uid;
     user->references = 1;
+    gb_list_init(&user->nameless_stakes);
     gb_list_init(&user->busy);
     gb_list_init(&user->draining);
     if (!gb_hash_insert(&users->table, &user->link, hash)) {
@@ -57,6 +59,7 @@ void gb_user_unref(struct gb_user *user)
     assert(user->watches == 0 && user->provides == 0 && user->held_bytes == 0 &&
            user->held_fds == 0);
     assert(user->leases == 0 && user->text_bytes == 0);
+    assert(gb_list_empty(&user->nameless_stakes) && !user->past);
     for (unsigned i = 0; i < GB_DEVICES; i++) {
         assert(user->bytes[i] == 0 && user->nameless[i] == 0);
         assert(user->held[i] == 0 && user->retiring[i] == 0 && user->freeing[i] == 0);
@@ -208,17 +211,35 @@ int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device,
     return gb_fail_limit(error, "user_bytes", (long long)quota, text);
 }
 
-int gb_user_may_open(const struct gb_user *user, const struct gb_device *device,
-                     struct gb_error *error)
+uint64_t gb_user_excess(const struct gb_user *user, const struct gb_device *device)
 {
-    unsigned i = device->index;
-    char text[320];
+    uint64_t bytes = user->bytes[device->index], quota = user->quota->bytes[device->index];
+    uint64_t nameless = user->nameless[device->index];
 
-    if (user->bytes[i] <= user->quota->bytes[i] || user->nameless[i] == 0)
+    if (bytes <= quota)
         return 0;
-    snprintf(text, sizeof(text),
-             "uid %u uses %" PRIu64 " of its %" PRIu64 " bytes on %s, %" PRIu64
-             " of them in versions without a name that it holds open: release these first",
-             user->uid, user->bytes[i], user->quota->bytes[i], device->id, user->nameless[i]);
-    return gb_fail_limit(error, "user_bytes", (long long)user->quota->bytes[i], text);
+    return bytes - quota < nameless ? bytes - quota : nameless;
+}
+
+uint64_t gb_users_excess(const struct gb_users *users, const struct gb_device *device)
+{
+    uint64_t excess = 0;
+
+    GB_LIST_EACH(&users->past, link)
+        excess += gb_user_excess(GB_CONTAINER(link, struct gb_user, of_past), device);
+    return excess;
+}
+
+void gb_user_note_excess(struct gb_user *user, const struct gb_device *device)
+{
+    if (gb_user_excess(user, device) > 0) {
+        user->past |= UINT64_C(1) << device->index;
+        if (!gb_list_linked(&user->of_past))
+            gb_list_append(&user->users->past, &user->of_past);
+        return;
+    }
+    user->pressed_ms[device->index] = 0;
+    user->past &= ~(UINT64_C(1) << device->index);
+    if (!user->past)
+        gb_list_remove(&user->of_past);
 }

@@ -31,7 +31,8 @@ struct gb_stock {
 
 struct gb_users {
     struct gb_hash_table table;
-    struct gb_link all; /* in the order in which they first connected */
+    struct gb_link all;  /* in the order in which they first connected */
+    struct gb_link past; /* gb_user_excess() of these is not 0 on some device */
     struct gb_quotas quotas;
     struct gb_stock stocks[GB_STOCKS];
     uint64_t open_files; /* that the daemon may open; 0: any number */
@@ -48,7 +49,7 @@ struct gb_foreign {
 
 struct gb_user {
     struct gb_hash_link link;
-    struct gb_link of_users;
+    struct gb_link of_users, of_past;
     struct gb_users *users;
     const struct gb_quota *quota;
     uid_t uid;
@@ -64,7 +65,11 @@ struct gb_user {
     uint64_t held[GB_DEVICES];     /* of the device's memory */
     uint64_t retiring[GB_DEVICES]; /* of held: segments to be freed that sessions still map */
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
-    uint64_t stocks[GB_STOCKS];    /* its part of each stock's `used` */
+    struct gb_link
+        nameless_stakes; /* of versions without a name, in the order in which they lost it */
+    uint64_t pressed_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
+    uint64_t past;                   /* a bit for each device on which it has an excess */
+    uint64_t stocks[GB_STOCKS];      /* its part of each stock's `used` */
     /* The server's: its busy sessions, its draining ones, and its place among users. */
     struct gb_link busy, draining, turn;
     bool drains; /* its next turn is a draining session's */
@@ -109,9 +114,11 @@ int gb_user_may_have(const struct gb_user *user, enum gb_quota_kind kind,
    GPUBUF_E_LIMIT. */
 int gb_user_may_hold(const struct gb_user *user, const struct gb_device *device, uint64_t more,
                      struct gb_error *error);
-/* Whether the user may open objects of the device: not while it is past its quota and holds
-   versions without a name open. GPUBUF_E_LIMIT. */
-int gb_user_may_open(const struct gb_user *user, const struct gb_device *device,
-                     struct gb_error *error);
+/* How many bytes the user is past its quota by versions without a name that it holds open. */
+uint64_t gb_user_excess(const struct gb_user *user, const struct gb_device *device);
+/* Of all users. */
+uint64_t gb_users_excess(const struct gb_users *users, const struct gb_device *device);
+/* Notes whether it is past its quota, after its account of the device has changed. */
+void gb_user_note_excess(struct gb_user *user, const struct gb_device *device);
 
 #endif

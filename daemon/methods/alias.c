@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/methods/object.h"
+#include "daemon/methods/space.h"
 #include "daemon/methods/task.h"
 #include "daemon/objects/text.h"
 
@@ -251,6 +252,10 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
         r = find_source(call, params, &source, &mode);
     if (r < 0)
         return r;
+    r = gb_call_spare(call, source->storage->device,
+                      gb_charge_may_name(source->storage, call->session->user, &call->error));
+    if (r != 0)
+        return r < 0 ? r : gb_call_wait_space(call, source->storage->device, r, 0);
     if (!call->task && source->text_length > GB_TASK_BYTES)
         return gb_call_as_task(call);
     aliasing = gb_pool_calloc(call->pool, 1, sizeof(*aliasing));

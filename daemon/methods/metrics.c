@@ -310,6 +310,9 @@ static void write_process(struct gb_server *server, struct metrics *metrics)
     single(metrics, "gpubufd_max_fds", "gauge", "Descriptors that may be open.", limit.rlim_cur);
     single(metrics, "gpubufd_sessions_turned_away_total", "counter",
            "Connections that no descriptor or no memory was left for.", counted->turned_away);
+    single(metrics, "gpubufd_sessions_ended_total", "counter",
+           "Sessions that the daemon ended since they kept memory that others lacked.",
+           counted->sessions_ended);
     single_seconds(metrics, "gpubufd_loop_busy_seconds_total", "counter",
                    "Time that the thread which answers requests was at work.", counted->turns_ns);
     single_seconds(metrics, "gpubufd_loop_longest_turn_seconds", "gauge",

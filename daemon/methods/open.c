@@ -49,8 +49,6 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     }
     metrics->hits += !call->wait;
     r = gb_call_may_lease(call);
-    if (r == 0)
-        r = gb_user_may_open(call->session->user, object->storage->device, &call->error);
     if (r < 0)
         return r;
     if (!object->storage->resident) {

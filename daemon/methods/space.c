@@ -176,7 +176,9 @@ static bool may_leave(struct gb_call *call, struct gb_device *device,
         return true;
     look = gb_store_look(&call->server->store, device, key, call->need, soon,
                          gb_spill_room_below(&call->server->spill, device, reserve));
-    call->asked = look == GB_LOOK_MAPPED;
+    call->asked = look == GB_LOOK_MAPPED ||
+                  (look == GB_LOOK_NOTHING &&
+                   gb_users_press(&call->server->registry, device, call->need, gb_now_ms()));
     call->looked = look == GB_LOOK_FITS;
     return call->looked;
 }
@@ -258,6 +260,15 @@ static void note_passing(struct gb_call *call, struct gb_storage *storage)
     device->overtaken += storage->bytes;
 }
 
+int gb_call_spare(struct gb_call *call, struct gb_device *device, int r)
+{
+    if (r != GPUBUF_E_LIMIT || !call->error.limit || strcmp(call->error.limit, "user_bytes") != 0)
+        return r;
+    return gb_user_recall(&call->server->registry, call->session->user, device, gb_now_ms())
+               ? GB_PLACE_QUOTA
+               : r;
+}
+
 int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
                   struct gb_storage **storage)
 {
@@ -275,7 +286,7 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
         r = tell_full(call, key->device, bytes);
     if (r == GB_PLACE_OK)
         note_passing(call, *storage);
-    return r;
+    return gb_call_spare(call, key->device, r);
 }
 
 int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
@@ -297,7 +308,7 @@ int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
     } while (r == GB_PLACE_FULL && make_room(call, key->device, NULL));
     if (r == GB_PLACE_FULL)
         r = tell_full(call, key->device, call->need);
-    return r;
+    return gb_call_spare(call, key->device, r);
 }
 
 /* ---- waiting ---- */

@@ -15,6 +15,11 @@ int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_
 int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
                   const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage);
 
+/* To be called with the result `r` of a check of the user's quota, as these two do. Returns it; or
+   GB_PLACE_QUOTA if it was a refusal, and the user merely keeps leases on versions without a name,
+   which are recalled then. */
+int gb_call_spare(struct gb_call *call, struct gb_device *device, int r);
+
 /* To be called if that gave another enum gb_place than OK: waits for space on `device`, for FULL
    until `wait_ms` have passed since the first try. GB_WAITS; or the error no_space or timeout. */
 int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms);

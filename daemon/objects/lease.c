@@ -201,6 +201,104 @@ bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage,
     return waits;
 }
 
+/* ---- versions without a name, which count for whoever holds them open ---- */
+
+/* The most of a user's versions, and leases on them, that are looked at in one try of a request. */
+#define LOOK_LIMIT 1024u
+
+static struct gb_storage *nameless_at(struct gb_link *link)
+{
+    return GB_CONTAINER(link, struct gb_stake, of_user)->storage;
+}
+
+bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
+                    const struct gb_device *device, uint64_t now_ms)
+{
+    unsigned looked = 0;
+    bool waits = false;
+
+    GB_LIST_EACH(&user->nameless_stakes, link) {
+        struct gb_storage *storage = nameless_at(link);
+
+        if (looked++ == LOOK_LIMIT)
+            break;
+        if (storage->device == device && storage->idle > 0)
+            waits |= gb_storage_recall(registry, storage, now_ms);
+    }
+    return waits;
+}
+
+/* Asks for a user's leases on a storage, once; if its time is over, its sessions that have them are
+   overdue. */
+static void press_storage(struct gb_registry *registry, struct gb_storage *storage,
+                          const struct gb_user *user, uint64_t now_ms, unsigned *looked)
+{
+    uint64_t since = user->pressed_ms[storage->device->index];
+    bool over = now_ms - since >= registry->store->unmap_ms;
+
+    GB_LIST_EACH(&storage->objects, object_link) {
+        struct gb_object *object = GB_CONTAINER(object_link, struct gb_object, of_storage);
+
+        GB_LIST_EACH(&object->leases, link) {
+            struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
+
+            if (++*looked > LOOK_LIMIT)
+                return;
+            if (lease->holder->user != user)
+                continue;
+            if (over)
+                registry->overdue(registry->recall_arg, lease->holder);
+            else if (lease->recalled_ms < since)
+                send_recall(registry, lease, now_ms);
+        }
+    }
+}
+
+static void press(struct gb_registry *registry, struct gb_user *user, struct gb_device *device,
+                  uint64_t now_ms)
+{
+    uint64_t excess = gb_user_excess(user, device), *since = &user->pressed_ms[device->index];
+    unsigned looked = 0;
+
+    if (!*since)
+        *since = now_ms ? now_ms : 1;
+    /* Waiting requests are tried again when its time is over. */
+    if (now_ms - *since < registry->store->unmap_ms &&
+        (!device->asked_ms || *since < device->asked_ms))
+        device->asked_ms = *since;
+    GB_LIST_EACH(&user->nameless_stakes, link) {
+        struct gb_storage *storage = nameless_at(link);
+
+        if (excess == 0 || ++looked > LOOK_LIMIT)
+            return;
+        if (storage->device != device)
+            continue;
+        press_storage(registry, storage, user, now_ms, &looked);
+        excess -= storage->charged < excess ? storage->charged : excess;
+    }
+}
+
+bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
+                    uint64_t now_ms)
+{
+    const struct gb_users *users = &registry->store->users;
+    uint64_t missing = gb_device_lacks(device, bytes);
+
+    if (missing == 0 || missing > gb_users_excess(users, device))
+        return false;
+    GB_LIST_EACH(&users->past, link) {
+        struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_past);
+        uint64_t excess = gb_user_excess(user, device);
+
+        if (excess > 0)
+            press(registry, user, device, now_ms);
+        if (excess >= missing)
+            break;
+        missing -= excess;
+    }
+    return true;
+}
+
 /* ---- the end ---- */
 
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)

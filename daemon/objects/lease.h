@@ -43,7 +43,7 @@ struct gb_lease {
                       slot come first */
     uint64_t since_ms;
     uint64_t idle_ms;             /* since when it is idle; 0: it is in use */
-    uint64_t recalled_ms;         /* when it was recalled; 0: it was not */
+    uint64_t recalled_ms;         /* when it was asked for; 0: it was not */
     struct gb_unsealed *unsealed; /* owned; NULL for read leases */
 };
 
@@ -73,6 +73,16 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease);
 /* Recalls a storage's idle leases. Returns whether to wait for their holders, which takes until
    `recall_ms` after `now_ms` at most. */
 bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms);
+/* Recalls the idle leases on versions of the device without a name that the user holds: they count
+   for it. Returns the same. */
+bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
+                    const struct gb_device *device, uint64_t now_ms);
+/* Asks users who are past their quota by versions without a name for their leases on these, used or
+   not, if that could make room for `bytes` on the device. `unmap_ms` later such a user is overdue:
+   its sessions with such leases end, until it is within its quota. Returns whether there are any
+   such users. */
+bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint64_t bytes,
+                    uint64_t now_ms);
 /* Ends a lease. The end of a lease in use counts as a use of its object. An unsealed object is
    aborted; an object without a name is freed with its last lease. */
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease);

@@ -74,6 +74,7 @@ struct gb_object {
     char name[];
 };
 
+struct gb_holder;
 struct gb_lease;
 
 struct gb_registry {
@@ -96,10 +97,12 @@ struct gb_registry {
        NULL: nobody asks. */
     void (*on_unnamed)(void *arg, struct gb_storage *storage);
     void *on_unnamed_arg;
-    /* Asks the holder of an idle lease to give it back. */
+    /* Asks the holder of a lease to give it back. */
     void (*recall)(void *arg, struct gb_lease *lease);
+    /* The holder has not given back what is asked for in time. */
+    void (*overdue)(void *arg, struct gb_holder *holder);
     void *recall_arg;
-    uint64_t recall_ms; /* that it may take */
+    uint64_t recall_ms; /* that an answer may take, while the lease is idle */
 };
 
 void gb_registry_init(struct gb_registry *registry, struct gb_store *store);

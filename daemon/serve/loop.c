@@ -326,7 +326,7 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     gb_session_send(GB_CONTAINER(mapper, struct gb_session, mapper), writer, NULL, 0);
 }
 
-/* Asks a session to end an idle lease, or to say that it is in use. */
+/* Asks a session to end a lease. If that is idle, it may also say that it is in use. */
 static void on_recall(void *arg, struct gb_lease *lease)
 {
     struct gb_server *server = arg;
@@ -345,16 +345,33 @@ static void on_recall(void *arg, struct gb_lease *lease)
 /* Ends a session that was asked to unmap a segment and has not in time. */
 static void on_overdue(void *arg, struct gb_mapper *mapper)
 {
+    struct gb_server *server = arg;
     struct gb_session *session = GB_CONTAINER(mapper, struct gb_session, mapper);
 
-    (void)arg;
-    if (gb_session_has_ended(session))
+    if (gb_session_has_ended(session) || session->end_reason)
         return; /* its mappings are being ended */
+    server->metrics.sessions_ended++;
     gb_log_limited(GB_LOG_WARNING, session->user->uid,
                    "session ended: it does not unmap what others lack",
                    GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
                    GB_LOG_NUMBER("uid", session->user->uid));
     gb_session_doom(session, "it did not unmap what was asked for");
+}
+
+/* Ends a session that holds versions without a name, past the quota of its user. */
+static void on_excess(void *arg, struct gb_holder *holder)
+{
+    struct gb_server *server = arg;
+    struct gb_session *session = GB_CONTAINER(holder, struct gb_session, holder);
+
+    if (gb_session_has_ended(session) || session->end_reason)
+        return; /* its leases are being ended */
+    server->metrics.sessions_ended++;
+    gb_log_limited(GB_LOG_WARNING, session->user->uid,
+                   "session ended: it holds deleted objects past its quota that others lack",
+                   GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+                   GB_LOG_NUMBER("uid", session->user->uid));
+    gb_session_doom(session, "it did not release what was asked for");
 }
 
 /* Closes a descriptor that was received and not adopted. */
@@ -507,6 +524,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->registry.on_unnamed = wake_waits;
     server->registry.on_unnamed_arg = server;
     server->registry.recall = on_recall;
+    server->registry.overdue = on_excess;
     server->registry.recall_arg = server;
     server->registry.recall_ms = server->limits->recall_ms;
     server->store.drop = on_drop;

@@ -42,6 +42,7 @@ struct gb_metrics {
     uint64_t limits[GB_METRICS_LIMITS];
     uint64_t crashes_survived;
     uint64_t turned_away;                   /* connections for which there was no descriptor */
+    uint64_t sessions_ended;                /* since they kept what others lacked */
     uint64_t turns_ns;                      /* time that the loop was at work */
     uint64_t minute;                        /* of the monotonic clock */
     uint64_t longest_ns, longest_before_ns; /* the longest turn of this minute, and the last one */

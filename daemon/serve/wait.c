@@ -426,8 +426,11 @@ static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wa
         return false;
     if (waiting && !lets_pass(device, waiting, wait->need))
         return true;
-    /* A request whose room was arriving is tried in any case: it must be answered if none came. */
-    return !wait->arriving && !device->lost && !gb_device_may_fit(device, wait->need);
+    /* A request whose room was arriving is tried in any case: it must be answered if none came. So
+       is one that may ask users for what they have past their quotas. */
+    return !wait->arriving && !device->lost &&
+           gb_device_lacks(device, wait->need) >
+               gb_users_excess(&wait->session->server->store.users, device);
 }
 
 /* Goes on with a device's round. If space has changed it begins anew, or a younger request could
