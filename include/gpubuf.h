@@ -730,10 +730,16 @@ GPUBUF_API int gpubuf_bundle_metadata_at(const struct gpubuf_bundle *bundle, siz
  * of an object). It outlives the bundle, and the caller releases it. GPUBUF_E_NOT_FOUND past the
  * end; GPUBUF_E_INVALID: the bundle has no object; GPUBUF_E_UNSUPPORTED: packed elements that do
  * not fill whole bytes along the last axis, or an array that is not aligned to its element's size
- * (possible in files that other programs wrote).
+ * (possible in files that other programs wrote): take a copy of that one.
+ *
+ * gpubuf_bundle_copy() copies the array of a sealed bundle on the host, aligned, into memory of
+ * this process, which is freed with the last object over it. GPUBUF_E_UNSUPPORTED also: the bundle
+ * is on a GPU, or not sealed. GPUBUF_E_NO_MEMORY.
  */
 GPUBUF_API int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i,
                                    struct gpubuf_object **array);
+GPUBUF_API int gpubuf_bundle_copy(const struct gpubuf_bundle *bundle, size_t i,
+                                  struct gpubuf_object **array);
 
 /* ---- Arrow --------------------------------------------------------------------------------- */
 

@@ -45,7 +45,8 @@ static int choose_array(struct gb_cli *cli, const char *name, const char *array,
     if (!gpubuf_bundle_find(bundle, array, &i))
         status = gb_cli_fail(GB_STATUS_FAILED, "%s has no array \"%s\"; see gpubufctl show %s",
                              name, array, name);
-    else if ((code = gpubuf_bundle_array(bundle, i, &view)) < 0)
+    else if ((code = gpubuf_bundle_array(bundle, i, &view)) < 0 &&
+             (code != GPUBUF_E_UNSUPPORTED || (code = gpubuf_bundle_copy(bundle, i, &view)) < 0))
         status = gb_cli_error(cli, code, "cannot open array %s of %s", array, name);
     else
         replace(object, view);

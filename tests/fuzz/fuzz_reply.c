@@ -50,6 +50,8 @@ static void touch_bundle(struct gpubuf_object *object)
         DEMAND(gpubuf_bundle_find(bundle, tensor->name, NULL) == tensor);
         if (gpubuf_bundle_array(bundle, i, &view) == 0)
             touch(view, 0), gpubuf_release(view);
+        if (gpubuf_bundle_copy(bundle, i, &view) == 0)
+            touch(view, 0), gpubuf_release(view);
     }
     gpubuf_bundle_free(bundle);
 }

@@ -310,8 +310,11 @@ def test_one_array(shown):
     assert content == MODEL["layers.0.weight"][2][-200:]
     sentence = shown.fails(FAILED, "show", "model", "--column", "layers.0.weights")
     assert 'model has no array "layers.0.weights"' in sentence
-    sentence = shown.fails(FAILED, "show", "model", "--column", "bias")
-    assert "no multiple of an element's 4 bytes" in sentence
+    # "bias" begins at no multiple of its elements' 4 bytes.
+    assert shown.json("show", "model")["arrays"][-1]["offset"] % 4
+    assert shown.raw("get", "model", "--column", "bias", "--format", "raw").stdout == struct.pack("<4f", 1, 2, 3, 4)
+    assert shown.json("get", "model", "--column", "bias") == [[1.0, 2.0], [3.0, 4.0]]
+    assert shown.json("show", "model", "--column", "bias")["dtype"] == "float32"
     assert "cannot be sliced" in shown.fails(FAILED, "show", "model", "--slice", ":8")
 
 

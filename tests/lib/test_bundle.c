@@ -228,6 +228,8 @@ static void test_what_others_write(void **state)
         gpubuf_release(array);
     fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_bundle_array(bundle, 2, &array));
     assert_non_null(strstr(gpubuf_errmsg(client), "\"c\""));
+    fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_bundle_copy(bundle, 2, &array));
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_bundle_copy(bundle, 3, &array));
     gpubuf_bundle_free(bundle);
 
     fails(client, GPUBUF_E_INVALID, open_text("{\"a\":{}}", 8, 0, &bundle));
@@ -242,6 +244,46 @@ static void test_what_others_write(void **state)
     assert_string_equal(gpubuf_errmsg(client), "bytes is no bundle");
     gpubuf_release(array);
     fails(NULL, GPUBUF_E_INVALID, gpubuf_bundle_open(NULL, &bundle));
+}
+
+/* A tensor that its file has not aligned, in memory of its own. */
+static void test_copies(void **state)
+{
+    (void)state;
+    struct gpubuf_bundle *bundle;
+    struct gpubuf_object *array, *slice, *between;
+    struct gpubuf_memory memory;
+    struct ArrowSchema schema;
+    struct ArrowArray arrow;
+    /* Of three beginnings that follow each other at most two are even. */
+    static const char odd[] = "{\"a\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+                              "\"b\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[8,9]},"
+                              "\"c\":{\"dtype\":\"I32\",\"shape\":[2],\"data_offsets\":[9,17]}}";
+    size_t length = strlen(odd);
+    ok(client, open_text(odd, length, 17, &bundle));
+    ok(client, gpubuf_bundle_array(bundle, 1, &between));
+    ok(client, gpubuf_memory(between, GPUBUF_DATA, &memory));
+    const char *content = (char *)memory.pointer - 8;
+    for (size_t i = 0; i < 3; i += 2) {
+        ok(client, gpubuf_bundle_copy(bundle, i, &array));
+        ok(client, gpubuf_memory(array, GPUBUF_DATA, &memory));
+        assert_int_equal((uintptr_t)memory.pointer % 4, 0);
+        assert_int_equal(memory.bytes, 8);
+        assert_false(memory.writable);
+        assert_memory_equal(memory.pointer, content + (i ? 9 : 0), 8);
+        assert_string_equal(gpubuf_dtype(array), "int32");
+        ok(client, gpubuf_slice(array, 1, 1, &slice));
+        ok(client, gpubuf_export_arrow(array, &schema, &arrow));
+        gpubuf_release(array);
+        ok(client, gpubuf_memory(slice, GPUBUF_DATA, &memory));
+        assert_memory_equal(memory.pointer, content + (i ? 13 : 4), 4);
+        gpubuf_release(slice);
+        assert_memory_equal(arrow.buffers[1], content + (i ? 9 : 0), 8);
+        arrow.release(&arrow);
+        schema.release(&schema);
+    }
+    gpubuf_release(between);
+    gpubuf_bundle_free(bundle);
 }
 
 static void test_texts_of_the_host(void **state)
@@ -409,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_there_and_back),
         COUNTED(test_arrays),
         COUNTED(test_what_others_write),
+        COUNTED(test_copies),
         COUNTED(test_texts_of_the_host),
         COUNTED(test_registered_and_aliased),
         COUNTED(test_parts),

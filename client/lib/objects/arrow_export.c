@@ -322,7 +322,7 @@ static int array_of_run(struct ArrowArray *array, struct gpubuf_object *object)
     array->length = (int64_t)object->length;
     array->null_count = gpubuf_null_count(object);
     array->n_buffers = 2;
-    const char *data = address(object, &column->data);
+    const char *data = gb_object_data(object);
     if (object->extent == 0) /* its data may have no address that `start` counts from */
         data = gb_buffer_address(object->lease, &(struct gb_buffer){.segment = GB_NO_SEGMENT});
     else

@@ -218,11 +218,12 @@ int gpubuf_bundle_metadata_at(const struct gpubuf_bundle *bundle, size_t i, cons
     return 0;
 }
 
-int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i, struct gpubuf_object **array)
+/* Finds array i of a bundle with an object. */
+static int find_array(const struct gpubuf_bundle *bundle, size_t i,
+                      const struct gpubuf_tensor **out, struct gb_dtype *dtype)
 {
-    struct gpubuf_object *object = bundle->object;
+    const struct gpubuf_object *object = bundle->object;
     const struct gpubuf_tensor *tensor = gpubuf_bundle_at(bundle, i);
-    struct gb_dtype dtype;
 
     if (!object)
         return gb_report_text(NULL, GPUBUF_E_INVALID, "the bundle is that of no object");
@@ -233,19 +234,57 @@ int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i, struct gpu
     if (!tensor)
         return gb_report_text(client, GPUBUF_E_NOT_FOUND, "no tensor %zu: %s has %zu", i,
                               object->lease->name, gpubuf_bundle_count(bundle));
-    (void)gb_dtype_parse(tensor->dtype, strlen(tensor->dtype), &dtype);
-    if (gb_dtype_packed(&dtype) &&
-        (tensor->ndim == 0 || !gb_dtype_fills(&dtype, tensor->shape[tensor->ndim - 1])))
+    (void)gb_dtype_parse(tensor->dtype, strlen(tensor->dtype), dtype);
+    if (gb_dtype_packed(dtype) &&
+        (tensor->ndim == 0 || !gb_dtype_fills(dtype, tensor->shape[tensor->ndim - 1])))
         return gb_report_text(client, GPUBUF_E_UNSUPPORTED,
                               "tensor \"%.80s\": its elements of %s fill no whole bytes along the "
                               "last axis",
                               tensor->name, tensor->dtype);
+    *out = tensor;
+    return 0;
+}
+
+int gpubuf_bundle_array(const struct gpubuf_bundle *bundle, size_t i, struct gpubuf_object **array)
+{
+    const struct gpubuf_tensor *tensor;
+    struct gb_dtype dtype;
+    int r = find_array(bundle, i, &tensor, &dtype);
+
+    if (r < 0)
+        return r;
+    struct gb_holding *lease = bundle->object->lease;
     if (tensor->bytes > 0 && tensor->offset % gb_dtype_item(&dtype) != 0)
-        return gb_report_text(client, GPUBUF_E_UNSUPPORTED,
-                              "tensor \"%.80s\" begins at byte %" PRIu64
-                              ", no multiple of an element's %" PRIu64
-                              " bytes; it has to be copied",
-                              tensor->name, tensor->offset, gb_dtype_item(&dtype));
-    return gb_object_array(object->lease, &dtype, tensor->ndim, tensor->shape, tensor->offset,
-                           array);
+        return gb_report_text(lease->client, GPUBUF_E_UNSUPPORTED,
+                              "tensor \"%.80s\" is not aligned: it begins at byte %" PRIu64
+                              ", no multiple of the %" PRIu64 " bytes of a %s; take a copy of it, "
+                              "in C by gpubuf_bundle_copy(), in Python by copy_to_host()",
+                              tensor->name, tensor->offset, gb_dtype_item(&dtype), tensor->dtype);
+    return gb_object_array(lease, &dtype, tensor->ndim, tensor->shape, tensor->offset, NULL, array);
+}
+
+int gpubuf_bundle_copy(const struct gpubuf_bundle *bundle, size_t i, struct gpubuf_object **array)
+{
+    const struct gpubuf_tensor *tensor;
+    struct gb_dtype dtype;
+    int r = find_array(bundle, i, &tensor, &dtype);
+
+    if (r < 0)
+        return r;
+    struct gpubuf_object *object = bundle->object;
+    struct gb_holding *lease = object->lease;
+    if (strcmp(lease->device, "host") != 0 || atomic_load(&lease->state) == GB_LEASE_OPEN)
+        return gb_report_text(lease->client, GPUBUF_E_UNSUPPORTED,
+                              "%s is not sealed, or not on the host: read the bytes of tensor "
+                              "\"%.80s\" with gpubuf_read()",
+                              lease->name, tensor->name);
+    void *copy = malloc((size_t)tensor->bytes + 1);
+    if (!copy)
+        return gb_report_memory(lease->client);
+    r = gpubuf_read(object, GPUBUF_DATA, tensor->offset, copy, tensor->bytes, NULL);
+    if (r < 0) {
+        free(copy);
+        return r;
+    }
+    return gb_object_array(lease, &dtype, tensor->ndim, tensor->shape, 0, copy, array);
 }

@@ -45,7 +45,7 @@ int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
         return r;
     const struct gb_holding *lease = object->lease;
     const struct gb_buffer *buffer = find_buffer(object, which);
-    if (buffer->segment == GB_NO_SEGMENT)
+    if (buffer->segment == GB_NO_SEGMENT || (object->selection && object->selection->copy))
         return 1;
     struct gb_import *import = lease->segments[buffer->segment].import;
     const struct gb_mapped *mapping =

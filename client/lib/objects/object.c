@@ -225,6 +225,13 @@ void *gb_buffer_address(const struct gb_holding *lease, const struct gb_buffer *
     return lease->segments[buffer->segment].address + buffer->offset;
 }
 
+char *gb_object_data(const struct gpubuf_object *object)
+{
+    if (object->selection && object->selection->copy)
+        return object->selection->copy;
+    return gb_buffer_address(object->lease, &object->column->data);
+}
+
 int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buffer, uint64_t offset,
                     const void *from, uint64_t bytes)
 {
@@ -273,7 +280,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
     char *address = gb_buffer_address(lease, buffer);
     uint64_t bytes = buffer->bytes;
     if (which == GPUBUF_DATA && object->kind != GPUBUF_KIND_COLUMN) {
-        address = object->extent ? address + object->start : nothing;
+        address = object->extent ? gb_object_data(object) + object->start : nothing;
         bytes = object->extent;
     }
     *memory = (struct gpubuf_memory){
@@ -470,6 +477,7 @@ void gb_selection_drop(struct gb_selection *selection)
         return;
     free(selection->column.children);
     free(selection->origins);
+    free(selection->copy);
     free(selection);
 }
 
@@ -569,14 +577,19 @@ int gpubuf_select(struct gpubuf_object *table, const char *const *names, size_t 
 /* ---- an array of a bundle ---- */
 
 int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsigned ndim,
-                    const uint64_t *shape, uint64_t start, struct gpubuf_object **array)
+                    const uint64_t *shape, uint64_t start, void *copy, struct gpubuf_object **array)
 {
     struct gb_selection *selection = selection_new(&lease->layout.column, ndim);
-    struct gpubuf_object *view = selection ? view_new(lease, ndim) : NULL;
 
+    if (!selection) {
+        free(copy);
+        return gb_report_memory(lease->client);
+    }
+    selection->copy = copy;
+    struct gpubuf_object *view = view_new(lease, ndim);
     if (!view) {
         gb_selection_drop(selection);
-        return selection ? GPUBUF_E_NO_MEMORY : gb_report_memory(lease->client);
+        return GPUBUF_E_NO_MEMORY;
     }
     view->kind = GPUBUF_KIND_ARRAY;
     view->column = &selection->column;

@@ -14,6 +14,7 @@ struct gb_selection {
     _Atomic size_t references;
     struct gb_column column;    /* of a table its children are copies */
     struct gb_column **origins; /* what they are copies of, in the lease's layout */
+    void *copy;                 /* of an array: its content, where that is not the lease's memory */
     int64_t strides[];          /* of an array */
 };
 
@@ -44,9 +45,14 @@ struct gpubuf_object {
 /* Fills in the root object of a lease. */
 void gb_object_init_root(struct gpubuf_object *object, struct gb_holding *lease);
 
-/* A view of an array that lies `start` bytes into the lease's one buffer, aligned, in C order. */
+/* A view of an array that lies `start` bytes into the lease's one buffer, aligned, in C order; or
+   into `copy`, which is the view's from here on, after a failure too. */
 int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsigned ndim,
-                    const uint64_t *shape, uint64_t start, struct gpubuf_object **array);
+                    const uint64_t *shape, uint64_t start, void *copy,
+                    struct gpubuf_object **array);
+
+/* Where the data of an array or of bytes lies here, from which `start` counts. */
+char *gb_object_data(const struct gpubuf_object *object);
 
 /* Drops a reference; NULL is fine. */
 void gb_selection_drop(struct gb_selection *selection);

@@ -22,7 +22,8 @@ class Bundle(Held, Mapping[str, Array]):
     """Arrays by name: the tensors of a model, published, read and replaced as one. Read-only.
 
     A mapping whose values are Arrays over the same memory; each is made on access, and holds the lease. Their order
-    is that of the manifest. `metadata`: a dict of strings. The memory has the format of a safetensors file.
+    is that of the manifest. `metadata`: a dict of strings. The memory has the format of a safetensors file. A tensor
+    that its file has not aligned is a copy, made on each access; on a GPU it is Unsupported: see copy_to_host().
     """
 
     __slots__ = ()

@@ -100,7 +100,7 @@ PyObject *object_find(PyObject *self, PyObject *name)
     return PyLong_FromLong(gpubuf_bundle_find(bundle, text, &i) ? (long)i : -1);
 }
 
-/* tensor(i): an Array */
+/* tensor(i): an Array; a copy on the host of one that its file has not aligned */
 PyObject *object_tensor(PyObject *self, PyObject *index)
 {
     struct gpubuf_object *array = NULL;
@@ -111,6 +111,9 @@ PyObject *object_tensor(PyObject *self, PyObject *index)
         return NULL;
     struct link *link = ((struct object *)self)->link;
     int status = gpubuf_bundle_array(bundle, i, &array);
+    const struct gpubuf_object *object = ((struct object *)self)->object;
+    if (status == GPUBUF_E_UNSUPPORTED && strcmp(gpubuf_device(object), "host") == 0)
+        status = gpubuf_bundle_copy(bundle, i, &array);
     return status < 0 ? raise_status(link, status) : object_wrap(link, array);
 }
 
