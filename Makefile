@@ -121,7 +121,7 @@ CMOCKA_LIBS ?= -lcmocka
 DAEMON_LIBS := $(UV_LIBS) -ldl
 CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 MHD_LIBS ?= -lmicrohttpd
-GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS)
+GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS) -lz
 SSL_LIBS ?= -lssl -lcrypto
 CURL_LIBS ?= -lcurl
 PEER_LIBS := $(UV_LIBS) $(SSL_LIBS) $(CURL_LIBS)
@@ -290,7 +290,7 @@ $(B)/gen/page.c: $(PAGE) Makefile
 			*.html) type=text/html ;; *.css) type=text/css ;; *.js) type=text/javascript ;; \
 			*.svg) type=image/svg+xml ;; *) type=application/octet-stream ;; esac; \
 			[ "$$name" != index.html ] || name=; \
-			echo "{\"/$$name\", \"$$type; charset=utf-8\", \"\\\"$$(cksum <"$$file" | tr ' ' -)\\\"\"," \
+			echo "{\"/$$name\", \"$$type; charset=utf-8\", \"W/\\\"$$(cksum <"$$file" | tr ' ' -)\\\"\"," \
 				"file$$i, sizeof(file$$i) - 1},"; i=$$((i + 1)); \
 		done; \
 		echo '};'; \

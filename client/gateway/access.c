@@ -93,6 +93,76 @@ struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name)
     return (struct gb_http_text){0};
 }
 
+/* ---- lists ---- */
+
+/* The next item of a list that commas separate, without the spaces around it. */
+static struct gb_http_text next_item(struct gb_http_text *list)
+{
+    const char *stop = memchr(list->text, ',', list->length);
+    struct gb_http_text item = {list->text, stop ? (size_t)(stop - list->text) : list->length};
+    size_t passed = item.length + (stop != NULL);
+
+    list->text += passed;
+    list->length -= passed;
+    while (item.length > 0 && strchr(" \t", *item.text))
+        item = (struct gb_http_text){item.text + 1, item.length - 1};
+    while (item.length > 0 && strchr(" \t", item.text[item.length - 1]))
+        item.length--;
+    return item;
+}
+
+/* An entity tag without the mark of a weak one. */
+static struct gb_http_text opaque(struct gb_http_text tag)
+{
+    bool weak = tag.length > 2 && memcmp(tag.text, "W/", 2) == 0;
+
+    return weak ? (struct gb_http_text){tag.text + 2, tag.length - 2} : tag;
+}
+
+bool gb_http_names_tag(struct gb_http_text header, const char *tag)
+{
+    struct gb_http_text own = opaque((struct gb_http_text){tag, strlen(tag)});
+
+    while (header.text && header.length > 0) {
+        struct gb_http_text item = next_item(&header);
+        bool any = gb_http_is(item, "*");
+
+        item = opaque(item);
+        if (any || (item.length == own.length && memcmp(item.text, own.text, own.length) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Whether an item such as "gzip;q=0" has the weight zero. */
+static bool is_refused(const char *weight, size_t length)
+{
+    const char *equals = memchr(weight, '=', length);
+
+    if (!equals)
+        return false;
+    for (const char *c = equals + 1; c < weight + length; c++)
+        if (*c >= '1' && *c <= '9')
+            return false;
+    return true;
+}
+
+bool gb_http_accepts(struct gb_http_text header, const char *coding)
+{
+    while (header.text && header.length > 0) {
+        struct gb_http_text item = next_item(&header), name = item;
+        const char *weight = memchr(item.text, ';', item.length);
+
+        if (weight)
+            name.length = (size_t)(weight - item.text);
+        while (name.length > 0 && name.text[name.length - 1] == ' ')
+            name.length--;
+        if (gb_http_is_nocase(name, coding))
+            return !weight || !is_refused(weight, item.length - (size_t)(weight - item.text));
+    }
+    return false;
+}
+
 /* ---- who asks ---- */
 
 /* Splits "name:port" or "[::1]:port". Without a port *port is `fallback`. */

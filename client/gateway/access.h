@@ -28,6 +28,11 @@ long gb_http_parameter(struct gb_http_text query, const char *name, char *out, s
 /* The value of a cookie; absent if there is none of that name. */
 struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name);
 
+/* Whether an If-None-Match names an entity tag, compared weakly (RFC 9110, 13.1.2). */
+bool gb_http_names_tag(struct gb_http_text header, const char *tag);
+/* Whether an Accept-Encoding has the coding, and not with the weight zero. */
+bool gb_http_accepts(struct gb_http_text header, const char *coding);
+
 /*
  * Whether a Host header is one that this server may be called by: an address, `localhost`, or one
  * of `names` (ended by NULL), each with `port` or, where that is 80, without one. This stops DNS

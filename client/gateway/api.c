@@ -359,6 +359,7 @@ static int write_rows(struct gb_objects *objects, struct gb_writer *writer, stru
 
 static int ask_list(struct gb_objects *objects, char **text, struct gb_error *error)
 {
+    char instance[GB_INSTANCE_BYTES];
     struct gb_writer params;
     int r;
 
@@ -370,8 +371,15 @@ static int ask_list(struct gb_objects *objects, char **text, struct gb_error *er
     }
     gb_write(&params, "}", 2); /* with the NUL that ends the text */
     r = params.failed ? gb_fail_memory(error)
-                      : gb_ask(objects->ask, "list", params.data, text, error);
+                      : gb_ask_which(objects->ask, "list", params.data, text, instance, error);
     gb_writer_end(&params);
+    if (r == 0 && objects->begun && strcmp(instance, objects->instance) != 0) {
+        gpubuf_free(*text);
+        *text = NULL;
+        return gb_fail(error, GPUBUF_E_STALE,
+                       "another daemon has taken the place of the one asked");
+    }
+    memcpy(objects->instance, instance, sizeof(instance));
     return r;
 }
 
@@ -380,7 +388,8 @@ static void begin_objects(struct gb_objects *objects, struct gb_writer *writer, 
     if (objects->begun)
         return;
     objects->begun = true;
-    gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64, seq, gb_wall_ms());
+    gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64 ",\"instance\":\"%s\"", seq,
+                    gb_wall_ms(), objects->instance);
     GB_WRITE_LITERAL(writer, ",\"fields\":[\"name\",\"version\",\"bytes\",\"tier\",\"device\","
                              "\"uid\",\"mode\",\"leases\",\"pinned\",\"evict\",\"when_short\","
                              "\"age_ms\",\"idle_ms\",\"placements\"],\n\"objects\":[");

@@ -26,8 +26,9 @@ struct gb_objects {
     struct gb_ask *ask;
     enum gb_audience audience;
     uint64_t limit, count;
-    char after[256]; /* the cursor of the next question; "": the beginning */
-    char shown[256]; /* the name in the last row */
+    char after[256];                  /* the cursor of the next question; "": the beginning */
+    char shown[256];                  /* the name in the last row */
+    char instance[GB_INSTANCE_BYTES]; /* of the daemon whose objects these are */
     bool begun, done;
     struct gb_pool pool;
 };

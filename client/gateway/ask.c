@@ -1,5 +1,6 @@
 #include "client/gateway/ask.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #include "client/gateway/clock.h"
@@ -101,6 +102,14 @@ static void pause_after(struct timespec begun)
 int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **result,
            struct gb_error *error)
 {
+    char instance[GB_INSTANCE_BYTES];
+
+    return gb_ask_which(ask, method, params, result, instance, error);
+}
+
+int gb_ask_which(struct gb_ask *ask, const char *method, const char *params, char **result,
+                 char instance[GB_INSTANCE_BYTES], struct gb_error *error)
+{
     struct timespec begun;
     int r;
 
@@ -108,6 +117,8 @@ int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **re
         return gb_fail(error, GPUBUF_E_TIMEOUT, "too many requests wait for the daemon's answer");
     begun = clock_now();
     r = ask_now(ask, method, params, result, error);
+    (void)snprintf(instance, GB_INSTANCE_BYTES, "%s",
+                   ask->client ? gpubuf_instance(ask->client) : "");
     pause_after(begun);
     end(ask);
     return r;

@@ -23,6 +23,7 @@ struct gb_ask {
     pthread_cond_t freed;
 };
 
+#define GB_INSTANCE_BYTES 64
 #define GB_GATEWAY_NAME "gpubufd-gateway" /* as the daemon's list of sessions shows it */
 
 void gb_ask_init(struct gb_ask *ask, const char *socket);
@@ -32,5 +33,8 @@ void gb_ask_end(struct gb_ask *ask);
    gpubuf_free. Any thread. */
 int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **result,
            struct gb_error *error);
+/* The same; *instance says which run of the daemon has answered. */
+int gb_ask_which(struct gb_ask *ask, const char *method, const char *params, char **result,
+                 char instance[GB_INSTANCE_BYTES], struct gb_error *error);
 
 #endif

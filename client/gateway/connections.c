@@ -8,6 +8,9 @@
 #include "client/gateway/clock.h"
 
 #define CLOCK_MS 200
+#define REFUSED_MOST 224 /* that wait for their request; below RESERVE of http.c */
+#define FRESH_MS 50    /* for a new connection's request to arrive, before it gives way to others */
+#define UNREAD_MS 1000 /* for input that has arrived to be read, likewise */
 
 /* The descriptor stays libmicrohttpd's: its thread sees the end and closes it. */
 static void shut(struct gb_connection *connection)
@@ -101,6 +104,17 @@ static bool has_unread(const struct gb_connection *connection)
     return ioctl(connection->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+/* A half request gives way once it has had its time to arrive and to be read. */
+static bool may_give_way(const struct gb_connection *connection, int64_t now)
+{
+    int64_t age = now - connection->since_ms;
+
+    return !connection->shut && !connection->refused &&
+           connection->state != GB_CONNECTION_SERVING &&
+           (connection->state != GB_CONNECTION_HALF ||
+            age >= (has_unread(connection) ? UNREAD_MS : FRESH_MS));
+}
+
 static bool goes_before(const struct gb_connection *one, const struct gb_connection *other)
 {
     bool unread = has_unread(one);
@@ -117,15 +131,34 @@ static bool make_room(struct gb_connections *connections, const struct gb_connec
                       const struct gb_connection *peer)
 {
     struct gb_connection *victim = NULL;
+    int64_t now = gb_clock_ms();
 
     for (struct gb_connection *one = connections->all; one; one = one->next)
-        if (one != added && !one->shut && !one->refused && one->state != GB_CONNECTION_SERVING &&
-            (!peer || same_address(one, peer)) && (!victim || goes_before(one, victim)))
+        if (one != added && may_give_way(one, now) && (!peer || same_address(one, peer)) &&
+            (!victim || goes_before(one, victim)))
             victim = one;
     if (!victim)
         return false;
     shut(victim);
     return true;
+}
+
+/* Refused connections that have asked nothing yet must not pile up: the oldest is shut, first one
+   without unread input. */
+static void bound_refused(struct gb_connections *connections)
+{
+    struct gb_connection *victim = NULL;
+    unsigned waiting = 0;
+
+    for (struct gb_connection *one = connections->all; one; one = one->next) {
+        if (one->shut || !one->refused || one->state == GB_CONNECTION_SERVING)
+            continue;
+        waiting++;
+        if (!victim || has_unread(victim) || !has_unread(one))
+            victim = one;
+    }
+    if (waiting > REFUSED_MOST)
+        shut(victim);
 }
 
 static void set_address(struct gb_connection *connection, const struct sockaddr *peer)
@@ -169,6 +202,7 @@ struct gb_connection *gb_connection_begin(struct gb_connections *connections, in
         (counted(connections, NULL) > connections->most && !make_room(connections, added, NULL))) {
         added->refused = true;
         connections->refused++;
+        bound_refused(connections);
     }
     pthread_mutex_unlock(&connections->lock);
     return added;

@@ -18,7 +18,7 @@
 #include "client/gateway/server.h"
 
 #define BACKLOG 128
-#define RESERVE 64         /* connections above the limit, while others are being closed for them */
+#define RESERVE 256        /* connections above the limit, while others are being closed for them */
 #define MEMORY_BYTES 16384 /* of a connection, its request's head included */
 #define SILENT_MS 30000    /* without a byte in or out while a request is served */
 #define HEADERS 64
@@ -524,6 +524,8 @@ int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct g
     http->publish = publish;
     gb_ask_init(&http->ask, options->socket);
     pthread_mutex_init(&http->secret_lock, NULL);
+    pthread_mutex_init(&http->metrics_lock, NULL);
+    gb_writer_init(&http->metrics, 0);
     r = take_secrets(http, &changed, error);
     for (unsigned i = 0; options->http[i] && r == 0; i++) {
         struct gb_door *door = &http->doors[http->door_count++];
@@ -560,5 +562,7 @@ void gb_http_free(struct gb_http *http)
         close_door(&http->doors[i]);
     gb_ask_end(&http->ask);
     pthread_mutex_destroy(&http->secret_lock);
+    pthread_mutex_destroy(&http->metrics_lock);
+    gb_writer_end(&http->metrics);
     free(http);
 }

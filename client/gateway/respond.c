@@ -6,6 +6,7 @@
 
 #include "client/gateway/api.h"
 #include "client/gateway/clock.h"
+#include "client/gateway/compress.h"
 #include "client/gateway/page.h"
 #include "client/gateway/peer.h"
 #include "client/gateway/server.h"
@@ -16,6 +17,7 @@
 #define BREATH_MS 5000
 #define GATHER_LEAST_MS 20
 #define GATHER_MOST_MS 10000
+#define COMPRESS_LEAST 1400 /* bytes: what fits into a packet is sent as it is */
 
 #define JSON_TYPE "application/json; charset=utf-8"
 #define TEXT_TYPE "text/plain; charset=utf-8"
@@ -86,24 +88,52 @@ static enum MHD_Result respond_error(struct gb_door *door, struct MHD_Connection
     return gb_respond_text(door, peer, 503, text);
 }
 
+static bool takes_gzip(struct MHD_Connection *peer)
+{
+    return gb_http_accepts(gb_header(peer, "Accept-Encoding"), "gzip");
+}
+
+static void mark_gzip(struct MHD_Response *response)
+{
+    MHD_add_response_header(response, "Content-Encoding", "gzip");
+}
+
+/* A response of the bytes, as gzip if the client takes that. NULL: memory is out. */
+static struct MHD_Response *packed(struct MHD_Connection *peer, const char *data, size_t length)
+{
+    struct gb_compress *compress =
+        length >= COMPRESS_LEAST && takes_gzip(peer) ? gb_compress_new() : NULL;
+    struct MHD_Response *response;
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    if (compress && gb_compress_add(compress, data, length, true, &writer)) {
+        response =
+            MHD_create_response_from_buffer(writer.length, writer.data, MHD_RESPMEM_MUST_COPY);
+        if (response)
+            mark_gzip(response);
+    } else {
+        response =
+            MHD_create_response_from_buffer(length, (void *)(uintptr_t)data, MHD_RESPMEM_MUST_COPY);
+    }
+    if (response)
+        MHD_add_response_header(response, "Vary", "Accept-Encoding");
+    gb_writer_end(&writer);
+    gb_compress_free(compress);
+    return response;
+}
+
 /* Answers with the written text, which is taken over; or, if `r` is a failure, with the error. */
 static enum MHD_Result respond_written(struct gb_door *door, struct MHD_Connection *peer, int r,
                                        struct gb_writer *writer, const char *type,
                                        const struct gb_error *error)
 {
-    size_t length;
-    char *text;
+    struct MHD_Response *response =
+        r < 0 || writer->failed ? NULL : packed(peer, writer->data, writer->length);
 
-    if (r < 0) {
-        gb_writer_end(writer);
-        return respond_error(door, peer, error);
-    }
-    text = gb_writer_take(writer, &length);
-    if (!text)
-        return MHD_NO;
-    return send_response(door, peer, 200,
-                         MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE),
-                         type);
+    gb_writer_end(writer);
+    return r < 0 ? respond_error(door, peer, error)
+                 : send_response(door, peer, 200, response, type);
 }
 
 struct gb_http_text gb_header(struct MHD_Connection *peer, const char *name)
@@ -137,9 +167,8 @@ bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct g
 
     if (!file)
         return false;
-    same = gb_http_is(gb_header(peer, "If-None-Match"), file->etag);
-    response = MHD_create_response_from_buffer(
-        same ? 0 : file->length, (void *)(uintptr_t)file->data, MHD_RESPMEM_PERSISTENT);
+    same = gb_http_names_tag(gb_header(peer, "If-None-Match"), file->etag);
+    response = packed(peer, (const char *)file->data, same ? 0 : file->length);
     if (response) {
         MHD_add_response_header(response, "ETag", file->etag);
         MHD_add_response_header(response, "Cache-Control", "no-cache");
@@ -231,6 +260,27 @@ static void write_own(struct gb_http *http, struct gb_writer *writer)
                         atomic_load(&http->responses[i]));
 }
 
+/* Writes the daemon's metrics. Requests that arrive while an answer is on its way share the next
+   one: a crowd costs the daemon little, and nobody gets figures from before its request. */
+static int write_daemons(struct gb_http *http, struct gb_writer *writer, struct gb_error *error)
+{
+    uint_fast64_t arrived = atomic_load(&http->metrics_begun);
+    int r = 0;
+
+    pthread_mutex_lock(&http->metrics_lock);
+    if (http->metrics_of <= arrived) {
+        http->metrics_of = atomic_fetch_add(&http->metrics_begun, 1) + 1;
+        gb_writer_reset(&http->metrics);
+        r = gb_api_metrics(&http->ask, &http->metrics, error);
+        if (r < 0)
+            http->metrics_of = 0;
+    }
+    if (r == 0)
+        gb_write(writer, http->metrics.data, http->metrics.length);
+    pthread_mutex_unlock(&http->metrics_lock);
+    return r;
+}
+
 static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connection *peer)
 {
     struct gb_writer writer;
@@ -238,7 +288,7 @@ static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connecti
     int r;
 
     gb_writer_init(&writer, 0);
-    r = gb_api_metrics(&door->http->ask, &writer, &error);
+    r = write_daemons(door->http, &writer, &error);
     write_own(door->http, &writer);
     if (door->http->options->peer_socket)
         gb_peer_metrics(door->http->options->peer_socket, &writer);
@@ -280,8 +330,10 @@ static bool read_number(const char *text, uint64_t most, uint64_t *number)
 
 struct listing {
     struct gb_objects objects;
-    struct gb_writer writer; /* the present slice */
-    size_t sent;             /* bytes of it */
+    struct gb_writer writer;      /* the present slice */
+    struct gb_writer text;        /* the same before it was compressed */
+    struct gb_compress *compress; /* NULL: it is sent as it is */
+    size_t sent;                  /* bytes of it */
 };
 
 static void listing_free(void *arg)
@@ -290,7 +342,26 @@ static void listing_free(void *arg)
 
     gb_pool_end(&listing->objects.pool);
     gb_writer_end(&listing->writer);
+    gb_writer_end(&listing->text);
+    gb_compress_free(listing->compress);
     free(listing);
+}
+
+/* Makes the next slice. */
+static int make_slice(struct listing *listing, struct gb_error *error)
+{
+    struct gb_writer *text = listing->compress ? &listing->text : &listing->writer;
+    int r;
+
+    gb_writer_reset(text);
+    r = gb_api_objects(&listing->objects, text, error);
+    if (r < 0 || !listing->compress)
+        return r;
+    gb_writer_reset(&listing->writer);
+    if (text->failed || !gb_compress_add(listing->compress, text->data, text->length,
+                                         listing->objects.done, &listing->writer))
+        return gb_fail_memory(error);
+    return 0;
 }
 
 static ssize_t send_slice(char *buffer, size_t size, const char *data, size_t length, size_t *sent)
@@ -311,10 +382,8 @@ static ssize_t read_listing(void *arg, uint64_t place, char *buffer, size_t size
     while (listing->sent == listing->writer.length) {
         if (listing->objects.done)
             return MHD_CONTENT_READER_END_OF_STREAM;
-        gb_writer_reset(&listing->writer);
         listing->sent = 0;
-        if (gb_api_objects(&listing->objects, &listing->writer, &error) < 0 ||
-            listing->writer.failed)
+        if (make_slice(listing, &error) < 0 || listing->writer.failed)
             return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     return send_slice(buffer, size, listing->writer.data, listing->writer.length, &listing->sent);
@@ -324,6 +393,7 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
                                        const struct gb_request *request, bool head_only)
 {
     struct listing *listing = calloc(1, sizeof(*listing));
+    struct MHD_Response *response;
     struct gb_error error;
     char number[16];
     long after, limit;
@@ -331,6 +401,7 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
     if (!listing)
         return MHD_NO;
     gb_writer_init(&listing->writer, 0);
+    gb_writer_init(&listing->text, 0);
     listing->objects.ask = &door->http->ask;
     listing->objects.audience = audience_of(door);
     listing->objects.limit = GB_OBJECTS_MOST;
@@ -354,14 +425,19 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
     }
     /* The first slice is made before the status is sent: a failure can still be answered with
        503. */
-    if (gb_api_objects(&listing->objects, &listing->writer, &error) < 0) {
+    if (takes_gzip(peer))
+        listing->compress = gb_compress_new();
+    if (make_slice(listing, &error) < 0) {
         listing_free(listing);
         return respond_error(door, peer, &error);
     }
-    return send_response(door, peer, 200,
-                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SLICE_BYTES,
-                                                           read_listing, listing, listing_free),
-                         JSON_TYPE);
+    response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SLICE_BYTES, read_listing,
+                                                 listing, listing_free);
+    if (response && listing->compress)
+        mark_gzip(response);
+    if (response)
+        MHD_add_response_header(response, "Vary", "Accept-Encoding");
+    return send_response(door, peer, 200, response, JSON_TYPE);
 }
 
 /* ---- events ---- */

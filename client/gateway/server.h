@@ -9,6 +9,7 @@
 #include "client/gateway/connections.h"
 #include "client/gateway/feed.h"
 #include "client/gateway/options.h"
+#include "proto/json.h"
 
 #define GB_TOKEN_BYTES 513
 #define GB_BODY_BYTES 1024 /* of a form's body; there is one form */
@@ -31,6 +32,10 @@ struct gb_http {
     struct gb_ask ask;
     struct gb_door doors[GB_OPTIONS_MANY];
     unsigned door_count;
+    pthread_mutex_t metrics_lock; /* guards the daemon's metrics, of question … */
+    struct gb_writer metrics;
+    uint64_t metrics_of;                     /* … this number; 0: there are none */
+    atomic_uint_fast64_t metrics_begun;      /* questions so far */
     pthread_mutex_t secret_lock;             /* guards the text of token and cookie */
     char token[GB_TOKEN_BYTES];              /* "": no token is asked for */
     char cookie[33];                         /* a browser's stand-in for the token */

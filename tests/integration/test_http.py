@@ -1,6 +1,7 @@
 """The HTTP server, as docs/HTTP.md describes it: the API, who may see what, and the live events. Hostile
 requests and limits are in test_http_hostile.py; tests/page has the page."""
 
+import gzip
 import json
 import os
 import signal
@@ -55,6 +56,11 @@ def test_the_page_is_there(served):
     again = get(served.port, "/", headers={"If-None-Match": reply.headers["etag"]})
     assert again.status == 304 and again.body == b""
     assert get(served.port, "/", headers={"If-None-Match": '"other"'}).status == 200
+    tag = reply.headers["etag"].removeprefix("W/")
+    for same in (tag, "W/" + tag, f'"other", W/{tag}', f'"other",{tag} ,"more"', "*"):
+        assert get(served.port, "/", headers={"If-None-Match": same}).status == 304, same
+    for other in ("", "W/", '"', f'"x{tag[1:]}', f'{tag[:-1]}x"', "W/*"):
+        assert get(served.port, "/", headers={"If-None-Match": other}).status == 200, other
     for path, kind in (("/page.css", "text/css"), ("/page.js", "text/javascript")):
         assert get(served.port, path).headers["content-type"].startswith(kind)
 
@@ -146,6 +152,35 @@ def test_objects_in_parts(served):
     for bad in ("limit=0", "limit=x", "limit=10001", "limit=-1", "after=%zz", "after=%00",
                 "after=" + "x" * 256):
         assert get(served.port, f"/api/objects?{bad}").status == 400, bad
+
+
+def test_answers_as_gzip(served):
+    """Long answers come as gzip to those who take that, with the same content."""
+    peer = served.connect()
+    aliases(peer, (f"o/{i:05}" for i in range(1000)))
+    for path in ("/page.js", "/metrics", "/api/objects", "/"):
+        plain = get(served.port, path)
+        packed = get(served.port, path, headers={"Accept-Encoding": "br, gzip;q=0.5"})
+        assert packed.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers, path
+        assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
+        assert len(packed.body) < len(plain.body) / 2
+        text = gzip.decompress(packed.body).decode()
+        if path == "/api/objects":
+            assert [row[0] for row in json.loads(text)["objects"]] == [row[0] for row in plain.json()["objects"]]
+        elif path == "/metrics":
+            names = [{line.split()[2] for line in one.splitlines() if line.startswith("# TYPE")} for one in (text, plain.text)]
+            assert names[0] == names[1] != set()
+        else:
+            assert text == plain.text
+    for accepts in ("", "identity", "gzip;q=0", "gzip; q=0.000", "x-gzip", "gzipped"):
+        assert "content-encoding" not in get(served.port, "/page.js", headers={"Accept-Encoding": accepts}).headers, accepts
+    assert "content-encoding" not in get(served.port, "/api/stats", headers={"Accept-Encoding": "gzip"}).headers
+    tag = get(served.port, "/page.js", headers={"Accept-Encoding": "gzip"}).headers["etag"]
+    assert get(served.port, "/page.js", headers={"If-None-Match": tag, "Accept-Encoding": "gzip"}).status == 304
+
+
+def test_objects_say_whose_they_are(served):
+    assert objects(served.port)[1]["instance"] == get(served.port, "/api/snapshot").json()["instance"] != ""
 
 
 def test_many_objects_come_in_slices(served):
