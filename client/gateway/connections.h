@@ -5,10 +5,10 @@
  *
  * Each state has its time, after which the connection is shut down; libmicrohttpd then closes it.
  * If there are too many connections, one is closed for the new one: the oldest half request, once
- * it has had 50 ms to arrive, else the longest idle one. A connection with unread input is closed only if all have some. At most
- * seven eighths come from one address (of IPv6, one network), so that one peer cannot keep the
- * others out. If all others are being served, the new connection is refused: it has a second to ask
- * for metrics all the same.
+ * it has had 50 ms to arrive, else the longest idle one. A connection with unread input is closed
+ * only if all have some. At most seven eighths come from one address (of IPv6, one network), so
+ * that one peer cannot keep the others out. If all others are being served, the new connection is
+ * refused: it has a second to ask for metrics all the same.
  */
 #ifndef GB_CONNECTIONS_H
 #define GB_CONNECTIONS_H

@@ -181,6 +181,32 @@ static void tell_stats(struct gb_feed *feed, const struct gb_stats *stats)
     tell_all(feed, &writer, &told, "stats ");
 }
 
+struct device {
+    struct gb_string id;
+    uint64_t used;
+};
+
+static void note_devices(struct gb_feed *feed, struct gb_json devices)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct device, id, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct device, used, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_json_walk walk = gb_json_walk(devices);
+    struct gb_path path = {.key = "devices"};
+    int64_t now = gb_wall_ms();
+    struct gb_error error;
+    struct gb_json item;
+
+    while (gb_json_next(&walk, NULL, &item)) {
+        struct device device = {0};
+
+        if (gb_json_read(item, fields, 2, GB_UNKNOWN_IGNORE, &path, &feed->pool, &device, NULL,
+                         &error) == 0)
+            gb_history_note(feed->history, &device.id, device.used, now);
+    }
+}
+
 static void on_stats(struct gpubuf_client *client, int status, const char *result, size_t length,
                      void *arg)
 {
@@ -196,6 +222,7 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
         return;
     if (strcmp(feed->instance, stats.instance.text) != 0) {
         gb_ring_clear(feed->ring);
+        gb_history_clear(feed->history);
         strcpy(feed->instance, stats.instance.text);
         feed->counting = false;
     }
@@ -203,6 +230,7 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
     feed->seq = stats.seq;
     feed->counting = true;
     tell_stats(feed, &stats);
+    note_devices(feed, stats.devices);
 }
 
 /* ---- the connection ---- */
@@ -225,8 +253,10 @@ static int connect_to(struct gb_feed *feed)
         return r;
     }
     feed->counting = feed->asked = false;
-    if (strcmp(feed->instance, gpubuf_instance(feed->client)) != 0)
+    if (strcmp(feed->instance, gpubuf_instance(feed->client)) != 0) {
         gb_ring_clear(feed->ring);
+        gb_history_clear(feed->history);
+    }
     snprintf(feed->instance, sizeof(feed->instance), "%s", gpubuf_instance(feed->client));
     r = gpubuf_watch_json(feed->client, "{\"existing\":false,\"placements\":true}", on_event, feed,
                           NULL);

@@ -1,6 +1,7 @@
 /*
  * Follows the daemon: a thread with a connection of its own, which watches the objects and asks for
- * the figures once a second. It tells both to the ring and to the publisher. If the daemon ends,
+ * the figures once a second. It tells both to the ring and to the publisher, and
+ * the figures to the history. If the daemon ends,
  * the thread tries to connect anew for as long as that takes.
  */
 #ifndef GB_GATEWAY_FEED_H
@@ -8,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "client/gateway/history.h"
 #include "client/gateway/publish.h"
 #include "client/gateway/ring.h"
 #include "gpubuf.h"
@@ -16,6 +18,7 @@
 struct gb_feed {
     const char *socket; /* the caller's; NULL: the default places */
     struct gb_ring *ring;
+    struct gb_history *history;
     struct gb_publish *publish; /* NULL: nothing is published */
     atomic_bool up;             /* the daemon is there, and answers */
 
@@ -32,7 +35,7 @@ struct gb_feed {
     struct gb_pool pool;
 };
 
-/* Starts the thread. The ring and the publisher outlive the feed. */
+/* Starts the thread. The ring, the history and the publisher outlive the feed. */
 int gb_feed_start(struct gb_feed *feed, struct gb_error *error);
 void gb_feed_stop(struct gb_feed *feed);
 

@@ -47,18 +47,19 @@ static int serve(const struct gb_options *options, const sigset_t *signals)
 {
     struct gb_publish *publish = NULL;
     struct gb_http *http = NULL;
-    struct gb_feed feed = {.socket = options->socket};
+    struct gb_history history;
     struct gb_ring ring;
+    struct gb_feed feed = {.socket = options->socket, .ring = &ring, .history = &history};
     struct gb_error error;
     int r = 0;
 
+    gb_history_init(&history);
     if (!gb_ring_init(&ring))
         r = gb_fail_memory(&error);
     if (r == 0 && *options->events)
         r = gb_publish_new(options->events, options->subscribers, &publish, &error);
     if (r == 0 && *options->http)
         r = gb_http_new(options, &ring, &feed, publish, &http, &error);
-    feed.ring = &ring;
     feed.publish = publish;
     if (r == 0)
         r = gb_feed_start(&feed, &error);
@@ -70,6 +71,7 @@ static int serve(const struct gb_options *options, const sigset_t *signals)
     gb_http_free(http);
     gb_publish_free(publish);
     gb_ring_end(&ring);
+    gb_history_end(&history);
     return r < 0 ? refuse(&error) : EXIT_OK;
 }
 

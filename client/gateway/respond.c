@@ -317,6 +317,15 @@ static enum MHD_Result respond_json(struct gb_door *door, struct MHD_Connection 
     return respond_written(door, peer, r, &writer, JSON_TYPE, &error);
 }
 
+static enum MHD_Result respond_history(struct gb_door *door, struct MHD_Connection *peer)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    gb_history_write(door->http->feed->history, &writer, gb_wall_ms());
+    return respond_written(door, peer, 0, &writer, JSON_TYPE, NULL);
+}
+
 /* Reads a decimal number up to `most`. False: it is none. */
 static bool read_number(const char *text, uint64_t most, uint64_t *number)
 {
@@ -578,6 +587,8 @@ enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
         return respond_json(door, peer, gb_api_snapshot);
     if (gb_http_is(request->path, "/api/stats"))
         return respond_json(door, peer, gb_api_stats);
+    if (gb_http_is(request->path, "/api/history"))
+        return respond_history(door, peer);
     if (gb_http_is(request->path, "/api/objects"))
         return respond_objects(door, peer, request, strcmp(method, "HEAD") == 0);
     if (gb_http_is(request->path, "/api/events") && strcmp(method, "GET") == 0)

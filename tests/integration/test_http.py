@@ -179,6 +179,18 @@ def test_answers_as_gzip(served):
     assert get(served.port, "/page.js", headers={"If-None-Match": tag, "Accept-Encoding": "gzip"}).status == 304
 
 
+def test_the_last_ten_minutes(served):
+    served.connect().put("some", b"1" * 5000)
+
+    def last():
+        answer = get(served.port, "/api/history").json()
+        assert answer["step_ms"] == 5000 and len(answer["used"].get("host", [None] * 120)) == 120
+        return [bytes for bytes in answer["used"].get("host", ()) if bytes is not None][-1:]
+    assert poll(lambda: last() and last()[0] >= 5000)
+    used = next(device["used"] for device in get(served.port, "/api/snapshot").json()["devices"])
+    assert poll(lambda: last() == [used])
+
+
 def test_objects_say_whose_they_are(served):
     assert objects(served.port)[1]["instance"] == get(served.port, "/api/snapshot").json()["instance"] != ""
 

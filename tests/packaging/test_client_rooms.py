@@ -34,8 +34,8 @@ PARTS = {
         ("program", "main"),
     ],
     "client/gateway": [
-        ("ground", "say clock access options"),
-        ("sides", "ring connections ask answer"),
+        ("ground", "say clock access options compress"),
+        ("sides", "ring connections ask answer history"),
         ("events", "publish feed"),
         ("answers", "api peer"),
         ("http", "page server http respond"),

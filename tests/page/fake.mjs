@@ -222,6 +222,10 @@ export class FakeDaemon {
     if (url.pathname.startsWith('/api/')) {
       if (this.refusing) return response.writeHead(this.refusing).end('this daemon refuses\n')
       if (url.pathname === '/api/events') return this.#stream(url.searchParams, response)
+      if (url.pathname === '/api/history') {
+        response.setHeader('Content-Type', 'application/json')
+        return response.end(JSON.stringify({ now_ms: Date.now(), step_ms: 5000, used: this.past ?? {} }))
+      }
       const body = url.pathname === '/api/snapshot' ? this.snapshot() : url.pathname === '/api/objects' ? this.page(url.searchParams) : null
       if (!body) return response.writeHead(404).end()
       response.setHeader('Content-Type', 'application/json')

@@ -353,8 +353,9 @@ test('lost, and found again with what happened meanwhile', withChromium, async (
   const kind = wanted => page.until(`document.querySelector('#connection').dataset.kind === '${wanted}'`)
   await daemon.stop()
   await kind('lost')
-  await says(page, '#connection', /^Connection lost at \d\d:\d\d:\d\d: .*Trying again/)
+  await says(page, '#connection', /^Connection lost at \d\d:\d\d:\d\d: the gateway does not answer. Trying again/)
   assert.equal(await page.value("document.querySelector('#retry').hidden"), false)
+  assert.equal(await page.value("document.querySelector('#icon').getAttribute('href')"), 'lost.svg')
   assert.deepEqual(await names(page), ['sales/price', 'sales/quantity', 'weather'])
   // A screen reader is told once, not with every try that fails.
   const said = await text(page, '#connection-text')
@@ -533,6 +534,24 @@ test('a narrow window has everything, one below the other', withChromium, async 
     assert.deepEqual(first.slice(0, 2), ['sales/price', '16.0 MiB'])
     await until(() => page.value("document.querySelector('.map canvas').width === Math.floor(document.querySelector('.map').clientWidth)"), `a map as wide as ${width} has room for`)
   }
+  fine(page)
+  await page.close()
+})
+
+test('a line shows the last ten minutes, and breaks where nothing is known', withChromium, async () => {
+  const { daemon, page } = await open(daemon => {
+    few(daemon)
+    const [{ id, capacity }] = daemon.devices
+    daemon.past = { [id]: Array.from({ length: 120 }, (_, i) => i < 60 || i === 90 ? null : capacity / 2) }
+  })
+  const path = () => page.value("document.querySelector('.past path').getAttribute('d')")
+  await page.until("document.querySelector('.past path').getAttribute('d').split('M').length === 3")
+  const [, first, second] = (await path()).split('M')
+  assert.match(first, /^\d+,16.0(L\d+,16.0)+$/) // half full, from the middle on
+  assert.ok(second.split('L').length > 20)
+  assert.match(await page.value("document.querySelector('.past').getAttribute('aria-label')"), /^In objects in the last ten minutes: from 4.0.GiB to 48.0.MiB, at most 4.0.GiB$/)
+  daemon.put('more', 4096 * MIB)
+  await page.until("/,1\\d\\.\\d$/.test(document.querySelector('.past path').getAttribute('d'))") // the line goes on with the figures
   fine(page)
   await page.close()
 })

@@ -5,7 +5,7 @@ import test from 'node:test'
 import { bytes, count, percent, span } from '../../client/gateway/page/format.js'
 import { History } from '../../client/gateway/page/history.js'
 import { LINE, GAP, MemoryMap, markPrivate, warmth } from '../../client/gateway/page/map.js'
-import { Store } from '../../client/gateway/page/store.js'
+import { Store, natural } from '../../client/gateway/page/store.js'
 import { FakeDaemon, random } from './fake.mjs'
 
 const FIELDS = ['name', 'version', 'bytes', 'tier', 'device', 'uid', 'mode', 'leases', 'pinned', 'evict', 'when_short', 'age_ms', 'idle_ms', 'placements']
@@ -71,7 +71,7 @@ test('ages that jitter are no change', () => {
 test('the order is the one that sorting everything gives', () => {
   const next = random(3)
   const below = n => Math.floor(next() * n)
-  const value = { name: r => r.name, bytes: r => r.bytes, leases: r => r.leases, used: r => -r.used }
+  const value = { name: r => natural(r.name), bytes: r => r.bytes, leases: r => r.leases, used: r => -r.used }
   for (const key of Object.keys(value)) {
     for (const down of [false, true]) {
       const store = new Store()
@@ -96,6 +96,12 @@ test('the order is the one that sorting everything gives', () => {
       }
     }
   }
+})
+
+test('numbers in names count as numbers', () => {
+  const store = new Store()
+  sweep(store, ['demo/11', 'demo/3', 'demo/03', 'a9b10', 'a9b9', 'b'].map((name, i) => row(name, i + 1)), 1)
+  assert.deepEqual(names(store).map(name => name.split('#')[0]), ['a9b9', 'a9b10', 'b', 'demo/3', 'demo/03', 'demo/11'])
 })
 
 test('a filter asks for every word, and for the rest', () => {

@@ -127,6 +127,7 @@ export class DevicePanel {
       part?.classList.toggle('some', figures[kind] > 0)
     }
     this.element.classList.toggle('with-private', hidden > 0)
+    this.#showPast(device.past, capacity, used)
     setText(this.find('.away'), device.spilled
       ? `${counted(device.spilled, 'object')} with ${bytes(device.spilled_bytes)} spilled` : '')
     setAttribute(this.find('.bar'), 'aria-label', SHARES.filter(([kind]) => kind !== 'private' || hidden > 0)
@@ -143,6 +144,19 @@ export class DevicePanel {
       ? `${counted(device.objects, 'object')}${hidden > 0 ? ` and ${bytes(hidden)} private` : ''} in ${
         counted(device.segmentCount, 'segment')}`
       : 'Nothing is allocated on this device.')
+  }
+
+  /** Draws the line of the last ten minutes, which breaks where nothing is known. */
+  #showPast (past, capacity, used) {
+    const at = (bytes, i) => `${i},${(30 - 28 * bytes / capacity).toFixed(1)}`
+    let path = ''
+    past.forEach((bytes, i) => {
+      if (bytes !== null) path += `${i > 0 && past[i - 1] !== null ? 'L' : 'M'}${at(bytes, i)}`
+    })
+    setAttribute(this.find('.past path'), 'd', path || 'M0,0')
+    const first = past.find(bytes => bytes !== null) ?? used
+    setAttribute(this.find('.past'), 'aria-label', `In objects in the last ten minutes: from ${bytes(first)} to ${
+      bytes(used)}, at most ${bytes(Math.max(used, ...past))}`)
   }
 
   #showSegments ({ segments, segmentCount }) {

@@ -163,7 +163,7 @@ export class Feed {
   // ---- what there is ----
 
   async #follow (mine) {
-    await Promise.all([this.#snapshot(mine), this.#sweep(mine, FIRST, 0)])
+    await Promise.all([this.#snapshot(mine), this.#sweep(mine, FIRST, 0), this.#past(mine)])
     // The gateway may answer before it hears of events: the figures that come with them show that it does.
     while (mine() && this.instance !== this.answering) {
       await Promise.race([sleep(1000), this.#woken()])
@@ -214,6 +214,11 @@ export class Feed {
     this.to.snapshot(snapshot)
   }
 
+  async #past (mine) {
+    const past = await this.#get('api/history')
+    if (mine()) this.to.past(past)
+  }
+
   async #sweep (mine, limit, pause) {
     let cursor = null
     this.to.begin()
@@ -237,11 +242,11 @@ export class Feed {
         cache: 'no-store', signal: AbortSignal.timeout(SILENCE)
       })
     } catch {
-      throw new Error('the daemon does not answer')
+      throw new Error('the gateway does not answer') // who is asked; a daemon that is gone it tells itself
     }
     if (!response.ok) {
       const said = (await response.text().catch(() => '')).slice(0, 200).trim()
-      const error = new Error(said || `the daemon answered ${response.status}`)
+      const error = new Error(said || `the gateway answered ${response.status}`)
       error.status = response.status
       throw error
     }

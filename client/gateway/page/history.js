@@ -4,6 +4,44 @@
 export const KINDS = ['spilled', 'evicted', 'restored', 'deleted', 'sealed', 'withdrawn']
 const HOUR = 3600
 const RECENT = 100
+const STEPS = 120
+
+/** How much of each device was used, by steps; from before the page was opened, too, as the gateway tells it. */
+export class Past {
+  constructor () {
+    this.step = 5000
+    this.devices = new Map() // id: Map of the step's number: bytes
+  }
+
+  /** The answer of /api/history. */
+  take ({ now_ms: now, step_ms: step, used }) {
+    this.step = step
+    this.devices.clear()
+    const last = Math.floor(now / step)
+    for (const [id, values] of Object.entries(used)) {
+      const steps = values.map((bytes, i) => [last - values.length + 1 + i, bytes]).filter(([, bytes]) => bytes !== null)
+      this.devices.set(id, new Map(steps))
+    }
+  }
+
+  note (id, used, now) {
+    if (!this.devices.has(id)) this.devices.set(id, new Map())
+    const steps = this.devices.get(id)
+    const step = Math.floor(now / this.step)
+    steps.set(step, used)
+    for (const old of steps.keys()) {
+      if (old > step - STEPS) break
+      steps.delete(old)
+    }
+  }
+
+  /** The last ten minutes of a device, oldest first; null where nothing is known. */
+  of (id, now) {
+    const steps = this.devices.get(id)
+    const last = Math.floor(now / this.step)
+    return Array.from({ length: STEPS }, (_, i) => steps?.get(last - STEPS + 1 + i) ?? null)
+  }
+}
 
 export class History {
   constructor (now) {

@@ -55,7 +55,10 @@ function showConnection ({ kind, why, next, lostAt }) {
   const pill = at('connection')
   pill.dataset.kind = paused && kind === 'live' ? 'paused' : kind
   at('retry').hidden = kind !== 'lost' && kind !== 'denied'
-  document.body.classList.toggle('stale', kind === 'lost' || kind === 'again' || kind === 'denied')
+  const stale = kind === 'lost' || kind === 'again' || kind === 'denied'
+  document.body.classList.toggle('stale', stale)
+  const icon = stale ? 'lost.svg' : 'icon.svg'
+  if (at('icon').getAttribute('href') !== icon) at('icon').setAttribute('href', icon)
   // Only what a listener needs: seconds that count down would be read out one by one.
   const text = {
     connecting: 'Connecting…',

@@ -5,7 +5,7 @@ const JITTER = 1500
 
 /** Columns of the table, and what they are sorted by. Ties go by version, so that the order is total. */
 const KEYS = {
-  name: row => row.name,
+  name: row => (row.natural ??= natural(row.name)),
   device: row => row.device,
   tier: row => row.tier,
   bytes: row => row.bytes,
@@ -270,6 +270,11 @@ function same (a, b) {
     a.pinned === b.pinned && a.name === b.name && a.mode === b.mode && a.uid === b.uid &&
     a.evict === b.evict && a.short === b.short && a.extents.length === b.extents.length &&
     a.extents.every((extent, i) => extent[0] === b.extents[i][0] && extent[1] === b.extents[i][1])
+}
+
+/** A name to sort by: "demo/3" comes before "demo/11". */
+export function natural (name) {
+  return name.replace(/\d+/g, digits => digits.replace(/^0+(?=\d)/, '').padStart(20, '0'))
 }
 
 /** FNV-1a: the same name has the same colour everywhere. */

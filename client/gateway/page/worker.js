@@ -2,7 +2,7 @@
 // this sends, at most ten times a second, so that 100 000 objects never keep a key or the pointer waiting.
 
 import { Feed } from './feed.js'
-import { History } from './history.js'
+import { History, Past } from './history.js'
 import { MemoryMap, markPrivate } from './map.js'
 import { Store } from './store.js'
 
@@ -11,6 +11,7 @@ const SHOWN = 200 // sessions, and segments of a device, that are listed
 
 const store = new Store()
 const history = new History(Date.now())
+const past = new Past()
 const maps = new Map() // by device
 const view = { first: 0, count: 40, span: 600 }
 let snapshot = null
@@ -41,6 +42,7 @@ const from = {
   },
   snapshot (now) {
     if (snapshot && snapshot.instance !== now.instance) {
+      past.devices.clear()
       store.clear()
       selected = pointed = null
       complete = false
@@ -52,7 +54,8 @@ const from = {
     schedule()
   },
   /** The figures of devices and tiers, every second; a snapshot has their segments and the sessions besides. */
-  stats ({ devices, tiers }) {
+  stats ({ devices, tiers, now_ms: at = Date.now() }) {
+    for (const { id, used } of devices) past.note(id, used, at)
     for (const { segments, ...figures } of devices) { // here a number
       const device = snapshot?.devices.find(each => each.id === figures.id)
       if (device) Object.assign(device, figures)
@@ -71,6 +74,7 @@ const from = {
   gap (missing) {
     lost += missing
   },
+  past: told => past.take(told),
   begin: () => store.beginSweep(),
   page ({ fields, objects, seq }) {
     store.addPage(fields, objects, seq, Date.now())
@@ -235,6 +239,7 @@ function devices () {
   const all = snapshot?.devices ?? []
   return all.map(({ segments = [], ...device }) => ({
     ...device,
+    past: past.of(device.id, Date.now()),
     // Eight of the same make are told apart by the end of what they are called by.
     name: all.some(other => other.id !== device.id && other.name === device.name)
       ? `${device.name} …${device.id.slice(-4)}` : device.name,
