@@ -837,6 +837,7 @@ install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in 
 	install -m 644 systemd/gpubufd.sysusers $(call to,$(SYSUSERSDIR)/gpubufd.conf)
 	install -m 644 systemd/gpubufd-peer.sysusers $(call to,$(SYSUSERSDIR)/gpubufd-peer.conf)
 	install -m 644 systemd/gpubufd.tmpfiles $(call to,$(TMPFILESDIR)/gpubufd.conf)
+	install -D -m 755 scripts/make-certificates $(call to,$(PREFIX)/share/gpubufd-peer/make-certificates)
 	install -D -m 644 $(B)/completion/bash $(call to,$(COMPLETIONDIR)/gpubufctl)
 	install -D -m 644 $(B)/completion/zsh $(call to,$(ZSHDIR)/_gpubufctl)
 	install -D -m 644 $(B)/completion/fish $(call to,$(FISHDIR)/gpubufctl.fish)
@@ -853,6 +854,7 @@ uninstall: ## remove what install put there; a configuration that was changed st
 		$(call to,$(BINDIR)/gpubufd-gateway) $(call to,$(UNITDIR)/gpubufd-gateway.service) \
 		$(call to,$(BINDIR)/gpubufd-peer) $(call to,$(UNITDIR)/gpubufd-peer.service) \
 		$(call to,$(SYSUSERSDIR)/gpubufd-peer.conf) \
+		$(call to,$(PREFIX)/share/gpubufd-peer/make-certificates) \
 		$(call to,$(LIBDIR)/libgpubuf.so)* $(call to,$(LIBDIR)/libgpubuf.a) \
 		$(call to,$(INCLUDEDIR)/gpubuf.h) $(call to,$(LIBDIR)/pkgconfig/gpubuf.pc) \
 		$(call to,$(UNITDIR)/gpubufd.service) $(call to,$(UNITDIR)/gpubufd.socket) \

@@ -1,6 +1,7 @@
 """The directory of names in etcd (docs/CLUSTER.md), by the code that gpubufd-peer runs: tests/peer/directory
 with a real etcd, which is stopped, killed, compacted, and parted from its nodes by a proxy."""
 
+import shutil
 import signal
 import subprocess
 import time
@@ -481,7 +482,8 @@ def test_what_others_have_written_there_is_no_name(run, etcd):
 
 
 def make_certificates(directory, *machines):
-    subprocess.run([ROOT / "scripts" / "make-certificates", directory, *machines], check=True, capture_output=True)
+    return subprocess.run([ROOT / "scripts" / "make-certificates", directory, *machines], check=True,
+                          capture_output=True, text=True)
 
 
 def test_etcd_by_tls_with_certificates_of_the_cluster(run, tmp_path):
@@ -519,13 +521,25 @@ def test_certificates_are_made_once_and_refused_names_leave_none(tmp_path):
     make_certificates(directory, "node1,node1.example.org,192.0.2.1,2001:db8::1")
     before = {path.name: path.read_bytes() for path in (tmp_path / "pki").iterdir()}
     assert set(before) == {"authority.pem", "authority.key", "node1.pem", "node1.key"}
-    make_certificates(directory, "node1", "node2")
+    again = "node1,node1.example.org,192.0.2.1,2001:DB8:0::1"
+    said = make_certificates(directory, again, "node2").stdout
+    assert "node1.pem is kept: it is for DNS:node1, DNS:node1.example.org, IP" in said and "node2.pem node2.key" in said
     after = {path.name: path.read_bytes() for path in (tmp_path / "pki").iterdir()}
     assert {name: after[name] for name in before} == before and set(after) - set(before) == {"node2.pem", "node2.key"}
     assert all((tmp_path / "pki" / name).stat().st_mode & 0o77 == 0 for name in after if name.endswith(".key"))
     text = subprocess.run(["openssl", "x509", "-in", f"{directory}/node1.pem", "-noout", "-ext", "subjectAltName"],
                           check=True, capture_output=True, text=True).stdout
     assert "DNS:node1, DNS:node1.example.org, IP Address:192.0.2.1, IP Address:2001:DB8:0:0:0:0:0:1" in text
+    with pytest.raises(subprocess.CalledProcessError) as other:
+        make_certificates(directory, "node1,192.0.2.7", "node2")
+    assert "node1.pem is for DNS:node1, DNS:node1.example.org" in other.value.stderr
+    assert "and not for DNS:node1, IP Address:192.0.2.7: remove it" in other.value.stderr
+    assert "node2.pem is kept" in other.value.stdout
+    shutil.copytree(directory, tmp_path / "others")
+    (tmp_path / "others" / "authority.pem").unlink()
+    with pytest.raises(subprocess.CalledProcessError) as other:  # a new authority, and certificates of the old one
+        make_certificates(str(tmp_path / "others"), "node2")
+    assert "node2.pem is of no use" in other.value.stderr
     for bad in ("a/b", "", "authority", "node3,x,DNS:y z", "node3,a=b"):
         with pytest.raises(subprocess.CalledProcessError):
             make_certificates(directory, bad)
