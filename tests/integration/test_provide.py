@@ -64,7 +64,6 @@ def test_a_name_is_made_for_whoever_waits(daemon, provider):
     assert (stats["wanted"], stats["provided"], stats["declined"]) == (1, 1, 0)
 
 
-# RELIABILITY.md: A provider
 def test_how_long_it_took_is_counted(daemon, provider):
     waiting(daemon, "cols/a")
     wanted(provider)
@@ -76,6 +75,7 @@ def test_how_long_it_took_is_counted(daemon, provider):
     assert 0.02 <= counted["gpubufd_names_provided_seconds_total"]
 
 
+# RELIABILITY.md: A provider
 def test_one_request_however_many_wait(daemon, provider):
     waits = [waiting(daemon, "cols/a") for _ in range(20)]
     request = wanted(provider)["request"]
