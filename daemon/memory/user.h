@@ -70,6 +70,7 @@ struct gb_user {
     uint64_t pressed_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
     uint64_t past;                   /* a bit for each device on which it has an excess */
     uint64_t stocks[GB_STOCKS];      /* its part of each stock's `used` */
+    unsigned slots; /* of the object that lease.c looks at: its leases with a slot */
     /* The server's: its busy sessions, its draining ones, and its place among users. */
     struct gb_link busy, draining, turn;
     bool drains; /* its next turn is a draining session's */

@@ -63,7 +63,7 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     /* Last, since the segments count as given from now on, and must be sent. */
     r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
     if (r == 0) {
-        gb_lease_slot(*lease); /* if it is on the name's current version */
+        gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
     } else {
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;

@@ -92,37 +92,6 @@ void gb_lease_sealed(struct gb_lease *lease)
     lease->write = false;
 }
 
-/* Whether the user may have another of the object's slots. */
-static bool may_have_slot(const struct gb_object *object, const struct gb_user *user)
-{
-    unsigned own = 0;
-
-    if (object->slots < GB_OBJECT_SLOTS / 2)
-        return true;
-    GB_LIST_EACH(&object->leases, link) {
-        const struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
-
-        if (!lease->slot)
-            break;
-        own += lease->holder->user == user;
-    }
-    return own < GB_OBJECT_SLOTS - object->slots;
-}
-
-void gb_lease_slot(struct gb_lease *lease)
-{
-    struct gb_object *object = lease->object;
-
-    if (!object->current || !may_have_slot(object, lease->holder->user))
-        return;
-    lease->slot = gb_page_take(lease->holder->page, lease->id);
-    if (!lease->slot)
-        return;
-    object->slots++;
-    gb_list_remove(&lease->of_object);
-    gb_list_append(object->leases.next, &lease->of_object);
-}
-
 void gb_object_outdate(struct gb_object *object)
 {
     GB_LIST_EACH(&object->leases, link) {
@@ -161,6 +130,90 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
     lease->idle_ms = lease->recalled_ms = 0;
     lease->holder->idle--;
     gb_object_resume(registry, lease->object);
+}
+
+static struct gb_lease *lease_at(struct gb_link *link)
+{
+    return GB_CONTAINER(link, struct gb_lease, of_object);
+}
+
+/* The lease with a slot that gives way to one of `user`: the oldest one of the user who has most of
+   the object's slots, if these are two more than the user has, since one more would only change
+   places. NULL: none does. */
+static struct gb_lease *gives_way(struct gb_object *object, struct gb_user *user)
+{
+    struct gb_user *most = user;
+    struct gb_lease *oldest = NULL;
+
+    user->slots = 0;
+    GB_LIST_EACH(&object->leases, link) {
+        if (!lease_at(link)->slot)
+            break;
+        lease_at(link)->holder->user->slots = 0;
+    }
+    GB_LIST_EACH(&object->leases, link) {
+        struct gb_lease *lease = lease_at(link);
+
+        if (!lease->slot)
+            break;
+        if (++lease->holder->user->slots > most->slots)
+            most = lease->holder->user;
+    }
+    GB_LIST_EACH(&object->leases, link) {
+        if (!lease_at(link)->slot)
+            break;
+        if (lease_at(link)->holder->user == most)
+            oldest = lease_at(link);
+    }
+    return most->slots >= user->slots + 2 ? oldest : NULL;
+}
+
+/* The lease cannot be kept any more: if it is idle it counts as in use, and its holder is asked for
+   it. */
+static void lose_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    struct gb_object *object = lease->object;
+
+    gb_page_drop(lease->holder->page, lease->slot);
+    lease->slot = 0;
+    object->slots--;
+    gb_list_remove(&lease->of_object);
+    gb_list_append(&object->leases, &lease->of_object);
+    if (!lease->idle_ms)
+        return;
+    gb_lease_used(registry, lease);
+    send_recall(registry, lease, now_ms);
+}
+
+static bool has_slot(struct gb_object *object, const struct gb_holder *holder)
+{
+    GB_LIST_EACH(&object->leases, link) {
+        if (!lease_at(link)->slot)
+            break;
+        if (lease_at(link)->holder == holder)
+            return true;
+    }
+    return false;
+}
+
+void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    struct gb_object *object = lease->object;
+    struct gb_holder *holder = lease->holder;
+    struct gb_lease *other = NULL;
+
+    if (!holder->page || !object->current || has_slot(object, holder))
+        return;
+    if (object->slots == GB_OBJECT_SLOTS && !(other = gives_way(object, holder->user)))
+        return;
+    lease->slot = gb_page_take(holder->page, lease->id);
+    if (!lease->slot)
+        return;
+    object->slots++;
+    gb_list_remove(&lease->of_object);
+    gb_list_append(object->leases.next, &lease->of_object);
+    if (other)
+        lose_slot(registry, other, now_ms);
 }
 
 /* Recalls a lease. Returns whether to wait for its holder. */

@@ -17,8 +17,8 @@
 #include "proto/layout.h"
 
 /* The most leases with a slot that an object has, since the request that takes its name away clears
-   all slots. Further leases have no slot, and cannot be kept. A user may have half of them, and of
-   the rest as many as are left for others. */
+   all slots. A holder has one at most, and of several users none keeps another from having one.
+   Further leases have no slot, and cannot be kept. */
 #define GB_OBJECT_SLOTS 128
 
 /* A holder of leases: a session. */
@@ -63,8 +63,9 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
                               struct gb_holder *holder, bool write, uint64_t now_ms);
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
                                const struct gb_holder *holder);
-/* Gives a new read lease a slot, if one is free for its user. */
-void gb_lease_slot(struct gb_lease *lease);
+/* Gives a new read lease a slot, if one is free or a user who has more of the object's gives way,
+   and the holder has none of the object's yet. */
+void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* Makes a lease idle; it must have a slot. A lease that is idle already was used in between. If its
    object has no name any more, the lease is recalled at once. */
 void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);

@@ -142,7 +142,8 @@ def test_another_user_cannot_open_the_page_anew(daemon, as_user):
 
 def test_a_slot_has_the_lease_until_its_end(peer, reader):
     peer.put("a")
-    first, second = reader.open_object("a"), reader.open_object("a")
+    peer.put("b")
+    first, second = reader.open_object("a"), reader.open_object("b")
     assert [reader.slot(first.slot), reader.slot(second.slot)] == [first.lease, second.lease]
     first.release()
     assert [reader.slot(first.slot), reader.slot(second.slot)] == [0, second.lease]
@@ -159,43 +160,76 @@ def test_of_many_each_has_one(peer, reader):
     assert len({e["slot"] for e in entries[:-1]}) == 40 and "slot" not in entries[-1]
 
 
-def test_an_object_has_a_limited_number(daemon, peer, reader):
+def test_a_session_has_one_of_an_object(peer, reader):
+    """A second lease would be of no use, and cannot be kept."""
+    peer.put("a")
+    first, second = reader.open_object("a"), reader.open_object("a")
+    assert second.slot is None and reader.slot(first.slot) == first.lease
+    assert "slot" in reader.error("busy", "keep", leases=[second.lease]).message
+    both = reader.call("open", names=["a", "a"])["objects"]
+    assert not any("slot" in one for one in both)
+    peer.put("a", b"new", replace=True)
+    assert reader.open_object("a").slot is not None
+    first.release()
+    peer.call("alias", name="b", of="a")
+    assert reader.open_object("b").slot is not None
+
+
+def openers(connect, count):
+    """Sessions that keep `a`, each with its lease."""
+    opened = []
+    for _ in range(count):
+        session = connect()
+        session.call("hello", protocol=1, cache=True)
+        opened.append(session.open_object("a"))
+    return opened
+
+
+def slotted(opened):
+    return [one for one in opened if one.slot is not None and one.peer.slot(one.slot) == one.lease]
+
+
+def test_an_object_has_a_limited_number(daemon, peer):
     """All are cleared in one request, so there are not any number. Other leases cannot be kept."""
     peer.put("a")
-    opened = [reader.open_object("a") for _ in range(130)]
-    assert [o.slot is None for o in opened] == [False] * 64 + [True] * 66  # half of them for a user
-    error = reader.error("busy", "keep", leases=[opened[64].lease])
-    assert "slot" in error.message
+    opened = openers(daemon.connect, 130)
+    assert slotted(opened) == opened[:128]
     opened[5].release()
-    assert reader.open_object("a").slot == opened[5].slot
+    assert len(slotted(openers(daemon.connect, 2))) == 1
 
 
 @pytest.mark.root
-def test_a_user_leaves_slots_to_others(daemon, peer):
-    """By whatever number of leases: each next one has half of what those before it have left."""
-    peer.put("a", mode="0644")
-    slots = []
-    for uid in range(1001, 1006):
-        user = daemon.connect_as(uid, uid)
-        user.call("hello", protocol=1, cache=True)
-        slots.append(sum(user.open_object("a").slot is not None for _ in range(130)))
-    assert slots == [64, 32, 16, 8, 4]
+# RELIABILITY.md: Hostile clients
+def test_users_take_turns_at_slots(daemon, peer):
+    """A user who has all of an object's gives way, its oldest first, until others have as many."""
+    peer.put("a", mode="0604")
+    theirs = openers(lambda: daemon.connect_as(1001, 1001), 128)
+    assert len(slotted(theirs)) == 128
+    for one in theirs[:2]:
+        one.peer.call("keep", leases=[one.lease])
+    mine = openers(lambda: daemon.connect_as(1002, 1002), 66)
+    assert len(slotted(mine)) == 64 and slotted(mine) == mine[:64]
+    assert slotted(theirs) == theirs[64:]
+    for one in theirs[:2]:  # kept: they are asked for, and count as in use until they are given back
+        assert recalled(one.peer) == [one.lease]
+        assert one.peer.error("busy", "keep", leases=[one.lease])
+        one.release()
+    assert peer.call("stat", name="a")["object"]["leases"] == 126 + 66
+    assert len(slotted(openers(lambda: daemon.connect_as(1001, 1001), 2))) == 0
+    assert len(slotted(openers(lambda: daemon.connect_as(1003, 1003), 3))) == 3
 
 
 def test_a_page_has_a_limited_number(daemon, peer):
     """Leases beyond that have no slot."""
-    names = [f"n{i}" for i in range(70)]
-    for name in names:
-        peer.put(name)
     reader = daemon.connect()
     slots = reader.call("hello", protocol=1, cache=True)["cache"]["slots"]
-    left = slots
-    for name in names:
-        count = min(60, left)
-        requests = [reader.request("open", name=name) for _ in range(count)]
-        assert all("slot" in reader.reply(r) for r in requests)
-        left -= count
-    assert left == 0 and reader.open_object(names[-1]).slot is None
+    peer.put("a")
+    names = [f"n{i}" for i in range(slots + 64)]
+    for at in range(0, len(names), 64):
+        asked = [peer.request("alias", name=name, of="a") for name in names[at:at + 64]]
+        assert all(peer.reply(one) for one in asked)
+        entries = reader.call("open", names=names[at:at + 64])["objects"]
+        assert ["slot" in one for one in entries] == [at < slots] * 64
     assert os.fstat(reader.page_fd).st_size == 16 << 10  # nobody is charged for it
 
 
@@ -237,12 +271,13 @@ if not test_device.ON_GPU:
 def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
     """Whatever changes what the name means: when that is answered the slot is 0."""
     peer.put("a", b"old")
-    used, kept = reader.open_object("a"), reader.open_object("a")
-    reader.call("keep", leases=[kept.lease])
+    other = keeper(daemon)
+    used, kept = reader.open_object("a"), other.open_object("a")
+    other.call("keep", leases=[kept.lease])
     change(peer, daemon)
-    assert [reader.slot(used.slot), reader.slot(kept.slot)] == [0, 0]
+    assert [reader.slot(used.slot), other.slot(kept.slot)] == [0, 0]
     assert used.read() == b"old"  # the lease is one all the same
-    reader.no_notification()  # whoever keeps it finds out
+    other.no_notification()  # whoever keeps it finds out
 
 
 def test_a_slot_is_cleared_when_an_object_expires(peer, reader):

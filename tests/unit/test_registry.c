@@ -77,7 +77,7 @@ static struct gb_lease *kept_lease(struct gb_object *object, int holder)
 {
     struct gb_lease *one = lease(object, holder);
 
-    gb_lease_slot(one);
+    gb_lease_slot(&world.registry, one, 5);
     gb_lease_idle(&world.registry, one, 5);
     return one;
 }
@@ -126,23 +126,24 @@ static void test_recall(void **state)
    is kept is no use. */
 static void test_outdate(void **state)
 {
-    const _Atomic uint64_t *page;
+    const _Atomic uint64_t *pages[2];
     struct gb_lease *used, *kept;
     struct gb_object *first;
     unsigned slots[2];
 
     (void)state;
     begin();
-    page = give_page(0);
+    for (int i = 0; i < 2; i++)
+        pages[i] = give_page(i);
     first = publish("a", storage_of(1), false);
     used = lease(first, 0);
-    gb_lease_slot(used);
-    kept = kept_lease(first, 0);
+    gb_lease_slot(&world.registry, used, 5);
+    kept = kept_lease(first, 1);
     slots[0] = used->slot - 1;
     slots[1] = kept->slot - 1;
     publish("b", storage_of(1), false);
     publish("a", storage_of(2), true);
-    assert_int_equal(page[slots[0]] | page[slots[1]], 0);
+    assert_int_equal(pages[0][slots[0]] | pages[1][slots[1]], 0);
     assert_int_equal(world.recalls, 0); /* its holder finds out, or is asked when that is wanted */
     gb_lease_end(&world.registry, kept);
     assert_int_equal(first->lease_count, 1);
@@ -156,7 +157,8 @@ static void test_outdate(void **state)
     gb_lease_end(&world.registry, kept);
     assert_true(evict_oldest());
     assert_null(find("b"));
-    munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
+    for (int i = 0; i < 2; i++)
+        munmap((void *)(uintptr_t)pages[i], GB_PAGE_SLOTS * 8);
     end();
 }
 

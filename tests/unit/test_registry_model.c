@@ -235,7 +235,7 @@ static void random_lease(struct test_random *random)
     model.leases[model.lease_count].idle = false;
     model.leases[model.lease_count].real =
         lease(model.objects[i].real, (int)test_random_below(random, HOLDERS));
-    gb_lease_slot(model.leases[model.lease_count++].real);
+    gb_lease_slot(&world.registry, model.leases[model.lease_count++].real, model.now);
     model.objects[i].leases++;
 }
 
