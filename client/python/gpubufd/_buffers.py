@@ -186,8 +186,7 @@ class Buffers:
         column, as bytes. BufferError: the memory of a nested column lies in its children."""
         self._held._check_alive()
         try:
-            found: Buffer = self._held._view()
-            return found
+            return self._held._view()
         except BufferError:  # strings, bits, nested columns
             found = self._held._buffer(DATA)
             if found is None:
@@ -197,19 +196,17 @@ class Buffers:
     @property
     def validity(self) -> Optional[Validity]:
         """The bitmap of nulls; None: there is none, and no null."""
-        found: Optional[Validity] = self._held._validity()
-        return found
+        return self._held._validity()
 
     @property
     def offsets(self) -> Optional[Buffer]:
         """The offsets of strings and lists, as the bytes of int32, or of int64 for dtypes that begin with "large"."""
-        found: Optional[Buffer] = self._held._buffer(OFFSETS)
-        return found
+        return self._held._buffer(OFFSETS)
 
     @property
     def offset(self) -> int:
         """Element i is element `offset + i` of `offsets`, and of bits."""
-        return int(self._held._offset)
+        return self._held._offset
 
     def __repr__(self) -> str:
         return f"<gpubufd.Buffers of {called(self._held)}>"

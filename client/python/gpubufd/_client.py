@@ -94,7 +94,7 @@ def fill_and_seal(made: Any, device: Optional[int], copies: Iterable[_nodes.Copy
         if queue:
             wait_for(queue, device)  # the memory is not given up under copies
         raise
-    version: int = made.version
+    version = made.version
     if queue and not wait:
         made._release_on(queue)  # nobody else gets the memory before the copies are done
     return version
@@ -184,8 +184,24 @@ class Client(_core.Client, Steps, Names):
     def _client(self) -> "Client":
         return self
 
+    def _now(self, what: str, *arguments: Any) -> Any:
+        """Makes a request of `_core.Client`, and waits for its answer."""
+        outcome: List[Any] = []
+        self._wait(getattr(self, what + "_async")(*arguments, lambda *answer: outcome.append(answer)), outcome)
+        error, result = outcome.pop()
+        if error is None:
+            return result
+        try:
+            closed = self.closed and isinstance(error, _errors.Canceled)
+            raise _errors.failure("closed", "the connection was closed") if closed else error
+        finally:
+            del error  # whose traceback has this frame
+
     async def _do(self, what: str, *arguments: Any) -> Any:
-        return getattr(self, what)(*arguments)
+        return self._now(what, *arguments)
+
+    def _create(self, name: str, layout: Tuple[Any, ...], opts: Tuple[Any, ...]) -> Any:
+        return self._now("_create", name, layout, opts)
 
     async def _answer(self, method: str, text: Optional[str], timeout: Optional[float]) -> str:
         return self._call(method, text, -1 if timeout is None else max(_params.ms(timeout), 1))
@@ -301,17 +317,17 @@ class Client(_core.Client, Steps, Names):
                             "get(name, timeout=seconds) waits, get_many(names) opens several")
         wait_ms = 0 if timeout is None else _params.ms(timeout)
         if kind is None and version is None and label is None and not isinstance(name, Ref):
-            return self._open(name, 0, wait_ms, None)
+            return self._now("_open", name, 0, wait_ms, None) if wait_ms else self._open(name, 0, None)
         at, number, label = asked(name, version, label, kind)
         try:
-            held = self._open(at, number, wait_ms, label)
+            held = self._now("_open", at, number, wait_ms, label)
         except (_errors.NotFound, _errors.Stale) as error:
             raise gone(name, error) from None
         return opened(held, name, kind, self.instance)
 
     def __getitem__(self, name: Union[str, Ref]) -> Any:
         """get(name)"""
-        return self.get(name) if isinstance(name, Ref) else self._open(name, 0, 0, None)
+        return self.get(name) if isinstance(name, Ref) else self._open(name, 0, None)
 
     def __contains__(self, name: object) -> bool:
         """Whether a name, or the version of a Ref, is published."""

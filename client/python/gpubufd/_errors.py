@@ -113,26 +113,11 @@ class NoTensor(SafetensorError, KeyError):
 
 
 CLASSES: Dict[str, Type[Error]] = {
-    "not_found": NotFound,
-    "exists": Exists,
-    "no_space": NoSpace,
-    "denied": Denied,
-    "busy": Busy,
-    "timeout": Timeout,
-    "stale": Stale,
-    "limit": Limit,
-    "device": DeviceError,
-    "unsupported": Unsupported,
-    "unavailable": Unavailable,
-    "invalid": Invalid,
-    "connect": ConnectFailed,
-    "closed": Closed,
-    "protocol": ProtocolError,
-    "parse": ProtocolError,
-    "request": ProtocolError,
-    "method": ProtocolError,
-    "forked": Forked,
-    "canceled": Canceled,
+    "device": DeviceError, "connect": ConnectFailed,
+    **dict.fromkeys(("protocol", "parse", "request", "method"), ProtocolError),
+    **{re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower(): cls for cls in (
+        NotFound, Exists, NoSpace, Denied, Busy, Timeout, Stale, Limit, Unsupported, Unavailable, Invalid, Closed,
+        Forked, Canceled)},
 }
 
 

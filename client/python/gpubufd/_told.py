@@ -56,33 +56,12 @@ class Info:
 
     @classmethod
     def _of(cls, record: Dict[str, Any]) -> "Info":
-        return cls(
-            name=record["name"],
-            version=record["version"],
-            state=record["state"],
-            tier=record["tier"],
-            device=record["device"],
-            bytes=record["bytes"],
-            mode=Mode(record["mode"], 8),
-            uid=record["uid"],
-            gid=record["gid"],
-            created=record["created_ms"] / 1000,
-            leases=record["leases"],
-            pinned=record["pinned"],
-            ttl=record.get("ttl_ms", 0) / 1000,
-            final=record.get("final", False),
-            share=record.get("share", ""),
-            evict=record.get("evict", ""),
-            when_short=record.get("when_short", ""),
-            producer=record.get("producer", ""),
-            layout=record.get("layout"),
-            idle=record["idle_ms"] / 1000 if "idle_ms" in record else None,
-            label=record.get("label"),
-            keep=record.get("keep", 0),
-            older=record.get("older", False),
-            gone=record.get("gone", False),
-            scope=record.get("scope", "local"),
-        )
+        known = {field.name: record[field.name] for field in dataclasses.fields(cls) if field.name in record}
+        known.update(mode=Mode(record["mode"], 8), created=record["created_ms"] / 1000)
+        known.update(ttl=record.get("ttl_ms", 0) / 1000)
+        if "idle_ms" in record:
+            known["idle"] = record["idle_ms"] / 1000
+        return cls(**known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +136,7 @@ class Watch(Iterator[Event]):
         watches: List[Tuple[int, int]] = []  # (its number, that of the client's connection)
 
         def begin() -> None:
-            watch = client._watch(prefix, on_event)
+            watch = client._now("_watch", prefix, on_event)
             watches[:] = [(watch, client._connections)]
 
         self._watches, self._begin = watches, begin

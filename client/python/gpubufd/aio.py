@@ -221,8 +221,7 @@ class Client(Calls):
         try:
             await self._fill(made, plan, copies)
             await self.seal(made)
-            version: int = made.version
-            return version
+            return made.version
         finally:
             made.release()
 

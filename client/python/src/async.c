@@ -189,7 +189,8 @@ PyObject *client_register_async(PyObject *self, PyObject *args)
     return begun(link, status, pending, status < 0 ? 0 : pending->id);
 }
 
-/* watch_async(prefix, callback of events, callback) -> id; the result is the watch's number. */
+/* watch_async(prefix, callback of events, callback) -> id; the result is the watch's number. The
+   first callback gets the kind and what gpubuf_info has. */
 PyObject *client_watch_async(PyObject *self, PyObject *args)
 {
     const char *prefix;
@@ -221,24 +222,6 @@ PyObject *client_cancel(PyObject *self, PyObject *id)
 }
 
 /* ---- watching ---- */
-
-/* watch(prefix, callback) -> id; the callback gets the kind and what gpubuf_info has. */
-PyObject *client_watch(PyObject *self, PyObject *args)
-{
-    const char *prefix;
-    PyObject *callable;
-
-    if (!PyArg_ParseTuple(args, "zO:watch", &prefix, &callable))
-        return NULL;
-    struct link *link;
-    struct pending *pending = begin(self, callable, &link);
-    if (!pending)
-        return NULL;
-    pending->lasting = true;
-    int status;
-    WITHOUT_GIL(status = gpubuf_watch(link->client, prefix, pending_event, pending, &pending->id));
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
-}
 
 static bool is_watch(const struct pending *pending, uint64_t watch)
 {

@@ -10,7 +10,6 @@ PyObject *client_open_many_async(PyObject *self, PyObject *args);
 PyObject *client_create_async(PyObject *self, PyObject *args);
 PyObject *client_seal_async(PyObject *self, PyObject *args);
 PyObject *client_register_async(PyObject *self, PyObject *args);
-PyObject *client_watch(PyObject *self, PyObject *args);
 PyObject *client_unwatch(PyObject *self, PyObject *id);
 PyObject *client_provide_async(PyObject *self, PyObject *args);
 PyObject *client_provide_end(PyObject *self, PyObject *args);

@@ -121,26 +121,6 @@ static PyObject *finish(struct link *link, int status, PyObject *result)
 
 /* ---- blocking, interruptibly ---- */
 
-/* The result of a request. A callback fills it, in the thread that dispatches. */
-struct waiter {
-    atomic_int done;
-    int status;
-    struct gpubuf_object *object;
-    char message[1024];
-};
-
-static void on_waited(struct gpubuf_client *client, int status, struct gpubuf_object *object,
-                      void *arg)
-{
-    struct waiter *waiter = arg;
-
-    waiter->status = status;
-    waiter->object = object;
-    if (status < 0)
-        strncpy(waiter->message, gpubuf_errmsg(client), sizeof(waiter->message) - 1);
-    atomic_store(&waiter->done, 1);
-}
-
 /* Handles messages that arrive within `timeout_ms`. */
 static void receive(struct gpubuf_client *client, int timeout_ms)
 {
@@ -151,52 +131,38 @@ static void receive(struct gpubuf_client *client, int timeout_ms)
 }
 
 /*
- * Waits for a request; Ctrl-C and Client.close() end it. Another thread may receive the answer, so
- * that this one checks every 20 ms even if it receives nothing.
+ * wait(request, outcome): until the request's callback has put its answer into the list. Ctrl-C and
+ * Client.close() end it. Another thread may receive the answer, so that this one checks every 20 ms
+ * even if it receives nothing.
  */
-static int wait_for(struct link *link, uint64_t request, struct waiter *waiter)
+static PyObject *client_wait(PyObject *self, PyObject *args)
 {
-    bool canceled = false;
-    int signaled = 0;
+    unsigned long long request;
+    PyObject *outcome;
 
-    while (!atomic_load(&waiter->done)) {
+    if (!PyArg_ParseTuple(args, "KO!:wait", &request, &PyList_Type, &outcome))
+        return NULL;
+    if (PyList_Size(outcome) > 0)
+        Py_RETURN_NONE;
+    struct link *link = client_look(self);
+    if (!link)
+        return NULL;
+    bool canceled = false;
+    PyObject *kind = NULL, *error, *traceback; /* of a signal; callbacks run without it */
+    while (PyList_Size(outcome) == 0) {
         WITHOUT_GIL(receive(link->client, canceled ? 1 : 20));
-        if (!signaled)
-            signaled = PyErr_CheckSignals();
-        if ((signaled || link->closed) && !canceled && !atomic_load(&waiter->done)) {
+        if (!kind && PyErr_CheckSignals() < 0)
+            PyErr_Fetch(&kind, &error, &traceback);
+        if ((kind || link->closed) && !canceled && PyList_Size(outcome) == 0) {
             WITHOUT_GIL((void)gpubuf_cancel(link->client, request));
             canceled = true;
         }
     }
-    if (signaled || waiter->status < 0) {
-        gpubuf_release(waiter->object);
-        waiter->object = NULL;
-    }
-    return signaled;
-}
-
-/* The Object of a request. `status`: of its beginning. */
-static PyObject *await_object(struct link *link, int status, uint64_t request,
-                              struct waiter *waiter)
-{
-    PyObject *result = NULL;
-
-    if (status < 0)
-        return finish(link, status, NULL);
-    if (wait_for(link, request, waiter) == 0) {
-        if (waiter->status >= 0) {
-            result = object_wrap(link, waiter->object);
-        } else {
-            PyObject *error = link->closed
-                                  ? make_error(GPUBUF_E_CLOSED, "the connection was closed")
-                                  : make_error(waiter->status, waiter->message);
-            if (error)
-                PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-            Py_XDECREF(error);
-        }
-    }
     leave(link);
-    return result;
+    if (!kind)
+        Py_RETURN_NONE;
+    PyErr_Restore(kind, error, traceback);
+    return NULL;
 }
 
 /* ---- methods ---- */
@@ -221,14 +187,13 @@ static PyObject *client_call(PyObject *self, PyObject *args)
     return finish(link, status, result);
 }
 
-/* open(name, version, wait_ms, label) */
+/* open(name, version, label); it does not wait for the name. */
 static PyObject *client_open(PyObject *self, PyObject *args)
 {
     const char *name, *label;
     unsigned long long version;
-    long long wait_ms;
 
-    if (!PyArg_ParseTuple(args, "sKLz:get", &name, &version, &wait_ms, &label))
+    if (!PyArg_ParseTuple(args, "sKz:get", &name, &version, &label))
         return NULL;
     struct link *link = client_enter(self);
     if (!link)
@@ -236,84 +201,12 @@ static PyObject *client_open(PyObject *self, PyObject *args)
     struct gpubuf_open_options options = {
         .size = sizeof(options),
         .version = version,
-        .wait_ms = wait_ms,
         .label = label,
     };
     struct gpubuf_object *object = NULL;
     int status;
-    if (wait_ms > 0) {
-        struct waiter waiter = {.status = 0};
-        uint64_t request = 0;
-        status = gpubuf_open_async(link->client, name, &options, on_waited, &waiter, &request);
-        return await_object(link, status, request, &waiter);
-    }
     WITHOUT_GIL(status = gpubuf_open(link->client, name, &options, &object));
     return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
-}
-
-/* open_many(names, wait_ms) -> [Object or exception] */
-static PyObject *client_open_many(PyObject *self, PyObject *args)
-{
-    PyObject *names;
-    long long wait_ms;
-
-    if (!PyArg_ParseTuple(args, "O!L:open_many", &PyTuple_Type, &names, &wait_ms))
-        return NULL;
-    size_t count = (size_t)PyTuple_Size(names);
-    struct link *link = client_enter(self);
-    if (!link)
-        return NULL;
-    PyObject *list = NULL;
-    const char **texts = parse_names(names);
-    struct gpubuf_object **objects = calloc(count + 1, sizeof(*objects));
-    int *errors = calloc(count + 1, sizeof(*errors));
-    if (!texts || !objects || !errors) {
-        if (texts)
-            PyErr_NoMemory();
-        goto out;
-    }
-    struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = wait_ms};
-    int status;
-    WITHOUT_GIL(status = gpubuf_open_many(link->client, texts, count, &options, objects, errors));
-    if (status < 0) {
-        raise_status(link, status);
-        goto out;
-    }
-    list = object_list(link, objects, errors, count);
-out:
-    free(texts);
-    free(objects);
-    free(errors);
-    leave(link);
-    return list;
-}
-
-/* create(name, layout, options) */
-static PyObject *client_create(PyObject *self, PyObject *args)
-{
-    const char *name;
-    PyObject *layout_tuple, *options_tuple;
-    struct gpubuf_layout_spec layout;
-    struct gpubuf_create_options options;
-    struct layout_arena *arena;
-
-    if (!PyArg_ParseTuple(args, "sOO:create", &name, &layout_tuple, &options_tuple))
-        return NULL;
-    if (parse_create_options(options_tuple, &options) < 0 ||
-        parse_layout(layout_tuple, &layout, &arena) < 0)
-        return NULL;
-    struct link *link = client_enter(self);
-    if (!link) {
-        layout_free(arena);
-        return NULL;
-    }
-    struct waiter waiter = {.status = 0};
-    uint64_t request = 0;
-    int status =
-        gpubuf_create_async(link->client, name, &layout, &options, on_waited, &waiter, &request);
-    PyObject *result = await_object(link, status, request, &waiter);
-    layout_free(arena);
-    return result;
 }
 
 /* put_array(name, dtype, shape, strides or None, address, options): the version. `address` must
@@ -387,30 +280,6 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
     return finish(link, status, status < 0 ? NULL : PyLong_FromUnsignedLongLong(version));
 }
 
-/* register(name, ((address, bytes), …), layout_json, options) */
-static PyObject *client_register(PyObject *self, PyObject *args)
-{
-    const char *name, *layout;
-    PyObject *parts_tuple, *options_tuple;
-    struct gpubuf_create_options options;
-
-    if (!PyArg_ParseTuple(args, "sO!sO:register", &name, &PyTuple_Type, &parts_tuple, &layout,
-                          &options_tuple) ||
-        parse_create_options(options_tuple, &options) < 0)
-        return NULL;
-    struct gpubuf_part *parts = parse_parts(parts_tuple);
-    struct link *link = parts ? client_enter(self) : NULL;
-    if (!link) {
-        free(parts);
-        return NULL;
-    }
-    int status;
-    size_t count = (size_t)PyTuple_Size(parts_tuple);
-    WITHOUT_GIL(status = gpubuf_register_parts(link->client, name, parts, count, layout, &options));
-    free(parts);
-    return finish(link, status, status < 0 ? NULL : new_ref(Py_None));
-}
-
 /* ---- for event loops ---- */
 
 static PyObject *client_fileno(PyObject *self, PyObject *unused)
@@ -482,13 +351,11 @@ static PyGetSetDef getters[] = {
 static PyMethodDef methods[] = {
     {"close", client_close, METH_NOARGS, NULL},
     {"_call", client_call, METH_VARARGS, NULL},
+    {"_wait", client_wait, METH_VARARGS, NULL},
     {"_open", client_open, METH_VARARGS, NULL},
-    {"_open_many", client_open_many, METH_VARARGS, NULL},
-    {"_create", client_create, METH_VARARGS, NULL},
     {"_put_array", client_put_array, METH_VARARGS, NULL},
     {"_put_bytes", client_put_bytes, METH_VARARGS, NULL},
     {"_put_arrow", client_put_arrow, METH_VARARGS, NULL},
-    {"_register", client_register, METH_VARARGS, NULL},
     {"fileno", client_fileno, METH_NOARGS, "The socket, to be polled and never read."},
     {"_events", client_events, METH_NOARGS, NULL},
     {"_dispatch", client_dispatch, METH_NOARGS, NULL},
@@ -500,7 +367,6 @@ static PyMethodDef methods[] = {
     {"_create_async", client_create_async, METH_VARARGS, NULL},
     {"_seal_async", client_seal_async, METH_VARARGS, NULL},
     {"_cancel", client_cancel, METH_O, NULL},
-    {"_watch", client_watch, METH_VARARGS, NULL},
     {"_unwatch", client_unwatch, METH_O, NULL},
     {"_provide_async", client_provide_async, METH_VARARGS, NULL},
     {"_provide_end", client_provide_end, METH_VARARGS, NULL},
