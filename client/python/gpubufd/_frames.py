@@ -358,22 +358,19 @@ class Told(NamedTuple):
     trusted: bool  # this package wrote them
 
 
+NOTHING = Told({}, [], None, "", False)
+
+
 def _read(table: Any) -> Told:
-    """Empty if the metadata are missing or malformed: a table is anybody's."""
-    nothing = Told({}, [], None, "", False)
-    try:
-        told = json.loads(table.metadata["pandas"])
-        entries = {entry.get("field_name", entry["name"]): entry for entry in told.get("columns", ())}
-        index = list(told.get("index_columns", ()))
-        ranges = [range(one["start"], one["stop"], one["step"]) for one in index if isinstance(one, dict)]
-        (labels,) = told.get("column_indexes") or [{}]
-        kept = [one for one in index if isinstance(one, dict) or one in entries]
-        if any(more is not None and not isinstance(more, dict) for more in map(_more, entries.values())):
-            return nothing
-        trusted = (told.get("creator") or {}).get("library") == "gpubufd" and len(ranges) < 2
-        return Told(entries, kept, labels.get("name"), str(labels.get("numpy_type")), trusted)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return nothing
+    """Raises an exception of any kind if the metadata are malformed."""
+    if "pandas" not in table.metadata:
+        return NOTHING
+    told = json.loads(table.metadata["pandas"])
+    entries = {entry.get("field_name", entry["name"]): entry for entry in told.get("columns", ())}
+    levels = [one for one in told.get("index_columns", ()) if isinstance(one, dict) or one in entries]
+    (labels,) = told.get("column_indexes") or [{}]
+    trusted = (told.get("creator") or {}).get("library") == "gpubufd"
+    return Told(entries, levels, labels.get("name"), str(labels.get("numpy_type")), trusted)
 
 
 def _more(entry: Dict[str, Any]) -> Any:
@@ -381,10 +378,17 @@ def _more(entry: Dict[str, Any]) -> Any:
 
 
 def to_frame(table: Any) -> Any:
-    """A pandas DataFrame of a table."""
+    """A pandas DataFrame of a table; a plain one if its metadata make no sense, since a table is anybody's."""
     if table._ordinal >= 0:
         raise TypeError(f"{table.name!r} is on a GPU: use to_cudf(), or to_host()")
-    told, names = _read(table), table.names
+    try:
+        return _frame_of(table, _read(table))
+    except (AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
+        return _frame_of(table, NOTHING)
+
+
+def _frame_of(table: Any, told: Told) -> Any:
+    names = table.names
     index, levels = _index_of(table, told, names)
     names = [name for name in names if name not in levels]
     values = _block(table, told, names)
@@ -458,11 +462,13 @@ def _index_of(table: Any, told: Told, names: List[str]) -> Tuple[Any, List[str]]
 
 def numbered_levels(table: Any) -> List[str]:
     """The columns that are levels of a MultiIndex and are dictionaries for that reason alone."""
-    told = _read(table)
-    if not told.trusted or len(told.levels) < 2:
+    try:
+        told = _read(table)
+        fields = [one for one in told.levels if isinstance(one, str) and told.trusted and len(told.levels) > 1]
+        return [one for one in fields if one in table.names and table._column(one)._dtype == "dictionary"
+                and told.entries[one].get("pandas_type") != "categorical"]
+    except (AttributeError, LookupError, TypeError, ValueError):
         return []
-    return [one for one in told.levels if isinstance(one, str) and one in table.names
-            and table._column(one)._dtype == "dictionary" and told.entries[one].get("pandas_type") != "categorical"]
 
 
 def _levels(table: Any, told: Told, fields: List[str]) -> Any:

@@ -266,8 +266,9 @@ def block(table: Any, count: int) -> Any:
         return None
     columns = _core.nodes(table._arrow_schema(), table._arrow_array())[6][:count]
     format_, _, rows, offset = columns[0][:4]
-    places = [buffers[1] for form, _, _, at, nulls, buffers, _, _, _ in columns
-              if form == format_ and at == offset and not nulls]
+    # A dictionary has the format of its indices.
+    places = [buffers[1] for form, _, _, at, nulls, buffers, _, dictionary, _ in columns
+              if form == format_ and at == offset and not nulls and dictionary is None]
     if format_ not in "cCsSiIlLefg" or len(places) < count or not rows:
         return None
     apart = places[1] - places[0]
