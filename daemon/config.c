@@ -56,6 +56,20 @@ static int read_spec(const char *value, struct gb_device_spec *spec, struct gb_e
     return 0;
 }
 
+/* Says how the device was given, for what is found to be wrong when it is opened. */
+static int name_device(const struct gb_config *config, const char *value,
+                       struct gb_device_spec *spec, struct gb_error *error)
+{
+    const struct gb_option_place *place = &config->place;
+    char text[1024];
+
+    if (place->file)
+        snprintf(text, sizeof(text), "%s:%u: device = %s", place->file, place->line, value);
+    else
+        snprintf(text, sizeof(text), "--device %s", value);
+    return gb_option_keep(&spec->text, text, error);
+}
+
 static int set_device(void *at, const char *value, struct gb_error *error)
 {
     struct gb_config *config = at;
@@ -75,7 +89,7 @@ static int set_device(void *at, const char *value, struct gb_error *error)
     for (unsigned i = 0; i < config->device_count; i++)
         if (strcmp(config->devices[i].id, spec->id) == 0)
             return gb_fail(error, GPUBUF_E_INVALID, "the device %s is given twice", spec->id);
-    r = gb_option_keep(&spec->text, value, error);
+    r = name_device(config, value, spec, error);
     if (r == 0)
         config->device_count++;
     return r;
@@ -289,6 +303,8 @@ static int set_log_level(void *at, const char *value, struct gb_error *error)
     enum gb_log_level *level = at;
     static const char *const names[] = {"debug", "info", "warning", "error"};
 
+    if (strcmp(value, "warn") == 0)
+        value = "warning";
     for (unsigned i = 0; i < 4; i++)
         if (strcmp(value, names[i]) == 0) {
             *level = (enum gb_log_level)i;
@@ -312,6 +328,7 @@ static int set_log_format(void *at, const char *value, struct gb_error *error)
 /* ---- options ---- */
 
 #define AT(member) offsetof(struct gb_config, member)
+#define GATEWAY "the page, metrics and events are served by another program: run gpubufd-gateway"
 
 static const struct gb_option known[] = {
     {"socket", "PATH",
@@ -368,6 +385,9 @@ static const struct gb_option known[] = {
      .kind = GB_OPTION_TEXT, .member = AT(trace)},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",
      .kind = GB_OPTION_FILE},
+    {"check", "FILE",
+     "read options as --config does, try them and the devices, and exit without starting",
+     .kind = GB_OPTION_FILE, .member = AT(check)},
     {"supervise", NULL,
      "start the daemon as a child, and again when it dies, and keep its memory meanwhile: where no "
      "systemd does",
@@ -376,10 +396,15 @@ static const struct gb_option known[] = {
      .member = AT(probe)},
     {"version", NULL, "print the version and exit", .kind = GB_OPTION_FLAG, .member = AT(version)},
     {"help", NULL, "print this and exit", .kind = GB_OPTION_FLAG, .member = AT(help)},
+    {"http", "WHERE", GATEWAY " --http WHERE", .kind = GB_OPTION_GONE},
+    {"http-token-file", "FILE", GATEWAY " --http WHERE --http-token-file FILE",
+     .kind = GB_OPTION_GONE},
+    {"http-name", "NAME", GATEWAY " --http WHERE --http-name NAME", .kind = GB_OPTION_GONE},
+    {"events", "URL", GATEWAY " --events URL", .kind = GB_OPTION_GONE},
     {.name = NULL},
 };
 
-static const struct gb_program program = {"gpubufd", known};
+static const struct gb_program program = {"gpubufd", known, AT(place)};
 
 void gb_config_help(void)
 {

@@ -13,6 +13,7 @@
 #include "daemon/memory/device.h"
 #include "daemon/spill/settings.h"
 #include "proto/errors.h"
+#include "proto/option.h"
 
 struct gb_quota_rule; /* quota.h */
 
@@ -44,7 +45,8 @@ struct gb_config {
     bool log_json;
     char *trace; /* owned path; NULL: none */
     bool supervise;
-    bool probe, help, version; /* print and exit */
+    bool check, probe, help, version; /* print and exit */
+    struct gb_option_place place;     /* of the option that is being read */
 };
 
 /*

@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "daemon/base/failpoint.h"
@@ -104,6 +105,24 @@ static int serve(struct gb_server *server, struct gb_notify *notify, struct gb_c
     return status;
 }
 
+/* Whether the daemon could start with these options; devices are opened, and tiers are not. */
+static int check(struct gb_config *config)
+{
+    static struct gb_server server;
+    struct gb_error error;
+    int r;
+
+    config->spill.host = 0;
+    free(config->spill.dir);
+    config->spill.dir = NULL;
+    r = gb_server_init(&server, config, &gb_methods, &error);
+    gb_server_end(&server);
+    if (r < 0)
+        return refuse(&error);
+    puts("The options are fine, and the devices can be opened.");
+    return EXIT_OK;
+}
+
 /* Serves or probes, as the configuration asks for. */
 static int run(struct gb_config *config, struct gb_notify *notify)
 {
@@ -147,6 +166,8 @@ int main(int argc, char **argv)
     } else if (config.version) {
         printf("gpubufd %s\n", GPUBUF_VERSION);
         status = EXIT_OK;
+    } else if (config.check) {
+        status = check(&config);
     } else if (config.supervise && !config.probe) {
         gb_log_setup(config.log_level, config.log_json);
         status = gb_supervise(&config, argv);

@@ -439,7 +439,6 @@ static void on_signal(struct supervisor *supervisor, int number)
         reap(supervisor);
         break;
     case SIGHUP: /* the child hands over; the next one is started from the file as it is then */
-        gb_log(GB_LOG_INFO, "handing over");
         supervisor->failures = 0;
         signal_child(supervisor, SIGHUP);
         break;

@@ -62,6 +62,8 @@ static int set(void *settings, const struct gb_option *option, const char *value
     void *at = (char *)settings + option->member;
     uint64_t number;
 
+    if (option->kind == GB_OPTION_GONE)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s", option->help);
     if (option->set && option->set(at, value, error) < 0)
         return error->code;
     switch (option->kind) {
@@ -131,6 +133,14 @@ static int read_key(const struct gb_program *program, void *settings, char *line
     return set(settings, option, trim(equals + 1), error);
 }
 
+static void note_place(const struct gb_program *program, void *settings, const char *file,
+                       unsigned line)
+{
+    if (program->place)
+        *(struct gb_option_place *)((char *)settings + program->place) =
+            (struct gb_option_place){file, line};
+}
+
 static int read_file(const struct gb_program *program, void *settings, const char *path,
                      struct gb_error *error)
 {
@@ -145,13 +155,14 @@ static int read_file(const struct gb_program *program, void *settings, const cha
     while (r == 0 && getline(&line, &size, file) >= 0) {
         struct gb_error why;
 
-        number++;
+        note_place(program, settings, path, ++number);
         r = read_key(program, settings, line, &why);
         if (r < 0)
             gb_fail(error, why.code, "%s:%u: %s", path, number, why.message);
     }
     if (r == 0 && !feof(file))
         r = gb_fail_errno(error, "cannot read the configuration file %s", path);
+    note_place(program, settings, NULL, 0);
     free(line);
     fclose(file);
     return r;
@@ -176,6 +187,8 @@ static int read_argument(const struct gb_program *program, void *settings, char 
     if (!option)
         return gb_fail(error, GPUBUF_E_INVALID, "unknown option \"%s\"; see %s --help", word,
                        program->name);
+    if (option->kind == GB_OPTION_GONE)
+        return gb_fail(error, GPUBUF_E_INVALID, "--%s: %s", option->name, option->help);
     if (!option->argument && value)
         return gb_fail(error, GPUBUF_E_INVALID, "--%s takes no value", option->name);
     if (option->argument && !value && !(value = *(*at)++))
@@ -184,6 +197,8 @@ static int read_argument(const struct gb_program *program, void *settings, char 
     is_file = option->kind == GB_OPTION_FILE;
     if (is_file != file)
         return 0;
+    if (is_file && option->member)
+        *(bool *)((char *)settings + option->member) = true;
     if (is_file)
         return read_file(program, settings, value, error);
     if (set(settings, option, value, &why) < 0)
@@ -240,6 +255,8 @@ void gb_option_help(const struct gb_program *program)
     for (const struct gb_option *option = program->options; option->name; option++) {
         char left[40];
 
+        if (option->kind == GB_OPTION_GONE)
+            continue;
         snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument ? " " : "",
                  option->argument ? option->argument : "");
         printf("  %-23s", left);

@@ -12,13 +12,20 @@
 #include "proto/errors.h"
 
 enum gb_option_kind {
-    GB_OPTION_OTHER,  /* `set` reads and keeps the value */
-    GB_OPTION_FILE,   /* --config, which is no key of a file */
-    GB_OPTION_FLAG,   /* a bool, without an argument; no key of a file */
-    GB_OPTION_TEXT,   /* a char *, owned, not empty */
-    GB_OPTION_LIST,   /* char *[most + 1], owned, ended by NULL */
+    GB_OPTION_OTHER, /* `set` reads and keeps the value */
+    GB_OPTION_FILE, /* names a file of options, and sets a bool if it has a member; no key of one */
+    GB_OPTION_FLAG, /* a bool, without an argument; no key of a file */
+    GB_OPTION_TEXT, /* a char *, owned, not empty */
+    GB_OPTION_LIST, /* char *[most + 1], owned, ended by NULL */
     GB_OPTION_COUNT,  /* an unsigned, from `least` to `most` */
     GB_OPTION_NUMBER, /* a uint64_t, from `least` to `most` */
+    GB_OPTION_GONE,   /* there is none any more: `help` says what to do */
+};
+
+/* Where an option is given. */
+struct gb_option_place {
+    const char *file; /* NULL: the command line */
+    unsigned line;
 };
 
 struct gb_option {
@@ -33,6 +40,8 @@ struct gb_option {
 struct gb_program {
     const char *name;                /* "gpubufd" */
     const struct gb_option *options; /* ended by one without a name */
+    /* The offset of a struct gb_option_place that `set` may look at, in the struct; 0: none. */
+    size_t place;
 };
 
 /* The first call reads the file that the command line names, the second one the command line

@@ -55,7 +55,7 @@ static const struct gb_option known[] = {
     {.name = NULL},
 };
 
-static const struct gb_program program = {"gpubufd-gateway", known};
+static const struct gb_program program = {.name = "gpubufd-gateway", .options = known};
 
 int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error)
 {

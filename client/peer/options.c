@@ -132,7 +132,7 @@ static const struct gb_option known[] = {
     {.name = NULL},
 };
 
-static const struct gb_program program = {"gpubufd-peer", known};
+static const struct gb_program program = {.name = "gpubufd-peer", .options = known};
 
 static int check(const struct gb_options *options, struct gb_error *error)
 {

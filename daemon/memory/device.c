@@ -13,12 +13,10 @@ int gb_device_spec_capacity(const struct gb_device_spec *spec, uint64_t total, u
 {
     *capacity = spec->bytes ? spec->bytes : total / 100 * spec->percent;
     if (*capacity > total)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "--device %s: that is more than the device has, %" PRIu64 " MiB", spec->text,
+        return gb_fail(error, GPUBUF_E_INVALID, "that is more than the device has, %" PRIu64 " MiB",
                        total >> 20);
     if (*capacity < LEAST_BUDGET)
-        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: a device needs at least 2M",
-                       spec->text);
+        return gb_fail(error, GPUBUF_E_INVALID, "a device needs at least 2M");
     return 0;
 }
 

@@ -21,7 +21,7 @@
 
 /* One --device: the devices that it means, and how much of each may be used. */
 struct gb_device_spec {
-    char *text;       /* as given: "cuda:0:50%"; owned */
+    char *text;       /* how it is given: "--device cuda:0:50%"; owned */
     char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
     uint64_t bytes;   /* 0: `percent` of the memory */
     unsigned percent; /* of the device's memory */

@@ -444,11 +444,9 @@ static int append(const struct gb_device_spec *spec, struct cuda_device *device,
                   struct gb_device **devices, unsigned *count, struct gb_error *error)
 {
     if (*count == GB_DEVICES)
-        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: more than %d devices", spec->text,
-                       GB_DEVICES);
+        return gb_fail(error, GPUBUF_E_INVALID, "more than %d devices", GB_DEVICES);
     if (has(devices, *count, device->base.id))
-        return gb_fail(error, GPUBUF_E_INVALID, "--device %s: %s is given twice", spec->text,
-                       device->base.id);
+        return gb_fail(error, GPUBUF_E_INVALID, "%s is given twice", device->base.id);
     if (gb_device_spec_capacity(spec, device->total, &device->base.capacity, error) < 0)
         return GPUBUF_E_INVALID;
     devices[(*count)++] = &device->base;
@@ -493,12 +491,10 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
             return r;
     }
     if (*count > before + 1 && strcmp(spec->id, "cuda:all") != 0)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "--device %s: %u GPUs begin like that; say more of the UUID", spec->text,
+        return gb_fail(error, GPUBUF_E_INVALID, "%u GPUs begin like that; say more of the UUID",
                        *count - before);
     if (*count == before)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "--device %s: the driver shows no such GPU among %d", spec->text, gpus);
+        return gb_fail(error, GPUBUF_E_INVALID, "the driver shows no such GPU among %d", gpus);
     return 0;
 }
 

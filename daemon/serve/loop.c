@@ -418,11 +418,11 @@ static void wake_waits(void *arg, struct gb_storage *storage)
 static int make_devices(struct gb_server *server, struct gb_error *error)
 {
     for (unsigned i = 0; i < server->config->device_count; i++) {
-        int r = gb_device_open(&server->config->devices[i], server->devices, &server->device_count,
-                               error);
+        const struct gb_device_spec *spec = &server->config->devices[i];
+        struct gb_error why;
 
-        if (r < 0)
-            return r;
+        if (gb_device_open(spec, server->devices, &server->device_count, &why) < 0)
+            return gb_fail(error, why.code, "%s: %s", spec->text, why.message);
     }
     return 0;
 }
@@ -559,7 +559,10 @@ static void on_signal(uv_signal_t *handle, int signum)
                GB_LOG_TEXT("why", "no service manager keeps what a new daemon would need"));
         return;
     }
-    gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(signum)));
+    if (signum == SIGHUP)
+        gb_log(GB_LOG_INFO, "handing over");
+    else
+        gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(signum)));
     server->stopped_by = signum;
     uv_stop(server->loop);
 }
@@ -597,7 +600,7 @@ static int start_handles(struct gb_server *server, struct gb_error *error)
 /* Listens on the socket that the service manager handed over, if it did; else on one of our own. */
 static int open_listener(struct gb_server *server, struct gb_error *error)
 {
-    int fd = server->notify ? gb_notify_take(server->notify, "gpubufd.socket") : -1;
+    int fd = server->notify ? gb_notify_take(server->notify, GB_NOTIFY_SOCKET) : -1;
 
     if (fd < 0 && server->notify)
         fd = gb_notify_take(server->notify, "listen");

@@ -119,7 +119,11 @@ static int name_fds(struct gb_notify *notify, struct gb_error *error)
         return gb_fail(error, GPUBUF_E_INVALID, "LISTEN_FDNAMES has %u names for %u descriptors",
                        colons + 1, notify->fd_count);
     for (unsigned i = 0; i < notify->fd_count; i++)
-        notify->fds[i].name = rest ? strsep(&rest, ":") : "unknown";
+        notify->fds[i].name = rest ? strsep(&rest, ":") : GB_NOTIFY_SOCKET;
+    if (!notify->names && notify->fd_count > 1)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "LISTEN_FDS is %u, and LISTEN_FDNAMES does not say which is the socket",
+                       notify->fd_count);
     return 0;
 }
 

@@ -22,6 +22,7 @@
 
 /* The name of a descriptor that a supervisor hands over: a socket connected to it, in place of
    NOTIFY_SOCKET. */
+#define GB_NOTIFY_SOCKET "gpubufd.socket" /* the one to listen on, also if it has no name */
 #define GB_NOTIFY_CHANNEL "gpubufd.notify"
 
 /* A descriptor that was handed over. */

@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 
 import pytest
@@ -77,6 +78,9 @@ BAD_OPTIONS = {
     "quota of one below a segment": (["--quota", "1000:bytes=1M@host"], ["uid 1000", "segment"]),
     "quota on no device": (["--quota", "1000:bytes=1G@cuda:7"], ["cuda:7", "--device"]),
     "device larger than the machine": (["--device", "host:4096T"], ["host:4096T", "MiB"]),
+    "the page, which moved": (["--http", "127.0.0.1:9464"], ["gpubufd-gateway --http"]),
+    "the token, which moved": (["--http-token-file=/t"], ["gpubufd-gateway --http WHERE --http-token-file"]),
+    "events, which moved": (["--events"], ["gpubufd-gateway --events"]),
     "flag with value": (["--probe=yes"], ["--probe"]),
     "config missing": (["--config", "/no/such/file"], ["/no/such/file", "No such file"]),
     "config a directory": (["--config", "/"], ["/", "directory"]),
@@ -97,6 +101,9 @@ BAD_FILES = {
     "empty key": ("= 3\n", 1, []),
     "bad limit": ("\n\n\n\nlimit = sessions\n", 5, ["sessions"]),
     "no newline at the end": ("log-level = info\nmode = 9", 2, ["9"]),
+    "device larger than the machine": ("\ndevice = host:4096T\n", 2, ["host:4096T", "MiB"]),
+    "GPU that is not there": ("device = host:64M\ndevice = cuda:63\n", 2, ["cuda:63"]),
+    "moved": ("log-level = warn\nhttp = 127.0.0.1:9464\n", 2, ["gpubufd-gateway --http"]),
     "binary": ("\x01\x02\x03\n", 1, []),
 }
 
@@ -108,6 +115,55 @@ def test_bad_files(directory, text, line, words):
         file.write(text)
     told = refused("--socket", f"{directory}/s", "--config", path, words=words)
     assert f"{path}:{line}:" in told
+    assert refused("--check", path, words=words) == told
+
+
+def test_a_file_is_checked_beside_the_daemon_that_runs(directory, daemon_factory):
+    """Nothing is started, and nothing is made or taken in the places that the file names."""
+    place = f"{directory}/tier"
+    os.mkdir(place)
+    daemon = daemon_factory("--tier", f"disk:64M:{place}")
+    before = os.listdir(place)
+    path = f"{directory}/gpubufd.conf"
+    with open(path, "w") as file:
+        file.write(f"socket = {daemon.path}\ndevice = host:64M\ntier = disk:64M:{place}\nlog-level = warn\n")
+    done = run("--check", path)
+    assert (done.returncode, done.stderr) == (0, "") and "fine" in done.stdout
+    assert os.listdir(place) == before
+    assert daemon.connect().call("stats")
+    refused("--check", path, "--limit", "cakes=3", words=["cakes"])
+
+
+ACTIVATED = """
+import fcntl, os, sys
+high = fcntl.fcntl(int(sys.argv[1]), fcntl.F_DUPFD_CLOEXEC, 100)
+for number in range(int(sys.argv[2])):
+    os.dup2(high, 3 + number)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=sys.argv[2])
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def test_a_socket_without_a_name(directory):
+    """As systemd-socket-activate hands it over: one descriptor can only be the socket, of two nobody knows."""
+    path = f"{directory}/activated"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    argv = [sys.executable, "-c", ACTIVATED, str(listener.fileno())]
+    daemon = subprocess.Popen([*argv, "1", str(GPUBUFD), "--device", "host:64M"], stderr=subprocess.PIPE, text=True,
+                              pass_fds=[listener.fileno()])
+    try:
+        with Peer(path) as peer:
+            assert peer.call("stats")
+    finally:
+        daemon.terminate()
+        told = daemon.communicate(timeout=DEADLINE)[1]
+    assert daemon.returncode == 0 and f"socket={path}" in told
+    done = subprocess.run([*argv, "2", str(GPUBUFD)], capture_output=True, text=True, timeout=DEADLINE, check=False,
+                          pass_fds=[listener.fileno()])
+    listener.close()
+    assert done.returncode == 2 and "LISTEN_FDNAMES" in done.stderr
 
 
 def test_a_file_and_the_command_line_over_it(directory, daemon_factory):

@@ -507,8 +507,9 @@ def test_after_the_grace_period(daemon_factory, directory):
     assert waited
 
 
+@pytest.mark.parametrize("to", ["the supervisor", "the daemon"])
 # RELIABILITY.md: The daemon ends
-def test_handing_over(supervised, directory):
+def test_handing_over(supervised, directory, to):
     """SIGHUP: clients are told, and what is started is the program's file as it is now."""
     program = os.path.join(directory, "gpubufd")
     shutil.copy(GPUBUFD, program)
@@ -518,13 +519,14 @@ def test_handing_over(supervised, directory):
     shutil.copy(GPUBUFD, program + ".new")
     os.rename(program + ".new", program)
     before = daemon.child
-    daemon.process.send_signal(signal.SIGHUP)
+    os.kill(daemon.child if to == "the daemon" else daemon.pid, signal.SIGHUP)
     told = peer.notification("shutdown")
     assert told["params"]["resume"] is True
     peer.expect_closed()
     daemon.wait_for_another(before)
     assert os.readlink(f"/proc/{daemon.child}/exe") == program
     assert daemon.connect().open_object("a").read() == b"hello"
+    assert daemon.stderr().count("handing over") == 1
     # One that stops for good says so.
     peer = daemon.connect()
     peer.call("stats")
