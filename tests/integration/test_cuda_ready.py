@@ -1,6 +1,7 @@
 """seal with an event, and settle: objects whose content is on its way."""
 
 import base64
+import re
 
 import pytest
 
@@ -35,6 +36,14 @@ def test_the_object_shows_it_until_it_is_settled(daemon, peer):
     peer.close()
     watcher.no_notification()
     assert reader.names() == ["a"], "settled: it needs its producer no more"
+
+
+def test_no_space_tells_of_it(peer):
+    """It is neither leased nor pinned, and cannot leave."""
+    bytes_of = re.compile(r"(\d+) (leased|pinned or kept|not ready or coming back for a request)")
+    peer.call("seal", lease=peer.create("a", bytes_layout(30 << 20))["lease"], ready=EVENT, release=True)
+    message = peer.error("no_space", "create", name="b", layout=bytes_layout(50 << 20)).message
+    assert [int(n) for n, _ in bytes_of.findall(message)] == [0, 0, 30 << 20], message
 
 
 def test_the_producer_ends_first(daemon, peer):
