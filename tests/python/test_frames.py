@@ -299,32 +299,34 @@ def test_attrs(client):
         assert client["f"].to_pandas().attrs == {}
 
 
+def put_dictionaries(client, told, indices):
+    """A table of two columns, "a" and "b", with the values 5 and 6."""
+    values = ("values", "int64", 2, 0, 0, False, 0, (), None)
+    numbers = ("indices", "int64", 2, 0, 0, False, 0, (), None)
+    columns = tuple((name, "dictionary", 2, 0, 0, False, 0, (numbers, values), None) for name in "ab")
+    layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, columns, (b"pandas", json.dumps(told).encode())))
+    with client._create("d", layout, gpubufd._params.options(replace=True)) as made:
+        for name in "ab":
+            made[name].children[0].write(np.array(indices))
+            made[name].children[1].write(np.array([5, 6]))
+        made.seal()
+
+
 def test_columns_of_categories_alone(client):
     """Their indices, too, are numbers of one type at equal distances."""
-    columns = {name: pd.Categorical(["x", "y"] * 300) for name in "abcd"}
-    client.put("c", columns)
-    pd.testing.assert_frame_equal(client["c"].to_pandas(), pd.DataFrame(columns))
+    put_dictionaries(client, {}, [1, 0])
+    pd.testing.assert_frame_equal(client["d"].to_pandas(), pd.DataFrame({n: pd.Categorical([6, 5]) for n in "ab"}))
 
 
 @pytest.mark.parametrize("index", [False, True])
 def test_a_dictionary_that_lies_is_refused(client, index):
     """pandas would follow its numbers to anywhere."""
-    values = ("values", "int64", 2, 0, 0, False, 0, (), None)
-    numbers = ("indices", "int64", 2, 0, 0, False, 0, (), None)
-    told = {"columns": [{"name": "a", "field_name": "a", "pandas_type": "int64", "numpy_type": "int64"}] * 1,
+    told = {"columns": [{"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "int64"} for name in "ab"],
             "index_columns": ["a", "b"] if index else [], "creator": {"library": "gpubufd"}}
-    told["columns"].append({**told["columns"][0], "name": "b", "field_name": "b"})
-    columns = tuple((name, "dictionary", 2, 0, 0, False, 0, (numbers, values), None) for name in "ab")
-    layout = (3, 0, None, (), False, (None, "struct", 2, 0, 0, False, 0, columns, (b"pandas", json.dumps(told).encode())))
     for wrong in ([0, 2], [0, -2], [0, 2**40]):
-        options = gpubufd._params.options(replace=True)
-        with client._create("lies", layout, options) as made:
-            for name in "ab":
-                made[name].children[0].write(np.array(wrong))
-                made[name].children[1].write(np.array([5, 6]))
-            made.seal()
+        put_dictionaries(client, told, wrong)
         with pytest.raises(ValueError, match="2 values has indices from"):
-            client["lies"].to_pandas()
+            client["d"].to_pandas()
 
 
 def test_dates_far_away_come_out_of_any_table(client):
