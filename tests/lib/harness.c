@@ -230,6 +230,14 @@ struct gpubuf_client *connect_client(void)
     return connect_with(NULL);
 }
 
+struct gpubuf_client *connect_uncached(void)
+{
+    const struct gpubuf_connect_options options = {.size = sizeof(options),
+                                                   .cache_leases = GPUBUF_NO_CACHE};
+
+    return connect_with(&options);
+}
+
 /* ---- checks ---- */
 
 void check_result(const struct gpubuf_client *client, int r, int expected, const char *file,

@@ -45,6 +45,9 @@ const char *daemon_socket(void);
 /* Connects a client to the daemon; the second with options. */
 struct gpubuf_client *connect_client(void);
 struct gpubuf_client *connect_with(const struct gpubuf_connect_options *options);
+/* For several tests. It caches no leases: the page, which a client maps when it first opens
+   something twice, would look like a leak of the test that does. */
+struct gpubuf_client *connect_uncached(void);
 
 /* ---- checks ---- */
 

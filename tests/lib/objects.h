@@ -13,7 +13,7 @@ static inline int connect_group(void **state)
 {
     if (start_daemon(state) < 0)
         return -1;
-    client = connect_client();
+    client = connect_uncached();
     return 0;
 }
 

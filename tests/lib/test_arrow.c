@@ -15,7 +15,7 @@ static int connect_group(void **state)
 {
     if (start_daemon(state) < 0)
         return -1;
-    client = connect_client();
+    client = connect_uncached();
     return 0;
 }
 
