@@ -518,9 +518,13 @@ NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--w
 $(UNIT_TESTS): | $(FAKECUDA)
 $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
-$(B)/tests/unit/test_remote: CTL_LIBS += $(SSL_LIBS)
-$(B)/tests/unit/test_remote: $(call objects,$(addprefix client/peer/,content.c dial.c granted.c lane.c link.c \
-	outbox.c seldom.c sum_avx2.c tls.c ucx.c word.c) client/gateway/say.c client/common/remake.c)
+PEER_LINKS := $(addprefix client/peer/,content.c dial.c granted.c lane.c link.c outbox.c seldom.c sum_avx2.c tls.c ucx.c \
+	word.c) client/gateway/say.c client/common/remake.c
+$(B)/tests/unit/test_remote $(B)/tests/unit/test_peer_session: CTL_LIBS += $(SSL_LIBS)
+$(B)/tests/unit/test_remote: $(call objects,$(PEER_LINKS))
+$(B)/tests/unit/test_copies: $(call objects,$(addprefix client/peer/,content.c sum_avx2.c) client/common/remake.c)
+$(B)/tests/unit/test_peer_session: $(call objects,$(PEER_LINKS) \
+	$(addprefix client/peer/,copies.c described.c digest.c lease.c words.c))
 WRAP_test_dial := uv_getaddrinfo uv_strerror
 $(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)
 $(B)/tests/unit/test_view: $(call objects,client/peer/word.c)

@@ -1,5 +1,6 @@
 #include "daemon/methods/object.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/base/clock.h"
@@ -7,9 +8,20 @@
 #include "daemon/methods/task.h"
 #include "daemon/objects/text.h"
 
+/* The label of the object that has the name, for those who may see it: that of another machine's
+   copy says that it is one. */
+static void write_label(const struct gb_call *call, const struct gb_object *object, char *text,
+                        size_t size)
+{
+    text[0] = '\0';
+    if (object->label && gb_session_may_read(call->session, object))
+        snprintf(text, size, " (its label: %.*s)", (int)object->label_length, object->label);
+}
+
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
 {
     struct gb_object *former;
+    char label[2 * 255 + 32];
     int r = gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error);
 
     if (r < 0)
@@ -17,13 +29,16 @@ int gb_object_check_name(struct gb_call *call, const struct gb_string *name, boo
     former = gb_registry_find(&call->server->registry, name->text, name->length);
     if (!former)
         return 0;
+    write_label(call, former, label, sizeof(label));
     if (!gb_session_may_change(call->session, former))
-        return gb_call_fail_name(call, GPUBUF_E_DENIED, name,
-                                 "\"%s\" is taken by an object of uid %u that you may not replace",
-                                 name->text, former->owner->uid);
+        return gb_call_fail_name(
+            call, GPUBUF_E_DENIED, name,
+            "\"%s\" is taken by an object of uid %u that you may not replace%s", name->text,
+            former->owner->uid, label);
     if (!replace)
         return gb_call_fail_name(call, GPUBUF_E_EXISTS, name,
-                                 "\"%s\" exists; say replace to take its name", name->text);
+                                 "\"%s\" exists%s; say replace to take its name", name->text,
+                                 label);
     return 0;
 }
 

@@ -35,7 +35,7 @@ class Lane:
         self.target = None
         self.towards = self.turns = 0
         self.asked = False
-        self.connections = 0
+        self.connections = self.refused = 0
         self.hold_at = self.spoil_at = None
         self.released = threading.Event()
         self.held = threading.Event()
@@ -55,6 +55,7 @@ class Lane:
                     raise OSError("cut")
                 far = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
+                self.refused += 1
                 near.close()
                 continue
             with self.lock:

@@ -28,6 +28,11 @@ def test_a_hot_name_spreads_as_a_tree():
     assert simulate("storm", "-m", 100, "-b", 100 * MB) == tree, "a run depends on its options alone"
 
 
+def test_more_machines_than_one_serves_have_a_place_in_the_tree():
+    one = simulate("storm", "-m", 60, "-b", 100 * MB, "-c", 10)
+    assert one["done"] == 59 and one["failed"] == 0
+
+
 def test_what_is_small_goes_to_all_at_once():
     one = simulate("storm", "-m", 60, "-b", MB)
     assert one["done"] == 59 and one["owner_readers"] > 4

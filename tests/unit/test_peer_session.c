@@ -1,0 +1,63 @@
+/* session of gpubufd-peer: each request is answered, also without memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "failing.h"
+#define gb_link_send_error note_error
+#include "client/peer/session.c"
+
+static struct {
+    unsigned count;
+    uint64_t request;
+    int code;
+} noted;
+
+void note_error(struct gb_link *link, uint64_t request, const struct gb_error *error)
+{
+    (void)link;
+    noted.count++;
+    noted.request = request;
+    noted.code = error->code;
+}
+
+static void expect_answer(uint64_t request)
+{
+    assert_int_equal(noted.count, 1);
+    assert_int_equal(noted.request, request);
+    assert_int_equal(noted.code, GPUBUF_E_NO_MEMORY);
+    noted.count = 0;
+}
+
+static void test_each_request_is_answered_without_memory(void **state)
+{
+    struct gb_session session = {0};
+    struct gb_lease lease = {.uses = 1};
+    struct params params = {.method = {"find", 4}, .name = {"x", 1}};
+
+    (void)state;
+    failing_from(1, 1);
+    stat_name(&session, 7, &params, on_found);
+    expect_answer(7);
+    failing_from(1, 1);
+    sum_lease(&session, 8, &lease);
+    expect_answer(8);
+    failing_from(1, 1);
+    pass_chunk(&session, 9, &lease, &params);
+    expect_answer(9);
+    assert_int_equal(lease.uses, 1);
+    assert_int_equal(session.busy, 0);
+    assert_int_equal(failing_blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_request_is_answered_without_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
