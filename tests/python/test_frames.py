@@ -299,6 +299,18 @@ def test_attrs(client):
         assert client["f"].to_pandas().attrs == {}
 
 
+@pytest.mark.parametrize("values", [
+    [{"x": 1}, {"x": 2}], [[1], [2]], [None, None], ["a", "b"], [True, False], [b"a", None], [decimal.Decimal(1), None],
+    [datetime.date(2020, 1, 1), None], [1, None], [1, 2], [0.5, 1.5]])
+def test_a_table_of_equal_columns(client, values):
+    """Without metadata, as other programs make them."""
+    client.put("t", {"a": values, "b": values, "c": values})
+    back = client["t"].to_pandas()
+    assert back.columns.tolist() == ["a", "b", "c"] and len(back) == 2
+    for name in "abc":
+        pd.testing.assert_series_equal(back[name], client["t"][name].to_pandas())
+
+
 def put_dictionaries(client, told, indices):
     """A table of two columns, "a" and "b", with the values 5 and 6."""
     values = ("values", "int64", 2, 0, 0, False, 0, (), None)

@@ -301,6 +301,9 @@ def test_it_comes_back(client, part, kind):
         same(client["again"].to_pandas(), frame)
         if part == "a column of":
             same(client["f"][:0].to_pandas(), frame[:0])
+            twice = pd.concat([frame, frame.rename(columns={"x": "y"})], axis=1)
+            client.put("f", twice, replace=True)
+            same(client["f"].to_pandas(), twice)
     if not done:
         pytest.skip("needs a library that is not installed")
 

@@ -266,13 +266,15 @@ def block(table: Any, count: int) -> Any:
         return None
     columns = _core.nodes(table._arrow_schema(), table._arrow_array())[6][:count]
     format_, _, rows, offset = columns[0][:4]
-    # A dictionary has the format of its indices.
-    places = [buffers[1] for form, _, _, at, nulls, buffers, _, dictionary, _ in columns
-              if form == format_ and at == offset and not nulls and dictionary is None]
-    if format_ not in "cCsSiIlLefg" or len(places) < count or not rows:
+    if format_ not in tuple("cCsSiIlLefg") or not rows:
+        return None
+    # A dictionary has the format of its indices, and a period, told by its metadata, that of its number.
+    places = [buffers[1] for form, _, _, at, nulls, buffers, _, dictionary, told in columns
+              if form == format_ and at == offset and not nulls and dictionary is None and not told]
+    if len(places) < count:
         return None
     apart = places[1] - places[0]
     first = table._child(0).to_numpy()
-    if places != list(range(places[0], places[0] + apart * count, apart)) or apart < first.nbytes:
+    if apart < first.nbytes or places != list(range(places[0], places[0] + apart * count, apart)):
         return None
-    return numpy.lib.stride_tricks.as_strided(first, (count, rows), (apart, first.itemsize), writeable=False)
+    return numpy.lib.stride_tricks.as_strided(first, (count, len(first)), (apart, first.itemsize), writeable=False)
