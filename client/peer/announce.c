@@ -37,7 +37,8 @@ static void on_answered(void *user, int code, struct gb_json value, uint64_t rev
 static void note_send(struct note *note)
 {
     struct gb_member *member = note->announcer->member;
-    struct gb_writer body, value, key;
+    struct gb_change_texts texts = {0};
+    struct gb_writer value, key;
 
     note->changed = false;
     if (!gb_member_is_in(member)) {
@@ -48,21 +49,21 @@ static void note_send(struct note *note)
     gb_write_format(&key, "%s@%llu/%s", note->name, (unsigned long long)note->revision,
                     member->node);
     gb_write_char(&key, '\0');
-    gb_writer_init(&body, 0);
     if (note->version) {
-        GB_WRITE_LITERAL(&body, "{\"request_put\":{");
+        GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
         gb_writer_init(&value, 0);
         gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}",
                         (unsigned long long)note->version, (unsigned long long)gb_member_unix_ms());
-        gb_member_write_put(&body, member, "/copies/", key.failed ? "" : key.data, &value);
+        gb_member_write_put(&texts.operation, member, "/copies/", key.failed ? "" : key.data,
+                            &value);
     } else {
-        GB_WRITE_LITERAL(&body, "{\"request_delete_range\":{");
-        gb_member_write_key(&body, member, "/copies/", key.failed ? "" : key.data);
+        GB_WRITE_LITERAL(&texts.operation, "{\"request_delete_range\":{");
+        gb_member_write_key(&texts.operation, member, "/copies/", key.failed ? "" : key.data);
     }
-    GB_WRITE_LITERAL(&body, "}}");
-    body.failed |= key.failed;
+    GB_WRITE_LITERAL(&texts.operation, "}}");
+    texts.operation.failed |= key.failed;
     note->change = gb_batch_add(note->version ? &member->puts : &member->deletes,
-                                key.failed ? "" : key.data, &body, on_answered, note);
+                                key.failed ? "" : key.data, &texts, on_answered, note);
     gb_writer_end(&key);
     note->announcer->unsent |= !note->change;
 }

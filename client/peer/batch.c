@@ -1,5 +1,6 @@
 #include "client/peer/batch.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,15 +8,17 @@
 struct gb_change {
     struct gb_change *next, **here; /* `here`: while it waits */
     struct gb_batch *batch;
-    char *key, *operation;
-    gb_changed_cb callback; /* NULL: cancelled */
+    char *key, *compare, *operation, *otherwise; /* the second and the last may be NULL */
+    gb_changed_cb callback;                      /* NULL: cancelled */
     void *user;
 };
 
 static void change_free(struct gb_change *change)
 {
     free(change->key);
+    free(change->compare);
     free(change->operation);
+    free(change->otherwise);
     free(change);
 }
 
@@ -53,37 +56,84 @@ static bool is_sent(const struct gb_batch *batch, const char *key)
 }
 
 /* Takes changes that wait, in turn, up to one of a key that is there already. */
-static void fill(struct gb_batch *batch, struct gb_writer *body)
+static void fill(struct gb_batch *batch)
 {
     struct gb_change *change, **end = &batch->sent;
     unsigned count = 0;
 
-    GB_WRITE_LITERAL(body, "{\"success\":[");
     while ((change = batch->waiting) && count < GB_BATCH_CHANGES && !is_sent(batch, change->key)) {
         pull(change);
         *end = change;
         end = &change->next;
-        if (count++)
-            GB_WRITE_LITERAL(body, ",");
-        gb_write_text(body, change->operation);
+        count++;
     }
-    GB_WRITE_LITERAL(body, "]}");
+    batch->apart = count == 1; /* or one that is refused would be asked for twice */
+}
+
+/* Writes NAME:[…] of what a change has at `offset`, without those that have nothing there. */
+static void write_list(struct gb_writer *body, const char *name, const struct gb_change *change,
+                       size_t offset)
+{
+    const char *comma = "";
+
+    gb_write_format(body, "\"%s\":[", name);
+    for (; change; change = change->next) {
+        const char *text = *(char *const *)((const char *)change + offset);
+        if (!text)
+            continue;
+        gb_write_text(body, comma);
+        gb_write_text(body, text);
+        comma = ",";
+    }
+    gb_write_char(body, ']');
+}
+
+static void write_apart(struct gb_writer *body, const struct gb_change *change)
+{
+    if (!change->compare) {
+        gb_write_text(body, change->operation);
+        return;
+    }
+    gb_write_format(body, "{\"request_txn\":{\"compare\":[%s],\"success\":[%s],\"failure\":[%s]}}",
+                    change->compare, change->operation, change->otherwise ? change->otherwise : "");
 }
 
 static void on_answered(void *user, int code, struct gb_json value, struct gb_pool *pool,
                         const struct gb_error *error);
 
+/* False: memory is out. */
+static bool send_changes(struct gb_batch *batch)
+{
+    const struct gb_change *change = batch->sent;
+    struct gb_writer body;
+
+    gb_writer_init(&body, 0);
+    gb_write_char(&body, '{');
+    if (batch->apart) {
+        GB_WRITE_LITERAL(&body, "\"success\":[");
+        for (; change; change = change->next) {
+            write_apart(&body, change);
+            if (change->next)
+                gb_write_char(&body, ',');
+        }
+        gb_write_char(&body, ']');
+    } else {
+        write_list(&body, "compare", change, offsetof(struct gb_change, compare));
+        gb_write_char(&body, ',');
+        write_list(&body, "success", change, offsetof(struct gb_change, operation));
+    }
+    gb_write_char(&body, '}');
+    return gb_etcd_call(batch->etcd, "kv/txn", &body, on_answered, batch);
+}
+
 /* Sends the next transaction, if one is due. False: memory is out, and those in batch->sent are
    not sent. */
 static bool go_on(struct gb_batch *batch)
 {
-    struct gb_writer body;
-
     if (batch->sent || !batch->waiting)
         return true;
-    gb_writer_init(&body, 0);
-    fill(batch, &body);
-    return gb_etcd_call(batch->etcd, "kv/txn", &body, on_answered, batch);
+    fill(batch);
+    return send_changes(batch);
 }
 
 static void drop_first(struct gb_change **list)
@@ -92,6 +142,23 @@ static void drop_first(struct gb_change **list)
 
     *list = change->next;
     change_free(change);
+}
+
+static bool succeeded(struct gb_json answer)
+{
+    struct gb_json value = gb_etcd_member(answer, "succeeded");
+
+    return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
+}
+
+/* The outcome of a change, for which the answer has `response`. */
+static int outcome(const struct gb_batch *batch, const struct gb_change *change,
+                   struct gb_json response, struct gb_json *value)
+{
+    if (!batch->apart || !change->compare)
+        return 0;
+    *value = gb_etcd_member(response, "response_txn");
+    return succeeded(*value) ? 0 : GB_CHANGE_REFUSED;
 }
 
 /* Runs the callbacks of those that were sent. A change stays in the list meanwhile, so that none is
@@ -110,16 +177,16 @@ static void end_sent(struct gb_batch *batch, int code, struct gb_json answer, st
     for (; batch->sent; drop_first(&batch->sent)) {
         struct gb_change *change = batch->sent;
         gb_changed_cb callback = change->callback;
+        struct gb_json value = {0};
 
         if (code == 0 && !gb_json_next(&walk, NULL, &response)) {
             code = gb_fail(&cut, GB_UNAVAILABLE, "etcd answered less than it was asked");
             error = &cut;
         }
+        int r = code < 0 ? code : outcome(batch, change, response, &value);
         change->callback = NULL;
         if (callback)
-            callback(change->user, code,
-                     code < 0 ? (struct gb_json){0} : gb_etcd_member(response, "response_txn"),
-                     revision, pool, error);
+            callback(change->user, r, value, revision, pool, error);
     }
 }
 
@@ -128,29 +195,49 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
 {
     struct gb_batch *batch = user;
     struct gb_error memory;
+    bool sent = false;
 
-    end_sent(batch, code, value, pool, error);
-    while (!go_on(batch))
+    if (code == 0 && !batch->apart && !succeeded(value)) {
+        batch->apart = true;
+        sent = send_changes(batch);
+    } else {
+        end_sent(batch, code, value, pool, error);
+        sent = go_on(batch);
+    }
+    for (; !sent; sent = go_on(batch))
         end_sent(batch, gb_fail_memory(&memory), (struct gb_json){0}, pool, &memory);
 }
 
 /* ---- what the directory asks ---- */
 
-struct gb_change *gb_batch_add(struct gb_batch *batch, const char *key, struct gb_writer *operation,
-                               gb_changed_cb callback, void *user)
+/* False: memory is out. */
+static bool take_text(struct gb_writer *writer, char **text)
+{
+    if (!writer->length && !writer->failed)
+        return true;
+    *text = gb_writer_take(writer, NULL);
+    return *text;
+}
+
+struct gb_change *gb_batch_add(struct gb_batch *batch, const char *key,
+                               struct gb_change_texts *texts, gb_changed_cb callback, void *user)
 {
     struct gb_change *change = calloc(1, sizeof(*change));
-    size_t length;
+    bool taken = false;
 
-    if (!change) {
-        gb_writer_end(operation);
-        return NULL;
+    if (change) {
+        *change = (struct gb_change){.batch = batch, .callback = callback, .user = user};
+        change->key = strdup(key);
+        taken = change->key && take_text(&texts->compare, &change->compare) &&
+                take_text(&texts->operation, &change->operation) && change->operation &&
+                take_text(&texts->otherwise, &change->otherwise);
     }
-    *change = (struct gb_change){.batch = batch, .callback = callback, .user = user};
-    change->operation = gb_writer_take(operation, &length);
-    change->key = strdup(key);
-    if (!change->operation || !change->key) {
-        change_free(change);
+    gb_writer_end(&texts->compare);
+    gb_writer_end(&texts->operation);
+    gb_writer_end(&texts->otherwise);
+    if (!taken) {
+        if (change)
+            change_free(change);
         return NULL;
     }
     push(batch, change);

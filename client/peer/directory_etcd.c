@@ -383,7 +383,7 @@ static void on_published(void *user, int code, struct gb_json value, uint64_t re
     op->change = NULL;
     if (code < 0)
         op_failed(op, code, error);
-    else if (gb_member_is_true(gb_etcd_member(value, "succeeded")))
+    else if (code == 0)
         publish_won(op, revision);
     else
         publish_refused(op, gb_member_found(value), pool);
@@ -392,19 +392,20 @@ static void on_published(void *user, int code, struct gb_json value, uint64_t re
 static bool publish_send(struct op *op)
 {
     struct directory *directory = op->directory;
-    struct gb_writer body, value;
+    struct gb_member *member = &directory->member;
+    struct gb_change_texts texts = {0};
+    struct gb_writer value;
 
     op->tries++;
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{\"request_txn\":{");
-    gb_member_write_compare(&body, &directory->member, "/names/", op->name, op->revision);
-    GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_put\":{");
+    gb_member_write_compare(&texts.compare, member, "/names/", op->name, op->revision);
+    GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
     write_published(&value, op);
-    gb_member_write_put(&body, &directory->member, "/names/", op->name, &value);
-    GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
-    gb_member_write_key(&body, &directory->member, "/names/", op->name);
-    GB_WRITE_LITERAL(&body, "}}]}}");
-    op->change = gb_batch_add(&directory->member.puts, op->name, &body, on_published, op);
+    gb_member_write_put(&texts.operation, member, "/names/", op->name, &value);
+    GB_WRITE_LITERAL(&texts.operation, "}}");
+    GB_WRITE_LITERAL(&texts.otherwise, "{\"request_range\":{");
+    gb_member_write_key(&texts.otherwise, member, "/names/", op->name);
+    GB_WRITE_LITERAL(&texts.otherwise, "}}");
+    op->change = gb_batch_add(&member->puts, op->name, &texts, on_published, op);
     return op->change;
 }
 
@@ -446,8 +447,8 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
     struct gb_entry *entry = gb_view_entry(&member->view, op->name, false);
     struct gb_writer key;
 
+    (void)value;
     (void)pool;
-    (void)error;
     op->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) {
         op_failed(op, code, error);
@@ -455,8 +456,7 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
     }
     /* Where it failed, the next tick asks again. Where it did nothing, the watch tells why. */
     op->directory->unswept |= code < 0;
-    if (code == 0 && entry && entry->revision == op->revision &&
-        gb_member_is_true(gb_etcd_member(value, "succeeded"))) {
+    if (code == 0 && entry && entry->revision == op->revision) {
         gb_writer_init(&key, 0);
         gb_write_format(&key, "%s/names/%s", member->root, op->name);
         gb_write_char(&key, '\0');
@@ -475,7 +475,7 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
 static void sweep(struct directory *directory, struct gb_entry *entry)
 {
     struct gb_member *member = &directory->member;
-    struct gb_writer body;
+    struct gb_change_texts texts = {0};
     struct op *op;
 
     if (!entry->revision || entry->revision == entry->published || entry->publishing ||
@@ -492,13 +492,11 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
     }
     op->revision = entry->revision;
     entry->withdrawing = true;
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{\"request_txn\":{");
-    gb_member_write_compare(&body, member, "/names/", entry->name, entry->revision);
-    GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_delete_range\":{");
-    gb_member_write_key(&body, member, "/names/", entry->name);
-    GB_WRITE_LITERAL(&body, "}}]}}");
-    op->change = gb_batch_add(&member->deletes, op->name, &body, on_withdrawn, op);
+    gb_member_write_compare(&texts.compare, member, "/names/", entry->name, entry->revision);
+    GB_WRITE_LITERAL(&texts.operation, "{\"request_delete_range\":{");
+    gb_member_write_key(&texts.operation, member, "/names/", entry->name);
+    GB_WRITE_LITERAL(&texts.operation, "}}");
+    op->change = gb_batch_add(&member->deletes, op->name, &texts, on_withdrawn, op);
     if (!op->change) {
         directory->unswept = true;
         op_later(op, GPUBUF_E_NO_MEMORY);
@@ -541,7 +539,8 @@ static void directory_word(struct gb_directory *base, const char *name, uint64_t
     struct directory *directory = (struct directory *)base;
     struct gb_member *member = &directory->member;
     struct gb_entry *entry = gb_view_entry(&member->view, name, false);
-    struct gb_writer body, key, value;
+    struct gb_change_texts texts = {0};
+    struct gb_writer key, value;
     struct op *op;
 
     if (!entry || !entry->revision || entry->lease != member->lease || entry->version != version ||
@@ -557,12 +556,11 @@ static void directory_word(struct gb_directory *base, const char *name, uint64_t
     gb_write_char(&value, '{');
     gb_word_write(&value, word);
     gb_write_char(&value, '}');
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{\"request_put\":{");
-    gb_member_write_put(&body, member, "/words/", key.failed ? "" : key.data, &value);
-    GB_WRITE_LITERAL(&body, "}}");
-    body.failed |= key.failed;
-    op->change = gb_batch_add(&member->puts, key.failed ? "" : key.data, &body, on_word, op);
+    GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
+    gb_member_write_put(&texts.operation, member, "/words/", key.failed ? "" : key.data, &value);
+    GB_WRITE_LITERAL(&texts.operation, "}}");
+    texts.operation.failed |= key.failed;
+    op->change = gb_batch_add(&member->puts, key.failed ? "" : key.data, &texts, on_word, op);
     gb_writer_end(&key);
     if (!op->change)
         op_later(op, GPUBUF_E_NO_MEMORY);

@@ -83,11 +83,11 @@ void gb_member_write_put(struct gb_writer *writer, const struct gb_member *membe
 void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
                              const char *kind, const char *name, uint64_t revision)
 {
-    GB_WRITE_LITERAL(writer, "\"compare\":[{\"target\":\"MOD\",");
+    GB_WRITE_LITERAL(writer, "{\"target\":\"MOD\",");
     write_number(writer, "mod_revision", revision);
     GB_WRITE_LITERAL(writer, ",");
     gb_member_write_key(writer, member, kind, name);
-    GB_WRITE_LITERAL(writer, "}]");
+    GB_WRITE_LITERAL(writer, "}");
 }
 
 /* Everything below the root from `key` on: its end is the root with the character after '/'. */
@@ -426,9 +426,9 @@ static void enter(struct gb_member *member)
     gb_write_cstring(&value, member->host);
     gb_write_format(&value, ",\"port\":%u}", member->port);
     gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
+    GB_WRITE_LITERAL(&body, "{\"compare\":[");
     gb_member_write_compare(&body, member, "/nodes/", member->node, 0);
-    GB_WRITE_LITERAL(&body, ",\"success\":[{\"request_put\":{");
+    GB_WRITE_LITERAL(&body, "],\"success\":[{\"request_put\":{");
     gb_member_write_put(&body, member, "/nodes/", member->node, &value);
     GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
     gb_member_write_key(&body, member, "/nodes/", member->node);

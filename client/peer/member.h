@@ -87,7 +87,7 @@ void gb_member_write_key(struct gb_writer *writer, const struct gb_member *membe
 /* The members of a put: the key, the value, which is ended, and the lease. */
 void gb_member_write_put(struct gb_writer *writer, const struct gb_member *member, const char *kind,
                          const char *name, struct gb_writer *value);
-/* "compare":[…]: the key has that revision; 0: it is absent. */
+/* A Compare: the key has that revision; 0: it is absent. */
 void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
                              const char *kind, const char *name, uint64_t revision);
 uint64_t gb_member_revision(struct gb_json answer);
