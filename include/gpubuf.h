@@ -169,10 +169,12 @@ GPUBUF_API int gpubuf_connect(struct gpubuf_client **client,
  * the library reconnects: in the next call, in gpubuf_dispatch, or, while objects are open, in a
  * thread of its own. It asks for the objects' leases again. The daemon does not grant a lease if
  * its instance is another one, or if the object went away meanwhile: the object is stale then
- * (gpubuf_is_stale). An object that was created and not sealed is lost: sealing it is
- * GPUBUF_E_STALE. Requests under way are sent again, except those that change something and may
- * have been done already: these end with GPUBUF_E_CLOSED, and the message says that their outcome
- * is unknown. Watches are told everything from the beginning (gpubuf_watch).
+ * (gpubuf_is_stale). So it is if the daemon has ended the session for want of memory, since its
+ * user holds deleted objects past its quota, or the program stood still and did not unmap. An
+ * object that was created and not sealed is lost: sealing it is GPUBUF_E_STALE. Requests under way
+ * are sent again, except those that change something and may have been done already: these end with
+ * GPUBUF_E_CLOSED, and the message says that their outcome is unknown. Watches are told everything
+ * from the beginning (gpubuf_watch).
  *
  * If no daemon listens within resume_ms, or the daemon said that it stops for good, the connection
  * is lost: every call returns GPUBUF_E_CLOSED (GPUBUF_E_NO_MEMORY if all attempts failed for want

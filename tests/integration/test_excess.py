@@ -91,6 +91,20 @@ def test_no_more_end_than_have_to(daemon_factory):
     assert ended(c) == 1
 
 
+def test_many_leases_buy_no_time(daemon_factory):
+    """Not all of them are looked at in one try of a request, but the time is their user's."""
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=2000")
+    a = daemon.connect_as(A, A)
+    readers = [daemon.connect_as(B, B) for _ in range(5)]
+    publish(a, "held", 56 * MIB)
+    for reader in readers:
+        for _ in range(10):
+            reader.call("open", names=["held"] * 64)
+    a.call("delete", name="held")
+    a.create_object("a", bytes_layout(16 * MIB), wait_ms=9000)  # less than 2000 for each session
+    assert ended(a) == 5
+
+
 def test_nobody_is_asked_in_vain(daemon_factory):
     """There would not be room without the reader's excess, either."""
     daemon = daemon_factory("--quota", f"{B}:bytes=4M", "--limit", "unmap_ms=1")
