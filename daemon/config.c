@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "daemon/base/size.h"
 #include "daemon/memory/device_kinds.h"
@@ -14,7 +13,6 @@
 #include "proto/option.h"
 
 /* The least budget of a tier: the bytes of a segment. */
-#define LEAST_BUDGET ((uint64_t)2 << 20)
 
 /* ---- values ---- */
 
@@ -95,22 +93,24 @@ static int set_device(void *at, const char *value, struct gb_error *error)
     return r;
 }
 
-/* "8G", or "25%" of `total`. */
-static int read_budget(const char *value, const char *size, uint64_t total, uint64_t *bytes,
+/* "8G", or "25%": then *percent, and else it is 0. */
+static int read_budget(const char *value, const char *size, uint64_t *bytes, unsigned *percent,
                        struct gb_error *error)
 {
     char *end;
-    unsigned long percent = strtoul(size, &end, 10);
+    unsigned long number = strtoul(size, &end, 10);
 
+    *percent = 0;
     if (isdigit((unsigned char)*size) && strcmp(end, "%") == 0) {
-        if (percent < 1 || percent > 100)
+        if (number < 1 || number > 100)
             return gb_fail(error, GPUBUF_E_INVALID, "%s: expected 1%% to 100%%", value);
-        *bytes = total / 100 * percent;
-    } else if (!gb_size_parse(size, bytes)) {
+        *percent = (unsigned)number;
+        return 0;
+    }
+    if (!gb_size_parse(size, bytes))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s: \"%s\" is no size; expected one such as 8G or 25%%", value, size);
-    }
-    if (*bytes < LEAST_BUDGET)
+    if (*bytes < GB_TIER_LEAST)
         return gb_fail(error, GPUBUF_E_INVALID, "%s: a tier needs at least 2M", value);
     return 0;
 }
@@ -118,8 +118,11 @@ static int read_budget(const char *value, const char *size, uint64_t total, uint
 static int set_host_tier(struct gb_config *config, const char *value, struct gb_error *error)
 {
     uint64_t total = gb_device_host_memory();
-    int r = read_budget(value, value + strlen("host:"), total, &config->spill.host, error);
+    unsigned percent;
+    int r = read_budget(value, value + strlen("host:"), &config->spill.host, &percent, error);
 
+    if (r == 0 && percent > 0)
+        config->spill.host = total / 100 * percent;
     if (r == 0 && config->spill.host > total)
         return gb_fail(error, GPUBUF_E_INVALID,
                        "%s: that is more than the machine has, %" PRIu64 " MiB", value,
@@ -127,11 +130,10 @@ static int set_host_tier(struct gb_config *config, const char *value, struct gb_
     return r;
 }
 
-/* "disk:100G:/var/lib/gpubufd/spill" */
+/* "disk:100G:/var/lib/gpubufd/spill". The directory is looked at when the tier is made. */
 static int set_disk_tier(struct gb_config *config, const char *value, struct gb_error *error)
 {
     const char *size = value + strlen("disk:"), *colon = strchr(size, ':');
-    struct statvfs room;
     char text[32];
     int r;
 
@@ -139,17 +141,7 @@ static int set_disk_tier(struct gb_config *config, const char *value, struct gb_
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected disk:SIZE:DIRECTORY", value);
     memcpy(text, size, (size_t)(colon - size));
     text[colon - size] = '\0';
-    if (statvfs(colon + 1, &room) < 0)
-        return gb_fail_errno(error, "%s: cannot look at the directory %s", value, colon + 1);
-    if (room.f_flag & ST_RDONLY)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s: %s is on a file system that is read-only",
-                       value, colon + 1);
-    r = read_budget(value, text, (uint64_t)room.f_blocks * room.f_frsize, &config->spill.disk,
-                    error);
-    if (r == 0 && config->spill.disk > (uint64_t)room.f_blocks * room.f_frsize)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s: that is more than the file system has, %" PRIu64 " MiB", value,
-                       (uint64_t)room.f_blocks * room.f_frsize >> 20);
+    r = read_budget(value, text, &config->spill.disk, &config->spill.disk_percent, error);
     return r < 0 ? r : gb_option_keep(&config->spill.dir, colon + 1, error);
 }
 

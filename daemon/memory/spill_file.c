@@ -27,6 +27,7 @@
 
 struct gb_spill_dir {
     int fd, lock_fd;
+    bool is_new; /* its lock was made now */
     char instance[INSTANCE_BYTES];
     char path[];
 };
@@ -112,12 +113,15 @@ int gb_spill_dir_list(const struct gb_spill_dir *dir, uint64_t **ids, size_t *co
     return 0;
 }
 
-static int take_directory(struct gb_spill_dir *dir, struct gb_error *error)
+static int take_directory(struct gb_spill_dir *dir, bool anew, struct gb_error *error)
 {
     dir->fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir->fd < 0)
         return gb_fail_errno(error, "cannot open the directory %s", dir->path);
-    dir->lock_fd = openat(dir->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    dir->lock_fd = openat(dir->fd, LOCK, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    dir->is_new = dir->lock_fd < 0 && errno == ENOENT;
+    if (dir->is_new && anew)
+        dir->lock_fd = openat(dir->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (dir->lock_fd < 0)
         return gb_fail_errno(error, "cannot write in the directory %s", dir->path);
     if (gb_lock_take(dir->lock_fd))
@@ -129,7 +133,8 @@ static int take_directory(struct gb_spill_dir *dir, struct gb_error *error)
     return gb_fail_errno(error, "cannot lock %s/" LOCK, dir->path);
 }
 
-int gb_spill_dir_open(const char *path, struct gb_spill_dir **out, struct gb_error *error)
+static int open_directory(const char *path, bool anew, struct gb_spill_dir **out,
+                          struct gb_error *error)
 {
     struct gb_spill_dir *dir = calloc(1, sizeof(*dir) + strlen(path) + 1);
     int r;
@@ -138,13 +143,37 @@ int gb_spill_dir_open(const char *path, struct gb_spill_dir **out, struct gb_err
         return gb_fail_memory(error);
     strcpy(dir->path, path);
     dir->lock_fd = -1;
-    r = take_directory(dir, error);
+    r = take_directory(dir, anew, error);
     if (r < 0) {
         gb_spill_dir_close(dir);
         return r;
     }
     *out = dir;
     return 0;
+}
+
+int gb_spill_dir_open(const char *path, struct gb_spill_dir **out, struct gb_error *error)
+{
+    return open_directory(path, true, out, error);
+}
+
+int gb_spill_dir_try(const char *path, bool anew, struct gb_error *error)
+{
+    struct gb_spill_dir *dir = NULL;
+    int r = open_directory(path, anew, &dir, error);
+
+    gb_spill_dir_close(dir);
+    return r;
+}
+
+bool gb_spill_dir_is_new(const struct gb_spill_dir *dir)
+{
+    return dir->is_new;
+}
+
+void gb_spill_dir_leave(const struct gb_spill_dir *dir)
+{
+    unlinkat(dir->fd, LOCK, 0);
 }
 
 void gb_spill_dir_close(struct gb_spill_dir *dir)

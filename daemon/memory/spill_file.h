@@ -37,6 +37,13 @@ struct gb_spill_file;
 /* Takes the directory, which must exist and be writable. GPUBUF_E_SYSTEM, GPUBUF_E_BUSY (another
    daemon has it), GPUBUF_E_NO_MEMORY. */
 int gb_spill_dir_open(const char *path, struct gb_spill_dir **dir, struct gb_error *error);
+/* Whether the directory can be taken: 0, or as above. It is only taken for that moment. Unless
+   `anew` some daemon must have had it before. */
+int gb_spill_dir_try(const char *path, bool anew, struct gb_error *error);
+/* Whether no daemon has had the directory before. */
+bool gb_spill_dir_is_new(const struct gb_spill_dir *dir);
+/* Leaves the directory as one that no daemon has had. */
+void gb_spill_dir_leave(const struct gb_spill_dir *dir);
 /* The descriptor of its lock, which stays the directory's. */
 int gb_spill_dir_lock(const struct gb_spill_dir *dir);
 /* Sets the instance that the files belong to: 32 octets. To be called before any file is created or

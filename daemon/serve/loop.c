@@ -471,6 +471,18 @@ static void end_workspace(struct gb_workspace *workspace)
     free(workspace->end_scratch);
 }
 
+/* A daemon that is started now has the tier again, and all that lies there. */
+static void on_outage_over(void *arg)
+{
+    struct gb_server *server = arg;
+
+    if (!gb_state_is_kept(&server->state))
+        return;
+    gb_log(GB_LOG_WARNING, "tier back: handing over");
+    server->stopped_by = SIGHUP;
+    uv_stop(server->loop);
+}
+
 int gb_server_init(struct gb_server *server, const struct gb_config *config,
                    const struct gb_service *service, struct gb_error *error)
 {
@@ -543,6 +555,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
         return r;
     server->spill.moved = wake_waits;
     server->spill.moved_arg = server;
+    server->spill.outage.over = on_outage_over;
     r = gb_pulse_begin(&server->pulse, error);
     if (r < 0)
         return r;
@@ -648,7 +661,7 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
         r = gb_state_begin(&server->state, server->notify, &server->registry, &server->spill,
                            server->devices, server->device_count, server->config->grace_ms,
                            server->instance, gb_now_ms(), error);
-    if (r == 0 && server->spill.tiers[GB_TIER_DISK].dir)
+    if (r == 0 && server->spill.tiers[GB_TIER_DISK].capacity > 0)
         r = gb_state_clean_disk(&server->state, error);
     if (r == 0)
         go_on_counting(server);

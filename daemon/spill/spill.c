@@ -63,7 +63,10 @@ static void drop(struct gb_spill *spill, struct gb_storage *storage)
 
 uint64_t gb_spill_tells_at(const struct gb_spill *spill)
 {
-    return spill->losses.objects > 0 ? spill->losses.tell_at : UINT64_MAX;
+    const struct gb_outage *outage = &spill->outage;
+    uint64_t at = spill->losses.objects > 0 ? spill->losses.tell_at : UINT64_MAX;
+
+    return outage->lasts && !outage->looking && outage->look_at < at ? outage->look_at : at;
 }
 
 static void log_losses(struct gb_spill *spill, uint64_t now)
@@ -640,6 +643,7 @@ void gb_spill_tend(struct gb_spill *spill)
 
     if (spill->losses.objects > 0 && now >= spill->losses.tell_at)
         log_losses(spill, now);
+    gb_spill_tend_outage(spill);
     for (unsigned i = 0; i < spill->device_count; i++)
         if (spill->devices[i]->lanes[GB_OUT] && !spill->devices[i]->lost)
             tend_device(spill, spill->devices[i]);

@@ -16,6 +16,7 @@
 
 #include "daemon/objects/registry.h"
 #include "daemon/spill/move.h"
+#include "daemon/spill/settings.h"
 
 /* A copy out of a device or a tier, or back, that has just been made. */
 struct gb_moved {
@@ -31,8 +32,23 @@ struct gb_losses {
     uint64_t tell_at; /* the earliest time to log them */
 };
 
+/* The disk tier of a daemon that follows another is out of order: it is as if there were none, and
+   is looked at now and then. */
+struct gb_outage {
+    bool lasts;
+    bool owed; /* objects lie there: only the directory that they were left in will do */
+    bool looking;
+    const struct gb_spill_settings *settings;
+    struct gb_error why; /* of the last look */
+    uint64_t look_at;
+    struct gb_job job;
+    /* Called when the directory can be used again, by a daemon that is started then. */
+    void (*over)(void *moved_arg);
+};
+
 struct gb_spill {
     struct gb_registry *registry;
+    struct gb_outage outage;
     struct gb_losses losses;
     struct gb_tier tiers[GB_TIERS];
     struct gb_device **devices;
@@ -72,8 +88,8 @@ enum gb_room {
 /* Makes room for a request that lacks `bytes`: the least recently used storage leaves. */
 enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device, uint64_t bytes,
                                 struct gb_demand *demand, struct gb_error *error);
-/* Copies ahead if a watermark is passed, and logs dropped objects. To be called when something has
-   changed, and at gb_spill_tells_at() (UINT64_MAX: there is nothing to log). */
+/* Copies ahead if a watermark is passed, logs dropped objects, and looks after an outage. To be
+   called when something has changed, and at gb_spill_tells_at() (UINT64_MAX: no need to). */
 void gb_spill_tend(struct gb_spill *spill);
 uint64_t gb_spill_tells_at(const struct gb_spill *spill);
 

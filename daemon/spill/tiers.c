@@ -1,8 +1,13 @@
 #include "daemon/spill/tiers.h"
 
+#include <inttypes.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+
+#define LOOK_MS 2000 /* between two looks at a tier that is out of order */
 
 bool gb_spill_has(const struct gb_spill *spill, const struct gb_device *device,
                   enum gb_tier_kind kind)
@@ -62,16 +67,94 @@ static int init_host(struct gb_tier *tier, uint64_t bytes, struct gb_error *erro
     return add_places(tier, tier->capacity, error);
 }
 
-static int init_disk(struct gb_tier *tier, const struct gb_spill_settings *settings,
+/* Looks whether the directory's file system has room for the tier; *bytes is what it shall have. */
+static int look_at_room(const struct gb_spill_settings *settings, uint64_t *bytes,
+                        struct gb_error *error)
+{
+    struct statvfs room;
+    uint64_t total;
+
+    if (statvfs(settings->dir, &room) < 0)
+        return gb_fail_errno(error, "cannot look at the directory %s", settings->dir);
+    if (room.f_flag & ST_RDONLY)
+        return gb_fail(error, GPUBUF_E_INVALID, "%s is on a file system that is read-only",
+                       settings->dir);
+    total = (uint64_t)room.f_blocks * room.f_frsize;
+    *bytes = settings->disk_percent ? total / 100 * settings->disk_percent : settings->disk;
+    if (*bytes < GB_TIER_LEAST)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "a tier needs at least 2M, and the file system of %s has %" PRIu64 " MiB",
+                       settings->dir, total >> 20);
+    if (*bytes > total)
+        return gb_fail(error, GPUBUF_E_INVALID,
+                       "the tier in %s shall have %" PRIu64
+                       " MiB: that is more than the file system has, %" PRIu64 " MiB",
+                       settings->dir, *bytes >> 20, total >> 20);
+    return 0;
+}
+
+static int init_disk(struct gb_spill *spill, const struct gb_spill_settings *settings,
                      struct gb_error *error)
 {
+    struct gb_tier *tier = &spill->tiers[GB_TIER_DISK];
     struct gb_error inner = {0};
+    int r = look_at_room(settings, &tier->capacity, &inner);
 
-    tier->capacity = settings->disk;
-    if (gb_spill_dir_open(settings->dir, &tier->dir, &inner) < 0)
+    if (r == 0)
+        r = gb_spill_dir_open(settings->dir, &tier->dir, &inner);
+    spill->outage.settings = settings;
+    if (r < 0 && r != GPUBUF_E_NO_MEMORY && settings->follows)
+        gb_spill_begin_outage(spill, &inner);
+    else if (r < 0)
         return gb_fail(error, inner.code, "--tier disk: %s", inner.message);
     return add_places(tier, GB_PACK_BYTES, error);
 }
+
+/* ---- a disk tier that is out of order ---- */
+
+void gb_spill_begin_outage(struct gb_spill *spill, const struct gb_error *why)
+{
+    spill->tiers[GB_TIER_DISK].capacity = 0;
+    spill->outage.lasts = true;
+    spill->outage.why = *why;
+}
+
+static void look(struct gb_job *job)
+{
+    struct gb_outage *outage = GB_CONTAINER(job, struct gb_outage, job);
+    uint64_t bytes;
+
+    if (look_at_room(outage->settings, &bytes, &outage->why) == 0 &&
+        gb_spill_dir_try(outage->settings->dir, !outage->owed, &outage->why) == 0)
+        outage->why.code = 0;
+}
+
+static void looked(struct gb_job *job)
+{
+    struct gb_outage *outage = GB_CONTAINER(job, struct gb_outage, job);
+
+    outage->looking = false;
+    outage->look_at = gb_now_ms() + LOOK_MS;
+    if (outage->why.code == 0)
+        outage->over(GB_CONTAINER(outage, struct gb_spill, outage)->moved_arg);
+}
+
+void gb_spill_tend_outage(struct gb_spill *spill)
+{
+    struct gb_outage *outage = &spill->outage;
+
+    if (!outage->lasts || outage->looking || gb_now_ms() < outage->look_at)
+        return;
+    if (outage->look_at == 0)
+        gb_log(GB_LOG_ERROR, "tier out of order: it is served without",
+               GB_LOG_TEXT("tier", gb_tier_name(GB_TIER_DISK)),
+               GB_LOG_TEXT("why", outage->why.message));
+    outage->looking = true;
+    outage->job = (struct gb_job){.work = look, .done = looked};
+    gb_mover_submit(spill->tiers[GB_TIER_DISK].mover, &outage->job);
+}
+
+/* ---- beginning and ending ---- */
 
 int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
                   const struct gb_spill_settings *settings, struct gb_device **devices,
@@ -95,7 +178,7 @@ int gb_spill_init(struct gb_spill *spill, struct gb_registry *registry,
     if (settings->host)
         r = init_host(&spill->tiers[GB_TIER_HOST], settings->host, error);
     if (r == 0 && settings->dir)
-        r = init_disk(&spill->tiers[GB_TIER_DISK], settings, error);
+        r = init_disk(spill, settings, error);
     return r;
 }
 
@@ -114,7 +197,7 @@ static int start_lanes(struct gb_spill *spill, struct gb_device *device, uv_loop
 int gb_spill_start(struct gb_spill *spill, uv_loop_t *loop, struct gb_error *error)
 {
     struct gb_tier *disk = &spill->tiers[GB_TIER_DISK];
-    int r = disk->capacity > 0 ? gb_mover_new(loop, &disk->mover) : 0;
+    int r = disk->capacity > 0 || spill->outage.lasts ? gb_mover_new(loop, &disk->mover) : 0;
 
     for (unsigned i = 0; r == 0 && i < spill->device_count; i++)
         r = start_lanes(spill, spill->devices[i], loop);

@@ -607,6 +607,14 @@ static int read_storages(struct gb_replay *replay, struct gb_error *error)
     return r == GPUBUF_E_NO_MEMORY ? gb_fail_memory(error) : 0;
 }
 
+const void *gb_replay_record(const struct gb_replay *replay, uint64_t number, size_t *length)
+{
+    const struct record *record = find(&replay->storage_records, number);
+
+    *length = record->length;
+    return record->bytes;
+}
+
 /* Skips numbers that a record which could not be read may have used. */
 static void pass_over(uint64_t *counter)
 {

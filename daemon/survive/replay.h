@@ -94,6 +94,8 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
                    struct gb_device **devices, unsigned device_count, struct gb_error *error);
 void gb_replay_end(struct gb_replay *replay);
 
+/* The record of a storage as it was written. */
+const void *gb_replay_record(const struct gb_replay *replay, uint64_t number, size_t *length);
 /* The segment with that id; NULL if the journal has none. */
 struct gb_replayed_segment *gb_replay_segment(const struct gb_replay *replay, uint64_t id);
 

@@ -16,6 +16,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "daemon/objects/text.h"
+#include "daemon/spill/tiers.h"
 #include "daemon/survive/replay.h"
 #include "daemon/survive/state.h"
 
@@ -321,10 +322,44 @@ static int restore_copies_in(struct restoring *restoring, enum gb_tier_kind kind
     return 0;
 }
 
+/* Whether a storage lies in that tier and nowhere else. */
+static bool lies_only_in(const struct gb_replayed_storage *replayed, enum gb_tier_kind kind)
+{
+    return !replayed->disbelieved && !replayed->resident && replayed->copies[kind].there &&
+           !replayed->copies[!kind].there;
+}
+
+/* Takes the disk tier for out of order if objects should lie there, and no daemon has ever had the
+   directory: another one is there in its place. */
+static void check_directory(struct restoring *restoring)
+{
+    struct gb_spill *spill = restoring->state->spill;
+    const struct gb_spill_dir *dir = spill->tiers[GB_TIER_DISK].dir;
+    struct gb_replay *replay = &restoring->replay;
+    struct gb_error why;
+
+    if (!spill->tiers[GB_TIER_DISK].capacity || !gb_spill_dir_is_new(dir))
+        return;
+    for (size_t i = 0; i < replay->storage_count; i++)
+        if (lies_only_in(&replay->storages[i], GB_TIER_DISK)) {
+            gb_fail(
+                &why, GPUBUF_E_SYSTEM,
+                "objects lie in the tier's directory, and no daemon has had %s before: mount "
+                "the former one there; to give these objects up, make a file gpubufd.lock in it",
+                spill->outage.settings->dir);
+            gb_spill_dir_leave(dir);
+            gb_spill_begin_outage(spill, &why);
+            return;
+        }
+}
+
 static int restore_copies(struct restoring *restoring, struct gb_error *error)
 {
     bool host = restore_tier(restoring);
-    int r = restore_copies_in(restoring, GB_TIER_DISK, error);
+    int r;
+
+    check_directory(restoring);
+    r = restore_copies_in(restoring, GB_TIER_DISK, error);
 
     return r == 0 && host ? restore_copies_in(restoring, GB_TIER_HOST, error) : r;
 }
@@ -657,25 +692,38 @@ static bool is_on_disk_only(const struct gb_state *state,
            replayed->copies[GB_TIER_DISK].there && !state->spill->tiers[GB_TIER_DISK].capacity;
 }
 
+/* Has the storage's record go into new journals, too. */
+static int keep_away(struct restoring *restoring, const struct gb_replayed_storage *replayed)
+{
+    size_t length;
+    const void *record = gb_replay_record(&restoring->replay, replayed->number, &length);
+
+    restoring->state->spill->outage.owed = true;
+    return gb_state_keep_away(restoring->state, replayed->number, record, length);
+}
+
 /* Records which storages are lost, and those that are not as their records say. */
-static void note_storages(struct restoring *restoring)
+static int note_storages(struct restoring *restoring, struct gb_error *error)
 {
     struct gb_state *state = restoring->state;
     struct gb_store *store = restoring->store;
 
     for (size_t i = 0; i < restoring->replay.storage_count; i++) {
         const struct gb_replayed_storage *replayed = &restoring->replay.storages[i];
-        bool on_disk_only = is_on_disk_only(state, replayed);
 
-        state->disbelieved = state->disbelieved && !on_disk_only;
-        if ((replayed->fleeting && (replayed->storage || replayed->object_count > 0)) ||
-            on_disk_only)
+        if (is_on_disk_only(state, replayed)) {
+            if (keep_away(restoring, replayed) < 0)
+                return gb_fail_memory(error);
+            continue;
+        }
+        if (replayed->fleeting && (replayed->storage || replayed->object_count > 0))
             continue; /* its record is still needed */
         if (!replayed->storage)
             gb_state_storage_gone(state, replayed->number);
         else if (!is_as_recorded(replayed))
             store->on_storage(store->on_change_arg, replayed->storage);
     }
+    return 0;
 }
 
 static int rebuild(struct restoring *restoring, struct gb_error *error)
@@ -705,8 +753,9 @@ static int rebuild(struct restoring *restoring, struct gb_error *error)
     gb_state_attach(state);
     state->lost += replay->lost;
     state->disbelieved = replay->disbelieved > 0;
-    note_storages(restoring);
-    r = hold_torn(restoring, error);
+    r = note_storages(restoring, error);
+    if (r == 0)
+        r = hold_torn(restoring, error);
     if (r < 0)
         return r;
     gb_store_clear(restoring->store); /* frees segments in which nothing was restored */

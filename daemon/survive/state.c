@@ -99,43 +99,6 @@ void gb_state_abandon(struct gb_state *state, const char *why)
 
 /* ---- records ---- */
 
-static void put(struct gb_writer *writer, const void *data, size_t length)
-{
-    gb_write(writer, data, length);
-}
-
-static void put_u8(struct gb_writer *writer, unsigned value)
-{
-    uint8_t byte = (uint8_t)value;
-
-    put(writer, &byte, 1);
-}
-
-static void put_u64(struct gb_writer *writer, uint64_t value)
-{
-    unsigned char bytes[8];
-
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(value >> 8 * i);
-    put(writer, bytes, 8);
-}
-
-static void put_text(struct gb_writer *writer, const char *text, size_t length)
-{
-    put_u64(writer, length);
-    put(writer, text, length);
-}
-
-static void put_key(struct gb_writer *writer, const struct gb_device *device,
-                    const struct gb_domain_key *key)
-{
-    put_text(writer, device->id, strlen(device->id));
-    put_u8(writer, key->share);
-    put_u64(writer, key->uid);
-    put_u64(writer, key->gid);
-    put_u64(writer, key->mode);
-}
-
 static void append(struct gb_state *state, struct gb_journal *journal, uint32_t type,
                    uint64_t number)
 {
@@ -162,132 +125,49 @@ static void write_number(struct gb_state *state, struct gb_journal *journal, uin
 static void write_counters(struct gb_state *state, struct gb_journal *journal)
 {
     gb_writer_reset(&state->writer);
-    put_u64(&state->writer, state->registry->store->next_segment);
-    put_u64(&state->writer, state->registry->next_version);
-    put_u64(&state->writer, state->next_number);
+    gb_record_counters(&state->writer, state->registry->store->next_segment,
+                       state->registry->next_version, state->next_number);
     append(state, journal, GB_RECORD_COUNTERS, 0);
 }
 
 static void write_segment(struct gb_state *state, struct gb_journal *journal,
                           const struct gb_segment *segment)
 {
-    static const struct gb_domain_key none = {0};
-    struct gb_writer *writer = &state->writer;
-
-    gb_writer_reset(writer);
-    put_u64(writer, segment->bytes);
-    put_u8(writer, segment->kind);
-    put_u8(writer, segment->memory.kind);
-    put_u64(writer, segment->user->uid);
-    put_key(writer, segment->device, segment->domain ? &segment->domain->key : &none);
+    gb_writer_reset(&state->writer);
+    gb_record_segment(&state->writer, segment);
     append(state, journal, GB_RECORD_SEGMENT, segment->id);
-}
-
-/* Whether an object outlives the daemon: not if it ends with its producer's session. */
-static bool is_durable(const struct gb_object *object)
-{
-    return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
-}
-
-/* `whole`: with its layout. */
-static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms,
-                       bool whole)
-{
-    uint64_t left =
-        object->deadline.place && object->deadline.at > now_ms ? object->deadline.at - now_ms : 0;
-
-    put_u64(writer, object->version);
-    put_u8(writer, object->named);
-    put_u8(writer, object->pinned);
-    put_u8(writer, object->evict);
-    put_u8(writer, object->by_session);
-    put_u64(writer, object->owner->uid);
-    put_u64(writer, object->gid);
-    put_u64(writer, object->mode);
-    put_u64(writer, object->bytes);
-    put_u64(writer, (uint64_t)object->created_ms);
-    put_u64(writer, (uint64_t)object->ttl_ms);
-    put_u64(writer, (uint64_t)gb_wall_ms() + left);
-    put_text(writer, object->name, object->name_length);
-    put_u64(writer, object->brief_length);
-    put_text(writer, object->text, whole ? object->text_length : object->brief_length);
-}
-
-static void put_places(struct gb_writer *writer, const struct gb_storage *storage)
-{
-    bool ours = storage->resident && storage->share == GB_SHARE_FD;
-    unsigned placements = ours ? storage->placement_count : 0;
-
-    put_u8(writer, placements);
-    for (unsigned i = 0; i < placements; i++) {
-        put_u64(writer, storage->placements[i].segment->id);
-        put_u64(writer, storage->placements[i].offset);
-        put_u64(writer, storage->placements[i].bytes);
-    }
-    for (int i = 0; i < GB_TIERS; i++) {
-        bool whole = storage->copies[i] && storage->copies[i]->whole;
-
-        put_u8(writer, whole);
-        if (whole) {
-            put_u64(writer, storage->copies[i]->bytes);
-            put_u64(writer, gb_copy_where(storage->copies[i]));
-        }
-    }
-}
-
-static uint64_t count_durable(const struct gb_storage *storage)
-{
-    uint64_t count = 0;
-
-    if (storage->share == GB_SHARE_IPC && storage->resident)
-        return 0;
-    GB_LIST_EACH(&storage->objects, link)
-        count += is_durable(GB_CONTAINER(link, struct gb_object, of_storage));
-    return count;
-}
-
-static uint64_t count_named(const struct gb_storage *storage)
-{
-    uint64_t count = 0;
-
-    GB_LIST_EACH(&storage->objects, link)
-        count += GB_CONTAINER(link, struct gb_object, of_storage)->named;
-    return count;
-}
-
-/* Whether the storage is a range of a shared segment that a producer may be writing to. */
-static bool is_written(const struct gb_storage *storage)
-{
-    const struct gb_link *first = storage->objects.next;
-
-    return !gb_list_empty(&storage->objects) && storage->share == GB_SHARE_FD &&
-           GB_CONTAINER(first, struct gb_object, of_storage)->version == 0 &&
-           storage->placement_count > 0 && storage->placements[0].range;
 }
 
 static void write_storage(struct gb_state *state, struct gb_journal *journal,
                           const struct gb_storage *storage)
 {
-    struct gb_writer *writer = &state->writer;
-    uint64_t durable = count_durable(storage);
+    uint32_t type;
 
-    gb_writer_reset(writer);
-    put_u64(writer, state->registry->next_version);
-    put_u64(writer, storage->maker.user->uid);
-    put_key(writer, storage->device, &storage->key);
-    put_u8(writer, storage->adopted);
-    put_u8(writer, storage->resident);
-    put_u64(writer, storage->charged);
-    put_u64(writer, storage->size);
-    put_places(writer, storage);
-    put_u64(writer, durable > 0 ? durable : count_named(storage));
-    GB_LIST_EACH(&storage->objects, link) {
-        const struct gb_object *object = GB_CONTAINER(link, struct gb_object, of_storage);
+    gb_writer_reset(&state->writer);
+    type = gb_record_storage(&state->writer, storage, state->registry->next_version,
+                             state->registry->now_ms);
+    append(state, journal, type, storage->number);
+}
 
-        if (durable > 0 ? is_durable(object) : object->named)
-            put_object(writer, object, state->registry->now_ms, durable > 0);
+int gb_state_keep_away(struct gb_state *state, uint64_t number, const void *record, size_t length)
+{
+    struct gb_away *away = malloc(sizeof(*away) + length);
+
+    if (!away)
+        return GPUBUF_E_NO_MEMORY;
+    *away = (struct gb_away){.next = state->away, .number = number, .length = length};
+    memcpy(away->record, record, length);
+    state->away = away;
+    return 0;
+}
+
+static void write_away(struct gb_state *state, struct gb_journal *journal)
+{
+    for (const struct gb_away *away = state->away; away; away = away->next) {
+        gb_writer_reset(&state->writer);
+        gb_write(&state->writer, (const char *)away->record, away->length);
+        append(state, journal, GB_RECORD_STORAGE, away->number);
     }
-    append(state, journal, durable > 0 ? GB_RECORD_STORAGE : GB_RECORD_FLEETING, storage->number);
 }
 
 /* ---- changes ---- */
@@ -336,7 +216,7 @@ static void on_storage(void *arg, struct gb_storage *storage)
 {
     struct gb_state *state = arg;
 
-    if (count_durable(storage) + count_named(storage) == 0 && !is_written(storage)) {
+    if (!gb_record_is_needed(storage)) {
         if (storage->number)
             gb_state_storage_gone(state, storage->number);
         storage->number = 0;
@@ -376,6 +256,7 @@ static void begin_anew(struct gb_state *state)
     state->walked = 0;
     state->segments = (struct gb_walk){0};
     write_counters(state, &state->next);
+    write_away(state, &state->next);
 }
 
 /* The next segment for the new journal; NULL: none is left. A segment that was made meanwhile is
@@ -471,6 +352,14 @@ static bool is_journal(const struct gb_notify *notify, unsigned i)
 {
     return notify->fds[i].fd >= 0 &&
            strncmp(notify->fds[i].name, JOURNAL_PREFIX, strlen(JOURNAL_PREFIX)) == 0;
+}
+
+bool gb_state_is_left(const struct gb_notify *notify)
+{
+    for (unsigned i = 0; i < notify->fd_count; i++)
+        if (is_journal(notify, i))
+            return true;
+    return false;
 }
 
 /* The journal of the highest generation among what was handed over; -1: none. */
@@ -786,4 +675,6 @@ void gb_state_end(struct gb_state *state)
     drop_next(state);
     gb_journal_end(&state->journal);
     gb_writer_end(&state->writer);
+    for (struct gb_away *away; (away = state->away); free(away))
+        state->away = away->next;
 }

@@ -24,6 +24,7 @@
 #include "daemon/spill/spill.h"
 #include "daemon/survive/journal.h"
 #include "daemon/survive/notify.h"
+#include "daemon/survive/record.h"
 
 /* An object that ended with the earlier daemon. */
 struct gb_withdrawn {
@@ -34,6 +35,15 @@ struct gb_withdrawn {
     unsigned mode;
     size_t name_length, text_length;
     char name[]; /* followed by its text without the layout */
+};
+
+/* The record of a storage that lies only in a tier that is not served. It is written to each new
+   journal, so that a daemon that has the tier restores it. */
+struct gb_away {
+    struct gb_away *next;
+    uint64_t number;
+    size_t length;
+    unsigned char record[];
 };
 
 struct gb_state {
@@ -69,9 +79,13 @@ struct gb_state {
     uint64_t grace_ms;
     uint64_t grace_until;            /* 0: it is over, or never was */
     uint64_t lost;                   /* objects */
+    struct gb_away *away;            /* storages that lie in a tier that is not served; owned */
     struct gb_withdrawn **withdrawn; /* until the grace period is over; array and items owned */
     size_t withdrawn_count;
 };
+
+/* Whether an earlier daemon's journal was handed over. */
+bool gb_state_is_left(const struct gb_notify *notify);
 
 /*
  * Rebuilds the state from the descriptors that were handed over, or begins with none. `instance` is
@@ -126,16 +140,6 @@ void gb_state_end(struct gb_state *state);
 
 /* ---- between state.c and restore.c ---- */
 
-enum gb_state_record {
-    GB_RECORD_COUNTERS = 1, /* the next of each kind of number */
-    GB_RECORD_SEGMENT = 2,
-    GB_RECORD_SEGMENT_GONE = 3,
-    GB_RECORD_STORAGE = 4, /* with its objects; replaces the storage's earlier record */
-    GB_RECORD_STORAGE_GONE = 5,
-    /* As STORAGE, of a storage that ends with the daemon: its named objects, without layouts. */
-    GB_RECORD_FLEETING = 6,
-};
-
 #define GB_STATE_TIER_NAME "tier"
 
 /* Has the store and the registry report changes from now on. */
@@ -145,6 +149,8 @@ void gb_state_forget(struct gb_state *state, const char *name);
 void gb_state_segment_name(uint64_t id, char name[24]);
 /* Records that a segment is freed, and has the manager forget its descriptor. */
 void gb_state_segment_gone(struct gb_state *state, uint64_t id);
+/* Keeps the record of a storage that is away. GPUBUF_E_NO_MEMORY. */
+int gb_state_keep_away(struct gb_state *state, uint64_t number, const void *record, size_t length);
 /* Records that a storage is freed. */
 void gb_state_storage_gone(struct gb_state *state, uint64_t number);
 /* Opens the journal behind `fd` and rebuilds the state from it. */

@@ -2,6 +2,7 @@
 descriptors that were kept with it, and the disk tier as it is by then."""
 
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from conftest import GPUBUFD
 from device import MIB
 from manager import Manager, handed_over
-from peer import DEADLINE, Peer, wait_until
+from peer import DEADLINE, Closed, Peer, wait_until
 from restarts import Kept, journals, supervised  # noqa: F401  (one is a fixture)
 
 
@@ -96,6 +97,81 @@ def test_a_tier_that_is_not_there_once(kept, directory):
         assert "lost=1" in kept.crash()
     with kept.start("--tier", f"disk:16M:{place}") as peer:
         assert peer.open_object("a", wait_ms=10000).read() == b"a" * 3 * MIB
+
+
+@pytest.mark.parametrize("how", ["renamed", "a file", "another directory"])
+# RELIABILITY.md: The daemon ends
+def test_a_tier_that_is_out_of_order(supervised, directory, how):
+    """The next daemon serves without it, and hands over to one that has it when it is mended."""
+    place, saved = os.path.join(directory, "tier"), os.path.join(directory, "saved")
+    os.mkdir(place)
+    daemon = supervised("--tier", f"disk:64M:{place}", "--grace", "200")
+    peer = daemon.connect()
+    peer.put("stays", b"s" * MIB)
+    peer.put("small", b"hello")
+    peer.put("below", b"b" * 3 * MIB)
+    for name in ("small", "below"):
+        peer.call("spill", name=name, tier="disk")
+    os.rename(place, saved)
+    if how == "a file":
+        os.close(os.open(place, os.O_CREAT))
+    elif how == "another directory":
+        os.mkdir(place)
+    for _ in range(2):
+        daemon.crash()
+        peer = daemon.connect()
+        assert peer.names() == ["stays"] and peer.open_object("stays").read() == b"s" * MIB
+        assert peer.call("stats")["tiers"] == []
+        wait_until(lambda: "tier out of order" in daemon.stderr())
+        assert place in daemon.stderr() and "lost=2" in daemon.stderr()
+    for i in range(3000):  # until it is written anew, the records are only in the former journal
+        peer.put(f"n{i % 10}", b"%d" % i, replace=True)
+    assert "tier back" not in daemon.stderr()
+    if how == "a file":
+        os.unlink(place)
+    elif how == "another directory":
+        assert os.listdir(place) == []
+        os.rmdir(place)
+    os.rename(saved, place)
+    wait_until(lambda: "tier back" in daemon.stderr())
+
+    def is_back():
+        try:
+            return "below" in daemon.connect().names()
+        except (Closed, ConnectionError):
+            return False
+
+    wait_until(is_back)
+    peer = daemon.connect()
+    assert peer.names() == ["below", *(f"n{i}" for i in range(10)), "small", "stays"]
+    assert peer.open_object("below", wait_ms=10000).read() == b"b" * 3 * MIB
+    assert peer.open_object("small", wait_ms=10000).read() == b"hello"
+    assert peer.open_object("stays").read() == b"s" * MIB
+    assert [one["tier"] for one in peer.call("stats")["tiers"]] == ["disk"]
+
+
+# RELIABILITY.md: The daemon ends
+def test_a_directory_that_is_given_up(kept, directory):
+    """Where the former one does not come again, a file says that the objects are given up."""
+    place = os.path.join(directory, "tier")
+    os.mkdir(place)
+    options = ("--tier", f"disk:16M:{place}")
+    with kept.start(*options) as peer:
+        peer.put("a", b"a" * 3 * MIB)
+        peer.call("spill", name="a", tier="disk")
+    kept.crash()
+    shutil.rmtree(place)
+    os.mkdir(place)
+    with kept.start(*options) as peer:
+        assert peer.names() == []
+    assert "make a file gpubufd.lock in it" in kept.crash()
+    os.close(os.open(f"{place}/gpubufd.lock", os.O_CREAT, 0o600))
+    with kept.start(*options) as peer:
+        assert peer.names() == ["a"]
+        assert peer.error(("device", "not_found"), "open", name="a")
+        peer.put("b", b"b" * 3 * MIB)
+        peer.call("spill", name="b", tier="disk")
+    assert "object lost" in kept.crash()
 
 
 # RELIABILITY.md: The daemon ends
