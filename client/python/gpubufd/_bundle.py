@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
 
 from . import _core
 from ._held import Held
 from ._layout import DATA
 from ._objects import Array
+
+if TYPE_CHECKING:
+    import numpy
 
 
 @functools.lru_cache(None)
@@ -96,7 +99,7 @@ class Bundle(Held, Mapping[str, Array]):
         self._read(DATA, 8, _core.address(head)[0], len(head), 0)
         return bytes(head)
 
-    def to_numpy(self) -> Dict[str, Any]:
+    def to_numpy(self) -> "Dict[str, numpy.ndarray[Any, Any]]":
         """A dict of NumPy arrays over the same memory, read-only: Array.to_numpy(). Host only."""
         return self._arrays(False)
 

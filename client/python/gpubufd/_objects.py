@@ -11,6 +11,10 @@ from ._held import Parts, Rows
 from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
 from .cuda import handle_or_zero
 
+if TYPE_CHECKING:
+    import numpy
+    import pandas
+
 
 class _Sequence(Parts):
     """The base of Array, Column and Bytes."""
@@ -87,7 +91,7 @@ class _Sequence(Parts):
         array = self.to_numpy()
         return _values.as_asked(array, dtype, copy, not array.flags.writeable)
 
-    def to_numpy(self, *, fill: Any = None, masked: bool = False) -> Any:
+    def to_numpy(self, *, fill: Any = None, masked: bool = False) -> "numpy.ndarray[Any, Any]":
         """A NumPy array: for numbers, dates and times without nulls a read-only one over the same memory.
 
         Nulls become NaN and NaT in a copy of floats and times. Other types need `fill`, the value in place of a null,
@@ -101,7 +105,7 @@ class _Sequence(Parts):
         """A list of Python values, None for nulls. Host only."""
         return _values.to_list(self)
 
-    def copy_to_host(self, stream: Any = None) -> Any:
+    def copy_to_host(self, stream: Any = None) -> "numpy.ndarray[Any, Any]":
         """A new, writable NumPy array with a copy of the elements, from a GPU or the host.
 
         With a `stream` (a CUDA stream or its handle) the copy is queued there, and is complete when the
@@ -153,7 +157,8 @@ class _Sequence(Parts):
         return torch.from_dlpack(AsBytes(self)).view(_floats.torch_dtype(self._dtype))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist() if self.ndim == 1 else self.to_numpy())
+        rows: Any = self.tolist() if self.ndim == 1 else self.to_numpy()
+        return iter(rows)
 
     # ---- comparing and computing, as NumPy does it ----
 
@@ -213,7 +218,7 @@ class _Elements(_Sequence, Rows):
 
         return cudf.Series.from_pylibcudf(pylibcudf.Column.from_arrow(self))
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.Series":
         """A pandas Series; numbers without nulls lie over the same memory."""
         return _series.to_series(self)
 
@@ -534,11 +539,11 @@ class Table(Rows):
             error.args = (f"there is no column {missing[0]!r}; there are {', '.join(self.names)}",)
             raise
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.DataFrame":
         """A pandas DataFrame; numbers without nulls lie over the same memory until the frame is changed."""
         return _frames.to_frame(self)
 
-    def to_numpy(self) -> Dict[str, Any]:
+    def to_numpy(self) -> "Dict[str, numpy.ndarray[Any, Any]]":
         """A dict of NumPy arrays, one for each column: Column.to_numpy()."""
         return {name: self[name].to_numpy() for name in self.names}
 

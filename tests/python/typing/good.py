@@ -43,6 +43,10 @@ def read(client: gpubufd.Client) -> Tuple[int, str]:
     with table as same:
         rows: int = len(same)
     on_host: gpubufd.Table = table.to_host()
+    largest: float = column.to_numpy().max()
+    made: gpubufd.Array = client.create("made", "f4", (2, 3))
+    filled: gpubufd.Table = client.create("filled", {"x": "i4"}, 3)
+    assert largest and made.strides and filled.names and table.to_pandas().shape
     whole: gpubufd.Column = column.to_host()[2:]
     assert on_host and whole
     array: gpubufd.Array = client.get("a")
