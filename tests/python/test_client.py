@@ -696,6 +696,17 @@ def test_names_of_classes_are_public():
     assert gpubufd.aio.Provider.__module__ == gpubufd.aio.Client.__module__ == "gpubufd.aio"
 
 
+def test_methods_look_as_if_they_were_written_in_the_client(client):
+    import inspect
+
+    assert str(inspect.signature(client.expire)).startswith("(*names: 'str', ttl: 'Optional[Seconds]', version:")
+    assert "deletes the objects in `ttl` seconds" in client.expire.__doc__
+    with pytest.raises(TypeError, match=r"^Client.expire\(\) missing 1 required keyword-only argument: 'ttl'"):
+        client.expire("a", 60)
+    with pytest.raises(TypeError, match=r"^Client.pin\(\) got an unexpected keyword argument 'version'"):
+        client.pin("a", version=1)
+
+
 def test_a_kind_is_a_class(client):
     client.put("a", [1, 2])
     with pytest.raises(TypeError, match="kind is 'table': expected gpubufd.Table"):

@@ -414,6 +414,11 @@ class Calls(Steps):
         return (await self._ask("stats"))["devices"]
 
 
+for _name, _call in vars(Calls).items():
+    if not _name.startswith("_"):
+        _call.__qualname__ = f"Client.{_name}"  # in the sentence of a TypeError
+
+
 def _place_of(ordinal: Optional[int], device: Optional[str]) -> Optional[str]:
     """The device to put a value on: the one that was asked for, else the GPU that it is on."""
     return device if device is not None or ordinal is None else cuda.Device(ordinal).uuid

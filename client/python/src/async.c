@@ -11,40 +11,38 @@
 #include "client/python/src/pending.h"
 #include "client/python/src/reconnect.h"
 
-static void leave(struct link *link)
-{
-    link_put(link);
-}
-
-/* The pending of a request; takes over the reference to the link, which may be NULL. */
-static struct pending *begin_on(struct link *link, PyObject *callable, struct link **out)
+/* The beginning of each …_async: the pending of a request, with the reference to the link. NULL:
+   there is an exception. */
+static struct pending *begin_on(struct link *link, PyObject *callable)
 {
     struct pending *pending = link ? pending_new(link, callable) : NULL;
 
-    if (pending)
-        *out = link;
-    else if (link)
-        leave(link);
+    if (link && !pending)
+        link_put(link);
     return pending;
 }
 
-/* The beginning of each …_async, for its Client. */
-static struct pending *begin(PyObject *self, PyObject *callable, struct link **out)
+static struct pending *begin(PyObject *self, PyObject *callable)
 {
-    return begin_on(client_enter(self), callable, out);
+    return begin_on(client_enter(self), callable);
 }
 
-/* The end of each …_async: `status` says whether the request has begun. */
-static PyObject *begun(struct link *link, int status, struct pending *pending, uint64_t id)
+/* The end of each …_async: `status` says whether the request has begun. The GIL is held, so no
+   callback runs before its id is noted. */
+static PyObject *begun(struct pending *pending, int status)
 {
+    if (!pending)
+        return NULL;
+    struct link *link = pending->link;
+    PyObject *id = NULL;
     if (status < 0) {
         raise_status(link, status);
         pending_end(pending);
-        leave(link);
-        return NULL;
+    } else {
+        id = PyLong_FromUnsignedLongLong(pending->id);
     }
-    leave(link);
-    return PyLong_FromUnsignedLongLong(id);
+    link_put(link);
+    return id;
 }
 
 /* call_async(method, params, callback) -> id */
@@ -52,42 +50,36 @@ PyObject *client_call_async(PyObject *self, PyObject *args)
 {
     const char *method, *params;
     PyObject *callable;
+    int status = 0;
 
     if (!PyArg_ParseTuple(args, "szO:call_async", &method, &params, &callable))
         return NULL;
-    struct link *link;
-    struct pending *pending = begin(self, callable, &link);
-    if (!pending)
-        return NULL;
-    /* The GIL is held, so no callback runs before the id is noted. */
-    int status =
-        gpubuf_call_async(link->client, method, params, pending_call, pending, &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    struct pending *pending = begin(self, callable);
+    if (pending)
+        status = gpubuf_call_async(pending->link->client, method, params, pending_call, pending,
+                                   &pending->id);
+    return begun(pending, status);
 }
 
 /* open_async(name, version, wait_ms, label, callback) -> id */
 PyObject *client_open_async(PyObject *self, PyObject *args)
 {
-    const char *name, *label;
+    struct gpubuf_open_options options = {.size = sizeof(options)};
+    const char *name;
     unsigned long long version;
     long long wait_ms;
     PyObject *callable;
+    int status = 0;
 
-    if (!PyArg_ParseTuple(args, "sKLzO:get", &name, &version, &wait_ms, &label, &callable))
+    if (!PyArg_ParseTuple(args, "sKLzO:get", &name, &version, &wait_ms, &options.label, &callable))
         return NULL;
-    struct link *link;
-    struct pending *pending = begin(self, callable, &link);
-    if (!pending)
-        return NULL;
-    struct gpubuf_open_options options = {
-        .size = sizeof(options),
-        .version = version,
-        .wait_ms = wait_ms,
-        .label = label,
-    };
-    int status =
-        gpubuf_open_async(link->client, name, &options, pending_object, pending, &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    options.version = version;
+    options.wait_ms = wait_ms;
+    struct pending *pending = begin(self, callable);
+    if (pending)
+        status = gpubuf_open_async(pending->link->client, name, &options, pending_object, pending,
+                                   &pending->id);
+    return begun(pending, status);
 }
 
 /* create_async(name, layout, options, callback) -> id */
@@ -98,95 +90,82 @@ PyObject *client_create_async(PyObject *self, PyObject *args)
     struct gpubuf_layout_spec layout;
     struct gpubuf_create_options options;
     struct layout_arena *arena;
+    int status = 0;
 
     if (!PyArg_ParseTuple(args, "sOOO:create_async", &name, &layout_tuple, &options_tuple,
-                          &callable))
-        return NULL;
-    if (parse_create_options(options_tuple, &options) < 0 ||
+                          &callable) ||
+        parse_create_options(options_tuple, &options) < 0 ||
         parse_layout(layout_tuple, &layout, &arena) < 0)
         return NULL;
-    struct link *link;
-    struct pending *pending = begin(self, callable, &link);
-    if (!pending) {
-        layout_free(arena);
-        return NULL;
-    }
-    int status = gpubuf_create_async(link->client, name, &layout, &options, pending_object, pending,
-                                     &pending->id);
+    struct pending *pending = begin(self, callable);
+    if (pending)
+        status = gpubuf_create_async(pending->link->client, name, &layout, &options, pending_object,
+                                     pending, &pending->id);
     layout_free(arena);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    return begun(pending, status);
 }
 
 /* seal_async(object, null_counts, callback) -> id */
 PyObject *client_seal_async(PyObject *self, PyObject *args)
 {
     PyObject *object, *counts, *callable;
+    int64_t *null_counts;
+    int status = 0;
 
     if (!PyArg_ParseTuple(args, "O!OO:seal_async", object_type, &object, &counts, &callable))
         return NULL;
     struct gpubuf_object *mine = object_use((struct object *)object);
-    int64_t *null_counts;
     if (!mine || link_check(((struct client *)self)->link) < 0 ||
         parse_null_counts(counts, mine, &null_counts) < 0)
         return NULL;
     /* On the connection that made the object, which need not be the Client's any more. */
-    struct link *link;
-    struct pending *pending =
-        begin_on(link_enter(((struct object *)object)->link), callable, &link);
-    if (!pending) {
-        free(null_counts);
-        return NULL;
-    }
-    int status = gpubuf_seal_async(mine, null_counts, pending_sealed, pending, &pending->id);
+    struct pending *pending = begin_on(link_enter(((struct object *)object)->link), callable);
+    if (pending)
+        status = gpubuf_seal_async(mine, null_counts, pending_sealed, pending, &pending->id);
     free(null_counts);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    return begun(pending, status);
 }
 
 /* open_many_async(names, wait_ms, callback) -> id; the result is as of open_many. */
 PyObject *client_open_many_async(PyObject *self, PyObject *args)
 {
+    struct gpubuf_open_options options = {.size = sizeof(options)};
     PyObject *names, *callable;
     long long wait_ms;
+    int status = 0;
 
     if (!PyArg_ParseTuple(args, "O!LO:open_many_async", &PyTuple_Type, &names, &wait_ms, &callable))
         return NULL;
+    options.wait_ms = wait_ms;
     const char **texts = parse_names(names);
-    struct link *link;
-    struct pending *pending = texts ? begin(self, callable, &link) : NULL;
-    if (!pending) {
-        free(texts);
-        return NULL;
-    }
-    struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = wait_ms};
-    int status = gpubuf_open_many_async(link->client, texts, (size_t)PyTuple_Size(names), &options,
-                                        pending_objects, pending, &pending->id);
+    struct pending *pending = texts ? begin(self, callable) : NULL;
+    if (pending)
+        status = gpubuf_open_many_async(pending->link->client, texts, (size_t)PyTuple_Size(names),
+                                        &options, pending_objects, pending, &pending->id);
     free(texts);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    return begun(pending, status);
 }
 
-/* register_async(name, parts, layout_json, options, callback) -> id */
+/* register_async(name, ((address, bytes), …), layout_json, options, callback) -> id */
 PyObject *client_register_async(PyObject *self, PyObject *args)
 {
     const char *name, *layout;
     PyObject *parts_tuple, *options_tuple, *callable;
     struct gpubuf_create_options options;
+    int status = 0;
 
     if (!PyArg_ParseTuple(args, "sO!sOO:register_async", &name, &PyTuple_Type, &parts_tuple,
                           &layout, &options_tuple, &callable) ||
         parse_create_options(options_tuple, &options) < 0)
         return NULL;
     struct gpubuf_part *parts = parse_parts(parts_tuple);
-    struct link *link;
-    struct pending *pending = parts ? begin(self, callable, &link) : NULL;
-    if (!pending) {
-        free(parts);
-        return NULL;
-    }
-    int status =
-        gpubuf_register_parts_async(link->client, name, parts, (size_t)PyTuple_Size(parts_tuple),
-                                    layout, &options, pending_call, pending, &pending->id);
+    struct pending *pending = parts ? begin(self, callable) : NULL;
+    if (pending)
+        status = gpubuf_register_parts_async(pending->link->client, name, parts,
+                                             (size_t)PyTuple_Size(parts_tuple), layout, &options,
+                                             pending_call, pending, &pending->id);
     free(parts);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    return begun(pending, status);
 }
 
 /* watch_async(prefix, callback of events, callback) -> id; the result is the watch's number. The
@@ -195,17 +174,17 @@ PyObject *client_watch_async(PyObject *self, PyObject *args)
 {
     const char *prefix;
     PyObject *callable, *done;
+    int status = 0;
 
     if (!PyArg_ParseTuple(args, "zOO:watch_async", &prefix, &callable, &done))
         return NULL;
-    struct link *link;
-    struct pending *pending = begin(self, callable, &link);
-    if (!pending)
-        return NULL;
-    pending->done = new_ref(done);
-    int status = gpubuf_watch_async(link->client, prefix, pending_event, pending_watch, pending,
-                                    &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    struct pending *pending = begin(self, callable);
+    if (pending) {
+        pending->done = new_ref(done);
+        status = gpubuf_watch_async(pending->link->client, prefix, pending_event, pending_watch,
+                                    pending, &pending->id);
+    }
+    return begun(pending, status);
 }
 
 PyObject *client_cancel(PyObject *self, PyObject *id)
@@ -217,7 +196,7 @@ PyObject *client_cancel(PyObject *self, PyObject *id)
         return NULL;
     int status;
     WITHOUT_GIL(status = gpubuf_cancel(link->client, request));
-    leave(link);
+    link_put(link);
     return PyBool_FromLong(status == 0);
 }
 
@@ -250,7 +229,7 @@ PyObject *client_unwatch(PyObject *self, PyObject *id)
             break;
         }
     }
-    leave(link);
+    link_put(link);
     Py_RETURN_NONE;
 }
 
@@ -261,20 +240,19 @@ PyObject *client_provide_async(PyObject *self, PyObject *args)
 {
     const char *prefix;
     PyObject *callable, *done;
+    int status = GPUBUF_E_NO_MEMORY;
 
     if (!PyArg_ParseTuple(args, "sOO:provide_async", &prefix, &callable, &done))
         return NULL;
-    struct link *link;
-    struct pending *pending = begin(self, callable, &link);
-    if (!pending)
-        return NULL;
-    pending->done = new_ref(done);
-    pending->prefix = strdup(prefix);
-    int status = GPUBUF_E_NO_MEMORY;
-    if (pending->prefix)
-        status = gpubuf_provide_async(link->client, prefix, pending_wanted, pending_provided,
-                                      pending, &pending->id);
-    return begun(link, status, pending, status < 0 ? 0 : pending->id);
+    struct pending *pending = begin(self, callable);
+    if (pending) {
+        pending->done = new_ref(done);
+        pending->prefix = strdup(prefix);
+    }
+    if (pending && pending->prefix)
+        status = gpubuf_provide_async(pending->link->client, prefix, pending_wanted,
+                                      pending_provided, pending, &pending->id);
+    return begun(pending, status);
 }
 
 static struct pending *provided(struct link *link, const char *prefix)
@@ -300,7 +278,7 @@ PyObject *client_provide_end(PyObject *self, PyObject *args)
     struct pending *pending = provided(link, prefix); /* unless another thread was quicker */
     if (pending)
         pending_end(pending);
-    leave(link);
+    link_put(link);
     Py_RETURN_NONE;
 }
 
@@ -320,6 +298,6 @@ PyObject *client_decline(PyObject *self, PyObject *args)
     WITHOUT_GIL(status = gpubuf_decline(link->client, request, error, message));
     if (status < 0)
         raise_status(link, status);
-    leave(link);
+    link_put(link);
     return status < 0 ? NULL : new_ref(Py_None);
 }

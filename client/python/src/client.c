@@ -103,11 +103,6 @@ static PyObject *client_close(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static void leave(struct link *link)
-{
-    link_put(link);
-}
-
 /* Ends a call: `result` if it succeeded. */
 static PyObject *finish(struct link *link, int status, PyObject *result)
 {
@@ -115,7 +110,7 @@ static PyObject *finish(struct link *link, int status, PyObject *result)
         Py_CLEAR(result);
         raise_status(link, status);
     }
-    leave(link);
+    link_put(link);
     return result;
 }
 
@@ -158,7 +153,7 @@ static PyObject *client_wait(PyObject *self, PyObject *args)
             canceled = true;
         }
     }
-    leave(link);
+    link_put(link);
     if (!kind)
         Py_RETURN_NONE;
     PyErr_Restore(kind, error, traceback);
@@ -268,7 +263,7 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
     if (!link)
         return NULL;
     if (PyObject_GetBuffer(exporter, &buffer, PyBUF_SIMPLE) < 0) {
-        leave(link);
+        link_put(link);
         return NULL;
     }
     int status;
