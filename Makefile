@@ -797,6 +797,8 @@ FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
 MAN_PAGES := $(patsubst docs/man/%.scd,$(B)/man/%,$(wildcard docs/man/*.scd))
 man: $(MAN_PAGES)
+# What install has of them: none where scdoc is missing, unless a package is made of it (DESTDIR).
+MAN_INSTALLED = $(if $(DESTDIR)$(shell command -v $(SCDOC)),$(MAN_PAGES))
 $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 	$(call say,MAN,$@)
 	@mkdir -p $(@D)
@@ -812,7 +814,8 @@ below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 to = $(DESTDIR)$(1)
 fill_unit = sed -e 's|@bindir@|$(BINDIR)|' -e 's|@sysconfdir@|$(SYSCONFDIR)|' $(1)
 
-install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in DESTDIR
+.SECONDEXPANSION:
+install: all $$(MAN_INSTALLED) $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in DESTDIR
 	@mkdir -p $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)) \
 		$(call to,$(UNITDIR)) $(call to,$(USERUNITDIR)) $(call to,$(SYSUSERSDIR)) \
 		$(call to,$(TMPFILESDIR)) $(call to,$(SYSCONFDIR))
@@ -845,7 +848,8 @@ install: all man $(COMPLETIONS) ## install under PREFIX (/usr/local), staged in 
 	install -D -m 644 $(B)/completion/bash $(call to,$(COMPLETIONDIR)/gpubufctl)
 	install -D -m 644 $(B)/completion/zsh $(call to,$(ZSHDIR)/_gpubufctl)
 	install -D -m 644 $(B)/completion/fish $(call to,$(FISHDIR)/gpubufctl.fish)
-	@set -e; for page in $(MAN_PAGES); do \
+	$(if $(MAN_INSTALLED),,@echo '  (the manual pages are left out: they need the package scdoc)')
+	@set -e; for page in $(MAN_INSTALLED); do \
 		install -D -m 644 "$$page" "$(call to,$(MANDIR))/man$${page##*.}/$${page##*/}"; \
 	done
 

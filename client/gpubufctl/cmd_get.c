@@ -517,7 +517,9 @@ static int hand_over(struct gb_cli *cli, const char *name, const struct gb_view_
 int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct get get = {.cli = cli, .name = args->value[0]};
-    const char *file = args->option[OUTPUT] ? args->option[OUTPUT] : "-";
+    const char *file = args->option[OUTPUT] ? args->option[OUTPUT]
+                       : args->count > 1    ? args->value[1]
+                                            : "-";
     const char *asked = args->option[FORMAT];
     struct gb_view_options options = {
         .column = args->option[COLUMN],
@@ -528,6 +530,9 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     };
     enum format format;
 
+    if (args->option[OUTPUT] && args->count > 1)
+        return gb_cli_usage(cli, "the file is said twice: %s and %s", args->option[OUTPUT],
+                            args->value[1]);
     const char *python = asked ? asked : gb_python_format(file, NULL, 0);
     if (python && gb_python_is_format(python))
         return hand_over(cli, get.name, &options, file, python);

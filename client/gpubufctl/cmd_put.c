@@ -366,6 +366,8 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
         return hand_over(put, python, file);
     if (status == GB_STATUS_OK && guessed && !put->has_dtype)
         status = gb_put_check_name(put, file);
+    if (status == GB_STATUS_OK && put->input.bytes == GB_FILE_UNKNOWN)
+        status = gb_put_bound(put, read == gb_put_csv || read == gb_put_jsonl);
     return status == GB_STATUS_OK ? read_and_seal(put, file, read) : status;
 }
 

@@ -40,15 +40,16 @@ static const struct gb_cli_command commands[] = {
      {GB_COMPLETE_NAME, GB_COMPLETE_FILE},
      gb_cmd_put},
     {"get",
-     "NAME",
+     "NAME [FILE]",
      "Write an object to a file: .npy, .csv, .json, .jsonl, or raw bytes",
-     "cat is another word for it. Negative numbers in A:B count from the end. In .csv a null is "
+     "FILE is another way to say -o FILE. cat is another word for it. Negative numbers in A:B "
+     "count from the end. In .csv a null is "
      "an "
      "empty field and an empty string is \"\"; in .npy a null is NaN or NaT.",
      gb_get_options,
      1,
-     1,
-     {GB_COMPLETE_NAME, GB_COMPLETE_NONE},
+     2,
+     {GB_COMPLETE_NAME, GB_COMPLETE_FILE},
      gb_cmd_get},
     {"save",
      "PREFIX DIR",

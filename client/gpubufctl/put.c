@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "format.h"
+#include "json_print.h"
 #include "proto/handle.h"
 
 int gb_put_check_name(const struct gb_put *put, const char *file)
@@ -28,6 +30,36 @@ int gb_put_check_name(const struct gb_put *put, const char *file)
     return GB_STATUS_OK;
 }
 
+int gb_put_bound(struct gb_put *put, bool text)
+{
+    enum { TEXT_TIMES = 16 }; /* text takes more bytes than its values, but not without end */
+    char *result = NULL, size[GB_FORMAT_MAX];
+
+    int status = gb_cli_call(put->cli, "stats", NULL, &result);
+    if (status != GB_STATUS_OK)
+        return status;
+    cJSON *stats = gb_cjson_parse(result);
+    gpubuf_free(result);
+    const cJSON *device;
+    uint64_t most = 0;
+    cJSON_ArrayForEach(device, cJSON_GetObjectItemCaseSensitive(stats, "devices"))
+    {
+        const char *id = gb_cjson_string_of(device, "id", "");
+        uint64_t capacity = (uint64_t)gb_cjson_int_of(device, "capacity", 0);
+        bool asked = put->create.device && strcmp(put->create.device, id) == 0;
+        if (!asked && capacity <= most)
+            continue;
+        most = capacity;
+        gb_format_size(capacity, size, sizeof(size));
+        (void)snprintf(put->where, sizeof(put->where), "%s, which has %s", id, size);
+        if (asked)
+            break;
+    }
+    cJSON_Delete(stats);
+    put->most = text ? most * TEXT_TIMES : most;
+    return GB_STATUS_OK;
+}
+
 int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got)
 {
     size_t held = put->start_length < size ? put->start_length : (size_t)size;
@@ -39,6 +71,8 @@ int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got)
     }
     int code = gb_input_read(&put->input, (char *)buffer + held, size - held, got, &put->error);
     *got += held;
+    if (code == 0 && put->most && put->input.done > put->most)
+        return gb_fail(&put->error, GPUBUF_E_NO_SPACE, "it is larger than %s", put->where);
     return code;
 }
 

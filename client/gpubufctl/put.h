@@ -23,6 +23,8 @@ struct gb_put {
     struct gpubuf_create_options create;
     enum gb_put_kind kind;
     struct gb_input input;
+    uint64_t most;   /* bytes of input whose length is not known; 0: it is known */
+    char where[192]; /* the device with most room for it, and its capacity */
     struct gb_progress progress;
     /* The file's first bytes: read to tell its format, and given out again by gb_put_read. */
     unsigned char start[16];
@@ -60,6 +62,10 @@ int gb_put_python(struct gb_put *put, const char *format, const char *file, cJSO
 /* Refuses a file whose name says that it is of a format that gpubufctl does not read. 0, or a
    status; the failure has been told. */
 int gb_put_check_name(const struct gb_put *put, const char *file);
+
+/* Asks how much input of unknown length, or how much text, could ever be put: a pipe without end is
+   not to fill this program's memory. 0, or a status; the failure has been told. */
+int gb_put_bound(struct gb_put *put, bool text);
 
 /* Takes input, `start` first, until `size` bytes are there or the file ends. 0 or a code, told in
    put->error. */

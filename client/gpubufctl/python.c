@@ -101,9 +101,10 @@ static int wait_for(pid_t process, int output, struct gb_writer *answer)
 static int tell_missing(const char *what, const char *why)
 {
     return gb_cli_fail(GB_STATUS_FAILED,
-                       "%s: such files are for the Python package gpubufd, which is not there "
-                       "(%.*s): pip install gpubufd, and pyarrow for Arrow's and Parquet files; "
-                       "--format raw takes bytes as they are",
+                       "%s: such files are for the Python package gpubufd, which the first python3 "
+                       "of PATH has not (%.*s): activate the virtual environment that has it, or "
+                       "say pip install ./client/python in gpubufd's source; Arrow's and Parquet "
+                       "files need pyarrow, too; --format raw takes bytes as they are",
                        what, (int)strcspn(why, "\n"), why);
 }
 

@@ -4,6 +4,7 @@ NumPy writes and reads the .npy files, Python's csv module the .csv files, so th
 checked by somebody else's reading of them.
 """
 
+import contextlib
 import csv
 import io
 import os
@@ -333,3 +334,34 @@ def test_put_a_file_of_somebody_else(ctl):
         env=ctl.env, capture_output=True, timeout=DEADLINE)
     assert done.returncode == FAILED
     assert b"Permission denied" in done.stderr
+
+
+# ---- pipes -------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_read_as_far_as_a_device_could_take_it(ctl):
+    """It says so before the end comes, which of a pipe need not come at all."""
+    capacity = max(device["capacity"] for device in ctl.json("stats")["devices"])
+    for words in (("put", "endless", "-"), ("put", "endless", "-", "--dtype", "int8")):
+        with subprocess.Popen([GPUBUFCTL, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ctl.env) as process:
+            try:
+                for _ in range(2 * capacity >> 20):
+                    process.stdin.write(bytes(1 << 20))
+                process.stdin.flush()
+                raise AssertionError("twice the device's capacity was read")
+            except BrokenPipeError:
+                pass
+            sentence = process.stderr.read().decode()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        assert process.returncode == FAILED
+        assert re.search(r"standard input: it is larger than \S+, which has \d+ .iB$", sentence.strip()), sentence
+
+
+def test_get_takes_the_file_as_put_does(ctl):
+    ctl("put", "piped", ctl.file("in.bin", b"abc"))
+    assert ctl("get", "piped", "-") == "abc"
+    ctl("get", "piped", "out.bin")
+    with open(os.path.join(ctl.directory, "out.bin"), "rb") as file:
+        assert file.read() == b"abc"
+    assert "the file is said twice" in ctl.fails(USAGE, "get", "piped", "a", "-o", "b")

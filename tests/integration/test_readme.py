@@ -158,3 +158,14 @@ def test_decisions():
     index = (folder / "README.md").read_text()
     rows = re.findall(r"^\| \[(\d+)\]\((.*)\) \| (.*) \|$", index, re.M)
     assert {file: (number, title) for number, file, title in rows} == titles
+
+
+def test_install_does_without_the_tool_for_manual_pages():
+    """After scripts/demo, which does not install it."""
+    def would(*variables):
+        return subprocess.run(["make", "-n", "install", "PREFIX=/nowhere", *variables], cwd=ROOT, text=True,
+                              capture_output=True, timeout=DEADLINE, check=True).stdout
+
+    without = would("SCDOC=no-such-program")
+    assert "no-such-program" not in without.replace("they need the package", "") and "the manual pages are left out" in without
+    assert "no-such-program" in would("SCDOC=no-such-program", "DESTDIR=/nowhere")  # a package has to have them
