@@ -321,6 +321,8 @@ def _told_of_index(index: Any, columns: Dict[str, Any]) -> Tuple[List[Any], List
                  "step": index.step}], []
     if is_plain_index(index):
         return [{"kind": "range", "name": None, "start": 0, "stop": len(index), "step": 1}], []
+    if hasattr(index, "levels") and index.nlevels == 1:
+        raise TypeError("the index is a MultiIndex of one level: frame.index.get_level_values(0) makes a plain one of it")
     fields, entries = [], []
     for i in range(index.nlevels):
         level, codes = (index.levels[i], index.codes[i]) if index.nlevels > 1 else (index, None)
@@ -427,7 +429,7 @@ def _attrs(table: Any) -> Any:
 
 def _labels(names: List[str], told: Told) -> Any:
     pandas = _pandas()
-    labels = pandas.Index(names, dtype=_series.text_dtype() or object)
+    labels = pandas.Index(names, dtype=(_series.text_dtype() if names else None) or object)
     if told.labels.startswith(("int", "uint")):
         try:
             labels = labels.astype(told.labels)
