@@ -4,7 +4,9 @@ links lead somewhere, and the commands that they show are there, with their opti
 import itertools
 import os
 import re
+import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -158,6 +160,15 @@ def test_decisions():
     index = (folder / "README.md").read_text()
     rows = re.findall(r"^\| \[(\d+)\]\((.*)\) \| (.*) \|$", index, re.M)
     assert {file: (number, title) for number, file, title in rows} == titles
+
+
+def test_the_figures_are_those_of_the_pages(tmp_path):
+    """Each is a row of the page that it links to; scripts/bench-table --readme writes them."""
+    for path in ("README.md", "docs/PERFORMANCE.md", "docs/GPU.md", "scripts/bench-table", "scripts/run-bench"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    subprocess.run([sys.executable, tmp_path / "scripts/bench-table", "--readme"], check=True, timeout=DEADLINE)
+    assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
 
 
 def test_install_does_without_the_tool_for_manual_pages():
