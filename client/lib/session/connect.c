@@ -31,6 +31,7 @@
 #define CONNECT_TIMEOUT_MS 5000
 #define RESUME_MS 10000
 #define CACHE_LEASES 1024
+#define CACHE_LEASES_MAX 2048 /* no page has more slots */
 #define CACHE_LEASE_MS 10000
 
 /* ---- what happens below ---- */
@@ -177,6 +178,8 @@ static int cache_leases(struct gpubuf_client *client, const struct gpubuf_connec
     if (options->cache_leases < 0)
         return 0;
     size_t most = options->cache_leases ? (size_t)options->cache_leases : CACHE_LEASES;
+    if (most > CACHE_LEASES_MAX)
+        most = CACHE_LEASES_MAX;
     int ms = options->cache_lease_ms > 0 ? options->cache_lease_ms : CACHE_LEASE_MS;
     return gb_keep_prepare(client, most, ms) < 0 ? gb_report_memory(NULL) : 0;
 }
