@@ -1,6 +1,7 @@
 """scripts/run-cluster-demo: three machines, as network namespaces of this one."""
 
 import os
+import re
 import subprocess
 
 import etcds
@@ -27,6 +28,12 @@ def test_three_machines(tmp_path, how):
     said = demo(tmp_path, STATIC="" if how == "etcd" else "1")
     assert ("--etcd http" if how == "etcd" else "--peer node") in said
     assert said.count("label       copy of node1") == 2
-    before, _, after = said.partition("5. node1 is killed")
-    assert before.count("sum 140542660013") == after.count("sum 140542660013") == 2
+    first, _, rest = said.partition("5. The peer of node2 is killed")
+    replaced, _, last = rest.partition("6. node1 is killed")
+    assert first.count("sum 140542660013") == 2
+    if how == "etcd":
+        sums = re.findall(r"sum (\d+)", replaced + last)
+        assert len(sums) == 4 and len(set(sums)) == 1 and "140542660013" not in sums
+    else:
+        assert last.count("sum 140542660013") == 2
     assert not list(tmp_path.iterdir()), "it leaves nothing"
