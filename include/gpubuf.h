@@ -929,9 +929,9 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 
 /*
  * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "synced" (all
- * objects that existed have been reported; `info` is NULL) or "reconnected" (gpubuf_watch). A later
- * daemon may send other kinds: ignore those that you do not know. Strings live during the call
- * only.
+ * objects that existed have been reported; `info` is NULL), "reconnected" or "refused" (both of
+ * gpubuf_watch). A later daemon may send other kinds: ignore those that you do not know. Strings
+ * live during the call only.
  */
 typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
                                 const struct gpubuf_info *info, void *arg);
@@ -941,11 +941,13 @@ typedef void (*gpubuf_event_cb)(struct gpubuf_client *client, const char *kind,
  * number to give to gpubuf_unwatch. It is set before the first event, which may come before this
  * function returns. Events come in order, one at a time, in whichever thread dispatches.
  *
- * First, every object that exists is reported as "sealed"; "synced" says that these are all. After
- * a reconnect, "reconnected" (`info` is NULL) says that events may be missing; then every object is
- * reported again, up to "synced". If a daemon took over from another, the objects that could not
- * outlive the old daemon come before "synced", as "withdrawn". The watch ends when the connection
- * is lost. No event says so; gpubuf_dispatch and blocking calls return it.
+ * First, every object that exists is reported as "sealed"; "synced" says that these are all.
+ * After a reconnect, "reconnected" (`info` is NULL) says that events may be missing; then every
+ * object is reported again, up to "synced". If a daemon took over from another, the objects that
+ * could not outlive the old daemon come before "synced", as "withdrawn". "refused" (`info` is
+ * NULL) says that the daemon did not make the watch anew, past a limit for example: no events
+ * follow until the next reconnect, when it is tried again. The watch ends when the connection is
+ * lost. No event says so; gpubuf_dispatch and blocking calls return it.
  */
 GPUBUF_API int gpubuf_watch(struct gpubuf_client *client, const char *prefix,
                             gpubuf_event_cb callback, void *arg, uint64_t *watch);
@@ -962,7 +964,7 @@ GPUBUF_API int gpubuf_watch_async(struct gpubuf_client *client, const char *pref
                                   uint64_t *request);
 
 /* `event` is the JSON text of an event's params (docs/PROTOCOL.md), which lives during the call
-   only; or {"kind":"reconnected"}, as of gpubuf_watch. */
+   only; or {"kind":"reconnected"} or {"kind":"refused"}, as of gpubuf_watch. */
 typedef void (*gpubuf_event_json_cb)(struct gpubuf_client *client, const char *event, size_t length,
                                      void *arg);
 

@@ -14,6 +14,7 @@
 #define JOURNAL_PREFIX "journal-"
 #define ANEW_MS 1000      /* after the journal was given up, before another is begun */
 #define HAND_OVER_MS 1000 /* for the manager to take what is queued */
+#define GRACE_LEASES 256  /* that are ended in a turn when the grace period is over */
 #ifdef GB_FAILPOINTS
 #define SLICE_US 0 /* a record in a turn: tests see much happen meanwhile */
 #else
@@ -567,6 +568,10 @@ bool gb_state_tend(struct gb_state *state, uint64_t now_ms)
 {
     bool over = state->grace_until && (now_ms >= state->grace_until || gb_failpoint_ends_grace());
 
+    /* The period lasts until its last lease has ended, some in each turn. */
+    if (over &&
+        gb_holder_end_some(state->registry, &state->grace, true, GRACE_LEASES) == GRACE_LEASES)
+        over = false;
     if (over) {
         forget_withdrawn(state);
         end_grace(state);

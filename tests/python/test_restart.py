@@ -92,6 +92,39 @@ def test_a_limit_on_sessions(tmp_path):
         daemon.kill()
 
 
+WATCHES = """
+import gpubufd
+with gpubufd.connect() as client, client.watch("w/") as watch:
+    for event in watch:
+        print(event.kind, flush=True)
+"""
+
+
+def test_a_watch_that_is_refused_when_it_is_made_anew(tmp_path):
+    """It says so, and is tried again with the next connection."""
+    def start():
+        return conftest.Daemon(str(tmp_path), ["--limit", "user_watches=1"], device="host:64M")
+
+    daemon = start()
+    env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=str(conftest.PACKAGE))
+    client = subprocess.Popen([sys.executable, "-c", WATCHES], text=True, env=env, stdout=subprocess.PIPE)
+    try:
+        assert client.stdout.readline() == "synced\n"
+        client.send_signal(signal.SIGSTOP)  # else it may be back first
+        daemon.kill()
+        daemon = start()
+        daemon.connect().call("watch")
+        client.send_signal(signal.SIGCONT)
+        assert [client.stdout.readline() for _ in range(2)] == ["reconnected\n", "refused\n"]
+        daemon.kill()
+        daemon = start()
+        assert [client.stdout.readline() for _ in range(2)] == ["reconnected\n", "synced\n"]
+    finally:
+        client.kill()
+        client.wait()
+        daemon.kill()
+
+
 def test_the_next_call_goes_on(place):
     with gpubufd.connect(place.path, name="notebook") as client:
         client.put("a", {"x": [1, None, 3]})

@@ -1,5 +1,6 @@
 #include "client/lib/objects/watch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,24 @@ static void unwatch_silently(struct gpubuf_client *client, uint64_t id)
         gb_flush(client);
 }
 
+/* Queues an event that is the library's own. */
+static int queue_mark(struct gpubuf_client *client, uint64_t watch, const char *kind)
+{
+    struct event *event = calloc(1, sizeof(*event));
+    int n = event ? asprintf(&event->text, "{\"kind\":\"%s\"}", kind) : -1;
+
+    if (n < 0) {
+        free(event);
+        return GPUBUF_E_NO_MEMORY;
+    }
+    event->length = (size_t)n;
+    event->delivery.run = event_deliver;
+    event->watch = watch;
+    (void)strcpy(event->kind, kind);
+    gb_queue_delivery(client, &event->delivery);
+    return 0;
+}
+
 static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
                        struct gb_error *error)
 {
@@ -202,6 +221,9 @@ static int watch_reply(struct gb_request *request, const struct gb_reply *reply,
     struct watch_member member;
     struct gb_path path = {.key = "result"};
 
+    if (reply->refused && find_watch(client, watching->again) &&
+        queue_mark(client, watching->again, "refused") < 0)
+        gb_client_doom(client, reply->refused); /* and it is tried again */
     if (reply->refused)
         return reply->refused->code;
     if (gb_json_read(reply->result, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &member,
@@ -464,31 +486,11 @@ void gb_watcher_break(struct gpubuf_client *client)
         watch->remote = 0;
 }
 
-/* Tells the program that the events that follow begin anew. */
-static int queue_resumed(struct gpubuf_client *client, uint64_t watch)
-{
-    static const char text[] = "{\"kind\":\"reconnected\"}";
-    struct event *event = calloc(1, sizeof(*event));
-
-    if (event)
-        event->text = strdup(text);
-    if (!event || !event->text) {
-        free(event);
-        return GPUBUF_E_NO_MEMORY;
-    }
-    event->length = sizeof(text) - 1;
-    event->delivery.run = event_deliver;
-    event->watch = watch;
-    (void)strcpy(event->kind, "reconnected");
-    gb_queue_delivery(client, &event->delivery);
-    return 0;
-}
-
 static int watch_anew(struct gpubuf_client *client, uint64_t id, struct gb_error *error)
 {
     struct watching *watching = calloc(1, sizeof(*watching));
 
-    if (!watching || queue_resumed(client, id) < 0) {
+    if (!watching || queue_mark(client, id, "reconnected") < 0) {
         free(watching);
         return gb_fail_memory(error);
     }

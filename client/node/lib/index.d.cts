@@ -185,7 +185,8 @@ export interface WatchOptions extends RequestOptions {
 }
 
 export interface WatchEvent {
-  kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'synced' | 'reconnected' | (string & {})
+  kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'synced' | 'reconnected' | 'refused' |
+    (string & {})
   object?: ObjectInfo
   /** How many events were left out before this one. */
   lost?: number

@@ -70,7 +70,8 @@ class Event:
 
     `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or, with `info` None, one of these.
     "synced": all objects that existed when the watch began have come. "reconnected": the connection broke and is made
-    anew; events may be missing, and all existing objects come again. Later daemons may send other kinds.
+    anew; events may be missing, and all existing objects come again. "refused": the daemon did not make the watch anew,
+    past a limit for example; no events follow until the next reconnect, when it is tried again. Later daemons may send other kinds.
     """
 
     kind: str
