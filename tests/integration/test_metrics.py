@@ -221,7 +221,8 @@ def test_who_is_turned_away(served):
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(DEADLINE)
             one.connect(served.path)
-            assert one.recv(1) == b""
+            told = json.loads(b"".join(iter(lambda: one.recv(4096), b"")))
+            assert told["id"] is None and told["error"]["data"]["kind"] == "limit", told
     assert value(scrape(served), "gpubufd_sessions_turned_away_total") == 3
     resource.prlimit(served.pid, resource.RLIMIT_NOFILE, limit)
     served.connect().put("a")
