@@ -1,6 +1,6 @@
 """A gpubufd-peer that another follows on its machine: what the new one knows again, and who waits on."""
 
-import os
+import contextlib
 import signal
 import threading
 
@@ -11,6 +11,12 @@ from peer import wait_until
 from test_peer_cluster import PATIENCE, SHARED, cluster, etcd, fetched, is_here  # noqa: F401 (two are fixtures)
 
 pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
+
+
+def log_of(program):
+    with contextlib.suppress(FileNotFoundError):  # it is removed before the next one begins
+        return program.stderr()
+    return ""
 
 
 def version_of(peer, name):
@@ -63,8 +69,7 @@ def test_who_waits_waits_on(cluster):  # noqa: F811
     try:
         runs = threading.Thread(target=cluster.run, args=(b,))
         runs.start()
-        wait_until(lambda: os.path.exists(b.peer.stderr_path) and "cannot fetch late: the cluster's names"
-                   in b.peer.stderr())
+        wait_until(lambda: "cannot fetch late: the cluster's names" in log_of(b.peer))
     finally:
         cluster.etcd.signal(signal.SIGCONT)
     runs.join()
