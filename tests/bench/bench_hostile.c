@@ -37,6 +37,7 @@
 #define NAME "hostile/column"
 #define THEIRS "hostile/theirs" /* of the attackers */
 #define MANY "hostile/many"
+#define ABSENT "hostile/absent/" /* the beginning of names that a provider is asked for */
 #define OBJECTS 4096
 #define NAMES 64 /* in one request */
 #define ROUNDS 5
@@ -367,6 +368,57 @@ static void waits(void)
     }
 }
 
+/* Waits for 16 000 absent names of a provider, on a connection of its own. */
+static int wait_for_absent(unsigned round)
+{
+    char *line = allocate(NAMES + 8, NAME_BYTES);
+    int fd = join();
+
+    fcntl(fd, F_SETFL, 0);
+    for (unsigned n = 0; n < 250; n++) {
+        int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"open\",\"params\":{"
+                               "\"wait_ms\":60000,\"names\":[");
+
+        for (unsigned i = 0; i < NAMES; i++)
+            at += sprintf(line + at, "%s\"" ABSENT "%u/%u/%u\"", i ? "," : "", round, n, i);
+        at += sprintf(line + at, "]}}\n");
+        for (ssize_t sent = 0, some; sent < at; sent += some)
+            if ((some = send(fd, line + sent, (size_t)(at - sent), MSG_NOSIGNAL)) <= 0)
+                break;
+    }
+    free(line);
+    return fd;
+}
+
+/* As many as a user may wait for, and then asks for more. */
+static void absent(void)
+{
+    for (unsigned round = 0; round < 4; round++)
+        wait_for_absent(round);
+    pump_line(CALL("open", "\"name\":\"" ABSENT "more\",\"wait_ms\":60000"), 4);
+}
+
+/* The same and hangs up, again and again. */
+static void absent_and_away(void)
+{
+    for (unsigned round = 0;; round++)
+        close(wait_for_absent(round));
+}
+
+/* Connects on and on when it has all the sessions that a user may have. */
+static void refused(void)
+{
+    char byte;
+
+    for (;;) {
+        int fd = join();
+        struct pollfd answered = {.fd = fd, .events = POLLIN};
+
+        if (fd >= 0 && poll(&answered, 1, 0) > 0 && recv(fd, &byte, 1, 0) >= 0)
+            close(fd); /* else it is one more */
+    }
+}
+
 /* Ends with many leases, again and again. */
 static void leases(void)
 {
@@ -434,6 +486,9 @@ static const struct attack {
     {"lingers", lingers, 1},
     {"watches", watches, 1},
     {"waits", waits, 1},
+    {"absent", absent, 1},
+    {"absent_and_away", absent_and_away, 1},
+    {"refused", refused, 1},
     {"leases", leases, 1},
     {"flood", flood, 1},
     {"gateway_killed", gateway_killed, 1},
@@ -471,6 +526,24 @@ static void publish_many(void)
     }
     if (waitpid(pid, &status, 0) < 0 || status != 0)
         die("cannot publish what attackers ask for");
+}
+
+/* A provider that reads what it is asked for, and never answers. */
+static void provide(void)
+{
+    struct raw raw;
+    size_t length;
+    pid_t pid = fork();
+
+    if (pid < 0)
+        die("cannot fork: %s", strerror(errno));
+    if (pid > 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    raw_open(&raw, options.socket);
+    raw_call(&raw, "provide", "{\"prefix\":\"" ABSENT "\"}");
+    for (;;)
+        raw_line(&raw, &length);
 }
 
 static size_t cores[2];
@@ -757,6 +830,7 @@ int main(int argc, char **argv)
     strangers = geteuid() == 0 && chmod(options.socket, 0666) == 0;
     publish_one(&raw, NAME);
     publish_many();
+    provide();
     if (wanted(argc, argv, "killed"))
         killed(&raw);
     separate(raw_peer(&raw));
