@@ -16,12 +16,12 @@ from typing import Union
 from . import _convert, _errors, _files, _packing, _params, cuda
 from ._files import FilePath
 from ._layout import ARRAY, TABLE
-from ._params import Errors, Evict, Mode, Rows, Scope, Seconds
+from ._params import Errors, Evict, Mode, Options, Rows, Scope, Seconds
 from ._ref import Ref
 from ._told import Info
 
 if TYPE_CHECKING:
-    from typing_extensions import Concatenate, ParamSpec
+    from typing_extensions import Concatenate, ParamSpec, Unpack
 
     _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -62,6 +62,12 @@ class Steps:
     ) -> int:
         """Creates, fills and seals an object; its version."""
         raise NotImplementedError
+
+    async def _put(
+        self, name: str, plan: _convert.Plan, on: Optional[int], wait: bool, options: Mapping[str, Any]
+    ) -> Ref:
+        given: Dict[str, Any] = {**options, "device": _place_of(plan.device, options.get("device"))}
+        return self._client._ref(name, await self._publish(name, plan, on, _params.options(**given), wait))
 
     async def _settle(self, plan: _convert.Plan, stream: Optional[int]) -> None:
         """Waits for the streams and events that make the value."""
@@ -200,9 +206,9 @@ class Calls(Steps):
         """
         on = None if stream is None else cuda.handle_of(stream)
         plan = _convert.plan(value, on, nan_as_null)
-        opts = _params.options(
-            _place_of(plan.device, device), mode, ttl, evict, replace, timeout, final, label, keep, scope)
-        return self._client._ref(name, await self._publish(name, plan, on, opts, wait))
+        return await self._put(name, plan, on, wait, dict(
+            device=device, mode=mode, ttl=ttl, evict=evict, replace=replace, timeout=timeout, final=final, label=label,
+            keep=keep, scope=scope))
 
     async def put_many(self, /, values: Mapping[str, Any], **options: Any) -> Dict[str, Ref]:
         """Publishes many values by name, one after the other: put() of each, with its options. The Refs by name.
@@ -212,27 +218,20 @@ class Calls(Steps):
         return {name: await Calls.put(self, name, value, **options) for name, value in values.items()}
 
     async def put_bundle(
-        self, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
-        device: Optional[str] = None, mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
-        replace: bool = False, stream: Any = None, timeout: Optional[float] = None, final: bool = False,
-        label: Optional[str] = None, keep: int = 0, scope: Scope = "local", wait: bool = True,
+        self, /, name: str, tensors: Mapping[str, Any], metadata: Optional[Mapping[str, str]] = None, *,
+        stream: Any = None, wait: bool = True, **options: Unpack[Options],
     ) -> Ref:
         """Publishes copies of many arrays as one Bundle, all of them or nothing; returns a Ref, as put() does.
 
         `tensors`: arrays by name; put() would make an Array of each, of a dtype that safetensors has.
-        `metadata`: strings by string. The others, and errors, are those of put(), which takes a Bundle as it is.
+        `metadata`: strings by string. `options`, and errors, are those of put(), which takes a Bundle as it is.
         """
         on = None if stream is None else cuda.handle_of(stream)
-        plan = _packing.tensors(tensors, metadata, on)
-        opts = _params.options(
-            _place_of(plan.device, device), mode, ttl, evict, replace, timeout, final, label, keep, scope)
-        return self._client._ref(name, await self._publish(name, plan, on, opts, wait))
+        return await self._put(name, _packing.tensors(tensors, metadata, on), on, wait, options)
 
     async def create(
-        self, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
-        device: Optional[str] = None, mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
-        replace: bool = False, timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None,
-        keep: int = 0, scope: Scope = "local",
+        self, /, name: str, dtype: Any, shape: Union[int, Sequence[int]], *, nulls: bool = False,
+        **options: Unpack[Options],
     ) -> Any:
         """Allocates an object to be filled in place, and published by its seal().
 
@@ -244,10 +243,9 @@ class Calls(Steps):
 
         Until seal() nobody else sees the object, and a release discards it. A `with` block that ends normally seals
         it; one that ends by an exception discards it. Of an asyncio client no block seals it: `await client.seal(a)`.
-        Errors as of put().
+        `options` are those of put() but `stream` and `wait`; errors, too.
         """
-        opts = _params.options(device, mode, ttl, evict, replace, timeout, final, label, keep, scope)
-        made = await self._do("_create", name, _layout_of(dtype, shape, nulls), opts)
+        made = await self._do("_create", name, _layout_of(dtype, shape, nulls), _params.options(**options))
         made._commits = self._commits
         return made
 

@@ -16,13 +16,14 @@ from ._held import Held
 from ._layout import ARRAY, DATA, HOST, MASK
 from ._names import Names
 from ._objects import Array, Table
-from ._params import Evict, Mode, Scope, Seconds
+from ._params import Options
 from ._provide import Provider, Wanted
 from ._ref import Ref, set_connect
 from ._told import Info, Watch, newer_of
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import Unpack
 
 _Kind = TypeVar("_Kind", bound=Held)
 _NO_RESUME = -2
@@ -270,17 +271,13 @@ class Client(_core.Client, Steps, Names):
     @overload
     def create(
         self, name: str, dtype: Mapping[str, Any], shape: Union[int, Sequence[int]], *, nulls: bool = ...,
-        device: Optional[str] = ..., mode: Mode = ..., ttl: Optional[Seconds] = ..., evict: Evict = ...,
-        replace: bool = ..., timeout: Optional[float] = ..., final: bool = ..., label: Optional[str] = ...,
-        keep: int = ..., scope: Scope = ...,
+        **options: Unpack[Options],
     ) -> Table: ...
 
     @overload
     def create(
         self, name: str, dtype: Union[str, type, "numpy.dtype[Any]"], shape: Union[int, Sequence[int]], *,
-        nulls: bool = ..., device: Optional[str] = ..., mode: Mode = ..., ttl: Optional[Seconds] = ...,
-        evict: Evict = ..., replace: bool = ..., timeout: Optional[float] = ..., final: bool = ...,
-        label: Optional[str] = ..., keep: int = ..., scope: Scope = ...,
+        nulls: bool = ..., **options: Unpack[Options],
     ) -> Array: ...
 
     @functools.wraps(Calls.create)

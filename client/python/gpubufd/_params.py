@@ -6,7 +6,7 @@ import datetime
 import fnmatch
 import operator
 import re
-from typing import Any, Dict, Literal, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Literal, Optional, Sequence, Tuple, TypedDict, Union
 
 Seconds = Union[float, datetime.timedelta, str]
 Mode = Union[int, str, None]
@@ -14,6 +14,23 @@ Rows = Union[slice, Tuple[int, int]]
 Evict = Optional[Literal["spill", "drop", "keep"]]
 Scope = Literal["local", "cluster"]
 Errors = Literal["raise", "return"]
+
+
+
+class Options(TypedDict, total=False):
+    """The options of put(), which other calls take, too."""
+
+    device: Optional[str]
+    mode: Mode
+    ttl: Optional[Seconds]
+    evict: Evict
+    replace: bool
+    timeout: Optional[float]
+    final: bool
+    label: Optional[str]
+    keep: int
+    scope: Scope
+
 
 TTL_MOST = 2**52 // 1000  # seconds
 EVICT = {None: 0, "spill": 1, "drop": 2, "keep": 3}
