@@ -45,11 +45,14 @@ static void journal_name(uint64_t generation, char name[48])
     snprintf(name, 48, JOURNAL_PREFIX "%" PRIu64, generation);
 }
 
-static void keep(struct gb_state *state, const char *name, int fd)
+/* False, with a line in the log, if memory is out. */
+static bool keep(struct gb_state *state, const char *name, int fd)
 {
-    if (gb_notify_store(state->notify, name, fd) < 0)
-        gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
-               GB_LOG_TEXT("why", "out of memory"));
+    if (gb_notify_store(state->notify, name, fd) == 0)
+        return true;
+    gb_log(GB_LOG_ERROR, "descriptor not kept", GB_LOG_TEXT("name", name),
+           GB_LOG_TEXT("why", "out of memory"));
+    return false;
 }
 
 void gb_state_forget(struct gb_state *state, const char *name)
@@ -76,8 +79,17 @@ static void drop_next(struct gb_state *state)
     gb_list_move(&state->written, &state->storages);
 }
 
-/* Gives the journals up, and has the manager forget them: a successor must not believe one that
-   lacks records. After a while a new one is begun. */
+/* Empties a journal, which the manager may still have, and has the manager forget it: a successor
+   must not believe one that lacks records. */
+static void spoil_journal(struct gb_state *state, struct gb_journal *journal)
+{
+    if (journal->fd < 0)
+        return;
+    (void)!ftruncate(journal->fd, 0);
+    forget_journal(state, journal);
+}
+
+/* Gives the journals up. After a while a new one is begun. */
 static void give_up(struct gb_state *state, const char *why)
 {
     if (!state->failed)
@@ -85,10 +97,8 @@ static void give_up(struct gb_state *state, const char *why)
                GB_LOG_TEXT("why", why));
     state->failed = true;
     state->anew_at = gb_now_ms() + ANEW_MS;
-    if (state->journal.fd >= 0)
-        forget_journal(state, &state->journal);
-    if (state->next.fd >= 0 && state->offered)
-        forget_journal(state, &state->next);
+    spoil_journal(state, &state->journal);
+    spoil_journal(state, &state->next);
     drop_next(state);
 }
 
@@ -312,7 +322,10 @@ static void end_anew(struct gb_state *state)
     if (!state->offered) {
         GB_FAILPOINT(COMPACT_WRITTEN);
         journal_name(state->next.generation, name);
-        keep(state, name, state->next.fd);
+        if (!keep(state, name, state->next.fd)) {
+            give_up(state, "the manager cannot be given another");
+            return;
+        }
         state->offered = 1 + state->notify->queued;
     }
     if (former.fd >= 0 && !gb_notify_has_sent(state->notify, state->offered - 1))
@@ -463,7 +476,7 @@ int gb_state_begin(struct gb_state *state, struct gb_notify *notify, struct gb_r
             keep_tier(state, state->tier_restored);
             return 0;
         }
-        if (state->journal.fd < 0)
+        if (state->journal.fd < 0 && !state->failed)
             close(fd);
         gb_journal_end(&state->journal);
         log_unusable(&why);

@@ -3,9 +3,12 @@
  * server in this process, and a manager that takes descriptors and does nothing with them.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -182,10 +185,40 @@ static void test_pieces(void **state)
 #endif
 }
 
+/* A journal that cannot be written is given up, and emptied, since the manager still has it.
+   Requests are served meanwhile, and another journal is begun that has all of it. */
+/* RELIABILITY.md: The daemon ends */
+static void test_given_up(void **state)
+{
+    struct gb_state *ours = &inside.server.state;
+    int former = dup(ours->journal.fd);
+    struct rlimit before, limit;
+    struct stat status;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 4096;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    put("given-up", 1);
+    of_name("pin", "given-up", 1);
+    assert_false(gb_state_is_kept(ours));
+    assert_int_equal(fstat(former, &status), 0);
+    assert_int_equal(status.st_size, 0);
+    close(former);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    put("given-up", 2);
+    for (int i = 0; !gb_state_is_kept(ours); i++)
+        of_name(i % 2 ? "unpin" : "pin", "given-up", 2);
+    check();
+}
+
 int main(void)
 {
     static const char *const options[] = {"--device", "host:64M", NULL};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_given_up)};
     int pair[2], failed;
 
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
