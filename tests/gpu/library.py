@@ -19,7 +19,8 @@ KIND_BYTES, DATA = 0, 0
 
 class ConnectOptions(Structure):
     _fields_ = [("size", c_size_t), ("path", c_char_p), ("client_name", c_char_p),
-                ("timeout_ms", c_int), ("cache_bytes", c_uint64), ("answer_timeout_ms", c_int)]
+                ("timeout_ms", c_int), ("cache_bytes", c_uint64), ("answer_timeout_ms", c_int),
+                ("resume_ms", c_int), ("cache_leases", c_int)]
 
 
 class CreateOptions(Structure):

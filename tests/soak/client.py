@@ -14,6 +14,7 @@ from library import ConnectOptions, CreateOptions, LayoutSpec, OpenOptions  # no
 
 NOT_FOUND, NO_SPACE, DENIED, BUSY, TIMEOUT = -32001, -32003, -32004, -32005, -32006
 STALE, UNSUPPORTED, CONNECT, CLOSED = -32007, -32010, -2, -3
+NO_CACHE = -1  # the leases that the daemon tells are those that clients hold
 
 
 class AliasOptions(Structure):
@@ -43,7 +44,7 @@ class Client:
         self.device = device.encode()
         self.handle = c_void_p()
         options = ConnectOptions(size=ctypes.sizeof(ConnectOptions), path=path.encode(),
-                                 timeout_ms=30000)
+                                 timeout_ms=30000, cache_leases=NO_CACHE)
         code = library.gpubuf_connect(byref(self.handle), byref(options))
         if code < 0:
             raise RuntimeError(f"connect: {self.why()}")
