@@ -215,6 +215,7 @@ def test_loads_side_by_side_and_a_wait_that_ends(daemon, client):
             assert [column.tolist() for column in other.get_many(rest, timeout=WAIT)] == [[6, 2, 3]] * 2
 
 
+# RELIABILITY.md: A provider
 def test_loads_that_hang_stop_no_others(client):
     """A pool of two, in which four loads hang for ever: their names are refused, others are made."""
     gate, begun = threading.Event(), []
