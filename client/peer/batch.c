@@ -8,7 +8,7 @@
 struct gb_change {
     struct gb_change *next, **here; /* `here`: while it waits */
     struct gb_batch *batch;
-    char *key, *compare, *operation, *otherwise; /* the second and the last may be NULL */
+    char *key, *compare, *operation, *otherwise; /* NULL: no comparison; nothing otherwise */
     gb_changed_cb callback;                      /* NULL: cancelled */
     void *user;
 };
