@@ -1,5 +1,6 @@
 """Rules 6 and 7: waits are bounded, and so is everything else."""
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -187,6 +188,57 @@ def test_a_refused_session_is_told_why(limited, name):
     lines = [line for line in daemon.stderr().splitlines() if "session turned away" in line]
     assert len(lines) == 1 and "uid=1001" in lines[0], lines
     daemon.close_peers()
+
+
+def broken_lines(daemon, peer):
+    for _ in range(200):
+        peer.send_raw(b"}{\n")
+        assert peer.recv_message()["error"]["data"]["kind"] == "parse"
+
+
+def lacking_descriptors(daemon, peer):
+    for _ in range(50):
+        with daemon.connect_as(1001, 1001) as other:
+            other.send_raw(b'{"jsonrpc":"2.0","id":1,"method":"stats","fds":3}\n')
+            with contextlib.suppress(OSError):
+                other.expect_closed()
+
+
+def impossible_sizes(daemon, peer):
+    for _ in range(200):
+        assert peer.error("no_space", "create", name="x", layout=bytes_layout(1 << 50))
+
+
+def beyond_the_quota(daemon, peer):
+    for name in ("one", "two", "three"):
+        peer.put(name, b"1")
+    for _ in range(200):
+        peer.error("limit", "create", name="four", layout=bytes_layout(1))
+
+
+def expiries(daemon, peer):
+    for _ in range(100):
+        peer.put("one", b"1", replace=True, ttl_ms=1)
+
+
+def timeouts(daemon, peer):
+    for _ in range(100):
+        peer.error("timeout", "open", name="nobody's", wait_ms=1)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("flood", [broken_lines, lacking_descriptors, impossible_sizes, beyond_the_quota, expiries,
+                                   timeouts])
+# RELIABILITY.md: Hostile clients
+def test_nobody_fills_the_log(daemon_factory, flood):
+    daemon = daemon_factory("--log-level", "info", "--quota", "1001:objects=3")
+    os.chmod(daemon.path, 0o666)
+    with daemon.connect_as(1001, 1001) as peer:
+        peer.call("stats")
+        before = daemon.stderr()
+        flood(daemon, peer)
+        peer.call("stats")
+    assert daemon.stderr().count("\n") - before.count("\n") <= 1, daemon.stderr()[len(before):]
 
 
 # RELIABILITY.md: The kernel says no
