@@ -17,7 +17,7 @@ import pytest
 
 from conftest import Daemon
 from foreign import LINGER_S, FileSystem, Lingering, Nested, OfFileSystem, send
-from peer import DEADLINE, Closed, Peer, bytes_layout
+from peer import DEADLINE, Closed, Peer, bytes_layout, wait_until
 from test_hostile import served
 
 WORST_S = LINGER_S / 3
@@ -296,8 +296,8 @@ def helpers(daemon):
 # RELIABILITY.md: Hostile clients
 def test_killed_closers_are_replaced(daemon, killed):
     """Nothing that is sent afterwards stays open, and the log says what has ended."""
+    wait_until(lambda: len(helpers(daemon)[1]) == 8)
     sweeper, closers = helpers(daemon)
-    assert len(closers) == 8
     for pid in closers if killed == "closers" else [sweeper]:
         os.kill(pid, signal.SIGKILL)
     with daemon.connect() as peer:
