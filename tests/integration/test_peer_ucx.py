@@ -11,8 +11,7 @@ import pytest
 import cluster as machines
 import device as test_device
 from cluster import PATIENT, PEER, QUERY, Asker
-from test_peer import (MIB, NINE_ZEROS, WAIT, ZEROS, cluster, fetched, head, is_nowhere,  # noqa: F401
-                       lying, refused, share)
+from test_peer import MIB, WAIT, cluster, fetched, head, is_nowhere, lying, refused, share  # noqa: F401
 
 UCX = "--ucx=trusted-network"
 LYING = [UCX, QUERY, "--patience-ms=15000"]  # a liar that waits for a processor is not silent
@@ -172,6 +171,9 @@ def test_no_option_without_the_word():
 
 
 # ---- machines that lie ------------------------------------------------------------------------------
+
+
+ZEROS, NINE_ZEROS = 0x918780B90550BF34, "e2ea7fbe8b7d006d"  # XXH3 of 1 MiB of zeros, and of nine such
 
 
 def of_zeros(liar):
