@@ -172,7 +172,7 @@ PEER_TESTS := $(call programs,$(wildcard tests/peer/*.c))
 PEER_DIRECTORY := $(addprefix client/peer/,directory_etcd.c etcd.c batch.c member.c announce.c view.c word.c)
 # Fetching behind a network and a clock of the program's own.
 SIM := $(call programs,$(wildcard tests/sim/*.c))
-SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c seldom.c transfer.c)
+SIM_FETCH := $(addprefix client/peer/,copies.c fetch.c granted.c seldom.c sources.c transfer.c)
 BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so

@@ -15,27 +15,7 @@
 #ifndef GB_FETCH_H
 #define GB_FETCH_H
 
-#include "client/peer/copies.h"
-#include "client/peer/figures.h"
-#include "client/peer/remote.h"
-
-struct gb_fetches;
-
-struct gb_fetch_options {
-    uv_loop_t *loop;
-    struct gpubuf_client *client;
-    struct gb_remotes *remotes;
-    struct gb_directory *directory;
-    struct gb_copies *copies;
-    struct gb_figures *figures;
-    const char *gpu;  /* where copies of objects on a GPU go; NULL: to the host */
-    int64_t copy_ms;  /* how long a copy lives; 0: no bound */
-    uint64_t largest; /* bytes of a copy; 0: no bound */
-    int64_t wait_ms;  /* for memory */
-    /* Declines a request of the daemon. */
-    void (*decline)(void *user, uint64_t request, int status, const char *message);
-    void *user;
-};
+#include "client/peer/fetching.h"
 
 /* All that the options point to outlives the fetches. NULL: out of memory. */
 struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options);

@@ -6,39 +6,16 @@
 #include <string.h>
 
 #include "client/peer/crowd.h"
-#include "client/peer/lease.h"
+#include "client/peer/reading.h"
 #include "client/peer/seldom.h"
 #include "proto/handle.h"
 
 enum {
     LEASES_MOST = 256,
-    BUSY_MOST = 64,     /* requests under way; further ones are not read */
-    SUM_CHUNKS = 4,     /* summed in a turn of the loop */
     ANSWER_MS = 60000,  /* for the daemon's answer, while the other machine is told to wait */
     LANE_MS = 10000,    /* for a lane to send something, else it is closed */
     STUCK_MS = 60000,   /* a machine that takes nothing for this long is gone */
     GREETING_MS = 10000 /* for a handshake, and for news of a machine that has joined */
-};
-
-struct gb_session {
-    const struct gb_serve_options *options;
-    struct gb_session_events events;
-    void *user;
-    struct gb_link *link; /* NULL: the session has ended, and waits for the daemon's answers */
-    struct gb_lane *lane; /* beside the link; NULL: none */
-    char node[GB_NODE_BYTES];
-    struct gb_lease *leases;
-    unsigned lease_count, busy, passing; /* `busy`: requests under way; `passing`: of these, chunks
-                                            on the lane */
-    uint64_t answered; /* when the last request was, or the first came after none, by the loop's
-                          clock */
-    bool unknown;      /* the machine is not known, maybe not yet: its requests are not read */
-    bool placed;       /* has one of the places of machines that are served */
-    uint64_t came;     /* when the handshake was done */
-    uint64_t last_lease;
-    uv_idle_t summing; /* runs while there is something to be summed */
-    struct sum *sums;
-    unsigned uses; /* requests under way, the link, the handle */
 };
 
 /* A request that waits for the daemon, or for a thread. */
@@ -56,83 +33,31 @@ struct request {
     struct gb_pool pool; /* of the description */
 };
 
-struct sum {
-    struct sum *next;
-    uint64_t request;
-    struct gb_lease *lease;
-};
-
-/* A chunk on the lane. */
-struct passage {
-    struct gb_session *session;
-    struct gb_lease *lease;
-    uint64_t request, sum;
-    struct gb_staging *block; /* NULL: the chunk is sent from its own memory */
-};
-
-struct params {
-    struct gb_string method, name, tag, address;
-    uint64_t version, lease, chunk;
-};
-
 /* ---- life ---- */
-
-static void drop(struct gb_session *session)
-{
-    if (--session->uses > 0)
-        return;
-    free(session);
-}
 
 static void on_idle_closed(uv_handle_t *handle)
 {
-    drop(handle->data);
-}
-
-static void begin(struct gb_session *session)
-{
-    session->uses++;
-    if (session->busy == 0)
-        session->answered = uv_now(session->options->loop);
-    if (++session->busy == BUSY_MOST)
-        gb_link_pause(session->link, true);
-}
-
-static void finish(struct gb_session *session)
-{
-    if (session->busy-- == BUSY_MOST && session->link)
-        gb_link_pause(session->link, false);
-    if (session->link)
-        session->answered = uv_now(session->options->loop);
-    drop(session);
-}
-
-static void close_lane(struct gb_session *session)
-{
-    struct gb_lane *lane = session->lane;
-
-    session->lane = NULL;
-    gb_lane_close(lane);
+    gb_session_drop(handle->data);
 }
 
 static void end(struct gb_session *session)
 {
     session->link = NULL;
-    close_lane(session);
+    gb_session_close_lane(session);
     while (session->leases) {
         struct gb_lease *lease = session->leases;
         session->leases = lease->next;
         gb_lease_drop(lease);
     }
     while (session->sums) {
-        struct sum *sum = session->sums;
+        struct gb_session_sum *sum = session->sums;
         session->sums = sum->next;
         gb_lease_drop(sum->lease);
         free(sum);
-        finish(session);
+        gb_session_finish(session);
     }
     uv_close((uv_handle_t *)&session->summing, on_idle_closed);
-    drop(session);
+    gb_session_drop(session);
 }
 
 void gb_session_close(struct gb_session *session)
@@ -161,27 +86,18 @@ static void on_closed(struct gb_link *link, const struct gb_error *why, void *us
 
 /* ---- requests that wait ---- */
 
-/* Every request is answered: without an answer the other machine would wait for minutes. */
-static void refuse_memory(struct gb_session *session, uint64_t id)
-{
-    struct gb_error error;
-
-    (void)gb_fail_memory(&error);
-    gb_link_send_error(session->link, id, &error);
-}
-
 /* NULL: memory is out, which has been answered. */
 static struct request *new_request(struct gb_session *session, uint64_t id)
 {
     struct request *request = calloc(1, sizeof(*request));
 
     if (!request) {
-        refuse_memory(session, id);
+        gb_session_refuse_memory(session, id);
         return NULL;
     }
     request->session = session;
     request->id = id;
-    begin(session);
+    gb_session_begin(session);
     return request;
 }
 
@@ -189,7 +105,7 @@ static void end_request(struct request *request)
 {
     gb_lease_drop(request->lease);
     gb_pool_end(&request->pool);
-    finish(request->session);
+    gb_session_finish(request->session);
     free(request);
 }
 
@@ -207,23 +123,6 @@ static void refuse_library(struct request *request, int status)
 
     (void)gb_fail(&error, status, "%s", sentence[0] ? sentence : gpubuf_strerror(status));
     refuse(request, &error);
-}
-
-static void send_writer(struct gb_session *session, uint64_t request, struct gb_writer *writer)
-{
-    struct gb_error error;
-
-    if (!session->link) {
-        gb_writer_end(writer);
-        return;
-    }
-    if (writer->failed) {
-        (void)gb_fail_memory(&error);
-        gb_link_send_error(session->link, request, &error);
-    } else {
-        gb_link_send(session->link, request, writer->data, writer->length);
-    }
-    gb_writer_end(writer);
 }
 
 /* ---- find, and the first half of open ---- */
@@ -285,12 +184,12 @@ static void on_found(struct gpubuf_client *client, int status, const char *resul
     gb_write_char(&writer, '{');
     write_origin(&writer, request->session, &request->described);
     gb_write_char(&writer, '}');
-    send_writer(request->session, request->id, &writer);
+    gb_session_send(request->session, request->id, &writer);
     end_request(request);
 }
 
-static void stat_name(struct gb_session *session, uint64_t id, const struct params *params,
-                      gpubuf_call_cb callback)
+static void stat_name(struct gb_session *session, uint64_t id,
+                      const struct gb_session_params *params, gpubuf_call_cb callback)
 {
     struct request *request = new_request(session, id);
     struct gb_writer writer;
@@ -349,7 +248,7 @@ static void on_word(void *user, const struct gb_word *word, const struct gb_erro
     gb_write_char(&writer, '{');
     gb_word_write(&writer, word);
     gb_write_char(&writer, '}');
-    send_writer(request->session, request->id, &writer);
+    gb_session_send(request->session, request->id, &writer);
     end_request(request);
 }
 
@@ -401,7 +300,7 @@ static void grant(struct request *request)
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_write_text(&writer, lease->layout);
     gb_write_char(&writer, '}');
-    send_writer(session, request->id, &writer);
+    gb_session_send(session, request->id, &writer);
     request->lease = NULL;
     end_request(request);
 }
@@ -481,214 +380,24 @@ static void on_described(struct gpubuf_client *client, int status, const char *r
         refuse_library(request, status);
 }
 
-/* ---- read, sum, release ---- */
-
-static struct gb_lease **lease_place(struct gb_session *session, uint64_t id)
-{
-    struct gb_lease **place = &session->leases;
-
-    while (*place && (*place)->id != id)
-        place = &(*place)->next;
-    return place;
-}
-
-static int fill(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
-                struct gb_error *error)
-{
-    struct gb_lease *lease = source->user;
-    int r = gb_lease_chunk(lease, source->chunk, &source->block, bytes, length, sum, error);
-
-    if (r == 0)
-        lease->figures->served_bytes += *length;
-    return r;
-}
-
-static void sent(const struct gb_source *source)
-{
-    gb_staging_give(source->block);
-    gb_lease_drop(source->user);
-}
-
-static void send_sum(struct gb_session *session, uint64_t request, uint64_t sum)
-{
-    char text[40];
-    int length = snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", sum);
-
-    gb_link_send(session->link, request, text, (size_t)length);
-}
-
-static void on_passed(void *user, int status, const struct gb_error *error)
-{
-    struct passage *passage = user;
-    struct gb_session *session = passage->session;
-
-    if (session->link && status == 0)
-        send_sum(session, passage->request, passage->sum);
-    else if (session->link)
-        gb_link_send_error(session->link, passage->request, error);
-    gb_lease_drop(passage->lease);
-    gb_staging_give(passage->block);
-    free(passage);
-    session->passing--;
-    finish(session);
-}
-
-/* Sends the chunk of a passage by the lane. */
-static int pass(struct passage *passage, const struct params *params, struct gb_error *error)
-{
-    struct gb_session *session = passage->session;
-    char *end = NULL;
-    uint64_t tag = strtoull(params->tag.text, &end, 16);
-    const void *bytes;
-    size_t length;
-
-    if (!session->lane)
-        return gb_fail(error, GPUBUF_E_UNAVAILABLE, "there is no lane");
-    if (params->tag.length != 16 || *end)
-        return gb_fail(error, GPUBUF_E_INVALID, "its tag is no number");
-    int r = gb_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes, &length,
-                           &passage->sum, error);
-    if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
-        r = gb_fail_memory(error);
-    if (r == 0)
-        passage->lease->figures->served_bytes += length;
-    return r;
-}
-
-static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease *lease,
-                       const struct params *params)
-{
-    struct passage *passage = calloc(1, sizeof(*passage));
-    struct gb_error error;
-
-    if (!passage) {
-        refuse_memory(session, id);
-        return;
-    }
-    *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
-    begin(session);
-    session->passing++;
-    int r = pass(passage, params, &error);
-    if (r < 0)
-        on_passed(passage, r, &error);
-}
-
-static int open_lane(struct gb_session *session, const char *address, struct gb_error *error)
-{
-    const struct gb_serve_options *options = session->options;
-
-    if (!options->ucx)
-        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "this machine has no such lane");
-    session->lane = gb_lane_new(options->ucx, options->loop, error);
-    return session->lane ? gb_lane_connect(session->lane, address, error) : error->code;
-}
-
-/* Replaces the lane, or closes it if the request has no address. */
-static void change_lane(struct gb_session *session, uint64_t id, const struct params *params)
-{
-    struct gb_writer writer;
-    struct gb_error error;
-
-    close_lane(session);
-    if (!params->address.text)
-        return;
-    if (open_lane(session, params->address.text, &error) < 0) {
-        close_lane(session);
-        gb_link_send_error(session->link, id, &error);
-        return;
-    }
-    gb_writer_init(&writer, 0);
-    gb_write_char(&writer, '{');
-    gb_lane_write(session->lane, &writer);
-    gb_write_char(&writer, '}');
-    send_writer(session, id, &writer);
-}
-
-static void on_summing(uv_idle_t *idle)
-{
-    struct gb_session *session = idle->data;
-    struct sum *sum = session->sums;
-    struct gb_error error;
-    uint64_t value;
-
-    int r = gb_lease_sum(sum->lease, SUM_CHUNKS, &value, &error);
-    if (r > 0)
-        return;
-    if (r == 0)
-        send_sum(session, sum->request, value);
-    else
-        gb_link_send_error(session->link, sum->request, &error);
-    session->sums = sum->next;
-    gb_lease_drop(sum->lease);
-    free(sum);
-    if (!session->sums)
-        (void)uv_idle_stop(idle);
-    finish(session);
-}
-
-static void sum_lease(struct gb_session *session, uint64_t id, struct gb_lease *lease)
-{
-    struct sum *sum = malloc(sizeof(*sum)), **place = &session->sums;
-
-    if (!sum) {
-        refuse_memory(session, id);
-        return;
-    }
-    *sum = (struct sum){.request = id, .lease = gb_lease_use(lease)};
-    begin(session);
-    while (*place)
-        place = &(*place)->next;
-    *place = sum;
-    (void)uv_idle_start(&session->summing, on_summing);
-}
-
-static void use_lease(struct gb_session *session, uint64_t id, const struct params *params)
-{
-    struct gb_lease **place = lease_place(session, params->lease), *lease = *place;
-    struct gb_error error;
-
-    if (strcmp(params->method.text, "release") == 0) {
-        if (!lease)
-            return;
-        *place = lease->next;
-        session->lease_count--;
-        gb_lease_drop(lease);
-        return;
-    }
-    if (!lease) {
-        (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
-        gb_link_send_error(session->link, id, &error);
-    } else if (strcmp(params->method.text, "sum") == 0) {
-        sum_lease(session, id, lease);
-    } else if (params->chunk >= gb_content_chunks(lease->content.bytes)) {
-        (void)gb_fail(&error, GPUBUF_E_INVALID, "there is no chunk %" PRIu64, params->chunk);
-        gb_link_send_error(session->link, id, &error);
-    } else if (params->tag.text) {
-        pass_chunk(session, id, lease, params);
-    } else {
-        struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk, NULL};
-        gb_link_send_chunk(session->link, id, &source);
-    }
-}
-
 /* ---- requests ---- */
 
-static int read_params(const char *text, size_t length, struct gb_pool *pool, struct params *params,
-                       struct gb_error *error)
+static int read_params(const char *text, size_t length, struct gb_pool *pool,
+                       struct gb_session_params *params, struct gb_error *error)
 {
     static const struct gb_field fields[] = {
-        GB_FIELD(struct params, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
-        GB_FIELD(struct params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
-        GB_FIELD(struct params, tag, GB_FIELD_STRING, 0, 0, 16),
-        GB_FIELD(struct params, address, GB_FIELD_STRING, 0, 0, GB_LANE_ADDRESS_MOST),
-        GB_FIELD(struct params, version, GB_FIELD_UINT, 0, 0, 0),
-        GB_FIELD(struct params, lease, GB_FIELD_UINT, 0, 0, 0),
-        GB_FIELD(struct params, chunk, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_session_params, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
+        GB_FIELD(struct gb_session_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct gb_session_params, tag, GB_FIELD_STRING, 0, 0, 16),
+        GB_FIELD(struct gb_session_params, address, GB_FIELD_STRING, 0, 0, GB_LANE_ADDRESS_MOST),
+        GB_FIELD(struct gb_session_params, version, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_session_params, lease, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_session_params, chunk, GB_FIELD_UINT, 0, 0, 0),
     };
     struct gb_path path = {.key = "request"};
     struct gb_json value;
 
-    *params = (struct params){0};
+    *params = (struct gb_session_params){0};
     int r = gb_json_check(text, length, pool, &value, error);
     if (r == 0)
         r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
@@ -716,7 +425,7 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
 {
     struct gb_session *session = user;
     struct gb_pool pool = {0};
-    struct params params;
+    struct gb_session_params params;
     struct gb_error error;
 
     int r = read_params(text, length, &pool, &params, &error);
@@ -725,9 +434,9 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
         gb_link_send_error(link, id, &error);
     } else if (strcmp(method, "read") == 0 || strcmp(method, "sum") == 0 ||
                strcmp(method, "release") == 0) {
-        use_lease(session, id, &params);
+        gb_session_use_lease(session, id, &params);
     } else if (strcmp(method, "lane") == 0) {
-        change_lane(session, id, &params);
+        gb_session_change_lane(session, id, &params);
     } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0 ||
                 strcmp(method, "word") == 0) &&
                params.name.text) {
@@ -833,7 +542,7 @@ static void look_at_lane(struct gb_session *session)
     if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
         return;
     say(session, ": UCX sends nothing");
-    close_lane(session);
+    gb_session_close_lane(session);
 }
 
 static void let_in(struct gb_session *session)

@@ -18,36 +18,7 @@
 #ifndef GB_SESSION_H
 #define GB_SESSION_H
 
-#include "client/peer/described.h"
-#include "client/peer/figures.h"
-#include "client/peer/lane.h"
-#include "client/peer/link.h"
-#include "client/peer/words.h"
-
-struct gb_session;
-
-struct gb_serve_options {
-    uv_loop_t *loop;
-    struct gpubuf_client *client;
-    const struct gb_tls *tls; /* the caller may change it for later connections */
-    struct gb_directory *directory;
-    const struct gb_copies *copies;
-    struct gb_words *words;
-    struct gb_figures *figures;
-    const struct gb_ucx *ucx; /* for lanes; NULL: none */
-    const char *listen;       /* ADDRESS:PORT; port 0: any */
-    unsigned connections;     /* that are served at a time */
-};
-
-struct gb_session_events {
-    /* Whether the machine of that name may have one more connection. */
-    bool (*open)(struct gb_session *session, const char *node, void *user);
-    void (*closed)(struct gb_session *session, void *user); /* the session is freed after that */
-    /* Whether there is a place for a session that has none. It then keeps the place to its end. */
-    bool (*place)(void *user);
-    /* How many machines have leases on that version of an object. */
-    unsigned (*readers)(uint64_t version, void *user);
-};
+#include "client/peer/serving.h"
 
 /* A session on an accepted socket, which becomes the session's, also if this fails. */
 struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd,

@@ -20,7 +20,7 @@ struct item {
     struct gb_lease *lease; /* NULL: the word is there */
     struct gb_digest *digest;
     struct asker *askers;
-    char name[];
+    const char *name; /* lies behind the struct, but in a comparison */
 };
 
 struct gb_words {
@@ -37,15 +37,9 @@ static int compare(const void *a, const void *b)
 
 static struct item *find(const struct gb_words *words, const char *name)
 {
-    size_t length = strlen(name) + 1;
-    struct item *wanted = malloc(sizeof(*wanted) + length);
-    void *place = NULL;
+    struct item wanted = {.name = name};
+    void *place = tfind(&wanted, &words->items, compare);
 
-    if (wanted) {
-        memcpy(wanted->name, name, length);
-        place = tfind(wanted, &words->items, compare);
-    }
-    free(wanted);
     return place ? *(struct item **)place : NULL;
 }
 
@@ -144,7 +138,7 @@ static struct item *make(struct gb_words *words, const struct gb_described *desc
         return NULL;
     item->words = words;
     item->version = described->version;
-    memcpy(item->name, described->name.text, length);
+    item->name = memcpy(item + 1, described->name.text, length);
     if (!gb_word_describe(&item->word, lease->layout, strlen(lease->layout),
                           gb_described_mode(described), lease->content.bytes,
                           described->label.length ? described->label.text : NULL) ||

@@ -45,9 +45,9 @@ PARTS = {
         ("ground", "word directory content local dial absent figures ucx crowd seldom sum_avx2"),
         ("parts", "tls outbox lane copies etcd view ahead digest"),
         ("connections", "link described lease granted batch member"),
-        ("machines", "remote transfer announce words"),
+        ("machines", "remote transfer announce words fetching serving reading"),
         ("names", "directory_static directory_etcd publish"),
-        ("work", "options session serve fetch query metrics"),
+        ("work", "options session serve sources fetch query metrics"),
         ("program", "main"),
     ],
     "client/node/src": [

@@ -8,6 +8,11 @@
 
 #include "failing.h"
 #define gb_link_send_error note_error
+/* The order in which they name each other. */
+#include "client/peer/serving.c"
+
+#include "client/peer/reading.c"
+
 #include "client/peer/session.c"
 
 static struct {
@@ -36,7 +41,7 @@ static void test_each_request_is_answered_without_memory(void **state)
 {
     struct gb_session session = {0};
     struct gb_lease lease = {.uses = 1};
-    struct params params = {.method = {"find", 4}, .name = {"x", 1}};
+    struct gb_session_params params = {.method = {"find", 4}, .name = {"x", 1}};
 
     (void)state;
     failing_from(1, 1);

@@ -1,0 +1,115 @@
+/*
+ * The state of fetches (fetch.h), for the two parts of fetching: sources.c, which finds and opens
+ * the places that an object comes from, and above it fetch.c, which has all other steps and the
+ * turns of users. On the loop's thread.
+ */
+#ifndef GB_PEER_FETCHING_H
+#define GB_PEER_FETCHING_H
+
+#include "client/gateway/say.h"
+#include "client/peer/ahead.h"
+#include "client/peer/copies.h"
+#include "client/peer/digest.h"
+#include "client/peer/figures.h"
+#include "client/peer/granted.h"
+#include "client/peer/remote.h"
+#include "client/peer/transfer.h"
+
+enum { GB_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
+
+struct gb_fetches;
+
+struct gb_fetch_options {
+    uv_loop_t *loop;
+    struct gpubuf_client *client;
+    struct gb_remotes *remotes;
+    struct gb_directory *directory;
+    struct gb_copies *copies;
+    struct gb_figures *figures;
+    const char *gpu;  /* where copies of objects on a GPU go; NULL: to the host */
+    int64_t copy_ms;  /* how long a copy lives; 0: no bound */
+    uint64_t largest; /* bytes of a copy; 0: no bound */
+    int64_t wait_ms;  /* for memory */
+    /* Declines a request of the daemon. */
+    void (*decline)(void *user, uint64_t request, int status, const char *message);
+    void *user;
+};
+
+/* The step that a fetch is at. It ends when nothing is under way; till then it may be ENDING. */
+enum step { QUEUED, OPENING, CREATING, MOVING, SUMMING, SEALING, ENDING };
+
+/* A machine that is no longer asked. */
+struct gb_fetch_left {
+    char node[GB_NODE_BYTES];
+    bool refused; /* the connection: it may be asked again later */
+};
+
+/* A user for whom something was fetched, until the peer ends. */
+struct gb_fetch_user {
+    struct gb_fetch_user *next;
+    uint64_t uid;
+    unsigned active; /* fetches under way */
+};
+
+struct fetch {
+    struct gb_transfer transfer; /* must be first: on_moved casts it to the fetch */
+    struct fetch *next;
+    struct gb_fetches *fetches;
+    struct gb_fetch_user *owner;
+    uint64_t request; /* 0: nobody waits */
+    enum step step;
+    bool active;      /* counts as one of those under way */
+    unsigned paused;  /* pauses left to wait */
+    bool over;        /* the last one has ended */
+    unsigned busy;    /* times in a row that all sources were busy */
+    uint64_t until;   /* for connections that are refused, by the loop's clock; 0: none was */
+    unsigned pending; /* calls under way, chunks not counted: the fetch stays until they are
+                         answered */
+    unsigned opens;   /* of these, opens at places */
+    unsigned rounds;
+    struct gb_fetch_left failed[GB_FAILED_MOST];
+    unsigned failed_count;
+    uint64_t revision;
+    bool changed;   /* during the fetch the name began to mean `means` */
+    uint64_t means; /* a revision, or 0 */
+    char origin[GB_NODE_BYTES];
+    struct gb_word word;     /* the origin's, of that revision */
+    struct gb_place *places; /* to be opened when the word is here; NULL: it is not asked for */
+    size_t place_count;
+    struct gb_digest *digest; /* of the content; NULL: it was not begun */
+    bool mixed;               /* something came from another machine than the origin */
+    struct gb_pool pool;      /* of what was granted */
+    char *text;               /* the first answer */
+    struct gb_granted granted;
+    struct gb_word first; /* `described`: of the first answer */
+    struct gpubuf_object *object;
+    struct gb_content content;
+    struct gb_ahead *ahead;
+    struct gb_error error; /* the last */
+    char name[];
+};
+
+/* The steps of a fetch, for sources.c, which comes below them. */
+struct gb_fetch_steps {
+    /* Declines the request, if anybody waits, and ends the fetch. */
+    void (*give_up)(struct fetch *fetch, const struct gb_error *error);
+    /* A call of the fetch has been answered. False: it is ending, and may have been freed. */
+    bool (*answered)(struct fetch *fetch);
+    void (*create)(struct fetch *fetch); /* makes the object that was granted */
+    void (*go_on)(struct fetch *fetch);  /* takes the next step, after any event */
+    void (*moved)(struct gb_transfer *transfer);
+};
+
+struct gb_fetches {
+    struct gb_fetch_options options;
+    const struct gb_fetch_steps *steps;
+    struct fetch *first;
+    unsigned active, count;
+    bool starting; /* or stopped: no other is begun */
+    uv_timer_t pause;
+    struct gb_fetch_user *owners;
+    struct gb_said said; /* of failures */
+    struct gb_said said_busy;
+};
+
+#endif

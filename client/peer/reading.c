@@ -1,0 +1,206 @@
+#include "client/peer/reading.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUM_CHUNKS = 4 }; /* summed in a turn of the loop */
+
+/* A chunk on the lane. */
+struct passage {
+    struct gb_session *session;
+    struct gb_lease *lease;
+    uint64_t request, sum;
+    struct gb_staging *block; /* NULL: the chunk is sent from its own memory */
+};
+
+static struct gb_lease **lease_place(struct gb_session *session, uint64_t id)
+{
+    struct gb_lease **place = &session->leases;
+
+    while (*place && (*place)->id != id)
+        place = &(*place)->next;
+    return place;
+}
+
+static int fill(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
+                struct gb_error *error)
+{
+    struct gb_lease *lease = source->user;
+    int r = gb_lease_chunk(lease, source->chunk, &source->block, bytes, length, sum, error);
+
+    if (r == 0)
+        lease->figures->served_bytes += *length;
+    return r;
+}
+
+static void sent(const struct gb_source *source)
+{
+    gb_staging_give(source->block);
+    gb_lease_drop(source->user);
+}
+
+static void send_sum(struct gb_session *session, uint64_t request, uint64_t sum)
+{
+    char text[40];
+    int length = snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", sum);
+
+    gb_link_send(session->link, request, text, (size_t)length);
+}
+
+static void on_passed(void *user, int status, const struct gb_error *error)
+{
+    struct passage *passage = user;
+    struct gb_session *session = passage->session;
+
+    if (session->link && status == 0)
+        send_sum(session, passage->request, passage->sum);
+    else if (session->link)
+        gb_link_send_error(session->link, passage->request, error);
+    gb_lease_drop(passage->lease);
+    gb_staging_give(passage->block);
+    free(passage);
+    session->passing--;
+    gb_session_finish(session);
+}
+
+/* Sends the chunk of a passage by the lane. */
+static int pass(struct passage *passage, const struct gb_session_params *params,
+                struct gb_error *error)
+{
+    struct gb_session *session = passage->session;
+    char *end = NULL;
+    uint64_t tag = strtoull(params->tag.text, &end, 16);
+    const void *bytes;
+    size_t length;
+
+    if (!session->lane)
+        return gb_fail(error, GPUBUF_E_UNAVAILABLE, "there is no lane");
+    if (params->tag.length != 16 || *end)
+        return gb_fail(error, GPUBUF_E_INVALID, "its tag is no number");
+    int r = gb_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes, &length,
+                           &passage->sum, error);
+    if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
+        r = gb_fail_memory(error);
+    if (r == 0)
+        passage->lease->figures->served_bytes += length;
+    return r;
+}
+
+static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease *lease,
+                       const struct gb_session_params *params)
+{
+    struct passage *passage = calloc(1, sizeof(*passage));
+    struct gb_error error;
+
+    if (!passage) {
+        gb_session_refuse_memory(session, id);
+        return;
+    }
+    *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
+    gb_session_begin(session);
+    session->passing++;
+    int r = pass(passage, params, &error);
+    if (r < 0)
+        on_passed(passage, r, &error);
+}
+
+static int open_lane(struct gb_session *session, const char *address, struct gb_error *error)
+{
+    const struct gb_serve_options *options = session->options;
+
+    if (!options->ucx)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "this machine has no such lane");
+    session->lane = gb_lane_new(options->ucx, options->loop, error);
+    return session->lane ? gb_lane_connect(session->lane, address, error) : error->code;
+}
+
+void gb_session_change_lane(struct gb_session *session, uint64_t id,
+                            const struct gb_session_params *params)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+
+    gb_session_close_lane(session);
+    if (!params->address.text)
+        return;
+    if (open_lane(session, params->address.text, &error) < 0) {
+        gb_session_close_lane(session);
+        gb_link_send_error(session->link, id, &error);
+        return;
+    }
+    gb_writer_init(&writer, 0);
+    gb_write_char(&writer, '{');
+    gb_lane_write(session->lane, &writer);
+    gb_write_char(&writer, '}');
+    gb_session_send(session, id, &writer);
+}
+
+static void on_summing(uv_idle_t *idle)
+{
+    struct gb_session *session = idle->data;
+    struct gb_session_sum *sum = session->sums;
+    struct gb_error error;
+    uint64_t value;
+
+    int r = gb_lease_sum(sum->lease, SUM_CHUNKS, &value, &error);
+    if (r > 0)
+        return;
+    if (r == 0)
+        send_sum(session, sum->request, value);
+    else
+        gb_link_send_error(session->link, sum->request, &error);
+    session->sums = sum->next;
+    gb_lease_drop(sum->lease);
+    free(sum);
+    if (!session->sums)
+        (void)uv_idle_stop(idle);
+    gb_session_finish(session);
+}
+
+static void sum_lease(struct gb_session *session, uint64_t id, struct gb_lease *lease)
+{
+    struct gb_session_sum *sum = malloc(sizeof(*sum)), **place = &session->sums;
+
+    if (!sum) {
+        gb_session_refuse_memory(session, id);
+        return;
+    }
+    *sum = (struct gb_session_sum){.request = id, .lease = gb_lease_use(lease)};
+    gb_session_begin(session);
+    while (*place)
+        place = &(*place)->next;
+    *place = sum;
+    (void)uv_idle_start(&session->summing, on_summing);
+}
+
+void gb_session_use_lease(struct gb_session *session, uint64_t id,
+                          const struct gb_session_params *params)
+{
+    struct gb_lease **place = lease_place(session, params->lease), *lease = *place;
+    struct gb_error error;
+
+    if (strcmp(params->method.text, "release") == 0) {
+        if (!lease)
+            return;
+        *place = lease->next;
+        session->lease_count--;
+        gb_lease_drop(lease);
+        return;
+    }
+    if (!lease) {
+        (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
+        gb_link_send_error(session->link, id, &error);
+    } else if (strcmp(params->method.text, "sum") == 0) {
+        sum_lease(session, id, lease);
+    } else if (params->chunk >= gb_content_chunks(lease->content.bytes)) {
+        (void)gb_fail(&error, GPUBUF_E_INVALID, "there is no chunk %" PRIu64, params->chunk);
+        gb_link_send_error(session->link, id, &error);
+    } else if (params->tag.text) {
+        pass_chunk(session, id, lease, params);
+    } else {
+        struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk, NULL};
+        gb_link_send_chunk(session->link, id, &source);
+    }
+}

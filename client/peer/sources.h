@@ -1,0 +1,13 @@
+/* The places that a fetch gets its object from. On the loop's thread. */
+#ifndef GB_PEER_SOURCES_H
+#define GB_PEER_SOURCES_H
+
+#include "client/peer/fetching.h"
+
+/* Looks for places, at once or after a pause, as the last error says, and opens the object. */
+void gb_fetch_find(struct fetch *fetch);
+/* The machine is asked no more, or not before the others. */
+void gb_fetch_leave(struct fetch *fetch, const char *node, const struct gb_error *error);
+bool gb_fetch_is_origin(const struct fetch *fetch, const struct gb_remote *remote);
+
+#endif
