@@ -79,7 +79,7 @@ def test_without_the_package(ctl, np):
         if ways == {"package": ""} and os.environ.get("GPUBUF_PYTHON_INSTALLED"):
             continue  # it is there
         said = ctl("put", "w", "w.npz", status=FAILED, **ways)
-        assert "w.npz" in said and "pip install gpubufd" in said and "--format raw" in said
+        assert "w.npz" in said and "pip install ./client/python" in said and "--format raw" in said
     # Modules in the directory are not run.
     (ctl.work / "gpubufd.py").write_text("open('run', 'w')\n")
     (ctl.work / "json.py").write_text("open('run', 'w')\n")
