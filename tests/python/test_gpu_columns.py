@@ -772,3 +772,20 @@ for dtype in dtypes:
             assert [a[i] for i in range(-3, 3)] == [h[i] for i in range(-3, 3)], dtype
 """
     )
+
+
+@needs_gpu
+@needs_numpy
+def test_a_frame_of_a_copy_keeps_its_columns(gpu_run):
+    """They lie in memory of their own each, though two always lie at an equal distance."""
+    gpu_run("""
+        import pytest
+        pd = pytest.importorskip("pandas")
+        values = {name: np.arange(1000.0) + i for i, name in enumerate("abcd")}
+        client.put("t", values, device="cuda:0")
+        frames = [client["t"][["a", name]].to_host().to_pandas() for name in "bcd"]
+        gc.collect()
+        kept = [bytearray(b"\\xff" * 8000) for _ in range(100)]
+        for frame, name in zip(frames, "bcd"):
+            assert frame["a"].tolist() == values["a"].tolist() and frame[name].tolist() == values[name].tolist()
+    """)

@@ -262,7 +262,7 @@ def block(table: Any, count: int) -> Any:
     """
     import numpy
 
-    if count < 2:
+    if count < 2 or not isinstance(table, _core.Object):  # a copy has memory of its own for each column
         return None
     columns = _core.nodes(table._arrow_schema(), table._arrow_array())[6][:count]
     format_, _, rows, offset = columns[0][:4]
