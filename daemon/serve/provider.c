@@ -280,12 +280,18 @@ static bool find_provider(struct gb_providers *providers, struct gb_missing *mis
 
 void gb_providers_run(struct gb_providers *providers, uint64_t until)
 {
+    providers->starved = false;
     while (!gb_list_empty(&providers->to_ask)) {
-        if (!find_provider(providers,
-                           GB_CONTAINER(providers->to_ask.next, struct gb_missing, turn)) ||
-            uv_hrtime() >= until)
+        providers->starved = !find_provider(
+            providers, GB_CONTAINER(providers->to_ask.next, struct gb_missing, turn));
+        if (providers->starved || uv_hrtime() >= until)
             return;
     }
+}
+
+bool gb_providers_have_more(const struct gb_providers *providers)
+{
+    return !gb_list_empty(&providers->to_ask) && !providers->starved;
 }
 
 void gb_provider_want(struct gb_providers *providers, struct gb_missing *missing,

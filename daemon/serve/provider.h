@@ -62,6 +62,7 @@ struct gb_prefix {
 struct gb_providers {
     struct gb_link prefixes; /* of all sessions, in the order in which they were said */
     struct gb_link to_ask, nobodys;
+    bool starved; /* memory was out for the first in `to_ask`: it waits for the next turn */
     uint64_t last_request;
     uint64_t wanted, provided, declined; /* so far */
     uint64_t provided_ms;                /* that the provided ones took, together */
@@ -110,5 +111,7 @@ bool gb_providers_cover(const struct gb_providers *providers, const char *name, 
 /* Finds providers for names in `to_ask`: for one at least, and then until that time of uv_hrtime().
  */
 void gb_providers_run(struct gb_providers *providers, uint64_t until);
+/* Whether that has been cut short, and not for want of memory. */
+bool gb_providers_have_more(const struct gb_providers *providers);
 
 #endif

@@ -469,7 +469,7 @@ static bool has_more(const struct gb_device *device)
 bool gb_waits_have_more(const struct gb_server *server)
 {
     if (!gb_list_empty(&server->waits.woken) || !gb_list_empty(&server->missings.woken) ||
-        !gb_list_empty(&server->missings.providers.to_ask))
+        gb_providers_have_more(&server->missings.providers))
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
         if (has_more(server->devices[i]))
