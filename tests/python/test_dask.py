@@ -285,6 +285,18 @@ def test_progress_that_fails(here, last):
     assert gd.load("x").sum().compute() == 3
 
 
+def test_a_name_with_a_star_is_no_pattern(here):
+    ddf = dd.from_pandas(sample(), npartitions=2)
+    for name in ("d*", "dx"):
+        gd.publish(ddf, name)
+    assert [one.name for one in gd.list("d*")] == ["d*"]
+    gd.publish(ddf[ddf["int"] < 5], "d*", replace=True)
+    gd.delete("d*")
+    gd.delete("d*", missing_ok=True)
+    assert not any(name.startswith("d*") for name in names(here))
+    assert_same(gd.load("dx").compute(), sample())
+
+
 def test_replaced_while_in_use(here):
     first = dd.from_pandas(sample(), npartitions=3)
     second = first[first["int"] < 5]

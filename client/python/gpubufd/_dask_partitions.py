@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _errors, _frames
 from ._client import Client
-from ._dask_places import Cluster, host_name, is_here, local_daemon
+from ._dask_places import Cluster, delete_here, found_here, host_name, is_here, local_daemon
 from ._errors import failure
 from ._objects import Bytes
 from ._told import Info
@@ -77,7 +77,7 @@ def summary_of(manifest: Manifest) -> Summary:
 
 def summaries(prefix: str) -> List[Summary]:
     """The collections published in this daemon under names with that prefix, found by their objects `…/lease`."""
-    made = (MADE.fullmatch(info.name) for info in local_daemon().list(prefix))
+    made = (MADE.fullmatch(info.name) for info in found_here(prefix))
     found = []
     for name in sorted({match[1] for match in made if match and match[1].startswith(prefix)}):
         try:
@@ -106,7 +106,7 @@ def unwrite_manifest(manifest: Manifest, before: Optional[Manifest]) -> None:
     if age(read_manifest(manifest["name"])) != age(manifest):
         return
     if before is None:
-        local_daemon().delete(manifest["name"], missing_ok=True)
+        delete_here(manifest["name"])
     else:
         write_manifest(before, True)
 
@@ -136,7 +136,7 @@ def age(manifest: Optional[Manifest]) -> Tuple[int, str]:
 def _publications(name: str) -> Dict[str, List[Info]]:
     """The objects of each publication under a name, in this daemon."""
     found: Dict[str, List[Info]] = {}
-    for info in local_daemon().list(f"{name}/"):
+    for info in found_here(f"{name}/"):
         match = PUBLICATION.match(info.name, len(name))
         if match:
             found.setdefault(match[1], []).append(info)
@@ -145,10 +145,10 @@ def _publications(name: str) -> Dict[str, List[Info]]:
 
 def purge(name: str, publication: str) -> None:
     """Deletes a publication from this daemon. Its lease goes first: put_partition() looks for that after the put."""
-    local_daemon().delete(f"{name}/{publication}/lease", missing_ok=True)
+    delete_here(f"{name}/{publication}/lease")
     for info in _publications(name).get(publication, ()):
         with contextlib.suppress(_errors.Denied):  # a copy that gpubufd-peer brought: it goes with its source
-            local_daemon().delete(info.name, missing_ok=True)
+            delete_here(info.name)
 
 
 def sweep(name: str) -> None:
@@ -172,11 +172,11 @@ def keep_only(manifest: Manifest) -> None:
     if wanted - there:
         raise failure("stale", f"{min(wanted - there)!r} is no longer in the daemon of host {host_name()!r}: "
                      "it was evicted, or deleted")
-    daemon.delete(*sorted(there - wanted - {_schema(manifest), _lease(manifest)}), missing_ok=True)
+    delete_here(*sorted(there - wanted - {_schema(manifest), _lease(manifest)}))
 
 
 def forget(name: str) -> None:
-    local_daemon().delete(name, missing_ok=True)
+    delete_here(name)
     sweep(name)
 
 
@@ -287,7 +287,7 @@ def put_partition(value: Any, number: int, manifest: Manifest, options: Dict[str
         try:
             daemon.stat(_lease(manifest))
         except _errors.NotFound:
-            daemon.delete(name, missing_ok=True)
+            delete_here(name)
             raise failure("stale", "its publication has ended, or began without this daemon") from None
     except _errors.Error as error:
         raise _errors.make(error.code, error.kind, f"{what}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import secrets
 import socket
@@ -13,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, Tuple, Union
 from . import _errors
 from ._client import Client, connect
 from ._errors import failure
+from ._told import Info
 
 TRIES = 50  # attempts at a step that other programs may disturb
 
@@ -28,6 +30,20 @@ def local_daemon() -> Client:
         if client is None or client.closed:
             client = _connections[key] = connect(name="dask")
         return client
+
+
+def found_here(prefix: str) -> List[Info]:
+    """The objects of this process's daemon whose names begin so; a * there is no wildcard."""
+    return local_daemon().list(f"{glob.escape(prefix)}*")
+
+
+def delete_here(*names: str) -> None:
+    """Deletes those of the names that are in this process's daemon; they are no patterns."""
+    for name in names:
+        try:
+            local_daemon().call("delete", {"name": name})
+        except _errors.NotFound:
+            pass
 
 
 def _forget(client: Client) -> None:
