@@ -577,6 +577,24 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
 }
 
 /* Checks that the users' accounts add up to what was counted. */
+/* A user lists the versions without a name that it holds, and is listed itself while they take it
+   past its quota. */
+static inline void check_nameless(const struct gb_user *user, const struct gb_device *device)
+{
+    bool past = gb_user_excess(user, device) > 0;
+    uint64_t bytes = 0;
+
+    GB_LIST_EACH(&user->nameless_stakes, link) {
+        const struct gb_stake *stake = GB_CONTAINER(link, struct gb_stake, of_user);
+
+        DEMAND(stake->user == user && stake->leases > 0 && stake->storage->named == 0);
+        bytes += stake->storage->charged;
+    }
+    DEMAND(user->nameless[0] >= bytes); /* more: what its maker has that nobody holds open */
+    DEMAND(user->past == past && gb_list_linked(&user->of_past) == past);
+    DEMAND(past || user->pressed_ms[0] == 0);
+}
+
 static inline void check_users(const struct inside_count *count, uint64_t sessions, bool all)
 {
     const struct gb_device *device = count->server->devices[0];
@@ -586,6 +604,7 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
     GB_LIST_EACH(&count->server->store.users.all, link) {
         const struct gb_user *user = GB_CONTAINER(link, struct gb_user, of_users);
 
+        check_nameless(user, device);
         of_sessions += user->sessions;
         objects += user->objects;
         segments += user->segments;
