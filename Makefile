@@ -198,10 +198,11 @@ NODE_ADDON := $(NODE_PACKAGE)/prebuilds/$(NODE_PLATFORM)/gpubufd.node
 NODE_FILES := $(addprefix client/node/,package.json README.md) $(wildcard client/node/lib/* client/node/bin/*) LICENSE
 ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 
-.PHONY: all library daemon gpubufctl gateway peer examples objects tests benches fuzzers python wheel help FORCE
+.PHONY: all core library daemon gpubufctl gateway peer examples objects tests benches fuzzers python wheel help FORCE
 FORCE:
 
 all: daemon library gpubufctl gateway peer examples ## build the daemon, the library, the programs and the examples
+core: daemon library ## the daemon and the C library alone, which need libuv alone
 daemon: $(B)/bin/gpubufd
 library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
@@ -600,6 +601,14 @@ test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
 	$(RUN_TESTS) --together --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$fuzz $$failed
+
+.PHONY: quick unit
+unit: $(UNIT_TESTS)
+quick: ## formatting, wording, unit tests with the sanitizers, and who may call whom: before every commit
+	@$(MAKE) lint-format lint-words
+	@$(MAKE) SANITIZE=address,undefined unit
+	@$(RUN_TESTS) --build $(BUILD)/asan --suites unit
+	@$(PYTHON) -m pytest -q -p no:cacheprovider tests/packaging/test_rooms.py tests/packaging/test_client_rooms.py
 
 .PHONY: interop
 interop: all python ## the Python package beside the real libraries of tests/interop, from PyPI; ONLY=pandas3
