@@ -176,23 +176,40 @@ test('the stack of a rejection has the line of the call', async () => {
   made.release()
 })
 
-test('patterns, as gpubufctl has them', async () => {
-  for (const name of ['h/a', 'h/b', 'h/ab', 'h[1]', 'other']) await c.put(name, Int8Array.of(1), { replace: true })
-  const found = async pattern => (await c.list(pattern)).map(object => object.name).filter(name => /^[ho]/.test(name))
-  for (const pattern of ['h/*', 'h/?', 'h/[ab]', 'h/[!a]', 'h/[a-b]*', '*ab', 'h\\[*', 'h[[]1]', 'h.*', '*/(a']) {
-    const listed = JSON.parse(await daemon.ctl('ls', '--json', pattern).catch(() => '{"objects":[]}'))
-    assert.deepEqual(await found(pattern), (listed.objects ?? listed).map(object => object.name), pattern)
+test('patterns, as Python has them', async () => {
+  for (const name of ['h/a', 'h/b', 'h/ab', 'h[1]', 'h1', 'h\\1', 'h*']) {
+    await c.put(name, Int8Array.of(1), { replace: true })
   }
-  assert.deepEqual(await found('h/'), ['h/a', 'h/ab', 'h/b'])
-  await assert.rejects(c.list('[z-a]'), TypeError)
+  const found = async pattern => (await c.list(pattern)).map(object => object.name).filter(name => name.startsWith('h'))
+  const patterns = {
+    'h/': ['h/a', 'h/ab', 'h/b'],
+    'h/*': ['h/a', 'h/ab', 'h/b'],
+    'h/?': ['h/a', 'h/b'],
+    '*ab': ['h/ab'],
+    'h.*': [],
+    '*/(a': [],
+    'h[1]': ['h[1]'], // only * and ? make a pattern, here a prefix
+    'h[1]*': ['h[1]'], // and a bracket in one is itself
+    '?[1]': ['h[1]'],
+    'h\\*': ['h\\1'],
+    'h\\': ['h\\1'],
+  }
+  for (const [pattern, names] of Object.entries(patterns)) assert.deepEqual(await found(pattern), names, pattern)
+  await c.delete('h[1]*')
+  assert.deepEqual(await found('h'), ['h*', 'h/a', 'h/ab', 'h/b', 'h1', 'h\\1'])
   await c.delete('h/?')
-  assert.deepEqual(await found('h'), ['h/ab', 'h[1]'])
+  assert.deepEqual(await found('h/'), ['h/ab'])
   await assert.rejects(c.delete('h/?'), { kind: 'not_found', message: 'no object matches "h/?"' })
   await assert.rejects(c.delete(['h/*']), { kind: 'not_found' })
-  await c.delete(['h[1]', 'h/ab'])
+  await assert.rejects(c.delete('h/*', { label: 'one' }), error => !/matches/.test(error.message))
+  await c.delete('h*')
+  assert.deepEqual(await found('h'), ['h/ab', 'h1', 'h\\1'], 'an object of that name goes alone')
+  await c.delete('h*')
+  assert.deepEqual(await found('h'), [])
 })
 
 test('has, ping, a URL for the socket, and what a client says of itself', async () => {
+  await c.put('other', Int8Array.of(1), { replace: true })
   assert.equal(await c.has('other'), true)
   assert.equal(await c.has('not/there'), false)
   await assert.rejects(c.has(7), TypeError)

@@ -611,6 +611,14 @@ def test_patterns(client):
     assert list(client) == ["a", "u/1"]
 
 
+def test_a_bracket_in_a_pattern_is_itself(client):
+    client.put_many({"x1": b"", "x[1]": b"", "x[1]/a": b""})
+    assert [info.name for info in client.list("x[1]*")] == ["x[1]", "x[1]/a"]
+    assert [info.name for info in client.list("?[1]")] == ["x[1]"]
+    client.delete("x[1]*")
+    assert list(client) == ["x1"]
+
+
 def test_a_name_that_is_there_is_no_pattern(client):
     client.put_many({"t*": b"", "tt": b""})
     client.delete("t*")

@@ -16,25 +16,16 @@ function text (value, what) {
   return value
 }
 
-/** Whether a text is a pattern of names, as gpubufctl has them. */
+/** Whether a text is a pattern of names: as in Python only `*` and `?` make one, and `[` is itself. */
 function isPattern (text) {
-  return /[*?[]/.test(text)
+  return /[*?]/.test(text)
 }
 
-/** A test of whole names: `*` stands for any text, `?` for one character, `[a-c]` and `[!a-c]` for one of a set. */
+/** A test of whole names: `*` stands for any text, `?` for one character. */
 function matcher (pattern) {
-  const source = pattern.replace(/\\(.)|\[([!^]?)([^\]]+)\]|[*?]|[^]/gu, (part, escaped, not, set) => {
-    if (set !== undefined) return `[${not ? '^' : ''}${set.replace(/[\\[\]^]/g, '\\$&')}]`
-    if (escaped === undefined && part === '*') return '.*'
-    if (escaped === undefined && part === '?') return '.'
-    return (escaped ?? part).replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
-  })
-  try {
-    const test = new RegExp(`^${source}$`, 'su')
-    return name => test.test(name)
-  } catch {
-    throw new TypeError(`"${pattern}" is no pattern: a range in [] is the wrong way round`)
-  }
+  const source = pattern.replace(/[\\^$.*+?()[\]{}|/]/g, part => ({ '*': '.*', '?': '.' })[part] ?? `\\${part}`)
+  const test = new RegExp(`^${source}$`, 'su')
+  return name => test.test(name)
 }
 
 module.exports = { number, text, isPattern, matcher }

@@ -383,14 +383,14 @@ class Client extends EventEmitter {
   }
 
   /**
-   * All objects whose names begin with `names`, or match it: `*` stands for any text, `?` for one character, `[ab]` for
-   * one of these. With `versions` each name's older versions follow.
+   * All objects whose names begin with `names`, or match it: `*` stands for any text, `?` for one character. With
+   * `versions` each name's older versions follow.
    */
   async list (names = '', options) {
     text(names, 'the prefix')
     const { versions, signal } = optionsOf(options, ['versions', 'signal'])
     const pattern = isPattern(names)
-    const prefix = pattern ? names.slice(0, names.search(/[*?[\\]/)) : names
+    const prefix = pattern ? names.slice(0, names.search(/[*?]/)) : names
     const matches = pattern ? matcher(names) : () => true
     const all = []
     let cursor
@@ -414,24 +414,30 @@ class Client extends EventEmitter {
   // ---- names ----
 
   /**
-   * Deletes one name, all that match a pattern as of list(), or an array of names, which are no patterns. Of one name
-   * alone, a `version` or the newest with a `label`; with the current version the name goes, too.
+   * Deletes one name, or an array of names, which are no patterns. A name that no object has may be a pattern, as of
+   * list(). Of one name alone, a `version` or the newest with a `label`; with the current version the name goes, too.
    */
   async delete (names, options) {
-    if (isPattern(text(Array.isArray(names) ? '' : names, 'the name'))) {
-      const { signal } = optionsOf(options, REQUEST)
-      const found = await this.list(names, { signal })
-      if (found.length === 0) throw new classes.NotFoundError(`no object matches "${names}"`, 'not_found', -32001)
-      await this.delete(found.map(object => object.name), { signal })
-    } else if (Array.isArray(names)) {
+    if (Array.isArray(names)) {
       const list = Array.from(names, (name, i) => text(name, `name ${i}`))
       for (let i = 0; i < list.length; i += NAMES) {
         await this.#call('_request', 'delete', { names: list.slice(i, i + NAMES) }, options)
       }
     } else {
       const { signal, ...which } = optionsOf(options, WHICH)
-      await this.#call('_request', 'delete', { name: text(names, 'the name'), ...versionOf(which) }, { signal })
+      try {
+        await this.#call('_request', 'delete', { name: text(names, 'the name'), ...versionOf(which) }, { signal })
+      } catch (error) {
+        if (error?.kind !== 'not_found' || !isPattern(names) || which.version !== undefined || which.label !== undefined) throw error
+        await this.#deleteMatching(names, signal)
+      }
     }
+  }
+
+  async #deleteMatching (pattern, signal) {
+    const found = await this.list(pattern, { signal })
+    if (found.length === 0) throw new classes.NotFoundError(`no object matches "${pattern}"`, 'not_found', -32001)
+    await this.delete(found.map(object => object.name), { signal })
   }
 
   async pin (name, options) {

@@ -490,15 +490,18 @@ export class Client extends EventEmitter {
   /** Resolves when the daemon has answered. */
   ping (options?: RequestOptions): Promise<void>
   /**
-   * Objects whose names begin with a text, or match a pattern: `*` stands for any text, `?` for one character, `[a-c]`
-   * for one of a set. With `versions` each name's older versions follow its current one.
+   * Objects whose names begin with a text, or match a pattern: `*` stands for any text, `?` for one character. With
+   * `versions` each name's older versions follow its current one.
    */
   list (names?: string, options?: RequestOptions & { versions?: boolean }): Promise<ObjectInfo[]>
   /** The current version of a name, then each version that is sealed: for a reader that follows them. */
   versions (name: string, options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
   /** Deletes a name with all its versions; with `version` or `label` of an older version, that version only. */
   delete (name: string, options?: VersionOptions): Promise<void>
-  /** Deletes all names that match a pattern, as of list(), or an array of names, which are no patterns. */
+  /**
+   * Deletes an array of names, which are no patterns, or all names that match a pattern, as of list(). An object that has
+   * the pattern for its name is deleted alone.
+   */
   delete (names: string | readonly string[], options?: RequestOptions): Promise<void>
   pin (name: string, options?: RequestOptions): Promise<void>
   unpin (name: string, options?: RequestOptions): Promise<void>

@@ -111,11 +111,11 @@ def is_pattern(text: str) -> bool:
 
 def prefix_of(names: str) -> str:
     """The text before the first wildcard: all names that match begin with it."""
-    return re.split(r"[*?\[]", names, maxsplit=1)[0] if is_pattern(names) else names
+    return re.split(r"[*?]", names, maxsplit=1)[0] if is_pattern(names) else names
 
 
 def matches(name: str, names: str) -> bool:
-    return not is_pattern(names) or fnmatch.fnmatchcase(name, names)
+    return not is_pattern(names) or fnmatch.fnmatchcase(name, names.replace("[", "[[]"))
 
 
 def mode_bits(mode: Mode) -> int:
