@@ -82,10 +82,12 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
     else if (strcmp(kind, "no_tier") == 0)
         gb_line_text(
             line, GB_STYLE_NONE,
-            "it is not to be dropped, and its device has no tier below it (gpubufd --tier)");
+            "cannot be evicted: this daemon has no tier to move it to (start it with --tier), and "
+            "its evict is not \"drop\"");
     else if (strcmp(kind, "last_tier") == 0)
         gb_line_text(line, GB_STYLE_NONE,
-                     "it is not to be dropped, and there is no tier below this one");
+                     "cannot be evicted: there is no tier below this one, and its evict is not "
+                     "\"drop\"");
     else if (strcmp(kind, "producer") == 0)
         gb_line_text(line, GB_STYLE_NONE, "its memory is its producer's");
     else if (strcmp(kind, "final") == 0)
