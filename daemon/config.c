@@ -290,33 +290,6 @@ static int set_retire_after(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
-static int set_log_level(void *at, const char *value, struct gb_error *error)
-{
-    enum gb_log_level *level = at;
-    static const char *const names[] = {"debug", "info", "warning", "error"};
-
-    if (strcmp(value, "warn") == 0)
-        value = "warning";
-    for (unsigned i = 0; i < 4; i++)
-        if (strcmp(value, names[i]) == 0) {
-            *level = (enum gb_log_level)i;
-            return 0;
-        }
-    return gb_fail(error, GPUBUF_E_INVALID,
-                   "\"%s\" is no level; expected debug, info, warning or error", value);
-}
-
-static int set_log_format(void *at, const char *value, struct gb_error *error)
-{
-    bool *json = at;
-
-    if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
-        return gb_fail(error, GPUBUF_E_INVALID, "\"%s\" is no format; expected text or json",
-                       value);
-    *json = *value == 'j';
-    return 0;
-}
-
 /* ---- options ---- */
 
 #define AT(member) offsetof(struct gb_config, member)
@@ -369,10 +342,8 @@ static const struct gb_option known[] = {
      "with --supervise: kill a daemon that gives no sign of life for this time, and start another "
      "(default: 60000)",
      .kind = GB_OPTION_NUMBER, .member = AT(watchdog_ms), .least = 100, .most = GB_LIMIT(wait_ms)},
-    {"log-level", "LEVEL", "debug, info, warning or error (default: info)", .member = AT(log_level),
-     .set = set_log_level},
-    {"log-format", "FORMAT", "text or json (default: text)", .member = AT(log_json),
-     .set = set_log_format},
+    GB_LOG_LEVEL_OPTION(AT(log_level)),
+    GB_LOG_FORMAT_OPTION(AT(log_json)),
     {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)",
      .kind = GB_OPTION_TEXT, .member = AT(trace)},
     {"config", "FILE", "read options from a file of `key = value` lines; the command line wins",

@@ -11,7 +11,7 @@
 #include "client/gateway/answer.h"
 #include "client/gateway/ask.h"
 #include "client/gateway/clock.h"
-#include "client/gateway/say.h"
+#include "proto/log.h"
 
 #define TICK_MS 1000
 #define CONNECT_MS 1000
@@ -248,7 +248,8 @@ static int connect_to(struct gb_feed *feed)
 
     if (r < 0) {
         if (!feed->complained)
-            gb_say("no daemon yet, trying again why=\"%s\"", gpubuf_errmsg(NULL));
+            gb_log(GB_LOG_WARNING, "no daemon yet, trying again",
+                   GB_LOG_TEXT("why", gpubuf_errmsg(NULL)));
         feed->complained = true;
         return r;
     }
@@ -261,11 +262,12 @@ static int connect_to(struct gb_feed *feed)
     r = gpubuf_watch_json(feed->client, "{\"existing\":false,\"placements\":true}", on_event, feed,
                           NULL);
     if (r < 0) {
-        gb_say("the daemon cannot be watched why=\"%s\"", gpubuf_errmsg(feed->client));
+        gb_log(GB_LOG_WARNING, "the daemon cannot be watched",
+               GB_LOG_TEXT("why", gpubuf_errmsg(feed->client)));
         gpubuf_disconnect(feed->client);
         return r;
     }
-    gb_say("connected instance=%s", feed->instance);
+    gb_log(GB_LOG_INFO, "connected", GB_LOG_TEXT("instance", feed->instance));
     feed->complained = false;
     atomic_store(&feed->up, true);
     return 0;
@@ -321,7 +323,8 @@ static void *run(void *arg)
         stop = follow(feed);
         atomic_store(&feed->up, false);
         if (!stop)
-            gb_say("the daemon is gone, trying again why=\"%s\"", gpubuf_errmsg(feed->client));
+            gb_log(GB_LOG_WARNING, "the daemon is gone, trying again",
+                   GB_LOG_TEXT("why", gpubuf_errmsg(feed->client)));
         gpubuf_disconnect(feed->client);
         feed->client = NULL;
         stop = stop || pause_until(feed, AGAIN_MS);

@@ -14,7 +14,6 @@
 
 #include "client/common/stale_socket.h"
 #include "client/gateway/clock.h"
-#include "client/gateway/say.h"
 #include "client/gateway/server.h"
 
 #define BACKLOG 128
@@ -224,16 +223,15 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
 }
 
 /* A part of a request, made fit for the log. */
-static const char *shown(struct gb_http_text text, char *out, size_t size)
+static void shown(struct gb_http_text text, char *out, size_t size)
 {
     size_t length = text.length < size ? text.length : size - 1;
 
     for (size_t i = 0; i < length; i++) {
         char c = text.text[i];
-        out[i] = c > ' ' && c < 0x7f && c != '"' && c != '\\' ? c : '?';
+        out[i] = c > ' ' && c < 0x7f ? c : '?';
     }
     out[length] = '\0';
-    return out;
 }
 
 /* The query is left out: it may have a token in it, by mistake. */
@@ -248,11 +246,11 @@ static void say_request(struct MHD_Connection *peer, const struct gb_request *re
         inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, from, sizeof(from));
     else if (address && address->sa_family == AF_INET6)
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)address)->sin6_addr, from, sizeof(from));
-    gb_say("request from=%s method=%s path=\"%s\" status=%u ms=%" PRIi64, from,
-           shown((struct gb_http_text){request->method, strlen(request->method)}, method,
-                 sizeof(method)),
-           shown(request->path, path, sizeof(path)), request->connection->status,
-           gb_clock_ms() - request->since_ms);
+    shown((struct gb_http_text){request->method, strlen(request->method)}, method, sizeof(method));
+    shown(request->path, path, sizeof(path));
+    gb_log(GB_LOG_INFO, "request", GB_LOG_TEXT("from", from), GB_LOG_TEXT("method", method),
+           GB_LOG_TEXT("path", path), GB_LOG_NUMBER("status", request->connection->status),
+           GB_LOG_NUMBER("ms", gb_clock_ms() - request->since_ms));
 }
 
 static void on_completed(void *arg, struct MHD_Connection *peer, void **context,
@@ -385,13 +383,16 @@ static int bind_tcp(struct gb_door *door, const char *text, struct gb_error *err
 
 static void say_where(const struct gb_door *door, const char *text)
 {
-    const char *colon = strrchr(text, ':');
+    const char *token = door->http->options->token_file ? "asked for" : "none";
+    char url[128];
 
-    if (door->path)
-        gb_say("serving http path=%s", door->path);
-    else
-        gb_say("serving http url=http://%.*s:%u/ token=%s", (int)(colon - text), text, door->port,
-               door->http->options->token_file ? "\"asked for\"" : "none");
+    if (door->path) {
+        gb_log(GB_LOG_INFO, "serving http", GB_LOG_TEXT("path", door->path));
+        return;
+    }
+    snprintf(url, sizeof(url), "http://%.*s:%u/", (int)(strrchr(text, ':') - text), text,
+             door->port);
+    gb_log(GB_LOG_INFO, "serving http", GB_LOG_TEXT("url", url), GB_LOG_TEXT("token", token));
 }
 
 static void on_complaint(void *arg, const char *format, va_list arguments)
@@ -502,11 +503,11 @@ void gb_http_reload(struct gb_http *http)
     bool changed;
 
     if (!http || !http->options->token_file)
-        gb_say("nothing to reload");
+        gb_log(GB_LOG_INFO, "nothing to reload");
     else if (take_secrets(http, &changed, &error) < 0)
-        gb_say("token kept why=\"%s\"", error.message);
+        gb_log(GB_LOG_ERROR, "token kept", GB_LOG_TEXT("why", error.message));
     else
-        gb_say("token reloaded changed=%s", changed ? "yes" : "no");
+        gb_log(GB_LOG_INFO, "token reloaded", GB_LOG_TEXT("changed", changed ? "yes" : "no"));
 }
 
 int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,

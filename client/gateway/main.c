@@ -11,7 +11,6 @@
 #include "client/gateway/options.h"
 #include "client/gateway/publish.h"
 #include "client/gateway/ring.h"
-#include "client/gateway/say.h"
 
 #define DESCRIPTORS 8192 /* enough for all connections and subscribers */
 
@@ -30,7 +29,7 @@ static void wait_for_end(const sigset_t *signals, struct gb_http *http)
 
     while (sigwait(signals, &which) == 0 && which == SIGHUP)
         gb_http_reload(http);
-    gb_say("stopping");
+    gb_log(GB_LOG_INFO, "stopping");
 }
 
 static void raise_descriptor_limit(void)
@@ -98,6 +97,7 @@ int main(int argc, char **argv)
         printf("gpubufd-gateway %s\n", gpubuf_version());
         status = EXIT_OK;
     } else {
+        gb_log_setup(options.log_level, options.log_json);
         raise_descriptor_limit();
         status = serve(&options, &signals);
     }

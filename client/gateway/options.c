@@ -50,6 +50,8 @@ static const struct gb_option known[] = {
      .kind = GB_OPTION_COUNT, .member = AT(connections), .least = 4, .most = 4096},
     {"subscribers", "N", "let at most N subscribers in at each URL (128)", .kind = GB_OPTION_COUNT,
      .member = AT(subscribers), .least = 4, .most = 4096},
+    GB_LOG_LEVEL_OPTION(AT(log_level)),
+    GB_LOG_FORMAT_OPTION(AT(log_json)),
     {"help", NULL, "print this and exit", .kind = GB_OPTION_FLAG, .member = AT(help)},
     {"version", NULL, "print the version and exit", .kind = GB_OPTION_FLAG, .member = AT(version)},
     {.name = NULL},
@@ -59,7 +61,7 @@ static const struct gb_program program = {.name = "gpubufd-gateway", .options = 
 
 int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){.connections = 64, .subscribers = 128};
+    *options = (struct gb_options){.connections = 64, .subscribers = 128, .log_level = GB_LOG_INFO};
     if (gb_option_read_file(&program, options, argv, error) < 0 ||
         gb_option_read_line(&program, options, argv, error) < 0)
         return error->code;

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "proto/errors.h"
+#include "proto/log.h"
 
 #define GB_OPTIONS_MANY 8 /* of an option that may be given several times */
 
@@ -21,6 +21,8 @@ struct gb_options {
     bool access_log;      /* a line for each request */
     unsigned connections; /* of one listener */
     unsigned subscribers; /* of one URL */
+    enum gb_log_level log_level;
+    bool log_json;
     bool help, version;
 };
 

@@ -17,7 +17,6 @@
 
 #include "client/gateway/clock.h"
 #include "client/gateway/options.h"
-#include "client/gateway/say.h"
 
 #define BACKLOG 4096       /* messages kept for a subscriber that does not keep up */
 #define PROBE_MS 1000      /* between two looks at a listener */
@@ -86,8 +85,9 @@ static void refuse(struct outlet *outlet)
     if (outlet->complained_ms && now - outlet->complained_ms < COMPLAIN_MS)
         return;
     outlet->complained_ms = now;
-    gb_say("subscribers are refused, there are too many url=%s subscribers=%u", outlet->url,
-           atomic_load(&outlet->subscribers));
+    gb_log(GB_LOG_WARNING, "subscribers are refused, there are too many",
+           GB_LOG_TEXT("url", outlet->url),
+           GB_LOG_NUMBER("subscribers", atomic_load(&outlet->subscribers)));
 }
 
 /* False: there are too many. */
@@ -214,14 +214,15 @@ static int outlet_open(struct outlet *outlet, struct gb_error *error)
     if (r != 0)
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot publish events at %s: %s", outlet->url,
                        nng_strerror(r));
-    gb_say("publishing events url=%s", outlet->url);
+    gb_log(GB_LOG_INFO, "publishing events", GB_LOG_TEXT("url", outlet->url));
     return 0;
 }
 
 static void renew(struct outlet *outlet, const char *why)
 {
     if (outlet->listens) {
-        gb_say("%s, listening anew url=%s", why, outlet->url);
+        gb_log(GB_LOG_WARNING, "listening anew", GB_LOG_TEXT("why", why),
+               GB_LOG_TEXT("url", outlet->url));
         nng_listener_close(outlet->listener);
     }
     if (listen_at(outlet) == 0)
@@ -316,7 +317,7 @@ static void relieve(struct gb_publish *publish)
     }
     if (!is_short_of_fds())
         return;
-    gb_say("descriptors are not given back, ending");
+    gb_log(GB_LOG_ERROR, "descriptors are not given back, ending");
     _exit(EXIT_FAILURE);
 }
 

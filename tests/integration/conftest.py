@@ -275,8 +275,8 @@ class Gateway(Program):
         self.port = None
         try:
             if "--http" in options:
-                self.wait_for("serving http .*\n", options.count("--http"))
-                found = re.search(r"serving http url=http://[^ ]*:(\d+)/", self.stderr())
+                self.wait_for("serving http.*\n", options.count("--http"))
+                found = re.search(r"serving http.*http://[^ ]*:(\d+)/", self.stderr())
                 self.port = found and int(found.group(1))
             if wait:
                 self.wait_for("connected instance=")

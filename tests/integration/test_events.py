@@ -372,7 +372,7 @@ def test_silent_peers_that_use_up_the_descriptors(daemon, gateway, directory):
                   "--http", "127.0.0.1:0", haste=4,
                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
     daemon.port = one.port
-    silent, short = [], "descriptors run short, listening anew url=tcp://"
+    silent, short = [], 'listening anew why="descriptors run short" url=tcp://'
     end = time.monotonic() + DEADLINE
     while short not in one.stderr():  # a busy gateway may hang up on them for its own silence first
         assert time.monotonic() < end, one.stderr()

@@ -15,6 +15,7 @@ import conftest
 from device import ROOT
 from gateways import aliases, flood, metric, pipelined, poll, served, shared_served  # noqa: F401  (two are fixtures)
 from http_client import Connection, Live, UnixConnection, get, refusal
+from peer import DEADLINE, wait_until
 
 pytestmark = pytest.mark.host_only("the gateway is the same, whatever devices there are")
 
@@ -334,14 +335,49 @@ def test_the_access_log(daemon, gateway, directory):
         connection.request("/healthz")
     with Live(one.port, headers=BEARER):
         get(other.port, "/api/stats")
-    for line in ('from=127.0.0.1 method=GET path="/api/stats" status=200 ms=[0-9]+\n',
-                 'from=127.0.0.1 method=HEAD path="/a\\?b\\?" status=404 ms=',
-                 'method=GET path="/x{511}" status=404 ms=', 'method=POST path="/login" status=303 ms=',
-                 'from=unix method=GET path="/healthz" status=200 ms=',
-                 'method=GET path="/api/events" status=200 ms='):
+    for line in ('from=127.0.0.1 method=GET path=/api/stats status=200 ms=[0-9]+\n',
+                 'from=127.0.0.1 method=HEAD path="/a\\\\"b\\\\\\\\" status=404 ms=',
+                 'method=GET path=/x{511} status=404 ms=', 'method=POST path=/login status=303 ms=',
+                 'from=unix method=GET path=/healthz status=200 ms=',
+                 'method=GET path=/api/events status=200 ms='):
         one.wait_for("info    request .*" + line)
     assert TOKEN not in one.stderr() and "token=" not in one.stderr().split("request ", 1)[1]
     assert " request " not in other.stderr()
+
+
+def test_the_log_as_json(daemon, gateway, directory):
+    """Each line is an object with a level, whatever a peer sends, and those below the level are not there."""
+    one = gateway(daemon, "--http", "127.0.0.1:0", "--access-log", "on", "--log-format", "json", wait=False)
+    port = one.port
+    for path in (b'/a"b\\c', b"/\x1b[31m\x07", b"/\xff\xc2\x9b", b"/%00%0a{}", b"/" + b"x" * 2000):
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as peer:
+            peer.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
+            assert peer.recv(1)
+    assert get(port, "/last").status == 404
+    one.wait_for('"path":"/last"')
+    daemon.kill()
+    one.wait_for("the daemon is gone")
+    one.stop()
+    assert one.stderr().isascii()
+    lines = [json.loads(line) for line in one.stderr().splitlines()]
+    assert all({"time", "level", "event"} <= set(line) for line in lines)
+    paths = [line["path"] for line in lines if line["event"] == "request"]
+    assert '/a"b\\c' in paths and "/last" in paths
+    assert {line["event"]: line["level"] for line in lines}["the daemon is gone, trying again"] == "warning"
+    assert {line["level"] for line in lines if line["event"] in ("serving http", "request", "stopping")} == {"info"}
+
+
+@pytest.mark.parametrize("name", ["warn", "warning"])
+def test_the_level_of_the_log(daemon, gateway, directory, name):
+    path = os.path.join(directory, "conf")
+    with open(path, "w") as file:
+        file.write(f"log-level = {name}\nhttp = unix:{directory}/http\n")
+    one = gateway(daemon, "--config", path, wait=False)
+    wait_until(lambda: os.path.exists(f"{directory}/http"))
+    daemon.kill()
+    one.wait_for("Z warning (no daemon yet|the daemon is gone), trying again why=")
+    one.stop()
+    assert "Z info" not in one.stderr()
 
 
 def test_other_sites_are_refused(guarded, served):
@@ -378,6 +414,8 @@ def test_names_of_ones_own(daemon, gateway):
     "options, sentence",
     [
         (["--http", "127.0.0.1:0", "--access-log", "yes"], "expected on or off"),
+        (["--log-level", "loud"], "expected debug, info, warning or error"),
+        (["--log-format", "xml"], "expected text or json"),
         (["--http", "0.0.0.0:0"], "give --http-token-file"),
         (["--http", "[::]:0"], "give --http-token-file"),
         (["--http", "9464"], "is no address and port"),

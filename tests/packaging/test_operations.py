@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md and the source: every line that the daemon may log is explained, and no other; what
+"""docs/OPERATIONS.md and the source: every line that a program may log is explained, and no other; what
 it says of units and reasons is there."""
 
 import pathlib
@@ -8,7 +8,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
-SOURCES = sorted((ROOT / "daemon").rglob("*.c"))
+SECTION = PAGE.split("\n## What the log says\n")[1].split("\n## ")[0]
+# A program: its sources, and where its table begins.
+PROGRAMS = {"daemon": ("daemon", "| level | event |"), "gateway": ("client/gateway", "The gateway's (`journalctl")}
+SOURCES = {program: sorted((ROOT / folder).rglob("*.c")) for program, (folder, _) in PROGRAMS.items()}
 
 
 def calls(text):
@@ -22,11 +25,9 @@ def calls(text):
 
 
 def logged():
-    """{(level, event): [keys of one place, …]}"""
+    """{(program, level, event): [keys of one place, …]}"""
     out = {}
-    for source in SOURCES:
-        if source.name == "log.c":
-            continue
+    for program, source in ((program, source) for program in SOURCES for source in SOURCES[program]):
         for call in calls(source.read_text(encoding="utf-8")):
             head = re.match(r'([^"]*),\s*"([^"]*)"', call)
             assert head, f"{source.name}: the event is no plain text: gb_log({call})"
@@ -34,18 +35,22 @@ def logged():
             keys = {key for one in re.findall(r'GB_LOG_(?:TEXT|NUMBER)\(([^,]*),', call)
                     for key in re.findall(r'"(\w+)"', one)}
             for level in levels:
-                out.setdefault((level.lower(), head[2]), []).append(keys)
+                out.setdefault((program, level.lower(), head[2]), []).append(keys)
     return out
 
 
 def explained():
-    """{(level, event): (keys, text)}"""
-    level = "(?:debug|info|warning|error)"
-    rows = re.findall(rf"^\| ({level}(?:, {level})*) \| (`[^|]+`) \| ([^|]*)\| (.+) \|$", PAGE, re.M)
-    assert rows
-    return {(one, event): (set(re.findall(r"`(\w+)`", keys)), text)
-            for levels, events, keys, text in rows for one in levels.split(", ")
-            for event in re.findall("`([^`]+)`", events)}
+    """{(program, level, event): (keys, text)}"""
+    level, out = "(?:debug|info|warning|error)", {}
+    starts = {program: SECTION.index(start) for program, (_, start) in PROGRAMS.items()}
+    for program, start in starts.items():
+        end = min((other for other in starts.values() if other > start), default=len(SECTION))
+        rows = re.findall(rf"^\| ({level}(?:, {level})*) \| (`[^|]+`) \| ([^|]*)\| (.+) \|$", SECTION[start:end], re.M)
+        assert rows
+        out.update({(program, one, event): (set(re.findall(r"`(\w+)`", keys)), text)
+                    for levels, events, keys, text in rows for one in levels.split(", ")
+                    for event in re.findall("`([^`]+)`", events)})
+    return out
 
 
 def test_every_line_of_the_log_is_explained():
@@ -57,7 +62,7 @@ def test_no_line_is_explained_that_is_not_logged():
     assert sorted(set(explained()) - set(logged())) == []
 
 
-@pytest.mark.parametrize("line", sorted(logged()), ids=lambda line: line[1])
+@pytest.mark.parametrize("line", sorted(logged()), ids=lambda line: line[2])
 def test_its_keys(line):
     if line not in explained():
         pytest.skip("told by test_every_line_of_the_log_is_explained")
@@ -69,7 +74,7 @@ def test_its_keys(line):
 def test_the_reasons_that_sessions_end():
     table = PAGE.split("| why a session ended | meaning |")[1].split("\n\n")[0]
     reasons = re.findall(r"`([^`]+)`", "\n".join(row.split("|")[1] for row in table.split("\n")[2:]))
-    source = "".join(one.read_text(encoding="utf-8") for one in SOURCES)
+    source = "".join(one.read_text(encoding="utf-8") for one in SOURCES["daemon"])
     source += "".join(one.read_text(encoding="utf-8") for one in (ROOT / "proto").glob("*.c"))
     assert len(reasons) >= 8
     assert [reason for reason in reasons if f'"{reason}"' not in source] == []
