@@ -29,6 +29,7 @@ static struct gb_stake *get(struct gb_storage *storage, struct gb_user *user)
         return NULL;
     stake->user = gb_user_ref(user);
     stake->storage = storage;
+    gb_list_init(&stake->lease_list);
     gb_list_append(&storage->stakes, &stake->of_storage);
     return stake;
 }
@@ -73,7 +74,7 @@ static void list(struct gb_storage *storage)
         if (storage->named > 0 || stake->leases == 0) {
             gb_list_remove(&stake->of_user);
         } else if (!gb_list_linked(&stake->of_user)) {
-            gb_list_append(&stake->user->nameless_stakes, &stake->of_user);
+            gb_list_append(&stake->user->nameless_stakes[storage->device->index], &stake->of_user);
             storage->device->space_changed = true; /* requests that wait may ask for it */
         }
         gb_user_note_excess(stake->user, storage->device);
@@ -107,6 +108,7 @@ void gb_charge_init(struct gb_storage *storage, struct gb_user *maker)
 {
     gb_list_init(&storage->stakes);
     storage->maker = (struct gb_stake){.user = gb_user_ref(maker), .storage = storage};
+    gb_list_init(&storage->maker.lease_list);
     gb_list_append(&storage->stakes, &storage->maker.of_storage);
 }
 
@@ -177,12 +179,13 @@ static void count_leases(struct gb_storage *storage, bool entered)
         count(storage, entered);
 }
 
-int gb_charge_lease(struct gb_storage *storage, struct gb_user *user)
+int gb_charge_lease(struct gb_storage *storage, struct gb_user *user, struct gb_link *of_stake)
 {
     struct gb_stake *stake = get(storage, user);
 
     if (!stake)
         return GPUBUF_E_NO_MEMORY;
+    gb_list_append(&stake->lease_list, of_stake);
     count_leases(storage, false);
     stake->leases++;
     storage->opened++;
@@ -190,10 +193,12 @@ int gb_charge_lease(struct gb_storage *storage, struct gb_user *user)
     return 0;
 }
 
-void gb_charge_release(struct gb_storage *storage, const struct gb_user *user)
+void gb_charge_release(struct gb_storage *storage, const struct gb_user *user,
+                       struct gb_link *of_stake)
 {
     struct gb_stake *stake = find(storage, user);
 
+    gb_list_remove(of_stake);
     count_leases(storage, false);
     stake->leases--;
     storage->opened--;

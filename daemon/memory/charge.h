@@ -28,6 +28,7 @@ struct gb_stake {
     struct gb_user *user; /* with a reference */
     uint64_t names;       /* of the user's objects: those that have a name or are being written */
     uint64_t leases;      /* of the user's sessions */
+    struct gb_link lease_list;
 };
 
 /* For gb_storage_new: makes the maker's stake, which is part of the storage, and takes a reference
@@ -46,11 +47,13 @@ void gb_charge_enter(struct gb_storage *storage);
 /* Whether the user may have another object of the storage. GPUBUF_E_LIMIT. */
 int gb_charge_may_name(const struct gb_storage *storage, const struct gb_user *user,
                        struct gb_error *error);
-/* The user gets an object of the storage, or a lease on it. GPUBUF_E_NO_MEMORY: nothing changes. */
+/* The user gets an object of the storage, or a lease on it, which is listed by that link.
+   GPUBUF_E_NO_MEMORY: nothing changes. */
 int gb_charge_name(struct gb_storage *storage, struct gb_user *user);
-int gb_charge_lease(struct gb_storage *storage, struct gb_user *user);
+int gb_charge_lease(struct gb_storage *storage, struct gb_user *user, struct gb_link *of_stake);
 /* The user has an object, or a lease, less. */
 void gb_charge_unname(struct gb_storage *storage, const struct gb_user *user);
-void gb_charge_release(struct gb_storage *storage, const struct gb_user *user);
+void gb_charge_release(struct gb_storage *storage, const struct gb_user *user,
+                       struct gb_link *of_stake);
 
 #endif

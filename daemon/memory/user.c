@@ -34,7 +34,8 @@ struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
     user->quota = gb_quotas_of(&users->quotas, uid);
     user->uid = uid;
     user->references = 1;
-    gb_list_init(&user->nameless_stakes);
+    for (unsigned i = 0; i < GB_DEVICES; i++)
+        gb_list_init(&user->nameless_stakes[i]);
     gb_list_init(&user->busy);
     gb_list_init(&user->draining);
     if (!gb_hash_insert(&users->table, &user->link, hash)) {
@@ -59,8 +60,9 @@ void gb_user_unref(struct gb_user *user)
     assert(user->watches == 0 && user->provides == 0 && user->held_bytes == 0 &&
            user->held_fds == 0);
     assert(user->leases == 0 && user->text_bytes == 0);
-    assert(gb_list_empty(&user->nameless_stakes) && !user->past);
+    assert(!user->past);
     for (unsigned i = 0; i < GB_DEVICES; i++) {
+        assert(gb_list_empty(&user->nameless_stakes[i]));
         assert(user->bytes[i] == 0 && user->nameless[i] == 0);
         assert(user->held[i] == 0 && user->retiring[i] == 0 && user->freeing[i] == 0);
     }

@@ -65,8 +65,8 @@ struct gb_user {
     uint64_t held[GB_DEVICES];     /* of the device's memory */
     uint64_t retiring[GB_DEVICES]; /* of held: segments to be freed that sessions still map */
     uint64_t freeing[GB_DEVICES];  /* of held: being given back */
-    struct gb_link
-        nameless_stakes; /* of versions without a name, in the order in which they lost it */
+    /* Of versions without a name, in the order in which they lost it. */
+    struct gb_link nameless_stakes[GB_DEVICES];
     uint64_t pressed_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
     uint64_t past;                   /* a bit for each device on which it has an excess */
     uint64_t stocks[GB_STOCKS];      /* its part of each stock's `used` */

@@ -36,7 +36,7 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
         free(lease);
         return NULL;
     }
-    if (holder->user && gb_charge_lease(object->storage, holder->user) < 0) {
+    if (holder->user && gb_charge_lease(object->storage, holder->user, &lease->of_stake) < 0) {
         gb_hash_remove(&registry->leases, &lease->link);
         free(lease);
         return NULL;
@@ -259,9 +259,9 @@ bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage,
 /* The most of a user's versions, and leases on them, that are looked at in one try of a request. */
 #define LOOK_LIMIT 1024u
 
-static struct gb_storage *nameless_at(struct gb_link *link)
+static struct gb_stake *nameless_at(struct gb_link *link)
 {
-    return GB_CONTAINER(link, struct gb_stake, of_user)->storage;
+    return GB_CONTAINER(link, struct gb_stake, of_user);
 }
 
 bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
@@ -270,12 +270,12 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
     unsigned looked = 0;
     bool waits = false;
 
-    GB_LIST_EACH(&user->nameless_stakes, link) {
-        struct gb_storage *storage = nameless_at(link);
+    GB_LIST_EACH(&user->nameless_stakes[device->index], link) {
+        struct gb_storage *storage = nameless_at(link)->storage;
 
         if (looked++ == LOOK_LIMIT)
             break;
-        if (storage->device == device && storage->idle > 0)
+        if (storage->idle > 0)
             waits |= gb_storage_recall(registry, storage, now_ms);
     }
     return waits;
@@ -283,27 +283,21 @@ bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
 
 /* Asks for a user's leases on a storage, once; if its time is over, its sessions that have them are
    overdue. */
-static void press_storage(struct gb_registry *registry, struct gb_storage *storage,
-                          const struct gb_user *user, uint64_t now_ms, unsigned *looked)
+static void press_stake(struct gb_registry *registry, struct gb_stake *stake, uint64_t now_ms,
+                        unsigned *looked)
 {
-    uint64_t since = user->pressed_ms[storage->device->index];
+    uint64_t since = stake->user->pressed_ms[stake->storage->device->index];
     bool over = now_ms - since >= registry->store->unmap_ms;
 
-    GB_LIST_EACH(&storage->objects, object_link) {
-        struct gb_object *object = GB_CONTAINER(object_link, struct gb_object, of_storage);
+    GB_LIST_EACH(&stake->lease_list, link) {
+        struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_stake);
 
-        GB_LIST_EACH(&object->leases, link) {
-            struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
-
-            if (++*looked > LOOK_LIMIT)
-                return;
-            if (lease->holder->user != user)
-                continue;
-            if (over)
-                registry->overdue(registry->recall_arg, lease->holder);
-            else if (lease->recalled_ms < since)
-                send_recall(registry, lease, now_ms);
-        }
+        if (++*looked > LOOK_LIMIT)
+            return;
+        if (over)
+            registry->overdue(registry->recall_arg, lease->holder);
+        else if (lease->recalled_ms < since)
+            send_recall(registry, lease, now_ms);
     }
 }
 
@@ -319,15 +313,14 @@ static void press(struct gb_registry *registry, struct gb_user *user, struct gb_
     if (now_ms - *since < registry->store->unmap_ms &&
         (!device->asked_ms || *since < device->asked_ms))
         device->asked_ms = *since;
-    GB_LIST_EACH(&user->nameless_stakes, link) {
-        struct gb_storage *storage = nameless_at(link);
+    GB_LIST_EACH(&user->nameless_stakes[device->index], link) {
+        struct gb_stake *stake = nameless_at(link);
+        uint64_t bytes = stake->storage->charged;
 
         if (excess == 0 || ++looked > LOOK_LIMIT)
             return;
-        if (storage->device != device)
-            continue;
-        press_storage(registry, storage, user, now_ms, &looked);
-        excess -= storage->charged < excess ? storage->charged : excess;
+        press_stake(registry, stake, now_ms, &looked);
+        excess -= bytes < excess ? bytes : excess;
     }
 }
 
@@ -369,7 +362,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     registry->kept_count -= lease->holder->keeps;
     if (lease->holder->user) {
         lease->holder->user->leases--;
-        gb_charge_release(object->storage, lease->holder->user);
+        gb_charge_release(object->storage, lease->holder->user, &lease->of_stake);
     }
     gb_page_drop(lease->holder->page, lease->slot);
     object->slots -= lease->slot > 0;

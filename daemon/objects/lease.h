@@ -35,6 +35,7 @@ struct gb_holder {
 struct gb_lease {
     struct gb_hash_link link; /* by id */
     struct gb_link of_object, of_holder;
+    struct gb_link of_stake; /* of its user in the object's storage */
     uint64_t id;
     struct gb_object *object;
     struct gb_holder *holder;

@@ -105,6 +105,22 @@ def test_many_leases_buy_no_time(daemon_factory):
     assert ended(a) == 5
 
 
+# RELIABILITY.md: Users among themselves
+def test_leases_of_others_are_no_shield(daemon_factory):
+    """More of them than are looked at in one try, on a small object that its reader opens last."""
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=500")
+    a, b, c = (daemon.connect_as(uid, uid) for uid in (A, B, C))
+    publish(a, "shield", 100)
+    for _ in range(40):
+        c.call("open", names=["shield"] * 64)
+    b.call("open", name="shield")
+    a.call("delete", name="shield")
+    hold(a, [b], 7)
+    a.create_object("a", bytes_layout(16 * MIB), wait_ms=20000)
+    b.expect_closed_anyhow()
+    assert ended(a) == 1 and c.call("stats")
+
+
 def test_nobody_is_asked_in_vain(daemon_factory):
     """There would not be room without the reader's excess, either."""
     daemon = daemon_factory("--quota", f"{B}:bytes=4M", "--limit", "unmap_ms=1")
