@@ -488,7 +488,6 @@ static void begin_once(void)
 /* Connects a client, to which the daemon has answered hello. */
 static void make_client(bool resumes)
 {
-    const struct gb_keep_bounds bounds = {.leases = 2, .bytes = 1000, .ms = 2000};
     int ends[2];
 
     DEMAND(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
@@ -502,7 +501,7 @@ static void make_client(bool resumes)
     stage.client->answer_timeout_ms = 5000;
     if (!stage.keeps)
         return;
-    DEMAND(gb_keep_prepare(stage.client, &bounds) == 0);
+    DEMAND(gb_keep_prepare(stage.client, 2, 2000) == 0);
     gb_keep_map(stage.client, stage.page_fd, SLOTS, stage.page_fd);
 }
 
@@ -514,7 +513,8 @@ static void connect_client(void)
                                                    .timeout_ms = 1000,
                                                    .resume_ms = 2000,
                                                    .cache_bytes = 65536,
-                                                   .keep = stage.keeps ? 2 : 0};
+                                                   .cache_leases =
+                                                       stage.keeps ? 2 : GPUBUF_NO_CACHE};
 
     if (gpubuf_connect(&stage.client, &options) < 0)
         stage.client = NULL;

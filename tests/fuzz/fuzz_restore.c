@@ -339,9 +339,10 @@ static char *describe(const struct gb_server *server)
 static void begin(struct inside *inside, struct gb_notify *notify)
 {
     struct gb_server *server = &inside->server;
-    char instance[GB_JOURNAL_INSTANCE_BYTES + 1] = INSTANCE;
+    static char instance[GB_JOURNAL_INSTANCE_BYTES + 1]; /* the state refers to it */
     struct gb_error error;
 
+    strcpy(instance, INSTANCE);
     DEMAND(gb_state_begin(&server->state, notify, &server->registry, &server->spill,
                           server->devices, server->device_count, 10000, instance, hand_clock_ms,
                           &error) == 0);

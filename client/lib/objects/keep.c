@@ -101,9 +101,7 @@ static bool is_dead(uint32_t pulse)
     return pulse == 0 || (pulse & FUTEX_OWNER_DIED);
 }
 
-/* Takes a page and the daemon's pulse, whose descriptors stay the caller's. If the memory cannot be
-   mapped, or could shrink, nothing is kept. */
-static void map_page(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
+void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
 {
     struct gb_keeper *keeper = client->keeper;
 
@@ -157,7 +155,7 @@ static int page_reply(struct gb_request *request, const struct gb_reply *reply,
         r = gb_fail(error, GPUBUF_E_PROTOCOL, "cache names a descriptor that did not come");
     if (r < 0)
         return r == GPUBUF_E_NO_MEMORY ? r : (error->code = GPUBUF_E_PROTOCOL);
-    map_page(client, reply->fds[page.fd], page.slots, reply->fds[page.pulse]);
+    gb_keep_map(client, reply->fds[page.fd], page.slots, reply->fds[page.pulse]);
     return 0;
 }
 

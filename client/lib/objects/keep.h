@@ -26,6 +26,10 @@ void gb_keep_end(struct gpubuf_client *client);
 /* Whether there is a page, so that leases can be kept. */
 bool gb_keep_begun(const struct gpubuf_client *client);
 
+/* Takes a page and the daemon's pulse, whose descriptors stay the caller's; it is called when the
+   daemon gives them. If the memory cannot be mapped, or could shrink, nothing is kept. */
+void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd);
+
 /* The session is over: gives back all kept leases, and unlists the others. */
 void gb_keep_forget(struct gpubuf_client *client);
 
