@@ -72,6 +72,7 @@ void gb_copies_label(char label[GB_COPY_LABEL], const char *own, const char *ori
 bool gb_copies_read(const char *label, char origin[GB_NODE_BYTES], uint64_t *revision, size_t *own)
 {
     const char *mark = NULL, *next = label;
+    size_t before = strlen(BEFORE_MARK);
     int end = 0;
 
     while ((next = strstr(next, MARK)))
@@ -80,9 +81,11 @@ bool gb_copies_read(const char *label, char origin[GB_NODE_BYTES], uint64_t *rev
         sscanf(mark, MARK "%63[^,], revision %" SCNu64 "%n", origin, revision, &end) != 2 ||
         mark[end])
         return false;
-    *own = mark == label ? 0 : (size_t)(mark - label) - strlen(BEFORE_MARK);
-    return mark == label || (mark >= label + strlen(BEFORE_MARK) &&
-                             strncmp(label + *own, BEFORE_MARK, strlen(BEFORE_MARK)) == 0);
+    if (mark != label &&
+        ((size_t)(mark - label) < before || strncmp(mark - before, BEFORE_MARK, before) != 0))
+        return false;
+    *own = mark == label ? 0 : (size_t)(mark - label) - before;
+    return true;
 }
 
 void gb_copies_end(struct gb_copies *copies)

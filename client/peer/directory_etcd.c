@@ -518,52 +518,75 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
 /* ---- words ---- */
 
 static void on_word(void *user, int code, struct gb_json value, uint64_t revision,
+                    struct gb_pool *pool, const struct gb_error *error);
+
+/* Writes this node's word on a revision, or deletes it (NULL). One that is not written is written
+   when the next machine opens the object; one that is not deleted ends with the lease. */
+static void send_word(struct directory *directory, const char *name, uint64_t revision,
+                      const struct gb_word *word)
+{
+    struct gb_member *member = &directory->member;
+    struct op *op = op_create(directory, WORD, name, NULL);
+    struct gb_change_texts texts = {0};
+    struct gb_writer key, value;
+
+    if (!op)
+        return;
+    op->revision = word ? revision : 0;
+    gb_writer_init(&key, 0);
+    gb_write_format(&key, "%s@%llu", name, (unsigned long long)revision);
+    gb_write_char(&key, '\0');
+    const char *text = key.failed ? "" : key.data;
+    if (word) {
+        gb_writer_init(&value, 0);
+        gb_write_char(&value, '{');
+        gb_word_write(&value, word);
+        gb_write_char(&value, '}');
+        GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
+        gb_member_write_put(&texts.operation, member, "/words/", text, &value);
+    } else {
+        GB_WRITE_LITERAL(&texts.operation, "{\"request_delete_range\":{");
+        gb_member_write_key(&texts.operation, member, "/words/", text);
+    }
+    GB_WRITE_LITERAL(&texts.operation, "}}");
+    texts.operation.failed |= key.failed;
+    op->change = gb_batch_add(word ? &member->puts : &member->deletes, text, &texts, on_word, op);
+    gb_writer_end(&key);
+    if (!op->change)
+        op_later(op, GPUBUF_E_NO_MEMORY);
+}
+
+static void on_word(void *user, int code, struct gb_json value, uint64_t revision,
                     struct gb_pool *pool, const struct gb_error *error)
 {
     struct op *op = user;
+    struct gb_entry *entry = gb_view_entry(&op->directory->member.view, op->name, false);
 
     (void)value;
     (void)revision;
     (void)pool;
     op->change = NULL;
-    if (code < 0)
+    if (code < 0) {
         op_failed(op, code, error);
-    else
-        op_finish(op);
+        return;
+    }
+    if (entry && op->revision && entry->revision == op->revision)
+        entry->worded = op->revision;
+    else if (op->revision) /* the name means something else since */
+        send_word(op->directory, op->name, op->revision, NULL);
+    op_finish(op);
 }
 
-/* A word that is not written is written when the next machine opens the object. */
 static void directory_word(struct gb_directory *base, const char *name, uint64_t version,
                            const struct gb_word *word)
 {
     struct directory *directory = (struct directory *)base;
     struct gb_member *member = &directory->member;
     struct gb_entry *entry = gb_view_entry(&member->view, name, false);
-    struct gb_change_texts texts = {0};
-    struct gb_writer key, value;
-    struct op *op;
 
-    if (!entry || !entry->revision || entry->lease != member->lease || entry->version != version ||
-        !gb_member_is_in(member) || (entry->word && entry->word->revision == entry->revision))
-        return;
-    op = op_create(directory, WORD, name, NULL);
-    if (!op)
-        return;
-    gb_writer_init(&key, 0);
-    gb_write_format(&key, "%s@%llu", name, (unsigned long long)entry->revision);
-    gb_write_char(&key, '\0');
-    gb_writer_init(&value, 0);
-    gb_write_char(&value, '{');
-    gb_word_write(&value, word);
-    gb_write_char(&value, '}');
-    GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
-    gb_member_write_put(&texts.operation, member, "/words/", key.failed ? "" : key.data, &value);
-    GB_WRITE_LITERAL(&texts.operation, "}}");
-    texts.operation.failed |= key.failed;
-    op->change = gb_batch_add(&member->puts, key.failed ? "" : key.data, &texts, on_word, op);
-    gb_writer_end(&key);
-    if (!op->change)
-        op_later(op, GPUBUF_E_NO_MEMORY);
+    if (entry && entry->revision && entry->lease == member->lease && entry->version == version &&
+        gb_member_is_in(member) && !(entry->word && entry->word->revision == entry->revision))
+        send_word(directory, name, entry->revision, word);
 }
 
 /* ---- copies, the list, known nodes ---- */
@@ -641,7 +664,7 @@ static void on_joined(void *user)
 static void forget_entry(struct gb_entry *entry, void *user)
 {
     (void)user;
-    entry->published = 0;
+    entry->published = entry->worded = 0; /* the word's key has ended with the lease */
 }
 
 static void on_left(void *user, bool forgot)
@@ -668,6 +691,10 @@ static void on_changed(void *user, struct gb_entry *entry)
 
     if (events->changed)
         events->changed(events->user, entry->name, entry->revision);
+    if (entry->worded && entry->worded != entry->revision) {
+        send_word(directory, entry->name, entry->worded, NULL);
+        entry->worded = 0;
+    }
     sweep(directory, entry);
 }
 

@@ -60,25 +60,26 @@ static unsigned count_holding(const struct gb_serve *serve, enum gb_session_hold
     return count;
 }
 
-/* Closes a connection for a newer one: of those that hold no more than this, and come `from` there
-   (NULL: anywhere), the oldest that has said nothing, else the oldest. */
+/* Closes a connection for a newer one, but never `but`: of those that hold no more than this, and
+   come `from` there (NULL: anywhere). Those that have said something and those that have said
+   nothing are two groups, and the oldest of the larger one gives way. So neither strangers who say
+   nothing nor those who begin a handshake take the place of one that has just come. */
 static void close_oldest(struct gb_serve *serve, enum gb_session_holds holds,
-                         const struct in6_addr *from)
+                         const struct in6_addr *from, const struct gb_session *but)
 {
-    unsigned best = serve->count;
+    unsigned oldest[2] = {ALL_MOST, ALL_MOST}, counts[2] = {0};
 
     for (unsigned i = 0; i < serve->count; i++) {
-        const struct connection *one = &serve->all[i], *other = &serve->all[best];
-        if (gb_session_holds(one->session) != holds ||
+        const struct connection *one = &serve->all[i];
+        if (one->session == but || gb_session_holds(one->session) != holds ||
             (from && memcmp(&one->from, from, sizeof(*from)) != 0))
             continue;
         bool spoke = gb_session_spoke(one->session);
-        bool others = best < serve->count && gb_session_spoke(other->session);
-        if (best == serve->count || (others && !spoke) ||
-            (others == spoke && one->number < other->number))
-            best = i;
+        if (counts[spoke]++ == 0 || one->number < serve->all[oldest[spoke]].number)
+            oldest[spoke] = i;
     }
-    if (best == serve->count)
+    unsigned best = oldest[counts[true] > counts[false]];
+    if (best == ALL_MOST)
         return;
     struct gb_session *session = serve->all[best].session;
     gb_say_seldom(uv_now(serve->options.loop), "", "gives way",
@@ -100,9 +101,9 @@ static void make_room(struct gb_serve *serve, const struct in6_addr *from)
         same += memcmp(&serve->all[i].from, from, sizeof(*from)) == 0;
     }
     if (same >= HALF_ADDRESS_MOST)
-        close_oldest(serve, GB_SESSION_HALF, from);
+        close_oldest(serve, GB_SESSION_HALF, from, NULL);
     else if (half >= HALF_MOST)
-        close_oldest(serve, GB_SESSION_HALF, NULL);
+        close_oldest(serve, GB_SESSION_HALF, NULL, NULL);
 }
 
 static bool on_open(struct gb_session *session, const char *node, void *user)
@@ -117,7 +118,7 @@ static bool on_open(struct gb_session *session, const char *node, void *user)
     if (count >= NODE_CONNECTIONS)
         return false;
     if (count_holding(serve, GB_SESSION_OPEN) > WAITING_MOST)
-        close_oldest(serve, GB_SESSION_OPEN, NULL);
+        close_oldest(serve, GB_SESSION_OPEN, NULL, session);
     return true;
 }
 

@@ -320,24 +320,28 @@ static int take_copy(struct gb_view *view, char *place, const struct value *valu
     return r;
 }
 
-/* `place`: "NAME@REVISION". It is told after the name itself. */
+/* `place`: "NAME@REVISION". It is told after the name itself, so that of another revision is an old
+   one. */
 static int take_word(struct gb_view *view, char *place, const struct value *value)
 {
     char *at = strrchr(place, '@');
     struct gb_entry *entry;
     struct gb_word word;
+    uint64_t revision;
 
     if (!at)
         return 0;
     *at = '\0';
+    revision = strtoull(at + 1, NULL, 10);
     entry = gb_view_entry(view, place, false);
-    if (!entry || !value || !gb_word_read(&word, &value->described, &value->content))
+    if (!entry || entry->revision != revision || !value ||
+        !gb_word_read(&word, &value->described, &value->content))
         return 0;
     if (!entry->word)
         entry->word = malloc(sizeof(*entry->word));
     if (!entry->word)
         return GPUBUF_E_NO_MEMORY;
-    *entry->word = (struct gb_view_word){strtoull(at + 1, NULL, 10), word};
+    *entry->word = (struct gb_view_word){revision, word};
     return 0;
 }
 

@@ -43,9 +43,10 @@ struct gb_entry {
     struct gb_view_word *word; /* NULL: none is known */
     struct gb_view_copy *copies;
     size_t copy_count;
-    /* State of this node: the revision that it has published and not withdrawn (0: none), its
-       requests to publish under way, and whether a request to withdraw is under way. */
-    uint64_t published;
+    /* State of this node: the revision that it has published and not withdrawn (0: none), the
+       revision whose word it has written (0: none), its requests to publish under way, and
+       whether a request to withdraw is under way. */
+    uint64_t published, worded;
     unsigned publishing;
     bool withdrawing;
     bool lost; /* it is in the view's list of lost entries */

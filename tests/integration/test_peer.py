@@ -543,14 +543,16 @@ def test_the_truth_is_believed(lying):
 class Stranger:
     """A machine that a test plays, connected to a peer."""
 
-    def __init__(self, authority, port, node="a"):
-        certificate, key = authority.sign(node)
+    def __init__(self, authority, port, node="a", pair=None, plain=None):
+        """`pair`: its certificate and key, if they were signed before; `plain`: its connection, if it was made."""
+        certificate, key = pair or authority.sign(node)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(authority.certificate)
         context.load_cert_chain(certificate, key)
         context.set_alpn_protocols(["gpubufd-peer/1"])
-        self.stream = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE))
+        plain = plain or socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+        self.stream = context.wrap_socket(plain)
         self.last = 0
 
     def send(self, value):

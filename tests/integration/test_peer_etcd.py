@@ -97,6 +97,20 @@ def test_a_name_is_withdrawn_and_a_newer_version_replaces(run, etcd):
     assert b.find("x")["status"] == NOT_FOUND
 
 
+def test_a_word_ends_with_its_revision(run, etcd):
+    def words():
+        return [key for key in etcd.keys() if "/words/" in key]
+
+    a = run(Node, "a", etcd.url).joined()
+    revision = 0
+    for version in range(1, 4):
+        revision = a.publish("x", version=version, seen=revision)["revision"]
+        a.tell(f"word x {version}")
+        wait_until(lambda: words() == [f"/gpubufd/words/x@{revision}"])
+    a.tell(f"withdraw x {revision}")
+    wait_until(lambda: not words())
+
+
 def publish_waves(nodes, names, wave=40):
     """All nodes publish all names, a few at a time as the peer does; [(node, what it was told), ...]."""
     told = []

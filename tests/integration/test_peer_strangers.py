@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+import etcds
 from certificates import Authority
 from cluster import PATIENT
 from peer import DEADLINE, wait_until
@@ -87,6 +88,54 @@ def test_connections_without_a_certificate_keep_nobody_out(cluster):  # noqa: F8
             flood.close()
         assert len(re.findall("give way", a.peer.stderr())) == 1
     assert len(a.peer.stderr().splitlines()) < 20
+
+
+def first_handshake_byte(port, source):
+    """A connection that begins a handshake, and never goes on."""
+    one = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE, source_address=(source, 0))
+    one.sendall(b"\x16")
+    return one
+
+
+# RELIABILITY.md: Other machines
+def test_half_a_handshake_from_many_addresses_ends_no_other(cluster, authority):  # noqa: F811
+    """As many as may be are half done, and more come at the same moment as a machine."""
+    _, b = cluster.start("a", "b")
+    many = [first_handshake_byte(b.peer.port, f"127.0.{i // 32}.9") for i in range(32, 32 + 1024)]
+    try:
+        b.peer.process.send_signal(signal.SIGSTOP)  # so that they wait to be accepted together
+        mine = socket.create_connection(("127.0.0.1", b.peer.port), timeout=DEADLINE)
+        many += [first_handshake_byte(b.peer.port, f"127.0.{i}.8") for i in range(1, 9)]
+        b.peer.process.send_signal(signal.SIGCONT)
+        one = Stranger(authority, b.peer.port, plain=mine)
+        assert one.ask({"method": "find", "name": "x"})["error"]["kind"] == "not_found"
+        one.close()
+    finally:
+        b.peer.process.send_signal(signal.SIGCONT)
+        for half in many:
+            half.close()
+
+
+@pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
+# RELIABILITY.md: Other machines
+def test_the_last_handshake_of_the_first_connection(cluster, authority):  # noqa: F811
+    """Of more machines than may wait, the one that connected first is the last to shake hands: it ends nobody."""
+    etcd = etcds.Etcd()
+    try:
+        b, = cluster.start("b", options=[f"--etcd={etcd.url}", "--advertise=127.0.0.1:1"])
+        pairs = [authority.sign(f"m{i}") for i in range(65)]
+        while 'holds="no place"' not in b.peer.stderr():  # all within the time for a handshake
+            first = socket.create_connection(("127.0.0.1", b.peer.port), timeout=DEADLINE)
+            others = [Stranger(authority, b.peer.port, pair=pair) for pair in pairs[1:] for _ in range(4)]
+            with contextlib.suppress(OSError):
+                others.append(Stranger(authority, b.peer.port, pair=pairs[0], plain=first))
+            wait_until(lambda: "m0 " in b.peer.stderr() or b.peer.process.poll() is not None)
+            assert b.peer.process.poll() is None
+            for one in others:
+                one.close()
+    finally:
+        cluster.stop()
+        etcd.close()
 
 
 # RELIABILITY.md: Other machines

@@ -6,7 +6,7 @@
  *               [--timeout MS] [--witness NODE]
  *               [--ca FILE --certificate FILE --key FILE]
  *     publish NAME VERSION BYTES SEEN | withdraw NAME REVISION | copied NAME REVISION VERSION
- *     find NAME | list [PREFIX] | knows NODE | close
+ *     word NAME VERSION | find NAME | list [PREFIX] | knows NODE | close
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,6 +144,7 @@ static void command(struct probe *probe, char *line)
     struct gb_directory *directory = probe->directory;
     char *words[5] = {0}, *rest = line;
     unsigned long long numbers[5] = {0};
+    struct gb_word word = {.told = true};
     struct gb_writer writer;
     size_t i;
 
@@ -157,6 +158,8 @@ static void command(struct probe *probe, char *line)
         directory->methods->withdraw(directory, words[1], numbers[2]);
     } else if (strcmp(words[0], "copied") == 0) {
         directory->methods->copied(directory, words[1], numbers[2], numbers[3]);
+    } else if (strcmp(words[0], "word") == 0) {
+        directory->methods->word(directory, words[1], numbers[2], &word);
     } else if (strcmp(words[0], "find") == 0) {
         directory->methods->find(directory, words[1], on_found, strdup(words[1]));
     } else if (strcmp(words[0], "list") == 0) {

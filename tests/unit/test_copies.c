@@ -50,16 +50,19 @@ static void test_labels_of_others(void **state)
         "copy of node1, revision 5 ",
         "copy of node1, revision 5, and more",
         "a copy of node1, revision 5",
+        "acopy of node1, revision 5",
         ",copy of node1, revision 5",
         "copy of , revision 5",
     };
     char origin[GB_NODE_BYTES];
     uint64_t revision;
-    size_t own;
+    size_t own = 77;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++)
+    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
         assert_false(gb_copies_read(labels[i], origin, &revision, &own));
+        assert_int_equal(own, 77); /* as copies.h says */
+    }
 }
 
 int main(void)
