@@ -452,8 +452,11 @@ int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size
                        uint64_t wait_ms)
 {
     uint64_t since = call->wait ? gb_wait_since(call->wait) : gb_now_ms();
+    int r = put_aside(call, names, count, since + wait_ms);
 
-    return put_aside(call, names, count, since + wait_ms);
+    if (r == GB_WAITS)
+        gb_wait_for_names_only(call->wait);
+    return r;
 }
 
 /* ---- content in a tier ---- */

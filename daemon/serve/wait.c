@@ -281,6 +281,13 @@ void gb_wait_for_move(struct gb_wait *wait, struct gb_storage *storage)
     gb_wait_watch(wait, storage);
 }
 
+void gb_wait_for_names_only(struct gb_wait *wait)
+{
+    leave_queue(wait);
+    drop_held(wait);
+    gb_making_end(&wait->making);
+}
+
 void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage)
 {
     gb_list_remove(&wait->of_storage);

@@ -77,9 +77,12 @@ void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage);
 /* Waits for room in a tier, with a claim, and for any change on the device. */
 void gb_wait_for_tier(struct gb_wait *wait, struct gb_device *device, enum gb_tier_kind full_tier);
 
-/* Holds a storage where it is until the wait ends, or the request waits for a driver, space or a
-   tier: no request holds memory while it waits for others'. Does nothing if the wait holds it
-   already. GPUBUF_E_NO_MEMORY. */
+/* Waits for none of these any more, since a name has to appear first, and holds nothing. */
+void gb_wait_for_names_only(struct gb_wait *wait);
+
+/* Holds a storage where it is until the wait ends, or the request waits for a driver, space, a tier
+   or names only: no request holds memory while it waits for others'. Does nothing if the wait holds
+   it already. GPUBUF_E_NO_MEMORY. */
 int gb_wait_hold(struct gb_wait *wait, struct gb_storage *storage);
 
 /* Why the content of a storage that the wait holds was lost; NULL if none was. */

@@ -126,6 +126,21 @@ def test_an_older_version_that_goes(short):
         peer.reply(ident)
 
 
+@pytest.mark.parametrize("kind", ["open", "names"])
+# RELIABILITY.md: Memory is short
+def test_one_that_waits_for_its_name_only_is_in_nobodys_way(short, kind):
+    """Its object is deleted while it waits for room: it needs none before the name is back."""
+    peer, other = short.daemon.connect(), short.daemon.connect()
+    ident = short.ask(peer, kind)
+    short.tiered.peer.call("delete", name="away")
+    short.make_room()
+    other.create("large", bytes_layout(50 * MIB))
+    other.close()
+    version = short.tiered.peer.put("away", b"new one")
+    answer = peer.reply(ident)
+    assert [one["object"]["version"] for one in answer.get("objects", [answer])] == [version]
+
+
 # RELIABILITY.md: Memory is short
 def test_what_a_waiting_request_also_wants_may_leave(short):
     """An `open` of names holds none of them while it waits for others' leases to end."""
