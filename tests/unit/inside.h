@@ -584,7 +584,7 @@ static inline void check_nameless(const struct gb_user *user, const struct gb_de
     bool past = gb_user_excess(user, device) > 0;
     uint64_t bytes = 0;
 
-    GB_LIST_EACH(&user->nameless_stakes, link) {
+    GB_LIST_EACH(&user->nameless_stakes[0], link) {
         const struct gb_stake *stake = GB_CONTAINER(link, struct gb_stake, of_user);
 
         DEMAND(stake->user == user && stake->leases > 0 && stake->storage->named == 0);
