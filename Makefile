@@ -356,7 +356,7 @@ $(B)/bin/gpubufd-gateway: $(call objects,$(GATEWAY_SOURCES)) $(PAGE_OBJECT) $(B)
 	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(GATEWAY_LIBS)
 
 # With the library's sources, whose pinned memory (objects/pinned.h) the shared library does not show.
-$(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) $(B)/obj/client/gateway/say.o \
+$(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) \
 		$(B)/obj/client/common/remake.o $(call objects,$(LIB_SOURCES)) \
 		$(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
@@ -520,7 +520,7 @@ $(UNIT_TESTS): | $(FAKECUDA)
 $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
 PEER_LINKS := $(addprefix client/peer/,content.c dial.c granted.c lane.c link.c outbox.c seldom.c sum_avx2.c tls.c ucx.c \
-	word.c) client/gateway/say.c client/common/remake.c
+	word.c) client/common/remake.c
 $(B)/tests/unit/test_remote $(B)/tests/unit/test_peer_session: CTL_LIBS += $(SSL_LIBS)
 $(B)/tests/unit/test_remote: $(call objects,$(PEER_LINKS))
 $(B)/tests/unit/test_copies: $(call objects,$(addprefix client/peer/,content.c sum_avx2.c) client/common/remake.c)

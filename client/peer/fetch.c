@@ -60,8 +60,9 @@ static void say_failed(const struct fetch *fetch, const char *sentence)
 {
     struct gb_fetches *fetches = fetch->fetches;
 
-    if (gb_say_another(&fetches->said, uv_now(fetches->options.loop), "could not be fetched"))
-        gb_say("cannot fetch %s: %s", fetch->name, sentence);
+    if (gb_another(&fetches->said, uv_now(fetches->options.loop), "cannot fetch"))
+        gb_log(GB_LOG_WARNING, "cannot fetch", GB_LOG_TEXT("name", fetch->name),
+               GB_LOG_TEXT("why", sentence));
 }
 
 static void give_up(struct fetch *fetch, const struct gb_error *error)
@@ -135,8 +136,9 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
         uint64_t version = gpubuf_object_version(object);
         fetches->options.figures->fetched++;
         fetches->options.figures->fetched_bytes += fetch->content.bytes;
-        gb_say("fetched %s, revision %" PRIu64 " of %s, %" PRIu64 " bytes", fetch->name,
-               fetch->revision, fetch->origin, fetch->content.bytes);
+        gb_log(GB_LOG_INFO, "fetched", GB_LOG_TEXT("name", fetch->name),
+               GB_LOG_TEXT("origin", fetch->origin), GB_LOG_NUMBER("revision", fetch->revision),
+               GB_LOG_NUMBER("bytes", fetch->content.bytes));
         if (gb_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
                           fetch->revision) &&
             directory->methods->copied)
@@ -254,6 +256,7 @@ static void distrust(struct fetch *fetch)
 {
     struct gb_transfer *transfer = &fetch->transfer;
     struct gb_error error;
+    uint64_t left_out;
 
     gb_digest_end(fetch->digest);
     fetch->digest = NULL;
@@ -264,8 +267,10 @@ static void distrust(struct fetch *fetch)
             continue;
         (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: it sent other content than %s has published",
                       gb_remote_text(remote), fetch->origin);
-        gb_say_seldom(uv_now(fetch->fetches->options.loop), gb_remote_node(remote), "distrusted",
-                      "%s", error.message);
+        if (gb_seldom(uv_now(fetch->fetches->options.loop), gb_remote_node(remote), "distrusted",
+                      &left_out))
+            gb_log(GB_LOG_ERROR, "a machine is not believed", GB_LOG_TEXT("why", error.message),
+                   GB_LOG_NUMBER("left_out", left_out));
         transfer->senders[i].failed = true;
         transfer->error = error;
         gb_fetch_leave(fetch, gb_remote_node(remote), &error);

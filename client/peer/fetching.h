@@ -6,13 +6,13 @@
 #ifndef GB_PEER_FETCHING_H
 #define GB_PEER_FETCHING_H
 
-#include "client/gateway/say.h"
 #include "client/peer/ahead.h"
 #include "client/peer/copies.h"
 #include "client/peer/digest.h"
 #include "client/peer/figures.h"
 #include "client/peer/granted.h"
 #include "client/peer/remote.h"
+#include "client/peer/seldom.h"
 #include "client/peer/transfer.h"
 
 enum { GB_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
@@ -108,8 +108,8 @@ struct gb_fetches {
     bool starting; /* or stopped: no other is begun */
     uv_timer_t pause;
     struct gb_fetch_user *owners;
-    struct gb_said said; /* of failures */
-    struct gb_said said_busy;
+    struct gb_another said; /* of failures */
+    struct gb_another said_busy;
 };
 
 #endif

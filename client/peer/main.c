@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "client/gateway/say.h"
 #include "client/peer/absent.h"
 #include "client/peer/directory_etcd.h"
 #include "client/peer/fetch.h"
@@ -182,7 +181,8 @@ static void on_lost(void *user)
 {
     struct peer *peer = user;
 
-    gb_say("the daemon has gone for good: %s", gpubuf_errmsg(peer->local.client));
+    gb_log(GB_LOG_ERROR, "the daemon has gone for good",
+           GB_LOG_TEXT("why", gpubuf_errmsg(peer->local.client)));
     peer->status = EXIT_LOST;
     uv_stop(&peer->loop);
 }
@@ -278,9 +278,9 @@ static void on_state(void *user, const char *why, bool forgot)
     struct peer *peer = user;
 
     if (why)
-        gb_say("no names of other machines for now why=\"%s\"", why);
+        gb_log(GB_LOG_WARNING, "no names of other machines for now", GB_LOG_TEXT("why", why));
     else
-        gb_say("the names of other machines are known");
+        gb_log(GB_LOG_INFO, "the names of other machines are known");
     if (peer->publisher)
         gb_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
@@ -324,7 +324,7 @@ static void on_end_signal(uv_signal_t *handle, int number)
     struct peer *peer = handle->data;
 
     (void)number;
-    gb_say("stopping");
+    gb_log(GB_LOG_INFO, "stopping");
     uv_stop(&peer->loop);
 }
 
@@ -338,18 +338,21 @@ static void on_hangup(uv_signal_t *handle, int number)
 
     (void)number;
     if (gb_tls_init(&tls, options->authority, options->certificate, options->key, &error) < 0) {
-        gb_say("the certificates stay as they are: %s", error.message);
+        gb_log(GB_LOG_ERROR, "the certificates stay as they are",
+               GB_LOG_TEXT("why", error.message));
         return;
     }
     if (strcmp(tls.node, peer->tls.node) != 0) {
-        gb_say("the certificates stay as they are: %s is another node than %s", tls.node,
-               peer->tls.node);
+        (void)gb_fail(&error, GPUBUF_E_INVALID, "%s is another node than %s", tls.node,
+                      peer->tls.node);
+        gb_log(GB_LOG_ERROR, "the certificates stay as they are",
+               GB_LOG_TEXT("why", error.message));
         gb_tls_end(&tls);
         return;
     }
     gb_tls_end(&peer->tls);
     peer->tls = tls;
-    gb_say("the certificates were read anew");
+    gb_log(GB_LOG_INFO, "the certificates were read anew");
 }
 
 static void start_signals(struct peer *peer)
@@ -410,7 +413,7 @@ static void use_ucx(struct peer *peer)
     if (!peer->options.ucx)
         return;
     if (gb_ucx_open(&peer->ucx, &error) < 0)
-        gb_say("no chunks by UCX: %s", error.message);
+        gb_log(GB_LOG_WARNING, "no chunks by UCX", GB_LOG_TEXT("why", error.message));
     else
         gb_remotes_use(peer->remotes, &peer->ucx, &peer->figures);
 }
@@ -507,8 +510,8 @@ static int run(struct peer *peer)
 
     int r = uv_loop_init(&peer->loop);
     if (r != 0) {
-        gb_say("cannot make an event loop: %s", uv_strerror(r));
-        return EXIT_NOT_STARTED;
+        (void)gb_fail(&error, GPUBUF_E_SYSTEM, "cannot make an event loop: %s", uv_strerror(r));
+        return refuse(&error);
     }
     r = gb_tls_init(&peer->tls, options->authority, options->certificate, options->key, &error);
     if (r == 0)
@@ -521,7 +524,8 @@ static int run(struct peer *peer)
         r = answer_questions(peer, &error);
     if (r == 0) {
         start_signals(peer);
-        gb_say("%s listens at port %u", peer->tls.node, gb_serve_port(peer->serve));
+        gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("node", peer->tls.node),
+               GB_LOG_NUMBER("port", gb_serve_port(peer->serve)));
         (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
     }
     stop(peer);
@@ -555,6 +559,7 @@ int main(int argc, char **argv)
     } else if (peer->options.version) {
         printf("gpubufd-peer %s\n", gpubuf_version());
     } else {
+        gb_log_setup(peer->options.log_level, peer->options.log_json);
         raise_descriptor_limit();
         status = run(peer);
     }

@@ -127,6 +127,8 @@ static const struct gb_option known[] = {
      .member = AT(connections), .least = 1, .most = 4096},
     {"query", "PATH", "answer gpubufctl where, ls --cluster and the gateway at this unix socket",
      .kind = GB_OPTION_TEXT, .member = AT(query)},
+    GB_LOG_LEVEL_OPTION(AT(log_level)),
+    GB_LOG_FORMAT_OPTION(AT(log_json)),
     {"help", NULL, "print this and exit", .kind = GB_OPTION_FLAG, .member = AT(help)},
     {"version", NULL, "print the version and exit", .kind = GB_OPTION_FLAG, .member = AT(version)},
     {.name = NULL},
@@ -160,8 +162,11 @@ static int check(const struct gb_options *options, struct gb_error *error)
 
 int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){
-        .connections = 1024, .patience_ms = 5000, .lease_seconds = 10, .user_names = 100000};
+    *options = (struct gb_options){.connections = 1024,
+                                   .patience_ms = 5000,
+                                   .lease_seconds = 10,
+                                   .user_names = 100000,
+                                   .log_level = GB_LOG_INFO};
     if (gb_option_read_file(&program, options, argv, error) < 0 ||
         gb_option_read_line(&program, options, argv, error) < 0)
         return error->code;

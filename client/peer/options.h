@@ -7,6 +7,7 @@
 
 #include "client/peer/directory_static.h"
 #include "client/peer/etcd.h"
+#include "proto/log.h"
 
 enum { GB_PREFIXES_MOST = 16 };
 
@@ -27,6 +28,8 @@ struct gb_options {
     char *query; /* a socket's path; NULL: programs of this machine cannot ask */
     unsigned connections, patience_ms, copy_seconds, user_names;
     bool ucx; /* the network is trusted */
+    enum gb_log_level log_level;
+    bool log_json;
     bool help, version;
 };
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/gateway/say.h"
 #include "client/peer/described.h"
+#include "client/peer/seldom.h"
 
 /* Names that are being published: two transactions of etcd's, one under way and the next one. */
 #define AT_ONCE 200
@@ -46,7 +46,7 @@ struct gb_publisher {
     uv_timer_t timer;
     unsigned busy;
     uint64_t generation, watch, failures, over, taken;
-    struct gb_said said, said_taken; /* names that were not published, and that came over */
+    struct gb_another said, said_taken; /* names that were not published, and that came over */
 };
 
 static void go_on(struct gb_publisher *publisher);
@@ -178,9 +178,9 @@ static void on_again(uv_timer_t *timer);
 static void say_refused(struct gb_publisher *publisher, const char *name, uint64_t version,
                         const char *why)
 {
-    if (gb_say_another(&publisher->said, uv_now(publisher->options.loop), "were not published"))
-        gb_say("not published name=\"%s\" version=%llu why=\"%s\"", name,
-               (unsigned long long)version, why);
+    if (gb_another(&publisher->said, uv_now(publisher->options.loop), "not published"))
+        gb_log(GB_LOG_WARNING, "not published", GB_LOG_TEXT("name", name),
+               GB_LOG_NUMBER("version", version), GB_LOG_TEXT("why", why));
 }
 
 /* The name is this machine's now. If it was another's, programs that knew it read other content. */
@@ -192,10 +192,10 @@ static void take_over(struct publication *publication)
         return;
     publication->others = false;
     publisher->taken++;
-    if (gb_say_another(&publisher->said_taken, uv_now(publisher->options.loop),
-                       "are this machine's now, and were another's"))
-        gb_say("the name is this machine's now, and was another's name=\"%s\" version=%llu",
-               publication->name, (unsigned long long)publication->sent);
+    if (gb_another(&publisher->said_taken, uv_now(publisher->options.loop),
+                   "the name is this machine's now, and was another's"))
+        gb_log(GB_LOG_WARNING, "the name is this machine's now, and was another's",
+               GB_LOG_TEXT("name", publication->name), GB_LOG_NUMBER("version", publication->sent));
 }
 
 void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint64_t revision)

@@ -153,8 +153,11 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 /* Logs it, and counts a failure unless the other machine merely has no UCX. */
 static void say_failed(struct gb_remote *remote, int status, const char *why)
 {
-    gb_say_seldom(uv_now(remote->remotes->loop), remote->node, "no lane",
-                  "%s: no chunks by UCX: %s", remote->text, why);
+    uint64_t left_out;
+
+    if (gb_seldom(uv_now(remote->remotes->loop), remote->node, "no lane", &left_out))
+        gb_log(GB_LOG_WARNING, "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
+               GB_LOG_TEXT("why", why), GB_LOG_NUMBER("left_out", left_out));
     if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
         remote->remotes->figures->lane_failures++;
 }
@@ -208,6 +211,7 @@ static void on_lane(void *user, int status, const char *result, size_t length,
     struct gb_remote *remote = user;
     struct gb_string address = {0};
     struct gb_error why;
+    uint64_t left_out;
 
     if (!remote->lane) /* it went with its link */
         return;
@@ -220,8 +224,9 @@ static void on_lane(void *user, int status, const char *result, size_t length,
     }
     remote->lane_ready = status == 0;
     if (status == 0) {
-        gb_say_seldom(uv_now(remote->remotes->loop), remote->node, "a lane",
-                      "%s: chunks come by UCX", remote->text);
+        if (gb_seldom(uv_now(remote->remotes->loop), remote->node, "a lane", &left_out))
+            gb_log(GB_LOG_INFO, "chunks come by UCX", GB_LOG_TEXT("machine", remote->text),
+                   GB_LOG_NUMBER("left_out", left_out));
         return;
     }
     leave_lane(remote, status, error->message);

@@ -1,11 +1,8 @@
 #include "client/peer/seldom.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include <stddef.h>
 
-#include "client/gateway/say.h"
-
-enum { WHILE_MS = 60000, SLOTS = 1024, TRIED = 8 };
+enum { WHILE_MS = 60000, MOST = 20, SLOTS = 1024, TRIED = 8 };
 
 /* A kind of one machine; all zero: none. */
 struct slot {
@@ -37,22 +34,27 @@ static struct slot *find(uint64_t key)
     return oldest;
 }
 
-void gb_say_seldom(uint64_t now_ms, const char *who, const char *kind, const char *format, ...)
+bool gb_seldom(uint64_t now_ms, const char *who, const char *kind, uint64_t *left_out)
 {
     uint64_t key = hash(hash(UINT64_C(0xcbf29ce484222325), who), kind);
     struct slot *slot = find(key);
-    char line[1024], more[64] = "";
-    va_list arguments;
 
     if (slot->key && now_ms - slot->since_ms < WHILE_MS) {
         slot->left_out++;
-        return;
+        return false;
     }
-    if (slot->left_out)
-        snprintf(more, sizeof(more), " (and %u more such lines before it)", slot->left_out);
+    *left_out = slot->left_out;
     *slot = (struct slot){.key = key, .since_ms = now_ms};
-    va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
-    va_end(arguments);
-    gb_say("%s%s", line, more);
+    return true;
+}
+
+bool gb_another(struct gb_another *counted, uint64_t now_ms, const char *event)
+{
+    if (now_ms - counted->since_ms >= WHILE_MS) {
+        if (counted->count > MOST)
+            gb_log(GB_LOG_WARNING, "such lines were left out", GB_LOG_TEXT("of", event),
+                   GB_LOG_NUMBER("left_out", counted->count - MOST));
+        *counted = (struct gb_another){.since_ms = now_ms};
+    }
+    return counted->count++ < MOST;
 }

@@ -1,15 +1,28 @@
 /*
- * Lines of the log that other machines, or strangers, can cause as often as they like: one a minute
- * of each kind and machine. The next one tells how many were left out. On the loop's thread.
+ * Lines of the log that other machines, strangers or programs can cause as often as they like. On
+ * the loop's thread.
  */
 #ifndef GB_PEER_SELDOM_H
 #define GB_PEER_SELDOM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* `who`: the machine's node; "": somebody who has not shown a certificate. `kind` is a text of this
-   program's own, or of a library: nobody else chooses it. */
-void gb_say_seldom(uint64_t now_ms, const char *who, const char *kind, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+#include "proto/log.h"
+
+/* Whether the log is to have a line of that kind and machine: one a minute. `left_out`: how many
+   there were since the last one. `who`: the machine's node; "": somebody who has not shown a
+   certificate. `kind` is a text of this program's own, or of a library: nobody else chooses it. */
+bool gb_seldom(uint64_t now_ms, const char *who, const char *kind, uint64_t *left_out);
+
+/* Lines of one kind, such as one for each name: the log has 20 of them in a minute. The struct is
+   zeroed at first. */
+struct gb_another {
+    uint64_t since_ms;
+    unsigned count; /* since then */
+};
+
+/* Whether the log is to have one more. A later call logs how many of `event` there were not. */
+bool gb_another(struct gb_another *counted, uint64_t now_ms, const char *event);
 
 #endif

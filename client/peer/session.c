@@ -68,18 +68,33 @@ void gb_session_close(struct gb_session *session)
     end(session);
 }
 
-/* `what` stands behind the machine in the line. */
-static void say(const struct gb_session *session, const char *what)
+static void say_connected(const struct gb_session *session)
 {
-    gb_say_seldom(uv_now(session->options->loop), session->node, what, "%s%s",
-                  gb_link_text(session->link), what);
+    uint64_t left_out;
+
+    if (gb_seldom(uv_now(session->options->loop), session->node, "connected", &left_out))
+        gb_log(GB_LOG_INFO, "a machine has connected",
+               GB_LOG_TEXT("machine", gb_link_text(session->link)),
+               GB_LOG_NUMBER("left_out", left_out));
+}
+
+static void say_ended(const struct gb_session *session, const char *why)
+{
+    uint64_t left_out;
+
+    if (gb_seldom(uv_now(session->options->loop), session->node, why, &left_out))
+        gb_log(GB_LOG_WARNING, "a connection has ended",
+               GB_LOG_TEXT("machine", gb_link_text(session->link)), GB_LOG_TEXT("why", why),
+               GB_LOG_NUMBER("left_out", left_out));
 }
 
 static void on_closed(struct gb_link *link, const struct gb_error *why, void *user)
 {
     struct gb_session *session = user;
 
-    say(session, why->message + strlen(gb_link_text(link)));
+    const char *sentence = why->message + strlen(gb_link_text(link)); /* ": why" */
+
+    say_ended(session, sentence + strspn(sentence, ": "));
     session->events.closed(session, session->user);
     end(session);
 }
@@ -461,6 +476,7 @@ static bool is_known(const struct gb_session *session)
 static bool on_open(struct gb_link *link, const char *node, void *user)
 {
     struct gb_session *session = user;
+    uint64_t left_out;
 
     if (!session->events.open(session, node, session->user))
         return false;
@@ -468,12 +484,14 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
     session->unknown = !is_known(session);
     session->came = session->answered = uv_now(session->options->loop);
     if (!session->unknown) {
-        say(session, " has connected");
+        say_connected(session);
         return true;
     }
     if (!session->options->directory->methods->publish)
         return false;
-    say(session, " waits: it is not known here yet");
+    if (gb_seldom(uv_now(session->options->loop), node, "waits", &left_out))
+        gb_log(GB_LOG_INFO, "a machine waits: it is not known here yet",
+               GB_LOG_TEXT("machine", gb_link_text(link)), GB_LOG_NUMBER("left_out", left_out));
     gb_link_pause(link, true);
     return true;
 }
@@ -539,9 +557,14 @@ bool gb_session_reads(const struct gb_session *session, uint64_t version)
    cannot say that it has given the lane up. */
 static void look_at_lane(struct gb_session *session)
 {
+    uint64_t left_out;
+
     if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
         return;
-    say(session, ": UCX sends nothing");
+    if (gb_seldom(uv_now(session->options->loop), session->node, "UCX", &left_out))
+        gb_log(GB_LOG_WARNING, "UCX sends nothing",
+               GB_LOG_TEXT("machine", gb_link_text(session->link)),
+               GB_LOG_NUMBER("left_out", left_out));
     gb_session_close_lane(session);
 }
 
@@ -549,30 +572,30 @@ static void let_in(struct gb_session *session)
 {
     session->unknown = false;
     gb_link_pause(session->link, false);
-    say(session, " has connected");
+    say_connected(session);
 }
 
 void gb_session_tick(struct gb_session *session)
 {
     uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
     uint64_t now = uv_now(session->options->loop);
-    const char *why = ": it takes nothing";
+    const char *why = "it takes nothing";
 
     look_at_lane(session);
     if (session->unknown && is_known(session))
         let_in(session);
     if (!session->placed && !session->unknown && gb_link_is_open(session->link) &&
         gb_session_idle(session) >= GREETING_MS) {
-        why = ": it asks for nothing";
+        why = "it asks for nothing";
     } else if (session->unknown && now - session->came >= GREETING_MS) {
-        why = ": it is none of the machines that are known here";
+        why = "it is none of the machines that are known here";
     } else if (gb_link_stuck(session->link) < most) {
         if (session->unknown || session->sums ||
             (session->busy && now - session->answered < ANSWER_MS))
             gb_link_send(session->link, GB_REQUEST_WAIT, "{}", 2);
         return;
     }
-    say(session, why);
+    say_ended(session, why);
     session->events.closed(session, session->user);
     gb_session_close(session);
 }

@@ -379,9 +379,10 @@ static void wait_busy(struct fetch *fetch)
 {
     struct gb_fetches *fetches = fetch->fetches;
 
-    if (fetch->busy == 0 && gb_say_another(&fetches->said_busy, uv_now(fetches->options.loop),
-                                           "waited for machines that were busy"))
-        gb_say("%s waits: %s", fetch->name, fetch->error.message);
+    if (fetch->busy == 0 &&
+        gb_another(&fetches->said_busy, uv_now(fetches->options.loop), "a fetch waits"))
+        gb_log(GB_LOG_INFO, "a fetch waits", GB_LOG_TEXT("name", fetch->name),
+               GB_LOG_TEXT("why", fetch->error.message));
     if (fetch->busy < PAUSES_MOST)
         fetch->busy++;
     wait(fetch, fetch->busy);

@@ -134,7 +134,7 @@ class PeerProcess(Program):
                  "--certificate", certificate[0], "--key", certificate[1], *map(str, options)],
                 stdin=subprocess.DEVNULL, stderr=stderr, env=test_device.environment(**dict(env)),
             )
-        self.port = int(self.wait_for(r"listens at port (\d+)").group(1))
+        self.port = int(self.wait_for(r'listening\b.*\bport"?[=:](\d+)').group(1))
 
 
 class Machine:

@@ -149,8 +149,8 @@ def test_many_readers_cause_one_transfer(cluster):
     asked = [(reader, reader.request("open", name="x", wait_ms=WAIT)) for reader in readers]
     for reader, ident in asked:
         assert reader.reply(ident)["object"]["bytes"] >= len(data)
-    b.peer.wait_for("fetched x")  # which it says after the readers have it
-    assert len(re.findall("fetched x", b.peer.stderr())) == 1
+    b.peer.wait_for("fetched name=x ")  # which it says after the readers have it
+    assert len(re.findall("fetched name=x ", b.peer.stderr())) == 1
     assert len(data) < a.lane.towards < 1.1 * len(data)
 
 
@@ -174,7 +174,7 @@ def test_from_the_machine_that_has_a_copy(cluster, authority):
     with a.connect() as here, c.connect() as there:
         share(here, "x", data, label="step-42")
         assert fetched(there, "x") == data
-    c.peer.wait_for("fetched x")  # from then on it knows that this is a copy
+    c.peer.wait_for("fetched name=x ")  # from then on it knows that this is a copy
     with contextlib.ExitStack() as stack:
         for node in "bbcc":
             one = Stranger(authority, a.peer.port, node)
@@ -194,7 +194,7 @@ def test_a_copy_whose_origin_has_gone(cluster):
     with a.connect() as here, c.connect() as there:
         share(here, "x", b"whole")
         assert fetched(there, "x") == b"whole"
-    c.peer.wait_for("fetched x")
+    c.peer.wait_for("fetched name=x ")
     a.lane.cut()
     with b.connect() as there:
         assert f"a (127.0.0.1:{a.lane.port})" in refused(there, "x", "unavailable")
@@ -237,8 +237,26 @@ def test_what_cannot_be_fetched_does_not_fill_the_log(cluster):
     with b.connect() as there:
         for i in range(60):
             refused(there, f"x{i}", "not_found")
-        b.peer.wait_for("cannot fetch x0: ")
+        b.peer.wait_for("cannot fetch name=x0 why=")
         assert b.peer.stderr().count("cannot fetch") < 60  # 20 in a minute
+
+
+def test_the_log_as_json(cluster):
+    """Each line is an object, whatever names there are, and says how bad it is."""
+    a, b = cluster.start("a", "b", options=["--log-format", "json"])
+    names = ['quo"te\\', "new\nline\x1b[31m", "x} {", "é"]
+    with a.connect() as here, b.connect() as there:
+        share(here, "x", b"1")
+        assert fetched(there, "x") == b"1"
+        for name in names:
+            there.error(("not_found", "invalid", "timeout"), "open", name=name, wait_ms=WAIT)
+        refused(there, "absent", "not_found")
+    b.peer.wait_for('"absent"')
+    b.peer.stop()
+    told = [json.loads(line) for line in b.peer.stderr().splitlines()]
+    assert {"absent", names[0]} <= {line["name"] for line in told if line["event"] == "cannot fetch"}
+    levels = {line["event"]: line["level"] for line in told}
+    assert levels["cannot fetch"] == "warning" and levels["fetched"] == levels["listening"] == "info"
 
 
 def test_a_host_that_is_no_name(cluster, authority):
@@ -292,7 +310,7 @@ def test_another_copy_takes_over(cluster):
     with a.connect() as here, c.connect() as there:
         share(here, "x", data)
         assert fetched(there, "x") == data
-    c.peer.wait_for("fetched x")
+    c.peer.wait_for("fetched name=x ")
     c.lane.hold(MIB // 2)  # which one is asked first is chance
     a.lane.hold(4 * MIB)
     with b.connect() as there:
@@ -688,7 +706,7 @@ def test_a_fifth_machine_waits_its_turn(cluster, authority):
             for name in ("small", "large", "large"):
                 assert "lease" in one.ask({"method": "open", "name": name})
         waiting = there.request("open", name="large", wait_ms=WAIT)
-        c.peer.wait_for("large waits: b .*: 4 machines are fetching large from it")
+        c.peer.wait_for('a fetch waits name=large why="b .*: 4 machines are fetching large from it')
         assert fetched(c.connect(), "small") == small
         four[0].send({"method": "release", "lease": 2})
         four[1].send({"method": "release", "lease": 2})
@@ -734,5 +752,5 @@ def test_a_machine_that_is_not_known(stranger, authority):
     b, _ = stranger
     one = Stranger(authority, b.peer.port, "unknown")
     assert one.is_closed()
-    b.peer.wait_for("unknown .*: it is none of the machines that are known here")
+    b.peer.wait_for('machine="unknown .*" why="it is none of the machines that are known here')
     one.close()

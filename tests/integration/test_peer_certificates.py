@@ -41,7 +41,7 @@ def test_new_certificates(cluster, authority):  # noqa: F811
     with open(certificate, "w") as file:
         file.write("no certificate")
     a.peer.process.send_signal(signal.SIGHUP)
-    a.peer.wait_for("the certificates stay as they are: .*a.pem")
+    a.peer.wait_for("the certificates stay as they are why=.*a.pem")
     with a.connect() as here, b.connect() as there:
         share(here, "x", b"1")
         assert fetched(there, "x") == b"1"

@@ -154,7 +154,7 @@ def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(clust
     a, b = cluster.add("a"), cluster.add("b", lease=10, url=proxy.url)
     here, there = a.connect(), b.connect()
     waiting = there.request("open", name="made", wait_ms=PATIENCE)
-    b.peer.wait_for("cannot fetch made: no machine of the cluster")  # it stays absent
+    b.peer.wait_for('cannot fetch name=made why="no machine of the cluster')  # it stays absent
     proxy.set(cut=True)
     b.peer.wait_for("no names of other machines for now")
     here.put("made", b"meanwhile", **SHARED)
@@ -219,10 +219,10 @@ def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
     b = cluster.add("b")
     there = b.connect()
     waiting = there.request("open", name="x", wait_ms=PATIENCE)
-    a.peer.wait_for("b .* waits: it is not known here yet")
+    a.peer.wait_for('a machine waits: it is not known here yet machine="b ')
     proxy.set()
     assert there.reply(waiting)["object"]["bytes"] == 1
-    a.peer.wait_for("b .* has connected")
+    a.peer.wait_for('a machine has connected machine="b ')
 
 
 # RELIABILITY.md: Other machines
@@ -234,7 +234,7 @@ def test_a_machine_that_is_not_in_etcd_gets_nothing(cluster, daemon_factory, aut
                            [f"--peer=a=127.0.0.1:{a.lane.port}"])
     try:
         daemon.connect().error("unavailable", "open", name="x", wait_ms=PATIENCE)
-        a.peer.wait_for("stranger .*: it is none of the machines that are known here")
+        a.peer.wait_for('machine="stranger .*" why="it is none of the machines that are known here')
         stranger.stop()
     finally:
         stranger.kill()
@@ -259,7 +259,7 @@ def test_of_two_machines_one_has_the_name(cluster):
     a.connect().put("x", b"of a", **SHARED)
     assert fetched(c.connect(), "x") == b"of a"
     b.connect().put("x", b"of b", **SHARED)
-    b.peer.wait_for('not published name="x" version=[0-9]+ why=""x" was published by a')
+    b.peer.wait_for('not published name=x version=[0-9]+ why="\\\\"x\\\\" was published by a')
     assert fetched(b.connect(), "x") == b"of b"  # at home it is what it was made
     assert fetched(c.connect(), "x") == b"of a"
 

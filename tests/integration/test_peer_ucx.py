@@ -100,7 +100,7 @@ def test_one_machine_without(cluster):
     with a.connect() as here, b.connect() as there:
         share(here, "x", data)
         assert fetched(there, "x") == data
-    b.peer.wait_for("no chunks by UCX: .*this machine has no such lane")
+    b.peer.wait_for("no chunks by UCX .*this machine has no such lane")
     assert failures(b) == 0  # of a machine without it nothing has failed
 
 
@@ -126,7 +126,7 @@ def test_a_machine_without_a_device_for_it(cluster, monkeypatch):
 def falls_back_at_once(cluster, sentence):
     a, b = cluster.start("a", "b", options=[UCX, QUERY])
     for machine in (a, b):
-        machine.peer.wait_for("no chunks by UCX: " + sentence)
+        machine.peer.wait_for('no chunks by UCX why="' + sentence)
     with a.connect() as here, b.connect() as there:
         share(here, "x", bytes(2 * MIB))
         assert fetched(there, "x") == bytes(2 * MIB)

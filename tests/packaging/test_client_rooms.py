@@ -34,7 +34,7 @@ PARTS = {
         ("program", "main"),
     ],
     "client/gateway": [
-        ("ground", "say clock access options compress"),
+        ("ground", "clock access options compress"),
         ("sides", "ring connections ask answer history"),
         ("events", "publish feed"),
         ("answers", "api peer"),
@@ -96,7 +96,7 @@ OTHERS = {
     "client/gpubufctl": ("include/", "proto/", "client/common/remake"),
     "client/gateway": ("include/", "proto/", "client/common/stale_socket"),
     "client/peer": (
-        "include/", "proto/", "client/gateway/say", "client/common/remake", "client/common/stale_socket",
+        "include/", "proto/", "client/common/remake", "client/common/stale_socket",
         "client/lib/objects/pinned"),
     "client/node/src": (
         "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",

@@ -10,7 +10,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8")
 SECTION = PAGE.split("\n## What the log says\n")[1].split("\n## ")[0]
 # A program: its sources, and where its table begins.
-PROGRAMS = {"daemon": ("daemon", "| level | event |"), "gateway": ("client/gateway", "The gateway's (`journalctl")}
+PROGRAMS = {"daemon": ("daemon", "| level | event |"), "gateway": ("client/gateway", "The gateway's (`journalctl"),
+            "peer": ("client/peer", "The peer's (`journalctl")}
 SOURCES = {program: sorted((ROOT / folder).rglob("*.c")) for program, (folder, _) in PROGRAMS.items()}
 
 

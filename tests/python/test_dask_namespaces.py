@@ -208,7 +208,7 @@ def test_a_worker_is_killed_and_its_daemon_lives(machines):
     machines.wait_workers(one, 1, 3)
     assert one("said = before.compute().tolist()") == WHOLE and one(LOADED) == WHOLE
     assert one("said = gd.list()[0].unreachable") == 1, "by a worker"
-    assert any("fetched x/" in machines.peers[number].stderr() for number in (1, 3))
+    assert any("fetched name=x/" in machines.peers[number].stderr() for number in (1, 3))
 
 
 def test_a_machine_is_parted_from_the_others(machines):

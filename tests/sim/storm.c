@@ -18,13 +18,13 @@
 #include <string.h>
 
 #include "client/common/remake.h"
-#include "client/gateway/say.h"
 #include "client/peer/ahead.h"
 #include "client/peer/content.h"
 #include "client/peer/crowd.h"
 #include "client/peer/digest.h"
 #include "client/peer/fetch.h"
 #include "client/peer/view.h"
+#include "proto/log.h"
 #include "tests/sim/events.h"
 #include "tests/unit/random.h"
 
@@ -547,10 +547,6 @@ const char *gpubuf_strerror(int code)
 {
     return gb_error_text(code);
 }
-void gb_say(const char *format, ...)
-{
-    (void)format;
-}
 
 bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
                     struct gpubuf_layout_spec *spec)
@@ -894,6 +890,7 @@ static void read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     read_options(argc, argv);
+    gb_log_setup((enum gb_log_level)(GB_LOG_ERROR + 1), false);
     chance.state = options.seed;
     begin_all();
     while (heap_count > 0) {
