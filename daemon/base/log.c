@@ -16,10 +16,11 @@ static struct {
     struct pause all[PAUSES];
 } pauses = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* The event's and the user's, or one that is unused or over. */
+/* The event's and the user's, or one that is unused or over. If all that are over have counts, the
+   oldest of these gives way: else those who never come back would keep their places for ever. */
 static struct pause *find_pause(const char *event, uid_t uid, uint64_t now)
 {
-    struct pause *unused = NULL;
+    struct pause *unused = NULL, *oldest = &pauses.all[0];
 
     for (unsigned i = 0; i < PAUSES - 1; i++) {
         struct pause *pause = &pauses.all[i];
@@ -28,7 +29,11 @@ static struct pause *find_pause(const char *event, uid_t uid, uint64_t now)
             return pause;
         if (!unused && (!pause->event || (pause->until <= now && pause->left_out == 0)))
             unused = pause;
+        if (pause->until < oldest->until)
+            oldest = pause;
     }
+    if (!unused && oldest->until <= now)
+        unused = oldest;
     if (!unused)
         return &pauses.all[PAUSES - 1];
     *unused = (struct pause){.event = event, .uid = uid};

@@ -63,12 +63,27 @@ static void test_very_many_users(void **state)
     says("many", 100000, now + 2 * GB_LOG_PAUSE_MS, true, 0); /* those that are over give way */
 }
 
+/* Counts of users who do not come back leave room for others, later. */
+static void test_users_who_are_gone(void **state)
+{
+    const uint64_t now = 9000000, later = now + GB_LOG_PAUSE_MS;
+    uint64_t left_out;
+
+    (void)state;
+    for (unsigned uid = 0; uid < 2 * 300; uid++)
+        gb_log_may("gone", uid / 2, now, &left_out);
+    for (unsigned uid = 0; uid < 100; uid++)
+        says("new", uid, later, true, 0);
+    says("new", 0, later, false, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_a_minute_with_a_count),
         cmocka_unit_test(test_by_user_and_kind),
         cmocka_unit_test(test_very_many_users),
+        cmocka_unit_test(test_users_who_are_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
