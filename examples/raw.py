@@ -6,7 +6,9 @@
 import array, json, mmap, os, socket, sys
 
 path = os.environ.get("GPUBUFD_SOCKET", "/run/gpubufd/gpubufd.sock")
-name, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+if len(sys.argv) not in (2, 3):
+    sys.exit("usage: raw.py NAME [COLUMN]")
+name, wanted = (*sys.argv[1:], None)[:2]
 
 # A request is a line of JSON.
 daemon = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

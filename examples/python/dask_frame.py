@@ -17,10 +17,10 @@ WEATHER = pathlib.Path(__file__).resolve().parents[1] / "data" / "weather.csv"
 
 def work() -> None:
     weather = dd.read_csv(str(WEATHER), parse_dates=["date"], blocksize=32 * 1024)
-    gpubufd.dask.publish(weather, "weather", replace=True)
+    gpubufd.dask.publish(weather, "weather-days", replace=True)
     print(f"{weather.npartitions} partitions published")
 
-    loaded = gpubufd.dask.load("weather")  # in any other program, too: nothing is read so far
+    loaded = gpubufd.dask.load("weather-days")  # in any other program, too: nothing is read so far
     print(loaded.groupby(loaded.date.dt.year)[["temp_max", "precipitation"]].mean().compute().round(1))
 
 

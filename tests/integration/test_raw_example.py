@@ -42,7 +42,7 @@ def test_a_slice(peer, raw):
 
 def test_what_it_cannot_read(peer, raw):
     peer.put("b", b"x")
-    for argv in (["none"], ["b"], ["b", "x"]):
+    for argv in (["none"], ["b"], ["b", "x"], []):
         done = raw(*argv)
         assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
 
