@@ -136,9 +136,10 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
         uint64_t version = gpubuf_object_version(object);
         fetches->options.figures->fetched++;
         fetches->options.figures->fetched_bytes += fetch->content.bytes;
-        gb_log(GB_LOG_INFO, "fetched", GB_LOG_TEXT("name", fetch->name),
-               GB_LOG_TEXT("origin", fetch->origin), GB_LOG_NUMBER("revision", fetch->revision),
-               GB_LOG_NUMBER("bytes", fetch->content.bytes));
+        if (gb_another(&fetches->said_fetched, uv_now(fetches->options.loop), "fetched"))
+            gb_log(GB_LOG_INFO, "fetched", GB_LOG_TEXT("name", fetch->name),
+                   GB_LOG_TEXT("origin", fetch->origin), GB_LOG_NUMBER("revision", fetch->revision),
+                   GB_LOG_NUMBER("bytes", fetch->content.bytes));
         if (gb_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
                           fetch->revision) &&
             directory->methods->copied)

@@ -109,7 +109,7 @@ struct gb_fetches {
     uv_timer_t pause;
     struct gb_fetch_user *owners;
     struct gb_another said; /* of failures */
-    struct gb_another said_busy;
+    struct gb_another said_busy, said_fetched;
 };
 
 #endif

@@ -30,6 +30,7 @@ struct connection {
     struct gb_session *session;
     struct in6_addr from;
     uint64_t number; /* in the order in which they came */
+    bool further;    /* its machine had another one when it shook hands */
 };
 
 struct gb_serve {
@@ -119,6 +120,9 @@ static bool on_open(struct gb_session *session, const char *node, void *user)
             count++;
     if (count >= NODE_CONNECTIONS)
         return false;
+    for (unsigned i = 0; i < serve->count; i++)
+        if (serve->all[i].session == session)
+            serve->all[i].further = count > 0;
     if (count_holding(serve, GB_SESSION_OPEN) > WAITING_MOST)
         close_oldest(serve, GB_SESSION_OPEN, NULL, session);
     return true;
@@ -158,13 +162,14 @@ static void on_closed(struct gb_session *session, void *user)
         }
 }
 
+/* Machines, not connections: else one could keep all others from an object. */
 static unsigned count_readers(uint64_t version, void *user)
 {
     const struct gb_serve *serve = user;
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
-        count += gb_session_reads(serve->all[i].session, version);
+        count += !serve->all[i].further && gb_session_reads(serve->all[i].session, version);
     return count;
 }
 
@@ -215,7 +220,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         make_room(serve, &from);
         struct gb_session *session = gb_session_new(&serve->options, fd, &session_events, serve);
         if (session)
-            serve->all[serve->count++] = (struct connection){session, from, ++serve->last};
+            serve->all[serve->count++] = (struct connection){session, from, ++serve->last, false};
     }
 }
 

@@ -154,6 +154,20 @@ def test_a_machine_past_the_places_is_told_to_wait(cluster, authority):  # noqa:
         two.close()
 
 
+# RELIABILITY.md: Other machines
+def test_a_machine_counts_once_among_those_that_fetch(cluster, authority):  # noqa: F811
+    """However many connections it has: an object of this size is sent to four at a time."""
+    _, b, c = cluster.start("a", "b", "c")
+    with b.connect() as here, c.connect() as there:
+        share(here, "x", bytes(17 * MIB))
+        many = [Stranger(authority, b.peer.port) for _ in range(4)]
+        for one in many:
+            assert "lease" in one.ask({"method": "open", "name": "x"})
+        assert len(fetched(there, "x")) == 17 * MIB
+        for one in many:
+            one.close()
+
+
 def test_an_idle_machine_gives_its_place_up(cluster, authority):  # noqa: F811
     _, b, c = cluster.start("a", "b", "c", options=["--connections=1"])
     with b.connect() as here, c.connect() as there:
@@ -218,6 +232,18 @@ def test_what_others_can_write_into_the_log(stranger, authority):  # noqa: F811
     assert any("no TLS connection" in line for line in lines)
     assert sum("has connected" in line for line in lines) == 1
     assert len(lines) < 8, lines
+
+
+def test_what_programs_can_write_into_the_log(cluster):  # noqa: F811
+    """However many names they open."""
+    a, b = cluster.start("a", "b")
+    with a.connect() as here, b.connect() as there:
+        for i in range(100):
+            share(here, f"x{i}", b"1")
+        asked = [there.request("open", name=f"x{i}", wait_ms=WAIT) for i in range(100)]
+        for one in asked:
+            assert there.reply(one)["object"]["bytes"] == 1
+        assert 0 < b.peer.stderr().count(" fetched ") < 100
 
 
 class Refusing:
