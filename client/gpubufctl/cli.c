@@ -273,7 +273,7 @@ void gb_cli_print_help(const struct gb_cli *cli)
         (void)snprintf(left, sizeof(left), "%s %s", command->name, command->arguments);
         print_pair(left, command->summary);
     }
-    printf("\nOptions:\n");
+    printf("\nlist, info and cat are other words for ls, stat and get.\n\nOptions:\n");
     print_options(cli->options);
     print_pair("-h, --help", "print this and end");
     printf("\nExit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 4 timed out.\n"

@@ -46,7 +46,7 @@ static int connect_to(const char *path)
             errno = number;
         }
     }
-    (void)gb_cli_fail(GB_STATUS_FAILED, "cannot ask gpubufd-peer at %s: %s; %s", path,
+    (void)gb_cli_fail(GB_STATUS_NO_DAEMON, "cannot ask gpubufd-peer at %s: %s; %s", path,
                       strerror(errno),
                       errno == EACCES ? "are you in the group of its socket, gpubufd?"
                                       : "does it run, with --query? $GPUBUFD_PEER_SOCKET tells "
@@ -86,7 +86,7 @@ int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer)
 
     *answer = NULL;
     if (fd < 0)
-        return GB_STATUS_FAILED;
+        return GB_STATUS_NO_DAEMON;
     char *text = gb_cjson_text(question);
     gb_writer_init(&line, 0);
     errno = ENOMEM;

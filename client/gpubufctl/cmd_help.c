@@ -68,7 +68,7 @@ static const char *suggest(const struct gb_cli *cli, const char *name)
 {
     const char *best = NULL;
     size_t length = strlen(name);
-    unsigned nearest = (unsigned)(length / 2 < 2 ? length / 2 : 2); /* farther ones are no hint */
+    unsigned nearest = (unsigned)least((unsigned)(length + 1) / 3, 2); /* farther: no hint */
 
     if (length > WORD_MAX)
         return NULL;

@@ -15,7 +15,7 @@
 #include "proto/handle.h"
 #include "snapshot.h"
 
-enum { REPLACE, DEVICE, WAIT };
+enum { REPLACE, DEVICE, WAIT, VERBOSE };
 
 const struct gb_cli_option gb_load_options[] = {
     {"replace", 'r', NULL, "take names from objects that have them", NULL, GB_COMPLETE_NONE},
@@ -23,13 +23,14 @@ const struct gb_cli_option gb_load_options[] = {
      GB_COMPLETE_NONE},
     {"wait", 'w', "TIME", "how long to wait for memory, for each object (0)", NULL,
      GB_COMPLETE_NONE},
+    {"verbose", 'v', NULL, "name those that were left out as they exist", NULL, GB_COMPLETE_NONE},
     {0},
 };
 
 struct load {
     struct gb_cli *cli;
     const char *directory;
-    bool replace;
+    bool replace, verbose;
     const char *device;
     int64_t wait_ms;
     struct gb_progress progress;
@@ -229,7 +230,7 @@ static int load_object(struct load *load, const cJSON *entry)
 
 static void print_outcome(const struct load *load)
 {
-    int loaded = cJSON_GetArraySize(load->loaded), skipped = cJSON_GetArraySize(load->skipped);
+    int loaded = cJSON_GetArraySize(load->loaded);
     char size[32];
 
     if (load->cli->json) {
@@ -243,10 +244,9 @@ static void print_outcome(const struct load *load)
     }
     gb_format_size(load->bytes, size, sizeof(size));
     printf("loaded %d object%s, %s\n", loaded, loaded == 1 ? "" : "s", size);
-    GB_CJSON_EACH(name, load->skipped)
-        printf("skipped %s, which exists\n", name->valuestring);
-    if (skipped > 0)
-        printf("--replace takes the names of those that exist\n");
+    if (load->verbose)
+        GB_CJSON_EACH(name, load->skipped)
+            printf("skipped %s, which exists\n", name->valuestring);
 }
 
 static int load_all(struct load *load, const cJSON *objects)
@@ -274,6 +274,7 @@ int gb_cmd_load(struct gb_cli *cli, struct gb_cli_args *args)
         .cli = cli,
         .directory = args->value[0],
         .replace = args->option[REPLACE] != NULL,
+        .verbose = args->option[VERBOSE] != NULL,
         .device = args->option[DEVICE],
     };
     cJSON *manifest = NULL;
@@ -291,6 +292,13 @@ int gb_cmd_load(struct gb_cli *cli, struct gb_cli_args *args)
         load.failed = cJSON_CreateArray();
         status = load_all(&load, cJSON_GetObjectItemCaseSensitive(manifest, "objects"));
         print_outcome(&load);
+        int skipped = cJSON_GetArraySize(load.skipped);
+        if (status == GB_STATUS_OK && skipped > 0)
+            status =
+                gb_cli_fail(GB_STATUS_FAILED,
+                            "%d name%s that exist%s skipped; --replace takes them, -v tells "
+                            "them",
+                            skipped, skipped == 1 ? "" : "s", skipped == 1 ? "s was" : " were");
     }
     cJSON_Delete(load.loaded);
     cJSON_Delete(load.skipped);

@@ -37,11 +37,12 @@ def test_did_you_mean(ctl, typed, meant):
 
 
 def test_no_guess_without_likeness(ctl):
-    for typed in ("nosuch", "x", "", "q" * 5000):
+    for typed in ("nosuch", "nope", "x", "", "q" * 5000):
         assert "did you mean" not in ctl.fails(USAGE, typed)
 
 
 def test_other_words(ctl):
+    assert "list, info and cat are other words" in ctl("help")
     ctl("put", "a", "-", input=b"text")
     assert ctl("list", "-1") == "a\n"
     assert ctl("cat", "a") == "text"

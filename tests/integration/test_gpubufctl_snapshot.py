@@ -130,9 +130,12 @@ def test_what_exists_is_skipped(ctl):
     ctl("save", "", "snap")
     ctl("rm", "b")
     ctl("put", "-r", "c", ctl.file("bytes", "other"))
-    said = ctl("load", "snap").splitlines()
-    assert said[0].startswith("loaded 1 object, ")
-    assert said[1:3] == ["skipped a, which exists", "skipped c, which exists"] and "--replace" in said[3]
+    done = ctl.raw("load", "snap")
+    assert done.returncode == FAILED and b"2 names that exist were skipped; --replace" in done.stderr
+    assert done.stdout.startswith(b"loaded 1 object, ") and done.stdout.count(b"\n") == 1
+    done = ctl.raw("load", "-v", "snap")
+    assert done.returncode == FAILED
+    assert done.stdout.splitlines()[1:] == [b"skipped %s, which exists" % name for name in (b"a", b"b", b"c")]
     assert ctl("get", "c", "-f", "raw") == "other"
     assert ctl.json("load", "snap", "--replace") == {"loaded": ["a", "b", "c"], "skipped": [], "failed": []}
     assert ctl("get", "c") == ctl("get", "a")

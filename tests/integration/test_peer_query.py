@@ -18,7 +18,7 @@ import pytest
 import etcds
 from cluster import QUERY, Asker, Cluster, path_of
 from conftest import runs_as
-from ctl import FAILED, USAGE, Ctl
+from ctl import FAILED, NO_DAEMON, USAGE, Ctl
 from device import BUILD, ROOT
 from http_client import get
 from peer import DEADLINE, wait_until
@@ -163,7 +163,7 @@ def test_where_somebody_outside_the_group_asks(directory):
         done = subprocess.run([runs_as("nobody", BUILD / "bin" / "gpubufctl", directory), "where", "x"],
                               user="nobody", group="nogroup", extra_groups=[], capture_output=True, text=True,
                               env={**os.environ, "GPUBUFD_PEER_SOCKET": path})
-    assert done.returncode == FAILED
+    assert done.returncode == NO_DAEMON
     assert "Permission denied; are you in the group of its socket, gpubufd?" in done.stderr
 
 
@@ -172,7 +172,7 @@ def test_where_there_is_no_peer(listed, tmp_path):
     shown = ctl(a, tmp_path)
     a.peer.kill()
     done = shown.raw("where", "x")
-    assert done.returncode == FAILED and path_of(a).encode() in done.stderr and b"--query" in done.stderr
+    assert done.returncode == NO_DAEMON and path_of(a).encode() in done.stderr and b"--query" in done.stderr
     assert os.path.exists(path_of(a))
     os.unlink(a.peer.stderr_path)
     listed.run(a, options=[QUERY])  # takes the place of what was left

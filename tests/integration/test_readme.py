@@ -32,8 +32,9 @@ def test_session(tmp_path):
     block = block.replace("/tmp/gpubufd-demo.sock", str(tmp_path / "s"))
     commands = [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     output = [line + "\n" for line in block.splitlines() if not line.startswith("$ ")]
-    assert len(commands) == 8 and str(tmp_path) in commands[0]
-    done = subprocess.run(["bash"], input="\n".join([*commands, "wait"]), cwd=ROOT, text=True,
+    assert len(commands) == 6 and str(tmp_path) in commands[0]
+    afterwards = re.findall("Later `([^`]+)`.* `(kill %1)`", (ROOT / "README.md").read_text())[0]
+    done = subprocess.run(["bash"], input="\n".join([*commands, *afterwards, "wait"]), cwd=ROOT, text=True,
                           capture_output=True, timeout=DEADLINE, check=False,
                           env={**os.environ, "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"})
     assert (done.stdout, done.stderr, done.returncode) == ("".join(output), "", 0)
