@@ -148,15 +148,19 @@ static int read_file(const struct gb_program *program, void *settings, const cha
     char *line = NULL;
     size_t size = 0;
     unsigned number = 0;
+    ssize_t length;
     int r = 0;
 
     if (!file)
         return gb_fail_errno(error, "cannot read the configuration file %s", path);
-    while (r == 0 && getline(&line, &size, file) >= 0) {
+    while (r == 0 && (length = getline(&line, &size, file)) >= 0) {
         struct gb_error why;
 
         note_place(program, settings, path, ++number);
-        r = read_key(program, settings, line, &why);
+        if (strlen(line) < (size_t)length) /* what a crash of the machine may leave of a file */
+            r = gb_fail(&why, GPUBUF_E_INVALID, "a NUL octet: the file is damaged, or no text");
+        else
+            r = read_key(program, settings, line, &why);
         if (r < 0)
             gb_fail(error, why.code, "%s:%u: %s", path, number, why.message);
     }

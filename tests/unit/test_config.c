@@ -270,6 +270,10 @@ static void test_file_errors(void **state)
         refused(words, where);
         refused(words, bad[i].part);
     }
+    write_file("");
+    assert_int_equal(truncate(path, 100), 0);
+    snprintf(where, sizeof(where), "%s:1: a NUL octet", path);
+    refused(words, where);
     refused("--config /nowhere/at/all", "/nowhere/at/all: No such file");
     refused("--config /tmp", "Is a directory");
 }
