@@ -103,7 +103,7 @@ static int64_t wall_clock_ms(void)
 /* `versions`: names come more than once, so each has its number. */
 static void fill_short(struct gb_grid *grid, const cJSON *objects, bool versions)
 {
-    static const char *const titles[] = {"name", "version", "size", "leases", "age", ""};
+    static const char *const titles[] = {"name", "version", "size", "leases", "age", "notes"};
     static const unsigned leaves[] = {0, 0, 0, 2, 3, 1};
     int64_t now = wall_clock_ms();
     size_t column = 0;
@@ -133,7 +133,7 @@ static void fill_short(struct gb_grid *grid, const cJSON *objects, bool versions
 static void fill_long(struct gb_grid *grid, const cJSON *objects)
 {
     static const char *const titles[] = {"mode", "user",    "device", "tier",  "share", "size",
-                                         "age",  "version", "leases", "short", "name",  ""};
+                                         "age",  "version", "leases", "short", "name",  "notes"};
     static const unsigned leaves[] = {6, 4, 5, 3, 10, 0, 2, 9, 8, 7, 0, 1}; /* the name stays */
     int64_t now = wall_clock_ms();
 

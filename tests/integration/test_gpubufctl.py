@@ -250,7 +250,7 @@ def test_ls(ctl):
     assert "2.0 KiB" in ctl("ls") and "pinned" in ctl("ls")
     long = ctl("ls", "-l").splitlines()
     assert long[0].split() == ["mode", "user", "device", "tier", "share", "size", "age", "version",
-                               "leases", "short", "name"]
+                               "leases", "short", "name", "notes"]
     assert [line.split()[11] for line in long[1:]] == ["spills", "spills", "stays"]
     assert len(long) == 4 and {line.split()[3] for line in long[1:]} == {"device"}
     objects = ctl.json("ls", "b")["objects"]

@@ -26,7 +26,7 @@ def test_put_keeps_older_versions(ctl):
     told = ctl.json("ls", "--versions")["objects"]
     assert [(o["version"], o["label"]) for o in told] == [(made[i], f"step-{i}") for i in (3, 2, 1)]
     lines = ctl("ls", "-v").splitlines()
-    assert len(lines) == 4 and lines[0].split() == ["name", "version", "size", "leases", "age"]
+    assert len(lines) == 4 and lines[0].split() == ["name", "version", "size", "leases", "age", "notes"]
     assert lines[2].split()[:2] == ["w", str(made[2])] and "older" in lines[2] and "step-2" in lines[2]
 
 
