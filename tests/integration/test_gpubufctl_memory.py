@@ -146,7 +146,7 @@ def test_why_when_it_would_go(tiered):
     tiered("spill", "a", "--tier", "disk")
     told = tiered("why", "a")
     assert ", in the disk tier" in told.splitlines()[0] and "may leave its tier" not in told
-    assert re.search(r"^  last_tier +it is not to be dropped", told, re.M), told
+    assert re.search(r"^  last_tier +cannot be evicted: there is no tier below", told, re.M), told
 
 
 # ---- ps, stats ---------------------------------------------------------------------------------
