@@ -59,7 +59,7 @@ def start():
 
 def client():
     if "client" not in KEPT:
-        KEPT["client"] = gpubufd.connect(cache_bytes=64 << 30)  # two versions stay mapped
+        KEPT["client"] = gpubufd.connect(cache_bytes=64 << 30, cache_leases=False)  # two versions stay mapped; leases are counted
     return KEPT["client"]
 
 

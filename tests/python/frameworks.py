@@ -299,7 +299,7 @@ def series_both_ways(client, device):
     equal(_fetch.to_list(client["put"]), expected(1, 5, 80))
     client.share_mine("mine", {"a": Series(base, words, 5, 80), "b": Series(other, words, 9, 80)})
     mine = client["mine"]
-    assert (mine["a"].offset, len(mine["a"])) == (5, 80), "not as it lies"
+    assert (mine["a"]._offset, len(mine["a"])) == (5, 80), "not as it lies"
     out = child(
         """
         import gpubufd
