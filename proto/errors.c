@@ -7,6 +7,23 @@
 
 #include "utf8.h"
 
+/* Leaves out what is left of characters that a precision, or the end, has split. Returns the new
+   length. */
+static size_t drop_split(char *text, size_t length)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < length;) {
+        size_t bytes = gb_utf8_character(text + i, length - i);
+
+        memmove(text + kept, text + i, bytes);
+        kept += bytes;
+        i += bytes > 0 ? bytes : 1;
+    }
+    text[kept] = '\0';
+    return kept;
+}
+
 /* Formats into `text`, cut between characters if it is too long. Returns its length. */
 __attribute__((format(printf, 3, 0))) static size_t format_message(char *text, size_t size,
                                                                    const char *format,
@@ -18,11 +35,7 @@ __attribute__((format(printf, 3, 0))) static size_t format_message(char *text, s
         text[0] = '\0';
         return 0;
     }
-    if ((size_t)length < size)
-        return (size_t)length;
-    size_t cut = gb_utf8_trim(text, size - 1);
-    text[cut] = '\0';
-    return cut;
+    return drop_split(text, (size_t)length < size ? (size_t)length : size - 1);
 }
 
 /* The arguments of a message may point into *error, so it is formatted elsewhere first. */

@@ -57,6 +57,8 @@ static void test_cut(void **state)
     memcpy(exact + sizeof(exact) - 3, "é", sizeof("é"));
     gb_fail(&error, GPUBUF_E_BUSY, "%s", exact);
     assert_string_equal(error.message, exact);
+    gb_fail(&error, GPUBUF_E_BUSY, "\"%.2s\" and \"%.3s\", \"%.3s\"", "xé", "水", "𝄞");
+    assert_string_equal(error.message, "\"x\" and \"水\", \"\"");
 }
 
 static void test_errno(void **state)
