@@ -169,14 +169,14 @@ def test_many_names_at_once(cluster):
 
 def test_from_the_machine_that_has_a_copy(cluster, authority):
     """While the origin serves others, and only says what the content is."""
-    a, b, c = cluster.start("a", "b", "c")
+    a, b, c, *_ = cluster.start(*"abcdefg")
     data = os.urandom(17 * MIB)
     with a.connect() as here, c.connect() as there:
         share(here, "x", data, label="step-42")
         assert fetched(there, "x") == data
     c.peer.wait_for("fetched name=x ")  # from then on it knows that this is a copy
     with contextlib.ExitStack() as stack:
-        for node in "bbcc":
+        for node in "defg":
             one = Stranger(authority, a.peer.port, node)
             stack.callback(one.close)
             assert "lease" in one.ask({"method": "open", "name": "x"})
@@ -695,12 +695,12 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
 @pytest.mark.host_only("about links, not about memory")
 def test_a_fifth_machine_waits_its_turn(cluster, authority):
     """Of a large object; what is small goes to all, and more leases to one that has some."""
-    _, b, c = cluster.start("a", "b", "c")
+    _, b, c, *_ = cluster.start(*"abcdefg")
     data, small = bytes(64 * MIB // 4), bytes(64 * MIB // 5)
     with b.connect() as here, c.connect() as there, contextlib.ExitStack() as stack:
         share(here, "large", data)
         share(here, "small", small)
-        four = [Stranger(authority, b.peer.port) for _ in range(4)]
+        four = [Stranger(authority, b.peer.port, node) for node in "defg"]
         for one in four:
             stack.callback(one.close)
             for name in ("small", "large", "large"):

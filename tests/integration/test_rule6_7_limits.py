@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from conftest import runs_as
 from ctl import GPUBUFCTL
 from peer import DEADLINE, Closed, bytes_layout
 
@@ -182,7 +183,8 @@ def test_a_refused_session_is_told_why(limited, name):
         assert message["error"]["data"]["limit"] == name
         peer.expect_closed()
         peer.close()
-    got = subprocess.run([GPUBUFCTL, "--socket", daemon.path, "ls"], capture_output=True, text=True,
+    program = runs_as(1001, GPUBUFCTL, daemon.directory)
+    got = subprocess.run([program, "--socket", daemon.path, "ls"], capture_output=True, text=True,
                          timeout=DEADLINE, user=1001, group=1001, check=False)
     assert got.returncode != 0 and f"the limit {name} is 3" in got.stderr, got
     lines = [line for line in daemon.stderr().splitlines() if "session turned away" in line]
