@@ -633,6 +633,7 @@ def seal_held_back(daemon, busy, other):
     assert False, "never held back"
 
 
+@pytest.mark.host_only("descriptors that wait in the socket of a stopped manager keep a GPU's memory")
 # RELIABILITY.md: The daemon ends
 def test_a_stopped_supervisor(supervised):
     """Nobody waits for it but, for a second, who is told that an object outlives the daemon. When it goes on
@@ -659,6 +660,7 @@ def test_a_stopped_supervisor(supervised):
         assert peer.open_object(f"meanwhile/{i}").read() == b"%d" % i * MIB
 
 
+@pytest.mark.host_only("descriptors that wait in the socket of a stopped manager keep a GPU's memory")
 # RELIABILITY.md: The daemon ends
 def test_killed_beside_a_stopped_supervisor(supervised):
     """All that it had got is there, though the journal should have been written anew long ago. The rest is
