@@ -47,7 +47,7 @@ async function machine (node, ...options) {
   })
   const [, port] = await until(() => {
     assert.equal(peer.exitCode, null, said)
-    return /listens at port (\d+)/.exec(said)
+    return / listening node=\S+ port=(\d+)/.exec(said)
   }, 'the peer to listen')
   return { client, socket, port: Number(port) }
 }
