@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import os
 import secrets
 import socket
@@ -34,7 +33,7 @@ def local_daemon() -> Client:
 
 def found_here(prefix: str) -> List[Info]:
     """The objects of this process's daemon whose names begin so; a * there is no wildcard."""
-    return local_daemon().list(f"{glob.escape(prefix)}*")
+    return [info for info in local_daemon().list(f"{prefix}*") if info.name.startswith(prefix)]
 
 
 def delete_here(*names: str) -> None:
