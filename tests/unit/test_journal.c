@@ -166,19 +166,28 @@ static size_t whole_until(size_t cut, const size_t *ends)
     return whole;
 }
 
+/* The bytes of a journal of RECORDS records, which is ended, and where each record ends. The caller frees them. */
+static unsigned char *full_journal(size_t ends[RECORDS], size_t *length)
+{
+    struct gb_journal journal;
+    struct gb_error error;
+    unsigned char *bytes;
+    assert_int_equal(gb_journal_new(&journal, INSTANCE, 1, &error), 0);
+    fill(&journal, 0, RECORDS);
+    copy_of(journal.fd, &bytes, length);
+    assert_int_equal(*length, boundaries(RECORDS, ends));
+    gb_journal_end(&journal);
+    return bytes;
+}
+
 /* RELIABILITY.md: The daemon ends */
 static void test_every_truncation(void **state)
 {
     (void)state;
-    struct gb_journal journal, again;
+    struct gb_journal again;
     struct gb_error error;
     size_t ends[RECORDS], length, count = 0;
-    unsigned char *bytes;
-    assert_int_equal(gb_journal_new(&journal, INSTANCE, 1, &error), 0);
-    fill(&journal, 0, RECORDS);
-    copy_of(journal.fd, &bytes, &length);
-    assert_int_equal(length, boundaries(RECORDS, ends));
-    gb_journal_end(&journal);
+    unsigned char *bytes = full_journal(ends, &length);
     for (size_t cut = 0; cut <= length; cut++) {
         int fd = file_of(bytes, cut);
         size_t whole = whole_until(cut, ends);
@@ -219,15 +228,8 @@ static void test_every_kill(void **state)
 static void test_every_byte_flipped(void **state)
 {
     (void)state;
-    struct gb_journal journal;
-    struct gb_error error;
     size_t ends[RECORDS], length;
-    unsigned char *bytes;
-    assert_int_equal(gb_journal_new(&journal, INSTANCE, 1, &error), 0);
-    fill(&journal, 0, RECORDS);
-    copy_of(journal.fd, &bytes, &length);
-    (void)boundaries(RECORDS, ends);
-    gb_journal_end(&journal);
+    unsigned char *bytes = full_journal(ends, &length);
     for (size_t at = 0; at < length; at++) {
         for (unsigned bit = 0; bit < 8; bit++) {
             char data[32];
@@ -250,15 +252,8 @@ static void test_every_byte_flipped(void **state)
 static void test_two_records(void **state)
 {
     (void)state;
-    struct gb_journal journal;
-    struct gb_error error;
     size_t ends[RECORDS], length;
-    unsigned char *bytes;
-    assert_int_equal(gb_journal_new(&journal, INSTANCE, 1, &error), 0);
-    fill(&journal, 0, RECORDS);
-    copy_of(journal.fd, &bytes, &length);
-    (void)boundaries(RECORDS, ends);
-    gb_journal_end(&journal);
+    unsigned char *bytes = full_journal(ends, &length);
     for (size_t i = 0; i + 1 < RECORDS; i++) {
         bytes[(i ? ends[i - 1] : HEADER) + 32] ^= 1;
         bytes[ends[i] + 32] ^= 1;
