@@ -7,18 +7,26 @@
 
 #include "utf8.h"
 
-/* Leaves out what is left of characters that a precision, or the end, has split. Returns the new
-   length. */
-static size_t drop_split(char *text, size_t length)
+/* Leaves out what is left of characters that a precision, or the end, has split, and puts a question
+   mark for a byte that begins no character. Returns the new length. */
+static size_t make_utf8(char *text, size_t length)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < length;) {
         size_t bytes = gb_utf8_character(text + i, length - i);
 
-        memmove(text + kept, text + i, bytes);
-        kept += bytes;
-        i += bytes > 0 ? bytes : 1;
+        if (bytes > 0) {
+            memmove(text + kept, text + i, bytes);
+            kept += bytes;
+            i += bytes;
+            continue;
+        }
+        if (!gb_utf8_begins_character(text[i++]))
+            text[kept++] = '?';
+        else
+            while (i < length && gb_utf8_is_continuation(text[i]))
+                i++;
     }
     text[kept] = '\0';
     return kept;
@@ -35,7 +43,7 @@ __attribute__((format(printf, 3, 0))) static size_t format_message(char *text, s
         text[0] = '\0';
         return 0;
     }
-    return drop_split(text, (size_t)length < size ? (size_t)length : size - 1);
+    return make_utf8(text, (size_t)length < size ? (size_t)length : size - 1);
 }
 
 /* The arguments of a message may point into *error, so it is formatted elsewhere first. */

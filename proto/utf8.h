@@ -12,6 +12,12 @@ static inline bool gb_utf8_is_continuation(char c)
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
+/* Whether a character of two or more bytes may begin with `c`. */
+static inline bool gb_utf8_begins_character(char c)
+{
+    return (unsigned char)c >= 0xc2 && (unsigned char)c <= 0xf4;
+}
+
 /*
  * Bytes of the well-formed character at `text` (1 to 4; Unicode's table 3-7: no overlong forms, no
  * surrogates, nothing above U+10FFFF), 0 if there is none within `length` bytes.

@@ -59,6 +59,8 @@ static void test_cut(void **state)
     assert_string_equal(error.message, exact);
     gb_fail(&error, GPUBUF_E_BUSY, "\"%.2s\" and \"%.3s\", \"%.3s\"", "xé", "水", "𝄞");
     assert_string_equal(error.message, "\"x\" and \"水\", \"\"");
+    gb_fail(&error, GPUBUF_E_BUSY, "%s", "http://h\xff:1 \x80 \xc0");
+    assert_string_equal(error.message, "http://h?:1 ? ?");
 }
 
 static void test_errno(void **state)

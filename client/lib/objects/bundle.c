@@ -275,9 +275,10 @@ int gpubuf_bundle_copy(const struct gpubuf_bundle *bundle, size_t i, struct gpub
     struct gb_holding *lease = object->lease;
     if (strcmp(lease->device, "host") != 0 || atomic_load(&lease->state) == GB_LEASE_OPEN)
         return gb_report_text(lease->client, GPUBUF_E_UNSUPPORTED,
-                              "%s is not sealed, or not on the host: read the bytes of tensor "
-                              "\"%.80s\" with gpubuf_read()",
-                              lease->name, tensor->name);
+                              "tensor \"%.80s\" is copied only if its bundle is sealed and on the "
+                              "host, and %s is not: copy the whole bundle, in C its bytes by "
+                              "gpubuf_read()",
+                              tensor->name, lease->name);
     void *copy = malloc((size_t)tensor->bytes + 1);
     if (!copy)
         return gb_report_memory(lease->client);
