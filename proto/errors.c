@@ -7,8 +7,8 @@
 
 #include "utf8.h"
 
-/* Leaves out what is left of characters that a precision, or the end, has split, and puts a question
-   mark for a byte that begins no character. Returns the new length. */
+/* Leaves out what is left of characters that a precision, or the end, has split, and puts a
+   question mark for a byte that begins no character. Returns the new length. */
 static size_t make_utf8(char *text, size_t length)
 {
     size_t kept = 0;

@@ -166,7 +166,8 @@ static size_t whole_until(size_t cut, const size_t *ends)
     return whole;
 }
 
-/* The bytes of a journal of RECORDS records, which is ended, and where each record ends. The caller frees them. */
+/* The bytes of a journal of RECORDS records, which is ended, and where each record ends. The caller
+   frees them. */
 static unsigned char *full_journal(size_t ends[RECORDS], size_t *length)
 {
     struct gb_journal journal;
