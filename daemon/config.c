@@ -226,8 +226,8 @@ static int set_limit(void *at, const char *value, struct gb_error *error)
         return 0;
     }
     return gb_fail(error, GPUBUF_E_INVALID,
-                   "there is no limit \"%.*s\"; docs/PROTOCOL.md lists them", (int)(equals - value),
-                   value);
+                   "there is no limit \"%.*s\"; docs/PROTOCOL-SPACE.md has them",
+                   (int)(equals - value), value);
 }
 
 static int set_quota(void *at, const char *value, struct gb_error *error)
@@ -319,7 +319,7 @@ static const struct gb_option known[] = {
      "when more than HIGH percent of a device are in use, prepare objects to leave until no more "
      "than LOW would stay (default: 80:90)",
      .member = AT(spill), .set = set_watermarks},
-    {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL.md lists them)",
+    {"limit", "NAME=VALUE", "change a limit; may be given often (docs/PROTOCOL-SPACE.md has them)",
      .set = set_limit},
     {"quota", "WHO:NAME=VALUE,...",
      "how much a user may have: default:bytes=4G,objects=1000 for everybody, "

@@ -13,7 +13,7 @@ struct gb_method;
 /* The methods, for the server. */
 extern const struct gb_service gb_methods;
 
-/* The rows, in the order of docs/PROTOCOL.md. */
+/* The rows, in the order of docs/PROTOCOL-METHODS.md. */
 size_t gb_method_count(void);
 const struct gb_method *gb_method_at(size_t i);
 

@@ -42,11 +42,11 @@
  *    └──── an error, or a limit ───────┴────── no input is left ─────────┴──> LEAVING ──> CLOSED
  *
  * The input of a session that has hung up is served before any request that another session sent
- * afterwards, so that no other session finds its work half done (docs/PROTOCOL.md, rule 1). That
- * must not take long. The rest of the input is served in state DRAINING, when it is the session's
- * turn. A draining session gives up its read leases. It keeps its unsealed objects, which its input
- * may seal. In state LEAVING a long list of leases and mappings is ended in slices of time. The
- * memory is freed in state CLOSED, when the list is empty.
+ * afterwards, so that no other session finds its work half done (promise 1 of
+ * docs/PROTOCOL-SPACE.md). That must not take long. The rest of the input is served in state
+ * DRAINING, when it is the session's turn. A draining session gives up its read leases. It keeps
+ * its unsealed objects, which its input may seal. In state LEAVING a long list of leases and
+ * mappings is ended in slices of time. The memory is freed in state CLOSED, when the list is empty.
  */
 enum gb_session_state {
     GB_SESSION_OPEN,     /* its requests are served */

@@ -1,4 +1,4 @@
-"""docs/PROTOCOL.md holds: its exchanges are played against a daemon, its tables compared.
+"""docs/PROTOCOL.md and its two further pages hold: their exchanges are played against a daemon, their tables compared.
 
 In an exchange a line begins with → (to the daemon) or ← (from it) and goes on where the next ones are
 indented. In what comes back a string that has … in it, and {…}, stand for anything of their type, and
@@ -16,10 +16,10 @@ from described import METHODS, NOTIFICATIONS, STRUCTURES
 from peer import CODES, Closed, bytes_layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/PROTOCOL.md").read_text()
+PAGES = [(ROOT / f"docs/PROTOCOL{page}.md").read_text() for page in ("", "-METHODS", "-SPACE")]
+TEXT = "\n".join(PAGES)
 
-SECTION = TEXT.split("\n## Methods")[1].split("\n## ")[0]
-SECTIONS = {name: body for body in SECTION.split("\n### ")[1:] for name in body.split("\n")[0].split(", ")}
+SECTIONS = {name: body.split("\n## ")[0] for body in PAGES[1].split("\n### ")[1:] for name in body.split("\n")[0].split(", ")}
 
 VOLATILE = {"instance", "session", "created_ms", "pid", "uid", "gid", "age_ms", "idle_ms", "server"}
 
@@ -144,7 +144,7 @@ def test_the_errors_of_each_method(name):
 
 
 def test_the_errors_that_all_methods_share():
-    text = " ".join(SECTION.split("\n### ")[0].split()).split("any may end with")[1]
+    text = " ".join(PAGES[1].split("\n\n- ")[0].split()).split("any may end with")[1]
     assert set(re.findall(r"`(\w+)`", text)) == described.COMMON_ERRORS
 
 

@@ -18,7 +18,7 @@ PLACES = {
     "docs/NODE.md": r"gpubufd-(\d+\.\d+\.\d+)",
     "docs/HTTP.md": r'"version": "(.*?)"',
     "packaging/conda/recipe.yaml": r'^  version: "(.*?)"$',
-    "docs/PROTOCOL.md": r'"gpubufd (\d.*?)"',
+    "docs/PROTOCOL-METHODS.md": r'"gpubufd (\d.*?)"',
 }
 
 
