@@ -342,32 +342,36 @@ static void on_recall(void *arg, struct gb_lease *lease)
     gb_session_send(session, writer, NULL, 0);
 }
 
-/* Ends a session that keeps from others what it was asked for. `event` is static. */
-static void end_session(struct gb_server *server, struct gb_session *session, const char *event,
-                        const char *reason)
-{
-    if (gb_session_has_ended(session) || session->end_reason)
-        return; /* its mappings and leases are being ended */
-    server->metrics.sessions_ended++;
-    gb_log_limited(GB_LOG_WARNING, session->user->uid, event, GB_LOG_NUMBER("session", session->id),
-                   GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));
-    gb_session_doom(session, reason);
-}
-
-/* A session was asked to unmap a segment and has not in time. */
+/* Ends a session that was asked to unmap a segment and has not in time. */
 static void on_overdue(void *arg, struct gb_mapper *mapper)
 {
-    end_session(arg, GB_CONTAINER(mapper, struct gb_session, mapper),
-                "session ended: it does not unmap what others lack",
-                "it did not unmap what was asked for");
+    struct gb_server *server = arg;
+    struct gb_session *session = GB_CONTAINER(mapper, struct gb_session, mapper);
+
+    if (gb_session_has_ended(session) || session->end_reason)
+        return; /* its mappings are being ended */
+    server->metrics.sessions_ended++;
+    gb_log_limited(GB_LOG_WARNING, session->user->uid,
+                   "session ended: it does not unmap what others lack",
+                   GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+                   GB_LOG_NUMBER("uid", session->user->uid));
+    gb_session_doom(session, "it did not unmap what was asked for");
 }
 
-/* A session holds versions without a name, past the quota of its user. */
+/* Ends a session that holds versions without a name, past the quota of its user. */
 static void on_excess(void *arg, struct gb_holder *holder)
 {
-    end_session(arg, GB_CONTAINER(holder, struct gb_session, holder),
-                "session ended: it holds deleted objects past its quota that others lack",
-                "it did not release what was asked for");
+    struct gb_server *server = arg;
+    struct gb_session *session = GB_CONTAINER(holder, struct gb_session, holder);
+
+    if (gb_session_has_ended(session) || session->end_reason)
+        return; /* its leases are being ended */
+    server->metrics.sessions_ended++;
+    gb_log_limited(GB_LOG_WARNING, session->user->uid,
+                   "session ended: it holds deleted objects past its quota that others lack",
+                   GB_LOG_NUMBER("session", session->id), GB_LOG_NUMBER("pid", session->pid),
+                   GB_LOG_NUMBER("uid", session->user->uid));
+    gb_session_doom(session, "it did not release what was asked for");
 }
 
 /* Closes a descriptor that was received and not adopted. */
