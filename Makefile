@@ -253,6 +253,22 @@ $(OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -MMD -MP -c $< -o $@
 
+# A header that is not installed is told by the package that brings it, before the compiler stumbles.
+PACKAGES := uv.h:libuv1-dev xxhash.h:libxxhash-dev cmocka.h:libcmocka-dev cjson/cJSON.h:libcjson-dev csv.h:libcsv-dev \
+	nng/nng.h:libnng-dev microhttpd.h:libmicrohttpd-dev zlib.h:zlib1g-dev openssl/ssl.h:libssl-dev \
+	curl/curl.h:libcurl4-openssl-dev ucp/api/ucp.h:libucx-dev Python.h:python3-dev
+wants = $(addprefix $(B)/has/,$(1))
+$(B)/has/%: $(B)/flags
+	@mkdir -p $(@D)
+	@echo '#include <$*>' | $(COMPILE) -E -x c - >/dev/null 2>&1 || { \
+		echo '$* is not installed: it is in the package $(patsubst $*:%,%,$(filter $*:%,$(PACKAGES)))' >&2; exit 1; }
+	@touch $@
+$(call objects,$(DAEMON_SOURCES) $(PEER_SOURCES)): | $(call wants,uv.h xxhash.h)
+$(call objects,$(CTL_SOURCES)): | $(call wants,cjson/cJSON.h csv.h nng/nng.h)
+$(call objects,$(GATEWAY_SOURCES)): | $(call wants,microhttpd.h nng/nng.h zlib.h)
+$(call objects,$(PEER_SOURCES)): | $(call wants,openssl/ssl.h curl/curl.h ucp/api/ucp.h)
+$(call objects,$(wildcard tests/unit/*.c tests/lib/*.c)): | $(call wants,cmocka.h)
+
 $(PROTOCOL) $(PAGE_OBJECT): $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
@@ -383,7 +399,8 @@ $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 
 # The Python package: an extension for every Python from 3.9 on, with the library in it.
 PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
-$(PYTHON_OBJECTS): private CPPFLAGS += -isystem $(PYTHON_INCLUDE)
+$(PYTHON_OBJECTS) $(B)/has/Python.h: private CPPFLAGS += -isystem $(PYTHON_INCLUDE)
+$(PYTHON_OBJECTS): | $(call wants,Python.h)
 $(PYTHON_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
@@ -578,7 +595,7 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libda
 # Nothing that runs from here may write into the tree.
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo cluster-demo test check-tsan check-valgrind fuzz bench
+.PHONY: demo cluster-demo test hunt check-tsan check-valgrind fuzz bench
 # What the sanitizers of older compilers need where the kernel randomises addresses widely.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 ONLY ?=
@@ -592,15 +609,21 @@ demo: all ## publish a real table in one process, open and slice it in another
 cluster-demo: all ## three machines, as network namespaces: one publishes, is killed, the others read on
 	@GPUBUF_BUILD=$(BUILD) scripts/run-cluster-demo
 
-test: ## all tests with ASan and UBSan, some fresh fuzzing; ONLY=part of a suite's name
-	@rm -f $(BUILD)/asan/reports/summary
+test: ## all tests with ASan and UBSan, in some 10 minutes; ONLY=part of a suite's name
+	@failed=; \
+	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
+	$(MAKE) library node-tests || failed=--build-failed; \
+	$(RUN_TESTS) --together --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$failed
+
+HUNT_SECONDS = $(if $(filter-out file,$(origin SECONDS)),$(SECONDS),20)
+hunt: ## what searches: fresh fuzzing, killing, races by the thousand; SECONDS=20 for each target
 	@failed=; fuzz='$(if $(HAS_FUZZER),--fuzz-build $(BUILD)/fuzz)'; \
 	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
 	$(MAKE) library node-tests || failed=--build-failed; \
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
-	$(RUN_TESTS) --together --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$fuzz $$failed
+	$(RUN_TESTS) --hunt --together --seconds $(HUNT_SECONDS) --build $(BUILD)/asan --plain $(BUILD) $$fuzz $$failed
 
 .PHONY: quick unit
 unit: $(UNIT_TESTS)
@@ -608,6 +631,8 @@ quick: ## formatting, wording, unit tests with the sanitizers, and who may call 
 	@$(MAKE) lint-format lint-words
 	@$(MAKE) SANITIZE=address,undefined unit
 	@$(RUN_TESTS) --build $(BUILD)/asan --suites unit
+	@$(PYTHON) -c 'import pytest' 2>/dev/null || { \
+		echo '$(PYTHON) has no pytest: it is in the package python3-pytest' >&2; exit 1; }
 	@$(PYTHON) -m pytest -q -p no:cacheprovider tests/packaging/test_rooms.py tests/packaging/test_client_rooms.py
 
 .PHONY: interop
@@ -616,7 +641,7 @@ interop: all python ## the Python package beside the real libraries of tests/int
 
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \
-	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration,integration-cuda --timeout 300 \
+	$(RUN_TESTS) --build $(BUILD)/tsan --suites unit,lib,integration,gpubufctl,gateway,peer,fault,integration-cuda --timeout 300 \
 		--python-timeout 1200 $$failed
 
 VALGRIND := valgrind -q --trace-children=yes --leak-check=full \
@@ -628,8 +653,7 @@ check-valgrind: ## unit and library tests under valgrind
 
 fuzz: ## fuzz each target for SECONDS (60); what is found stays in build/fuzz
 	@$(MAKE) SANITIZE=fuzzer,address,undefined fuzzers
-	@$(RUN_TESTS) --build $(BUILD)/fuzz --fuzz-build $(BUILD)/fuzz --suites fuzz --no-replay \
-		--fuzz-seconds $(SECONDS)
+	@$(RUN_TESTS) --hunt --build $(BUILD)/fuzz --fuzz-build $(BUILD)/fuzz --suites fuzz --seconds $(SECONDS)
 
 # The targets with their libraries and corpora, to fuzz for long on a machine that has nothing of ours:
 # unpack, then `fuzz-long/run-long SECONDS JOBS`.
@@ -701,6 +725,8 @@ check-hardening: daemon library gpubufctl ## what the systemd unit withholds, tr
 
 # ---- lint ----
 
+# $(call needs,PROGRAM,PACKAGE): what is missing in one sentence.
+needs = @command -v $(1) >/dev/null || { echo '$(1) is not installed: it is in the package $(2)' >&2; exit 1; }
 .PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd \
 	lint-words format
 LINT := $(BUILD)/lint
@@ -711,6 +737,7 @@ lint: lint-format lint-words lint-header lint-gcc lint-clang lint-tidy lint-cppc
 
 lint-format:
 	$(call say,FORMAT,'all C files')
+	$(call needs,$(CLANG_FORMAT),clang-format)
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES) $(HEADERS) $(NODE_SOURCES) $(NODE_HEADERS) $(PYTHON_SOURCES) $(PYTHON_HEADERS)
 
 lint-words:
@@ -744,6 +771,7 @@ lint-gcc:
 	@$(MAKE) CC=gcc WERROR=1 BUILD=$(LINT)/gcc objects
 
 lint-clang:
+	$(call needs,$(CLANG),clang)
 	@$(MAKE) CC=$(CLANG) WERROR=1 BUILD=$(LINT)/clang objects
 
 # A stamp for each file, so that files are checked side by side and once.
@@ -753,6 +781,7 @@ $(NODE_TIDY): CHECK_FLAGS += -isystem $(NODE_INCLUDE)
 lint-tidy: $(TIDY) $(NODE_TIDY)
 $(TIDY) $(NODE_TIDY): $(LINT)/tidy/%.ok: % .clang-tidy $(HEADERS) $(NODE_HEADERS)
 	$(call say,TIDY,$<)
+	$(call needs,$(CLANG_TIDY),clang-tidy)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG_TIDY) --quiet $< -- $(CHECK_FLAGS) 2>$@.log || { cat $@.log; exit 1; }
 	@touch $@
@@ -769,12 +798,14 @@ CPPCHECK_FLAGS := --quiet --error-exitcode=1 --std=c11 --library=posix --library
 	--suppress=arrayIndexThenCheck --suppress=leakReturnValNotUsed:tests/fakecuda/space.c
 lint-cppcheck:
 	$(call say,CPPCHECK,'all C files')
+	$(call needs,$(CPPCHECK),cppcheck)
 	@mkdir -p $(LINT)/cppcheck
 	$(Q)$(CPPCHECK) $(CPPCHECK_FLAGS) --cppcheck-build-dir=$(LINT)/cppcheck $(SOURCES) \
 		$(NODE_SOURCES)
 
 lint-shell:
 	$(call say,SHELL,$(SHELL_SCRIPTS))
+	$(call needs,$(SHELLCHECK),shellcheck)
 	@$(SHELLCHECK) $(SHELL_SCRIPTS)
 
 # The units as they are installed. 10 of 100 is what systemd itself calls safe.
@@ -810,6 +841,7 @@ man: $(MAN_PAGES)
 MAN_INSTALLED = $(if $(DESTDIR)$(shell command -v $(SCDOC)),$(MAN_PAGES))
 $(MAN_PAGES): $(B)/man/%: docs/man/%.scd
 	$(call say,MAN,$@)
+	$(call needs,$(SCDOC),scdoc)
 	@mkdir -p $(@D)
 	$(Q)SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(stat -c %Y $<)} $(SCDOC) <$< >$@ && \
 		sed -i '/^\.TH /a .nh' $@ # no hyphens in names and code; scdoc says so too early

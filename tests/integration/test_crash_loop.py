@@ -136,6 +136,7 @@ def of_device(daemon, key):
     return daemon.connect().call("stats")["devices"][0][key]
 
 
+@pytest.mark.hunt
 # RELIABILITY.md: The daemon ends
 def test_kills_in_a_row(supervised):  # noqa: F811
     """Ten in four seconds, with room for all that is put: nothing is lost, nothing is refused."""
@@ -213,6 +214,7 @@ def test_it_is_handed_out_in_the_end(supervised):  # noqa: F811
     assert peer.open_object("b").read() == b"b" * 8000
 
 
+@pytest.mark.hunt
 @pytest.mark.root
 # RELIABILITY.md: The daemon ends
 def test_several_users(supervised):  # noqa: F811

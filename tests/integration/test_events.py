@@ -263,6 +263,7 @@ def test_the_listener_dies_and_is_made_anew(published):
     assert took < 5 and renewed in (0, 1)
 
 
+@pytest.mark.hunt
 # RELIABILITY.md: The gateway
 def test_the_listener_dies_a_hundred_times(daemon, gateway, directory):
     """Twenty times as fast; the descriptors of those who came meanwhile are the most that is lost."""

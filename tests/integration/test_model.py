@@ -5,7 +5,7 @@ model's, and so must every event, every figure of the account, the tier of every
 byte that can be read. A program that fails is printed as the calls of its rules, as short as it could
 be made.
 
-    GPUBUF_TEST_PROGRAMS=2000 GPUBUF_TEST_SEED=7 python3 -m pytest tests/integration/test_model.py
+    GPUBUF_TEST_PROGRAMS=2000 GPUBUF_TEST_SEED=7 /usr/bin/python3 -m pytest tests/integration/test_model.py
 
 runs 2000 of each kind, others for each seed; without a seed they are the same every time.
 GPUBUF_TEST_SHRINK=0 tells the first that fails as it is; to make it shorter takes up to five minutes.
@@ -30,6 +30,7 @@ import device as test_device
 from model import Content, Model, Refused, Session, Wait
 from peer import DEADLINE, RpcError, Timeout, bytes_layout
 
+pytestmark = pytest.mark.programs
 ROOT = os.geteuid() == 0
 # The last two are of one group.
 USERS = [(0, 0), (0, 0), (4242, 4242), (4243, 4242)] if ROOT else [(os.geteuid(), os.getegid())] * 4
@@ -599,18 +600,18 @@ def on_a_daemon(daemon_factory, directory):
 # RELIABILITY.md: Clients that end
 def test_what_leaves_is_predicted(on_a_daemon):
     machine = on_a_daemon(Exact, "100:100", "512M", "1G")
-    run(machine, 100)
+    run(machine, 40)
     assert machine.daemon.connect().names() == []
 
 
 # RELIABILITY.md: Clients that end
 def test_with_copies_made_ahead(on_a_daemon):
     machine = on_a_daemon(Ahead, "40:60", "128M", "1G")
-    run(machine, 100)
+    run(machine, 40)
     assert machine.daemon.connect().names() == []
 
 
 def test_with_tiers_that_are_too_small(on_a_daemon):
     machine = on_a_daemon(Tight, "40:60", "4M", "6M")
-    run(machine, 100)
+    run(machine, 40)
     assert machine.daemon.connect().names() == []

@@ -126,6 +126,7 @@ def publish_waves(nodes, names, wave=40):
     return told
 
 
+@pytest.mark.hunt
 # RELIABILITY.md: Other machines
 def test_1000_races_have_one_winner_each(run, etcd):
     nodes = [run(Node, f"n{i}", etcd.url).joined() for i in range(4)]

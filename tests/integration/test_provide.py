@@ -545,6 +545,7 @@ def test_why_a_name_is_not_there(daemon, provider):
     wait_until(lambda: "nobody" in reader.error("not_found", "why", name="other").message)
 
 
+@pytest.mark.hunt
 # RELIABILITY.md: A provider
 def test_ten_thousand_opens_of_one_name(daemon_factory):
     daemon = daemon_factory("--limit", "user_waits=11000")

@@ -41,3 +41,33 @@ def test_unknown_argument(run, script):
     done = run(script, "--nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert "usage: " in done.stderr
+
+
+@pytest.mark.parametrize("header, package", [("cmocka.h", "libcmocka-dev"), ("uv.h", "libuv1-dev"),
+                                             ("ucp/api/ucp.h", "libucx-dev")])
+def test_a_missing_header_is_told_by_its_package(tmp_path, header, package):
+    """-nostdinc hides what is installed."""
+    done = subprocess.run(["make", f"BUILD={tmp_path}", "CPPFLAGS=-nostdinc", f"{tmp_path}/has/{header}"], cwd=ROOT,
+                          text=True, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"{header} is not installed: it is in the package {package}"
+
+
+@pytest.mark.parametrize("target, tool, package", [("lint-format", "CLANG_FORMAT", "clang-format"),
+                                                   ("lint-shell", "SHELLCHECK", "shellcheck")])
+def test_a_missing_tool_is_told_by_its_package(tmp_path, target, tool, package):
+    done = subprocess.run(["make", f"BUILD={tmp_path}", f"{tool}=/nonexistent/it", target], cwd=ROOT,
+                          text=True, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"/nonexistent/it is not installed: it is in the package {package}"
+
+
+def test_a_python_without_pytest_is_told_once(tmp_path):
+    """By the runner of all suites, before any of them."""
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    done = subprocess.run([ROOT / "scripts" / "run-tests", "--python", tmp_path / "python", "--build", tmp_path,
+                           "--suites", "fault"], text=True, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (f"{tmp_path}/python lacks pytest, hypothesis or pyte: they are in the packages "
+                           "python3-pytest, python3-hypothesis and python3-pyte\n")
