@@ -29,8 +29,11 @@ static inline bool gb_list_linked(const struct gb_link *link)
     return link->next && link->next != link;
 }
 
+/* The head may be zeroed. */
 static inline void gb_list_append(struct gb_link *head, struct gb_link *link)
 {
+    if (!head->next)
+        gb_list_init(head);
     link->prev = head->prev;
     link->next = head;
     head->prev->next = link;

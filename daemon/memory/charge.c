@@ -75,7 +75,7 @@ static void list(struct gb_storage *storage)
             gb_list_remove(&stake->of_user);
         } else if (!gb_list_linked(&stake->of_user)) {
             gb_list_append(&stake->user->nameless_stakes[storage->device->index], &stake->of_user);
-            storage->device->space_changed = true; /* requests that wait may ask for it */
+            gb_device_changed(storage->device); /* requests that wait may ask for it */
         }
         gb_user_note_excess(stake->user, storage->device);
     }

@@ -25,7 +25,6 @@ void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops)
     device->ops = ops;
     gb_recency_init(&device->recency);
     gb_recency_init(&device->stay);
-    gb_list_init(&device->waits);
     gb_list_init(&device->segment_list);
     gb_list_init(&device->retiring);
 }

@@ -112,8 +112,7 @@ struct gb_device {
     struct gb_mover *lanes[GB_DIRECTIONS]; /* the threads that copy; NULL: there is no tier below */
     char *stages[GB_DIRECTIONS];           /* memory of each lane: move.h */
     bool stage_pinned[GB_DIRECTIONS];
-    bool lost;      /* the driver has lost it for good: its objects have to be withdrawn */
-    bool withdrawn; /* its objects are withdrawn */
+    bool lost; /* the driver has lost it for good: its objects have to be withdrawn */
 
     /* Account, in bytes: allocated = used + retained + pinned_by_clients; free = capacity -
      * allocated. */
@@ -122,10 +121,8 @@ struct gb_device {
     uint64_t pinned_by_clients; /* of them, retired but still mapped by a session */
     uint64_t moving;            /* of retained: segments being made or given back */
     uint64_t freeing;           /* of moving: segments being given back */
-    uint64_t recalled_ms;    /* when a lease was last recalled for its sake; 0: none is awaited */
-    uint64_t retired_ms;     /* when a session was last asked to unmap a segment */
-    uint64_t needed_ms;      /* when a request last lacked room */
-    uint64_t asked_ms;       /* when sessions were last asked to unmap segments that could be
+    uint64_t needed_ms;         /* when a request last lacked room */
+    uint64_t asked_ms;          /* when sessions were last asked to unmap segments that could be
                                 emptied; 0: not */
     uint64_t mapped;         /* of allocated: segments that a session maps, but for retiring ones */
     struct gb_link retiring; /* segments that sessions were asked to unmap, oldest first */
@@ -137,16 +134,19 @@ struct gb_device {
     uint64_t spilled, spilled_bytes; /* storages that are only in tiers below, and their bytes */
     uint64_t spills, restores;       /* so far */
     uint64_t spills_bytes, restores_bytes;
-    bool above_high;    /* above the high watermark, until it is below the low one */
-    uint64_t overtaken; /* of used: held for requests that overtook older ones: wait.h */
+    uint64_t changes; /* gb_device_changed() so far */
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */
     struct gb_recency recency;   /* storages that may leave; clean ones at once */
     struct gb_recency stay;      /* storages that nobody holds, but for which there is no tier */
-    struct gb_link waits;        /* requests that wait for space, driver or tier: wait.h */
-    uint64_t tried;              /* serial of the last request that this round has tried; 0: none */
-    bool space_changed;          /* since the last round began */
 };
+
+/* To be called when what a request waits for may be there: room on the device or below it, memory
+   that was being made, a lease that may be recalled again. */
+static inline void gb_device_changed(struct gb_device *device)
+{
+    device->changes++;
+}
 
 /* For a kind's `open`: initialises a zeroed device. */
 void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops);

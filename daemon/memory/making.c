@@ -139,7 +139,7 @@ static void made(struct gb_job *base)
     device->allocated -= job->bytes;
     device->moving -= job->bytes;
     job->user->held[device->index] -= job->bytes;
-    device->space_changed = true;
+    gb_device_changed(device);
     if (job->unwanted) {
         device->freeing -= job->bytes;
         job->user->freeing[device->index] -= job->bytes;
@@ -325,7 +325,7 @@ static void adopted(struct gb_job *base)
 {
     struct gb_making_job *job = GB_CONTAINER(base, struct gb_making_job, job);
 
-    job->key.device->space_changed = true; /* so that the request is tried again */
+    gb_device_changed(job->key.device); /* so that the request is tried again */
     job->finished = true;
     if (job->result < 0) {
         tell_failure(job);

@@ -140,7 +140,7 @@ uint64_t gb_store_press(struct gb_store *store, struct gb_device *device, uint64
     uint64_t next = device->asked_ms ? device->asked_ms + store->unmap_ms : UINT64_MAX;
 
     if (now_ms >= next) { /* waiting requests are tried again, and ask_for() finds the overdue */
-        device->space_changed = true;
+        gb_device_changed(device);
         device->asked_ms = 0;
         next = UINT64_MAX;
     }

@@ -137,7 +137,7 @@ static void given_back(struct gb_job *job)
     device->freeing -= segment->charged;
     device->segments--;
     device->segments_destroyed++;
-    device->space_changed = true;
+    gb_device_changed(device);
     segment->user->segments--;
     segment->user->held[device->index] -= segment->charged;
     segment->user->freeing[device->index] -= segment->charged;
@@ -190,7 +190,7 @@ void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment)
 {
     if (!segment->retiring && gb_list_empty(&segment->mappings)) {
         gb_segment_mapped(segment, false);
-        segment->device->space_changed = true;
+        gb_device_changed(segment->device);
     }
     if (segment->retiring && gb_list_empty(&segment->mappings))
         segment_destroy(store, segment);
@@ -342,7 +342,6 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     storage->resident = true;
     storage->placement_room = room;
     gb_list_init(&storage->objects);
-    gb_list_init(&storage->waits);
     return storage;
 }
 
@@ -357,11 +356,18 @@ static void placement_free(struct gb_store *store, struct gb_placement *placemen
     struct gb_segment *segment = placement->segment;
 
     segment->device->used -= placement->bytes;
-    segment->device->space_changed = true;
+    gb_device_changed(segment->device);
     if (placement->range)
         gb_range_free(segment->domain->arena, placement->range);
     if (!placement->range || gb_arena_block_empty(segment->block))
         segment_emptied(store, segment);
+}
+
+void gb_storage_untally(struct gb_storage *storage)
+{
+    if (storage->tally)
+        *storage->tally -= storage->bytes;
+    storage->tally = NULL;
 }
 
 void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
@@ -369,8 +375,7 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
     if (!storage || --storage->references > 0)
         return;
     gb_recent_leave(&storage->recent);
-    if (storage->overtook)
-        storage->device->overtaken -= storage->bytes;
+    gb_storage_untally(storage);
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
     for (int i = 0; i < GB_TIERS; i++)
@@ -628,9 +633,7 @@ int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_
 void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
 {
     gb_recent_leave(&storage->recent);
-    if (storage->overtook)
-        storage->device->overtaken -= storage->bytes;
-    storage->overtook = false;
+    gb_storage_untally(storage);
     gb_storage_count_holds(storage, -1);
     gb_charge_leave(storage);
     for (unsigned i = 0; i < storage->placement_count; i++)

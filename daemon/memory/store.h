@@ -85,14 +85,12 @@ struct gb_storage {
     enum gb_share share;
     bool adopted;
     bool resident;
-    bool overtook;  /* it got its room before older requests did, and has been held since */
-    uint64_t size;  /* bytes of content, which a copy has */
-    uint64_t bytes; /* that it occupies on its device; 0 while it is not resident */
+    uint64_t size;   /* bytes of content, which a copy has */
+    uint64_t bytes;  /* that it occupies on its device; 0 while it is not resident */
+    uint64_t *tally; /* counts `bytes` until nothing holds the storage; not ours; NULL: none */
     struct gb_copy *copies[GB_TIERS];
     struct gb_move *out, *in; /* moves to a tier below, and back, that are under way; or NULL */
-    struct gb_link waits;     /* requests that wait for the end of a move */
-    struct gb_error *failure; /* of the last move, for requests that wait; owned; NULL: none */
-    uint64_t stuck_ms;        /* when its driver last failed to copy it out; 0: it did not */
+    struct gb_move_failure *failure; /* of the last move: spill.h; owned; NULL: none */
     unsigned placement_count, placement_room;
     struct gb_placement placements[]; /* one, none (no bytes), or one for each registered handle */
 };
@@ -196,6 +194,8 @@ int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_
 /* Adds the storage's bytes to its device's figures by leases and pins, or (`sign` -1) takes them
    away. */
 void gb_storage_count_holds(const struct gb_storage *storage, int sign);
+/* Takes the storage's bytes out of its tally. */
+void gb_storage_untally(struct gb_storage *storage);
 /* Gives a storage's room on its device back: its content is in a tier below, or lost. */
 void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage);
 

@@ -9,7 +9,7 @@
 
 void gb_users_init(struct gb_users *users)
 {
-    *users = (struct gb_users){0};
+    *users = (struct gb_users){.record_bytes = sizeof(struct gb_user)};
     gb_list_init(&users->all);
     gb_list_init(&users->past);
     gb_quotas_init(&users->quotas);
@@ -27,7 +27,7 @@ struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
         if (user->uid == uid)
             return gb_user_ref(user);
     }
-    user = calloc(1, sizeof(*user));
+    user = calloc(1, users->record_bytes);
     if (!user)
         return NULL;
     user->users = users;
@@ -36,8 +36,6 @@ struct gb_user *gb_user_get(struct gb_users *users, uid_t uid)
     user->references = 1;
     for (unsigned i = 0; i < GB_DEVICES; i++)
         gb_list_init(&user->nameless_stakes[i]);
-    gb_list_init(&user->busy);
-    gb_list_init(&user->draining);
     if (!gb_hash_insert(&users->table, &user->link, hash)) {
         free(user);
         return NULL;

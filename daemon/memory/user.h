@@ -36,15 +36,8 @@ struct gb_users {
     struct gb_quotas quotas;
     struct gb_stock stocks[GB_STOCKS];
     uint64_t open_files; /* that the daemon may open; 0: any number */
-};
-
-/* Descriptors that a user has sent and that are yet to be closed: closer.h. */
-struct gb_foreign {
-    struct gb_link of_closer;
-    struct gb_user *user; /* with a reference while there are any; NULL: nobody's */
-    int *fds;             /* a queue: `count` from `first` on; owned */
-    unsigned first, count, capacity;
-    bool in_hand; /* a closer is closing one more */
+    size_t record_bytes; /* of a user's record: a room above may have it begin with struct gb_user,
+                            and go on with what it keeps of the user, zeroed at first */
 };
 
 struct gb_user {
@@ -57,8 +50,6 @@ struct gb_user {
     uint64_t sessions, objects, segments, watches, provides, waits, leases;
     uint64_t text_bytes;           /* of its objects' names, layouts and metadata */
     uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
-    /* Received descriptors, and ended connections, that are yet to be closed; both in held_fds. */
-    struct gb_foreign received, ended;
     /* By the device's index; charge.h says what counts. */
     uint64_t bytes[GB_DEVICES];    /* of objects */
     uint64_t nameless[GB_DEVICES]; /* of bytes: versions without a name */
@@ -71,15 +62,7 @@ struct gb_user {
     uint64_t past;                   /* a bit for each device on which it has an excess */
     uint64_t stocks[GB_STOCKS];      /* its part of each stock's `used` */
     unsigned slots; /* of the object that lease.c looks at: its leases with a slot */
-    /* The server's: its busy sessions, its draining ones, and its place among users. */
-    struct gb_link busy, draining, turn;
-    bool drains; /* its next turn is a draining session's */
 };
-
-static inline bool gb_user_has_busy(const struct gb_user *user)
-{
-    return !gb_list_empty(&user->busy) || !gb_list_empty(&user->draining);
-}
 
 void gb_users_init(struct gb_users *users);
 /* The record of a uid, made if need be, with a reference added; NULL if memory is out. */

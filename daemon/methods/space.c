@@ -133,7 +133,8 @@ static uint64_t trusts_until(const struct gb_call *call, const struct gb_device 
 {
     uint64_t now = gb_now_ms();
     uint64_t until = (call->wait ? gb_wait_since(call->wait) : now) + RETIRE_GRACE_MS;
-    bool asked = device->pinned_by_clients > 0 && now - device->retired_ms < RETIRE_GRACE_MS;
+    bool asked = device->pinned_by_clients > 0 &&
+                 now - gb_waits_queue(call->server, device)->retired_ms < RETIRE_GRACE_MS;
 
     return asked && now < until ? until : 0;
 }
@@ -196,7 +197,8 @@ static bool make_room(struct gb_call *call, struct gb_device *device,
         return false;
     if (call->left++ == LEAVE_A_TRY && !is_in_vain(call)) {
         call->full_tier = GB_TIERS;
-        call->arriving = device->space_changed = true;
+        call->arriving = true;
+        gb_device_changed(device);
         call->stuck = false;
         return false;
     }
@@ -242,7 +244,7 @@ static bool must_queue(struct gb_call *call, const struct gb_device *device, uin
     call->need = call->shortfall = bytes;
     call->arriving = call->stuck = call->looked = call->asked = false;
     call->full_tier = GB_TIERS;
-    if (call->wait || gb_waits_let_pass(device, bytes, &arriving))
+    if (call->wait || gb_waits_let_pass(call->server, device, bytes, &arriving))
         return false;
     call->arriving = arriving;
     no_space(call, device, bytes, "; older requests wait for it");
@@ -252,12 +254,10 @@ static bool must_queue(struct gb_call *call, const struct gb_device *device, uin
 /* Notes that the storage got its room although older requests wait (wait.h). */
 static void note_passing(struct gb_call *call, struct gb_storage *storage)
 {
-    struct gb_device *device = storage->device;
-
-    if (!gb_waits_older(device, call->wait))
+    if (!gb_waits_older(call->server, storage->device, call->wait))
         return;
-    storage->overtook = true;
-    device->overtaken += storage->bytes;
+    storage->tally = &gb_waits_queue(call->server, storage->device)->overtaken;
+    *storage->tally += storage->bytes;
 }
 
 int gb_call_spare(struct gb_call *call, struct gb_device *device, int r)
@@ -503,8 +503,8 @@ int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage)
         return 0;
     if (call->wait) {
         gb_fail(&call->error, GPUBUF_E_DEVICE, "the content could not be moved: %.400s",
-                storage->failure->message);
-        call->error.cuda = storage->failure->cuda;
+                storage->failure->error.message);
+        call->error.cuda = storage->failure->error.cuda;
         return GPUBUF_E_DEVICE;
     }
     free(storage->failure); /* of an earlier request: this one tries again */

@@ -227,7 +227,7 @@ static bool recall(struct gb_registry *registry, struct gb_lease *lease, uint64_
         gb_lease_used(registry, lease);
         return false;
     }
-    lease->object->storage->device->recalled_ms = now_ms;
+    registry->recalled_ms[lease->object->storage->device->index] = now_ms;
     if (!lease->recalled_ms)
         send_recall(registry, lease, now_ms);
     return true;

@@ -133,15 +133,11 @@ struct gb_object *gb_object_older(const struct gb_object *object)
 
 /* ---- holds, which keep a storage from being evicted ---- */
 
-/* A storage that got its room before older requests did no longer counts as overtaking them once
-   nothing holds it. */
 static void end_hold(struct gb_storage *storage)
 {
-    storage->device->space_changed = true; /* it may be evicted now */
-    if (storage->recent.holds == 0 && storage->overtook) {
-        storage->device->overtaken -= storage->bytes;
-        storage->overtook = false;
-    }
+    gb_device_changed(storage->device); /* it may be evicted now */
+    if (storage->recent.holds == 0)
+        gb_storage_untally(storage);
 }
 
 uint64_t gb_registry_lease_count(const struct gb_registry *registry)
@@ -204,7 +200,7 @@ void gb_object_resume(struct gb_registry *registry, struct gb_object *object)
 {
     count_idle(registry, object, -1);
     hold_lease(object->storage);
-    object->storage->device->space_changed = true; /* waiting requests must look for other room */
+    gb_device_changed(object->storage->device); /* waiting requests must look for other room */
 }
 
 void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool idle)

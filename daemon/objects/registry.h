@@ -103,6 +103,8 @@ struct gb_registry {
     void (*overdue)(void *arg, struct gb_holder *holder);
     void *recall_arg;
     uint64_t recall_ms; /* that an answer may take, while the lease is idle */
+    /* When a lease was last recalled for the sake of the device; 0: none is awaited. */
+    uint64_t recalled_ms[GB_DEVICES];
 };
 
 void gb_registry_init(struct gb_registry *registry, struct gb_store *store);

@@ -385,7 +385,7 @@ void gb_close_foreign(struct gb_closer *closer, struct gb_user *user, int fd)
     if (!closer || closes_at_once(fd))
         close(fd);
     else
-        hand_over(closer, user, user ? &user->received : &closer->nobodys, fd);
+        hand_over(closer, user, user ? &gb_served(user)->received : &closer->nobodys, fd);
 }
 
 /* Reads what is left in the socket. True if no descriptors were among it. Peeking without room for
@@ -415,7 +415,7 @@ static bool is_drained(int fd)
 
 bool gb_closer_is_behind(const struct gb_user *user, uint64_t most)
 {
-    return user->received.count >= most;
+    return gb_served(user)->received.count >= most;
 }
 
 bool gb_brings_descriptors(int fd, char *scratch, size_t size)
@@ -432,7 +432,7 @@ void gb_close_connection(struct gb_closer *closer, struct gb_user *user, int fd)
     if (!closer || is_drained(fd))
         close(fd);
     else
-        hand_over(closer, user, user ? &user->ended : &closer->nobodys, fd);
+        hand_over(closer, user, user ? &gb_served(user)->ended : &closer->nobodys, fd);
 }
 
 /* ---- the end ---- */

@@ -25,7 +25,7 @@
 #include <semaphore.h>
 #include <uv.h>
 
-#include "daemon/memory/user.h"
+#include "daemon/serve/served.h"
 
 #define GB_CLOSERS 8 /* processes: as many users may be stuck at a time */
 #define GB_CLOSER_LOCKS 2

@@ -46,9 +46,11 @@ static void withdraw_produced(struct gb_session *session)
 /* Gives up its turn, and its user's if no other session of the user waits for one. */
 static void leave_turn(struct gb_session *session)
 {
+    struct gb_served *user = gb_served(session->user);
+
     gb_list_remove(&session->ready);
-    if (!gb_user_has_busy(session->user))
-        gb_list_remove(&session->user->turn);
+    if (!gb_served_is_busy(user))
+        gb_list_remove(&user->turn);
 }
 
 static void begin_leaving(struct gb_session *session)

@@ -87,15 +87,16 @@ static void on_prepare(uv_prepare_t *handle)
 
 /* The end of the time for holders to answer the last recall. After it, waiting requests are tried
    again, and find the leases of silent holders in use. */
-static uint64_t recalls_due(const struct gb_server *server, struct gb_device *device)
+static uint64_t recalls_due(struct gb_server *server, struct gb_device *device)
 {
-    uint64_t at =
-        device->recalled_ms ? device->recalled_ms + server->registry.recall_ms : UINT64_MAX;
+    const struct gb_registry *registry = &server->registry;
+    uint64_t *recalled_ms = &server->registry.recalled_ms[device->index];
+    uint64_t at = *recalled_ms ? *recalled_ms + registry->recall_ms : UINT64_MAX;
 
     if (at == UINT64_MAX || gb_now_ms() < at)
         return at;
-    device->recalled_ms = 0;
-    device->space_changed = true;
+    *recalled_ms = 0;
+    gb_device_changed(device);
     return UINT64_MAX;
 }
 
@@ -128,10 +129,10 @@ static void withdraw_lost(struct gb_server *server)
     for (unsigned i = 0; i < server->device_count; i++) {
         struct gb_device *device = server->devices[i];
 
-        if (!device->lost || device->withdrawn)
+        if (!device->lost || server->withdrawn & 1u << i)
             continue;
-        device->withdrawn = true;
-        device->space_changed = true; /* requests that wait for space must be answered */
+        server->withdrawn |= 1u << i;
+        gb_device_changed(device); /* requests that wait for space must be answered */
         gb_log(GB_LOG_ERROR, "device lost", GB_LOG_TEXT("id", device->id));
         gb_registry_withdraw(&server->registry, device);
     }
@@ -168,14 +169,14 @@ static void serve_next(struct gb_link *list)
    every second turn of their user, so that many of them do not hold up one whose peer is there. */
 static void serve_busy(struct gb_server *server)
 {
-    struct gb_user *user = GB_CONTAINER(server->busy.next, struct gb_user, turn);
+    struct gb_served *user = GB_CONTAINER(server->busy.next, struct gb_served, turn);
     bool drains = gb_list_empty(&user->busy) || (user->drains && !gb_list_empty(&user->draining));
     struct gb_link *next = drains ? user->draining.next : user->busy.next;
 
     user->drains = !drains;
     gb_list_remove(next);
     gb_list_remove(&user->turn);
-    if (gb_user_has_busy(user))
+    if (gb_served_is_busy(user))
         gb_list_append(&server->busy, &user->turn);
     gb_session_serve(GB_CONTAINER(next, struct gb_session, ready));
 }
@@ -318,7 +319,7 @@ static void on_retire(void *arg, struct gb_mapper *mapper, const struct gb_segme
     struct gb_server *server = arg;
     struct gb_writer *writer = &server->event_writer;
 
-    segment->device->retired_ms = gb_now_ms();
+    gb_waits_queue(server, segment->device)->retired_ms = gb_now_ms();
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "segments.retire", 0);
     gb_write_format(writer, "{\"segments\":[%llu]}", (unsigned long long)segment->id);
@@ -523,6 +524,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->missings.providers.tell = tell_provider;
     gb_writer_init(&server->event_writer, GB_LIMIT(line_bytes));
     gb_store_init(&server->store);
+    server->store.users.record_bytes = sizeof(struct gb_served);
     server->store.retire_after_ms = config->retire_after_ms;
     server->store.unmap_ms = server->limits->unmap_ms;
     server->store.retire = on_retire;

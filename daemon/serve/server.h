@@ -22,6 +22,7 @@
 #include "daemon/survive/state.h"
 
 #define GB_SCRATCH_BYTES 65536
+#define GB_WATCHING 256 /* lists of requests that need the content of a storage */
 
 struct gb_closer;
 struct gb_config;
@@ -35,10 +36,21 @@ struct gb_workspace {
     char *scratch, *end_scratch; /* for received bytes; for those of a session that has hung up */
 };
 
+/* The requests that wait for a device: for its space, its driver, or a tier below it. */
+struct gb_queue {
+    struct gb_link waits; /* struct gb_wait, in the order of arrival */
+    uint64_t tried;       /* serial of the last request that this round has tried; 0: none */
+    uint64_t seen;        /* the device's `changes` when the round began */
+    uint64_t overtaken;   /* of the device's `used`: held for requests that overtook older ones */
+    uint64_t retired_ms;  /* when a session was last asked to unmap a segment */
+};
+
 /* State of wait.c for all requests that wait. */
 struct gb_waits {
-    struct gb_link woken; /* struct gb_wait to be tried at the end of the turn */
-    uint64_t made;        /* struct gb_wait so far */
+    struct gb_queue queues[GB_DEVICES];   /* by the device's index */
+    struct gb_link watching[GB_WATCHING]; /* struct gb_wait, by the storage that they need */
+    struct gb_link woken;                 /* struct gb_wait to be tried at the end of the turn */
+    uint64_t made;                        /* struct gb_wait so far */
 };
 
 struct gb_method_count {
@@ -91,6 +103,7 @@ struct gb_server {
     struct gb_state state;
     struct gb_device *devices[GB_DEVICES];
     unsigned device_count;
+    unsigned withdrawn; /* a bit for each device that is lost and whose objects are withdrawn */
     struct gb_waits waits;
     struct gb_missings missings; /* names that requests wait for, and their providers */
     struct gb_link watches;      /* of all sessions */

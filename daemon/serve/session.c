@@ -31,7 +31,7 @@ static void note_hung_up(struct gb_session *session)
 static void queue(struct gb_session *session)
 {
     struct gb_server *server = session->server;
-    struct gb_user *user = session->user;
+    struct gb_served *user = gb_served(session->user);
 
     if (gb_list_linked(&session->ready))
         return;

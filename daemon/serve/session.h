@@ -6,6 +6,7 @@
 #define GB_SESSION_H
 
 #include "daemon/objects/lease.h"
+#include "daemon/serve/served.h"
 #include "daemon/serve/server.h"
 #include "proto/conn.h"
 #include "proto/rpc.h"

@@ -12,8 +12,9 @@ enum gb_wait_for { FOR_NOTHING, FOR_MOVE, FOR_DRIVER, FOR_TIER, FOR_SPACE };
 
 struct gb_wait {
     struct gb_link of_session, woken;
-    struct gb_link of_queue;   /* in device->waits */
-    struct gb_link of_storage; /* in the `waits` of the storage whose content it waits for */
+    struct gb_link of_queue;
+    struct gb_link watching; /* in the list for its storage */
+    const struct gb_storage *storage;
     struct gb_session *session;
     enum gb_wait_for waits_for;
     struct gb_device *device; /* for its driver, space or tier; else NULL */
@@ -135,10 +136,10 @@ uint64_t gb_wait_serial(const struct gb_wait *wait)
 static void leave_queue(struct gb_wait *wait)
 {
     gb_list_remove(&wait->of_queue);
-    gb_list_remove(&wait->of_storage);
+    gb_list_remove(&wait->watching);
     claim(wait, GB_TIERS);
     if (wait->device)
-        wait->device->space_changed = true; /* has the next in the queue tried */
+        gb_device_changed(wait->device); /* has the next in the queue tried */
     wait->device = NULL;
     wait->waits_for = FOR_NOTHING;
     wait->need = 0;
@@ -152,7 +153,7 @@ static void drop_held(struct gb_wait *wait)
 
     for (size_t i = 0; i < wait->held_count; i++) {
         gb_recent_drop(&wait->held[i]->recent);
-        wait->held[i]->device->space_changed = true;
+        gb_device_changed(wait->held[i]->device);
         gb_storage_unref(store, wait->held[i]);
     }
     free(wait->held);
@@ -229,14 +230,15 @@ static struct gb_wait *wait_of(struct gb_link *link)
    itself. */
 static void enter_queue(struct gb_wait *wait, struct gb_device *device, enum gb_wait_for waits_for)
 {
+    struct gb_queue *queue = gb_waits_queue(wait->session->server, device);
     struct gb_link *after;
 
     if (wait->device == device && wait->waits_for == waits_for)
         return;
     leave_queue(wait);
     drop_held(wait);
-    after = device->waits.prev;
-    while (after != &device->waits && wait_of(after)->claim.serial > wait->claim.serial)
+    after = queue->waits.prev;
+    while (after != &queue->waits && wait_of(after)->claim.serial > wait->claim.serial)
         after = after->prev;
     gb_list_append(after->next, &wait->of_queue);
     wait->device = device;
@@ -288,10 +290,17 @@ void gb_wait_for_names_only(struct gb_wait *wait)
     gb_making_end(&wait->making);
 }
 
+/* The list of requests that need that storage, and others. */
+static struct gb_link *watching(struct gb_server *server, const struct gb_storage *storage)
+{
+    return &server->waits.watching[gb_hash_id((uintptr_t)storage) % GB_WATCHING];
+}
+
 void gb_wait_watch(struct gb_wait *wait, struct gb_storage *storage)
 {
-    gb_list_remove(&wait->of_storage);
-    gb_list_append(&storage->waits, &wait->of_storage);
+    wait->storage = storage;
+    gb_list_remove(&wait->watching);
+    gb_list_append(watching(wait->session->server, storage), &wait->watching);
     gb_list_remove(&wait->woken); /* it has just been tried */
 }
 
@@ -315,7 +324,7 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait)
 {
     for (size_t i = 0; i < wait->held_count; i++)
         if (wait->held[i]->failure && gb_list_empty(&wait->held[i]->objects))
-            return wait->held[i]->failure;
+            return &wait->held[i]->failure->error;
     return NULL;
 }
 
@@ -330,18 +339,29 @@ struct gb_making *gb_wait_making(struct gb_wait *wait)
     return &wait->making;
 }
 
+struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device)
+{
+    return &server->waits.queues[device->index];
+}
+
 void gb_waits_init(struct gb_waits *waits)
 {
     memset(waits, 0, sizeof(*waits));
     gb_list_init(&waits->woken);
+    for (unsigned i = 0; i < GB_WATCHING; i++)
+        gb_list_init(&waits->watching[i]);
+    for (unsigned i = 0; i < GB_DEVICES; i++)
+        gb_list_init(&waits->queues[i].waits);
 }
 
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage)
 {
-    while (!gb_list_empty(&storage->waits)) {
-        struct gb_wait *wait = GB_CONTAINER(storage->waits.next, struct gb_wait, of_storage);
+    GB_LIST_EACH(watching(server, storage), link) {
+        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, watching);
 
-        gb_list_remove(&wait->of_storage);
+        if (wait->storage != storage)
+            continue;
+        gb_list_remove(link);
         if (!gb_list_linked(&wait->woken))
             gb_list_append(&server->waits.woken, &wait->woken);
     }
@@ -362,16 +382,20 @@ static void wake_some(struct gb_server *server, uint64_t until)
 }
 
 /* Whether a request for `bytes` may overtake one that waits for space. */
-static bool lets_pass(const struct gb_device *device, const struct gb_wait *wait, uint64_t bytes)
+static bool lets_pass(const struct gb_wait *wait, uint64_t bytes)
 {
+    const struct gb_device *device = wait->device;
+    uint64_t overtaken = gb_waits_queue(wait->session->server, device)->overtaken;
+
     return !wait->arriving && wait->need <= device->capacity &&
-           device->overtaken <= device->capacity - wait->need &&
-           bytes <= device->capacity - wait->need - device->overtaken;
+           overtaken <= device->capacity - wait->need &&
+           bytes <= device->capacity - wait->need - overtaken;
 }
 
-bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
+bool gb_waits_older(const struct gb_server *server, const struct gb_device *device,
+                    const struct gb_wait *wait)
 {
-    GB_LIST_EACH(&device->waits, link) {
+    GB_LIST_EACH(&server->waits.queues[device->index].waits, link) {
         const struct gb_wait *other = wait_of(link);
 
         if (other == wait)
@@ -382,15 +406,16 @@ bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait)
     return false;
 }
 
-bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *arriving)
+bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *device,
+                       uint64_t bytes, bool *arriving)
 {
     bool passes = true;
 
     *arriving = true;
-    GB_LIST_EACH(&device->waits, link) {
+    GB_LIST_EACH(&server->waits.queues[device->index].waits, link) {
         const struct gb_wait *wait = wait_of(link);
 
-        if (wait->waits_for != FOR_SPACE || lets_pass(device, wait, bytes))
+        if (wait->waits_for != FOR_SPACE || lets_pass(wait, bytes))
             continue;
         passes = false;
         *arriving &= wait->arriving;
@@ -417,21 +442,22 @@ static bool try_wait(struct gb_wait *wait)
 
 /* Tries the requests for which memory was made. It is kept for them until then, and an older
    request that needs more could not have it. */
-static void try_made(struct gb_device *device)
+static void try_made(struct gb_queue *queue)
 {
-    GB_LIST_EACH(&device->waits, link)
+    GB_LIST_EACH(&queue->waits, link)
         if (wait_of(link)->making.made)
             try_wait(wait_of(link));
 }
 
 /* Whether it is of no use to try a request now: it needs more than there can be, or it must not
    overtake `waiting` (NULL: none). */
-static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wait,
-                        const struct gb_wait *waiting)
+static bool is_hopeless(const struct gb_wait *wait, const struct gb_wait *waiting)
 {
+    const struct gb_device *device = wait->device;
+
     if (wait->waits_for != FOR_SPACE)
         return false;
-    if (waiting && !lets_pass(device, waiting, wait->need))
+    if (waiting && !lets_pass(waiting, wait->need))
         return true;
     /* A request whose room was arriving is tried in any case: it must be answered if none came. So
        is one that may ask users for what they have past their quotas. */
@@ -442,35 +468,36 @@ static bool is_hopeless(const struct gb_device *device, const struct gb_wait *wa
 
 /* Goes on with a device's round. If space has changed it begins anew, or a younger request could
    take room that an older one can use now. */
-static void run_device(struct gb_device *device, uint64_t until)
+static void run_queue(struct gb_queue *queue, const struct gb_device *device, uint64_t until)
 {
     const struct gb_wait *waiting = NULL; /* of those so far, the hardest to overtake */
 
-    if (device->space_changed)
-        device->tried = 0;
-    device->space_changed = false;
-    try_made(device);
-    GB_LIST_EACH(&device->waits, link) {
+    if (queue->seen != device->changes)
+        queue->tried = 0;
+    queue->seen = device->changes;
+    try_made(queue);
+    GB_LIST_EACH(&queue->waits, link) {
         struct gb_wait *wait = wait_of(link);
 
-        if (is_hopeless(device, wait, waiting)) {
+        if (is_hopeless(wait, waiting)) {
             claim(wait, GB_TIERS); /* it is not tried, so its claim must not hold others up */
-        } else if (wait->claim.serial > device->tried) {
-            device->tried = wait->claim.serial;
+        } else if (wait->claim.serial > queue->tried) {
+            queue->tried = wait->claim.serial;
             if (try_wait(wait))
                 wait = NULL;
-            if (device->space_changed || uv_hrtime() >= until)
+            if (queue->seen != device->changes || uv_hrtime() >= until)
                 return;
         }
         if (wait && wait->device == device && wait->waits_for == FOR_SPACE)
             waiting = harder(waiting, wait);
     }
-    device->tried = 0;
+    queue->tried = 0;
 }
 
-static bool has_more(const struct gb_device *device)
+/* Whether the device's round is to begin anew, or to go on. */
+static bool goes_on(const struct gb_queue *queue, const struct gb_device *device)
 {
-    return (device->space_changed || device->tried > 0) && !gb_list_empty(&device->waits);
+    return queue->seen != device->changes || queue->tried > 0;
 }
 
 bool gb_waits_have_more(const struct gb_server *server)
@@ -479,7 +506,8 @@ bool gb_waits_have_more(const struct gb_server *server)
         gb_providers_have_more(&server->missings.providers))
         return true;
     for (unsigned i = 0; i < server->device_count; i++)
-        if (has_more(server->devices[i]))
+        if (!gb_list_empty(&server->waits.queues[i].waits) &&
+            goes_on(&server->waits.queues[i], server->devices[i]))
             return true;
     return false;
 }
@@ -496,8 +524,8 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
             break;
     }
     for (unsigned i = 0; i < server->device_count; i++)
-        if (server->devices[i]->space_changed || server->devices[i]->tried > 0)
-            run_device(server->devices[i], until);
+        if (goes_on(&server->waits.queues[i], server->devices[i]))
+            run_queue(&server->waits.queues[i], server->devices[i], until);
     gb_providers_run(&server->missings.providers, until);
 }
 

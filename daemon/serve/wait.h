@@ -29,6 +29,7 @@ struct gb_missing;
 
 struct gb_wait;
 struct gb_waits; /* server.h */
+struct gb_queue;
 
 /* Puts a request aside. `names` (`count` may be 0), which are copied, wake it when they appear. On
    success the descriptors are taken over. `since_ms` is when it was first tried. `line` NULL: a
@@ -90,9 +91,11 @@ const struct gb_error *gb_wait_failure(const struct gb_wait *wait);
 
 /* Whether a request that needs `bytes` of the device may be served before those that wait. If not,
    *arriving says whether these wait for nothing but the daemon's own work. */
-bool gb_waits_let_pass(const struct gb_device *device, uint64_t bytes, bool *arriving);
+bool gb_waits_let_pass(const struct gb_server *server, const struct gb_device *device,
+                       uint64_t bytes, bool *arriving);
 /* Whether older requests than this one (NULL: than a new one) wait for space of the device. */
-bool gb_waits_older(const struct gb_device *device, const struct gb_wait *wait);
+bool gb_waits_older(const struct gb_server *server, const struct gb_device *device,
+                    const struct gb_wait *wait);
 
 /* The i-th name; NULL if it does not wait for that many. */
 const struct gb_missing *gb_wait_missing(const struct gb_wait *wait, size_t i);
@@ -104,6 +107,9 @@ uint64_t gb_wait_serial(const struct gb_wait *wait);
 void gb_wait_until(struct gb_wait *wait, uint64_t until_ms);
 /* Its part in a job that makes memory for it. */
 struct gb_making *gb_wait_making(struct gb_wait *wait);
+
+/* The device's. */
+struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);
 
 void gb_waits_init(struct gb_waits *waits);
 /* Wakes the requests that need the storage's content: its move has begun or ended, or a name does

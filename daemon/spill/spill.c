@@ -149,12 +149,15 @@ static struct gb_move *move_new(struct gb_spill *spill, struct gb_storage *stora
     return move;
 }
 
-static void keep_failure(struct gb_storage *storage, const struct gb_error *error)
+static void keep_failure(struct gb_storage *storage, const struct gb_error *error, bool stuck)
 {
     if (!storage->failure)
-        storage->failure = malloc(sizeof(*storage->failure));
-    if (storage->failure)
-        *storage->failure = *error;
+        storage->failure = calloc(1, sizeof(*storage->failure));
+    if (!storage->failure)
+        return;
+    storage->failure->error = *error;
+    if (stuck)
+        storage->failure->stuck_ms = gb_now_ms();
 }
 
 static void note_failure(const struct gb_move *move)
@@ -163,9 +166,7 @@ static void note_failure(const struct gb_move *move)
 
     if (gb_device_cuda_lost(move->error.cuda))
         move->storage->device->lost = true;
-    keep_failure(move->storage, &move->error);
-    if (move->to && !move->from && !move->tier_failed)
-        move->storage->stuck_ms = gb_now_ms();
+    keep_failure(move->storage, &move->error, move->to && !move->from && !move->tier_failed);
     if (!move->tier_failed || atomic_load(move->stop))
         return;
     tier->failures++;
@@ -214,7 +215,8 @@ static bool take_copy(struct gb_move *move)
         give_up_copy(to);
         return false;
     }
-    move->storage->stuck_ms = 0;
+    if (move->storage->failure)
+        move->storage->failure->stuck_ms = 0;
     tier->writes++;
     tier->written_bytes += to->bytes;
     tier->write_us += move->microseconds;
@@ -462,10 +464,15 @@ static enum begun begin_out_to(struct gb_spill *spill, struct gb_storage *storag
     return begun;
 }
 
+static uint64_t stuck_ms(const struct gb_storage *storage)
+{
+    return storage->failure ? storage->failure->stuck_ms : 0;
+}
+
 /* Whether its driver failed to copy it out lately, so that the background leaves it alone. */
 static bool is_stuck(const struct gb_storage *storage)
 {
-    return storage->stuck_ms > 0 && gb_now_ms() - storage->stuck_ms < FAILING_MS;
+    return stuck_ms(storage) > 0 && gb_now_ms() - stuck_ms(storage) < FAILING_MS;
 }
 
 static enum begun begin_out(struct gb_spill *spill, struct gb_storage *storage,
@@ -514,12 +521,12 @@ static enum begun copy_ahead(struct gb_spill *spill, struct gb_device *device, u
 
 static enum gb_room fail_stuck(const struct gb_storage *storage, struct gb_error *error)
 {
-    const struct gb_error *why = storage->failure;
+    const struct gb_error *why = &storage->failure->error;
 
     gb_fail(error, GPUBUF_E_DEVICE, "no room can be made on %s: %.400s", storage->device->id,
-            why ? why->message : "the content could not be copied");
+            why->message);
     if (error)
-        error->cuda = why ? why->cuda : NULL;
+        error->cuda = why->cuda;
     return GB_ROOM_STUCK;
 }
 
@@ -583,7 +590,7 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
         storage = storage_of(oldest);
         if (storage->out)
             return GB_ROOM_ARRIVING;
-        if (storage->stuck_ms >= demand->since_ms)
+        if (stuck_ms(storage) >= demand->since_ms)
             return fail_stuck(storage, error);
         begun = copy_ahead(spill, device, bytes, demand);
         if (begun != IMPOSSIBLE)
@@ -618,12 +625,12 @@ static void tend_device(struct gb_spill *spill, struct gb_device *device)
     uint64_t need;
 
     if (above(stays, device->capacity, spill->high))
-        device->above_high = true;
-    if (!device->above_high)
+        spill->above_high[device->index] = true;
+    if (!spill->above_high[device->index])
         return;
     need = above(stays, device->capacity, spill->low);
     if (need == 0 || copy_ahead(spill, device, need, NULL) >= IMPOSSIBLE)
-        device->above_high = false;
+        spill->above_high[device->index] = false;
 }
 
 static void tend_host_tier(struct gb_spill *spill)

@@ -26,6 +26,12 @@ struct gb_moved {
     uint64_t bytes, ns;
 };
 
+/* Why the last move of a storage failed, for requests that wait for it. */
+struct gb_move_failure {
+    struct gb_error error;
+    uint64_t stuck_ms; /* when its driver could not copy it out; 0: it could, or was not asked */
+};
+
 /* Dropped objects that are not yet logged; zeroed: none. */
 struct gb_losses {
     uint64_t objects, bytes;
@@ -53,10 +59,11 @@ struct gb_spill {
     struct gb_tier tiers[GB_TIERS];
     struct gb_device **devices;
     unsigned device_count;
-    unsigned high, low;  /* watermarks, percent */
-    uint64_t unrecorded; /* copies so far of storages that no journal has */
-    uint64_t draining;   /* bytes on their way from the host tier to the disk */
-    uint64_t moves;      /* under way */
+    unsigned high, low;          /* watermarks, percent */
+    bool above_high[GB_DEVICES]; /* above the high watermark, until below the low one */
+    uint64_t unrecorded;         /* copies so far of storages that no journal has */
+    uint64_t draining;           /* bytes on their way from the host tier to the disk */
+    uint64_t moves;              /* under way */
     atomic_bool stop;
     /* Called when a move of the storage has ended. */
     void (*moved)(void *arg, struct gb_storage *storage);

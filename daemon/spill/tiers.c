@@ -21,7 +21,7 @@ void gb_spill_changed(void *arg)
     struct gb_spill *spill = arg;
 
     for (unsigned i = 0; i < spill->device_count; i++)
-        spill->devices[i]->space_changed = true;
+        gb_device_changed(spill->devices[i]);
 }
 
 void gb_spill_claim(struct gb_spill *spill, struct gb_claim *claim, enum gb_tier_kind full_tier)

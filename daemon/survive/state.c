@@ -522,7 +522,7 @@ static void end_grace(struct gb_state *state)
 {
     GB_FAILPOINT(GRACE_BEGIN);
     for (unsigned i = 0; i < state->device_count; i++)
-        state->devices[i]->space_changed = true;
+        gb_device_changed(state->devices[i]);
     state->grace_until = 0;
     for (size_t i = 0; i < state->withdrawn_count; i++)
         free(state->withdrawn[i]);

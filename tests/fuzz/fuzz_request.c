@@ -284,8 +284,9 @@ static void begin_anew(void)
     server->missings.providers.last_request = 0;
     server->store.next_segment = 1;
     server->registry.next_lease = server->registry.next_version = 1;
-    device->lost = device->withdrawn = device->above_high = false;
-    device->retired_ms = 0;
+    device->lost = server->spill.above_high[0] = false;
+    server->withdrawn = 0;
+    server->waits.queues[0].retired_ms = 0;
     for (int i = 0; i < GB_TIERS; i++) {
         server->spill.tiers[i].failing_until = 0;
         server->spill.tiers[i].next_file = 0;

@@ -383,7 +383,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
     count->leased += leases ? storage->bytes : 0;
     count->pinned += pins ? storage->bytes : 0;
     count->pinned_leased += pins && leases ? storage->bytes : 0;
-    count->passed += storage->overtook ? storage->bytes : 0;
+    count->passed += storage->tally ? storage->bytes : 0;
     if (storage->recent.in && storage->recent.holds == 0) {
         DEMAND(storage->recent.bytes == storage->bytes);
         DEMAND(storage->recent.needed == (storage->needs > 0));
@@ -629,6 +629,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     uint64_t capacity =
         overfull && device->allocated > device->capacity ? device->allocated : device->capacity;
     const struct gb_spill *spill = &count->server->spill;
+    const struct gb_queue *queue = &count->server->waits.queues[device->index];
 #define FOUND(counted, noted) DEMAND(all ? (counted) == (noted) : (counted) <= (noted))
 
     DEMAND(count->objects.count == device->objects);
@@ -640,7 +641,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     FOUND(count->evictable, device->recency.bytes);
     FOUND(count->stays, device->stay.bytes);
     FOUND(count->clean, device->recency.clean_bytes);
-    FOUND(count->passed, device->overtaken);
+    FOUND(count->passed, queue->overtaken);
     FOUND(count->spilled, device->spilled);
     FOUND(count->spilled_bytes, device->spilled_bytes);
     FOUND(count->leaving, device->leaving);
@@ -656,7 +657,7 @@ static inline void check_device(const struct inside_count *count, const struct g
     DEMAND(gb_device_free_bytes(device) + device->used + gb_device_retained(device) +
                device->pinned_by_clients ==
            capacity);
-    DEMAND((!device->space_changed && device->tried == 0) || gb_list_empty(&device->waits));
+    DEMAND((queue->seen == device->changes && queue->tried == 0) || gb_list_empty(&queue->waits));
 #undef FOUND
 }
 
@@ -751,7 +752,8 @@ static inline void inside_empty(struct inside *inside)
     }
     DEMAND(device->allocated == 0 && device->used == 0 && device->pinned == 0);
     DEMAND(device->segments == 0 && device->objects == 0 && device->recency.count == 0);
-    DEMAND(device->spilled == 0 && device->leaving == 0 && device->overtaken == 0);
+    DEMAND(device->spilled == 0 && device->leaving == 0);
+    DEMAND(server->waits.queues[0].overtaken == 0);
     for (int i = 0; i < GB_TIERS; i++)
         DEMAND(server->spill.tiers[i].used == 0 && server->spill.tiers[i].copies == 0);
     DEMAND(server->store.segments.count == 0 && server->store.domains.count == 0);

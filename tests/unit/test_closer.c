@@ -108,6 +108,7 @@ static void begin(struct world *world)
     assert_int_equal(uv_loop_init(&world->loop), 0);
     assert_int_equal(gb_closer_start(world->closer, &world->loop), 0);
     gb_users_init(&world->users);
+    world->users.record_bytes = sizeof(struct gb_served);
     world->a = gb_user_get(&world->users, 1);
     world->b = gb_user_get(&world->users, 2);
     world->open = open_fds();
@@ -207,15 +208,15 @@ static void test_a_user_has_one_at_a_time(void **state)
     for (unsigned i = 0; i < 40; i++)
         gb_close_foreign(world.closer, world.a, socket_fd());
     assert_int_equal(world.a->held_fds, 40);
-    assert_int_equal(world.a->received.count, 39);
-    assert_true(world.a->received.in_hand);
+    assert_int_equal(gb_served(world.a)->received.count, 39);
+    assert_true(gb_served(world.a)->received.in_hand);
     assert_false(gb_closer_is_behind(world.a, 40));
     assert_true(gb_closer_is_behind(world.a, 39));
     assert_false(gb_closer_is_behind(world.b, 1));
     for (unsigned i = 0; i < 5; i++)
         gb_close_foreign(world.closer, world.b, socket_fd());
-    assert_true(world.b->received.in_hand);
-    assert_int_equal(world.b->received.count, 4);
+    assert_true(gb_served(world.b)->received.in_hand);
+    assert_int_equal(gb_served(world.b)->received.count, 4);
     signal_closers(&world, SIGCONT);
     run_until_closed(&world);
     assert_int_equal(open_fds(), world.open);
@@ -234,7 +235,7 @@ static void test_more_users_than_processes(void **state)
     for (unsigned i = 0; i < 3 * GB_CLOSERS; i++) {
         many[i] = gb_user_get(&world.users, 100 + i);
         gb_close_foreign(world.closer, many[i], socket_fd());
-        assert_int_equal(many[i]->received.in_hand, i < GB_CLOSERS);
+        assert_int_equal(gb_served(many[i])->received.in_hand, i < GB_CLOSERS);
         gb_user_unref(many[i]); /* the closer knows it for as long as it must */
     }
     assert_int_equal(open_fds(), world.open + 3 * GB_CLOSERS);
