@@ -550,7 +550,7 @@ int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
 int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
 {
     char *text = NULL;
-    int r = gb_ask(ask, "metrics", NULL, &text, error);
+    int r = gb_ask(ask, "stats", "{\"families\":true}", &text, error);
 
     if (r == 0)
         r = gb_api_families(text, strlen(text), writer, error);

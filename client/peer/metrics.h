@@ -1,4 +1,4 @@
-/* The figures that gpubufd-peer tells of itself, in the form of the daemon's method `metrics`. */
+/* The figures that gpubufd-peer tells of itself, in the form of the families of `stats`. */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H
 

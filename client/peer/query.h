@@ -7,7 +7,7 @@
  *     → {"method":"list","prefix"?,"after"?}  ← {"node","names":[{"name","node","version","bytes",
  *                                                "since","copies"}],"after"?}
  *     → {"method":"peers"}                    ← {"node","peers":[{"node","host","port"}]}
- *     → {"method":"metrics"}                  ← {"families":[…]}, as the daemon's method has them
+ *     → {"method":"metrics"}                  ← {"families":[…]}, as the daemon's `stats` has them
  *     or ← {"error":{"kind","message"}}
  *
  * `since` is Unix time in milliseconds, 0 if it is not known. "why" says why other machines could

@@ -1,90 +1,77 @@
 #include "daemon/memory/figures.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "daemon/memory/store.h"
 
-void gb_device_write_figures(struct gb_writer *writer, const struct gb_device *device,
-                             bool segments)
+size_t gb_device_figures(const struct gb_device *device, struct gb_figure *figures)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } figures[] = {
-        {"capacity", device->capacity},
-        {"free", gb_device_free_bytes(device)},
-        {"used", device->used},
-        {"retained", gb_device_retained(device)},
-        {"pinned_by_clients", device->pinned_by_clients},
-        {"leased", device->leased},
-        {"pinned", device->pinned},
-        {"stays", device->stay.bytes},
-        {"evictable", device->recency.bytes},
-        {"clean", device->recency.clean_bytes},
-        {"leaving", device->leaving},
-        {"spilled", device->spilled},
-        {"spilled_bytes", device->spilled_bytes},
-        {"objects", device->objects},
-        {"segments", device->segments},
-        {"segments_created", device->segments_created},
-        {"segments_destroyed", device->segments_destroyed},
-        {"evictions", device->evictions},
-        {"evicted_bytes", device->evicted_bytes},
-        {"spills", device->spills},
-        {"spills_bytes", device->spills_bytes},
-        {"restores", device->restores},
-        {"restores_bytes", device->restores_bytes},
+    const struct gb_figure all[] = {
+        {"capacity", "gpubufd_device_capacity_bytes", "The bytes that the daemon may allocate.",
+         device->capacity},
+        {"free", "gpubufd_device_free_bytes", "Not allocated.", gb_device_free_bytes(device)},
+        {"used", "gpubufd_device_used_bytes", "In objects.", device->used},
+        {"retained", "gpubufd_device_retained_bytes", "Allocated, and in no object.",
+         gb_device_retained(device)},
+        {"pinned_by_clients", "gpubufd_device_pinned_by_clients_bytes",
+         "Of no object any more, and still mapped by sessions.", device->pinned_by_clients},
+        {"leased", "gpubufd_device_leased_bytes", "In objects under a lease.", device->leased},
+        {"pinned", "gpubufd_device_pinned_bytes", "In objects that are pinned or to be kept.",
+         device->pinned},
+        {"stays", "gpubufd_device_stays_bytes", "In objects that stay for want of a tier.",
+         device->stay.bytes},
+        {"evictable", "gpubufd_device_evictable_bytes", "In objects that may go.",
+         device->recency.bytes},
+        {"clean", NULL, NULL, device->recency.clean_bytes},
+        {"objects", "gpubufd_device_objects", "Objects, unsealed and unnamed ones included.",
+         device->objects},
+        {"segments", "gpubufd_device_segments", "Segments.", device->segments},
+        {"segments_created", "gpubufd_device_segments_created_total", "Segments made or adopted.",
+         device->segments_created},
+        {"segments_destroyed", "gpubufd_device_segments_destroyed_total", "Segments given back.",
+         device->segments_destroyed},
+        {"evictions", "gpubufd_evictions_total", "Times that content was dropped.",
+         device->evictions},
+        {"evicted_bytes", "gpubufd_evicted_bytes_total", "Bytes of it.", device->evicted_bytes},
+        {"leaving", "gpubufd_device_leaving_bytes", "In objects that are being copied to a tier.",
+         device->leaving},
+        {"spilled", NULL, NULL, device->spilled},
+        {"spilled_bytes", "gpubufd_device_spilled_bytes",
+         "Content of objects that is in tiers only.", device->spilled_bytes},
+        {"spills", "gpubufd_spills_total", "Times that content left for a tier.", device->spills},
+        {"spills_bytes", "gpubufd_spilled_bytes_total", "Bytes that left for a tier.",
+         device->spills_bytes},
+        {"restores", "gpubufd_restores_total", "Times that content came back.", device->restores},
+        {"restores_bytes", "gpubufd_restored_bytes_total", "Bytes that came back.",
+         device->restores_bytes},
+        {NULL, "gpubufd_device_lost", "1 if the driver has lost the device.", device->lost},
     };
 
-    gb_write_format(writer, "\"id\":\"%s\",\"name\":", device->id);
-    gb_write_cstring(writer, device->name);
-    if (device->alias[0])
-        gb_write_format(writer, ",\"alias\":\"%s\"", device->alias);
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-        if (segments || strcmp(figures[i].name, "segments") != 0)
-            gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
+    memcpy(figures, all, sizeof(all));
+    return sizeof(all) / sizeof(all[0]);
 }
 
-static void write_tier_stats(struct gb_writer *writer, const struct gb_tier *tier)
+size_t gb_tier_figures(const struct gb_tier *tier, struct gb_figure *figures)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } figures[] = {
-        {"capacity", tier->capacity},
-        {"free", gb_tier_free_bytes(tier)},
-        {"used", tier->used},
-        {"clean", tier->recency.clean_bytes},
-        {"copies", tier->copies},
-        {"writes", tier->writes},
-        {"written_bytes", tier->written_bytes},
-        {"write_us", tier->write_us},
-        {"reads", tier->reads},
-        {"read_bytes", tier->read_bytes},
-        {"read_us", tier->read_us},
-        {"failures", tier->failures},
+    const struct gb_figure all[] = {
+        {"capacity", "gpubufd_tier_capacity_bytes", "The bytes that the tier may hold.",
+         tier->capacity},
+        {"free", NULL, NULL, gb_tier_free_bytes(tier)},
+        {"used", "gpubufd_tier_used_bytes", "In copies.", tier->used},
+        {"clean", "gpubufd_tier_clean_bytes", "In copies that may go at once.",
+         tier->recency.clean_bytes},
+        {"copies", "gpubufd_tier_copies", "Copies.", tier->copies},
+        {"writes", "gpubufd_tier_writes_total", "Copies that were written.", tier->writes},
+        {"written_bytes", "gpubufd_tier_written_bytes_total", "Bytes that were written.",
+         tier->written_bytes},
+        {"write_us", "gpubufd_tier_write_seconds_total", "Time that writing took.", tier->write_us},
+        {"reads", "gpubufd_tier_reads_total", "Copies that were read.", tier->reads},
+        {"read_bytes", "gpubufd_tier_read_bytes_total", "Bytes that were read.", tier->read_bytes},
+        {"read_us", "gpubufd_tier_read_seconds_total", "Time that reading took.", tier->read_us},
+        {"failures", "gpubufd_tier_failures_total", "Writes and reads that failed.",
+         tier->failures},
     };
 
-    gb_write_format(writer, "{\"tier\":\"%s\"", gb_tier_name(tier->kind));
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-        gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].name, figures[i].value);
-    gb_write_char(writer, '}');
-}
-
-void gb_tiers_write_figures(struct gb_writer *writer, const struct gb_tier *tiers)
-{
-    const char *separator = "";
-
-    GB_WRITE_LITERAL(writer, "\"tiers\":[");
-    for (int i = 0; i < GB_TIERS; i++) {
-        const struct gb_tier *tier = &tiers[i];
-
-        if (tier->capacity == 0)
-            continue;
-        gb_write_text(writer, separator);
-        write_tier_stats(writer, tier);
-        separator = ",";
-    }
-    gb_write_char(writer, ']');
+    memcpy(figures, all, sizeof(all));
+    return sizeof(all) / sizeof(all[0]);
 }

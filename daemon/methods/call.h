@@ -164,6 +164,6 @@ extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal,
     gb_method_unpin, gb_method_expire, gb_method_spill, gb_method_restore, gb_method_why,
     gb_method_leases, gb_method_unmap, gb_method_trim, gb_method_watch, gb_method_unwatch,
     gb_method_provide, gb_method_decline, gb_method_stats, gb_method_describe, gb_method_segments,
-    gb_method_sessions, gb_method_metrics;
+    gb_method_sessions;
 
 #endif

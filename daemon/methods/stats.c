@@ -4,32 +4,65 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/memory/figures.h"
-#include "daemon/methods/call.h"
+#include "daemon/methods/families.h"
 
 /* ---- stats ---- */
 
-struct no_params {
-    char nothing;
+struct stats_params {
+    bool families;
 };
+
+static const struct gb_field stats_fields[] = {
+    GB_FIELD(struct stats_params, families, GB_FIELD_BOOL, 0, 0, 0),
+};
+
+/* Each is ,"member":value. */
+static void write_figures(struct gb_writer *writer, const struct gb_figure *figures, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (figures[i].member)
+            gb_write_format(writer, ",\"%s\":%" PRIu64, figures[i].member, figures[i].value);
+}
 
 static void write_totals(struct gb_call *call)
 {
-    const struct gb_server *server = call->server;
+    struct gb_server *server = call->server;
+    struct gb_figure figures[GB_FIGURES];
 
-    gb_write_format(call->writer, "\"server\":\"gpubufd %s\",\"instance\":\"%s\",", GPUBUF_VERSION,
-                    server->instance);
     gb_write_format(call->writer,
-                    "\"uptime_ms\":%" PRIu64 ",\"sessions\":%" PRIu64 ",\"sessions_total\":%" PRIu64
-                    ",\"names\":%zu,\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
-                    ",\"kept\":%" PRIu64 ",\"mappings\":%zu,"
-                    "\"segments\":%zu,\"seq\":%" PRIu64 ",\"private_names\":%" PRIu64
-                    ",\"wanted\":%" PRIu64 ",\"provided\":%" PRIu64 ",\"declined\":%" PRIu64,
-                    gb_now_ms() - server->started_ms, server->session_count, server->sessions_total,
-                    gb_names_count(&server->registry.names), server->registry.objects,
-                    gb_registry_lease_count(&server->registry), server->registry.idle_count,
-                    server->store.mappings.count, server->store.segments.count, server->seq,
-                    server->registry.private_names, server->missings.providers.wanted,
-                    server->missings.providers.provided, server->missings.providers.declined);
+                    "\"server\":\"gpubufd %s\",\"instance\":\"%s\",\"uptime_ms\":%" PRIu64,
+                    GPUBUF_VERSION, server->instance, gb_now_ms() - server->started_ms);
+    write_figures(call->writer, figures, gb_server_figures(server, figures));
+}
+
+static void write_devices(struct gb_call *call)
+{
+    struct gb_writer *writer = call->writer;
+    struct gb_figure figures[GB_FIGURES];
+
+    GB_WRITE_LITERAL(writer, ",\"devices\":[");
+    for (unsigned i = 0; i < call->server->device_count; i++) {
+        const struct gb_device *device = call->server->devices[i];
+
+        gb_write_format(writer, "%s{\"id\":\"%s\",\"name\":", i > 0 ? "," : "", device->id);
+        gb_write_cstring(writer, device->name);
+        if (device->alias[0])
+            gb_write_format(writer, ",\"alias\":\"%s\"", device->alias);
+        write_figures(writer, figures, gb_device_figures(device, figures));
+        gb_write_char(writer, '}');
+    }
+    GB_WRITE_LITERAL(writer, "],\"tiers\":[");
+    for (int i = 0, told = 0; i < GB_TIERS; i++) {
+        const struct gb_tier *tier = &call->server->spill.tiers[i];
+
+        if (tier->capacity == 0)
+            continue;
+        gb_write_format(writer, "%s{\"tier\":\"%s\"", told++ > 0 ? "," : "",
+                        gb_tier_name(tier->kind));
+        write_figures(writer, figures, gb_tier_figures(tier, figures));
+        gb_write_char(writer, '}');
+    }
+    gb_write_char(writer, ']');
 }
 
 static void write_stock(struct gb_writer *writer, const char *name, const struct gb_stock *stock)
@@ -120,20 +153,18 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
     const struct gb_service *service = server->service;
     struct gb_writer *writer = call->writer;
 
-    (void)p;
     (void)present;
     gb_call_begin_result(call);
+    if (((const struct stats_params *)p)->families) {
+        GB_WRITE_LITERAL(writer, "{\"families\":[");
+        gb_server_write_families(call->server, writer);
+        GB_WRITE_LITERAL(writer, "]}");
+        return GB_DONE;
+    }
     gb_write_char(writer, '{');
     write_totals(call);
     write_descriptors(call);
-    GB_WRITE_LITERAL(writer, ",\"devices\":[");
-    for (unsigned i = 0; i < server->device_count; i++) {
-        gb_write_text(writer, i > 0 ? ",{" : "{");
-        gb_device_write_figures(writer, server->devices[i], true);
-        gb_write_char(writer, '}');
-    }
-    GB_WRITE_LITERAL(call->writer, "],");
-    gb_tiers_write_figures(call->writer, server->spill.tiers);
+    write_devices(call);
     write_users(call);
     GB_WRITE_LITERAL(writer, ",\"methods\":{");
     for (size_t i = 0; i < service->count; i++)
@@ -145,9 +176,13 @@ static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
 }
 
 const struct gb_method gb_method_stats = {
-    .name = "stats", .handle = handle_stats, .params_size = sizeof(struct no_params)};
+    GB_METHOD_ROW("stats", 0, stats_fields, handle_stats, struct stats_params)};
 
 /* ---- describe ---- */
+
+struct no_params {
+    char nothing;
+};
 
 extern const char gb_protocol_json[];
 extern const size_t gb_protocol_json_length;

@@ -1,6 +1,6 @@
 /*
- * Counters of requests, for operators. Everything is counted when it happens, so that the method
- * `metrics` takes no longer with a million objects than with none. The loop's thread.
+ * Counters of requests, for operators. Everything is counted when it happens, so that `stats`
+ * with `families` takes no longer with a million objects than with none. The loop's thread.
  */
 #ifndef GB_METRICS_H
 #define GB_METRICS_H

@@ -114,7 +114,7 @@ static const char *const templates[] = {
     SAY("decline", "'request':#,'kind':'unavailable','message':'@'"),
     SAY("segments", "'limit':#,'cursor':#"),
     SAY("sessions", "'limit':#,'cursor':#"),
-    SAY("metrics", ""),
+    SAY("stats", "'families':true"),
     SAY("stats", ""),
     SAY("describe", ""),
     "%{'jsonrpc':'2.0','method':'open','params':{'name':'@'}}",

@@ -41,7 +41,7 @@ def check_granted(got, what):
 
 def check_result(method, result):
     told = METHODS[method]["result"]
-    if [member["name"] for member in told] == ["..."]:  # open-ended
+    if told and told[0]["name"] == "...":  # open-ended
         return
     check_members(told, result, f"the result of {method}")
     check_granted(result, method)

@@ -43,7 +43,7 @@ def asked_for(reader):
 
 
 def ended(peer):
-    (family,) = [f for f in peer.call("metrics")["families"] if f["name"] == "gpubufd_sessions_ended_total"]
+    (family,) = [f for f in peer.call("stats", families=True)["families"] if f["name"] == "gpubufd_sessions_ended_total"]
     return family["samples"][0]["value"]
 
 

@@ -52,7 +52,7 @@ def test_sessions(daemon, peer):
 
 
 def families(peer):
-    told = peer.call("metrics")["families"]
+    told = peer.call("stats", families=True)["families"]
     assert len({family["name"] for family in told}) == len(told)
     return {family["name"]: family for family in told}
 

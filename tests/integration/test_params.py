@@ -60,7 +60,6 @@ GOOD = {
     "segments": {"limit": 3, "cursor": 0},
     "sessions": {"limit": 3, "cursor": 0},
     "stats": {},
-    "metrics": {},
     "describe": {},
 }
 
@@ -130,7 +129,7 @@ def test_well_formed(shared_peer, ready, method):
     params, fds = ready(method)
     result = shared_peer.call(method, fds=fds, **params)
     told = METHODS[method]["result"]
-    if {r["name"] for r in told} == {"..."}:  # open-ended: stats, describe
+    if "..." in {r["name"] for r in told}:  # open-ended: stats, describe
         assert result
         return
     assert set(result) <= {r["name"] for r in told}

@@ -69,7 +69,7 @@ def test_how_long_it_took_is_counted(daemon, provider):
     wanted(provider)
     daemon.connect().error("timeout", "open", name="cols/a", wait_ms=20)
     provider.put("cols/a", b"x")
-    counted = {family["name"]: family["samples"][0]["value"] for family in provider.call("metrics")["families"]
+    counted = {family["name"]: family["samples"][0]["value"] for family in provider.call("stats", families=True)["families"]
                if family["name"].startswith("gpubufd_names_")}
     assert [counted[f"gpubufd_names_{what}_total"] for what in ("wanted", "provided", "declined")] == [1, 1, 0]
     assert 0.02 <= counted["gpubufd_names_provided_seconds_total"]

@@ -377,9 +377,10 @@ static void end_users(void)
     give_users(0);
 }
 
-static void ask_metrics(void)
+static void ask_families(void)
 {
-    begin_line("metrics");
+    begin_line("stats");
+    gb_write_text(&line, "\"families\":true");
     end_line();
 }
 
@@ -685,7 +686,7 @@ static const struct ask asks[] = {
     {"leases, of nothing", NULL, ask_leases_of_none, NULL, "\"leases\":"},
     {"stats, many users", NULL, ask_stats, NULL, "\"users\":"},
     {"stats, after a death", prepare_death, ask_stats, NULL, "\"users\":"},
-    {"metrics, many users", prepare_users, ask_metrics, end_users, "\"uid\":\"100050\""},
+    {"families, many users", prepare_users, ask_families, end_users, "\"uid\":\"100050\""},
     {"describe", NULL, ask_describe, NULL, "\"methods\":"},
     {"watch, all there is", NULL, ask_watch, end_watch, "\"watch\":"},
     {"seal, watched by many", prepare_watched, ask_seal, end_watched, "\"version\":"},
