@@ -39,8 +39,18 @@ struct gb_range {
     struct gb_arena_block *block;
     struct gb_range *prev, *next; /* neighbours by offset; next: also the chain of unused records */
     uint64_t offset, bytes;
-    struct gb_tree_node node; /* free in an open block: in the tree of its class */
-    uint64_t largest;         /* while in a tree: the most bytes of a range in its subtree */
+    union {
+        struct {                      /* free in an open block */
+            struct gb_tree_node node; /* in the tree of its class */
+            uint64_t largest;         /* the most bytes of a range in its subtree */
+        };
+        struct {           /* in use */
+            uint64_t look; /* the last one that counted it as leaving; 0: none */
+            /* At either end of the ranges that leave side by side in that look, but for free ones
+               between them: the other end. */
+            struct gb_range *far;
+        };
+    };
     bool free;
 };
 
@@ -359,6 +369,7 @@ static int cut_off_rest(struct gb_arena *arena, struct gb_range *range, uint64_t
 static void use(struct gb_arena *arena, struct gb_range *range)
 {
     range->free = false;
+    range->look = 0;
     range->block->used += range->bytes;
     arena->stats.used += range->bytes;
     arena->stats.ranges++;
@@ -480,6 +491,35 @@ void gb_range_free(struct gb_arena *arena, struct gb_range *range)
         absorb_next(arena, range);
     }
     offer(arena, range);
+}
+
+static bool leaves(const struct gb_range *range, uint64_t look)
+{
+    return range && !range->free && range->look == look;
+}
+
+uint64_t gb_range_leave(struct gb_range *range, uint64_t look)
+{
+    struct gb_range *before = range->prev, *after = range->next, *first = range, *last = range;
+    uint64_t bytes;
+
+    if (before && before->free)
+        before = before->prev;
+    if (after && after->free)
+        after = after->next;
+    if (leaves(before, look))
+        first = before->far;
+    if (leaves(after, look))
+        last = after->far;
+    range->look = look;
+    first->far = last;
+    last->far = first;
+    bytes = last->offset + last->bytes - first->offset;
+    if (first->prev && first->prev->free)
+        bytes += first->prev->bytes;
+    if (last->next && last->next->free)
+        bytes += last->next->bytes;
+    return range->block->closed ? 0 : bytes;
 }
 
 uint64_t gb_range_offset(const struct gb_range *range)

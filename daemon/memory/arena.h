@@ -54,6 +54,9 @@ void gb_range_free(struct gb_arena *arena, struct gb_range *range);
 /* Widens a range by the free bytes beside it, up to the bounds of the aligned units that it
    touches. Before the range is freed, these units of the memory below can then be given back. */
 void gb_range_widen(struct gb_arena *arena, struct gb_range *range, uint64_t unit);
+/* Counts a range, once, among those that leave in the look of that number (above 0), and returns
+   how large a hole it would leave together with those that were counted before. Changes nothing. */
+uint64_t gb_range_leave(struct gb_range *range, uint64_t look);
 uint64_t gb_range_offset(const struct gb_range *range);
 uint64_t gb_range_bytes(const struct gb_range *range); /* rounded up to the granule */
 void *gb_range_owner(const struct gb_range *range);    /* of its block */

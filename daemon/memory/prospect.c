@@ -7,11 +7,13 @@
 
 struct prospect {
     const struct gb_domain_key *key;
-    uint64_t enough; /* bytes that are wanted */
+    uint64_t bytes;  /* that one place must have */
+    bool spare;      /* it may be a segment that was a storage's own */
+    uint64_t enough; /* bytes of the device that are wanted */
     uint64_t below;  /* room of the tiers, for content that must be kept */
-    uint64_t free;   /* bytes of the domain's own storages, and of segments that would be empty and
-                        that nobody maps */
+    uint64_t free;   /* bytes of segments that would be empty, and that nobody maps */
     uint64_t mapped; /* bytes of segments that would be empty, but that sessions map */
+    bool fits;       /* a segment of the domain would have a place for them */
     unsigned looked; /* storages looked at */
 };
 
@@ -25,9 +27,10 @@ static bool is_emptied(const struct gb_segment *segment, uint64_t look)
     return segment->look == look && segment->tally == used_of(segment);
 }
 
-/* Counts a storage that may leave, if the tiers have room for content that must be kept. Of the
-   same domain, its bytes are of use, with the free ones of its segment. Of another domain, only a
-   segment that would be empty is of use. */
+/* Counts a storage that may leave, if the tiers have room for content that must be kept. A segment
+   that would be empty is given back. In one of the same domain the request can have a hole, or a
+   segment that was a storage's own: but one that is large enough: pieces are of no use, however
+   many they are. */
 static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
                           struct prospect *prospect)
 {
@@ -38,17 +41,20 @@ static void count_leaving(const struct gb_store *store, const struct gb_storage 
     if (storage->recent.needed)
         prospect->below -= storage->bytes;
     for (unsigned i = 0; i < storage->placement_count; i++) {
-        struct gb_segment *segment = storage->placements[i].segment;
-        uint64_t bytes = storage->placements[i].bytes;
-        bool first = segment->look != store->looks;
+        const struct gb_placement *placement = &storage->placements[i];
+        struct gb_segment *segment = placement->segment;
+        uint64_t place = 0;
 
-        segment->tally = (first ? 0 : segment->tally) + bytes;
+        if (placement->range)
+            place = gb_range_leave(placement->range, store->looks);
+        else if (prospect->spare && segment->kind == GB_SEGMENT_OWN)
+            place = segment->bytes;
+        segment->tally = (segment->look != store->looks ? 0 : segment->tally) + placement->bytes;
         segment->look = store->looks;
-        if (own)
-            prospect->free += bytes + (first ? segment->charged - used_of(segment) : 0);
-        else if (!is_emptied(segment, store->looks))
+        prospect->fits |= own && place >= prospect->bytes;
+        if (!is_emptied(segment, store->looks))
             continue;
-        else if (gb_list_empty(&segment->mappings))
+        if (gb_list_empty(&segment->mappings))
             prospect->free += segment->charged;
         else
             prospect->mapped += segment->charged;
@@ -59,7 +65,7 @@ static void look_through(const struct gb_store *store, const struct gb_link *lis
                          struct prospect *prospect)
 {
     GB_LIST_EACH(list, link) {
-        if (prospect->free >= prospect->enough || prospect->looked == LOOK_LIMIT)
+        if (prospect->fits || prospect->free >= prospect->enough || prospect->looked == LOOK_LIMIT)
             return;
         prospect->looked++;
         count_leaving(store, GB_CONTAINER(link, struct gb_storage, recent.link), prospect);
@@ -109,12 +115,13 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
 {
     const struct gb_recency *recency = &device->recency;
     uint64_t stuck = recency->needed_bytes > below ? recency->needed_bytes - below : 0;
-    struct prospect prospect = {.key = key, .below = below};
+    struct prospect prospect = {.key = key, .bytes = bytes, .below = below};
     uint64_t there, missing;
 
     if (!gb_device_may_fit(device, bytes + stuck))
         return GB_LOOK_NOTHING;
-    if (bytes > gb_store_largest_shared(device) / 4)
+    prospect.spare = bytes > gb_store_largest_shared(device) / 4;
+    if (prospect.spare)
         bytes = gb_round_up(bytes, device->granularity);
     there = gb_store_near(store, device, soon, bytes);
     if (there >= bytes)
@@ -123,7 +130,7 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
     store->looks++;
     look_through(store, &recency->clean, &prospect);
     look_through(store, &recency->dirty, &prospect);
-    if (prospect.free >= prospect.enough || prospect.looked == LOOK_LIMIT)
+    if (prospect.fits || prospect.free >= prospect.enough || prospect.looked == LOOK_LIMIT)
         return GB_LOOK_FITS;
     missing = prospect.enough - prospect.free;
     if (prospect.mapped < missing)

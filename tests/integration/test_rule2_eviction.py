@@ -190,6 +190,24 @@ def test_nothing_goes_in_vain_for_the_rest_of_a_segment(daemon_factory):
 
 
 # RELIABILITY.md: Memory is short
+def test_nothing_goes_in_vain_for_holes_beside_what_stays(daemon_factory):
+    """Two holes with an object between them are no place for what needs both."""
+    daemon = daemon_factory(device=test_device.OPTION.replace("64M", "6M"))
+    peer = daemon.connect()
+    peer.create_object("held", bytes_layout(4 * MIB), evict="keep")
+    for name, size in (("a", 992 << 10), ("between", 64 << 10), ("b", 992 << 10)):
+        peer.create_object(name, bytes_layout(size), evict="keep" if size < MIB // 2 else "drop")
+    peer.unmap()
+    peer.error("no_space", "create", name="d", layout=bytes_layout(MIB))
+    assert peer.names() == ["a", "b", "between", "held"]
+    assert peer.create("d", bytes_layout(992 << 10))["lease"]
+    assert peer.names() == ["b", "between", "held"]
+    peer.call("delete", name="between")
+    assert peer.create("e", bytes_layout(MIB))["lease"]
+    assert peer.names() == ["held"]
+
+
+# RELIABILITY.md: Memory is short
 def test_no_space_says_the_figures(daemon, peer, full):
     """Needed, free, leased and pinned bytes."""
     full()

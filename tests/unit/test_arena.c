@@ -660,6 +660,59 @@ static void test_taking_places(void **state)
     }
 }
 
+/* The bytes of the free range in which an offset lies. */
+static uint64_t hole_at(const struct gb_arena_block *block, uint64_t offset)
+{
+    const struct gb_range *range = block->first;
+
+    while (offset - range->offset >= range->bytes)
+        range = range->next;
+    assert_true(range->free);
+    return range->bytes;
+}
+
+/* The hole that ranges would leave is the one that they leave, in each look anew. */
+static void test_what_leaving_would_bring(void **state)
+{
+    struct test_random random = {11};
+
+    (void)state;
+    for (unsigned round = 0; round < 500; round++) {
+        enum { RANGES = 32 };
+        struct gb_arena *arena = gb_arena_new();
+        struct gb_arena_block *block = gb_arena_add(arena, RANGES * 4 * GB_ARENA_GRANULE, NULL);
+        struct gb_range *ranges[RANGES], *gone[RANGES];
+        uint64_t holes[RANGES];
+        unsigned count = 0, going = 0;
+
+        for (unsigned i = 0; i < RANGES; i++)
+            ranges[i] = must_alloc(arena, (1 + test_random_next(&random) % 4) * GB_ARENA_GRANULE);
+        for (unsigned i = 0; i < RANGES; i++)
+            if (test_random_next(&random) % 4)
+                ranges[count++] = ranges[i];
+            else
+                gb_range_free(arena, ranges[i]);
+        for (unsigned i = 0; i < count; i++) /* of a look before */
+            if (test_random_next(&random) % 2)
+                gb_range_leave(ranges[i], 1);
+        while (count > 0 && test_random_next(&random) % 16) {
+            unsigned i = (unsigned)(test_random_next(&random) % count);
+
+            gone[going] = ranges[i];
+            holes[going++] = gb_range_leave(ranges[i], 2);
+            ranges[i] = ranges[--count];
+        }
+        check_arena(arena);
+        for (unsigned i = 0; i < going; i++) {
+            uint64_t offset = gb_range_offset(gone[i]);
+
+            gb_range_free(arena, gone[i]);
+            assert_int_equal(hole_at(block, offset), holes[i]);
+        }
+        gb_arena_free(arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -673,6 +726,7 @@ int main(void)
         cmocka_unit_test(test_records_are_reused),
         cmocka_unit_test(test_check_notices),
         cmocka_unit_test(test_taking_places),
+        cmocka_unit_test(test_what_leaving_would_bring),
     };
 
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
