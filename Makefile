@@ -202,7 +202,7 @@ ARCHIVES := $(addprefix $(B)/obj/,libctl.a libclient.a libdaemon.a libproto.a)
 FORCE:
 
 all: daemon library gpubufctl gateway peer examples ## build the daemon, the library, the programs and the examples
-core: daemon library ## the daemon and the C library alone, which need libuv alone
+core: daemon library core-tests ## the daemon and the C library, with libuv and xxhash.h alone, and their tests
 daemon: $(B)/bin/gpubufd
 library: $(LIBRARY) $(STATIC)
 gpubufctl: $(B)/bin/gpubufctl
@@ -532,7 +532,10 @@ FAKECUDA_RPATH := -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../../fakecuda'
 # A test named test_no_memory… gets to see, and to refuse, every allocation of what it links.
 NO_MEMORY_WRAP := $(foreach function,malloc calloc realloc strdup,-Wl$(comma)--wrap=$(function))
 
-# Unit tests reach into everything but the two main()s.
+# Unit tests reach into everything but the two main()s; those of the core into nothing of a client's.
+CORE_TESTS := $(call programs,$(shell grep -LE '"client/(common|gateway|gpubufctl|node|peer|python)/|<cjson/' $(UNIT_SOURCES)))
+CORE_ARCHIVES := $(filter-out %/libctl.a,$(ARCHIVES))
+$(filter-out $(CORE_TESTS),$(UNIT_TESTS)): $(B)/obj/libctl.a
 $(UNIT_TESTS): | $(FAKECUDA)
 $(B)/tests/unit/test_lane: $(call objects,client/peer/lane.c client/peer/ucx.c)
 $(B)/tests/unit/test_dial: $(call objects,client/peer/dial.c)
@@ -546,14 +549,14 @@ $(B)/tests/unit/test_peer_session: $(call objects,$(PEER_LINKS) \
 WRAP_test_dial := uv_getaddrinfo uv_strerror
 $(B)/tests/unit/test_sum: $(call objects,client/peer/sum_avx2.c)
 $(B)/tests/unit/test_view: $(call objects,client/peer/word.c)
-$(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(ARCHIVES) $(B)/sources
+$(UNIT_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(UNIT_HELPERS)) $(CORE_ARCHIVES) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(if $(findstring fakecuda,$@),$(FAKECUDA_RPATH)) \
 		$(if $(findstring no_memory,$@),$(NO_MEMORY_WRAP)) $(WRAP_$(@F):%=-Wl,--wrap=%) \
 		-o $@ $(filter %.o,$^) \
-		-Wl,--start-group $(ARCHIVES) -Wl,--end-group \
-		$(CMOCKA_LIBS) $(DAEMON_LIBS) $(CTL_LIBS)
+		-Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+		$(CMOCKA_LIBS) $(DAEMON_LIBS) $(if $(filter $@,$(CORE_TESTS)),,$(CTL_LIBS))
 
 # Library tests see what a user sees, plus proto/ for the raw socket.
 $(LIB_TESTS): $(B)/%: $(B)/obj/%.o $(call objects,$(LIBTEST_HELPERS)) $(B)/obj/libproto.a \
@@ -624,6 +627,17 @@ hunt: ## what searches: fresh fuzzing, killing, races by the thousand; SECONDS=2
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
 	$(RUN_TESTS) --hunt --together --seconds $(HUNT_SECONDS) --build $(BUILD)/asan --plain $(BUILD) $$fuzz $$failed
+
+# What cmocka or pytest is wanted for is left out, with a sentence, where there is none.
+.PHONY: core-tests core-programs
+core-programs: $(CORE_TESTS) $(LIB_TESTS) $(SHIM) $(FAKECUDA)
+core-tests: daemon library
+	@suites=; if echo '#include <cmocka.h>' | $(COMPILE) -E -x c - >/dev/null 2>&1; then \
+		$(MAKE) core-programs || exit 1; suites=unit,lib; else \
+		echo 'cmocka.h is not installed: it is in the package libcmocka-dev'; fi; \
+	if $(PYTHON) -c 'import pytest, hypothesis' 2>/dev/null; then suites=$${suites:+$$suites,}integration,fault; else \
+		echo '$(PYTHON) lacks pytest or hypothesis: they are in the packages python3-pytest and python3-hypothesis'; fi; \
+	[ -z "$$suites" ] || $(RUN_TESTS) --together --core --build $(B) --suites $$suites
 
 .PHONY: quick unit
 unit: $(UNIT_TESTS)

@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from conftest import needs
 from device import BUILD
 from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout, table, wait_until
 
@@ -205,6 +206,7 @@ def test_a_byte_at_a_time_both_ways(daemon, dribble):
 # RELIABILITY.md: The kernel says no
 def test_the_command_line_a_byte_at_a_time(daemon, dribble, shim):
     """The library reads and writes as little at a time, too."""
+    needs("gpubufctl")
     shim.most(1)
     put = shim.run(CTL, "--socket", dribble.path, "put", "film", BUILD_MOVIES)
     assert put.returncode == 0, put.stderr
@@ -222,6 +224,7 @@ BUILD_MOVIES = os.path.join(os.path.dirname(__file__), "../../examples/data/weat
 # RELIABILITY.md: The kernel says no
 def test_a_storm_of_signals(daemon_factory, shim):
     """Every call that can be interrupted is, on both sides."""
+    needs("gpubufctl")
     daemon = daemon_factory(env=shim.environment(alarm_us=200))
     for i in range(10):
         everyday(daemon.connect(), f"storm{i}")
@@ -345,6 +348,7 @@ def test_the_daemon_loses_descriptors(daemon_factory):
 # RELIABILITY.md: The kernel says no
 def test_a_client_without_room_for_a_descriptor(daemon, shim):
     """MSG_CTRUNC in the library: an error, no crash, and nothing left at the daemon."""
+    needs("gpubufctl")
     peer = daemon.connect()
     peer.put("a", b"x" * 1000)
     outcomes = set()

@@ -58,6 +58,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="needs GPUBUF_TEST_DEVICE=cuda"))
 
 
+def needs(program):
+    """A client's, which `make core` does not build."""
+    if not (BUILD / "bin" / program).exists():
+        pytest.skip(f"{program} is not built")
+
+
 def skip_without_root():
     """Nobody else becomes another user. A test that begins with it is marked `root`."""
     if os.geteuid() != 0:
@@ -299,6 +305,7 @@ def gateway(daemon_factory):
     """gateway(daemon, "--http", "127.0.0.1:0"): one beside a daemon. It ends before its daemon, whose sessions
     it has."""
     gateways = []
+    needs("gpubufd-gateway")
 
     def start(daemon, *options, **more):
         gateways.append(Gateway(daemon.directory, daemon.path, options, **more))

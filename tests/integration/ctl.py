@@ -7,10 +7,8 @@ import os
 import re
 import subprocess
 
-import numpy
-
 import device as test_device
-from conftest import BUILD, SANITIZER
+from conftest import BUILD, SANITIZER, needs
 from peer import DEADLINE
 
 GPUBUFCTL = BUILD / "bin" / "gpubufctl"
@@ -21,6 +19,7 @@ class Ctl:
     """Runs gpubufctl on one daemon, in a directory of its own."""
 
     def __init__(self, path, directory):
+        needs("gpubufctl")
         self.path = path
         self.directory = directory
         self.env = {
@@ -73,6 +72,8 @@ class Ctl:
 
 
 def bytes_of_npy(array):
+    import numpy  # which the core's tests do without
+
     out = io.BytesIO()
     numpy.save(out, array)
     return out.getvalue()

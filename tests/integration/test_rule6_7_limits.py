@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import runs_as
+from conftest import needs, runs_as
 from ctl import GPUBUFCTL
 from peer import DEADLINE, Closed, bytes_layout
 
@@ -183,6 +183,7 @@ def test_a_refused_session_is_told_why(limited, name):
         assert message["error"]["data"]["limit"] == name
         peer.expect_closed()
         peer.close()
+    needs("gpubufctl")
     program = runs_as(1001, GPUBUFCTL, daemon.directory)
     got = subprocess.run([program, "--socket", daemon.path, "ls"], capture_output=True, text=True,
                          timeout=DEADLINE, user=1001, group=1001, check=False)

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GPUBUFD, ROOT, SANITIZER, runs_as
+from conftest import BUILD, GPUBUFD, ROOT, SANITIZER, needs, runs_as
 from peer import DEADLINE, Peer
 
 
@@ -312,6 +312,7 @@ def test_help_and_version():
 
 @pytest.mark.parametrize("program", ["gpubufd", "gpubufd-gateway", "gpubufd-peer"])
 def test_help_is_no_wider_than_a_screen(program):
+    needs(program)
     done = subprocess.run([BUILD / "bin" / program, "--help"], capture_output=True, text=True, check=True)
     assert max(map(len, done.stdout.splitlines())) <= 80
 
