@@ -346,3 +346,17 @@ def test_dates_far_away_come_out_of_any_table(client):
     client.put("t", {"d": [datetime.date(9999, 12, 31), None]})
     day = client["t"].to_pandas()["d"][0]
     assert day == datetime.date(9999, 12, 31) or day == pd.Timestamp(9999, 12, 31)
+
+
+def test_a_column_of_pandas_is_not_asked_for_what_it_lacks(client, monkeypatch):
+    """Each such question takes microseconds, in frames of many columns a good part of put()."""
+    asked = []
+
+    def missing(self, name):
+        asked.append(name)
+        return before(self, name)
+
+    before = pd.Series.__getattr__
+    monkeypatch.setattr(pd.Series, "__getattr__", missing)
+    client.put("t", pd.DataFrame({"a": ["x", "y"], "b": [1, 2], "c": pd.Categorical(["x", "x"])}))
+    assert not {"to_pylibcudf", "__cuda_array_interface__", "__arrow_c_device_array__"} & set(asked)

@@ -139,11 +139,9 @@ static int read_metadata(struct planning *planning, const char *at, const char *
 
 /* ---- planning ---- */
 
-static int64_t offset_at(const struct plan *plan, uint64_t i)
+static int64_t offset_at(const void *offsets, bool wide, uint64_t i)
 {
-    if (gb_type_info(plan->dtype.type)->offset_bytes == 8)
-        return ((const int64_t *)plan->offsets)[i];
-    return ((const int32_t *)plan->offsets)[i];
+    return wide ? ((const int64_t *)offsets)[i] : ((const int32_t *)offsets)[i];
 }
 
 static int plan_offsets(struct planning *planning, const struct ArrowArray *array,
@@ -157,9 +155,10 @@ static int plan_offsets(struct planning *planning, const struct ArrowArray *arra
     }
     if (plan->length == 0) /* the offsets do not matter, and there may be none */
         return 0;
-    int64_t first = offset_at(plan, plan->start), last = first;
+    bool wide = gb_type_info(plan->dtype.type)->offset_bytes == 8;
+    int64_t first = offset_at(plan->offsets, wide, plan->start), last = first;
     for (uint64_t i = 1; i <= plan->length; i++) {
-        int64_t next = offset_at(plan, plan->start + i);
+        int64_t next = offset_at(plan->offsets, wide, plan->start + i);
         if (next < last)
             return FAIL(planning, "an array's offsets go backwards at element %" PRIu64, i - 1);
         last = next;
@@ -370,9 +369,10 @@ static int copy_offsets(const struct gb_holding *lease, const struct gb_buffer *
         if (count > total - done)
             count = total - done;
         for (uint64_t i = 0; i < count; i++) {
-            int64_t value = plan->length == 0 ? 0
-                                              : offset_at(plan, plan->start + done + i) -
-                                                    (int64_t)plan->data_start;
+            int64_t value = plan->length == 0
+                                ? 0
+                                : offset_at(plan->offsets, width == 8, plan->start + done + i) -
+                                      (int64_t)plan->data_start;
             int32_t narrow = (int32_t)value;
             memcpy(chunk + i * width, width == 8 ? (void *)&value : (void *)&narrow, width);
         }

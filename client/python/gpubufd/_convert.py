@@ -676,7 +676,9 @@ def _interval_source(array: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
 
 def _category_source(series: Any, nulls: Any, where: str) -> Tuple[Any, ...]:
     codes = series.cat.codes.to_numpy()
-    indices = _numpy_source(_numpy().where(nulls, 0, codes).astype(codes.dtype), where, nulls)
+    if nulls.any():
+        codes = _numpy().where(nulls, codes.dtype.type(0), codes)
+    indices = _numpy_source(codes, where, nulls)
     return indices[:5] + (column_source(series.cat.categories, where),)
 
 

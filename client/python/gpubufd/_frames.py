@@ -12,6 +12,7 @@ true of a Series.
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -215,16 +216,16 @@ def with_metadata(frame: Any, block: Any = None) -> Tuple[Dict[str, Any], Option
     columns: Dict[str, Any] = {}
     told = []
     numbers = str(labels.dtype).startswith(("int", "uint"))
-    for i, label in enumerate(labels):
+    for label, column in zip(labels, itertools.repeat(None)) if block is not None else frame.items():
         if not isinstance(label, str) and not numbers:
             raise TypeError(
                 f"a column's name is a str, or all are whole numbers, not {label!r}: "
                 "frame.rename(columns=str) makes text of the names"
             )
         name = str(label)
-        columns[name] = frame.iloc[:, i] if block is None else None
-        if block is None and not _comes_back(columns[name]):
-            told.append(_told_of(columns[name], name, name))
+        columns[name] = column
+        if block is None and not _comes_back(column):
+            told.append(_told_of(column, name, name))
     index, levels = _told_of_index(frame.index, columns)
     pairs = _attrs_of(frame)
     if told or levels or numbers or labels.name is not None or not is_plain_index(frame.index):

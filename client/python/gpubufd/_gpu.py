@@ -146,7 +146,7 @@ def column_on_gpu(value: Any, where: str) -> Optional[Found]:
     """The pieces of a column on a GPU, of any library; None: the value is not on a GPU."""
     if isinstance(value, _core.Object):
         return _of_held(value) if value._ordinal >= 0 else None
-    if type(value).__module__.startswith("pandas."):  # which is slow to say what it has not
+    if type(value).__module__.partition(".")[0] == "pandas":  # which is slow to say what it has not
         return None
     if hasattr(value, "to_pylibcudf"):
         return _of_cudf(value, where)

@@ -8,6 +8,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
 #include "client/python/src/reconnect.h"
+#include "proto/pool.h"
 
 /* ---- exports that keep the connection ---- */
 
@@ -365,51 +366,47 @@ PyObject *core_nodes(PyObject *module, PyObject *args)
  * metadata, which may be left out, are bytes as Arrow encodes them. All of it is borrowed, and
  * stays as it is until the call returns.
  */
-struct block {
+struct block { /* what is given back at the end */
     struct block *next;
-    enum { PLAIN, BUFFER, ARRAY } kind;
-    union {
-        Py_buffer buffer;
-        struct ArrowArray array;
-        max_align_t plain;
-    } as;
+    Py_buffer buffer;
+    struct ArrowArray array;
 };
 
 struct sources {
+    struct gb_pool pool;
     struct block *blocks;
 };
 
-static struct block *sources_block(struct sources *sources, size_t extra)
-{
-    struct block *block = calloc(1, sizeof(*block) + extra);
-
-    if (!block) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    block->next = sources->blocks;
-    sources->blocks = block;
-    return block;
-}
-
 static void *sources_alloc(struct sources *sources, size_t count, size_t size)
 {
-    struct block *block = sources_block(sources, (count + 1) * size);
+    void *memory = gb_pool_calloc(&sources->pool, count + 1, size);
 
-    return block ? block + 1 : NULL;
+    if (!memory)
+        PyErr_NoMemory();
+    return memory;
+}
+
+static struct block *sources_block(struct sources *sources)
+{
+    struct block *block = sources_alloc(sources, 1, sizeof(*block));
+
+    if (block) {
+        block->next = sources->blocks;
+        sources->blocks = block;
+    }
+    return block;
 }
 
 static void sources_end(struct sources *sources)
 {
-    while (sources->blocks) {
-        struct block *block = sources->blocks;
-        sources->blocks = block->next;
-        if (block->kind == BUFFER && block->as.buffer.obj)
-            PyBuffer_Release(&block->as.buffer);
-        else if (block->kind == ARRAY && block->as.array.release)
-            block->as.array.release(&block->as.array);
-        free(block);
+    for (struct block *block = sources->blocks; block; block = block->next) {
+        if (block->buffer.obj)
+            PyBuffer_Release(&block->buffer);
+        if (block->array.release)
+            block->array.release(&block->array);
     }
+    sources->blocks = NULL;
+    gb_pool_end(&sources->pool);
 }
 
 static void no_release_schema(struct ArrowSchema *schema)
@@ -475,11 +472,10 @@ static int build_capsules(struct sources *sources, PyObject *source, struct Arro
         *array = *arrays[0];
         return 0;
     }
-    struct block *block = sources_block(sources, 0);
-    if (!block || concat_arrays(schema, arrays, count, &block->as.array) < 0)
+    struct block *block = sources_block(sources);
+    if (!block || concat_arrays(schema, arrays, count, array) < 0)
         return -1;
-    block->kind = ARRAY;
-    *array = block->as.array;
+    block->array = *array;
     return 0;
 }
 
@@ -495,11 +491,10 @@ static int build_buffers(struct sources *sources, PyObject *tuple, struct ArrowA
         PyObject *exporter = PyTuple_GetItem(tuple, i);
         if (exporter == Py_None)
             continue;
-        struct block *block = sources_block(sources, 0);
-        if (!block || PyObject_GetBuffer(exporter, &block->as.buffer, PyBUF_SIMPLE) < 0)
+        struct block *block = sources_block(sources);
+        if (!block || PyObject_GetBuffer(exporter, &block->buffer, PyBUF_SIMPLE) < 0)
             return -1;
-        block->kind = BUFFER;
-        buffers[i] = block->as.buffer.buf;
+        buffers[i] = block->buffer.buf;
     }
     array->buffers = buffers;
     array->n_buffers = count;
@@ -514,8 +509,8 @@ static int build_children(struct sources *sources, PyObject *tuple, struct Arrow
 {
     Py_ssize_t count = PyTuple_Size(tuple);
 
-    if (count < 0)
-        return -1;
+    if (count <= 0)
+        return (int)count;
     size_t room = (size_t)count;
     schema->children = sources_alloc(sources, room, sizeof(*schema->children));
     array->children = sources_alloc(sources, room, sizeof(*array->children));
@@ -598,7 +593,7 @@ PyObject *client_put_arrow(PyObject *self, PyObject *args)
     struct link *link = client_enter(self);
     if (!link)
         return NULL;
-    struct sources sources = {.blocks = NULL};
+    struct sources sources = {0};
     struct ArrowSchema schema;
     struct ArrowArray array;
     PyObject *result = NULL;
