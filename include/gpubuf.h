@@ -259,7 +259,7 @@ struct gpubuf_open_options {
  * ask the daemon, and returns the same object, with one more reference. An open that begins after a
  * change of the name was answered sees the change. A cached lease does not hold the object: when
  * memory is short, the daemon asks for the lease back and evicts the object in its turn.
- * `gpubufctl ps` tells such leases apart, as kept.
+ * `gpubufctl ps` calls such leases cached.
  */
 GPUBUF_API int gpubuf_open(struct gpubuf_client *client, const char *name,
                            const struct gpubuf_open_options *options,

@@ -20,29 +20,9 @@ static const struct {
 
 enum { TEXT_AT = 19 }; /* behind the longest part, "descriptors" */
 
-/* Text from TEXT_AT on, in as many lines as it takes on this terminal. A word without room, such as
-   a path, has a line to itself. */
 static void print_text(struct gb_line *line, const char *text)
 {
-    unsigned width = gb_term_width();
-    size_t length = strlen(text);
-
     gb_line_to(line, TEXT_AT);
-    while (width > 2 * TEXT_AT && gb_text_width(text, length) > width - TEXT_AT) {
-        size_t end = gb_text_fit(text, length, width - TEXT_AT);
-
-        while (end > 0 && text[end] != ' ')
-            end--;
-        if (end == 0)
-            end = strcspn(text, " ");
-        if (end == length)
-            break;
-        gb_line_format(line, GB_STYLE_NONE, "%.*s", (int)end, text);
-        gb_line_end(line);
-        gb_line_to(line, TEXT_AT);
-        text += end + 1;
-        length -= end + 1;
-    }
     gb_line_text(line, GB_STYLE_NONE, text);
     gb_line_end(line);
 }
@@ -54,7 +34,7 @@ static bool print_findings(const struct gb_doctor *doctor)
     struct gb_line line;
 
     gb_writer_init(&out, 0);
-    line = gb_line(&out, 0, doctor->cli->color);
+    line = gb_line_wrapped(&out, TEXT_AT, doctor->cli->color);
     for (size_t i = 0; i < doctor->count; i++) {
         const struct gb_finding *finding = &doctor->findings[i];
 

@@ -454,11 +454,14 @@ static int choose_format(const struct get *get, const char *asked, const char *f
                       : FORMAT_RAW;
     else
         *format = find_format(asked);
-    bool text = *format != FORMAT_NPY && *format < FORMAT_SAFETENSORS;
-    if (text || strcmp(file, "-") != 0 || !isatty(STDOUT_FILENO))
-        return GB_STATUS_OK;
+    bool terminal = strcmp(file, "-") == 0 && isatty(STDOUT_FILENO);
     enum gpubuf_kind kind = gpubuf_kind(get->object);
     bool rows = kind != GPUBUF_KIND_BYTES && kind != GPUBUF_KIND_BUNDLE;
+    if (terminal && !asked && *format == FORMAT_RAW && rows)
+        *format = FORMAT_CSV;
+    bool text = *format != FORMAT_NPY && *format < FORMAT_SAFETENSORS;
+    if (text || !terminal)
+        return GB_STATUS_OK;
     return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, %s",
                         rows ? "or --format csv" : "or look at it by gpubufctl show");
 }

@@ -32,7 +32,7 @@ static void add_bytes(struct gb_grid *grid, const cJSON *object)
     gb_grid_text(grid, text, GB_STYLE_NONE);
 }
 
-/* "kept, idle 3s": its session has it at hand, and does not use it. */
+/* "cached, idle 3s": its session has it at hand, and does not use it. */
 static void add_access(struct gb_grid *grid, const cJSON *lease)
 {
     bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
@@ -43,7 +43,7 @@ static void add_access(struct gb_grid *grid, const cJSON *lease)
         return;
     }
     gb_format_age(gb_cjson_int_of(lease, "kept_ms", 0), idle, sizeof(idle));
-    gb_grid_format(grid, GB_STYLE_DIM, "kept, idle %s", idle);
+    gb_grid_format(grid, GB_STYLE_DIM, "cached, idle %s", idle);
 }
 
 static void fill_leases(struct gb_grid *grid, const cJSON *leases)
@@ -89,8 +89,8 @@ static void add_memory(struct gb_grid *grid, uint64_t bytes, enum gb_style style
 
 static void fill_sessions(struct gb_grid *grid, const struct gb_inventory *memory)
 {
-    static const char *const titles[] = {"session", "pid",   "user", "client", "leases",
-                                         "holds",   "keeps", "maps", "pins"};
+    static const char *const titles[] = {"session", "pid",    "user", "client", "leases",
+                                         "holds",   "caches", "maps", "pins"};
 
     gb_grid_init(grid, 9);
     if (grid->failed)
@@ -111,7 +111,7 @@ static void fill_sessions(struct gb_grid *grid, const struct gb_inventory *memor
         gb_grid_text(grid, session->client, GB_STYLE_BOLD);
         gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, session->leases);
         add_memory(grid, session->held, GB_STYLE_NONE);
-        add_memory(grid, session->keeps, GB_STYLE_NONE);
+        add_memory(grid, session->cached_bytes, GB_STYLE_NONE);
         add_memory(grid, session->mapped, GB_STYLE_NONE);
         add_memory(grid, session->pins, GB_STYLE_RED);
     }

@@ -1,14 +1,14 @@
 /* gpubufctl stat NAME… */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands.h"
 #include "format.h"
-#include "grid.h"
 #include "json_print.h"
-#include "term.h"
+#include "line.h"
 #include "user_name.h"
 
 enum { VERSION, LABEL };
@@ -19,10 +19,23 @@ const struct gb_cli_option gb_stat_options[] = {
     {0},
 };
 
-static void add_row(struct gb_grid *grid, const char *key, const char *value)
+enum { VALUE_AT = 14 }; /* behind the longest key, "time to live" */
+
+static void add_row(struct gb_line *line, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_row(struct gb_line *line, const char *key, const char *format, ...)
 {
-    gb_grid_text(grid, key, GB_STYLE_DIM);
-    gb_grid_text(grid, value, GB_STYLE_NONE);
+    char value[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(value, sizeof(value), format, arguments);
+    va_end(arguments);
+    gb_line_text(line, GB_STYLE_DIM, key);
+    gb_line_to(line, VALUE_AT);
+    gb_line_text(line, GB_STYLE_NONE, value);
+    gb_line_end(line);
 }
 
 static void describe_layout(const cJSON *layout, struct gb_writer *writer)
@@ -49,93 +62,80 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
     gb_write_char(writer, '\0');
 }
 
-static void add_owner(struct gb_grid *grid, const cJSON *object)
+static void add_owner(struct gb_line *line, const cJSON *object)
 {
     int64_t uid = gb_cjson_int_of(object, "uid", -1), gid = gb_cjson_int_of(object, "gid", -1);
     char name[64];
 
     gb_user_name(uid, name, sizeof(name));
-    gb_grid_text(grid, "owner", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%s (uid %" PRId64 ", gid %" PRId64 ")", name, uid, gid);
+    add_row(line, "owner", "%s (uid %" PRId64 ", gid %" PRId64 ")", name, uid, gid);
 }
 
-static void add_times(struct gb_grid *grid, const cJSON *object)
+static void add_times(struct gb_line *line, const cJSON *object)
 {
     char text[64];
     int64_t ttl = gb_cjson_int_of(object, "ttl_ms", 0);
 
     gb_format_local_time(gb_cjson_int_of(object, "created_ms", 0), text, sizeof(text));
-    add_row(grid, "created", text);
+    add_row(line, "created", "%s", text);
     if (ttl > 0) {
         gb_format_age(ttl, text, sizeof(text));
-        add_row(grid, "time to live", text);
+        add_row(line, "time to live", "%s", text);
     }
 }
 
-static void fill(struct gb_grid *grid, const cJSON *object)
+static void fill(struct gb_line *line, const cJSON *object)
 {
     char size[32];
     struct gb_writer layout;
     int64_t bytes = gb_cjson_int_of(object, "bytes", 0), keep = gb_cjson_int_of(object, "keep", 0);
 
-    add_row(grid, "name", gb_cjson_string_of(object, "name", ""));
-    gb_grid_text(grid, "version", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "version", 0));
+    add_row(line, "name", "%s", gb_cjson_string_of(object, "name", ""));
+    add_row(line, "version", "%" PRId64, gb_cjson_int_of(object, "version", 0));
     if (*gb_cjson_string_of(object, "label", ""))
-        add_row(grid, "label", gb_cjson_string_of(object, "label", ""));
-    if (keep > 0) {
-        gb_grid_text(grid, "keeps", GB_STYLE_DIM);
-        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64 " older version%s", keep,
-                       keep == 1 ? "" : "s");
-    }
+        add_row(line, "label", "%s", gb_cjson_string_of(object, "label", ""));
+    if (keep > 0)
+        add_row(line, "keeps", "%" PRId64 " older version%s", keep, keep == 1 ? "" : "s");
     gb_writer_init(&layout, 0);
     describe_layout(cJSON_GetObjectItemCaseSensitive(object, "layout"), &layout);
-    add_row(grid, "layout", layout.failed ? "" : layout.data);
+    add_row(line, "layout", "%s", layout.failed ? "" : layout.data);
     gb_writer_end(&layout);
     gb_format_size((uint64_t)bytes, size, sizeof(size));
-    gb_grid_text(grid, "size", GB_STYLE_DIM);
     if (bytes < 1024)
-        gb_grid_text(grid, size, GB_STYLE_NONE);
+        add_row(line, "size", "%s", size);
     else
-        gb_grid_format(grid, GB_STYLE_NONE, "%s (%" PRId64 " bytes)", size, bytes);
-    gb_grid_text(grid, "place", GB_STYLE_DIM);
-    gb_grid_format(
-        grid, GB_STYLE_NONE, "%s, tier %s, shared by %s", gb_cjson_string_of(object, "device", "?"),
-        gb_cjson_string_of(object, "tier", "?"), gb_cjson_string_of(object, "share", "?"));
-    add_row(grid, "state",
+        add_row(line, "size", "%s (%" PRId64 " bytes)", size, bytes);
+    add_row(line, "place", "%s, tier %s, shared by %s", gb_cjson_string_of(object, "device", "?"),
+            gb_cjson_string_of(object, "tier", "?"), gb_cjson_string_of(object, "share", "?"));
+    add_row(line, "state", "%s",
             gb_cjson_bool_of(object, "older")  ? "sealed, an older version"
             : gb_cjson_bool_of(object, "gone") ? "sealed, and can be opened no more"
                                                : gb_cjson_string_of(object, "state", "?"));
-    add_row(grid, "scope", gb_cjson_string_of(object, "scope", "local"));
-    add_row(grid, "mode", gb_cjson_string_of(object, "mode", "?"));
-    add_owner(grid, object);
-    gb_grid_text(grid, "leases", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(object, "leases", 0));
-    if (gb_cjson_int_of(object, "kept", 0) > 0) {
-        gb_grid_text(grid, "kept", GB_STYLE_DIM);
-        gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64 " times",
-                       gb_cjson_int_of(object, "kept", 0));
-    }
-    add_row(grid, "pinned", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
+    add_row(line, "scope", "%s", gb_cjson_string_of(object, "scope", "local"));
+    add_row(line, "mode", "%s", gb_cjson_string_of(object, "mode", "?"));
+    add_owner(line, object);
+    add_row(line, "leases", "%" PRId64, gb_cjson_int_of(object, "leases", 0));
+    if (gb_cjson_int_of(object, "kept", 0) > 0)
+        add_row(line, "cached", "%" PRId64 " times", gb_cjson_int_of(object, "kept", 0));
+    add_row(line, "pinned", "%s", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
     if (gb_cjson_bool_of(object, "final"))
-        add_row(grid, "final", "yes");
-    gb_grid_text(grid, "when short", GB_STYLE_DIM);
-    gb_grid_format(grid, GB_STYLE_NONE, "%s (evict=%s)",
-                   gb_cjson_string_of(object, "when_short", "?"),
-                   gb_cjson_string_of(object, "evict", "?"));
-    add_times(grid, object);
+        add_row(line, "final", "yes");
+    add_row(line, "when short", "%s (evict=%s)", gb_cjson_string_of(object, "when_short", "?"),
+            gb_cjson_string_of(object, "evict", "?"));
+    add_times(line, object);
 }
 
 static int print_one(const struct gb_cli *cli, const cJSON *object)
 {
-    struct gb_grid grid;
+    struct gb_writer out;
 
-    gb_grid_init(&grid, 2);
-    if (!grid.failed)
-        grid.columns[1].flexible = true;
-    fill(&grid, object);
-    bool done = gb_grid_print(&grid, gb_term_width(), 0, cli->color, false, NULL);
-    gb_grid_end(&grid);
+    gb_writer_init(&out, 0);
+    struct gb_line line = gb_line_wrapped(&out, VALUE_AT, cli->color);
+    fill(&line, object);
+    bool done = !out.failed;
+    if (done)
+        fwrite(out.data, 1, out.length, stdout);
+    gb_writer_end(&out);
     return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
 }
 

@@ -103,8 +103,9 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
         int64_t others = gb_cjson_int_of(reason, "others", 0);
 
         gb_line_text(line, GB_STYLE_NONE, "  ");
-        gb_line_text(line, GB_STYLE_YELLOW, kind);
+        gb_line_text(line, GB_STYLE_YELLOW, strcmp(kind, "kept") == 0 ? "cached" : kind);
         gb_line_to(line, 13);
+        line->indent = 13;
         if (others > 0)
             tell_others(line, kind, others);
         else if (strcmp(kind, "leased") == 0 || strcmp(kind, "kept") == 0)
@@ -112,6 +113,7 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
         else
             tell_named(line, kind, gb_cjson_string_of(reason, "name", name), name);
         gb_line_end(line);
+        line->indent = 2;
     }
 }
 
@@ -171,11 +173,11 @@ static void tell_rest(struct gb_line *line, const cJSON *answer)
 static void tell_aliases(struct gb_line *line, const cJSON *answer)
 {
     int64_t others = gb_cjson_int_of(answer, "other_aliases", 0);
-    const char *separator = "";
+    const char *separator = " ";
 
     if (others == 0 && !gb_cjson_first(member(answer, "aliases")))
         return;
-    gb_line_text(line, GB_STYLE_NONE, "other names of the same memory, with which it goes: ");
+    gb_line_text(line, GB_STYLE_NONE, "other names of the same memory, with which it goes:");
     GB_CJSON_EACH(alias, member(answer, "aliases")) {
         gb_line_format(line, GB_STYLE_NONE, "%s%s", separator,
                        cJSON_IsString(alias) ? alias->valuestring : "");
@@ -260,7 +262,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
     struct gb_line line;
 
     gb_writer_init(&out, 0);
-    line = gb_line(&out, 0, cli->color);
+    line = gb_line_wrapped(&out, 2, cli->color);
     tell_object(&line, object, name);
     if (!gb_cjson_bool_of(answer, "evictable")) {
         gb_line_text(&line, GB_STYLE_YELLOW, "stays where it is:");
@@ -269,7 +271,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
     } else {
         if (before)
             tell_place(&line, before, resident);
-        /* Such as sessions that keep the object unused: it can leave all the same. */
+        /* Such as leases that sessions cache: it can leave all the same. */
         tell_reasons(&line, answer, name);
         tell_future(&line, answer);
     }

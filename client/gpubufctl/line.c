@@ -11,6 +11,31 @@ struct gb_line gb_line(struct gb_writer *out, unsigned width, bool color)
     return (struct gb_line){.out = out, .width = width, .color = color};
 }
 
+struct gb_line gb_line_wrapped(struct gb_writer *out, unsigned indent, bool color)
+{
+    return (struct gb_line){.out = out, .width = gb_term_width(), .indent = indent, .color = color};
+}
+
+static void write_words(struct gb_line *line, const char *text)
+{
+    bool wide = line->width > 2 * line->indent;
+
+    while (*text) {
+        size_t spaces = strspn(text, " "), length = spaces + strcspn(text + spaces, " ");
+
+        if (wide && spaces > 0 && line->used > line->indent &&
+            line->used + gb_text_width(text, length) > line->width) {
+            gb_line_end(line);
+            gb_line_to(line, line->indent);
+            text += spaces;
+            length -= spaces;
+        }
+        gb_write(line->out, text, length);
+        line->used += gb_text_width(text, length);
+        text += length;
+    }
+}
+
 void gb_line_text(struct gb_line *line, enum gb_style style, const char *text)
 {
     size_t length = strlen(text);
@@ -18,17 +43,22 @@ void gb_line_text(struct gb_line *line, enum gb_style style, const char *text)
 
     gb_writer_init(&clean, 0);
     gb_text_clean(&clean, text, length);
-    if (clean.failed || clean.length == 0) {
+    gb_write_char(&clean, '\0');
+    if (clean.failed || clean.length == 1) {
         gb_writer_end(&clean);
         return;
     }
-    length = clean.length;
-    if (line->width)
-        length = gb_text_fit(clean.data, clean.length, line->width - line->used);
+    length = clean.length - 1;
     gb_write_text(line->out, gb_style_on(line->color, style));
-    gb_write(line->out, clean.data, length);
+    if (line->indent) {
+        write_words(line, clean.data);
+    } else {
+        if (line->width)
+            length = gb_text_fit(clean.data, length, line->width - line->used);
+        gb_write(line->out, clean.data, length);
+        line->used += gb_text_width(clean.data, length);
+    }
     gb_write_text(line->out, gb_style_off(line->color, style));
-    line->used += gb_text_width(clean.data, length);
     gb_writer_end(&clean);
 }
 

@@ -195,9 +195,9 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
             memory->failed = true;
             return true;
         }
-        bool kept = cJSON_HasObjectItem(item, "kept_ms");
-        *(kept ? &session->kept : &session->leases) += 1;
-        *(kept ? &session->keeps : &session->held) += number_of(item, "bytes");
+        bool cached = cJSON_HasObjectItem(item, "kept_ms");
+        *(cached ? &session->cached : &session->leases) += 1;
+        *(cached ? &session->cached_bytes : &session->held) += number_of(item, "bytes");
     }
     GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
         struct gb_inventory_session *session = session_of(memory, item);

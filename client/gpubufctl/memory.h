@@ -32,9 +32,9 @@ struct gb_inventory_session {
     uint64_t id;
     int64_t pid, uid;
     char *client;
-    uint64_t leases, held; /* bytes of the objects of its leases */
-    uint64_t kept, keeps;  /* bytes and number of the leases that it keeps without using them */
-    uint64_t mapped;       /* bytes of the segments that it was given */
+    uint64_t leases, held;         /* bytes of the objects of its leases */
+    uint64_t cached, cached_bytes; /* leases that it has at hand without using them */
+    uint64_t mapped;               /* bytes of the segments that it was given */
     uint64_t pins; /* of mapped: bytes that could be freed if this session had not mapped them */
 };
 

@@ -59,8 +59,8 @@ static cJSON *session_json(const struct gb_inventory_session *session)
     cJSON_AddStringToObject(item, "client", session->client);
     cJSON_AddNumberToObject(item, "leases", (double)session->leases);
     cJSON_AddNumberToObject(item, "holds", (double)session->held);
-    cJSON_AddNumberToObject(item, "kept", (double)session->kept);
-    cJSON_AddNumberToObject(item, "keeps", (double)session->keeps);
+    cJSON_AddNumberToObject(item, "cached", (double)session->cached);
+    cJSON_AddNumberToObject(item, "cached_bytes", (double)session->cached_bytes);
     cJSON_AddNumberToObject(item, "maps", (double)session->mapped);
     cJSON_AddNumberToObject(item, "pins", (double)session->pins);
     return item;

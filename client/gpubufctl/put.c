@@ -27,6 +27,11 @@ int gb_put_check_name(const struct gb_put *put, const char *file)
                                 "%s: gpubufctl does not read %s files, though Python can read one "
                                 "and put it; --format raw takes its bytes as they are",
                                 put->input.name, others[i]);
+    if (end && !strchr(end, '/') && strcasecmp(end, ".bin") != 0 && strcasecmp(end, ".raw") != 0)
+        fprintf(stderr,
+                "gpubufctl: %s: no format that gpubufctl knows, so its bytes are stored as they "
+                "are (--format raw says so)\n",
+                put->input.name);
     return GB_STATUS_OK;
 }
 

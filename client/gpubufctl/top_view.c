@@ -295,7 +295,7 @@ static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out,
     static const struct column columns[] = {
         {"session", USUAL, true, false}, {"pid", 0, true, false},
         {"user", USUAL, false, false},   {"leases", 0, true, false},
-        {"holds", 0, true, false},       {"keeps", USUAL, true, false},
+        {"holds", 0, true, false},       {"caches", USUAL, true, false},
         {"maps", USUAL, true, false},    {"pins", USUAL, true, false},
         {"client", 0, false, true},
     };
@@ -311,7 +311,7 @@ static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out,
         add_user(&grid, session->uid);
         add_count(&grid, session->leases);
         add_size(&grid, session->held, GB_STYLE_NONE);
-        add_size(&grid, session->keeps, GB_STYLE_NONE);
+        add_size(&grid, session->cached_bytes, GB_STYLE_NONE);
         add_size(&grid, session->mapped, GB_STYLE_NONE);
         add_size(&grid, session->pins, GB_STYLE_RED);
         gb_grid_text(&grid, session->client, GB_STYLE_BOLD);
@@ -458,14 +458,18 @@ static void draw_keys(const struct gb_top_view *view, struct gb_writer *out)
         out->length--; /* nothing follows */
         return;
     }
-    gb_line_format(&line, GB_STYLE_DIM, "q quit  h help  tab list  s sort  / filter  %s",
-                   gb_term_utf8() ? "↑↓" : "up/down");
+    char shown[64] = "";
     if (view->list_length > 0)
-        gb_line_format(&line, GB_STYLE_DIM, "  %zu-%zu of %s%zu", view->first + 1, last,
+        (void)snprintf(shown, sizeof(shown), "%zu-%zu of %s%zu", view->first + 1, last,
                        view->list == GB_TOP_OBJECTS && view->memory->listed > view->list_length
                            ? "the first "
                            : "",
                        view->list_length);
+    const char *all = gb_term_utf8() ? "q quit  h help  tab list  s sort  / filter  ↑↓  "
+                                     : "q quit  h help  tab list  s sort  / filter  up/down  ";
+    bool fits = gb_text_width(all, strlen(all)) + strlen(shown) <= view->width;
+    gb_line_text(&line, GB_STYLE_DIM, fits ? all : "q quit  h help  ");
+    gb_line_text(&line, GB_STYLE_DIM, shown);
     gb_line_end(&line);
     out->length--; /* nothing follows */
 }
@@ -482,13 +486,19 @@ static void draw_help(const struct gb_top_view *view, struct gb_writer *out, siz
         {"h, ?", "these keys; any key goes back"},
     };
 
-    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && i < rows; i++) {
-        struct gb_line line = gb_line(out, view->width, view->color);
+    struct gb_line line = gb_line(out, view->width, view->color);
+    size_t most = lines_of(out) + rows, whole = out->length;
+
+    line.indent = 20;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && lines_of(out) <= most; i++) {
+        whole = out->length;
         gb_line_format(&line, GB_STYLE_BOLD, "  %s", keys[i][0]);
-        gb_line_to(&line, 20);
+        gb_line_to(&line, line.indent);
         gb_line_text(&line, GB_STYLE_NONE, keys[i][1]);
         gb_line_end(&line);
     }
+    if (lines_of(out) > most)
+        out->length = whole;
 }
 
 static bool draw_all(struct gb_top_view *view, struct gb_writer *out)

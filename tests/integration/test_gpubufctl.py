@@ -493,10 +493,10 @@ def open_terminal():
         pytest.skip(f"no terminal to be had here: {error}")  # a chroot without /dev/pts
 
 
-def on_terminal(ctl, *words, env=None):
-    """Output of a command on a terminal of 80 columns."""
+def on_terminal(ctl, *words, env=None, columns=80):
+    """Output of a command on a terminal."""
     parent, child = open_terminal()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen([str(GPUBUFCTL), *words], stdin=subprocess.DEVNULL, stdout=child,
                                stderr=child, env={**ctl.env, "TERM": "xterm", **(env or {})})
     os.close(child)
@@ -578,6 +578,45 @@ def test_terminal_width_and_binary(ctl):
     assert status == USAGE and "terminal" in text and "gpubufctl show" in text
     status, text = on_terminal(ctl, "get", "movies", "--format", "npy")
     assert status == USAGE and "terminal" in text and "--format csv" in text
+
+
+def test_a_column_on_a_terminal_is_csv(ctl):
+    """A pipe gets its bytes, as ever."""
+    ctl("put", "t", "-", "-f", "csv", input=b"a,b\none,1\n\"two, or so\",2\n")
+    assert on_terminal(ctl, "get", "t", "-c", "a") == (OK, 'a\r\none\r\n"two, or so"\r\n')
+    assert ctl.raw("get", "t", "-c", "a").stdout == b"onetwo, or so"
+    ctl("put", "cube", ctl.file("cube", bytes(8)), "-d", "int8", "-s", "2,2,2")
+    status, text = on_terminal(ctl, "get", "cube")
+    assert status == FAILED and "write raw bytes or .npy" in text
+
+
+def test_a_file_of_no_known_format_is_stored_with_a_note(ctl):
+    unknown, known = ctl.file("file.xyz", b"abc"), ctl.file("file.bin", b"abc")
+    done = ctl.raw("put", "x", unknown)
+    assert done.returncode == OK and done.stdout.startswith(b"x: 3 bytes, version ")
+    assert done.stderr.decode() == (f"gpubufctl: {unknown}: no format that gpubufctl knows, so its bytes are stored "
+                                    "as they are (--format raw says so)\n")
+    for quiet in (["y", known], ["z", unknown, "-f", "raw"], ["q", unknown, "-k", "bytes"],
+                  ["d", unknown, "-d", "int8"], ["n", ctl.file("plain", b"abc")]):
+        done = ctl.raw("put", *quiet)
+        assert done.returncode == OK and done.stderr == b"", quiet
+
+
+@pytest.mark.parametrize("columns", (40, 60, 80))
+def test_sentences_break_between_words(ctl, columns):
+    """Of why, stat and doctor. Without a terminal each is one line."""
+    name = "weather/2026/of/all/stations/in/the/country"
+    ctl("put", name, str(DATA / "weather.csv"))
+    ctl("pin", name)
+    for command in (["why", name], ["stat", name], ["doctor"]):
+        whole = ctl.raw(*command, env={"COLUMNS": "1000"}).stdout.decode()
+        _, text = on_terminal(ctl, "--color=never", *command, columns=columns)
+        lines = text.splitlines()
+        ages = r"[\d.]+ (s|min|h|KiB|MiB|GiB)"  # what changes from call to call
+        assert [re.sub(ages, "", word) for word in text.split() if not re.match(r"[\d.]+$", word)] == [
+            re.sub(ages, "", word) for word in whole.split() if not re.match(r"[\d.]+$", word)]
+        for line in lines:  # but for a word that has no room, such as a path
+            assert len(line) <= columns or max(map(len, line.split())) > columns - 20, text
 
 
 def test_progress_only_on_a_terminal_and_late(ctl):

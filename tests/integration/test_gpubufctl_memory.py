@@ -152,7 +152,7 @@ def test_why_when_it_would_go(tiered):
 # ---- ps, stats ---------------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_told_apart(tiered):
+def test_what_is_cached_is_told_apart(tiered):
     """Nobody is to take it for something that is held."""
     tiered.put("a", 20 * MIB)
     reader = tiered.daemon.connect()
@@ -160,12 +160,12 @@ def test_what_is_kept_is_told_apart(tiered):
     opened = reader.open_object("a")
     reader.call("keep", leases=[opened.lease])
     (told,) = tiered.json("ps")["sessions"]
-    assert (told["leases"], told["holds"], told["kept"], told["keeps"]) == (0, 0, 1, 20 * MIB)
-    assert re.search(r"keeper +kept, idle \S+ \S+ ", tiered("ps", "a"))
+    assert (told["leases"], told["holds"], told["cached"], told["cached_bytes"]) == (0, 0, 1, 20 * MIB)
+    assert re.search(r"keeper +cached, idle \S+ \S+ ", tiered("ps", "a"))
     why = tiered("why", "a")
-    assert re.search(r"kept +by session \d+: keeper, .*, idle [\d.]+ \S+; it is asked", why)
+    assert re.search(r"cached +by session \d+: keeper, .*, idle [\d.]+ \S+; it is asked", why)
     assert "may leave its device" in why
-    assert re.search(r"leases +0\nkept +1 times", tiered("stat", "a"))
+    assert re.search(r"leases +0\ncached +1 times", tiered("stat", "a"))
     reader.call("release", lease=opened.lease)
 
 
@@ -178,11 +178,11 @@ def test_ps_tells_what_sessions_hold_map_and_pin(tiered):
     (mapped,) = [m["bytes"] for m in reader.call("leases")["mapped"]]
     (told,) = tiered.json("ps")["sessions"]
     assert told == {"session": session, "pid": os.getpid(), "uid": os.geteuid(), "client": "reader",
-                    "leases": 1, "holds": 20 * MIB, "kept": 0, "keeps": 0, "maps": mapped,
-                    "pins": 0}
+                    "leases": 1, "holds": 20 * MIB, "cached": 0, "cached_bytes": 0,
+                    "maps": mapped, "pins": 0}
     sessions, leases = tiered("ps").split("\n\n")
     assert sessions.splitlines()[0].split() == ["session", "pid", "user", "client", "leases",
-                                                "holds", "keeps", "maps", "pins"]
+                                                "holds", "caches", "maps", "pins"]
     assert sessions.splitlines()[1].split()[-9:] == ["1", "20", "MiB", "0", "B", "20", "MiB", "0",
                                                      "B"]
     assert "reader" in leases and leases.splitlines()[0].split()[-1] == "name"
