@@ -59,13 +59,14 @@ static void begin_leaving(struct gb_session *session)
         gb_list_append(&session->server->leaving, &session->leaving);
 }
 
-/* Ends some leases and mappings of a session that has ended; of one that drains, read leases and
-   mappings only. True if none is left. */
+/* Ends some leases and mappings of a session that has ended, and leaves some of the names that it
+   waited for; of one that drains, read leases, mappings and names only. True if none is left. */
 static bool give_back_some(struct gb_session *session)
 {
     struct gb_server *server = session->server;
     unsigned most = GB_SESSION_LEAVES_ITEMS;
 
+    most -= gb_waits_leave_some(session, most);
     most -= gb_holder_end_some(&server->registry, &session->holder, gb_session_has_ended(session),
                                most);
     most -= gb_mapper_end_some(&server->store, &session->mapper, most);

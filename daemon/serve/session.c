@@ -254,6 +254,7 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_provider_init(&session->provider, &server->missings.providers, session->user, session->gid);
     gb_list_init(&session->watches);
     gb_list_init(&session->waits);
+    gb_list_init(&session->over);
     gb_list_init(&session->tasks);
     gb_list_init(&session->produced);
     gb_list_append(&server->sessions, &session->of_server);

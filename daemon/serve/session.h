@@ -92,6 +92,7 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_mapper mapper;
     struct gb_link watches, waits;
+    struct gb_link over;         /* waits that have ended, and leave their names in pieces */
     struct gb_provider provider; /* the prefixes that it provides */
     struct gb_link tasks;        /* requests that do not end in one turn (daemon/methods/task.h) */
     struct gb_task *task;        /* the one for which its input is held; NULL: none */

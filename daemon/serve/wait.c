@@ -1,5 +1,6 @@
 #include "daemon/serve/wait.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ struct gb_wait {
     size_t awaited_count; /* entered in the table */
     int fds[GB_LIMIT(fds)];
     unsigned fd_count;
+    bool over; /* it only waits to leave its names */
 };
 
 static bool retry(struct gb_wait *wait, bool last_try)
@@ -161,12 +163,11 @@ static void drop_held(struct gb_wait *wait)
     wait->held_count = 0;
 }
 
-void gb_wait_end(struct gb_wait *wait)
+/* Ends all of a wait but its names: it is tried no more. */
+static void stop(struct gb_wait *wait)
 {
     struct gb_server *server = wait->session->server;
 
-    for (size_t i = 0; i < wait->awaited_count; i++)
-        gb_missing_leave(&server->missings, &wait->awaited[i]);
     gb_timer_cancel(&server->timers, &wait->timer);
     gb_making_end(&wait->making);
     gb_list_remove(&wait->of_session);
@@ -179,8 +180,33 @@ void gb_wait_end(struct gb_wait *wait)
     gb_user_hold_fds(wait->session->user, -(int64_t)wait->fd_count);
     gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
     server->service->end_task(wait->task);
+    wait->over = true;
+}
+
+/* Leaves at most that many names; returns how many. */
+static unsigned leave_names(struct gb_wait *wait, unsigned most)
+{
+    struct gb_missings *missings = &wait->session->server->missings;
+    unsigned count = 0;
+
+    while (wait->awaited_count > 0 && count < most) {
+        gb_missing_leave(missings, &wait->awaited[--wait->awaited_count]);
+        count++;
+    }
+    return count;
+}
+
+static void wait_free(struct gb_wait *wait)
+{
     gb_pool_end(&wait->pool);
     free(wait);
+}
+
+void gb_wait_end(struct gb_wait *wait)
+{
+    stop(wait);
+    leave_names(wait, UINT_MAX);
+    wait_free(wait);
 }
 
 struct gb_session *gb_wait_session(const struct gb_wait *wait)
@@ -374,7 +400,7 @@ static void wake_some(struct gb_server *server, uint64_t until)
     struct gb_wait *wait;
 
     while ((wait = gb_missing_next(&server->missings))) {
-        if (!gb_list_linked(&wait->woken))
+        if (!wait->over && !gb_list_linked(&wait->woken))
             gb_list_append(&server->waits.woken, &wait->woken);
         if (uv_hrtime() >= until)
             return;
@@ -531,6 +557,28 @@ void gb_waits_run(struct gb_server *server, uint64_t until)
 
 void gb_waits_end_session(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->waits, link)
-        gb_wait_end(GB_CONTAINER(link, struct gb_wait, of_session));
+    GB_LIST_EACH(&session->waits, link) {
+        struct gb_wait *wait = GB_CONTAINER(link, struct gb_wait, of_session);
+
+        stop(wait);
+        gb_list_append(&session->over, &wait->of_session);
+    }
+}
+
+unsigned gb_waits_leave_some(struct gb_session *session, unsigned most)
+{
+    unsigned count = 0;
+
+    /* The last ones first: a provider is asked for the first, and would be for others in their
+       places. */
+    while (!gb_list_empty(&session->over) && count < most) {
+        struct gb_wait *wait = GB_CONTAINER(session->over.prev, struct gb_wait, of_session);
+
+        count += leave_names(wait, most - count);
+        if (wait->awaited_count > 0)
+            break;
+        gb_list_remove(&wait->of_session);
+        wait_free(wait);
+    }
+    return count;
 }

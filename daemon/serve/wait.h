@@ -120,7 +120,9 @@ void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);
 void gb_waits_run(struct gb_server *server, uint64_t until);
 /* Whether a request could be tried now. */
 bool gb_waits_have_more(const struct gb_server *server);
-/* Ends the waits of a session. */
+/* Ends the waits of a session. Their names, thousands perhaps, are left in pieces, at most that
+   many of them at a time; returns how many, 0 if none is left. */
 void gb_waits_end_session(struct gb_session *session);
+unsigned gb_waits_leave_some(struct gb_session *session, unsigned most);
 
 #endif

@@ -529,6 +529,45 @@ static void test_gone_with_much_to_do(void **state)
     gone_with_much_to_do(true);
 }
 
+/* Names that a session waited for are left in slices when it has hung up; who publishes one of them
+   meanwhile wakes nobody. */
+/* RELIABILITY.md: Hostile clients */
+static void test_gone_while_waiting_for_many_names(void **state)
+{
+    enum { REQUESTS = 32, NAMES = 64 };
+    const struct gb_hash_table *awaited = &inside.server.missings.table;
+    struct peer flood, modest;
+
+    (void)state;
+    begin_with_p(&flood, &modest);
+    for (int i = 0; i < REQUESTS; i++) {
+        char line[4096];
+        int at = sprintf(line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"open\",\"params\":{"
+                               "\"wait_ms\":60000,\"names\":[");
+
+        for (int k = 0; k < NAMES; k++)
+            at += sprintf(line + at, "%s\"n/%d/%d\"", k ? "," : "", i, k);
+        strcpy(line + at, "]}}\n");
+        peer_send(&flood, line);
+        inside_turn(&inside);
+    }
+    assert_int_equal(awaited->count, REQUESTS * NAMES);
+    inside.server.slice_ns = 0;
+    peer_close(&flood);
+    inside_turn(&inside);
+    assert_int_equal(inside.server.session_count, 1);
+    assert_in_range(awaited->count, 1, REQUESTS * NAMES - 1);
+    expect(&modest, CREATE(1, "n/0/0", 64, ""), "\"lease\":2");
+    expect(&modest, REQUEST(2, "seal", "\"lease\":2"), "version");
+    for (int turn = 0; turn < REQUESTS && awaited->count > 0; turn++) {
+        inside_turn(&inside);
+        inside_check(&inside);
+    }
+    assert_int_equal(awaited->count, 0);
+    peer_close(&modest);
+    end();
+}
+
 /* Descriptors stay with their messages over slices. */
 static void test_descriptors_over_slices(void **state)
 {
@@ -707,6 +746,7 @@ int main(void)
         cmocka_unit_test(test_one_request_a_slice),
         cmocka_unit_test(test_gone_while_behind),
         cmocka_unit_test(test_gone_with_much_to_do),
+        cmocka_unit_test(test_gone_while_waiting_for_many_names),
         cmocka_unit_test(test_gone_without_reading),
         cmocka_unit_test(test_users_take_turns),
         cmocka_unit_test(test_the_living_go_before_those_who_drain),
