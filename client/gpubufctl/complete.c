@@ -10,7 +10,7 @@ const char *gb_complete_words(const char *command)
     if (strcmp(command, "completion") == 0)
         return "bash zsh fish";
     if (strcmp(command, "call") == 0)
-        return "abort alias delete describe expire hello leases list metrics pin release restore "
+        return "alias delete describe expire hello leases list pin release restore "
                "segments sessions spill stat stats trim unpin why";
     return NULL;
 }

@@ -420,9 +420,8 @@ static int release_one(struct gb_call *call, uint64_t id)
 
     if (r < 0)
         return r;
-    if (lease->write)
-        return gb_fail(&call->error, GPUBUF_E_BUSY,
-                       "lease %" PRIu64 " is on an unsealed object: seal or abort it", id);
+    if (lease->write) /* the object is given up */
+        call->session->unsealed--;
     call->session->holder.silent = false;
     gb_lease_end(&call->server->registry, lease);
     return 0;

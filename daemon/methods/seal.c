@@ -1,4 +1,4 @@
-/* seal and abort: end the writing of an object. */
+/* seal: ends the writing of an object. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,15 +128,6 @@ static int set_null_counts(struct gb_json object, struct gb_pool *pool, struct g
     return r;
 }
 
-static int find_write_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease)
-{
-    int r = gb_call_lease(call, id, lease);
-
-    if (r == 0 && !(*lease)->write)
-        return gb_fail(&call->error, GPUBUF_E_BUSY, "lease %" PRIu64 " is on a sealed object", id);
-    return r;
-}
-
 /* Whether the producer has sealed a final object's memory. The kernel refuses F_SEAL_WRITE as long
    as any process maps the memory for writing. */
 static int check_final(struct gb_call *call, const struct gb_object *object)
@@ -157,8 +148,11 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
 {
     struct gb_object *object;
     struct gb_string name;
-    int r = find_write_lease(call, params->lease, lease);
+    int r = gb_call_lease(call, params->lease, lease);
 
+    if (r == 0 && !(*lease)->write)
+        r = gb_fail(&call->error, GPUBUF_E_BUSY, "lease %" PRIu64 " is on a sealed object",
+                    params->lease);
     if (r < 0)
         return r;
     object = (*lease)->object;
@@ -309,30 +303,3 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
 
 const struct gb_method gb_method_seal = {GB_METHOD_ROW(
     "seal", GB_METHOD_LONG | GB_METHOD_KEEPS, seal_fields, handle_seal, struct seal_params)};
-
-/* ---- abort ---- */
-
-struct abort_params {
-    uint64_t lease;
-};
-
-static const struct gb_field abort_fields[] = {
-    GB_FIELD(struct abort_params, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-};
-
-static int handle_abort(struct gb_call *call, const void *p, uint64_t present)
-{
-    const struct abort_params *params = p;
-    struct gb_lease *lease;
-    int r = find_write_lease(call, params->lease, &lease);
-
-    (void)present;
-    if (r < 0)
-        return r;
-    gb_lease_end(&call->server->registry, lease);
-    call->session->unsealed--;
-    return gb_call_empty(call);
-}
-
-const struct gb_method gb_method_abort = {
-    GB_METHOD_ROW("abort", 0, abort_fields, handle_abort, struct abort_params)};

@@ -172,7 +172,7 @@ def test_held_by_a_request_that_waits(daemon_factory, trap):
     good.call()
     bad.close()
     worst = good.call_until(lambda: good.peer.call("stats")["sessions"] == 1)
-    good.peer.call("abort", lease=lease["lease"])
+    good.peer.call("release", lease=lease["lease"])
     assert worst < WORST_S
 
 

@@ -462,7 +462,7 @@ def test_the_wrong_end_of_everything(daemon):
     for number in range(1, 10):
         two.error("stale", "release", lease=number)
         two.error("stale", "seal", lease=number)
-        two.error("stale", "abort", lease=number)
+        two.error("stale", "release", lease=number)
         two.error("stale", "unwatch", watch=number)
         two.error("stale", "unmap", segments=[number])
     one.call("unwatch", watch=watch)

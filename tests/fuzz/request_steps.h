@@ -52,7 +52,7 @@ static const char *const templates[] = {
     SAY("seal", "'lease':#,'release':true,'null_counts':{'@':#}"),
     SAY("seal", "'lease':#,'ready':'" OCTETS_64 "'"),
     SAY("settle", "'objects':[" VERSION "]"),
-    SAY("abort", "'lease':#"),
+    SAY("release", "'lease':#"),
     SAY("open", "'name':'@'"),
     SAY("open", "'name':'@','wait_ms':!,'segments':'all','brief':true"),
     SAY("open", "'name':'@','version':#"),

@@ -141,7 +141,7 @@ def scrubbed(t):
         worker.unmap()
         worker.create("new", count, mode="0640")
         equal(worker.sum("new"), 0, f"turn {turn}")
-        worker.call("abort", lease=worker.call("leases")["leases"][0]["lease"])
+        worker.call("release", lease=worker.call("leases")["leases"][0]["lease"])
         worker.unmap()
 
 

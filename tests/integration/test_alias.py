@@ -156,7 +156,7 @@ def test_the_memory_goes_with_the_last_name(peer):
     peer.call("delete", name="part")
     lease = peer.call("create", name="next", layout=bytes_layout(size))["lease"]
     assert peer.used() == size
-    peer.call("abort", lease=lease)
+    peer.call("release", lease=lease)
 
 
 def test_replace(daemon, peer, movies):

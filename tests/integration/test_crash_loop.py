@@ -207,7 +207,7 @@ def test_it_is_handed_out_in_the_end(supervised):  # noqa: F811
 
     def is_handed_out():
         made = peer.create("w", bytes_layout(8000))
-        peer.call("abort", lease=made["lease"])
+        peer.call("release", lease=made["lease"])
         return place_of(made) == place
 
     wait_until(is_handed_out)

@@ -99,7 +99,7 @@ def test_a_context_only_while_there_are_ipc_segments(peer, gpu):
     assert ipc_segment(two)["bytes"] == 30 * MIB
     used_by(34 * MIB, True)
     for made in (one, two):
-        peer.call("abort", lease=made["lease"])
+        peer.call("release", lease=made["lease"])
         peer.unmap(made["object"]["layout"]["data"]["segment"])
         assert gpu.used() > CONTEXT, "retained"
     assert peer.call("trim")["freed"] == 32 * MIB
@@ -172,7 +172,7 @@ def test_accounts_add_up(daemon_factory, gpu):
             try:
                 made = peer.call("create", name=f"o/{count}", layout=bytes_layout(size), share=share)
                 if rng.random() < 0.2:
-                    peer.call("abort", lease=made["lease"])
+                    peer.call("release", lease=made["lease"])
                 else:
                     peer.call("seal", lease=made["lease"], release=rng.random() < 0.7)
             except Exception as error:
@@ -206,7 +206,7 @@ def test_what_is_deleted_is_used_again(peer, gpu, share):
     """A segment costs the driver milliseconds: it is kept."""
     for _ in range(5):
         made = peer.create("a", bytes_layout(20 * MIB), share=share)
-        peer.call("abort", lease=made["lease"])
+        peer.call("release", lease=made["lease"])
     assert peer.call("stats")["devices"][0]["segments_created"] == 1
     assert account(peer)["retained"] == 20 * MIB
 

@@ -79,7 +79,7 @@ def test_giving_back_does_not_hold_up_either(slow, gate):
     peer = daemon.connect()
     for i in range(2):
         made = peer.create(f"a/{i}", bytes_layout(20 * MIB), share="ipc")
-        peer.call("abort", lease=made["lease"])
+        peer.call("release", lease=made["lease"])
         peer.unmap()
     gate.shut()
     assert peer.call("trim") == {"freed": 20 * MIB}
@@ -140,10 +140,10 @@ def test_who_waits_for_space_does_not_take_what_is_made_for_another(slow):
     waiter.call("stats")
     for i in range(2):
         made = peer.create(f"a/{i}", bytes_layout(17 * MIB))
-        peer.call("abort", lease=made["lease"])
+        peer.call("release", lease=made["lease"])
         peer.unmap()
     assert ident not in waiter.replies and not answered(waiter)
-    holder.call("abort", lease=held["lease"])
+    holder.call("release", lease=held["lease"])
     holder.unmap()
     assert waiter.reply(ident)["lease"]
 
@@ -153,7 +153,7 @@ def test_what_is_on_its_way_back_is_waited_for(slow):
     daemon = slow("cuMemFree", 600)
     peer = daemon.connect()
     made = peer.create("a", bytes_layout(40 * MIB), share="ipc")
-    peer.call("abort", lease=made["lease"])
+    peer.call("release", lease=made["lease"])
     peer.unmap()
     assert peer.create("b", bytes_layout(60 * MIB))
 
@@ -165,7 +165,7 @@ def test_nobody_stands_behind_one_who_waits_for_others(slow):
     holder, waiter, peer = [daemon.connect() for _ in range(3)]
     held = holder.create("held", bytes_layout(20 * MIB))
     made = peer.create("a", bytes_layout(40 * MIB), share="ipc")
-    peer.call("abort", lease=made["lease"])
+    peer.call("release", lease=made["lease"])
     ident = waiter.request("create", name="w", layout=bytes_layout(50 * MIB), wait_ms=60000)
     waiter.wait_until_read()
     waiter.call("stats")
@@ -173,7 +173,7 @@ def test_nobody_stands_behind_one_who_waits_for_others(slow):
     second = peer.create("b", bytes_layout(14 * MIB))
     assert ident not in waiter.replies and not answered(waiter)
     for one, session in ((held, holder), (second, peer)):
-        session.call("abort", lease=one["lease"])
+        session.call("release", lease=one["lease"])
         session.unmap()
     assert waiter.reply(ident)["lease"]
 
@@ -244,7 +244,7 @@ def test_killed_at_any_moment(slow, gpu, child):
         if round_ % 6 == 5:
             try:
                 made = peer.create("mine", bytes_layout(100 * MIB), wait_ms=60000)
-                peer.call("abort", lease=made["lease"])
+                peer.call("release", lease=made["lease"])
                 peer.unmap()
             except RpcError as error:
                 raise AssertionError(f"space is lost: {account(peer)}") from error

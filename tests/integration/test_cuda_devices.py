@@ -164,7 +164,7 @@ def test_hello_and_the_names_of_devices(daemon_factory):
         (segment,) = made["segments"] or [None]
         if segment:
             assert segment["device"] == UUIDS[1] and segment["handle"]["kind"] == "cuda_fd"
-        peer.call("abort", lease=made["lease"])
+        peer.call("release", lease=made["lease"])
         peer.unmap(made["object"]["layout"]["data"]["segment"])
     made = peer.create("h", bytes_layout(1), device="host")
     assert made["object"]["device"] == "host" and made["object"]["tier"] == "device"

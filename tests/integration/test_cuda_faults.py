@@ -157,7 +157,7 @@ def test_giving_back(daemon_factory, gpu, switch, function):
     daemon = daemon_factory(env={"FAKECUDA_FAIL": f"{function}:*:304@{switch.path}"})
     peer = daemon.connect()
     made = peer.create("a", bytes_layout(20 * MIB), share="ipc")
-    peer.call("abort", lease=made["lease"])
+    peer.call("release", lease=made["lease"])
     peer.unmap()
     with switch:
         peer.call("trim")
@@ -256,7 +256,7 @@ def test_what_was_being_written(losing, switch):
     for one in made:
         error = peer.error("device", "seal", lease=one["lease"], ready=EVENT)
         assert "lost" in error.message
-    peer.call("abort", lease=made[0]["lease"])
+    peer.call("release", lease=made[0]["lease"])
     peer.call("seal", lease=other["lease"])
     assert "half/1" not in peer.names()
 

@@ -157,7 +157,7 @@ def test_received_descriptors_are_of_the_segments_size(peer):
     result = peer.create("d/size", bytes_layout(1000), b"x" * 1000)
     for segment in peer.segments.values():
         assert os.fstat(segment.fd).st_size == segment.bytes
-    peer.call("abort", lease=result["lease"])
+    peer.call("release", lease=result["lease"])
 
 
 def test_other_kinds_of_descriptors(daemon, peer, directory):

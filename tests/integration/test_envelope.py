@@ -200,7 +200,7 @@ def test_a_line_of_one_mebibyte(shared_peer):
     line = request(method="create", params={"name": "mebibyte", "layout": layout}).encode()
     shared_peer.send_raw(line + b" " * (LINE_BYTES - len(line) - 1) + b"\n")
     lease = shared_peer.recv_message()["result"]["lease"]
-    shared_peer.call("abort", lease=lease)
+    shared_peer.call("release", lease=lease)
 
 
 def test_a_request_without_a_layout_is_shorter(shared_peer):

@@ -175,7 +175,7 @@ def test_what_is_merely_kept_is_recalled_before_a_refusal(replaced):
     request = b.request("create", name="new", layout=bytes_layout(100))
     assert asked_for(b) == lease
     b.call("release", leases=[lease])
-    b.call("abort", lease=b.reply(request)["lease"])
+    b.call("release", lease=b.reply(request)["lease"])
 
 
 def test_so_it_is_before_an_alias(replaced):

@@ -267,7 +267,7 @@ def test_memory_that_no_record_has_is_nobodys(directory):
 
         def is_handed_out():
             made = peer.call("create", name="written", layout=bytes_layout(1000))
-            peer.call("abort", lease=made["lease"])
+            peer.call("release", lease=made["lease"])
             return made["object"]["layout"]["data"]["segment"] == at["segment"]
 
         wait_until(is_handed_out)

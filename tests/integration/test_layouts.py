@@ -53,7 +53,7 @@ def make(shared_peer):
 
     def run(layout):
         result = shared_peer.call("create", name="layout", layout=layout)
-        shared_peer.call("abort", lease=result["lease"])
+        shared_peer.call("release", lease=result["lease"])
         return result["object"]["layout"]
 
     return run

@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
             self.model.abort(self.sessions[session], lease)
             del self.objects[session][lease]
 
-        self.do(session, "abort", act, lease=lease, let_go=self.unused_after(session, lease))
+        self.do(session, "release", act, lease=lease, let_go=self.unused_after(session, lease))
 
     def any_lease(self, pick, write):
         """One (session, lease) of those that there are."""
@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
     def abort(self, pick):
         session, lease = self.any_lease(pick, True)
         self.abort_it(session, lease)
-        self.peers[session].error("stale", "abort", lease=lease)
+        self.peers[session].error("stale", "release", lease=lease)
 
     @rule(session=SESSIONS, name=NAMES)
     def open(self, session, name):

@@ -267,7 +267,7 @@ def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
     registering = provider.request("register", fds=[fd], name="cols/a", wait_ms=LONG, handles=[handle], layout=layout)
     os.close(fd)
     provider.wait_until_read()
-    peer.call("abort", lease=lease)
+    peer.call("release", lease=lease)
     peer.close()
     assert provider.reply(registering)["version"] == reader.reply(request)["object"]["version"]
     nothing_wanted(provider)

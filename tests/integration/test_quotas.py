@@ -62,7 +62,7 @@ def test_bytes_count_for_who_made_them_and_once(daemon_factory):
     assert used_by(peer, uid)[DEVICE][0] == 0
     lease = peer.call("create", name="unsealed", layout=bytes_layout(12 * MIB))["lease"]
     past(peer, "user_bytes", [], "create", name="more", layout=bytes_layout(12 * MIB))
-    peer.call("abort", lease=lease)
+    peer.call("release", lease=lease)
     assert used_by(peer, uid)[DEVICE][0] == 0
 
 
@@ -75,7 +75,7 @@ def test_a_failed_seal_and_a_dead_client_leave_no_debt(daemon_factory):
     lease = peer.call("create", name="c", layout=bytes_layout(12 * MIB))["lease"]
     peer.put("c")
     assert peer.error("exists", "seal", lease=lease)
-    peer.call("abort", lease=lease)
+    peer.call("release", lease=lease)
     assert used_by(peer, os.geteuid())[DEVICE][0] == 512
 
 

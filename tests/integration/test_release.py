@@ -94,4 +94,4 @@ def test_release_of_the_last_lease_frees_a_deleted_object(daemon, peer):
     assert opened.read()[:1] == b"a"
     opened.release()
     lease = peer.call("create", name="b", layout=bytes_layout(size))["lease"]
-    peer.call("abort", lease=lease)
+    peer.call("release", lease=lease)

@@ -95,7 +95,7 @@ def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
         peer.error("no_space", "create", name="mine", layout=bytes_layout(40 * MIB))
         holder.kill()
         lease = peer.call("create", name="mine", layout=bytes_layout(40 * MIB))["lease"]
-        peer.call("abort", lease=lease)
+        peer.call("release", lease=lease)
         for key in list(peer.segments):
             peer.segments.pop(key).close()
         peer.call("unmap", segments=[m["segment"] for m in everything(peer)[1]])
@@ -178,12 +178,12 @@ def test_waiting_create_of_the_dead(daemon, peer):
     other.request("create", name="theirs", layout=bytes_layout(40 * MIB), wait_ms=60000)
     other.wait_until_read()
     other.close()
-    peer.call("abort", lease=made["lease"])
+    peer.call("release", lease=made["lease"])
     lease = peer.call("create", name="mine", layout=bytes_layout(40 * MIB))["lease"]
     assert len(everything(peer)[0]) == 1
     with pytest.raises(RpcError):
         peer.call("stat", name="theirs")
-    peer.call("abort", lease=lease)
+    peer.call("release", lease=lease)
 
 
 def long_line(elements, element):

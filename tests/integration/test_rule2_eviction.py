@@ -326,7 +326,7 @@ def test_a_waiting_create_gets_the_space_of_a_released_lease(daemon, peer, full)
     ident = peer.request("create", name="d", layout=bytes_layout(SIZE), wait_ms=20000)
     peer.wait_until_read()
     opened[1].release()
-    peer.call("abort", lease=peer.reply(ident)["lease"])
+    peer.call("release", lease=peer.reply(ident)["lease"])
     assert peer.names() == ["a", "c"]
 
 

@@ -267,7 +267,7 @@ def test_another_users_session_number_gives_nothing(daemon, peer, as_user):
 
     def work(session):
         return [kind_of(session, "seal", lease=made["lease"]),
-                kind_of(session, "abort", lease=made["lease"]),
+                kind_of(session, "release", lease=made["lease"]),
                 kind_of(session, "release", lease=made["lease"]),
                 kind_of(session, "unwatch", watch=watch),
                 kind_of(session, "unmap", segments=[segment])]

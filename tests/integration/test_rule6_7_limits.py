@@ -83,7 +83,7 @@ def test_unsealed(limited):
     error = limit(peer, "session_unsealed", "create", name="more", layout=bytes_layout(1))
     assert "20" in error.message
     peer.call("seal", lease=leases[0])
-    peer.call("abort", lease=leases[1])
+    peer.call("release", lease=leases[1])
     for name in ("v", "w"):
         peer.call("create", name=name, layout=bytes_layout(1))
     limit(peer, "session_unsealed", "create", name="more", layout=bytes_layout(1))

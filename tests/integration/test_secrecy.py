@@ -78,7 +78,7 @@ def test_freed_memory_shows_nothing(daemon, gpu, share, count):
             assert MARK[:8] not in contents(bob, one, gpu), "what was alice's is bob's"
             made.append(one)
         for one in made:
-            bob.call("abort", lease=one["lease"])
+            bob.call("release", lease=one["lease"])
         bob.close()
         with Peer(daemon.path) as root:
             for name in root.names():
@@ -93,7 +93,7 @@ def test_memory_of_what_was_never_sealed(daemon, gpu):
     alice.close()
     one = bob.call("create", name="b", layout=bytes_layout(40 * MIB), wait_ms=int(DEADLINE * 1000))
     assert MARK[:8] not in contents(bob, one, gpu)
-    bob.call("abort", lease=one["lease"])
+    bob.call("release", lease=one["lease"])
 
 
 def test_domains_of_one_user_are_apart(daemon, gpu):

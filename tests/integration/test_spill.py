@@ -573,14 +573,14 @@ def test_a_large_one_is_not_starved_by_small_ones(start):
     first = small.create("s/1", bytes_layout(18 * MIB))["lease"]  # 40 + 18 fit together
     small.error("no_space", "create", name="s/2", layout=bytes_layout(10 * MIB))
     waiting = small.request("create", name="s/3", layout=bytes_layout(10 * MIB), wait_ms=60000)
-    holder.call("abort", lease=held)
+    holder.call("release", lease=held)
     holder.unmap()
     lease = large.reply(ident)["lease"]
     assert not answered(small, waiting)
-    small.call("abort", lease=first)
+    small.call("release", lease=first)
     small.unmap()
     assert small.reply(waiting)["lease"]
-    large.call("abort", lease=lease)
+    large.call("release", lease=lease)
 
 
 # RELIABILITY.md: Memory is short
@@ -611,7 +611,7 @@ def test_those_of_one_size_are_served_in_order(start):
         peer.wait_until_read()
         peer.call("stats")
     for i, lease in enumerate(leases):
-        holder.call("abort", lease=lease)
+        holder.call("release", lease=lease)
         holder.unmap()
         assert waiting[i].reply(idents[i])["lease"]
         assert not any(answered(waiting[j], idents[j]) for j in range(i + 1, 3))

@@ -610,7 +610,7 @@ LATE = "service manager late"
 def make_and_free(peer):
     """A segment of 20 MiB, so two notices at least."""
     made = peer.call("create", name="made", layout=bytes_layout(20 * MIB))
-    peer.call("abort", lease=made["lease"])
+    peer.call("release", lease=made["lease"])
     peer.unmap(made["object"]["layout"]["data"]["segment"])
     peer.call("trim")
 

@@ -282,7 +282,7 @@ def test_final_of_no_bytes(peer):
 def test_final_that_is_given_up(daemon, peer):
     before = daemon.fds()["memory"]
     made = make_final(peer)
-    peer.call("abort", lease=made["lease"])
+    peer.call("release", lease=made["lease"])
     peer.unmap()
     assert daemon.fds()["memory"] <= before
 

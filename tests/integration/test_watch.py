@@ -53,7 +53,7 @@ def test_unsealed_and_aborted_are_not_told(daemon, peer):
     watcher.call("watch")
     one = peer.create("one", bytes_layout(1))["lease"]
     two = peer.create("two", bytes_layout(1))["lease"]
-    peer.call("abort", lease=one)
+    peer.call("release", lease=one)
     peer.call("seal", lease=two)
     assert told(watcher.events(2)) == [("synced", None), ("sealed", "two")]
     watcher.no_notification()

@@ -59,7 +59,7 @@ static void ask_seal_with_counts(void)
 
 static void ask_abort(void)
 {
-    begin_line("abort");
+    begin_line("release");
     gb_write_format(&line, "\"lease\":%llu", (unsigned long long)last_lease);
     end_line();
 }

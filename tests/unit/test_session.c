@@ -225,7 +225,7 @@ static void test_next_in_line(void **state)
     inside_turn(&inside);
     peer_send(&second, CREATE(1, "d", 2097152, ",\"wait_ms\":60000"));
     inside_turn(&inside);
-    expect(&holder, REQUEST(3, "abort", "\"lease\":2"), "{}");
+    expect(&holder, REQUEST(3, "release", "\"lease\":2"), "{}");
     expect(&holder, REQUEST(4, "unmap", "\"segments\":[2]"), "");
     inside_turn(&inside);
     line = peer_line(&second);
@@ -262,7 +262,8 @@ static void test_a_round_in_slices(void **state)
     }
     slice = inside.server.slice_ns;
     inside.server.slice_ns = 0;
-    peer_send(&holder, REQUEST(2, "abort", "\"lease\":1") REQUEST(3, "unmap", "\"segments\":[1]"));
+    peer_send(&holder,
+              REQUEST(2, "release", "\"lease\":1") REQUEST(3, "unmap", "\"segments\":[1]"));
     for (int turns = 0; answered < WAITERS && turns < 40 * WAITERS; turns++) {
         char *line = peer_line(&waiters[answered]);
 

@@ -340,7 +340,7 @@ int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json obje
     if (r == GPUBUF_E_INVALID || r == GPUBUF_E_LIMIT)
         r = error->code = GPUBUF_E_PROTOCOL; /* the daemon's fault, not the caller's */
     if (r != 0)
-        gb_push_release(grants->client, lease, grants->writable);
+        gb_push_release(grants->client, lease);
     return r;
 }
 

@@ -176,7 +176,7 @@ void gb_holding_end(struct gb_holding *lease)
         *lease->asked = NULL;
     let_go(lease);
     if (state != GB_LEASE_ENDED && state != GB_LEASE_STALE)
-        gb_push_release(client, lease->id, state != GB_LEASE_SEALED);
+        gb_push_release(client, lease->id);
     gb_ready_free(atomic_exchange(&lease->ready, NULL));
     unuse_segments(lease);
     if (client->lost.code)

@@ -327,7 +327,7 @@ static void finish(struct gpubuf_client *client, bool same_instance)
 
     client->link = GB_LINK_UP;
     for (size_t i = 0; i < resumption->unwanted_count; i++)
-        gb_push_release(client, resumption->unwanted[i], false);
+        gb_push_release(client, resumption->unwanted[i]);
     resumption->unwanted_count = 0;
     forget_asked(resumption);
     settle_imports(client, same_instance);

@@ -10,7 +10,6 @@
 
 /* The message that a lease's number is sent with, in the number's top bits. */
 #define RELEASE UINT64_C(0)
-#define ABORT (UINT64_C(1) << 62)
 #define KEEP (UINT64_C(2) << 62)
 #define USED (UINT64_C(3) << 62)
 #define WHAT(number) ((number)&USED)
@@ -41,13 +40,6 @@ static bool queue_numbers(struct gpubuf_client *client, const char *method, cons
     return gb_notice_queue(client);
 }
 
-static bool queue_abort(struct gpubuf_client *client, uint64_t lease)
-{
-    gb_write_format(gb_notice_begin(client, "abort"), "{\"lease\":%llu}",
-                    (unsigned long long)lease);
-    return gb_notice_queue(client);
-}
-
 /* Takes `count` numbers off the front of an array. */
 static void drop_front(uint64_t *numbers, size_t *total, size_t count)
 {
@@ -61,18 +53,12 @@ static void queue_leases(struct gpubuf_client *client)
     while (client->released_count > 0) {
         size_t count = 0;
         uint64_t what = WHAT(client->released[0]);
-        if (what == ABORT) {
-            if (!queue_abort(client, client->released[0] & ~ABORT))
-                return;
-            count = 1;
-        } else {
-            while (count < client->released_count && count < RELEASES_A_MESSAGE &&
-                   WHAT(client->released[count]) == what)
-                count++;
-            if (!queue_numbers(client, what == RELEASE ? "release" : "keep", "leases",
-                               client->released, count, what == USED ? "],\"used\":true}" : "]}"))
-                return;
-        }
+        while (count < client->released_count && count < RELEASES_A_MESSAGE &&
+               WHAT(client->released[count]) == what)
+            count++;
+        if (!queue_numbers(client, what == RELEASE ? "release" : "keep", "leases", client->released,
+                           count, what == USED ? "],\"used\":true}" : "]}"))
+            return;
         drop_front(client->released, &client->released_count, count);
     }
 }
@@ -134,9 +120,9 @@ static void push(struct gpubuf_client *client, uint64_t number)
     client->released[client->released_count++] = number;
 }
 
-void gb_push_release(struct gpubuf_client *client, uint64_t lease, bool abort)
+void gb_push_release(struct gpubuf_client *client, uint64_t lease)
 {
-    push(client, lease | (abort ? ABORT : RELEASE));
+    push(client, lease);
 }
 
 void gb_push_keep(struct gpubuf_client *client, uint64_t lease, bool used)
