@@ -163,22 +163,21 @@ static void made(struct gb_job *base)
     job_free(job);
 }
 
-int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
-                    enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
-                    struct gb_making_job **out, struct gb_error *error)
+int gb_making_begin(struct gb_placing *placing, enum gb_segment_kind kind, uint64_t bytes)
 {
-    struct gb_making_job *job = job_new(store, key, user, 0);
+    struct gb_device *device = placing->key->device;
+    struct gb_making_job *job = job_new(placing->store, placing->key, placing->user, 0);
 
     if (!job)
-        return gb_fail_memory(error);
+        return gb_fail_memory(placing->error);
     job->kind = kind;
     job->bytes = bytes;
-    user->held[key->device->index] += bytes;
-    key->device->allocated += bytes;
-    key->device->moving += bytes;
+    placing->user->held[device->index] += bytes;
+    device->allocated += bytes;
+    device->moving += bytes;
     job->job = (struct gb_job){.work = make, .done = made};
-    *out = job;
-    gb_mover_submit(key->device->mover, &job->job);
+    placing->job = job;
+    gb_mover_submit(device->mover, &job->job);
     return GB_PLACE_MAKING;
 }
 
@@ -243,9 +242,10 @@ void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
     struct gb_device *device = domain->key.device;
     struct gb_user *user = storage->maker.user;
     uint64_t quota = user->quota->bytes[device->index], held = user->held[device->index], bytes;
-    struct gb_making_job *job;
     struct gb_arena_stats stats;
     struct gb_error ignored;
+    struct gb_placing ahead = {
+        .store = store, .key = &domain->key, .user = user, .error = &ignored};
 
     if (!device->mover || held > quota)
         return;
@@ -259,7 +259,7 @@ void gb_making_ahead(struct gb_store *store, const struct gb_domain *domain,
         gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, gb_making_count(store, user) + 1,
                          &ignored) < 0)
         return;
-    (void)gb_making_begin(store, &domain->key, GB_SEGMENT_SHARED, user, bytes, &job, &ignored);
+    (void)gb_making_begin(&ahead, GB_SEGMENT_SHARED, bytes);
 }
 
 uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
@@ -335,33 +335,31 @@ static void adopted(struct gb_job *base)
     }
 }
 
-int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                    const struct gb_adoption *adoptions, unsigned count, struct gb_making_job **out,
-                    struct gb_error *error)
+int gb_making_adopt(struct gb_placing *placing)
 {
-    const struct gb_domain_key key = {.device = device};
-    struct gb_making_job *job = job_new(store, &key, user, count);
+    struct gb_making_job *job =
+        job_new(placing->store, placing->key, placing->user, placing->count);
 
     if (!job)
-        return gb_fail_memory(error);
+        return gb_fail_memory(placing->error);
     job->kind = GB_SEGMENT_ADOPTED;
-    for (; job->count < count; job->count++) {
+    for (; job->count < placing->count; job->count++) {
         struct gb_adoption *adoption = &job->adoptions[job->count];
 
-        *adoption = adoptions[job->count];
+        *adoption = placing->adoptions[job->count];
         if (adoption->fd < 0)
             continue;
         adoption->fd = fcntl(adoption->fd, F_DUPFD_CLOEXEC, 3);
         if (adoption->fd < 0) {
-            gb_fail(error, GPUBUF_E_LIMIT, "the daemon cannot open another descriptor: %s",
+            gb_fail(placing->error, GPUBUF_E_LIMIT, "the daemon cannot open another descriptor: %s",
                     strerror(errno));
             job_free(job);
             return GPUBUF_E_LIMIT;
         }
     }
     job->job = (struct gb_job){.work = adopt, .done = adopted};
-    *out = job;
-    gb_mover_submit(device->mover, &job->job);
+    placing->job = job;
+    gb_mover_submit(placing->key->device->mover, &job->job);
     return GB_PLACE_MAKING;
 }
 

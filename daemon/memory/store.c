@@ -405,27 +405,28 @@ void gb_storage_place_in(struct gb_storage *storage, struct gb_segment *segment,
         segment_taken(segment);
 }
 
-/* Whether `bytes` of the budget are free. If not, *shortfall bytes are missing, and empty segments
+/* Whether `bytes` of the budget are free. If not, `shortfall` bytes are missing, and empty segments
    of as many bytes are being given back, as far as there are any. */
-static bool make_room(struct gb_store *store, struct gb_device *device, uint64_t bytes,
-                      uint64_t *shortfall)
+static bool make_room(struct gb_placing *placing, uint64_t bytes)
 {
+    struct gb_device *device = placing->key->device;
     uint64_t free_bytes = gb_device_free_bytes(device);
 
     if (free_bytes < bytes && device->freeing < bytes - free_bytes)
-        free_bytes += trim(store, device, NULL, bytes - free_bytes - device->freeing);
+        free_bytes += trim(placing->store, device, NULL, bytes - free_bytes - device->freeing);
     if (free_bytes >= bytes)
         return true;
     device->needed_ms = gb_now_ms();
-    *shortfall = bytes - free_bytes;
+    placing->shortfall = bytes - free_bytes;
     return false;
 }
 
-/* Whether a user's quota allows `bytes` more to be held. If not, gives empty segments of the user
+/* Whether the user's quota allows `bytes` more to be held. If not, gives empty segments of the user
    back first. 0, GB_PLACE_QUOTA, or GPUBUF_E_LIMIT. */
-static int make_quota(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                      uint64_t bytes, struct gb_error *error)
+static int make_quota(const struct gb_placing *placing, uint64_t bytes)
 {
+    struct gb_device *device = placing->key->device;
+    struct gb_user *user = placing->user;
     uint64_t quota = user->quota->bytes[device->index], *held = &user->held[device->index];
     uint64_t *freeing = &user->freeing[device->index], over;
     int r;
@@ -434,8 +435,8 @@ static int make_quota(struct gb_store *store, struct gb_device *device, struct g
         return 0;
     over = *held + bytes - quota;
     if (*freeing < over)
-        trim(store, device, user, over - *freeing);
-    r = gb_user_may_hold(user, device, bytes, error);
+        trim(placing->store, device, user, over - *freeing);
+    r = gb_user_may_hold(user, device, bytes, placing->error);
     if (r == 0 || *freeing + user->retiring[device->index] < *held + bytes - quota)
         return r;
     device->needed_ms = gb_now_ms();
@@ -443,38 +444,36 @@ static int make_quota(struct gb_store *store, struct gb_device *device, struct g
 }
 
 /*
- * Makes an empty segment of `bytes` for a storage if its user's quota and the device's budget allow
- * it, after other empty segments were given back. An enum gb_place or an error, as gb_store_place.
- * A storage that comes back to its device may take its user past the quota: another user may want
- * it, and it was charged before.
+ * Makes an empty segment of `bytes` if the user's quota and the device's budget allow it, after
+ * other empty segments were given back. Outcomes as gb_store_place. A storage that comes back to
+ * its device may take its user past the quota: another user may want it, and it was charged before.
  */
-static int make_segment(struct gb_store *store, const struct gb_storage *storage,
-                        enum gb_segment_kind kind, uint64_t bytes, struct gb_segment **segment,
-                        uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
+static int make_segment(struct gb_placing *placing, enum gb_segment_kind kind, uint64_t bytes,
+                        struct gb_segment **segment)
 {
-    const struct gb_domain_key *key = &storage->key;
-    struct gb_user *user = storage->maker.user;
-    struct gb_device *device = key->device;
+    struct gb_store *store = placing->store;
+    struct gb_device *device = placing->key->device;
     struct gb_memory memory;
-    int r = make_quota(store, device, user, bytes, error);
+    int r = make_quota(placing, bytes);
 
-    if (r != 0 && storage->resident)
+    if (r != 0 && placing->storage->resident)
         return r;
-    if (!make_room(store, device, bytes, shortfall))
+    if (!make_room(placing, bytes))
         return GB_PLACE_FULL;
-    r = gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, gb_making_count(store, user) + 1, error);
+    r = gb_user_may_have(placing->user, GB_QUOTA_SEGMENTS, NULL,
+                         gb_making_count(store, placing->user) + 1, placing->error);
     if (r < 0)
         return r;
     if (device->mover)
-        return gb_making_begin(store, key, kind, user, bytes, job, error);
-    r = device->ops->create(device, key->share, bytes, &memory, error);
+        return gb_making_begin(placing, kind, bytes);
+    r = device->ops->create(device, placing->key->share, bytes, &memory, placing->error);
     if (r < 0)
         return r;
-    *segment = gb_segment_new(store, kind, key, user, bytes, &memory);
+    *segment = gb_segment_new(store, kind, placing->key, placing->user, bytes, &memory);
     if (*segment)
         return 0;
     device->ops->destroy(device, &memory);
-    return gb_fail_memory(error);
+    return gb_fail_memory(placing->error);
 }
 
 uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *device, uint64_t soon,
@@ -525,54 +524,54 @@ static int place_in_own(struct gb_domain *domain, uint64_t bytes, bool near,
     return r;
 }
 
-static int place_own(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
-                     struct gb_making_job **job, struct gb_error *error)
+static int place_own(struct gb_placing *placing)
 {
-    struct gb_device *device = storage->key.device;
+    struct gb_storage *storage = placing->storage;
+    struct gb_device *device = placing->key->device;
     uint64_t rounded = gb_round_up(storage->size, device->granularity);
-    bool near = gb_store_near(store, device, device->freeing, rounded) >= rounded;
-    struct gb_domain *domain = gb_domain_get(&store->domains, &storage->key);
+    bool near = gb_store_near(placing->store, device, device->freeing, rounded) >= rounded;
+    struct gb_domain *domain = gb_domain_get(&placing->store->domains, placing->key);
     struct gb_segment *segment;
     int r;
 
     if (!domain)
-        return gb_fail_memory(error);
+        return gb_fail_memory(placing->error);
     r = place_in_own(domain, rounded, near, storage);
-    gb_domain_release(&store->domains, domain);
+    gb_domain_release(&placing->store->domains, domain);
     if (r < 0)
-        return gb_fail_memory(error);
+        return gb_fail_memory(placing->error);
     if (r == 0)
         return 0;
-    r = make_segment(store, storage, GB_SEGMENT_OWN, rounded, &segment, shortfall, job, error);
+    r = make_segment(placing, GB_SEGMENT_OWN, rounded, &segment);
     if (r == 0)
         gb_storage_place_in(storage, segment, NULL);
     return r;
 }
 
 /* Makes another shared segment of `bytes` for the domain, unless one is being made. */
-static int grow_shared(struct gb_store *store, const struct gb_storage *storage, uint64_t bytes,
-                       uint64_t *shortfall, struct gb_making_job **job, struct gb_error *error)
+static int grow_shared(struct gb_placing *placing, uint64_t bytes)
 {
     struct gb_segment *segment;
 
-    if (gb_making_comes(store, &storage->key, storage->size)) {
-        *job = NULL;
+    placing->job = NULL;
+    if (gb_making_comes(placing->store, placing->key, placing->storage->size))
         return GB_PLACE_MAKING;
-    }
-    return make_segment(store, storage, GB_SEGMENT_SHARED, bytes, &segment, shortfall, job, error);
+    return make_segment(placing, GB_SEGMENT_SHARED, bytes, &segment);
 }
 
-static int place_shared(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
-                        struct gb_making_job **job, struct gb_error *error)
+static int place_shared(struct gb_placing *placing)
 {
+    struct gb_store *store = placing->store;
+    struct gb_storage *storage = placing->storage;
+
     for (int attempt = 0; attempt < 2; attempt++) {
-        struct gb_domain *domain = gb_domain_get(&store->domains, &storage->key);
+        struct gb_domain *domain = gb_domain_get(&store->domains, placing->key);
         struct gb_range *range;
         uint64_t bytes;
         int r;
 
         if (!domain)
-            return gb_fail_memory(error);
+            return gb_fail_memory(placing->error);
         r = gb_arena_alloc(domain->arena, storage->size, &range);
         if (r == 0) {
             gb_storage_place_in(storage, gb_range_owner(range), range);
@@ -582,23 +581,23 @@ static int place_shared(struct gb_store *store, struct gb_storage *storage, uint
         bytes = gb_making_bytes(domain, storage);
         gb_domain_release(&store->domains, domain);
         if (r < 0)
-            return gb_fail_memory(error);
-        r = grow_shared(store, storage, bytes, shortfall, job, error);
+            return gb_fail_memory(placing->error);
+        r = grow_shared(placing, bytes);
         if (r != 0)
             return r;
     }
-    return gb_fail(error, GPUBUF_E_INTERNAL, "a new segment has no room for what it was made for");
+    return gb_fail(placing->error, GPUBUF_E_INTERNAL,
+                   "a new segment has no room for what it was made for");
 }
 
 /* Finds room for the content of a storage without placements. */
-static int place_content(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
-                         struct gb_making_job **job, struct gb_error *error)
+static int place_content(struct gb_placing *placing)
 {
-    if (storage->size > gb_store_largest_shared(storage->key.device) / 4)
-        return place_own(store, storage, shortfall, job, error);
-    if (storage->size > 0)
-        return place_shared(store, storage, shortfall, job, error);
-    return 0;
+    uint64_t size = placing->storage->size;
+
+    if (size > gb_store_largest_shared(placing->key->device) / 4)
+        return place_own(placing);
+    return size > 0 ? place_shared(placing) : 0;
 }
 
 void gb_storage_count_holds(const struct gb_storage *storage, int sign)
@@ -612,22 +611,6 @@ void gb_storage_count_holds(const struct gb_storage *storage, int sign)
         device->pinned += bytes;
     if (storage->pins > 0 && storage->leases > 0)
         device->pinned_leased += bytes;
-}
-
-int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
-                     struct gb_making_job **job, struct gb_error *error)
-{
-    int r;
-
-    gb_charge_leave(storage);
-    r = place_content(store, storage, shortfall, job, error);
-    gb_charge_enter(storage);
-    if (r != 0)
-        return r;
-    storage->device->spilled--;
-    storage->device->spilled_bytes -= storage->size;
-    gb_storage_count_holds(storage, 1); /* pins; leases of clients that come back after a crash */
-    return 0;
 }
 
 void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
@@ -648,45 +631,44 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
 }
 
 /* Makes a storage of adopted memory; gives the memory up if that fails. */
-static int store_adopted(struct gb_store *store, const struct gb_domain_key *key,
-                         struct gb_user *user, const struct gb_adoption *adoptions, unsigned count,
-                         struct gb_memory *memories, struct gb_storage **out,
-                         struct gb_error *error)
+static int place_adopted(struct gb_placing *placing, const struct gb_adoption *adoptions,
+                         unsigned count, struct gb_memory *memories)
 {
-    struct gb_storage *storage = gb_storage_new(store, key, user, count);
+    struct gb_store *store = placing->store;
+    struct gb_storage *storage = gb_storage_new(store, placing->key, placing->user, count);
 
     if (storage)
         storage->adopted = true;
     for (unsigned i = 0; i < count; i++) {
-        struct gb_segment *segment = storage
-                                         ? gb_segment_new(store, GB_SEGMENT_ADOPTED, key, user,
-                                                          adoptions[i].handle.bytes, &memories[i])
-                                         : NULL;
+        struct gb_segment *segment =
+            storage ? gb_segment_new(store, GB_SEGMENT_ADOPTED, placing->key, placing->user,
+                                     adoptions[i].handle.bytes, &memories[i])
+                    : NULL;
 
         if (segment) {
             gb_storage_place_in(storage, segment, NULL);
             storage->size = gb_content_next(storage->size) + segment->bytes;
             continue;
         }
-        gb_memory_discard(key->device, &memories[i]);
+        gb_memory_discard(placing->key->device, &memories[i]);
         gb_storage_unref(store, storage);
         storage = NULL;
     }
     if (!storage)
-        return gb_fail_memory(error);
+        return gb_fail_memory(placing->error);
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
     storage->key.share = storage->share;
     gb_charge_bytes(storage, storage->bytes);
-    *out = storage;
+    placing->storage = storage;
     return 0;
 }
 
-/* Whether the user's quota and the device's budget allow the adoption. An enum gb_place or an
-   error. */
-static int check_adoption(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                          const struct gb_adoption *adoptions, unsigned count, uint64_t *shortfall,
-                          struct gb_error *error)
+/* Whether the user's quota and the device's budget allow the adoption. Outcomes as
+   gb_store_place. */
+static int check_adoption(struct gb_placing *placing, const struct gb_adoption *adoptions,
+                          unsigned count)
 {
+    struct gb_device *device = placing->key->device;
     uint64_t total = 0;
     int r;
 
@@ -695,34 +677,109 @@ static int check_adoption(struct gb_store *store, struct gb_device *device, stru
             adoptions[i].handle.kind == GB_HANDLE_CUDA_IPC ? 0 : adoptions[i].handle.bytes;
 
         if (__builtin_add_overflow(total, bytes, &total) || total > device->capacity)
-            return gb_fail(error, GPUBUF_E_NO_SPACE,
+            return gb_fail(placing->error, GPUBUF_E_NO_SPACE,
                            "the registered memory exceeds the capacity of %s, %" PRIu64 " bytes",
                            device->id, device->capacity);
     }
-    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, total, error);
+    r = gb_user_may_have(placing->user, GB_QUOTA_BYTES, device, total, placing->error);
     if (r == 0)
-        r = make_quota(store, device, user, total, error);
+        r = make_quota(placing, total);
     if (r != 0)
         return r;
-    if (!make_room(store, device, total, shortfall))
+    if (!make_room(placing, total))
         return GB_PLACE_FULL;
-    return gb_user_may_have(user, GB_QUOTA_SEGMENTS, NULL, count, error);
+    return gb_user_may_have(placing->user, GB_QUOTA_SEGMENTS, NULL, count, placing->error);
 }
 
 /* Makes memory that only this object ever has, since its producer seals it against writing. */
-static int place_final(struct gb_store *store, const struct gb_domain_key *key,
-                       struct gb_user *user, uint64_t bytes, struct gb_storage **out,
-                       uint64_t *shortfall, struct gb_error *error)
+static int place_final(struct gb_placing *placing)
 {
-    struct gb_device *device = key->device;
+    struct gb_device *device = placing->key->device;
     const struct gb_adoption own = {
-        .handle = {.kind = GB_HANDLE_MEMFD, .bytes = gb_round_up(bytes, FINAL_UNIT)}};
+        .handle = {.kind = GB_HANDLE_MEMFD, .bytes = gb_round_up(placing->bytes, FINAL_UNIT)}};
     struct gb_memory memory;
-    int r = check_adoption(store, device, user, &own, 1, shortfall, error);
+    int r = check_adoption(placing, &own, 1);
 
     if (r == 0)
-        r = device->ops->create_final(device, own.handle.bytes, &memory, error);
-    return r != 0 ? r : store_adopted(store, key, user, &own, 1, &memory, out, error);
+        r = device->ops->create_final(device, own.handle.bytes, &memory, placing->error);
+    return r != 0 ? r : place_adopted(placing, &own, 1, &memory);
+}
+
+static int place_registered(struct gb_placing *placing)
+{
+    struct gb_device *device = placing->key->device;
+    struct gb_memory memories[GB_LIMIT(fds)];
+    int r = check_adoption(placing, placing->adoptions, placing->count);
+
+    if (r != 0)
+        return r;
+    if (placing->making && placing->making->job)
+        gb_making_take(placing->making, memories);
+    else if (device->mover)
+        return gb_making_adopt(placing);
+    else
+        r = gb_adopt_all(device, placing->adoptions, placing->count, memories, placing->error);
+    return r < 0 ? r : place_adopted(placing, placing->adoptions, placing->count, memories);
+}
+
+/* Places a storage that has left its device. */
+static int come_back(struct gb_placing *placing)
+{
+    struct gb_storage *storage = placing->storage;
+    int r;
+
+    placing->key = &storage->key;
+    placing->user = storage->maker.user;
+    gb_charge_leave(storage);
+    r = place_content(placing);
+    gb_charge_enter(storage);
+    if (r != 0)
+        return r;
+    storage->device->spilled--;
+    storage->device->spilled_bytes -= storage->size;
+    gb_storage_count_holds(storage, 1); /* pins; leases of clients that come back after a crash */
+    return 0;
+}
+
+static int place_new(struct gb_placing *placing)
+{
+    const struct gb_device *device = placing->key->device;
+    bool own = placing->bytes > gb_store_largest_shared(device) / 4;
+    uint64_t rounded = gb_round_up(placing->bytes, own ? device->granularity : GB_ARENA_GRANULE);
+    struct gb_storage *storage;
+    int r;
+
+    if (placing->bytes > device->capacity / device->granularity * device->granularity)
+        return gb_fail(placing->error, GPUBUF_E_NO_SPACE,
+                       "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
+                       placing->bytes, device->id, device->capacity);
+    if (placing->key->final && placing->bytes > 0)
+        return place_final(placing);
+    r = gb_user_may_have(placing->user, GB_QUOTA_BYTES, device, rounded, placing->error);
+    if (r < 0)
+        return r;
+    storage = gb_storage_new(placing->store, placing->key, placing->user, 1);
+    if (!storage)
+        return gb_fail_memory(placing->error);
+    storage->size = placing->bytes;
+    placing->storage = storage;
+    r = place_content(placing);
+    if (r != 0) {
+        gb_storage_unref(placing->store, storage);
+        placing->storage = NULL;
+        return r;
+    }
+    if (own && storage->placements[0].range) /* placed in a hole of a shared segment */
+        rounded = storage->bytes;
+    gb_charge_bytes(storage, rounded);
+    return 0;
+}
+
+int gb_store_place(struct gb_placing *placing)
+{
+    if (placing->storage)
+        return come_back(placing);
+    return placing->count > 0 ? place_registered(placing) : place_new(placing);
 }
 
 bool gb_storage_is_final(const struct gb_storage *storage)
@@ -735,61 +792,4 @@ bool gb_storage_is_final(const struct gb_storage *storage)
         final = memory->final || (storage->key.final && storage->device->ops->is_final(memory));
     }
     return final;
-}
-
-int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
-                   uint64_t bytes, struct gb_storage **out, uint64_t *shortfall,
-                   struct gb_making_job **job, struct gb_error *error)
-{
-    struct gb_device *device = key->device;
-    bool own = bytes > gb_store_largest_shared(device) / 4;
-    uint64_t rounded = gb_round_up(bytes, own ? device->granularity : GB_ARENA_GRANULE);
-    struct gb_storage *storage;
-    int r;
-
-    if (bytes > device->capacity / device->granularity * device->granularity)
-        return gb_fail(error, GPUBUF_E_NO_SPACE,
-                       "%" PRIu64 " bytes can never fit: the capacity of %s is %" PRIu64 " bytes",
-                       bytes, device->id, device->capacity);
-    if (key->final && bytes > 0)
-        return place_final(store, key, user, bytes, out, shortfall, error);
-    r = gb_user_may_have(user, GB_QUOTA_BYTES, device, rounded, error);
-    if (r < 0)
-        return r;
-    storage = gb_storage_new(store, key, user, 1);
-    if (!storage)
-        return gb_fail_memory(error);
-    storage->size = bytes;
-    r = place_content(store, storage, shortfall, job, error);
-    if (r != 0) {
-        gb_storage_unref(store, storage);
-        return r;
-    }
-    if (own && storage->placements[0].range) /* placed in a hole of a shared segment */
-        rounded = storage->bytes;
-    gb_charge_bytes(storage, rounded);
-    *out = storage;
-    return 0;
-}
-
-int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
-                   const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
-                   struct gb_storage **out, uint64_t *shortfall, struct gb_making_job **job,
-                   struct gb_error *error)
-{
-    struct gb_device *device = key->device;
-    struct gb_memory memories[GB_LIMIT(fds)];
-    int r = check_adoption(store, device, user, adoptions, count, shortfall, error);
-
-    if (r != 0)
-        return r;
-    if (making && making->job)
-        gb_making_take(making, memories);
-    else if (device->mover)
-        return gb_making_adopt(store, device, user, adoptions, count, job, error);
-    else
-        r = gb_adopt_all(device, adoptions, count, memories, error);
-    if (r < 0)
-        return r;
-    return store_adopted(store, key, user, adoptions, count, memories, out, error);
 }

@@ -157,7 +157,7 @@ struct gb_making {
 
 enum gb_place {
     GB_PLACE_OK = 0,
-    GB_PLACE_FULL = 1,   /* no room now; *shortfall says how many bytes are missing. Sessions may
+    GB_PLACE_FULL = 1,   /* no room now; `shortfall` says how many bytes are missing. Sessions may
                             have been asked to unmap empty segments */
     GB_PLACE_MAKING = 2, /* memory is being made: try again when the device's space has changed */
     GB_PLACE_QUOTA = 3,  /* the user holds too much, but some of that is being given back: try again
@@ -165,32 +165,35 @@ enum gb_place {
                             is not tried again */
 };
 
-/*
- * Makes a storage of `bytes` in a domain, with one reference and no hold: an enum gb_place, or
- * GPUBUF_E_NO_SPACE (it can never fit), _LIMIT, _DEVICE, _NO_MEMORY. On MAKING *job is the job that
- * was begun, for gb_making_attach, or NULL if an earlier job will do.
- */
-int gb_store_place(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
-                   uint64_t bytes, struct gb_storage **storage, uint64_t *shortfall,
-                   struct gb_making_job **job, struct gb_error *error);
-
 /* One memory to adopt. The descriptor (-1: none) is duplicated, not taken. */
 struct gb_adoption {
     struct gb_handle handle;
     int fd;
 };
 
-/* Makes a storage over registered memory; outcomes as gb_store_place. `making` (NULL on the first
-   try) is the request's: memory that was adopted meanwhile is taken from there. */
-int gb_store_adopt(struct gb_store *store, const struct gb_domain_key *key, struct gb_user *user,
-                   const struct gb_adoption *adoptions, unsigned count, struct gb_making *making,
-                   struct gb_storage **storage, uint64_t *shortfall, struct gb_making_job **job,
-                   struct gb_error *error);
+/* A storage that is looking for its place. */
+struct gb_placing {
+    struct gb_store *store;
+    const struct gb_domain_key *key;
+    struct gb_user *user;
+    uint64_t bytes; /* of the content */
+    /* To be placed is registered memory, that is adopted; count 0: not. */
+    const struct gb_adoption *adoptions;
+    unsigned count;
+    struct gb_making *making; /* of the request, if it has waited; else NULL */
+    /* One that has left its device, and comes back; or NULL, and on OK the one that was made, with
+       one reference and no hold. */
+    struct gb_storage *storage;
+    uint64_t shortfall;        /* on FULL */
+    struct gb_making_job *job; /* on MAKING: was begun, for gb_making_attach; NULL: an earlier job
+                                  will do */
+    struct gb_error *error;    /* the caller's */
+};
 
-/* Finds room on its device for a storage that has left it; outcomes as gb_store_place. The caller
-   makes it resident when the content is there, too. */
-int gb_storage_place(struct gb_store *store, struct gb_storage *storage, uint64_t *shortfall,
-                     struct gb_making_job **job, struct gb_error *error);
+/* Makes a storage and finds its place, or finds one for a storage that comes back, which the caller
+   makes resident when the content is there, too. An enum gb_place, or GPUBUF_E_NO_SPACE (it can
+   never fit), _LIMIT, _DEVICE, _NO_MEMORY. */
+int gb_store_place(struct gb_placing *placing);
 /* Adds the storage's bytes to its device's figures by leases and pins, or (`sign` -1) takes them
    away. */
 void gb_storage_count_holds(const struct gb_storage *storage, int sign);
@@ -278,9 +281,7 @@ void gb_segment_unmapped(struct gb_store *store, struct gb_segment *segment);
 
 /* Begins to make a segment for a domain on the device's mover; its bytes are charged at once.
    GB_PLACE_MAKING; GPUBUF_E_NO_MEMORY. */
-int gb_making_begin(struct gb_store *store, const struct gb_domain_key *key,
-                    enum gb_segment_kind kind, struct gb_user *user, uint64_t bytes,
-                    struct gb_making_job **job, struct gb_error *error);
+int gb_making_begin(struct gb_placing *placing, enum gb_segment_kind kind, uint64_t bytes);
 /* The bytes of another shared segment for a storage that the domain's segments have no room for. */
 uint64_t gb_making_bytes(const struct gb_domain *domain, const struct gb_storage *storage);
 /* Begins to make another shared segment ahead of need, after a storage got a place in one: if the
@@ -294,9 +295,7 @@ uint64_t gb_making_trim(struct gb_store *store, struct gb_device *device,
                         const struct gb_user *user, uint64_t bytes);
 /* Begins to adopt memory on the device's mover. GB_PLACE_MAKING; GPUBUF_E_NO_MEMORY,
    GPUBUF_E_LIMIT. */
-int gb_making_adopt(struct gb_store *store, struct gb_device *device, struct gb_user *user,
-                    const struct gb_adoption *adoptions, unsigned count, struct gb_making_job **job,
-                    struct gb_error *error);
+int gb_making_adopt(struct gb_placing *placing);
 /* Has the device adopt each memory, all or none; the sentence of a failure names the handle. */
 int gb_adopt_all(struct gb_device *device, const struct gb_adoption *adoptions, unsigned count,
                  struct gb_memory *memories, struct gb_error *error);

@@ -243,6 +243,7 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     const struct alias_params *params = p;
     struct aliasing *aliasing;
     struct gb_object *source = NULL;
+    struct gb_search search = {.device = NULL};
     struct gb_writer text, room;
     unsigned mode = 0;
     int r = gb_object_check_name(call, &params->name, params->replace);
@@ -252,10 +253,11 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
         r = find_source(call, params, &source, &mode);
     if (r < 0)
         return r;
-    r = gb_call_spare(call, source->storage->device,
+    search.device = source->storage->device;
+    r = gb_call_spare(call, search.device,
                       gb_charge_may_name(source->storage, call->session->user, &call->error));
     if (r != 0)
-        return r < 0 ? r : gb_call_wait_space(call, source->storage->device, r, 0);
+        return r < 0 ? r : gb_call_wait_space(call, &search, r, 0);
     if (!call->task && source->text_length > GB_TASK_BYTES)
         return gb_call_as_task(call);
     aliasing = gb_pool_calloc(call->pool, 1, sizeof(*aliasing));

@@ -52,17 +52,7 @@ struct gb_call {
     struct gb_storage **there; /* that the request needs together, are on their devices, and stay
                                   there for this try */
     size_t there_count;
-    /* Of space.c: */
-    struct gb_making_job *job;   /* was begun for it, and it must wait for that; NULL: none */
-    uint64_t shortfall;          /* bytes that are missing on the device, which is full */
-    uint64_t need;               /* bytes that it needs on the device */
-    unsigned left;               /* storages that have left for it, in this try */
-    bool comes_back;             /* the bytes are for content of a tier */
-    bool arriving;               /* the daemon's own work will bring the room */
-    bool stuck;                  /* the driver could not copy the storage that leaves next */
-    bool looked;                 /* gb_store_look() has said that eviction makes enough room */
-    bool asked;                  /* gb_store_look() has asked sessions to unmap segments */
-    enum gb_tier_kind full_tier; /* the tier without room for a storage to leave; GB_TIERS: none */
+    unsigned left; /* storages that have left for it, in this try */
     struct gb_error error;
 };
 

@@ -124,21 +124,21 @@ static int handle_create(struct gb_call *call, const void *p, uint64_t present)
     const struct gb_create_params *params = p;
     struct gb_unsealed *unsealed = NULL;
     struct gb_creation creation = {.make = make_created};
-    struct gb_storage *storage = NULL;
+    struct gb_placing *placing = &creation.search.placing;
     int r = gb_creation_check(call, params, &creation);
 
     (void)present;
     if (r == 0)
         r = gb_creation_layout(call, GB_LAYOUT_CREATE, &unsealed);
     if (r == 0)
-        r = gb_layout_measure(&unsealed->layout, &creation.total, &call->error);
+        r = gb_layout_measure(&unsealed->layout, &placing->bytes, &call->error);
     if (r == 0)
         r = check_unsealed(call);
     if (r == 0)
-        r = gb_call_place(call, &creation.key, creation.total, &storage);
+        r = gb_call_place(call, &creation.search);
     if (r == 0)
-        place_layout(&unsealed->layout, storage);
-    return gb_creation_end(call, &creation, r, storage, unsealed);
+        place_layout(&unsealed->layout, placing->storage);
+    return gb_creation_end(call, &creation, r, unsealed);
 }
 
 static int read_create(const struct gb_message *message, struct gb_unsealed **unsealed,

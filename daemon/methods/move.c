@@ -71,7 +71,7 @@ static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
 {
     const struct spill_params *params = p;
     const struct gb_which which = {params->version, params->label, false};
-    struct gb_demand demand = gb_call_demand(call);
+    struct gb_demand demand = gb_call_demand(call, 0);
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;

@@ -91,6 +91,7 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
         r = gb_call_check_label(call, &params->label);
     creation->key.uid = call->session->user->uid;
     creation->key.gid = call->session->gid;
+    creation->search.placing.key = &creation->key;
     return r;
 }
 
@@ -151,8 +152,9 @@ static int end_creation(struct gb_call *call, void *state)
 }
 
 static int go_on(struct gb_call *call, const struct gb_creation *creation,
-                 struct gb_storage *storage, struct gb_unsealed **unsealed)
+                 struct gb_unsealed **unsealed)
 {
+    struct gb_storage *storage = creation->search.placing.storage;
     struct gb_creation *kept;
     struct gb_writer text, room;
     int r;
@@ -174,15 +176,15 @@ static int go_on(struct gb_call *call, const struct gb_creation *creation,
 }
 
 int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
-                    struct gb_storage *storage, struct gb_unsealed *unsealed)
+                    struct gb_unsealed *unsealed)
 {
     const struct gb_create_params *params = call->message->params;
     int r = placed;
 
     if (r == 0)
-        r = go_on(call, creation, storage, &unsealed);
+        r = go_on(call, creation, &unsealed);
     else if (r > 0)
-        r = gb_call_wait_space(call, creation->key.device, r, params->wait_ms);
+        r = gb_call_wait_space(call, &creation->search, r, params->wait_ms);
     if (!call->task)
         gb_unsealed_free(unsealed);
     return r;

@@ -2,7 +2,7 @@
 #ifndef GB_OBJECT_H
 #define GB_OBJECT_H
 
-#include "daemon/methods/call.h"
+#include "daemon/methods/space.h"
 
 /* The parameters of create and register. */
 struct gb_create_params {
@@ -17,7 +17,7 @@ struct gb_create_params {
 struct gb_creation {
     struct gb_domain_key key;
     enum gb_evict evict;
-    uint64_t total; /* bytes to place */
+    struct gb_search search; /* for its place */
     /* Makes the object and answers. Takes the storage in any case; if it takes the layout it sets
        *unsealed to NULL. `text` is the written layout; `room` is memory for the object's text. */
     int (*make)(struct gb_call *call, const struct gb_creation *creation,
@@ -67,6 +67,6 @@ int gb_creation_layout(struct gb_call *call, enum gb_layout_form form,
    `make`; the worker writes the layout of a task. Takes the storage in any case, and frees the
    layout if there is no task. */
 int gb_creation_end(struct gb_call *call, const struct gb_creation *creation, int placed,
-                    struct gb_storage *storage, struct gb_unsealed *unsealed);
+                    struct gb_unsealed *unsealed);
 
 #endif

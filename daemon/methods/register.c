@@ -110,25 +110,26 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     const struct gb_create_params *params = p;
     struct gb_adoption adoptions[GB_LIMIT(fds)];
     uint64_t bytes[GB_LIMIT(fds)];
-    unsigned count;
     struct gb_creation creation = {.make = make_registered};
     struct gb_unsealed *unsealed = NULL;
-    struct gb_storage *storage = NULL;
+    struct gb_placing *placing = &creation.search.placing;
     int r = gb_creation_check(call, params, &creation);
 
     (void)present;
     if (r == 0)
         r = gb_creation_layout(call, GB_LAYOUT_REGISTER, &unsealed);
     if (r == 0)
-        r = read_handles(call, params->handles, creation.key.device, adoptions, bytes, &count);
+        r = read_handles(call, params->handles, creation.key.device, adoptions, bytes,
+                         &placing->count);
     if (r == 0)
-        r = gb_layout_check_handles(&unsealed->layout, bytes, count, GB_PARAM("layout"),
+        r = gb_layout_check_handles(&unsealed->layout, bytes, placing->count, GB_PARAM("layout"),
                                     &call->error);
+    placing->adoptions = adoptions;
     if (r == 0)
-        r = gb_call_adopt(call, &creation.key, adoptions, count, &storage);
+        r = gb_call_place(call, &creation.search);
     if (r == 0)
-        gb_layout_each(&unsealed->layout, put_in_handle, storage);
-    return gb_creation_end(call, &creation, r, storage, unsealed);
+        gb_layout_each(&unsealed->layout, put_in_handle, placing->storage);
+    return gb_creation_end(call, &creation, r, unsealed);
 }
 
 static int read_register(const struct gb_message *message, struct gb_unsealed **unsealed,

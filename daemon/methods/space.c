@@ -74,13 +74,14 @@ static void tell_account(struct gb_writer *writer, const struct gb_device *devic
 }
 
 /* Tells why objects that nobody holds do not leave, and what can be done about it. */
-static void tell_remedy(const struct gb_call *call, struct gb_writer *writer,
-                        const struct gb_device *device)
+static void tell_remedy(const struct gb_call *call, const struct gb_search *search,
+                        struct gb_writer *writer)
 {
+    const struct gb_device *device = search->device;
     const struct gb_spill *spill = &call->server->spill;
 
-    if (device->recency.needed_bytes > 0 && !call->arriving &&
-        gb_device_may_fit(device, call->need))
+    if (device->recency.needed_bytes > 0 && search->room != GB_ROOM_ARRIVING &&
+        gb_device_may_fit(device, search->need))
         gb_write_text(writer, spill->tiers[GB_TIER_HOST].failing_until ||
                                       spill->tiers[GB_TIER_DISK].failing_until
                                   ? "; the tiers are full, or failed lately"
@@ -106,16 +107,16 @@ static void tell_holder(const struct gb_call *call, struct gb_writer *writer,
                         session->holder.bytes[device->index]);
 }
 
-static int no_space(struct gb_call *call, const struct gb_device *device, uint64_t bytes,
-                    const char *more)
+static int no_space(struct gb_call *call, const struct gb_search *search, const char *more)
 {
+    const struct gb_device *device = search->device;
     struct gb_writer writer;
     int r;
 
     gb_writer_init(&writer, 0);
-    gb_write_format(&writer, "%s has no room for %" PRIu64 " bytes: ", device->id, bytes);
+    gb_write_format(&writer, "%s has no room for %" PRIu64 " bytes: ", device->id, search->need);
     tell_account(&writer, device);
-    tell_remedy(call, &writer, device);
+    tell_remedy(call, search, &writer);
     tell_holder(call, &writer, device);
     gb_write_text(&writer, more);
     r = writer.failed
@@ -151,11 +152,11 @@ static bool is_in_vain(const struct gb_call *call)
     return call->last_try && gb_wait_comes(call->wait);
 }
 
-struct gb_demand gb_call_demand(const struct gb_call *call)
+struct gb_demand gb_call_demand(const struct gb_call *call, uint64_t reserve)
 {
     struct gb_demand demand = {.since_ms = UINT64_MAX,
                                .serial = UINT64_MAX,
-                               .reserve = call->comes_back ? 0 : call->need,
+                               .reserve = reserve,
                                .full_tier = GB_TIERS,
                                .keeps = call->server->state.grace.count > 0};
 
@@ -166,57 +167,44 @@ struct gb_demand gb_call_demand(const struct gb_call *call)
     return demand;
 }
 
-/* Whether eviction would make room for the request, which is of a domain (NULL: of none). Looked at
-   once in a try: evicting the first storages does not change it. */
-static bool may_leave(struct gb_call *call, struct gb_device *device,
-                      const struct gb_domain_key *key, uint64_t soon, uint64_t reserve)
+/* Whether eviction would make room for the request. Looked at once in a try: evicting the first
+   storages does not change it. */
+static bool may_leave(struct gb_call *call, struct gb_search *search, uint64_t soon,
+                      uint64_t reserve)
 {
-    enum gb_look look;
+    struct gb_device *device = search->device;
+    const struct gb_domain_key *key = search->placing.count > 0 ? NULL : search->placing.key;
 
-    if (call->looked)
+    if (search->look == GB_LOOK_FITS)
         return true;
-    look = gb_store_look(&call->server->store, device, key, call->need, soon,
-                         gb_spill_room_below(&call->server->spill, device, reserve));
-    call->asked = look == GB_LOOK_MAPPED ||
-                  (look == GB_LOOK_NOTHING &&
-                   gb_users_press(&call->server->registry, device, call->need, gb_now_ms()));
-    call->looked = look == GB_LOOK_FITS;
-    return call->looked;
+    search->look = gb_store_look(&call->server->store, device, key, search->need, soon,
+                                 gb_spill_room_below(&call->server->spill, device, reserve));
+    if (search->look == GB_LOOK_NOTHING &&
+        gb_users_press(&call->server->registry, device, search->need, gb_now_ms()))
+        search->look = GB_LOOK_MAPPED;
+    return search->look == GB_LOOK_FITS;
 }
 
 /* Makes room after a try that found the device full. True: try again. If many storages have to
    leave, the request is put aside as if room were arriving, and goes on in the next turn. */
-static bool make_room(struct gb_call *call, struct gb_device *device,
-                      const struct gb_domain_key *key)
+static bool make_room(struct gb_call *call, struct gb_search *search)
 {
-    struct gb_demand demand = gb_call_demand(call);
-    uint64_t soon = coming(call, device);
-    enum gb_room room;
+    bool comes_back = search->placing.storage != NULL;
+    struct gb_demand demand = gb_call_demand(call, comes_back ? 0 : search->need);
+    uint64_t soon = coming(call, search->device), shortfall = search->placing.shortfall;
 
-    if (soon >= call->shortfall || !may_leave(call, device, key, soon, demand.reserve))
+    if (soon >= shortfall || !may_leave(call, search, soon, demand.reserve))
         return false;
     if (call->left++ == LEAVE_A_TRY && !is_in_vain(call)) {
-        call->full_tier = GB_TIERS;
-        call->arriving = true;
-        gb_device_changed(device);
-        call->stuck = false;
+        search->full_tier = GB_TIERS;
+        search->room = GB_ROOM_ARRIVING;
+        gb_device_changed(search->device);
         return false;
     }
-    room = gb_spill_make_room(&call->server->spill, device, call->shortfall - soon, &demand,
-                              &call->error);
-    call->full_tier = demand.full_tier;
-    call->arriving = room == GB_ROOM_ARRIVING;
-    call->stuck = room == GB_ROOM_STUCK;
-    return room == GB_ROOM_MADE;
-}
-
-/* Sets the error of a request for which there is no room: the driver's, or no_space. */
-static int tell_full(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
-{
-    if (call->stuck)
-        return call->error.code;
-    no_space(call, device, bytes, "");
-    return GB_PLACE_FULL;
+    search->room = gb_spill_make_room(&call->server->spill, search->device, shortfall - soon,
+                                      &demand, &call->error);
+    search->full_tier = demand.full_tier;
+    return search->room == GB_ROOM_MADE;
 }
 
 /* True, with the outcome, if the memory that is made for the request is not there yet, or that has
@@ -236,18 +224,18 @@ static bool still_making(struct gb_call *call, int *outcome)
     return gb_making_busy(making);
 }
 
-/* Whether a new request must wait behind older ones. One that has waited is tried in its turn. */
-static bool must_queue(struct gb_call *call, const struct gb_device *device, uint64_t bytes)
+/* Whether a new request must wait behind older ones. One that has waited is tried in its turn, and
+   registered memory takes no room from others. */
+static bool must_queue(struct gb_call *call, struct gb_search *search)
 {
     bool arriving;
 
-    call->need = call->shortfall = bytes;
-    call->arriving = call->stuck = call->looked = call->asked = false;
-    call->full_tier = GB_TIERS;
-    if (call->wait || gb_waits_let_pass(call->server, device, bytes, &arriving))
+    if (call->wait || search->placing.count > 0 ||
+        gb_waits_let_pass(call->server, search->device, search->need, &arriving))
         return false;
-    call->arriving = arriving;
-    no_space(call, device, bytes, "; older requests wait for it");
+    search->placing.shortfall = search->need;
+    search->room = arriving ? GB_ROOM_ARRIVING : GB_ROOM_NONE;
+    no_space(call, search, "; older requests wait for it");
     return true;
 }
 
@@ -269,46 +257,50 @@ int gb_call_spare(struct gb_call *call, struct gb_device *device, int r)
                : r;
 }
 
-int gb_call_place(struct gb_call *call, const struct gb_domain_key *key, uint64_t bytes,
-                  struct gb_storage **storage)
+static void begin_search(struct gb_call *call, struct gb_search *search)
 {
-    int r;
+    struct gb_placing *placing = &search->placing;
 
-    if (still_making(call, &r))
-        return r;
-    if (must_queue(call, key->device, bytes))
-        return GB_PLACE_FULL;
-    do {
-        r = gb_store_place(&call->server->store, key, call->session->user, bytes, storage,
-                           &call->shortfall, &call->job, &call->error);
-    } while (r == GB_PLACE_FULL && make_room(call, key->device, key));
-    if (r == GB_PLACE_FULL)
-        r = tell_full(call, key->device, bytes);
-    if (r == GB_PLACE_OK)
-        note_passing(call, *storage);
-    return gb_call_spare(call, key->device, r);
+    if (placing->storage)
+        placing->key = &placing->storage->key;
+    placing->store = &call->server->store;
+    placing->user = call->session->user;
+    placing->making = call->wait ? gb_wait_making(call->wait) : NULL;
+    placing->error = &call->error;
+    search->device = placing->key->device;
+    search->need = placing->bytes;
+    for (unsigned i = 0; i < placing->count; i++)
+        search->need += placing->adoptions[i].handle.bytes;
+    search->look = GB_LOOK_NOTHING;
+    search->room = GB_ROOM_NONE;
+    search->full_tier = GB_TIERS;
 }
 
-int gb_call_adopt(struct gb_call *call, const struct gb_domain_key *key,
-                  const struct gb_adoption *adoptions, unsigned count, struct gb_storage **storage)
+int gb_call_place(struct gb_call *call, struct gb_search *search)
 {
-    struct gb_making *making = call->wait ? gb_wait_making(call->wait) : NULL;
+    struct gb_placing *placing = &search->placing;
+    struct gb_storage *back = placing->storage;
     int r;
 
+    begin_search(call, search);
     if (still_making(call, &r))
         return r;
-    call->need = 0;
-    call->arriving = call->stuck = call->looked = call->asked = false;
-    call->full_tier = GB_TIERS;
-    for (unsigned i = 0; i < count; i++)
-        call->need += adoptions[i].handle.bytes;
-    do {
-        r = gb_store_adopt(&call->server->store, key, call->session->user, adoptions, count, making,
-                           storage, &call->shortfall, &call->job, &call->error);
-    } while (r == GB_PLACE_FULL && make_room(call, key->device, NULL));
-    if (r == GB_PLACE_FULL)
-        r = tell_full(call, key->device, call->need);
-    return gb_call_spare(call, key->device, r);
+    if (must_queue(call, search))
+        return GB_PLACE_FULL;
+    if (back)
+        gb_recent_hold(&back->recent); /* or it could be dropped to make room for itself */
+    do
+        r = gb_store_place(placing);
+    while (r == GB_PLACE_FULL && make_room(call, search));
+    if (back)
+        gb_recent_drop_unused(&back->recent);
+    if (r == GB_PLACE_FULL && search->room == GB_ROOM_STUCK)
+        r = call->error.code;
+    else if (r == GB_PLACE_FULL)
+        no_space(call, search, "");
+    if (r == GB_PLACE_OK && !back && placing->count == 0)
+        note_passing(call, placing->storage);
+    return gb_call_spare(call, search->device, r);
 }
 
 /* ---- waiting ---- */
@@ -353,12 +345,14 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
 
 /* Waits for the driver to make memory. It has PATIENCE_MS, however long the request has waited for
    space before. */
-static int wait_driver(struct gb_call *call, struct gb_device *device)
+static int wait_driver(struct gb_call *call, const struct gb_search *search)
 {
+    struct gb_device *device = search->device;
+    struct gb_making_job *job = search->placing.job;
     uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_driver_since(call->wait) : 0;
     int r;
 
-    if (since == 0 || call->job)
+    if (since == 0 || job)
         since = now;
     if (now - since >= PATIENCE_MS)
         return gb_fail(&call->error, GPUBUF_E_DEVICE,
@@ -368,8 +362,8 @@ static int wait_driver(struct gb_call *call, struct gb_device *device)
     if (r != GB_WAITS)
         return r;
     gb_wait_for_driver(call->wait, device, since);
-    if (call->job)
-        gb_making_attach(gb_wait_making(call->wait), call->job);
+    if (job)
+        gb_making_attach(gb_wait_making(call->wait), job);
     return r;
 }
 
@@ -396,50 +390,65 @@ static int wait_quota(struct gb_call *call, struct gb_device *device, uint64_t w
 /* The bytes that the request needs on the device at a time: those that it lacks, and its content
    that lies there and may leave. Younger requests must not take that either, or it would have to
    come back for ever. If all of it can never fit, the bytes that it lacks. */
-static uint64_t all_bytes(const struct gb_call *call, const struct gb_device *device)
+static uint64_t all_bytes(const struct gb_call *call, const struct gb_search *search)
 {
-    uint64_t bytes = call->need;
+    const struct gb_device *device = search->device;
+    uint64_t bytes = search->need;
 
     for (size_t i = 0; i < call->there_count; i++)
         if (call->there[i]->device == device && call->there[i]->leases + call->there[i]->pins == 0)
             bytes += call->there[i]->bytes;
-    return bytes <= device->capacity ? bytes : call->need;
+    return bytes <= device->capacity ? bytes : search->need;
 }
 
-int gb_call_wait_space(struct gb_call *call, struct gb_device *device, int place, uint64_t wait_ms)
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Until when a request waits for space that may wait until `until`: at least PATIENCE_MS for the
+   daemon's own work (`works`), RETIRE_GRACE_MS for sessions that were asked to unmap. If it trusts
+   them it is tried again after that, even if it may wait longer. No request fails for want of
+   memory that the grace period holds. */
+static uint64_t waits_until(const struct gb_call *call, const struct gb_search *search, bool works,
+                            uint64_t since, uint64_t until)
 {
     const struct gb_state *state = &call->server->state;
-    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now;
-    uint64_t until = since + wait_ms;
-    bool driver = place == GB_PLACE_FULL && !call->arriving && device->freeing >= call->shortfall;
-    uint64_t trusts = trusts_until(call, device);
+    uint64_t trusts = trusts_until(call, search->device);
+    uint64_t least =
+        state->grace.bytes[search->device->index] > 0 ? state->grace_until + RETIRE_GRACE_MS : 0;
+
+    if (works)
+        return later(later(until, is_in_vain(call) ? 0 : gb_now_ms() + PATIENCE_MS), least);
+    if (trusts)
+        return later(trusts, least);
+    if (search->look == GB_LOOK_MAPPED)
+        return later(later(until, since + RETIRE_GRACE_MS), least);
+    return later(until, least);
+}
+
+int gb_call_wait_space(struct gb_call *call, const struct gb_search *search, int place,
+                       uint64_t wait_ms)
+{
+    struct gb_device *device = search->device;
+    uint64_t now = gb_now_ms(), since = call->wait ? gb_wait_since(call->wait) : now, until;
+    bool arriving = search->room == GB_ROOM_ARRIVING;
+    bool driver = !arriving && device->freeing >= search->placing.shortfall;
     char why[sizeof(call->error.message)];
     int r;
 
     if (place == GB_PLACE_MAKING)
-        return wait_driver(call, device);
+        return wait_driver(call, search);
     if (place == GB_PLACE_QUOTA)
         return wait_quota(call, device, wait_ms);
-    /* At least PATIENCE_MS for the daemon's own work, RETIRE_GRACE_MS for sessions that were asked
-       to unmap. */
-    if (call->arriving || driver)
-        until = !is_in_vain(call) && until < now + PATIENCE_MS ? now + PATIENCE_MS : until;
-    else if (trusts)
-        until = trusts; /* then it is tried again, even if it may wait longer */
-    else if (call->asked && until < since + RETIRE_GRACE_MS)
-        until = since + RETIRE_GRACE_MS;
-    /* No request fails for want of memory that the grace period holds. */
-    if (state->grace.bytes[device->index] > 0 && until < state->grace_until + RETIRE_GRACE_MS)
-        until = state->grace_until + RETIRE_GRACE_MS;
+    until = waits_until(call, search, arriving || driver, since, since + wait_ms);
     if (now < until && !call->answers) {
         r = put_aside(call, NULL, 0, until);
-        if (r != GB_WAITS)
-            return r;
-        if (driver)
+        if (r == GB_WAITS && driver)
             gb_wait_for_driver(call->wait, device, now);
-        else
-            gb_wait_for_space(call->wait, device, all_bytes(call, device), call->arriving,
-                              call->full_tier);
+        else if (r == GB_WAITS)
+            gb_wait_for_space(call->wait, device, all_bytes(call, search), arriving,
+                              search->full_tier);
         return r;
     }
     if (wait_ms == 0)
@@ -512,39 +521,19 @@ int gb_call_move_failure(struct gb_call *call, struct gb_storage *storage)
     return 0;
 }
 
-static int place_again(struct gb_call *call, struct gb_storage *storage)
-{
-    struct gb_device *device = storage->device;
-    int r;
-
-    if (still_making(call, &r))
-        return r;
-    call->comes_back = true;
-    if (must_queue(call, device, storage->size))
-        return GB_PLACE_FULL;
-    gb_recent_hold(&storage->recent); /* or it could be dropped to make room for itself */
-    do {
-        r = gb_storage_place(&call->server->store, storage, &call->shortfall, &call->job,
-                             &call->error);
-    } while (r == GB_PLACE_FULL && make_room(call, device, &storage->key));
-    gb_recent_drop_unused(&storage->recent);
-    if (r == GB_PLACE_FULL)
-        r = tell_full(call, device, storage->size);
-    return r;
-}
-
 /* Begins to restore a storage, which others may wait for, too; GB_WAITS if there is no room yet. */
 static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint64_t wait_ms)
 {
+    struct gb_search search = {.placing = {.storage = storage, .bytes = storage->size}};
     int r = gb_call_check_lost(call, storage->device);
 
     gb_sessions_give_back(call->server, UINT64_MAX); /* there may be room */
     if (r == 0)
         r = gb_call_move_failure(call, storage);
     if (r == 0)
-        r = place_again(call, storage);
+        r = gb_call_place(call, &search);
     if (r > 0) {
-        r = gb_call_wait_space(call, storage->device, r, wait_ms);
+        r = gb_call_wait_space(call, &search, r, wait_ms);
         if (r == GB_WAITS)
             gb_wait_watch(call->wait, storage);
         return r;

@@ -87,19 +87,20 @@ static void use(struct cache *cache, struct cache_object *object)
 void cache_create(struct cache *cache, size_t number, uint64_t bytes)
 {
     struct cache_object *object = &cache->objects[number];
-    struct gb_making_job *job;
-    struct gb_storage *storage;
     struct gb_error error;
-    uint64_t shortfall;
+    struct gb_placing placing = {.store = &cache->store,
+                                 .key = &cache->key,
+                                 .user = cache->user,
+                                 .bytes = bytes,
+                                 .error = &error};
     int r;
 
-    while ((r = gb_store_place(&cache->store, &cache->key, cache->user, bytes, &storage, &shortfall,
-                               &job, &error)) == GB_PLACE_FULL)
+    while ((r = gb_store_place(&placing)) == GB_PLACE_FULL)
         make_room(cache);
     if (r < 0)
         die("%s", error.message);
     drop(cache, object); /* the version before */
-    object->storage = storage;
+    object->storage = placing.storage;
     object->bytes = bytes;
     use(cache, object);
     cache->asked += bytes;

@@ -214,39 +214,46 @@ static inline void check(void)
    returned. */
 static inline int place(unsigned key, uint64_t bytes)
 {
-    struct gb_making_job *job = NULL;
     struct gb_error error = {0};
-    uint64_t shortfall = 0;
-    int r = gb_store_place(&world.store, &world.keys[key], world.users[world.keys[key].uid - 1000],
-                           bytes, &world.storages[world.count], &shortfall, &job, &error);
+    struct gb_placing placing = {.store = &world.store,
+                                 .key = &world.keys[key],
+                                 .user = world.users[world.keys[key].uid - 1000],
+                                 .bytes = bytes,
+                                 .error = &error};
+    int r = gb_store_place(&placing);
 
     assert_int_equal(r < 0 ? r : r == GB_PLACE_QUOTA ? GPUBUF_E_LIMIT : 0, error.code);
-    assert_int_equal(r == GB_PLACE_FULL, shortfall > 0);
-    assert_null(job);
-    if (r == 0) {
-        assert_true(world.storages[world.count]->bytes >= bytes);
-        world.count++;
-    }
-    return r;
+    assert_int_equal(r == GB_PLACE_FULL, placing.shortfall > 0);
+    assert_int_equal(r == GB_PLACE_OK, placing.storage != NULL);
+    if (r != 0)
+        return r;
+    if (!world.device.mover)
+        assert_null(placing.job);
+    assert_true(placing.storage->bytes >= bytes);
+    world.storages[world.count++] = placing.storage;
+    return 0;
 }
 
 static inline int adopt_some(unsigned user, uint64_t bytes, unsigned count)
 {
     struct gb_adoption adoptions[16] = {{.fd = 0}};
     const struct gb_domain_key key = {.device = &world.device, .uid = 1000 + user, .mode = 0600};
-    struct gb_making_job *job = NULL;
     struct gb_error error = {0};
-    uint64_t shortfall = 0;
+    struct gb_placing placing = {.store = &world.store,
+                                 .key = &key,
+                                 .user = world.users[user],
+                                 .adoptions = adoptions,
+                                 .count = count,
+                                 .error = &error};
     int r;
 
     for (unsigned i = 0; i < count; i++)
         adoptions[i] = (struct gb_adoption){{.kind = GB_HANDLE_MEMFD, .bytes = bytes}, .fd = 0};
-    r = gb_store_adopt(&world.store, &key, world.users[user], adoptions, count, NULL,
-                       &world.storages[world.count], &shortfall, &job, &error);
+    r = gb_store_place(&placing);
     assert_int_equal(r < 0 ? r : r == GB_PLACE_QUOTA ? GPUBUF_E_LIMIT : 0, error.code);
-    assert_int_equal(r == GB_PLACE_FULL, shortfall > 0);
+    assert_int_equal(r == GB_PLACE_FULL, placing.shortfall > 0);
     if (r == 0)
-        world.count++;
+        world.storages[world.count++] = placing.storage;
     return r;
 }
 

@@ -49,14 +49,9 @@ static void end_slow(void)
 /* Returns what is on its way, after a place was found at once. */
 static uint64_t place_now(unsigned key, uint64_t bytes)
 {
-    struct gb_making_job *job;
-    struct gb_error error;
-    uint64_t shortfall, moving;
-    int r = gb_store_place(&world.store, &world.keys[key], world.users[world.keys[key].uid - 1000],
-                           bytes, &world.storages[world.count], &shortfall, &job, &error);
+    uint64_t moving;
 
-    assert_int_equal(r, 0);
-    world.count++;
+    assert_int_equal(place(key, bytes), 0);
     moving = world.device.moving;
     assert_int_equal(world.users[world.keys[key].uid - 1000]->segments + (moving > 0),
                      world.device.segments + (moving > 0));
@@ -67,14 +62,7 @@ static uint64_t place_now(unsigned key, uint64_t bytes)
 /* One that has to wait for memory. */
 static void place_slowly(unsigned key, uint64_t bytes)
 {
-    struct gb_making_job *job;
-    struct gb_error error;
-    uint64_t shortfall;
-
-    assert_int_equal(gb_store_place(&world.store, &world.keys[key],
-                                    world.users[world.keys[key].uid - 1000], bytes,
-                                    &world.storages[world.count], &shortfall, &job, &error),
-                     GB_PLACE_MAKING);
+    assert_int_equal(place(key, bytes), GB_PLACE_MAKING);
     settle();
     assert_int_equal(place_now(key, bytes), 0);
 }
@@ -100,17 +88,10 @@ static void test_ahead(void **state)
 /* One that is on its way when memory is wanted is given back as soon as it is there. */
 static void test_ahead_is_not_wanted(void **state)
 {
-    struct gb_making_job *job;
-    struct gb_error error;
-    uint64_t shortfall;
-
     (void)state;
     begin_slow(1024 * MIB);
     place_slowly(0, 1);
-    assert_int_equal(gb_store_place(&world.store, &world.keys[0], world.users[0], MIB,
-                                    &world.storages[world.count], &shortfall, &job, &error),
-                     0);
-    world.count++;
+    assert_int_equal(place(0, MIB), 0);
     assert_int_equal(world.device.moving, 4 * MIB);
     gb_store_trim(&world.store, &world.device, MIB);
     gb_store_trim(&world.store, &world.device, MIB);
