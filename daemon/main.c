@@ -11,8 +11,8 @@
 #include "daemon/methods/methods.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/flight.h"
-#include "daemon/serve/loop.h"
 #include "daemon/serve/trace.h"
+#include "daemon/serve/wiring.h"
 #include "daemon/supervise.h"
 
 #define FIRST_START_FDS 2 /* a socket and a channel; an earlier daemon left the others */

@@ -1,5 +1,5 @@
 /*
- * The daemon from its beginning to its end, and each turn of its loop. The loop's thread.
+ * The turns of the loop, and accepting. The loop's thread.
  *
  * One turn: libuv polls; the callbacks only note which sessions have something to read or room to
  * write; then, before the loop polls again, serve() receives from each once and answers. A session
@@ -15,17 +15,10 @@
 
 #include "daemon/serve/server.h"
 
-/* Makes the devices. `config` and `service` must outlive the server. The caller sets `notify` and
-   `closer` after this, if there are any. */
-int gb_server_init(struct gb_server *server, const struct gb_config *config,
-                   const struct gb_service *service, struct gb_error *error);
-/* Binds and listens, or takes the socket that the service manager listens on for us, and restores
-   the state of an earlier daemon. A failure is a sentence for the person who started the daemon. */
-int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error *error);
-/* Runs until SIGTERM or SIGINT, or SIGHUP if a service manager keeps the state; then ends every
-   session. True: the manager should start a successor. */
-bool gb_server_run(struct gb_server *server);
-/* Frees everything, and removes the socket. Fine after any of the above failed. */
-void gb_server_end(struct gb_server *server);
+/* Starts the loop's handles: the socket, the signals, the turns. */
+int gb_loop_start(struct gb_server *server, struct gb_error *error);
+/* Sends `most` bytes of output of each session that has some, as long as there is time; the others
+   wait for the next turn. */
+void gb_loop_flush(struct gb_server *server, size_t most, uint64_t slice_ns);
 
 #endif

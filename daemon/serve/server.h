@@ -1,6 +1,6 @@
 /*
  * The state that serving shares: the loop, the socket that the daemon listens on, the sessions, the
- * store and the registry. loop.c makes it, runs it and ends it. All of it belongs to the loop's
+ * store and the registry. wiring.c makes it, runs it and ends it. All of it belongs to the loop's
  * thread.
  */
 #ifndef GB_SERVER_H

@@ -25,7 +25,7 @@
 #include "daemon/methods/task.h"
 #include "daemon/objects/lease.h"
 #include "daemon/serve/departure.h"
-#include "daemon/serve/loop.h"
+#include "daemon/serve/wiring.h"
 #include "descriptors.h"
 
 struct inside {
