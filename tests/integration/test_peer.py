@@ -16,7 +16,7 @@ import pytest
 import device as test_device
 from cluster import PATIENT, Cluster, PeerProcess
 from ctl import Ctl
-from peer import DEADLINE, Closed, RpcError, wait_until
+from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
 from test_gpubufctl_snapshot import contents, publish_all
 
 MIB = 1 << 20
@@ -121,6 +121,21 @@ def test_what_a_copy_is_like(cluster):
         fetched(there, "labelled")
         label = there.call("stat", name="labelled")["object"]["label"]
         assert label == f"step-42, copy of a, revision {second}"
+
+
+# RELIABILITY.md: Other machines
+def test_a_copy_gives_way_to_what_is_made_here(cluster):
+    """Before anything that is not dropped, though it was used last; and whoever wants its name is told what it is."""
+    a, b = cluster.start("a", "b")
+    with a.connect() as here, b.connect() as reader, b.connect() as there:
+        share(here, "x", bytes(24 * MIB))
+        there.create_object("own", bytes_layout(16 * MIB))
+        there.unmap()
+        assert fetched(reader, "x") == bytes(24 * MIB)
+        reader.unmap()
+        assert "copy of a" in there.error("exists", "create", name="x", layout=bytes_layout(1)).message
+        there.call("abort", lease=there.create("large", bytes_layout(40 * MIB))["lease"])
+        assert there.names() == ["own"]
 
 
 def test_nothing_in_it(cluster):

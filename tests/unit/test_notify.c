@@ -3,6 +3,8 @@
  * it hands over, right and wrong.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -331,6 +333,49 @@ static void test_full(void **state)
     received_nothing();
     assert_true(gb_notify_due(&notify) == UINT64_MAX);
     close(fd);
+    gb_notify_end(&notify);
+}
+
+/* Of memory that was given back a manager that does not read keeps what its socket holds, and no
+   more: what waits in the daemon is not sent any more. */
+/* RELIABILITY.md: The daemon ends */
+static void test_what_a_full_manager_keeps(void **state)
+{
+    enum { COUNT = 400 };
+    struct gb_notify notify;
+    struct pollfd given[COUNT]; /* the other ends of what was stored */
+    unsigned length = 0, kept = 0;
+    FILE *setting = fopen("/proc/sys/net/unix/max_dgram_qlen", "re");
+    char name[16];
+
+    (void)state;
+    if (!setting || fscanf(setting, "%u", &length) != 1 || length + 1 >= COUNT)
+        length = 0;
+    if (setting)
+        fclose(setting);
+    if (!length)
+        skip();
+    begin_ok(&notify);
+    for (int i = 0; i < COUNT; i++) {
+        int ends[2];
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        snprintf(name, sizeof(name), "kept%d", i);
+        assert_int_equal(gb_notify_store(&notify, name, ends[1]), 0);
+        given[i] = (struct pollfd){.fd = ends[0]};
+        close(ends[1]);
+    }
+    for (int i = COUNT; i-- > 0;) {
+        snprintf(name, sizeof(name), "kept%d", i);
+        assert_int_equal(gb_notify_unstore(&notify, name), 0);
+    }
+    assert_false(gb_notify_settle(&notify, 20));
+    poll(given, COUNT, 0);
+    for (int i = 0; i < COUNT; i++) {
+        kept += !(given[i].revents & POLLHUP);
+        close(given[i].fd);
+    }
+    assert_in_range(kept, 1, length + 1);
     gb_notify_end(&notify);
 }
 
@@ -683,6 +728,7 @@ int main(void)
         TEST(test_store_no_descriptor),
         TEST(test_full),
         TEST(test_late),
+        TEST(test_what_a_full_manager_keeps),
         TEST(test_manager_restarts),
         TAKING(test_take),
         TAKING(test_take_unnamed),
