@@ -494,11 +494,11 @@ static void make_client(bool resumes)
     stage.socket = ends[1];
     stage.client = gb_connect_over(ends[0]);
     DEMAND(stage.client);
-    strcpy(stage.client->instance, "f0");
+    strcpy(stage.client->daemon.instance, "f0");
     stage.client->path = strdup(socket_path);
     stage.client->name = strdup("fuzz");
     stage.client->resume_ms = resumes ? 2000 : GPUBUF_NO_RESUME;
-    stage.client->answer_timeout_ms = 5000;
+    stage.client->requests.timeout_ms = 5000;
     if (!stage.keeps)
         return;
     DEMAND(gb_keep_prepare(stage.client, 2, 2000) == 0);

@@ -146,8 +146,9 @@ static void say(const char *text, size_t length)
     DEMAND(out);
     for (size_t i = 0; i < length; i++) {
         if (text[i] == '$')
-            used += (size_t)sprintf(out + used, "%llu",
-                                    stage.client ? (unsigned long long)stage.client->last_id : 1);
+            used += (size_t)sprintf(
+                out + used, "%llu",
+                stage.client ? (unsigned long long)stage.client->requests.last_id : 1);
         else
             out[used++] = text[i];
     }

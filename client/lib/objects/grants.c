@@ -51,7 +51,7 @@ static int take_segment(struct gb_grants *grants, const struct gb_reply *reply,
     if (gb_imports_reserve(&client->imports, 1) < 0)
         return gb_fail_memory(error);
 
-    r = gb_imports_take(&client->imports, client->instance, &segment, fd, error);
+    r = gb_imports_take(&client->imports, client->daemon.instance, &segment, fd, error);
     if (r == GPUBUF_E_PROTOCOL || r == 0)
         return r;
     return note_failed(grants, segment.id, error);
@@ -135,8 +135,9 @@ static struct gb_mapped *mapping_for(const struct gb_grants *grants, struct gb_i
     struct gpubuf_client *client = grants->client;
     struct gb_mapped *writing = import->mappings[1];
     struct gb_mapped *reading =
-        grants->writable ? NULL
-                         : gb_imports_for_reading(&client->imports, client->instance, import);
+        grants->writable
+            ? NULL
+            : gb_imports_for_reading(&client->imports, client->daemon.instance, import);
 
     return writing && (!reading || gb_mapped_gpu(writing)) ? writing : reading;
 }

@@ -83,7 +83,7 @@ void gb_hold_drop(struct gb_hold *hold)
     if (!gb_is_forked(client)) {
         pthread_mutex_lock(&client->lock);
         gb_imports_unuse(&client->imports, hold->import);
-        if (client->lost.code)
+        if (client->end.lost.code)
             gb_imports_abandon(&client->imports);
         else
             gb_imports_trim(&client->imports);

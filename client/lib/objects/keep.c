@@ -366,7 +366,7 @@ bool gb_keep_take(struct gb_holding *lease)
 
     if (!lease->listed)
         return false;
-    if (client->lost.code || client->link != GB_LINK_UP || !lease->twice ||
+    if (client->end.lost.code || client->link != GB_LINK_UP || !lease->twice ||
         atomic_load(&lease->ready) || !is_current(keeper, lease) ||
         (!lease->told && !tell_kept(lease))) {
         unlist(keeper, lease);
@@ -378,7 +378,7 @@ bool gb_keep_take(struct gb_holding *lease)
         give_back(keeper, keeper->oldest);
     atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
     /* The flusher has to hear of recalls, whatever the program does next. */
-    if (!client->listens)
+    if (!client->flush.listens)
         (void)gb_flusher_engage(client);
     return true;
 }

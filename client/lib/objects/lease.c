@@ -38,7 +38,7 @@ void gb_holding_add(struct gb_holding *lease)
     if (lease->next)
         lease->next->link = &lease->next;
     client->leases = lease;
-    client->lease_count++;
+    client->releases.leases++;
     if (client->resume_ms != GPUBUF_NO_RESUME)
         gb_flusher_keep(client);
 }
@@ -171,7 +171,7 @@ void gb_holding_end(struct gb_holding *lease)
     *lease->link = lease->next;
     if (lease->next)
         lease->next->link = lease->link;
-    client->lease_count--;
+    client->releases.leases--;
     if (lease->asked)
         *lease->asked = NULL;
     let_go(lease);
@@ -179,7 +179,7 @@ void gb_holding_end(struct gb_holding *lease)
         gb_push_release(client, lease->id);
     gb_ready_free(atomic_exchange(&lease->ready, NULL));
     unuse_segments(lease);
-    if (client->lost.code)
+    if (client->end.lost.code)
         gb_imports_abandon(&client->imports);
     else
         gb_imports_trim(&client->imports);
@@ -189,15 +189,15 @@ void gb_holding_end(struct gb_holding *lease)
 
 void gb_send_releases(struct gpubuf_client *client)
 {
-    if (client->delivering && gb_in_callback(client))
+    if (client->deliveries.under_way && gb_in_callback(client))
         return;
     int64_t now = gb_now_us();
-    bool busy = now - client->last_release_us < BUSY_US;
-    client->last_release_us = now;
-    if (busy && client->released_count < HELD_MAX && gb_flusher_engage(client))
+    bool busy = now - client->releases.last_us < BUSY_US;
+    client->releases.last_us = now;
+    if (busy && client->releases.count < HELD_MAX && gb_flusher_engage(client))
         return;
     gb_flush_releases(client);
-    if (gb_conn_has_output(&client->conn) && !client->write_failed) /* the socket is full */
+    if (gb_conn_has_output(&client->conn) && !client->end.write_failed) /* the socket is full */
         (void)gb_flusher_engage(client);
 }
 

@@ -89,15 +89,15 @@ static int part_send(struct gpubuf_client *client, struct part *part, enum gb_re
         return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &part->base, "open", 0);
     /* A name is at most 255 bytes, and six times that when it is escaped. */
-    size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+    size_t bound = client->daemon.request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
     struct gpubuf_open_options options = many->options;
     int64_t left = many->until - gb_now_ms();
     if (options.wait_ms) /* the wait is that of all requests together */
         options.wait_ms = left > 1 ? left : 1;
     GB_WRITE_LITERAL(writer, "{\"names\":[");
     part->asked = 0;
-    while (part->asked < part->left_count && part->asked < client->names_max && !writer->failed &&
-           (part->asked == 0 || writer->length < bound)) {
+    while (part->asked < part->left_count && part->asked < client->daemon.names_max &&
+           !writer->failed && (part->asked == 0 || writer->length < bound)) {
         if (part->asked > 0)
             gb_write_char(writer, ',');
         gb_write_cstring(writer, many->names[part->left[part->asked++]]);
@@ -229,7 +229,7 @@ static int part_go_on(struct part *part, struct gb_error *error)
 {
     struct gpubuf_client *client = part->base.client;
 
-    if (!is_wanted(part) || (part->left_count == 0 && !part_fill(part, client->names_max)))
+    if (!is_wanted(part) || (part->left_count == 0 && !part_fill(part, client->daemon.names_max)))
         return 0;
     gb_request_hold_imports(&part->base);
     gb_request_remove(&part->base);
@@ -283,7 +283,7 @@ static void part_ended(struct open_many *many, const struct part *part)
             many->parts[i] = NULL;
         last &= !many->parts[i];
     }
-    if (!many->base.client->lost.code && (last || part->base.status < 0))
+    if (!many->base.client->end.lost.code && (last || part->base.status < 0))
         gb_request_end(&many->base, part->base.status, &part->base.error);
 }
 
@@ -425,7 +425,7 @@ static int start_part(struct gpubuf_client *client, struct open_many *many, stru
         return gb_fail_memory(error);
     part->base.type = &part_type;
     part->many = many;
-    if (part_fill(part, client->names_max))
+    if (part_fill(part, client->daemon.names_max))
         r = part_send(client, part, GB_RELEASES_FIRST, error) < 0 ? error->code : 1;
     if (r == 1) {
         *out = part;

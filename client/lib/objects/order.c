@@ -60,12 +60,13 @@ void gb_order_end(struct gb_order *order)
 static size_t send_some(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
 {
     struct gb_writer *writer = &client->notice;
-    size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128, sent = 0;
+    size_t bound = client->daemon.request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128,
+           sent = 0;
 
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "settle", 0);
     GB_WRITE_LITERAL(writer, "{\"objects\":[");
-    for (; sent < count && sent < client->names_max && writer->length < bound; sent++) {
+    for (; sent < count && sent < client->daemon.names_max && writer->length < bound; sent++) {
         gb_write_text(writer, sent ? ",{\"name\":" : "{\"name\":");
         gb_write_cstring(writer, done[sent].name);
         gb_write_format(writer, ",\"version\":%" PRIu64 "}", done[sent].version);
@@ -80,7 +81,7 @@ static size_t send_some(struct gpubuf_client *client, const struct pending_seal 
 /* False: memory is out, and all are told again the next time. Settling twice does no harm. */
 static bool send_settle(struct gpubuf_client *client, const struct pending_seal *done, size_t count)
 {
-    if (client->lost.code || client->write_failed)
+    if (client->end.lost.code || client->end.write_failed)
         return true;
     for (size_t told = 0; told < count;) {
         size_t sent = send_some(client, done + told, count - told);

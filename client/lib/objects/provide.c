@@ -58,11 +58,11 @@ static void notice_deliver(struct gpubuf_client *client, struct gb_delivery *del
         gpubuf_wanted_cb callback = provide->callback;
         void *arg = provide->arg;
         struct gb_callback_frame frame;
-        client->delivering_watch = notice->provide;
+        client->deliveries.watch = notice->provide;
         gb_callback_begin(client, &frame);
         callback(client, &notice->wanted, arg);
         gb_callback_end(client, &frame);
-        client->delivering_watch = 0;
+        client->deliveries.watch = 0;
         gb_client_changed(client);
     }
     free(notice);
@@ -145,7 +145,7 @@ static void write_provide(struct gb_writer *writer, const void *arg)
 /* Whether a notice can be sent to the daemon now. */
 static bool is_up(const struct gpubuf_client *client)
 {
-    return client->link == GB_LINK_UP && !client->lost.code;
+    return client->link == GB_LINK_UP && !client->end.lost.code;
 }
 
 /* Takes a prefix off the client, and tells the daemon. NULL: the client does not provide it. */

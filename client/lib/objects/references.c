@@ -56,7 +56,7 @@ static void batch_end(struct gpubuf_client *client)
 {
     if (!client)
         return;
-    if (client->released_count > 0 || client->imports.unmap_count > 0 ||
+    if (client->releases.count > 0 || client->imports.unmap_count > 0 ||
         gb_conn_has_output(&client->conn))
         gb_send_releases(client);
     gb_leave(client);

@@ -67,7 +67,7 @@ static int ask_daemon(const struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
     struct stand stand = {0};
-    int r = gb_call_read(client, "stat", write_stat, lease->name, client->answer_timeout_ms,
+    int r = gb_call_read(client, "stat", write_stat, lease->name, client->requests.timeout_ms,
                          read_stat, &stand);
 
     if (r == 0 && stand.version != atomic_load(&lease->version))

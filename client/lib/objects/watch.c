@@ -85,14 +85,14 @@ static void event_deliver(struct gpubuf_client *client, struct gb_delivery *deli
         gpubuf_event_json_cb json = watch->json;
         void *arg = watch->arg;
         struct gb_callback_frame frame;
-        client->delivering_watch = event->watch;
+        client->deliveries.watch = event->watch;
         gb_callback_begin(client, &frame);
         if (json)
             json(client, event->text, event->length, arg);
         else
             callback(client, event->kind, event->has_info ? &event->info : NULL, arg);
         gb_callback_end(client, &frame);
-        client->delivering_watch = 0;
+        client->deliveries.watch = 0;
         gb_client_changed(client);
     }
     event_free(event);
@@ -269,7 +269,7 @@ static bool take_watch(struct gpubuf_client *client, uint64_t id)
     if (!watch)
         return false;
     *link = watch->next;
-    if (watch->remote && client->link == GB_LINK_UP && !client->lost.code)
+    if (watch->remote && client->link == GB_LINK_UP && !client->end.lost.code)
         unwatch_silently(client, watch->remote);
     watch_end(watch);
     return true;

@@ -198,7 +198,7 @@ static int connect_once(const char *path, const struct gpubuf_connect_options *o
         close(fd);
         return gb_report_memory(NULL);
     }
-    client->answer_timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
+    client->requests.timeout_ms = options->answer_timeout_ms < 0 ? -1 : options->answer_timeout_ms;
     client->imports.idle_bytes_max = options->cache_bytes;
     client->path = strdup(path);
     client->name = strdup(options->client_name);
@@ -273,10 +273,10 @@ void gpubuf_disconnect(struct gpubuf_client *client)
     gb_client_lose(client, &why);
     gb_deliver(client);
     bool in_callback = gb_in_callback(client);
-    while (client->pollers > 0 || (client->delivering && !in_callback)) {
-        client->waiters++;
+    while (client->polling.pollers > 0 || (client->deliveries.under_way && !in_callback)) {
+        client->polling.waiters++;
         pthread_cond_wait(&client->changed, &client->lock);
-        client->waiters--;
+        client->polling.waiters--;
     }
     gb_flusher_forget(client); /* which polls the connection's descriptor */
     gb_fork_unwatch(client);

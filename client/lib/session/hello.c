@@ -47,7 +47,8 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
         GB_FIELD(struct limits, request_bytes, GB_FIELD_UINT, 0, 4096, 0),
     };
     struct welcome welcome = {0};
-    struct limits limits = {client->names_max, client->line_bytes_max, client->request_bytes_max};
+    struct limits limits = {client->daemon.names_max, client->daemon.line_bytes_max,
+                            client->daemon.request_bytes_max};
     struct gb_path path = {.key = "result"};
 
     int r = gb_json_type(result) == GB_JSON_OBJECT
@@ -71,16 +72,16 @@ int gb_read_welcome(struct gpubuf_client *client, struct gb_json result, struct 
                        "the daemon speaks protocol %" PRIu64 ", this library speaks %d",
                        welcome.protocol, GPUBUF_PROTOCOL);
 
-    if (strcmp(client->instance, welcome.instance.text) != 0)
-        memcpy(client->instance, welcome.instance.text, welcome.instance.length + 1);
+    if (strcmp(client->daemon.instance, welcome.instance.text) != 0)
+        memcpy(client->daemon.instance, welcome.instance.text, welcome.instance.length + 1);
     atomic_store(&client->session, welcome.session);
     (void)atomic_fetch_add(&client->connections, 1);
-    if (limits.names < client->names_max)
-        client->names_max = limits.names;
-    if (limits.line_bytes < client->line_bytes_max)
-        client->line_bytes_max = limits.line_bytes;
-    if (limits.request_bytes < client->request_bytes_max)
-        client->request_bytes_max = limits.request_bytes;
+    if (limits.names < client->daemon.names_max)
+        client->daemon.names_max = limits.names;
+    if (limits.line_bytes < client->daemon.line_bytes_max)
+        client->daemon.line_bytes_max = limits.line_bytes;
+    if (limits.request_bytes < client->daemon.request_bytes_max)
+        client->daemon.request_bytes_max = limits.request_bytes;
     if (resumed)
         *resumed = welcome.resumed;
     return 0;

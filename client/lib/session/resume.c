@@ -71,19 +71,19 @@ void gb_resume_end(struct gpubuf_client *client)
 static void disconnect(struct gpubuf_client *client)
 {
     client->link = GB_LINK_DOWN;
-    client->link_kept = false;
+    client->flush.link_watched = false;
     (void)shutdown(client->conn.fd, SHUT_RDWR);
     gb_loop_watch(client, -1);
     gb_conn_reset(&client->conn);
     client->input_kept = 0;
-    client->write_failed = false;
-    client->break_reason.code = 0;
+    client->end.write_failed = false;
+    client->end.reason.code = 0;
 }
 
 /* The connection broke: forgets the notices about its leases, and loses the objects not sealed. */
 static void break_leases(struct gpubuf_client *client)
 {
-    client->released_count = 0;
+    client->releases.count = 0;
     client->imports.unmap_count = 0;
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         int state = atomic_load(&lease->state);
@@ -125,7 +125,7 @@ void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)
         try_again(client, why);
         return;
     }
-    if (client->lost.code || !client->resumption || client->farewell.code) {
+    if (client->end.lost.code || !client->resumption || client->end.farewell.code) {
         gb_client_lose(client, why);
         return;
     }
@@ -200,13 +200,13 @@ static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
 static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
 {
     struct gb_resumption *resumption = client->resumption;
-    size_t bound = client->request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
+    size_t bound = client->daemon.request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
 
     GB_WRITE_LITERAL(writer, ",\"resume\":{\"instance\":");
-    gb_write_cstring(writer, client->instance);
+    gb_write_cstring(writer, client->daemon.instance);
     GB_WRITE_LITERAL(writer, ",\"objects\":[");
     for (struct gb_holding *lease = client->leases;
-         lease && writer->length < bound && resumption->asked_count < client->names_max;
+         lease && writer->length < bound && resumption->asked_count < client->daemon.names_max;
          lease = lease->next) {
         if (atomic_load(&lease->state) != GB_LEASE_SEALED || lease->resumed)
             continue;
@@ -340,7 +340,7 @@ static void finish(struct gpubuf_client *client, bool same_instance)
     if (r < 0)
         gb_client_doom(client, &error);
     gb_flush(client);
-    if (client->kept)
+    if (client->flush.is_watched)
         gb_flusher_keep(client);
     gb_loop_wake(client);
     gb_client_changed(client);
@@ -362,14 +362,14 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
             gb_client_doom(client, reply->refused);
         return reply->refused->code;
     }
-    memcpy(before, client->instance, sizeof(before));
+    memcpy(before, client->daemon.instance, sizeof(before));
     int r = gb_read_welcome(client, reply->result, &resumed, error);
     if (r == 0)
         r = take_leases(resumption, resumed, error);
-    bool same = strcmp(before, client->instance) == 0;
+    bool same = strcmp(before, client->daemon.instance) == 0;
     if (r < 0) {
         if (!same) /* the next attempt asks for the leases of the old instance again */
-            memcpy(client->instance, before, sizeof(before));
+            memcpy(client->daemon.instance, before, sizeof(before));
         gb_client_lose(client, error);
         return r;
     }

@@ -16,12 +16,12 @@
 /* Takes the next step of a reconnect, and receives. The program runs its own callbacks. */
 static void resume(struct gpubuf_client *client)
 {
-    if (client->leader)
+    if (client->polling.leader)
         return;
     (void)gb_resume_mend(client, -1);
     (void)gb_receive(client, true);
     gb_flush(client);
-    if (client->deliveries)
+    if (client->deliveries.first)
         gb_loop_wake(client);
 }
 
@@ -38,11 +38,12 @@ static bool meets(const struct gpubuf_client *client, short event)
    in `hung_up`. */
 static void receive_the_rest(struct gpubuf_client *client)
 {
-    client->hung_up = !client->lost.code && client->link == GB_LINK_UP && meets(client, POLLRDHUP);
-    if (client->lost.code || client->link != GB_LINK_UP || client->leader)
+    client->end.hung_up =
+        !client->end.lost.code && client->link == GB_LINK_UP && meets(client, POLLRDHUP);
+    if (client->end.lost.code || client->link != GB_LINK_UP || client->polling.leader)
         return;
     (void)gb_receive(client, true);
-    if (client->deliveries)
+    if (client->deliveries.first)
         gb_loop_wake(client);
 }
 
@@ -52,24 +53,24 @@ bool gb_tend(struct gpubuf_client *client, bool *down)
     bool keeps = gb_keep_begun(client);
     if (client->link != GB_LINK_UP)
         resume(client);
-    else if (client->hung_up || (keeps && !client->leader && meets(client, POLLIN)))
+    else if (client->end.hung_up || (keeps && !client->polling.leader && meets(client, POLLIN)))
         receive_the_rest(client);
-    if (keeps && client->link == GB_LINK_UP && !client->lost.code)
+    if (keeps && client->link == GB_LINK_UP && !client->end.lost.code)
         gb_keep_sweep(client);
     bool working = gb_poll_gpus(client);
     bool waiting = client->link == GB_LINK_UP &&
-                   (client->released_count > 0 || client->imports.unmap_count > 0 ||
-                    (gb_conn_has_output(&client->conn) && !client->write_failed));
-    if (waiting && client->overdue) {
+                   (client->releases.count > 0 || client->imports.unmap_count > 0 ||
+                    (gb_conn_has_output(&client->conn) && !client->end.write_failed));
+    if (waiting && client->flush.overdue) {
         gb_flush_releases(client);
     } else {
-        client->overdue = waiting;
+        client->flush.overdue = waiting;
     }
-    bool resuming = client->link != GB_LINK_UP || client->hung_up;
-    client->quiet_ticks = waiting || working || resuming ? 0 : client->quiet_ticks + 1;
-    bool keep = (!client->lost.code || working) && client->quiet_ticks < QUIET_TICKS_MAX;
+    bool resuming = client->link != GB_LINK_UP || client->end.hung_up;
+    client->flush.quiet_ticks = waiting || working || resuming ? 0 : client->flush.quiet_ticks + 1;
+    bool keep = (!client->end.lost.code || working) && client->flush.quiet_ticks < QUIET_TICKS_MAX;
     *down = *down && client->link == GB_LINK_DOWN && !working;
-    client->engaged = keep;
+    client->flush.engaged = keep;
     if (!keep && keeps)
         gb_flusher_listen(client);
     pthread_mutex_unlock(&client->lock);

@@ -30,43 +30,43 @@ void gb_await_callback(struct gpubuf_client *client, uint64_t watch)
 {
     bool in_callback = gb_in_callback(client);
 
-    while (client->delivering_watch == watch && !in_callback) {
-        client->waiters++;
+    while (client->deliveries.watch == watch && !in_callback) {
+        client->polling.waiters++;
         pthread_cond_wait(&client->changed, &client->lock);
-        client->waiters--;
+        client->polling.waiters--;
     }
 }
 
 void gb_queue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery)
 {
     delivery->next = NULL;
-    *client->deliveries_end = delivery;
-    client->deliveries_end = &delivery->next;
+    *client->deliveries.end = delivery;
+    client->deliveries.end = &delivery->next;
 }
 
 void gb_unqueue_delivery(struct gpubuf_client *client, struct gb_delivery *delivery)
 {
-    struct gb_delivery **link = &client->deliveries;
+    struct gb_delivery **link = &client->deliveries.first;
 
     while (*link != delivery)
         link = &(*link)->next;
     *link = delivery->next;
-    if (client->deliveries_end == &delivery->next)
-        client->deliveries_end = link;
+    if (client->deliveries.end == &delivery->next)
+        client->deliveries.end = link;
 }
 
 void gb_deliver(struct gpubuf_client *client)
 {
-    if (client->delivering || !client->deliveries)
+    if (client->deliveries.under_way || !client->deliveries.first)
         return;
-    client->delivering = true;
-    client->delivering_by = pthread_self();
-    while (client->deliveries) {
-        struct gb_delivery *delivery = client->deliveries;
+    client->deliveries.under_way = true;
+    client->deliveries.by = pthread_self();
+    while (client->deliveries.first) {
+        struct gb_delivery *delivery = client->deliveries.first;
         gb_unqueue_delivery(client, delivery);
         delivery->run(client, delivery);
     }
-    client->delivering = false;
+    client->deliveries.under_way = false;
     gb_flush_releases(client); /* of the leases that the callbacks released */
     gb_client_changed(client);
 }

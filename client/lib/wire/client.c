@@ -27,15 +27,15 @@ struct gpubuf_client *gb_client_new(int fd, const struct gb_client_hooks *hooks)
     client->hooks = hooks;
     atomic_init(&client->references, 1);
     client->serial = atomic_fetch_add(&serial, 1) + 1;
-    client->deliveries_end = &client->deliveries;
-    client->last_release_us = INT64_MIN / 2; /* never */
-    client->answer_timeout_ms = GB_ANSWER_TIMEOUT_MS;
-    client->names_max = GB_LIMIT(names);
-    client->line_bytes_max = GB_LIMIT(line_bytes);
-    client->request_bytes_max = GB_LIMIT(request_bytes);
+    client->deliveries.end = &client->deliveries.first;
+    client->releases.last_us = INT64_MIN / 2; /* never */
+    client->requests.timeout_ms = GB_ANSWER_TIMEOUT_MS;
+    client->daemon.names_max = GB_LIMIT(names);
+    client->daemon.line_bytes_max = GB_LIMIT(line_bytes);
+    client->daemon.request_bytes_max = GB_LIMIT(request_bytes);
     client->imports.idle_bytes_max = GB_CACHE_BYTES;
     client->resume_ms = GPUBUF_NO_RESUME; /* not before it is greeted */
-    client->loop = client->loop_waker = -1;
+    client->loop.set = client->loop.waker = -1;
     gb_writer_init(&client->writer, 0);
     gb_writer_init(&client->notice, 0);
     gb_conn_init(&client->conn, fd);
@@ -66,8 +66,8 @@ void gb_client_release(struct gpubuf_client *client)
     gb_pool_end(&client->pool);
     (void)pthread_mutex_destroy(&client->lock);
     (void)pthread_cond_destroy(&client->changed);
-    free(client->buckets);
-    free(client->released);
+    free(client->requests.buckets);
+    free(client->releases.ids);
     free(client->input);
     free(client->path);
     free(client->name);
@@ -76,7 +76,7 @@ void gb_client_release(struct gpubuf_client *client)
 
 const char *gpubuf_instance(const struct gpubuf_client *client)
 {
-    return client->instance;
+    return client->daemon.instance;
 }
 
 uint64_t gpubuf_session(const struct gpubuf_client *client)

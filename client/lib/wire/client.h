@@ -4,8 +4,8 @@
  * One mutex guards a client: its connection, the requests under way, its imports, watches and what
  * waits to be sent. It is held for moments only, never while polling or while a callback runs.
  *
- * The members are grouped by the file that looks after them. State of a room above is a pointer
- * here, to a struct that only that room knows.
+ * Each file has a struct of its own here. State of a room above is a pointer, to a struct that only
+ * that room knows.
  *
  * A client is counted: one reference is the program's, one belongs to each lease, so that objects
  * may be released after gpubuf_disconnect.
@@ -71,6 +71,76 @@ struct gb_client_hooks {
     void (*end)(struct gpubuf_client *client);
 };
 
+/* Polling the socket: wire/wait.c. */
+struct gb_polling {
+    bool leader;      /* a thread polls for all threads */
+    unsigned pollers; /* threads that poll the socket without the lock */
+    unsigned waiters; /* threads that wait on `changed` */
+    unsigned misses;  /* how often in a row polling for an answer was in vain */
+    unsigned pause;   /* how many times not to poll before polling again */
+};
+
+/* How the connection ends: wire/receive.c. An error whose code is 0 is none. */
+struct gb_connection_end {
+    bool write_failed;        /* the daemon reads no more; what it still wrote is read first */
+    bool hung_up;             /* the daemon has; what it still wrote may not have been received */
+    struct gb_error lost;     /* the connection is, for that reason */
+    struct gb_error farewell; /* why the daemon said that it shuts down */
+    struct gb_error reason;   /* why the connection is to break */
+};
+
+/* The program's event loop: wire/loop.c. */
+struct gb_program_loop {
+    int set;     /* an epoll set with the socket; or -1 */
+    int waker;   /* in it: an eventfd */
+    bool woken;  /* it is to be read */
+    bool output; /* the set looks for room to send as well */
+};
+
+/* Requests that are not answered: wire/request.c. */
+struct gb_requests {
+    uint64_t last_id;
+    struct gb_request **buckets;
+    size_t bucket_count, count;
+    int timeout_ms; /* for an answer */
+    bool gather;    /* some wait to be sent together: gather.h */
+};
+
+/* Callbacks that are due: wire/callback.c. */
+struct gb_deliveries {
+    struct gb_delivery *first, **end;
+    bool under_way; /* one thread runs callbacks */
+    pthread_t by;   /* valid while they are under way */
+    uint64_t watch; /* or provided prefix, whose callback runs; 0: none */
+};
+
+/* Leases that have ended and that the daemon is still to be told of: wire/release.c. The capacity
+   always suffices for all that live. The top bits say what is to be told. */
+struct gb_releases {
+    uint64_t *ids;
+    size_t count, capacity;
+    size_t leases; /* that live */
+    int64_t last_us;
+};
+
+/* The flusher's part: wire/flusher.c. */
+struct gb_flush {
+    bool engaged; /* it looks after the client */
+    bool overdue; /* what waits to be sent has waited for a tick already */
+    unsigned quiet_ticks;
+    struct gpubuf_client *next, *watched_next;
+    bool is_watched;   /* it looks out for the end of the client's connection */
+    int fd;            /* the connection's socket; guarded by the flusher's lock */
+    bool link_watched; /* the same of the present connection */
+    bool listens;      /* it looks out for messages, too */
+};
+
+/* The daemon, in its own words. */
+struct gb_daemon {
+    char instance[GB_INSTANCE_BYTES];
+    uint64_t names_max, line_bytes_max, request_bytes_max;
+};
+
 struct gpubuf_client {
     const struct gb_client_hooks *hooks;
     _Atomic size_t references;
@@ -82,42 +152,20 @@ struct gpubuf_client {
     pthread_cond_t changed;
     struct gb_conn conn;
     _Atomic bool disconnected; /* the program has */
-    bool write_failed;         /* the daemon reads no more; what it still wrote is read first */
-    bool leader;               /* a thread polls for all threads */
-    bool hung_up;              /* the daemon has; what it still wrote may not have been received */
-    unsigned pollers;          /* threads that poll the socket without the lock */
-    unsigned waiters;          /* threads that wait on `changed` */
-    unsigned look_misses;      /* how often in a row polling for an answer was in vain */
-    unsigned look_pause;       /* how many times not to poll before polling again */
     _Atomic bool ended;        /* disconnected or lost */
-    struct gb_error lost;      /* code 0: the connection is not lost */
-    struct gb_error farewell;  /* why the daemon said that it shuts down; code 0: it did not */
-    struct gb_error break_reason; /* why the connection is to break; code 0: it need not */
-    bool gathers;                 /* requests wait to be sent together: see gather.h */
+    struct gb_polling polling;
+    struct gb_connection_end end;
 
     enum gb_link_state link;
     int resume_ms;                    /* as in the options; GPUBUF_NO_RESUME: never */
     char *path, *name;                /* of the socket, of the client; owned */
     struct gb_resumption *resumption; /* NULL: connections are not made anew; owned */
 
-    int loop;         /* an epoll set with the socket, for the program's event loop; or -1 */
-    int loop_waker;   /* in it: an eventfd */
-    bool loop_woken;  /* it is to be read */
-    bool loop_output; /* the set looks for room to send as well */
-
-    char instance[GB_INSTANCE_BYTES];
+    struct gb_program_loop loop;
+    struct gb_daemon daemon;
     _Atomic uint64_t session, connections;
-    uint64_t names_max, line_bytes_max, request_bytes_max;
-    int answer_timeout_ms;
-
-    uint64_t last_id;
-    struct gb_request **buckets;
-    size_t bucket_count, request_count;
-
-    struct gb_delivery *deliveries, **deliveries_end;
-    bool delivering;           /* one thread runs callbacks */
-    pthread_t delivering_by;   /* valid while delivering */
-    uint64_t delivering_watch; /* or provided prefix, whose callback runs; 0: none */
+    struct gb_requests requests;
+    struct gb_deliveries deliveries;
 
     struct gb_watcher *watches;
     struct gb_provide *provides;
@@ -127,20 +175,8 @@ struct gpubuf_client {
     struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
     struct gb_keeper *keeper; /* see objects/keep.h; NULL: no lease is cached */
     _Atomic bool keeps;       /* some leases are kept */
-
-    /* Leases that have ended and that the daemon is still to be told of; the capacity always
-       suffices for all that live. The top bits say what is to be told: see wire/release.c. */
-    uint64_t *released;
-    size_t released_count, released_capacity, lease_count;
-    int64_t last_release_us;
-    bool engaged; /* the flusher looks after it */
-    bool overdue; /* what waits to be sent has waited for a tick already */
-    unsigned quiet_ticks;
-    struct gpubuf_client *flusher_next, *kept_next;
-    bool kept;      /* the flusher looks out for the end of its connection */
-    int kept_fd;    /* the connection's socket, for the flusher; guarded by its lock */
-    bool link_kept; /* the same of the present connection */
-    bool listens;   /* the flusher looks out for messages, too */
+    struct gb_releases releases;
+    struct gb_flush flush;
 
     struct gb_writer writer; /* of the request at hand */
     struct gb_writer notice; /* of notifications */
@@ -171,7 +207,7 @@ static inline bool gb_poll_gpus(struct gpubuf_client *client)
 /* Wakes the threads that wait on `changed`. */
 static inline void gb_client_changed(struct gpubuf_client *client)
 {
-    if (client->waiters)
+    if (client->polling.waiters)
         pthread_cond_broadcast(&client->changed);
 }
 

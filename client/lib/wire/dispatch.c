@@ -11,7 +11,7 @@
 void gb_gather_requests(struct gpubuf_client *client)
 {
     pthread_mutex_lock(&client->lock);
-    client->gathers = true;
+    client->requests.gather = true;
     pthread_mutex_unlock(&client->lock);
 }
 
@@ -34,16 +34,16 @@ int gpubuf_dispatch(struct gpubuf_client *client)
     if (r < 0)
         return r;
     gb_loop_clear(client);
-    if (client->link != GB_LINK_UP && !client->leader)
+    if (client->link != GB_LINK_UP && !client->polling.leader)
         (void)client->hooks->mend(client, -1);
     gb_flush_releases(client);
     /* A leader, in a blocking call, is woken by the same input and handles it. If the input were
        received here, the leader would go on polling. */
-    int handled = client->leader ? 0 : gb_receive(client, true);
+    int handled = client->polling.leader ? 0 : gb_receive(client, true);
     gb_flush(client);
     gb_deliver(client);
-    if (client->lost.code)
-        handled = gb_report(client, &client->lost);
+    if (client->end.lost.code)
+        handled = gb_report(client, &client->end.lost);
     gb_leave(client);
     return handled;
 }

@@ -13,9 +13,9 @@ int gb_enter(struct gpubuf_client *client)
     gb_client_retain(client);
     pthread_mutex_lock(&client->lock);
     (void)gb_poll_gpus(client);
-    if (!client->lost.code)
+    if (!client->end.lost.code)
         return 0;
-    int r = gb_report(client, &client->lost);
+    int r = gb_report(client, &client->end.lost);
     gb_leave(client);
     return r;
 }

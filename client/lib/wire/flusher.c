@@ -28,10 +28,10 @@ static int tick_all(struct gpubuf_client *client)
     bool down = true;
 
     while (client) {
-        struct gpubuf_client *next = client->flusher_next;
+        struct gpubuf_client *next = client->flush.next;
         if (client->hooks->tend(client, &down)) {
             pthread_mutex_lock(&lock);
-            client->flusher_next = engaged;
+            client->flush.next = engaged;
             engaged = client;
             pthread_mutex_unlock(&lock);
         } else {
@@ -49,9 +49,9 @@ static void look_out(struct gpubuf_client *client, bool listens)
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | (listens ? EPOLLIN : 0),
                                 .data.u64 = client->serial};
 
-    if (client->listens == listens || !client->link_kept)
+    if (client->flush.listens == listens || !client->flush.link_watched)
         return;
-    client->listens = listens;
+    client->flush.listens = listens;
     (void)epoll_ctl(sockets, EPOLL_CTL_MOD, client->conn.fd, &event);
 }
 
@@ -62,14 +62,14 @@ static void look_at(uint64_t serial)
     pthread_mutex_lock(&lock);
     struct gpubuf_client *client = kept;
     while (client && client->serial != serial)
-        client = client->kept_next;
+        client = client->flush.watched_next;
     if (client)
         gb_client_retain(client);
     pthread_mutex_unlock(&lock);
     if (!client)
         return;
     pthread_mutex_lock(&client->lock);
-    client->hung_up = true;
+    client->end.hung_up = true;
     look_out(client, false);
     (void)gb_flusher_engage(client);
     pthread_mutex_unlock(&client->lock);
@@ -85,8 +85,8 @@ static unsigned look_at_some(unsigned first)
 
     pthread_mutex_lock(&lock);
     for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
-         client = client->kept_next) {
-        struct pollfd socket = {.fd = client->kept_fd, .events = POLLIN};
+         client = client->flush.watched_next) {
+        struct pollfd socket = {.fd = client->flush.fd, .events = POLLIN};
         if (place++ < first)
             continue;
         if (poll(&socket, 1, 0) > 0 || atomic_load(&client->keeps))
@@ -154,7 +154,7 @@ static void *run(void *arg)
     engaged = NULL;
     pthread_mutex_unlock(&lock);
     while (clients) {
-        struct gpubuf_client *next = clients->flusher_next;
+        struct gpubuf_client *next = clients->flush.next;
         gb_client_release(clients);
         clients = next;
     }
@@ -201,16 +201,16 @@ static bool start(void)
 
 bool gb_flusher_engage(struct gpubuf_client *client)
 {
-    if (client->engaged)
+    if (client->flush.engaged)
         return true;
     pthread_mutex_lock(&lock);
     bool can = !stopping && (running || start());
     if (can) {
         gb_client_retain(client);
-        client->engaged = true;
-        client->overdue = false;
-        client->quiet_ticks = 0;
-        client->flusher_next = engaged;
+        client->flush.engaged = true;
+        client->flush.overdue = false;
+        client->flush.quiet_ticks = 0;
+        client->flush.next = engaged;
         engaged = client;
         if (sleeping)
             wake_up();
@@ -223,19 +223,19 @@ void gb_flusher_keep(struct gpubuf_client *client)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = client->serial};
 
-    if (client->link_kept)
+    if (client->flush.link_watched)
         return;
     pthread_mutex_lock(&lock);
     if (!stopping && (running || start()) &&
         epoll_ctl(sockets, EPOLL_CTL_ADD, client->conn.fd, &event) == 0) {
-        client->link_kept = true;
-        client->listens = false;
-        if (!client->kept) {
+        client->flush.link_watched = true;
+        client->flush.listens = false;
+        if (!client->flush.is_watched) {
             if (sleeping && !kept)
                 wake_up(); /* without kept clients it sleeps without a timeout */
-            client->kept = true;
-            client->kept_fd = client->conn.fd;
-            client->kept_next = kept;
+            client->flush.is_watched = true;
+            client->flush.fd = client->conn.fd;
+            client->flush.watched_next = kept;
             kept = client;
         }
     }
@@ -252,9 +252,9 @@ void gb_flusher_forget(struct gpubuf_client *client)
     pthread_mutex_lock(&lock);
     struct gpubuf_client **link = &kept;
     while (*link && *link != client)
-        link = &(*link)->kept_next;
+        link = &(*link)->flush.watched_next;
     if (*link)
-        *link = client->kept_next;
+        *link = client->flush.watched_next;
     pthread_mutex_unlock(&lock);
 }
 

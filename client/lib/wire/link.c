@@ -7,25 +7,25 @@
 
 void gb_client_doom(struct gpubuf_client *client, const struct gb_error *why)
 {
-    client->break_reason = *why;
+    client->end.reason = *why;
     (void)shutdown(client->conn.fd, SHUT_RDWR); /* so that there is something to receive: its end */
 }
 
 void gb_client_lose(struct gpubuf_client *client, const struct gb_error *why)
 {
-    if (client->lost.code)
+    if (client->end.lost.code)
         return;
     if (client->link == GB_LINK_GREETING && why->code == GPUBUF_E_NO_MEMORY) {
         gb_client_doom(client, why);
         return;
     }
-    client->lost = *why;
+    client->end.lost = *why;
     client->hooks->lost(client);
     atomic_store(&client->ended, true);
     /* The descriptor stays until the program disconnects, since its event loop, or another thread's
        poll, may have it. */
     (void)shutdown(client->conn.fd, SHUT_RDWR);
-    client->released_count = 0;
+    client->releases.count = 0;
     gb_request_end_all(client, why);
     gb_imports_abandon(&client->imports);
     gb_loop_wake(client);

@@ -14,44 +14,45 @@ static int add(int set, int fd)
 
 static void make(struct gpubuf_client *client)
 {
-    client->loop = epoll_create1(EPOLL_CLOEXEC);
-    client->loop_waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (client->loop < 0 || client->loop_waker < 0 || add(client->loop, client->loop_waker) < 0 ||
-        (client->link != GB_LINK_DOWN && add(client->loop, client->conn.fd) < 0)) {
+    client->loop.set = epoll_create1(EPOLL_CLOEXEC);
+    client->loop.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (client->loop.set < 0 || client->loop.waker < 0 ||
+        add(client->loop.set, client->loop.waker) < 0 ||
+        (client->link != GB_LINK_DOWN && add(client->loop.set, client->conn.fd) < 0)) {
         gb_loop_end(client);
         return;
     }
-    if (client->lost.code || client->deliveries)
+    if (client->end.lost.code || client->deliveries.first)
         gb_loop_wake(client);
 }
 
 void gb_loop_end(struct gpubuf_client *client)
 {
-    if (client->loop >= 0)
-        close(client->loop);
-    if (client->loop_waker >= 0)
-        close(client->loop_waker);
-    client->loop = client->loop_waker = -1;
+    if (client->loop.set >= 0)
+        close(client->loop.set);
+    if (client->loop.waker >= 0)
+        close(client->loop.waker);
+    client->loop.set = client->loop.waker = -1;
 }
 
 void gb_loop_watch(struct gpubuf_client *client, int fd)
 {
-    if (client->loop < 0)
+    if (client->loop.set < 0)
         return;
-    client->loop_output = false;
+    client->loop.output = false;
     if (fd >= 0)
-        (void)add(client->loop, fd);
+        (void)add(client->loop.set, fd);
     else
-        (void)epoll_ctl(client->loop, EPOLL_CTL_DEL, client->conn.fd, NULL);
+        (void)epoll_ctl(client->loop.set, EPOLL_CTL_DEL, client->conn.fd, NULL);
 }
 
 void gb_loop_wake(struct gpubuf_client *client)
 {
     uint64_t one = 1;
 
-    if (client->loop < 0 || client->loop_woken)
+    if (client->loop.set < 0 || client->loop.woken)
         return;
-    client->loop_woken = write(client->loop_waker, &one, sizeof(one)) == sizeof(one);
+    client->loop.woken = write(client->loop.waker, &one, sizeof(one)) == sizeof(one);
 }
 
 /* After the connection is lost for good the wake-up stays, so that every wait of the program's loop
@@ -60,8 +61,8 @@ void gb_loop_clear(struct gpubuf_client *client)
 {
     uint64_t count;
 
-    if (client->loop_woken && !client->lost.code)
-        client->loop_woken = read(client->loop_waker, &count, sizeof(count)) < 0;
+    if (client->loop.woken && !client->end.lost.code)
+        client->loop.woken = read(client->loop.waker, &count, sizeof(count)) < 0;
 }
 
 /* ---- the public side ---- */
@@ -73,10 +74,10 @@ int gpubuf_fd(const struct gpubuf_client *client)
     if (!client || gb_is_forked(client))
         return -1;
     pthread_mutex_lock(&mutable->lock);
-    if (mutable->loop < 0)
+    if (mutable->loop.set < 0)
         make(mutable);
     /* If descriptors have run out, the socket itself serves until a reconnect. */
-    int fd = mutable->loop >= 0 ? mutable->loop : mutable->conn.fd;
+    int fd = mutable->loop.set >= 0 ? mutable->loop.set : mutable->conn.fd;
     pthread_mutex_unlock(&mutable->lock);
     return fd;
 }
@@ -88,13 +89,13 @@ short gpubuf_events(const struct gpubuf_client *client)
     if (!client || gb_is_forked(client))
         return 0;
     pthread_mutex_lock(&mutable->lock);
-    bool output = gb_conn_has_output(&client->conn) && !client->write_failed;
-    bool in_set = mutable->loop >= 0;
-    if (in_set && output != mutable->loop_output && client->link != GB_LINK_DOWN) {
+    bool output = gb_conn_has_output(&client->conn) && !client->end.write_failed;
+    bool in_set = mutable->loop.set >= 0;
+    if (in_set && output != mutable->loop.output && client->link != GB_LINK_DOWN) {
         struct epoll_event event = {.events = output ? EPOLLIN | EPOLLOUT : EPOLLIN,
                                     .data.fd = client->conn.fd};
-        if (epoll_ctl(client->loop, EPOLL_CTL_MOD, client->conn.fd, &event) == 0)
-            mutable->loop_output = output;
+        if (epoll_ctl(client->loop.set, EPOLL_CTL_MOD, client->conn.fd, &event) == 0)
+            mutable->loop.output = output;
     }
     pthread_mutex_unlock(&mutable->lock);
     return output && !in_set ? POLLIN | POLLOUT : POLLIN;

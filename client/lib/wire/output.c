@@ -2,12 +2,12 @@
 
 void gb_flush(struct gpubuf_client *client)
 {
-    if (client->lost.code || client->write_failed || !gb_conn_has_output(&client->conn))
+    if (client->end.lost.code || client->end.write_failed || !gb_conn_has_output(&client->conn))
         return;
     /* The daemon's last messages (replies, the reason) are still to be read, so the connection is
        only lost when reading ends. */
     if (gb_conn_flush(&client->conn) < 0)
-        client->write_failed = true;
+        client->end.write_failed = true;
 }
 
 struct gb_writer *gb_notice_begin(struct gpubuf_client *client, const char *method)

@@ -42,7 +42,7 @@ static void handle_reply(struct gpubuf_client *client, const struct gb_rpc_messa
     request->again = false;
     if (request->type->reply && status != GPUBUF_E_PROTOCOL)
         status = request->type->reply(request, &reply, &error);
-    if (client->lost.code || request->again)
+    if (client->end.lost.code || request->again)
         return;
     gb_request_end(request, status, &error);
     if (status == GPUBUF_E_PROTOCOL)
@@ -93,7 +93,7 @@ static void handle_shutdown(struct gpubuf_client *client, struct gb_json params)
         !farewell.reason.text)
         farewell.reason.text = "no reason given";
     if (!farewell.resume)
-        (void)gb_fail(&client->farewell, GPUBUF_E_CLOSED, "%s", farewell.reason.text);
+        (void)gb_fail(&client->end.farewell, GPUBUF_E_CLOSED, "%s", farewell.reason.text);
 }
 
 /* An error that answers no request is said in place of a session: the daemon hangs up after it. */
@@ -192,15 +192,15 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
 
     if (received == GPUBUF_E_AGAIN)
         return GPUBUF_E_AGAIN;
-    if (client->break_reason.code) {
-        struct gb_error why = client->break_reason;
+    if (client->end.reason.code) {
+        struct gb_error why = client->end.reason;
         client->hooks->broken(client, &why);
         return 0;
     }
     if (received == 0) {
         struct gb_error error;
         (void)gb_fail(&error, GPUBUF_E_CLOSED, "the daemon has closed the connection%s%s",
-                      client->farewell.code ? ": " : "", client->farewell.message);
+                      client->end.farewell.code ? ": " : "", client->end.farewell.message);
         client->hooks->broken(client, &error);
         return 0;
     }
@@ -225,10 +225,10 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
     size_t length;
     gb_frame_begin(&conn->in, client->input, client->input_kept + (size_t)received);
     client->input_kept = 0;
-    while ((r = gb_frame_next(&conn->in, &line, &length)) == 1 && !client->lost.code) {
+    while ((r = gb_frame_next(&conn->in, &line, &length)) == 1 && !client->end.lost.code) {
         handle_line(client, line, length);
         handled++;
-        if (client->break_reason.code)
+        if (client->end.reason.code)
             return handled;
     }
     if (r == 0)
@@ -248,7 +248,7 @@ int gb_receive(struct gpubuf_client *client, bool all)
 {
     int handled = 0;
 
-    for (int i = 0; i < (all ? RECEIVES_MAX : 1) && !client->lost.code; i++) {
+    for (int i = 0; i < (all ? RECEIVES_MAX : 1) && !client->end.lost.code; i++) {
         if (client->link == GB_LINK_DOWN)
             break;
         int r = handle_received(client, receive(client));
@@ -263,8 +263,8 @@ int gb_receive(struct gpubuf_client *client, bool all)
 
 bool gb_receive_soon(struct gpubuf_client *client)
 {
-    if (client->look_pause > 0) {
-        client->look_pause--;
+    if (client->polling.pause > 0) {
+        client->polling.pause--;
         return false;
     }
     pthread_mutex_unlock(&client->lock);
@@ -274,12 +274,12 @@ bool gb_receive_soon(struct gpubuf_client *client)
         (void)sched_yield();
     pthread_mutex_lock(&client->lock);
     if (received == GPUBUF_E_AGAIN) {
-        client->look_misses += client->look_misses < LOOK_MISSES_MAX;
-        client->look_pause = (1u << client->look_misses) - 1;
+        client->polling.misses += client->polling.misses < LOOK_MISSES_MAX;
+        client->polling.pause = (1u << client->polling.misses) - 1;
         return false;
     }
-    client->look_misses = 0;
-    if (!client->lost.code)
+    client->polling.misses = 0;
+    if (!client->end.lost.code)
         (void)handle_received(client, received);
     return true;
 }

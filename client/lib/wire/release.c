@@ -50,16 +50,16 @@ static void drop_front(uint64_t *numbers, size_t *total, size_t count)
 /* Releases that cannot be queued now, for want of memory, go with the next message. */
 static void queue_leases(struct gpubuf_client *client)
 {
-    while (client->released_count > 0) {
+    while (client->releases.count > 0) {
         size_t count = 0;
-        uint64_t what = WHAT(client->released[0]);
-        while (count < client->released_count && count < RELEASES_A_MESSAGE &&
-               WHAT(client->released[count]) == what)
+        uint64_t what = WHAT(client->releases.ids[0]);
+        while (count < client->releases.count && count < RELEASES_A_MESSAGE &&
+               WHAT(client->releases.ids[count]) == what)
             count++;
-        if (!queue_numbers(client, what == RELEASE ? "release" : "keep", "leases", client->released,
-                           count, what == USED ? "],\"used\":true}" : "]}"))
+        if (!queue_numbers(client, what == RELEASE ? "release" : "keep", "leases",
+                           client->releases.ids, count, what == USED ? "],\"used\":true}" : "]}"))
             return;
-        drop_front(client->released, &client->released_count, count);
+        drop_front(client->releases.ids, &client->releases.count, count);
     }
 }
 
@@ -67,7 +67,7 @@ bool gb_queue_unmaps(struct gpubuf_client *client)
 {
     struct gb_imports *imports = &client->imports;
 
-    if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
+    if (client->end.lost.code || client->end.write_failed || client->link != GB_LINK_UP)
         return true;
     while (imports->unmap_count > 0) {
         size_t count = imports->unmap_count;
@@ -82,8 +82,8 @@ bool gb_queue_unmaps(struct gpubuf_client *client)
 
 void gb_queue_releases(struct gpubuf_client *client)
 {
-    client->overdue = false;
-    if (client->lost.code || client->write_failed || client->link != GB_LINK_UP)
+    client->flush.overdue = false;
+    if (client->end.lost.code || client->end.write_failed || client->link != GB_LINK_UP)
         return;
     queue_leases(client);
     (void)gb_queue_unmaps(client);
@@ -97,27 +97,27 @@ void gb_flush_releases(struct gpubuf_client *client)
 
 int gb_reserve_releases(struct gpubuf_client *client, size_t more)
 {
-    size_t wanted = client->lease_count + client->released_count + more;
+    size_t wanted = client->releases.leases + client->releases.count + more;
 
-    if (wanted <= client->released_capacity)
+    if (wanted <= client->releases.capacity)
         return 0;
-    size_t capacity = client->released_capacity ? client->released_capacity : 64;
+    size_t capacity = client->releases.capacity ? client->releases.capacity : 64;
     while (capacity < wanted)
         capacity *= 2;
-    uint64_t *released = realloc(client->released, capacity * sizeof(*released));
+    uint64_t *released = realloc(client->releases.ids, capacity * sizeof(*released));
     if (!released)
         return GPUBUF_E_NO_MEMORY;
-    client->released = released;
-    client->released_capacity = capacity;
+    client->releases.ids = released;
+    client->releases.capacity = capacity;
     return 0;
 }
 
 static void push(struct gpubuf_client *client, uint64_t number)
 {
-    if (client->lost.code || client->link != GB_LINK_UP)
+    if (client->end.lost.code || client->link != GB_LINK_UP)
         return;
-    assert(client->released_count < client->released_capacity);
-    client->released[client->released_count++] = number;
+    assert(client->releases.count < client->releases.capacity);
+    client->releases.ids[client->releases.count++] = number;
 }
 
 void gb_push_release(struct gpubuf_client *client, uint64_t lease)

@@ -16,12 +16,12 @@
 /* Ids are consecutive, so their low bits spread them evenly. */
 static struct gb_request **bucket_of(const struct gpubuf_client *client, uint64_t id)
 {
-    return &client->buckets[id & (client->bucket_count - 1)];
+    return &client->requests.buckets[id & (client->requests.bucket_count - 1)];
 }
 
 struct gb_request *gb_request_find(const struct gpubuf_client *client, uint64_t id)
 {
-    if (client->bucket_count == 0)
+    if (client->requests.bucket_count == 0)
         return NULL;
     struct gb_request *request = *bucket_of(client, id);
     while (request && request->id != id)
@@ -31,14 +31,14 @@ struct gb_request *gb_request_find(const struct gpubuf_client *client, uint64_t 
 
 static int grow_buckets(struct gpubuf_client *client)
 {
-    size_t count = client->bucket_count ? client->bucket_count * 2 : BUCKETS_MIN;
+    size_t count = client->requests.bucket_count ? client->requests.bucket_count * 2 : BUCKETS_MIN;
     struct gb_request **buckets = calloc(count, sizeof(struct gb_request *));
 
     if (!buckets)
         return GPUBUF_E_NO_MEMORY;
 
-    for (size_t i = 0; i < client->bucket_count; i++) {
-        struct gb_request *request = client->buckets[i];
+    for (size_t i = 0; i < client->requests.bucket_count; i++) {
+        struct gb_request *request = client->requests.buckets[i];
         while (request) {
             struct gb_request *next = request->chain;
             struct gb_request **bucket = &buckets[request->id & (count - 1)];
@@ -47,9 +47,9 @@ static int grow_buckets(struct gpubuf_client *client)
             request = next;
         }
     }
-    free(client->buckets);
-    client->buckets = buckets;
-    client->bucket_count = count;
+    free(client->requests.buckets);
+    client->requests.buckets = buckets;
+    client->requests.bucket_count = count;
     return 0;
 }
 
@@ -59,14 +59,14 @@ void gb_request_restore(struct gb_request *request)
 
     request->chain = *bucket;
     *bucket = request;
-    request->client->request_count++;
+    request->client->requests.count++;
 }
 
 static int add(struct gpubuf_client *client, struct gb_request *request)
 {
     /* A table that cannot grow only gets slower; without a table it is a failure. */
-    if (client->request_count >= client->bucket_count && grow_buckets(client) < 0 &&
-        client->bucket_count == 0)
+    if (client->requests.count >= client->requests.bucket_count && grow_buckets(client) < 0 &&
+        client->requests.bucket_count == 0)
         return GPUBUF_E_NO_MEMORY;
     gb_request_restore(request);
     return 0;
@@ -80,7 +80,7 @@ void gb_request_remove(struct gb_request *request)
     while (*link != request)
         link = &(*link)->chain;
     *link = request->chain;
-    client->request_count--;
+    client->requests.count--;
 }
 
 /* ---- sending ---- */
@@ -88,7 +88,7 @@ void gb_request_remove(struct gb_request *request)
 int gb_request_note(struct gpubuf_client *client, struct gb_request *request)
 {
     request->client = client;
-    request->id = ++client->last_id;
+    request->id = ++client->requests.last_id;
     return add(client, request);
 }
 
@@ -97,7 +97,7 @@ struct gb_writer *gb_request_begin(struct gpubuf_client *client, struct gb_reque
 {
     request->client = client;
     if (request->id == 0) /* one that is sent again keeps the id that the program knows it by */
-        request->id = ++client->last_id;
+        request->id = ++client->requests.last_id;
     gb_writer_reset(&client->writer);
     gb_rpc_begin_request(&client->writer, request->id, method, fds);
     return &client->writer;
@@ -122,10 +122,10 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
 
     int r = 0;
     request->end = UINT64_MAX;
-    if (writer->length > client->line_bytes_max) {
+    if (writer->length > client->daemon.line_bytes_max) {
         close_fds(fds, fd_count);
         r = gb_fail(error, GPUBUF_E_LIMIT, "a message of %zu bytes; the daemon takes at most %llu",
-                    writer->length, (unsigned long long)client->line_bytes_max);
+                    writer->length, (unsigned long long)client->daemon.line_bytes_max);
     } else if (client->link != GB_LINK_UP && request->type->resend) {
         close_fds(fds, fd_count); /* it is sent when the link is up */
         return 0;
@@ -148,7 +148,7 @@ int gb_request_send(struct gpubuf_client *client, struct gb_request *request, co
     }
     if (order == GB_RELEASES_LAST)
         gb_queue_releases(client);
-    if (!client->gathers || gb_conn_output_bytes(&client->conn) >= GATHERED_MAX)
+    if (!client->requests.gather || gb_conn_output_bytes(&client->conn) >= GATHERED_MAX)
         gb_flush(client);
     return 0;
 }
@@ -220,8 +220,8 @@ void gb_request_end(struct gb_request *request, int status, const struct gb_erro
 
 void gb_request_end_all(struct gpubuf_client *client, const struct gb_error *error)
 {
-    for (size_t i = 0; i < client->bucket_count; i++) {
-        struct gb_request *request = client->buckets[i];
+    for (size_t i = 0; i < client->requests.bucket_count; i++) {
+        struct gb_request *request = client->requests.buckets[i];
         while (request) {
             struct gb_request *next = request->chain;
             if (!request->ended)
@@ -248,8 +248,8 @@ void gb_request_break_all(struct gpubuf_client *client)
     (void)gb_fail(&unknown, GPUBUF_E_CLOSED,
                   "the connection to the daemon broke before it answered; whether it has carried "
                   "the request out is not known");
-    for (size_t i = 0; i < client->bucket_count; i++) {
-        struct gb_request *request = client->buckets[i];
+    for (size_t i = 0; i < client->requests.bucket_count; i++) {
+        struct gb_request *request = client->requests.buckets[i];
         while (request) {
             struct gb_request *next = request->chain;
             bool unsent = is_unsent(request);
@@ -287,12 +287,13 @@ static void resend(struct gb_request *request)
 int gb_request_resume_all(struct gpubuf_client *client, struct gb_error *error)
 {
     size_t count = 0;
-    struct gb_request **requests = calloc(client->request_count + 1, sizeof(struct gb_request *));
+    struct gb_request **requests = calloc(client->requests.count + 1, sizeof(struct gb_request *));
 
     if (!requests)
         return gb_fail_memory(error);
-    for (size_t i = 0; i < client->bucket_count; i++) {
-        for (struct gb_request *request = client->buckets[i]; request; request = request->chain) {
+    for (size_t i = 0; i < client->requests.bucket_count; i++) {
+        for (struct gb_request *request = client->requests.buckets[i]; request;
+             request = request->chain) {
             if (!request->ended && !request->canceled && request->end == UINT64_MAX)
                 requests[count++] = request;
         }

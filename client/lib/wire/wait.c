@@ -13,9 +13,9 @@
 
 int64_t gb_answer_timeout(const struct gpubuf_client *client, int64_t wait_ms)
 {
-    if (client->answer_timeout_ms < 0)
+    if (client->requests.timeout_ms < 0)
         return -1;
-    return client->answer_timeout_ms + (wait_ms > 0 ? wait_ms : 0);
+    return client->requests.timeout_ms + (wait_ms > 0 ? wait_ms : 0);
 }
 
 /* ---- leading ---- */
@@ -25,13 +25,13 @@ static void lead_sleeping(struct gpubuf_client *client, int timeout_ms)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLIN};
 
-    if (gb_conn_has_output(&client->conn) && !client->write_failed)
+    if (gb_conn_has_output(&client->conn) && !client->end.write_failed)
         socket.events |= POLLOUT;
 
     pthread_mutex_unlock(&client->lock);
     int ready = poll(&socket, 1, timeout_ms);
     pthread_mutex_lock(&client->lock);
-    if (ready > 0 && !client->lost.code) {
+    if (ready > 0 && !client->end.lost.code) {
         if (socket.revents & POLLOUT)
             gb_flush(client);
         if (socket.revents & ~POLLOUT)
@@ -48,9 +48,9 @@ static void lead_down(struct gpubuf_client *client, int pause_ms)
         .tv_nsec = (long)(until % 1000) * 1000000,
     };
 
-    client->waiters++;
+    client->polling.waiters++;
     (void)pthread_cond_timedwait(&client->changed, &client->lock, &time);
-    client->waiters--;
+    client->polling.waiters--;
 }
 
 /* Polls and handles what comes, for at most `timeout_ms` (-1: for ever). Lets the lock go. */
@@ -58,7 +58,7 @@ static void lead(struct gpubuf_client *client, int timeout_ms)
 {
     if (client->link != GB_LINK_UP) {
         int pause_ms = client->hooks->mend(client, timeout_ms);
-        if (client->lost.code)
+        if (client->end.lost.code)
             return;
         if (client->link == GB_LINK_DOWN) {
             lead_down(client, pause_ms);
@@ -67,12 +67,12 @@ static void lead(struct gpubuf_client *client, int timeout_ms)
         timeout_ms = pause_ms;
     }
     gb_flush(client);
-    client->leader = true;
-    client->pollers++;
-    if (gb_conn_has_output(&client->conn) || client->lost.code || !gb_receive_soon(client))
+    client->polling.leader = true;
+    client->polling.pollers++;
+    if (gb_conn_has_output(&client->conn) || client->end.lost.code || !gb_receive_soon(client))
         lead_sleeping(client, timeout_ms);
-    client->pollers--;
-    client->leader = false;
+    client->polling.pollers--;
+    client->polling.leader = false;
     gb_client_changed(client);
 }
 
@@ -81,7 +81,7 @@ static void lead(struct gpubuf_client *client, int timeout_ms)
 /* Waits for another thread to lead or to end the request. */
 static void follow(struct gpubuf_client *client, int64_t deadline)
 {
-    client->waiters++;
+    client->polling.waiters++;
     if (deadline < 0) {
         pthread_cond_wait(&client->changed, &client->lock);
     } else {
@@ -91,7 +91,7 @@ static void follow(struct gpubuf_client *client, int64_t deadline)
         };
         (void)pthread_cond_timedwait(&client->changed, &client->lock, &until);
     }
-    client->waiters--;
+    client->polling.waiters--;
 }
 
 /* Sends while another thread polls, which may not know that there is something to send. */
@@ -99,11 +99,11 @@ static void push_output(struct gpubuf_client *client, int left)
 {
     struct pollfd socket = {.fd = client->conn.fd, .events = POLLOUT};
 
-    client->pollers++;
+    client->polling.pollers++;
     pthread_mutex_unlock(&client->lock);
     (void)poll(&socket, 1, left < 0 || left > OUTPUT_POLL_MS ? OUTPUT_POLL_MS : left);
     pthread_mutex_lock(&client->lock);
-    client->pollers--;
+    client->polling.pollers--;
     if (client->ended)
         gb_client_changed(client);
     gb_flush(client);
@@ -126,10 +126,10 @@ int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, i
         int left = gb_left_ms(deadline);
         if (left == 0)
             return give_up(request);
-        if (!client->leader) {
+        if (!client->polling.leader) {
             lead(client, left);
             gb_deliver(client);
-        } else if (gb_conn_has_output(&client->conn) && !client->write_failed) {
+        } else if (gb_conn_has_output(&client->conn) && !client->end.write_failed) {
             push_output(client, left);
         } else {
             follow(client, deadline);
