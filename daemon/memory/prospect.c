@@ -11,8 +11,9 @@ struct prospect {
     bool spare;      /* it may be a segment that was a storage's own */
     uint64_t enough; /* bytes of the device that are wanted */
     uint64_t below;  /* room of the tiers, for content that must be kept */
-    uint64_t free;   /* bytes of segments that would be empty, and that nobody maps */
-    uint64_t mapped; /* bytes of segments that would be empty, but that sessions map */
+    uint64_t free;   /* bytes of segments that would be empty: of the domain's own, and of others'
+                        that nobody maps */
+    uint64_t mapped; /* bytes of others' that would be empty, but that sessions map */
     bool fits;       /* a segment of the domain would have a place for them */
     unsigned looked; /* storages looked at */
 };
@@ -28,9 +29,9 @@ static bool is_emptied(const struct gb_segment *segment, uint64_t look)
 }
 
 /* Counts a storage that may leave, if the tiers have room for content that must be kept. A segment
-   that would be empty is given back. In one of the same domain the request can have a hole, or a
-   segment that was a storage's own: but one that is large enough: pieces are of no use, however
-   many they are. */
+   that would be empty is given back; in another domain only as soon as no session maps it. In one
+   of the same domain the request can have a hole, or a segment that was a storage's own: but one
+   that is large enough: pieces are of no use, however many they are. */
 static void count_leaving(const struct gb_store *store, const struct gb_storage *storage,
                           struct prospect *prospect)
 {
@@ -54,7 +55,7 @@ static void count_leaving(const struct gb_store *store, const struct gb_storage 
         prospect->fits |= own && place >= prospect->bytes;
         if (!is_emptied(segment, store->looks))
             continue;
-        if (gb_list_empty(&segment->mappings))
+        if (own || gb_list_empty(&segment->mappings))
             prospect->free += segment->charged;
         else
             prospect->mapped += segment->charged;
