@@ -32,6 +32,7 @@
 
 #include "foreign.h"
 #include "gateways.h"
+#include "keepers.h"
 #include "measure.h"
 
 #define NAME "hostile/column"
@@ -491,10 +492,19 @@ static const struct attack {
     {"refused", refused, 1},
     {"leases", leases, 1},
     {"flood", flood, 1},
+    {"holders", holders, 1},
+    {"slots", slots, 1},
+    {"manager_stopped", churn, 1},
     {"gateway_killed", gateway_killed, 1},
     {"gateway_hung", gateway_hung, 1},
     {"gateway_flooded", gateway_flooded, 1},
 };
+
+/* Whether the daemon's supervisor is stopped meanwhile. */
+static bool is_managed(const struct attack *attack)
+{
+    return attack->run == churn;
+}
 
 /* ---- measuring ---- */
 
@@ -573,7 +583,40 @@ static void prefer_session(pid_t pid, const char *nice)
     }
 }
 
-static pid_t served; /* the daemon's process */
+static pid_t served;  /* the daemon's process */
+static pid_t manager; /* that supervises it; 0: none */
+
+static void manager_goes_on(void)
+{
+    if (manager > 0)
+        kill(manager, SIGCONT);
+}
+
+/* The daemon's process. If who listened was --supervise, that is its child. */
+static pid_t find_daemon(pid_t listener)
+{
+    char path[64], line[4096] = "";
+    int child = 0;
+    FILE *file;
+    size_t length = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)listener);
+    file = fopen(path, "re");
+    if (file) {
+        length = fread(line, 1, sizeof(line), file);
+        fclose(file);
+    }
+    if (!memmem(line, length, "--supervise", 12))
+        return listener;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)listener, (int)listener);
+    file = fopen(path, "re");
+    if (!file || fscanf(file, "%d", &child) != 1)
+        die("cannot read %s", path);
+    fclose(file);
+    manager = listener;
+    atexit(manager_goes_on);
+    return child;
+}
 
 /* A shell may run in our session, or in the daemon's. */
 static void prefer_nobody(void)
@@ -608,7 +651,6 @@ static void separate(pid_t daemon)
         return;
     stay_on(daemon, cores[0]);
     stay_on(0, cores[1]);
-    served = daemon;
     atexit(prefer_nobody);
     put_first(daemon, false);
     put_first(getpid(), true);
@@ -702,7 +744,7 @@ static void measure(struct raw *raw, const struct attack *attack)
     size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 2 : SAMPLES;
     struct series quiet = {0}, attacked = {0}, ratio = {0};
     double busy = 0, elapsed = 0;
-    pid_t pids[8], daemon = raw_peer(raw);
+    pid_t pids[8], daemon = served;
     char id[64], note[128];
 
     for (size_t i = 0; i < attack->processes; i++)
@@ -711,9 +753,12 @@ static void measure(struct raw *raw, const struct attack *attack)
         double calm, under, start, seconds;
 
         signal_all(pids, attack->processes, SIGSTOP);
+        manager_goes_on();
         settle(daemon);
         round_of(raw, 200);
         calm = round_of(raw, samples);
+        if (is_managed(attack))
+            kill(manager, SIGSTOP);
         signal_all(pids, attack->processes, SIGCONT);
         round_of(raw, 100);
         start = now();
@@ -728,6 +773,7 @@ static void measure(struct raw *raw, const struct attack *attack)
         series_add(&ratio, under / calm);
     }
     signal_all(pids, attack->processes, SIGKILL);
+    manager_goes_on();
     for (size_t i = 0; i < attack->processes; i++)
         waitpid(pids[i], NULL, 0);
     settle(daemon);
@@ -813,19 +859,23 @@ static bool wanted(int argc, char **argv, const char *name)
 
 int main(int argc, char **argv)
 {
+    char **others = allocate((size_t)argc, sizeof(*others));
     struct rlimit files;
     struct raw raw;
-    int first = argc;
+    int count = 0;
 
-    /* Names are ours; what comes before them is as with every bench. */
-    for (int i = argc - 1; i >= 2 && argv[i][0] != '-'; i--)
-        first = i;
-    options = read_options(first, argv);
+    /* Names are ours; what else there is is as with every bench. */
+    for (int i = 0; i < argc; i++)
+        if (i < 2 || argv[i][0] == '-')
+            others[count++] = argv[i];
+    options = read_options(count, others);
+    free(others);
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     foreign_beside(options.socket);
     gateways_beside(options.socket);
+    keepers_beside(options.socket);
     raw_open(&raw, options.socket);
     strangers = geteuid() == 0 && chmod(options.socket, 0666) == 0;
     publish_one(&raw, NAME);
@@ -833,9 +883,10 @@ int main(int argc, char **argv)
     provide();
     if (wanted(argc, argv, "killed"))
         killed(&raw);
-    separate(raw_peer(&raw));
+    served = find_daemon(raw_peer(&raw));
+    separate(served);
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++)
-        if (wanted(argc, argv, attacks[i].name))
+        if (wanted(argc, argv, attacks[i].name) && (manager > 0 || !is_managed(&attacks[i])))
             measure(&raw, &attacks[i]);
     raw_close(&raw);
     return 0;

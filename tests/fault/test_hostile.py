@@ -26,7 +26,7 @@ BENCH = BUILD / "tests" / "bench" / "bench_hostile"
 SANITIZED = BUILD.name in ("asan", "tsan")
 ATTACKS = ["requests", "lists", "leases_asked", "opens", "garbage", "deep", "wide", "columns",
            "no_reader", "slowloris", "connects", "hit_and_run", "descriptors", "lingers", "watches", "waits",
-           "leases", "flood"]
+           "leases", "flood", "absent_and_away", "holders", "slots"]
 
 
 def run_bench(daemon, *names):
@@ -59,6 +59,12 @@ def test_others_are_served(daemon_factory, earlier, attack):
     if not earlier or attacked > 3 * earlier[0] + margin_us:
         earlier[:] = [peaceful_us(daemon_factory(device="host:256M"))]
     assert attacked <= 3 * earlier[0] + margin_us, row
+
+
+# RELIABILITY.md: Hostile clients
+def test_others_are_served_beside_a_stopped_supervisor(daemon_factory):
+    row = run_bench(daemon_factory("--supervise", device="host:256M"), "manager_stopped")["manager_stopped"]
+    assert row["measured"]["min"] <= 3 * row["floor"]["max"] + (500e3 if SANITIZED else 50e3), row
 
 
 # RELIABILITY.md: Clients that end

@@ -1,0 +1,151 @@
+#include "keepers.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "foreign.h"
+#include "measure.h"
+
+#define SESSIONS 64
+#define MEBIBYTE (1u << 20)
+
+static const char *daemon_socket;
+
+void keepers_beside(const char *socket)
+{
+    daemon_socket = socket;
+}
+
+/* A session that errors and notices do not end. Descriptors that come are dropped by the kernel. */
+struct talk {
+    FILE *lines;
+    char *line;
+    size_t room;
+};
+
+static void hang_up(struct talk *talk)
+{
+    if (talk->lines)
+        fclose(talk->lines);
+    talk->lines = NULL;
+}
+
+/* Sends a request with the id 1, on a new connection if there is none. */
+__attribute__((format(printf, 3, 4))) static void say(struct talk *talk, const char *method,
+                                                      const char *format, ...)
+{
+    char params[512], text[768];
+    va_list arguments;
+    int length;
+
+    while (!talk->lines) {
+        int fd = join_daemon(daemon_socket);
+
+        if (fd < 0)
+            continue;
+        fcntl(fd, F_SETFL, 0);
+        talk->lines = fdopen(fd, "r");
+    }
+    va_start(arguments, format);
+    vsnprintf(params, sizeof(params), format, arguments);
+    va_end(arguments);
+    length = snprintf(text, sizeof(text),
+                      "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{%s}}\n", method,
+                      params);
+    (void)!send(fileno(talk->lines), text, (size_t)length, MSG_NOSIGNAL);
+}
+
+/* The answer; NULL if it is an error. A connection that has ended is closed. */
+static const char *hear(struct talk *talk)
+{
+    while (getline(&talk->line, &talk->room, talk->lines) > 0)
+        if (strstr(talk->line, "\"id\":1"))
+            return strstr(talk->line, "\"error\":{") ? NULL : talk->line;
+    hang_up(talk);
+    return NULL;
+}
+
+static bool publish_anew(struct talk *talk, const char *name, unsigned bytes)
+{
+    const char *answer;
+
+    say(talk, "create",
+        "\"name\":\"%s\",\"replace\":true,\"wait_ms\":100,\"layout\":{\"kind\":\"bytes\",\"bytes\":"
+        "%u}",
+        name, bytes);
+    answer = hear(talk);
+    if (!answer)
+        return false;
+    say(talk, "seal", "\"lease\":%llu,\"release\":true",
+        (unsigned long long)raw_number(answer, "lease"));
+    return hear(talk) != NULL;
+}
+
+void holders(void)
+{
+    struct talk publisher = {0}, reader = {0};
+
+    for (;;) {
+        while (publish_anew(&publisher, "hostile/held", MEBIBYTE)) {
+            say(&reader, "open", "\"name\":\"hostile/held\"");
+            hear(&reader);
+        }
+        hang_up(&reader);
+    }
+}
+
+void slots(void)
+{
+    struct talk publisher = {0}, readers[SESSIONS] = {0};
+
+    for (int i = 0; i < SESSIONS; i++) {
+        say(&readers[i], "hello", "\"protocol\":1,\"cache\":true");
+        hear(&readers[i]);
+    }
+    for (;;) {
+        publish_anew(&publisher, "hostile/slotted", 1);
+        for (int i = 0; i < SESSIONS; i++)
+            say(&readers[i], "open", "\"name\":\"hostile/slotted\"");
+        for (int i = 0; i < SESSIONS; i++) {
+            const char *answer = hear(&readers[i]);
+
+            if (answer)
+                say(&readers[i], "keep", "\"leases\":[%llu]",
+                    (unsigned long long)raw_number(answer, "lease"));
+            if (answer)
+                hear(&readers[i]);
+        }
+    }
+}
+
+void churn(void)
+{
+    static const char segment_of[] = "\"segments\":[{\"id\":";
+    struct talk talk = {0};
+
+    for (unsigned i = 0;; i++) { /* a mode has segments of its own, and few are kept for later */
+        const char *answer, *segment;
+        unsigned long long lease;
+
+        say(&talk, "create",
+            "\"name\":\"hostile/"
+            "churned\",\"replace\":true,\"mode\":\"06%02o\",\"layout\":{\"kind\":"
+            "\"bytes\",\"bytes\":%u}",
+            i % 64, 8 * MEBIBYTE);
+        answer = hear(&talk);
+        segment = answer ? strstr(answer, segment_of) : NULL;
+        if (!segment)
+            continue;
+        lease = raw_number(answer, "lease");
+        say(&talk, "unmap", "\"segments\":[%llu]",
+            strtoull(segment + sizeof(segment_of) - 1, NULL, 10));
+        hear(&talk);
+        say(&talk, "abort", "\"lease\":%llu", lease);
+        hear(&talk);
+    }
+}
