@@ -31,13 +31,6 @@ ifeq ($(filter-out default undefined,$(origin LD)),)
 LD := ld
 endif
 OBJCOPY ?= objcopy
-# For another machine: CROSS=aarch64-linux-gnu, the prefix of a cross compiler's programs.
-ifneq ($(CROSS),)
-override CC := $(CROSS)-gcc
-AR := $(CROSS)-ar
-LD := $(CROSS)-ld
-OBJCOPY := $(CROSS)-objcopy
-endif
 CLANG ?= clang
 CLANG_FORMAT ?= clang-format
 CLANG_TIDY ?= clang-tidy
@@ -91,16 +84,6 @@ FAILING := $(if $(SANITIZE)$(FAILPOINTS),-DGB_FAILPOINTS)
 # Valgrind runs no processes that share descriptors (daemon/serve/closer.h).
 FAILING += $(if $(MEMCHECK),-DGB_NO_CLOSERS)
 
-# PUBLISHED=1: what is published ready-made runs with glibc 2.28 and later, where these two libraries
-# still were ones of their own.
-MANYLINUX := manylinux_2_28
-PUBLISHED_CFLAGS := -include $(CURDIR)/client/common/old_glibc.h
-PUBLISHED_LDFLAGS := -Wl,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2,--as-needed,--strip-debug
-ifneq ($(PUBLISHED),)
-override CFLAGS += $(PUBLISHED_CFLAGS)
-override LDFLAGS += $(PUBLISHED_LDFLAGS)
-endif
-
 COMPILE = $(CC) -std=gnu11 -D_GNU_SOURCE -Iinclude -I. $(FAILING) $(OPTIMIZE) -fPIC -fvisibility=hidden \
 	-pthread $(WARNINGS) $(HARDEN) $(SANITIZE_COMPILE) $(CPPFLAGS) $(CFLAGS)
 LINK_BASE = $(CC) $(OPTIMIZE) -pthread $(SANITIZE_LINK) -Wl,-z,relro,-z,now,-z,noexecstack \
@@ -119,6 +102,8 @@ CJSON_LIBS ?= -lcjson
 CSV_LIBS ?= -lcsv
 CMOCKA_LIBS ?= -lcmocka
 DAEMON_LIBS := $(UV_LIBS) -ldl
+# Programs find the libgpubuf beside them; what is published has it inside.
+GPUBUF_LIBS ?= -L$(B)/lib -lgpubuf
 CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 MHD_LIBS ?= -lmicrohttpd
 GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS) -lz
@@ -360,16 +345,16 @@ $(B)/bin/gpubufd: $(B)/obj/daemon/main.o $(call objects,$(DAEMON_SOURCES)) $(PRO
 	$(Q)$(LINK) $(if $(DIST),$(RPATH)) -o $@ $(filter %.o %.a,$^) $(DAEMON_LIBS)
 
 $(B)/bin/gpubufctl: $(B)/obj/client/gpubufctl/main.o $(call objects,$(CTL_SOURCES)) \
-		$(B)/obj/libproto.a $(LIBRARY) $(B)/sources
+		$(B)/obj/libproto.a $(LIBRARY) $(filter %.a,$(GPUBUF_LIBS)) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(CTL_LIBS)
+	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o,$^) $(GPUBUF_LIBS) $(B)/obj/libproto.a $(CTL_LIBS)
 
 $(B)/bin/gpubufd-gateway: $(call objects,$(GATEWAY_SOURCES)) $(PAGE_OBJECT) $(B)/obj/libproto.a \
-		$(LIBRARY) $(B)/sources
+		$(LIBRARY) $(filter %.a,$(GPUBUF_LIBS)) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o %.a,$^) -L$(B)/lib -lgpubuf $(GATEWAY_LIBS)
+	$(Q)$(LINK) $(RPATH) -o $@ $(filter %.o,$^) $(GPUBUF_LIBS) $(B)/obj/libproto.a $(GATEWAY_LIBS)
 
 # With the library's sources, whose pinned memory (objects/pinned.h) the shared library does not show.
 $(B)/bin/gpubufd-peer: $(call objects,$(PEER_SOURCES)) \
@@ -416,20 +401,9 @@ $(B)/python/gpubufd/%: client/python/gpubufd/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
-# By the package's own setup.py, which needs nothing of what is built here. Of the headers only one
-# depends on the machine, and says the same for every 64-bit Linux as far as the stable ABI goes.
-ARCH := $(firstword $(subst -, ,$(MACHINE)))
-WHEEL_BUILD := $(BUILD)/published/wheel-$(ARCH)
-wheel: ## a wheel of the Python package, in build/wheel; CROSS=aarch64-linux-gnu: for such a machine
-	@rm -rf $(WHEEL_BUILD) $(BUILD)/wheel/*_$(ARCH).whl && mkdir -p $(WHEEL_BUILD)/include $(BUILD)/wheel
-	@ln -s /usr/include/$$(gcc -print-multiarch) $(WHEEL_BUILD)/include/$(MACHINE)
-	cd client/python && CC='$(CC)' LDSHARED='$(CC) -shared' \
-		CFLAGS='$(CFLAGS) $(PUBLISHED_CFLAGS) $(if $(CROSS),-I$(abspath $(WHEEL_BUILD)/include))' \
-		LDFLAGS='$(LDFLAGS) $(PUBLISHED_LDFLAGS)' _PYTHON_HOST_PLATFORM=linux-$(ARCH) \
-		GPUBUF_PYTHON_BUILD=$(abspath $(WHEEL_BUILD)) $(PYTHON) setup.py -q bdist_wheel \
-		--plat-name $(MANYLINUX)_$(ARCH) --dist-dir $(abspath $(BUILD))/wheel \
-		--bdist-dir $(abspath $(WHEEL_BUILD))/wheel
-	@scripts/check-manylinux $(BUILD)/wheel/*_$(ARCH).whl
+wheel: all python ## a wheel for machines such as this one: the Python package, the programs, the C library; in build/wheel
+	@rm -rf $(BUILD)/wheel && mkdir -p $(BUILD)/wheel
+	@$(PYTHON) packaging/pack wheel $(B) $(firstword $(subst -, ,$(MACHINE))) linux $(BUILD)/wheel
 
 # Everything is in the one file: it is loaded where no libgpubuf is installed.
 $(NODE_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
@@ -468,7 +442,7 @@ $(BUILD)/node/columns: $(call objects,tests/node/columns.c) $(LIBRARY)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../lib' -o $@ $< -L$(B)/lib -lgpubuf
 
 # The package as it is published, beside the addon.
-.PHONY: node node-package node-tests
+.PHONY: node node-tests
 ifeq ($(NODE_INCLUDE),)
 node: ## build the package for Node
 	@echo 'the package for Node is not built: no node_api.h; install libnode-dev, or say NODE_INCLUDE='
@@ -496,22 +470,39 @@ node-modules:
 .PHONY: node-smoke
 node-smoke: node node-modules ## pack Node, its package and a check for a machine with a GPU: build/node-smoke.tar.xz
 	@GPUBUF_BUILD=$(abspath $(BUILD)) scripts/node-smoke pack $(BUILD)/node-smoke.tar.xz
-# REPOSITORY: where the source is published. npm installs it where there is an addon.
-NODE_PACK = const fs = require("fs"), name = "package.json", package = JSON.parse(fs.readFileSync(name)); \
-	package.cpu = fs.readdirSync("prebuilds").map(platform => platform.split("-")[1]); \
-	if (process.env.REPOSITORY) package.repository = { type: "git", url: process.env.REPOSITORY }; \
-	fs.writeFileSync(name, JSON.stringify(package, null, 2))
-NODE_PUBLISHED := $(BUILD)/published/npm
-NODE_TARBALL := $(BUILD)/node/gpubufd-$(VERSION).tgz
-node-package: ## pack it: build/node/gpubufd-VERSION.tgz, which installs without a compiler; CROSS=aarch64-linux-gnu: for both machines
-	@rm -rf $(NODE_PUBLISHED) $(NODE_TARBALL) && mkdir -p $(NODE_PUBLISHED) $(BUILD)/node
-	@set -e; for cross in '' $(CROSS); do \
-		$(MAKE) PUBLISHED=1 CROSS=$$cross BUILD=$(BUILD)/published/node-$$cross node; \
-		cp -R $(BUILD)/published/node-$$cross/node/gpubufd/. $(NODE_PUBLISHED)/; \
-	done
-	@cd $(NODE_PUBLISHED) && rm -f .copied && REPOSITORY='$(REPOSITORY)' $(NODE) -e '$(NODE_PACK)' && \
-		npm pack --silent --offline --pack-destination $(abspath $(BUILD)/node)
-	@scripts/check-manylinux $(NODE_TARBALL)
+# ---- what is published ready-made ----
+
+# The wheel and the npm tarball for two processors, of any Linux with glibc 2.28: by a compiler from PyPI that has the
+# headers of each glibc, and with the libraries of packaging/sources inside. REPOSITORY: where the source is published.
+TOOLS := $(BUILD)/tools
+ZIG := $(abspath $(TOOLS))/zig
+READY := $(BUILD)/ready
+READY_FOR := x86_64 aarch64
+READY_LIB = $(abspath $(READY)/$*/vendor)/lib
+.PHONY: published ready-x86_64 ready-aarch64
+$(TOOLS)/.made: packaging/tools.txt
+	$(call say,TOOLS,$(TOOLS))
+	@rm -rf $(TOOLS) && python3 -m venv $(TOOLS) && $(TOOLS)/bin/pip install -q -r $< && \
+		ln -s $$(echo $(abspath $(TOOLS))/lib/python3*/site-packages/ziglang/zig) $(ZIG) && touch $@
+$(READY)/%/vendor/.made: $(TOOLS)/.made packaging/vendor packaging/sources
+	$(call say,VENDOR,$(@D))
+	@packaging/vendor fetch $(BUILD)/vendored
+	@packaging/vendor build $(BUILD)/vendored $(@D) $(ZIG) $*-linux-gnu.2.28 && touch $@
+# Python's and Node's headers say the same for every 64-bit Linux, but Debian's Python looks for them by the processor.
+$(READY_FOR:%=ready-%): ready-%: $(READY)/%/vendor/.made
+	@mkdir -p $(READY)/$*/include && ln -sfn /usr/include/$$(gcc -print-multiarch) $(READY)/$*/include/$*-linux-gnu
+	@$(MAKE) BUILD=$(READY)/$* CC='$(ZIG) cc -target $*-linux-gnu.2.28' AR='$(ZIG) ar' OPTIMIZE=-O2 LDFLAGS=-s \
+		CFLAGS='-fno-sanitize=undefined -ffile-prefix-map=$(CURDIR)=.' \
+		CPPFLAGS='-idirafter $(READY)/$*/vendor/include -idirafter $(READY)/$*/include' \
+		UV_LIBS=$(READY_LIB)/libuv.a NNG_LIBS=$(READY_LIB)/libnng.a CJSON_LIBS=$(READY_LIB)/libcjson.a \
+		CSV_LIBS=$(READY_LIB)/libcsv.a MHD_LIBS='$(READY_LIB)/libmicrohttpd.a $(READY_LIB)/libz.a' \
+		GPUBUF_LIBS='$(READY)/$*/obj/libclient.a' RPATH= \
+		daemon library gpubufctl gateway python node
+published: $(READY_FOR:%=ready-%) ## wheels and npm tarball for x86-64 and 64-bit Arm, in build/published (PyPI, Debian's sources)
+	@rm -rf $(BUILD)/published && mkdir -p $(BUILD)/published
+	@set -e; for arch in $(READY_FOR); do $(PYTHON) packaging/pack wheel $(READY)/$$arch $$arch manylinux_2_28 \
+		$(BUILD)/published $(READY)/$$arch/vendor/licences; done
+	@$(PYTHON) packaging/pack npm $(BUILD)/published $(foreach arch,$(READY_FOR),$(arch)=$(READY)/$(arch))
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.

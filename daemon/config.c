@@ -298,7 +298,8 @@ static int set_retire_after(void *at, const char *value, struct gb_error *error)
 static const struct gb_option known[] = {
     {"socket", "PATH",
      "socket to listen on (default: $GPUBUFD_SOCKET, else /run/gpubufd/gpubufd.sock where "
-     "/run/gpubufd can be written, else $XDG_RUNTIME_DIR/gpubufd.sock)",
+     "/run/gpubufd can be written, else $XDG_RUNTIME_DIR/gpubufd.sock, else "
+     "/tmp/gpubufd-UID/gpubufd.sock)",
      .kind = GB_OPTION_TEXT, .member = AT(socket)},
     {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)",
      .member = AT(mode), .set = set_mode},
@@ -342,6 +343,9 @@ static const struct gb_option known[] = {
      "with --supervise: kill a daemon that gives no sign of life for this time, and start another "
      "(default: 60000)",
      .kind = GB_OPTION_NUMBER, .member = AT(watchdog_ms), .least = 100, .most = GB_LIMIT(wait_ms)},
+    {"idle-exit", "MS",
+     "end when nobody has been connected for this time; the objects end, too (default: never)",
+     .kind = GB_OPTION_NUMBER, .member = AT(idle_exit_ms), .least = 1, .most = GB_LIMIT(wait_ms)},
     GB_LOG_LEVEL_OPTION(AT(log_level)),
     GB_LOG_FORMAT_OPTION(AT(log_json)),
     {"trace", "FILE", "write where time goes, as Chrome's trace format (default: off)",

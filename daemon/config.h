@@ -41,6 +41,7 @@ struct gb_config {
     uint64_t retire_after_ms; /* UINT64_MAX: never */
     uint64_t grace_ms;        /* time for the clients of an earlier daemon to come back */
     uint64_t watchdog_ms;     /* time that a supervised daemon may be silent */
+    uint64_t idle_exit_ms;    /* it ends when nobody was connected for this time; 0: never */
     enum gb_log_level log_level;
     bool log_json;
     char *trace; /* owned path; NULL: none */

@@ -131,7 +131,8 @@ struct gpubuf_connect_options {
     const char *path;        /* socket; NULL: $GPUBUFD_SOCKET, else
                                  $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock if it exists, else
                                  /run/gpubufd/gpubufd.sock if it exists, else
-                                 $XDG_RUNTIME_DIR/gpubufd.sock */
+                                 $XDG_RUNTIME_DIR/gpubufd.sock, else
+                                 /tmp/gpubufd-UID/gpubufd.sock */
     const char *client_name; /* what `gpubufctl ps` shows; NULL: the program's short name */
     int timeout_ms;          /* how long to try to connect and greet; 0: 5000; -1: for ever */
     uint64_t cache_bytes;    /* idle mappings to keep for later opens, in bytes; 0: 1 GiB */

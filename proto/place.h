@@ -17,7 +17,7 @@
 const char *gb_place_of_client(const char *given, char *buffer, size_t size, const char **why);
 
 /* The path that a daemon listens at; the caller frees it. NULL: memory is out, or there is no place
-   (`*nowhere`). */
+   (`*nowhere`). May make the user's own directory. */
 char *gb_place_of_daemon(bool *nowhere);
 
 #endif

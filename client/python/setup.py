@@ -28,12 +28,7 @@ version = re.search(
 )[1]
 
 setup(
-    name="gpubufd",
     version=version,
-    description="Columns and tables shared between processes, on a GPU or on the host",
-    long_description=(HERE / "README.md").read_text(),
-    long_description_content_type="text/markdown",
-    python_requires=">=3.9",
     packages=["gpubufd"],
     package_data={"gpubufd": ["py.typed", "*.pyi"]},
     zip_safe=False,

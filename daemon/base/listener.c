@@ -21,9 +21,10 @@ static char *default_path(struct gb_error *error)
 
     if (nowhere)
         gb_fail(error, GPUBUF_E_INVALID,
-                "no place for the socket: %s is not there or cannot be written, and "
-                "XDG_RUNTIME_DIR is not set; say --socket PATH",
-                GB_SYSTEM_DIRECTORY);
+                "no place for the socket: %s is not there or cannot be written, "
+                "XDG_RUNTIME_DIR is not set, and /tmp/gpubufd-%u is no directory of this user "
+                "alone; say --socket PATH",
+                GB_SYSTEM_DIRECTORY, (unsigned)geteuid());
     else if (!path)
         gb_fail_memory(error);
     return path;

@@ -7,6 +7,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/walk.h"
 #include "daemon/serve/closer.h"
+#include "daemon/serve/idle.h"
 #include "daemon/serve/wait.h"
 
 /* ---- the end ---- */
@@ -136,6 +137,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     gb_list_remove(&session->dirty);
     gb_list_remove(&session->untold);
     server->session_count--;
+    gb_idle_watch(server);
     session->user->sessions--;
     session->user->held_bytes -= session->held_bytes;
     gb_user_hold_fds(session->user, -(int64_t)session->held_fds);

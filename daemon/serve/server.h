@@ -96,6 +96,7 @@ struct gb_server {
     uint64_t session_count, next_session;
 
     struct gb_deadlines timers; /* of struct gb_timer */
+    struct gb_timer alone;      /* set while nobody is connected: idle.h */
     struct gb_store store;
     struct gb_registry registry;
     struct gb_pulse pulse;

@@ -11,6 +11,7 @@
 #include "daemon/base/log.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
+#include "daemon/serve/idle.h"
 #include "daemon/serve/trace.h"
 
 static const char *const state_names[] = {"open", "hung up", "draining", "leaving", "closed"};
@@ -259,6 +260,7 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_list_init(&session->produced);
     gb_list_append(&server->sessions, &session->of_server);
     server->session_count++;
+    gb_idle_watch(server);
     server->sessions_total++;
     poll_for(session);
     gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),

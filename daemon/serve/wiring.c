@@ -19,6 +19,7 @@
 #include "daemon/objects/lease.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
+#include "daemon/serve/idle.h"
 #include "daemon/serve/loop.h"
 #include "daemon/serve/wait.h"
 #include "daemon/spill/tiers.h"
@@ -427,6 +428,7 @@ bool gb_server_run(struct gb_server *server)
     bool resume;
 
     say_listening(server);
+    gb_idle_watch(server);
     server->heartbeat.state = &server->state;
     server->heartbeat.listener_fd = server->listener.fd;
     if (server->notify)

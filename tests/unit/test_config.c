@@ -201,7 +201,9 @@ static void test_retire_after(void **state)
     read_ok(&config, "--retire-after=never");
     assert_true(config.retire_after_ms == UINT64_MAX);
     gb_config_end(&config);
-    read_ok(&config, "--grace=0 --supervise --watchdog=100");
+    assert_int_equal(config.idle_exit_ms, 0);
+    read_ok(&config, "--grace=0 --supervise --watchdog=100 --idle-exit 5000");
+    assert_int_equal(config.idle_exit_ms, 5000);
     assert_int_equal(config.grace_ms, 0);
     assert_int_equal(config.watchdog_ms, 100);
     assert_true(config.supervise);

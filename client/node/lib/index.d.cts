@@ -9,7 +9,8 @@ export const version: string
 export interface ConnectOptions {
   /**
    * Path of the daemon's socket, also as a URL (unix:///run/…). Default: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
-   * /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock.
+   * /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock, else
+   * /tmp/gpubufd-UID/gpubufd.sock.
    */
   socket?: string
   /** The client's name in `gpubufctl ps`. */

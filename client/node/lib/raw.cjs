@@ -17,7 +17,8 @@ function socketPath (given) {
   const shared = claim && path.join(claim, 'gpubufd.sock')
   if (shared && fs.existsSync(shared)) return shared
   if (fs.existsSync(SYSTEM_SOCKET)) return SYSTEM_SOCKET
-  return path.join(process.env.XDG_RUNTIME_DIR ?? '/run', 'gpubufd.sock')
+  const own = process.env.XDG_RUNTIME_DIR || `/tmp/gpubufd-${process.geteuid()}`
+  return path.join(own, 'gpubufd.sock')
 }
 
 /** Calls one method in a session that ends with the answer. */

@@ -400,12 +400,13 @@ class Client(_core.Client, Steps, Names):
 def connect(
     path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None,
     cache_bytes: int = 0, resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
+    start: Union[bool, Sequence[str]] = False,
 ) -> Client:
     """Connects to the daemon.
 
     `path`: its socket; None: $GPUBUFD_SOCKET, else $NVIDIA_DRA_LOCAL_IPC_DIR/gpubufd.sock or
-    /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock. `timeout`: how long to try, in
-    seconds; None: for ever. `name`: what `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in
+    /run/gpubufd/gpubufd.sock if it exists, else $XDG_RUNTIME_DIR/gpubufd.sock, else
+    /tmp/gpubufd-UID/gpubufd.sock. `timeout`: how long to try, in seconds; None: for ever. `name`: what `gpubufctl ps` shows. `cache_bytes`: mappings to keep for later opens, in
     bytes; 0: 1 GiB. `resume_timeout`: how long to try
     to reconnect when the connection broke (the daemon was killed, or restarts), before calls raise Closed or
     ConnectFailed; None: for ever; 0: not at all. Meanwhile open objects stay readable.
@@ -414,23 +415,36 @@ def connect(
     next get() of the name needs no request; True: 1024; False: none. A get() that begins after a change of the name
     sees the change, and the daemon takes such objects back when it lacks room.
 
+    `start`: start a daemon of this user's own if none answers; True, or the daemon's options, such as
+    ["--device", "cuda:0:8G"]. It outlives this process, and ends, with its objects, when nobody has been connected for
+    ten minutes. Its log is ~/.local/state/gpubufd/log.
+
     A daemon that was stopped and started again is another one, and its objects are gone: the next call, whenever
     it comes, connects to the new one, and `client.instance` changes. Held objects stay readable and are `stale`.
 
     ConnectFailed (a ConnectionError): no daemon is there. Timeout. Unsupported: it speaks another
     version of the protocol.
     """
-    return open_client(path, timeout, name, cache_bytes, resume_timeout, True, cache_leases)
+    return open_client(path, timeout, name, cache_bytes, resume_timeout, True, cache_leases, start)
 
 
 def open_client(
     path: Optional[str], timeout: Optional[float], name: Optional[str], cache_bytes: int,
     resume_timeout: Optional[float], patient: bool, cache_leases: Union[bool, int],
+    start: Union[bool, Sequence[str]] = False,
 ) -> Client:
     """connect(); `patient`: calls wait for a daemon that is being started anew."""
     for what, number in (("cache_bytes", cache_bytes), ("cache_leases", cache_leases)):
         if number < 0:
             raise ValueError(f"{what} is {number}: expected 0 or more")
+    if isinstance(start, str):
+        raise TypeError(f"start is {start!r}: expected True, or a list of the daemon's options")
+    if start is not False:
+        from . import _start  # which few need
+
+        return _start.connect(
+            lambda seconds: open_client(path, seconds, name, cache_bytes, resume_timeout, patient, cache_leases),
+            None if path is None else os.fspath(path), start, timeout)
     return Client(
         path=None if path is None else os.fspath(path),
         patient=patient,

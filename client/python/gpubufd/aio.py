@@ -440,7 +440,9 @@ def _remove(loop: asyncio.AbstractEventLoop, fd: int, client: Any) -> None:
 async def connect(
     path: Optional[str] = None, *, timeout: Optional[float] = 5.0, name: Optional[str] = None, cache_bytes: int = 0,
     resume_timeout: Optional[float] = 10.0, cache_leases: Union[bool, int] = True,
+    start: Union[bool, Sequence[str]] = False,
 ) -> Client:
-    """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks."""
-    client = _client.open_client(path, timeout, name, cache_bytes, resume_timeout, False, cache_leases)
+    """Connects in the running loop; see gpubufd.connect. The greeting itself, one round trip, blocks, and so does
+    starting a daemon."""
+    client = _client.open_client(path, timeout, name, cache_bytes, resume_timeout, False, cache_leases, start)
     return Client(client, asyncio.get_running_loop())

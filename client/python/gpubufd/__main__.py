@@ -1,0 +1,11 @@
+"""`python -m gpubufd serve [OPTION...]` runs the daemon; with other words it is gpubufctl."""
+
+import os
+import sys
+
+from ._start import program
+
+words = sys.argv[1:]
+serve = words[:1] == ["serve"]
+path = program("gpubufd" if serve else "gpubufctl")
+os.execv(path, [path, *words[serve:]])

@@ -1,0 +1,138 @@
+"""connect(start=True): a daemon of the user's own, whoever begins first, and its end. `python -m gpubufd`."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from conftest import BUILD, PACKAGE
+from peer import DEADLINE, wait_until
+
+import gpubufd
+from gpubufd import _start
+
+OPTIONS = ["--device", "host:64M"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A path for a socket, a log of its own, and the end of the daemons that were started there."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", f"{BUILD / 'bin'}:{os.environ['PATH']}")
+    path = str(tmp_path / "own.sock")
+    yield path
+    for pid in started():
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+    for child in _start._children:
+        child.wait(DEADLINE)
+
+
+def log():
+    return _start.log_path().read_text() if _start.log_path().exists() else ""
+
+
+def started():
+    return [int(pid) for pid in re.findall(r"\blistening\b.* pid=(\d+)", log())]
+
+
+def connect(path, *options, **more):
+    return gpubufd.connect(path, start=[*OPTIONS, *options], timeout=DEADLINE, **more)
+
+
+def has_ended(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_nothing_is_started_unless_one_says_so(place):
+    with pytest.raises(gpubufd.ConnectFailed):
+        gpubufd.connect(place, timeout=0.1)
+    assert not _start.log_path().exists()
+    with pytest.raises(TypeError, match="list of the daemon's options"):
+        gpubufd.connect(place, start="--device")
+
+
+def test_it_outlives_who_started_it_and_serves_the_user_alone(place):
+    program = textwrap.dedent(f"""
+        import gpubufd
+        with gpubufd.connect({place!r}, start={OPTIONS!r}, timeout={DEADLINE}) as client:
+            client.put("greeting", b"hello")
+    """)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=2 * DEADLINE,
+                   env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+    with gpubufd.connect(place, timeout=DEADLINE) as client:  # which starts nothing
+        assert bytes(client.get("greeting")) == b"hello"
+    assert os.stat(place).st_mode & 0o777 == 0o600
+    with connect(place):
+        assert len(started()) == 1
+
+
+def test_it_ends_when_nobody_uses_it_and_says_so(place):
+    with connect(place, "--idle-exit", "300") as client:
+        time.sleep(0.5)  # longer than that: who is connected uses it
+        client.put("kept", b"so long")
+        assert bytes(client.get("kept")) == b"so long"
+    wait_until(lambda: has_ended(started()[0]))
+    assert "stopping: nobody has been connected for the time of --idle-exit" in log()
+    assert "idle_ms=300" in log() and "objects=1" in log()
+    assert not os.path.exists(place)
+    with connect(place) as client:  # and another one begins
+        assert "kept" not in client
+
+
+def test_of_many_that_begin_at_once_one_serves_all(place):
+    program = textwrap.dedent(f"""
+        import gpubufd, sys
+        sys.stdin.read()
+        with gpubufd.connect({place!r}, start={OPTIONS!r}, timeout={DEADLINE}) as client:
+            print(client.instance, flush=True)
+            sys.stdin.read()
+    """)
+    gates = [os.pipe() for _ in range(6)]
+    clients = []
+    for read_end, _ in gates:
+        clients.append(subprocess.Popen([sys.executable, "-c", program], stdin=read_end, stdout=subprocess.PIPE,
+                                        text=True, env={**os.environ, "PYTHONPATH": str(PACKAGE)}))
+    for ends in gates:
+        for end in ends:
+            os.close(end)
+    instances = [client.communicate(timeout=2 * DEADLINE)[0] for client in clients]
+    assert instances[0] and instances == instances[:1] * len(instances), log()
+    assert len(started()) == 1, log()
+
+
+def test_a_socket_that_a_killed_one_left(place):
+    with connect(place, resume_timeout=0):
+        os.kill(started()[0], signal.SIGKILL)
+        _start._children[0].wait(DEADLINE)
+        assert os.path.exists(place)
+    with connect(place) as client:
+        client.put("after", b"")
+    assert len(started()) == 2
+
+
+def test_one_that_cannot_start_says_why(place):
+    with pytest.raises(gpubufd.ConnectFailed, match="ended with status 2: gpubufd: .*--device.*nonsense"):
+        gpubufd.connect(place, start=["--device", "nonsense"], timeout=DEADLINE)
+
+
+def test_the_module_runs_the_programs(place):
+    def run(*words):
+        return subprocess.run([sys.executable, "-m", "gpubufd", *words], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE), "GPUBUFD_SOCKET": place}, timeout=DEADLINE)
+
+    assert run("serve", "--version").stdout == f"gpubufd {gpubufd.__version__}\n"
+    assert run("--version").stdout == f"gpubufctl {gpubufd.__version__}\n"
+    with connect(place) as client:
+        client.put("seen", b"x")
+        assert "seen" in run("ls").stdout
