@@ -478,6 +478,7 @@ TOOLS := $(BUILD)/tools
 ZIG := $(abspath $(TOOLS))/zig
 READY := $(BUILD)/ready
 READY_FOR := x86_64 aarch64
+READY_CFLAGS = -fno-sanitize=undefined -ffile-prefix-map=$(CURDIR)=. $(addprefix -idirafter $(READY)/$*/,vendor/include include)
 READY_LIB = $(abspath $(READY)/$*/vendor)/lib
 .PHONY: published ready-x86_64 ready-aarch64
 $(TOOLS)/.made: packaging/tools.txt
@@ -492,11 +493,10 @@ $(READY)/%/vendor/.made: $(TOOLS)/.made packaging/vendor packaging/sources
 $(READY_FOR:%=ready-%): ready-%: $(READY)/%/vendor/.made
 	@mkdir -p $(READY)/$*/include && ln -sfn /usr/include/$$(gcc -print-multiarch) $(READY)/$*/include/$*-linux-gnu
 	@$(MAKE) BUILD=$(READY)/$* CC='$(ZIG) cc -target $*-linux-gnu.2.28' AR='$(ZIG) ar' OPTIMIZE=-O2 LDFLAGS=-s \
-		CFLAGS='-fno-sanitize=undefined -ffile-prefix-map=$(CURDIR)=.' \
-		CPPFLAGS='-idirafter $(READY)/$*/vendor/include -idirafter $(READY)/$*/include' \
+		CFLAGS='$(READY_CFLAGS)' \
 		UV_LIBS=$(READY_LIB)/libuv.a NNG_LIBS=$(READY_LIB)/libnng.a CJSON_LIBS=$(READY_LIB)/libcjson.a \
 		CSV_LIBS=$(READY_LIB)/libcsv.a MHD_LIBS='$(READY_LIB)/libmicrohttpd.a $(READY_LIB)/libz.a' \
-		GPUBUF_LIBS='$(READY)/$*/obj/libclient.a' RPATH= \
+		GPUBUF_LIBS='$(READY)/$*/obj/libclient.a' RPATH= MACHINE=$*-linux-gnu \
 		daemon library gpubufctl gateway python node
 published: $(READY_FOR:%=ready-%) ## wheels and npm tarball for x86-64 and 64-bit Arm, in build/published (PyPI, Debian's sources)
 	@rm -rf $(BUILD)/published && mkdir -p $(BUILD)/published

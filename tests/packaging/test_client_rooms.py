@@ -82,12 +82,12 @@ PARTS = {
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _packing _repr"),
         ("objects", "_held _objects _bundle _kinds"),
-        ("files", "_files _told _provide _provide_aio"),
+        ("files", "_files _told _provide _provide_aio _start"),
         ("client", "_ref _calls _names _client aio _gpubufctl"),
         ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch jax rmm"),
         ("dask", "_dask_places _dask_partitions dask"),
         ("cluster", "cluster"),
-        ("package", "__init__"),
+        ("package", "__init__ __main__"),
     ],
 }
 # Other parts of this repository that those in C may name.

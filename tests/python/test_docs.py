@@ -40,9 +40,11 @@ def test_guide(client, env, np, pd):
 
 
 def test_readme(client, env, pd):
-    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    (said,) = re.findall(r"print\(.*\)\s+# (.*)", block)
-    assert run(env, "-c", block) == said + "\n"
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert len(blocks) == 3  # two terminals; and pandas
+    for block in blocks:
+        said = re.findall(r"print\(.*\)\s+# ([^:\n]*)", block)
+        assert run(env, "-c", block) == "".join(line + "\n" for line in said)
 
 
 def test_weights(client, env, np):

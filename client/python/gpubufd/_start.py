@@ -10,7 +10,7 @@ import sysconfig
 import time
 from typing import Callable, List, Optional, Sequence, Tuple, TypeVar, Union
 
-from ._errors import ConnectFailed, Timeout
+from ._errors import Closed, ConnectFailed, Timeout
 
 IDLE_MS = 600_000
 _Client = TypeVar("_Client")
@@ -58,7 +58,7 @@ def connect(
     while True:
         try:
             return once(0.2)
-        except (ConnectFailed, Timeout):
+        except (Closed, ConnectFailed, Timeout):  # Closed: it is just ending
             if tries_until is not None and time.monotonic() > tries_until:
                 raise
         if child is None:
