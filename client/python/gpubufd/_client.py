@@ -10,7 +10,7 @@ from typing import (
     Union, overload,
 )
 
-from . import _convert, _core, _errors, _nodes, _packing, _params, _provide, cuda
+from . import _convert, _core, _errors, _nodes, _packing, _params, _provide, _start, cuda
 from ._calls import Calls, Steps, blocking
 from ._held import Held
 from ._layout import ARRAY, DATA, HOST, MASK
@@ -440,8 +440,6 @@ def open_client(
     if isinstance(start, str):
         raise TypeError(f"start is {start!r}: expected True, or a list of the daemon's options")
     if start is not False:
-        from . import _start  # which few need
-
         return _start.connect(
             lambda seconds: open_client(path, seconds, name, cache_bytes, resume_timeout, patient, cache_leases),
             None if path is None else os.fspath(path), start, timeout)

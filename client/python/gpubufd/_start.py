@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shutil
-import subprocess
-import sysconfig
 import time
-from typing import Callable, List, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._errors import Closed, ConnectFailed, Timeout
+
+if TYPE_CHECKING:
+    import subprocess
 
 IDLE_MS = 600_000
 _Client = TypeVar("_Client")
@@ -19,6 +19,9 @@ _children: List["subprocess.Popen[bytes]"] = []  # those that were started here,
 
 def program(name: str) -> str:
     """The path of a program of this package, as pip or make left it, else as the PATH has it."""
+    import shutil  # these take time, and few programs come here
+    import sysconfig
+
     here = pathlib.Path(__file__).resolve()
     places = [str(parent / "bin") for parent in here.parents[1:5]] + [sysconfig.get_path("scripts")]
     found = shutil.which(name, path=os.pathsep.join(places)) or shutil.which(name)
@@ -36,6 +39,8 @@ def log_path() -> pathlib.Path:
 
 def _spawn(path: Optional[str], options: Sequence[str]) -> Tuple["subprocess.Popen[bytes]", int]:
     """(a daemon that begins, where its part of the log begins)"""
+    import subprocess
+
     log_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     socket = [] if path is None else ["--socket", os.path.abspath(path)]
     command = [program("gpubufd"), "--mode", "0600", "--idle-exit", str(IDLE_MS), *socket, *options]
@@ -62,7 +67,7 @@ def connect(
             if tries_until is not None and time.monotonic() > tries_until:
                 raise
         if child is None:
-            child, began = _spawn(path, [] if start is True else list(start))
+            child, began = _spawn(path, [] if isinstance(start, bool) else start)
         elif child.poll() is not None:
             with log_path().open("rb") as log:
                 log.seek(began)
