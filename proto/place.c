@@ -22,7 +22,7 @@ static bool join(char *buffer, size_t size, const char *directory)
     return length > 0 && (size_t)length < size;
 }
 
-/* $XDG_RUNTIME_DIR, or where that is not set a directory of the user's own below /tmp. NULL: none. */
+/* $XDG_RUNTIME_DIR, or where that is not set a directory of the user's own below /tmp; or NULL. */
 static const char *own_directory(char buffer[OWN_BYTES], bool make)
 {
     const char *runtime = variable("XDG_RUNTIME_DIR");
