@@ -414,7 +414,7 @@ $(NODE_OBJECTS): $(B)/obj/%.o: %.c $(B)/flags
 $(NODE_ADDON): $(filter-out $(B)/obj/tests/%,$(NODE_OBJECTS)) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -o $@ $(filter %.o,$^) \
+	$(Q)$(LINK_BASE) -shared -Wl,--version-script=client/node/src/addon.map -o $@ $(filter %.o,$^) \
 		-Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
 
 # The same for tests: in a runtime without external ArrayBuffers, as Electron is; and where memory runs out.
@@ -426,7 +426,7 @@ $(BUILD)/node/no-memory.node: WRAPPED := realloc
 $(NODE_ADDONS): $(filter-out $(B)/obj/tests/%,$(NODE_OBJECTS)) $(B)/obj/libclient.a $(B)/obj/libproto.a $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK_BASE) -shared -Wl,--exclude-libs,ALL -Wl,--wrap=$(WRAPPED) \
+	$(Q)$(LINK_BASE) -shared -Wl,--version-script=client/node/src/addon.map -Wl,--wrap=$(WRAPPED) \
 		-o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -ldl
 
 # A stream that stands still, of the fake driver's, for the tests of order.

@@ -55,7 +55,7 @@ def _spawn(path: Optional[str], options: Sequence[str]) -> Tuple["subprocess.Pop
 def connect(
     once: Callable[[float], _Client], path: Optional[str], start: Union[bool, Sequence[str]], timeout: Optional[float],
 ) -> _Client:
-    """Connects by `once`, which tries for so many seconds, and starts a daemon if none answers. Of two that are started
+    """Connects by the given function, and starts a daemon if none answers. Of two that are started
     for one path the second ends: the first holds the lock."""
     _children[:] = [child for child in _children if child.poll() is None]
     tries_until = None if timeout is None else time.monotonic() + timeout
