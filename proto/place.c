@@ -41,8 +41,8 @@ static const char *own_directory(char buffer[OWN_BYTES], bool make)
 
 const char *gb_place_of_client(const char *given, char *buffer, size_t size, const char **why)
 {
-    const char *said = variable("GPUBUFD_SOCKET"), *claim = variable(GB_CLAIM_VARIABLE),
-               *own, *unused;
+    const char *said = variable("GPUBUFD_SOCKET"), *claim = variable(GB_CLAIM_VARIABLE), *own,
+               *unused;
     char directory[OWN_BYTES];
 
     if (!why)
