@@ -582,7 +582,7 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libda
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
-		$(filter %.a,$^) $(DAEMON_LIBS) $(NNG_LIBS) -lm
+		$(filter %.a,$^) $(DAEMON_LIBS) $(if $(filter %_subscribers,$@),$(NNG_LIBS)) -lm
 
 # ---- running and testing ----
 
@@ -621,14 +621,16 @@ hunt: ## what searches: fresh fuzzing, killing, races by the thousand; SECONDS=2
 
 # What cmocka or pytest is wanted for is left out, with a sentence, where there is none.
 .PHONY: core-tests core-programs
-core-programs: $(CORE_TESTS) $(LIB_TESTS) $(SHIM) $(FAKECUDA)
+HAS_CMOCKA = $(shell $(CC) $(CPPFLAGS) -include cmocka.h -E -x c /dev/null >/dev/null 2>&1 && echo yes)
+HAS_PYTEST = $(shell $(PYTHON) -c 'import pytest, hypothesis' 2>/dev/null && echo yes)
+CORE_SUITES = $(if $(HAS_CMOCKA),unit$(comma)lib)$(if $(HAS_CMOCKA),$(if $(HAS_PYTEST),$(comma)))$(if $(HAS_PYTEST),integration$(comma)fault)
+# By itself alone, lest every make looks for cmocka.
+core-programs: daemon library $(SHIM) $(FAKECUDA) $(B)/tests/bench/bench_hostile $(if $(filter core%,$(MAKECMDGOALS)),$(if $(HAS_CMOCKA),$(CORE_TESTS) $(LIB_TESTS)))
 core-tests: daemon library
-	@suites=; if echo '#include <cmocka.h>' | $(COMPILE) -E -x c - >/dev/null 2>&1; then \
-		$(MAKE) core-programs || exit 1; suites=unit,lib; else \
-		echo 'cmocka.h is not installed: it is in the package libcmocka-dev'; fi; \
-	if $(PYTHON) -c 'import pytest, hypothesis' 2>/dev/null; then suites=$${suites:+$$suites,}integration,fault; else \
-		echo '$(PYTHON) lacks pytest or hypothesis: they are in the packages python3-pytest and python3-hypothesis'; fi; \
-	[ -z "$$suites" ] || $(RUN_TESTS) --together --core --build $(B) --suites $$suites
+	@$(if $(HAS_CMOCKA),:,echo 'no unit and lib tests: cmocka.h is not installed (libcmocka-dev)')
+	@$(if $(HAS_PYTEST),:,echo 'no integration and fault tests: $(PYTHON) lacks pytest or hypothesis (python3-pytest, python3-hypothesis)')
+	@$(if $(CORE_SUITES),$(MAKE) SANITIZE=address$(comma)undefined core-programs && \
+		$(RUN_TESTS) --together --core --build $(BUILD)/asan --suites $(CORE_SUITES),:)
 
 .PHONY: quick unit
 unit: $(UNIT_TESTS)

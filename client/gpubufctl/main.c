@@ -213,8 +213,7 @@ static const struct gb_cli_command commands[] = {
     {"ps",
      "[NAME]",
      "Show who holds, maps and pins what",
-     "A session pins a segment that could be given back if the session, which has no lease there "
-     "any more, had not still mapped it.",
+     "\"pins\": the session still maps the segment but has no lease in it, so it cannot be freed.",
      gb_ps_options,
      0,
      1,

@@ -402,8 +402,7 @@ static void create(struct fetch *fetch)
 /* ---- which are fetched ---- */
 
 /* The queued fetch that is next: of the user for whom the fewest are under way. A user may have
-   half of the places that others leave, so one who takes all he can halves what the next one
-   finds. */
+   half of the places that others leave. */
 static struct fetch *next_fetch(const struct gb_fetches *fetches)
 {
     struct fetch *best = NULL;

@@ -165,8 +165,8 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
     return object;
 }
 
-/* Bounds the text of an object and its aliases, since it is one record of the journal, which is
-   written with each change of one of them. */
+/* Bounds the text of an object and its aliases: every change of one rewrites the journal record of
+   all. */
 static int check_text(struct gb_call *call, const struct gb_object *object)
 {
     if (object->storage->text <= GB_LIMIT(alias_text))

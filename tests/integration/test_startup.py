@@ -281,6 +281,7 @@ def test_default_socket_from_the_environment(directory):
 def test_socket_in_the_directory_of_a_claim(directory):
     """Containers with the same claim on GPUs have a directory in common: daemon and clients meet there, and a client
     looks elsewhere where nobody listens in it."""
+    needs("gpubufctl")
     env = {key: value for key, value in os.environ.items() if key != "GPUBUFD_SOCKET"}
     shared, own = f"{directory}/claim", f"{directory}/own"
     os.mkdir(shared)
