@@ -54,8 +54,10 @@ static void sample(struct metrics *metrics, struct label one, struct label two, 
 
     gb_write_text(writer, metrics->sampled ? ",{" : "{");
     metrics->sampled = true;
-    if (one.name)
-        gb_write_format(writer, "\"labels\":{\"%s\":\"%s\"", one.name, one.value);
+    if (one.name) {
+        gb_write_format(writer, "\"labels\":{\"%s\":", one.name);
+        gb_write_cstring(writer, one.value);
+    }
     if (two.name)
         gb_write_format(writer, ",\"%s\":\"%s\"", two.name, two.value);
     gb_write_text(writer, one.name ? "},\"value\":" : "\"value\":");
@@ -231,6 +233,33 @@ static void write_users(const struct gb_server *server, struct metrics *metrics)
     }
 }
 
+/* Writes what providers bring, by prefix. */
+static void write_loads(const struct gb_server *server, struct metrics *metrics)
+{
+    const struct gb_loads *loads = &server->missings.providers.loads;
+
+    family(metrics, "gpubufd_provider_opened_names_total", "counter",
+           "Names with a prefix that is provided that were asked for by open: there (hit) or not "
+           "(miss); of 32 prefixes at most.");
+    for (unsigned i = 0; i < loads->count; i++) {
+        const struct gb_load *load = &loads->all[i];
+        struct label prefix = {"prefix", load->prefix};
+
+        sample(metrics, prefix, (struct label){"result", "hit"}, load->hits);
+        sample(metrics, prefix, (struct label){"result", "miss"}, load->misses);
+    }
+    family(metrics, "gpubufd_provider_names_total", "counter",
+           "Names that a provider of the prefix made.");
+    for (unsigned i = 0; i < loads->count; i++)
+        sample(metrics, (struct label){"prefix", loads->all[i].prefix}, none,
+               loads->all[i].provided);
+    family(metrics, "gpubufd_provider_seconds_total", "counter",
+           "Time that they took, from when the provider was asked.");
+    for (unsigned i = 0; i < loads->count; i++)
+        sample(metrics, (struct label){"prefix", loads->all[i].prefix}, none,
+               loads->all[i].provided_ms * 1000);
+}
+
 static const char *method_name(const struct gb_service *service, size_t i)
 {
     return i < service->count ? service->name(i) : "unknown";
@@ -290,6 +319,7 @@ void gb_server_write_families(struct gb_server *server, struct gb_writer *writer
     struct metrics metrics = {.writer = writer};
 
     write_totals(server, &metrics);
+    write_loads(server, &metrics);
     write_users(server, &metrics);
     write_devices(server, &metrics);
     write_tiers(server, &metrics);

@@ -32,6 +32,17 @@ enum opened {
     COMES_BACK = 2    /* the content comes back from a tier: the request waits */
 };
 
+/* Counts a name that was asked for. A request that waited was counted when it came. */
+static void count_name(struct gb_call *call, const struct gb_string *name, bool hit)
+{
+    struct gb_metrics *metrics = &call->server->metrics;
+
+    if (call->wait)
+        return;
+    *(hit ? &metrics->hits : &metrics->misses) += 1;
+    gb_loads_opened(&call->server->missings.providers.loads, name->text, name->length, hit);
+}
+
 /* Gets a read lease on the version that is asked for, and its segments for the reply. */
 static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
@@ -39,15 +50,12 @@ static int open_one(struct gb_call *call, const struct open_params *params,
 {
     const struct gb_which which = {.version = params->version, .label = params->label};
     struct gb_object *object;
-    struct gb_metrics *metrics = &call->server->metrics;
     int r = gb_call_find_which(call, name, &which, &object);
 
-    if (r < 0) {
-        /* A request that waited was counted when it came. */
-        metrics->misses += r == GPUBUF_E_NOT_FOUND && !call->wait;
+    if (r == 0 || r == GPUBUF_E_NOT_FOUND)
+        count_name(call, name, r == 0);
+    if (r < 0)
         return r;
-    }
-    metrics->hits += !call->wait;
     r = gb_call_may_lease(call);
     if (r < 0)
         return r;
@@ -248,6 +256,14 @@ static bool all_there(struct gb_call *call, const struct gb_string *names, size_
     return true;
 }
 
+static void count_names(struct gb_call *call, const struct gb_string *names, size_t count)
+{
+    struct gb_object *object;
+
+    for (size_t i = 0; i < count && !call->wait; i++)
+        count_name(call, &names[i], gb_call_find(call, &names[i], &object) == 0);
+}
+
 /* The object of a name, if its content is not on its device; else NULL. */
 static struct gb_object *find_away(struct gb_call *call, const struct gb_string *name)
 {
@@ -366,7 +382,7 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     if (r < 0)
         return r;
     if (params->wait_ms > 0 && !call->last_try && !all_there(call, names, count)) {
-        call->server->metrics.misses += !call->wait;
+        count_names(call, names, count);
         return gb_call_wait_names(call, names, count, params->wait_ms);
     }
     hold_there(call, names, count);

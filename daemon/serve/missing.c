@@ -113,8 +113,11 @@ void gb_missing_sealed(struct gb_missings *missings, const struct gb_object *obj
     if (!missing)
         return;
     if (missing->provider) {
+        uint64_t ms = gb_now_ms() - missing->asked_ms;
+
         missings->providers.provided++;
-        missings->providers.provided_ms += gb_now_ms() - missing->asked_ms;
+        missings->providers.provided_ms += ms;
+        gb_loads_provided(&missings->providers.loads, missing->name, missing->prefix_length, ms);
     }
     gb_provider_over(missing, missing->provider != by);
     wake(missings, missing);

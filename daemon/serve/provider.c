@@ -367,6 +367,7 @@ int gb_provider_begin(struct gb_provider *provider, const char *text, size_t len
     prefix->provider = provider;
     prefix->length = length;
     memcpy(prefix->text, text, length);
+    gb_loads_begin(&all->loads, text, length);
     gb_list_append(&all->prefixes, &prefix->of_all);
     gb_list_append(&provider->prefixes, &prefix->of_provider);
     provider->prefix_count++;
@@ -377,6 +378,7 @@ int gb_provider_begin(struct gb_provider *provider, const char *text, size_t len
 
 static void prefix_free(struct gb_prefix *prefix)
 {
+    gb_loads_end(&prefix->provider->all->loads, prefix->text, prefix->length);
     gb_list_remove(&prefix->of_all);
     gb_list_remove(&prefix->of_provider);
     prefix->provider->prefix_count--;

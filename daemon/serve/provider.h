@@ -24,6 +24,7 @@
 
 #include "daemon/memory/user.h"
 #include "daemon/objects/registry.h"
+#include "daemon/serve/load.h"
 #include "proto/json.h"
 
 struct gb_missing;
@@ -66,6 +67,7 @@ struct gb_providers {
     uint64_t last_request;
     uint64_t wanted, provided, declined; /* so far */
     uint64_t provided_ms;                /* that the provided ones took, together */
+    struct gb_loads loads;
 
     const struct gb_registry *registry;
     const struct gb_limits *limits;

@@ -319,6 +319,7 @@ def test_the_dashboard_can_be_imported():
 def test_the_dashboard_leaves_no_device_or_label_unknown(served):
     """Labels in braces exist on the metric that they are asked of."""
     served.connect().put("a")  # so that its user has something
+    served.connect().call("provide", prefix="p/")
     families = scrape(served)
     labels = {}
     for name, (_, _, samples) in families.items():
@@ -343,6 +344,7 @@ def test_the_alerts_use_what_there_is(served):
 def test_the_table_of_metrics(served):
     """docs/METRICS.md has each with its type and what it is, and no other."""
     served.connect().put("a")  # so that its user has something
+    served.connect().call("provide", prefix="p/")
     rows = re.findall(r"^\| `(gpubufd_(?!peer_)\w+)` \| (\w+) \| (.*?) \| (.*) \|$",
                       (ROOT / "docs" / "METRICS.md").read_text(), re.M)
     families = scrape(served)

@@ -237,8 +237,8 @@ def dashboard():
                    .replace("$__rate_interval", "1m"))
 
 
-# Of those that only tell of errors nothing comes on a calm day, and of a peer's nothing where there is none.
-OF_ERRORS = ("gpubufd_limits_reached_total", "result!=\"ok\"", "gpubufd_peer_")
+# Of those that only tell of errors nothing comes on a calm day, and of a peer's or a provider's nothing where there is none.
+OF_ERRORS = ("gpubufd_limits_reached_total", "result!=\"ok\"", "gpubufd_peer_", "gpubufd_provider_")
 
 
 def test_a_real_one_scrapes_and_understands_all(prometheus):

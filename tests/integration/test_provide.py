@@ -75,6 +75,47 @@ def test_how_long_it_took_is_counted(daemon, provider):
     assert 0.02 <= counted["gpubufd_names_provided_seconds_total"]
 
 
+def loads(peer):
+    """The figures by prefix and result, without a result that of the names made and of their seconds."""
+    return {
+        (family["name"].split("_")[2], *sample["labels"].values()): sample["value"]
+        for family in peer.call("stats", families=True)["families"]
+        if family["name"].startswith("gpubufd_provider_")
+        for sample in family["samples"]
+    }
+
+
+def test_what_a_prefix_brings_is_counted(daemon, provider):
+    """The longest prefix counts; names of a request that waits are counted when it comes, each."""
+    other = daemon.connect()
+    other.call("provide", prefix='cols/"deep"/')
+    reader = daemon.connect()
+    ident = reader.request("open", names=["cols/a", "cols/b", 'cols/"deep"/c', "elsewhere"], wait_ms=60000)
+    for one, name in ((provider, "cols/a"), (provider, "cols/b"), (other, 'cols/"deep"/c')):
+        wanted(one)
+        one.put(name)
+    provider.put("elsewhere")
+    reader.reply(ident)
+    reader.call("open", name="cols/a")
+    counted = loads(reader)
+    assert counted.pop(("seconds", "cols/")) >= 0 and counted.pop(("seconds", 'cols/"deep"/')) >= 0
+    assert counted == {
+        ("opened", "cols/", "hit"): 1, ("opened", "cols/", "miss"): 2, ("names", "cols/"): 2,
+        ("opened", 'cols/"deep"/', "hit"): 0, ("opened", 'cols/"deep"/', "miss"): 1, ("names", 'cols/"deep"/'): 1,
+    }
+
+
+def test_prefixes_that_are_counted_are_few(daemon, provider):
+    """32, with those that are provided in the places of those that are no more."""
+    for i in range(40):
+        provider.call("provide", prefix=f"p/{i}/")
+    for i in range(40):
+        provider.call("provide", prefix=f"p/{i}/", end=True)
+    assert len([key for key in loads(provider) if key[0] == "names"]) == 32
+    provider.call("provide", prefix="new/")
+    assert ("names", "new/") in loads(provider) and ("names", "cols/") in loads(provider)
+
+
 # RELIABILITY.md: A provider
 def test_one_request_however_many_wait(daemon, provider):
     waits = [waiting(daemon, "cols/a") for _ in range(20)]
