@@ -49,6 +49,7 @@ static bool authorized(struct gb_http *http, struct MHD_Connection *peer)
 }
 
 struct headers {
+    size_t bytes; /* of their lines */
     unsigned count, hosts, origins, authorizations, cookies, lengths;
     bool bad;
 };
@@ -63,6 +64,7 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
 
     (void)kind;
     headers->count++;
+    headers->bytes += key_length + strlen(": \r\n") + value_length;
     headers->hosts += gb_http_is_nocase(name, "Host");
     headers->origins += gb_http_is_nocase(name, "Origin");
     headers->authorizations += gb_http_is_nocase(name, "Authorization");
@@ -73,6 +75,19 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
     for (size_t i = 0; i < key_length; i++)
         headers->bad |= (unsigned char)key[i] <= ' ' || key[i] == 0x7f;
     return MHD_YES;
+}
+
+/* Whether the head had more than what libmicrohttpd tells of it: it cuts a value at a NUL and at a
+   line that is folded, where another server reads on. More than one space before a value counts as
+   well. */
+static bool is_cut(struct MHD_Connection *peer, const struct gb_request *request,
+                   const struct headers *headers)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(peer, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    size_t first = strlen(request->method) + strlen(request->target) + strlen("  HTTP/1.1\r\n");
+
+    return !info || info->header_size > first + headers->bytes + strlen("\r\n");
 }
 
 /* 0; or the status for a request that is refused since its head can be read in more than one
@@ -103,7 +118,9 @@ static unsigned check_head(struct MHD_Connection *peer, struct gb_request *reque
     for (const char *c = request->target; *c; c++)
         if (*c <= ' ' || *c >= 0x7f)
             return 400;
-    return strlen(request->target) > TARGET_BYTES ? 414 : 0;
+    if (strlen(request->target) > TARGET_BYTES)
+        return 414;
+    return is_cut(peer, request, &headers) ? 400 : 0;
 }
 
 static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *peer,

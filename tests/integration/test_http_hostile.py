@@ -40,6 +40,10 @@ GOOD = b"GET /api/stats HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
         (b"GET / HTTP/1.1\r\nHost: H\r\nContent-Length: 1025\r\n\r\n", (413,)),
         (b"GET / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\r\n\r\n", (501,)),
         (b"GET / HTTP/1.1\r\nHost: H\r\n folded: x\r\n\r\n", (400, 421)),
+        (b"GET / HTTP/1.1\r\nHost: H\r\nOrigin: http://H\r\n .evil\r\n\r\n", (400,)),
+        (b"GET / HTTP/1.1\r\nHost: H\r\na: b\r\n\tc\r\n\r\n", (400,)),
+        (b"GET / HTTP/1.1\r\nHost: H\r\na: b\0c\r\n\r\n", (400,)),
+        (b"GET / HTTP/1.1\r\nHost: H\0.evil\r\n\r\n", (400,)),
         (b"GET / HTTP/1.1\r\nHost: H\r\nno colon\r\n\r\n", (400,)),
         (b"GET / HTTP/1.1\r\nHost: H\r\nname : x\r\n\r\n", (400,)),
         (b"GET / HTTP/1.1\r\nHost: H\r\na: \x01\r\n\r\n", (400,)),
@@ -51,8 +55,8 @@ GOOD = b"GET /api/stats HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 def test_malformed_requests(shared_served, raw, statuses):
     """Refused, and the connection ends: where the next request would begin is unknown."""
     with Connection(shared_served.port) as connection:
-        connection.send(raw.replace(b"H\r\n", connection.host.encode() + b"\r\n", 1)
-                        if b"Host: H\r\n" in raw else raw)
+        host = connection.host.encode()
+        connection.send(raw.replace(b"Host: H", b"Host: " + host).replace(b"http://H\r", b"http://" + host + b"\r"))
         try:
             said = connection.until_end()
         except ConnectionResetError:
