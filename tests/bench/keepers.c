@@ -145,7 +145,7 @@ void churn(void)
         say(&talk, "unmap", "\"segments\":[%llu]",
             strtoull(segment + sizeof(segment_of) - 1, NULL, 10));
         hear(&talk);
-        say(&talk, "abort", "\"lease\":%llu", lease);
+        say(&talk, "release", "\"lease\":%llu", lease);
         hear(&talk);
     }
 }

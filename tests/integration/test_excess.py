@@ -77,6 +77,28 @@ def test_who_releases_goes_on(daemon_factory):
     assert account(b, B)["nameless"] == 8 * MIB and ended(b) == 0
 
 
+def test_the_time_begins_anew_within_the_quota(daemon_factory):
+    """A reader that gave enough back when it was asked, and is past its quota again, is not ended for what was before."""
+    daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=3000")
+    a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
+    (held,) = hold(a, [b], 7)
+    request = a.request("create", name="a", layout=bytes_layout(16 * MIB), wait_ms=60000)
+    begun = time.monotonic()
+    b.call("release", leases=[asked_for(b) for _ in held[:6]])  # within its quota
+    b.unmap()
+    a.call("release", lease=a.reply(request)["lease"])
+    a.unmap()
+    (again,) = hold(a, [b], 6)
+    time.sleep(max(0, begun + 3 - time.monotonic()))  # the first time would be over
+    second = a.request("create", name="a", layout=bytes_layout(16 * MIB), wait_ms=60000)
+    asked_for(b)
+    assert b.call("stats")  # asked, and not ended
+    b.call("release", leases=again)
+    b.unmap()
+    a.reply(second)
+    assert ended(a) == 0
+
+
 # RELIABILITY.md: Users among themselves
 def test_no_more_end_than_have_to(daemon_factory):
     """Not who is within its quota, nor who is past it while others' excess is enough."""

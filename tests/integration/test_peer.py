@@ -134,7 +134,7 @@ def test_a_copy_gives_way_to_what_is_made_here(cluster):
         assert fetched(reader, "x") == bytes(24 * MIB)
         reader.unmap()
         assert "copy of a" in there.error("exists", "create", name="x", layout=bytes_layout(1)).message
-        there.call("abort", lease=there.create("large", bytes_layout(40 * MIB))["lease"])
+        there.call("release", lease=there.create("large", bytes_layout(40 * MIB))["lease"])
         assert there.names() == ["own"]
 
 

@@ -163,6 +163,9 @@ def test_a_refusal_ends_the_opens(daemon, provider):
     reader, request = waiting(daemon, "cols/a")
     provider.call("decline", request=wanted(provider)["request"])
     assert failure(reader, request).message == '"cols/a": its provider has declined'
+    reader, request = waiting(daemon, "cols/a")
+    provider.call("decline", request=wanted(provider)["request"], message="a\x1b[2J\u202eb")
+    assert failure(reader, request).message == '"cols/a": a?[2J?b'
 
 
 # RELIABILITY.md: A provider
