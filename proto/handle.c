@@ -167,14 +167,12 @@ int gb_segment_read(struct gb_json value, const struct gb_path *path, struct gb_
 
 static void write_handle(struct gb_writer *writer, const struct gb_handle *handle)
 {
-    char text[IPC_TEXT];
-
     GB_WRITE_LITERAL(writer, "{\"kind\":\"");
     gb_write_text(writer, kind_names[handle->kind]);
     if (handle->kind == GB_HANDLE_CUDA_IPC) {
-        GB_WRITE_LITERAL(writer, "\",\"ipc\":\"");
-        gb_write(writer, text, gb_base64_encode(handle->ipc, GB_IPC_BYTES, text));
-        GB_WRITE_LITERAL(writer, "\",\"uuid\":");
+        GB_WRITE_LITERAL(writer, "\",\"ipc\":");
+        gb_write_base64(writer, handle->ipc, GB_IPC_BYTES);
+        GB_WRITE_LITERAL(writer, ",\"uuid\":");
         gb_write_cstring(writer, handle->uuid);
     } else {
         GB_WRITE_LITERAL(writer, "\",\"fd\":");

@@ -548,3 +548,15 @@ int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t co
         *present = reader.present;
     return r;
 }
+
+int gb_json_read_text(const char *text, size_t length, const struct gb_field *fields, size_t count,
+                      const char *what, struct gb_pool *pool, void *out, struct gb_error *error)
+{
+    struct gb_path path = {.key = what};
+    struct gb_json value;
+
+    int r = gb_json_check(text, length, pool, &value, error);
+    if (r == 0)
+        r = gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL, error);
+    return r;
+}

@@ -158,6 +158,11 @@ int gb_json_read(struct gb_json object, const struct gb_field *fields, size_t co
                  enum gb_unknown unknown, const struct gb_path *path, struct gb_pool *pool,
                  void *out, uint64_t *present, struct gb_error *error);
 
+/* gb_json_check and gb_json_read in one, for a text that is an object; members that the table does
+   not name are ignored. `what` it is called in errors. */
+int gb_json_read_text(const char *text, size_t length, const struct gb_field *fields, size_t count,
+                      const char *what, struct gb_pool *pool, void *out, struct gb_error *error);
+
 /* Single values; same rules and errors as the table's. */
 int gb_json_uint(struct gb_json value, uint64_t min, uint64_t max, const struct gb_path *path,
                  uint64_t *out, struct gb_error *error);
@@ -199,6 +204,7 @@ void gb_write_double(struct gb_writer *writer, double value); /* NaN and infinit
    is always one that gb_json_check takes. */
 void gb_write_string(struct gb_writer *writer, const char *text, size_t length);
 void gb_write_cstring(struct gb_writer *writer, const char *text);
+void gb_write_base64(struct gb_writer *writer, const void *data, size_t length); /* in quotes */
 /* printf of a text that needs no escaping. */
 void gb_write_format(struct gb_writer *writer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -262,6 +262,19 @@ size_t gb_base64_encode(const void *data, size_t length, char *out)
     return (size_t)(out - start);
 }
 
+void gb_write_base64(struct gb_writer *writer, const void *data, size_t length)
+{
+    const unsigned char *bytes = data;
+    char text[64];
+
+    gb_write_char(writer, '"');
+    for (size_t piece; length > 0; length -= piece, bytes += piece) {
+        piece = length < 48 ? length : 48; /* without padding, but for the last one */
+        gb_write(writer, text, gb_base64_encode(bytes, piece, text));
+    }
+    gb_write_char(writer, '"');
+}
+
 static int sextet(char c)
 {
     if (c >= 'A' && c <= 'Z')

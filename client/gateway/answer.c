@@ -5,18 +5,6 @@
 
 #include "client/gateway/clock.h"
 
-int gb_answer_read(const char *text, size_t length, const struct gb_field *fields, size_t count,
-                   const char *what, struct gb_pool *pool, void *out, struct gb_error *error)
-{
-    struct gb_path path = {.key = what};
-    struct gb_json value;
-    int r = gb_json_check(text, length, pool, &value, error);
-
-    return r < 0 ? r
-                 : gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL,
-                                error);
-}
-
 void gb_write_copy(struct gb_writer *writer, struct gb_json value)
 {
     gb_write(writer, value.text, gb_json_length(value));
@@ -43,8 +31,8 @@ int gb_stats_read(const char *text, size_t length, struct gb_pool *pool, struct 
     };
 
     *stats = (struct gb_stats){0};
-    return gb_answer_read(text, length, fields, sizeof(fields) / sizeof(fields[0]), "stats", pool,
-                          stats, error);
+    return gb_json_read_text(text, length, fields, sizeof(fields) / sizeof(fields[0]), "stats",
+                             pool, stats, error);
 }
 
 void gb_stats_write_heading(struct gb_writer *writer, const struct gb_stats *stats)

@@ -22,10 +22,6 @@ void gb_stats_write(struct gb_writer *writer, const struct gb_stats *stats);
 /* Writes the first members of that object: number, time, instance and version. */
 void gb_stats_write_heading(struct gb_writer *writer, const struct gb_stats *stats);
 
-/* Reads the members that `fields` name from an answer. The tape lies in the pool. */
-int gb_answer_read(const char *text, size_t length, const struct gb_field *fields, size_t count,
-                   const char *what, struct gb_pool *pool, void *out, struct gb_error *error);
-
 /* Copies a value's JSON text. */
 void gb_write_copy(struct gb_writer *writer, struct gb_json value);
 

@@ -61,7 +61,7 @@ static int read_part(const char *text, struct gb_pool *pool, struct part *part,
     };
 
     *part = (struct part){0};
-    return gb_answer_read(text, strlen(text), fields, 3, "result", pool, part, error);
+    return gb_json_read_text(text, strlen(text), fields, 3, "result", pool, part, error);
 }
 
 /* Asks for all parts. If a cursor has become stale in between, this begins anew, a few times. */
@@ -408,7 +408,8 @@ int gb_api_objects(struct gb_objects *objects, struct gb_writer *writer, struct 
 
     gb_pool_reset(&objects->pool);
     if (r == 0)
-        r = gb_answer_read(text, strlen(text), fields, 3, "result", &objects->pool, &listed, error);
+        r = gb_json_read_text(text, strlen(text), fields, 3, "result", &objects->pool, &listed,
+                              error);
     if (r == 0) {
         begin_objects(objects, writer, listed.seq);
         r = write_rows(objects, writer, listed.objects, error);
@@ -537,7 +538,7 @@ int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
     struct gb_pool pool = {0};
     struct gb_json_walk walk;
     struct gb_json item;
-    int r = gb_answer_read(text, length, fields, 1, "result", &pool, &told, error);
+    int r = gb_json_read_text(text, length, fields, 1, "result", &pool, &told, error);
 
     if (r == 0)
         walk = gb_json_walk(told.families);

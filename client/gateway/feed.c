@@ -152,13 +152,11 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
     struct event event = {0};
     struct object object = {0};
     struct gb_error error;
-    struct gb_json value;
 
     (void)client;
     gb_pool_reset(&feed->pool);
-    if (gb_json_check(text, length, &feed->pool, &value, &error) < 0 ||
-        gb_json_read(value, event_fields, 5, GB_UNKNOWN_IGNORE, &path, &feed->pool, &event, NULL,
-                     &error) < 0 ||
+    if (gb_json_read_text(text, length, event_fields, 5, "event", &feed->pool, &event, &error) <
+            0 ||
         !event.object.text ||
         gb_json_read(event.object, object_fields, 3, GB_UNKNOWN_IGNORE, &path, &feed->pool, &object,
                      NULL, &error) < 0)

@@ -1,36 +1,38 @@
 #include "client/peer/announce.h"
 
-#include <search.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of one copy that etcd is being told. */
+#include "client/peer/tree.h"
+
+/* The state of one key that etcd is being told. */
 struct note {
     struct gb_announcer *announcer;
     struct gb_change *change;
-    uint64_t revision, version;
-    bool changed; /* since it was sent */
-    char name[];
+    const char *kind; /* static */
+    char *name;       /* behind the kind */
+    char *value;      /* NULL: it is to be deleted */
+    bool changed;     /* since it was sent */
 };
 
 static int compare(const void *left, const void *right)
 {
     const struct note *a = left, *b = right;
+    int order = strcmp(a->kind, b->kind);
 
-    if (a->revision != b->revision)
-        return a->revision < b->revision ? -1 : 1;
-    return strcmp(a->name, b->name);
+    return order ? order : strcmp(a->name, b->name);
 }
 
 static void note_free(struct note *note)
 {
     tdelete(note, &note->announcer->notes, compare);
     gb_change_cancel(note->change);
+    free(note->name);
+    free(note->value);
     free(note);
 }
 
-static void on_answered(void *user, int code, struct gb_json value, uint64_t revision,
+static void on_answered(void *user, int code, struct gb_json answer, uint64_t revision,
                         struct gb_pool *pool, const struct gb_error *error);
 
 /* The tick does it where memory is out, or while the keys are being listed. */
@@ -38,44 +40,31 @@ static void note_send(struct note *note)
 {
     struct gb_member *member = note->announcer->member;
     struct gb_change_texts texts = {0};
-    struct gb_writer value, key;
+    struct gb_writer value;
 
     note->changed = false;
-    if (!gb_member_is_in(member)) {
-        note->announcer->unsent = true;
-        return;
-    }
-    gb_writer_init(&key, 0);
-    gb_write_format(&key, "%s@%llu/%s", note->name, (unsigned long long)note->revision,
-                    member->node);
-    gb_write_char(&key, '\0');
-    if (note->version) {
-        GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
+    if (gb_member_is_in(member) && note->value) {
         gb_writer_init(&value, 0);
-        gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}",
-                        (unsigned long long)note->version, (unsigned long long)gb_member_unix_ms());
-        gb_member_write_put(&texts.operation, member, "/copies/", key.failed ? "" : key.data,
-                            &value);
-    } else {
-        GB_WRITE_LITERAL(&texts.operation, "{\"request_delete_range\":{");
-        gb_member_write_key(&texts.operation, member, "/copies/", key.failed ? "" : key.data);
+        gb_write_text(&value, note->value);
+        GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
+        gb_member_write_put(&texts.operation, member, note->kind, note->name, &value);
+        GB_WRITE_LITERAL(&texts.operation, "}}");
+        note->change = gb_batch_add(&member->puts, note->name, &texts, on_answered, note);
+    } else if (gb_member_is_in(member)) {
+        gb_member_write_delete(&texts.operation, member, note->kind, note->name);
+        note->change = gb_batch_add(&member->deletes, note->name, &texts, on_answered, note);
     }
-    GB_WRITE_LITERAL(&texts.operation, "}}");
-    texts.operation.failed |= key.failed;
-    note->change = gb_batch_add(note->version ? &member->puts : &member->deletes,
-                                key.failed ? "" : key.data, &texts, on_answered, note);
-    gb_writer_end(&key);
     note->announcer->unsent |= !note->change;
 }
 
-/* A copy that could not be told is one place fewer for others. A key that could not be deleted
-   would send others here in vain for as long as the lease lasts: the tick deletes it. */
-static void on_answered(void *user, int code, struct gb_json value, uint64_t revision,
+/* A key that could not be written is one hint fewer for others. One that could not be deleted would
+   send others here in vain for as long as the lease lasts: the tick deletes it. */
+static void on_answered(void *user, int code, struct gb_json answer, uint64_t revision,
                         struct gb_pool *pool, const struct gb_error *error)
 {
     struct note *note = user;
 
-    (void)value;
+    (void)answer;
     (void)revision;
     (void)pool;
     (void)error;
@@ -84,44 +73,68 @@ static void on_answered(void *user, int code, struct gb_json value, uint64_t rev
         gb_member_leave(note->announcer->member, "the lease had ended");
     else if (note->changed)
         note_send(note);
-    else if (code == 0 || note->version)
+    else if (code == 0 || note->value)
         note_free(note);
     else
         note->announcer->unsent = true;
 }
 
-void gb_announce_copy(struct gb_announcer *announcer, const char *name, uint64_t revision,
-                      uint64_t version)
+/* NULL: memory is out. */
+static char *key_name(const char *name, uint64_t revision, const char *suffix)
 {
-    enum gb_member_state state = announcer->member->state;
-    size_t length = strlen(name);
-    struct note *note, **found;
+    struct gb_writer writer;
 
-    if (state != GB_LISTING && state != GB_IN)
-        return; /* there are no keys under a lease */
-    note = calloc(1, sizeof(*note) + length + 1);
-    if (!note)
-        return;
-    *note = (struct note){.announcer = announcer, .revision = revision, .version = version};
-    memcpy(note->name, name, length + 1);
-    found = tsearch(note, &announcer->notes, compare);
-    if (found && *found == note) {
-        note_send(note);
-        return;
-    }
-    free(note);
-    if (!found)
-        return;
-    (*found)->version = version;
-    (*found)->changed = true;
+    gb_writer_init(&writer, 0);
+    gb_write_format(&writer, "%s@%llu%s", name, (unsigned long long)revision, suffix);
+    char *text = gb_writer_take(&writer, NULL);
+    gb_writer_end(&writer);
+    return text;
 }
 
-static void visit_unsent(const void *at, VISIT visit, void *user)
+/* The note of a key, which is made if there is none; NULL: memory is out. */
+static struct note *find(struct gb_announcer *announcer, const char *kind, char *name)
 {
-    struct note *note = *(struct note *const *)at;
+    struct note *note = calloc(1, sizeof(*note)), **found = NULL;
+
+    if (note && name) {
+        *note = (struct note){.announcer = announcer, .kind = kind, .name = name};
+        found = tsearch(note, &announcer->notes, compare);
+    }
+    if (found && *found == note)
+        return note;
+    free(note);
+    free(name);
+    return found ? *found : NULL;
+}
+
+void gb_announce(struct gb_announcer *announcer, const char *kind, const char *name,
+                 uint64_t revision, const char *suffix, struct gb_writer *value)
+{
+    enum gb_member_state state = announcer->member->state;
+    bool under_lease = state == GB_LISTING || state == GB_IN; /* else there are no keys */
+    char *text = value ? gb_writer_take(value, NULL) : NULL;
+    struct note *note = under_lease && (text || !value)
+                            ? find(announcer, kind, key_name(name, revision, suffix))
+                            : NULL;
+
+    if (!note) {
+        free(text);
+        return;
+    }
+    free(note->value);
+    note->value = text;
+    if (note->change)
+        note->changed = true;
+    else
+        note_send(note);
+}
+
+static void visit_unsent(void *item, void *user)
+{
+    struct note *note = item;
 
     (void)user;
-    if ((visit == postorder || visit == leaf) && !note->change)
+    if (!note->change)
         note_send(note);
 }
 
@@ -130,7 +143,7 @@ void gb_announce_tick(struct gb_announcer *announcer)
     if (!announcer->unsent)
         return;
     announcer->unsent = false;
-    twalk_r(announcer->notes, visit_unsent, NULL);
+    gb_peer_tree_each(announcer->notes, visit_unsent, NULL);
 }
 
 void gb_announce_forget(struct gb_announcer *announcer)

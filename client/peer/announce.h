@@ -1,6 +1,6 @@
 /*
- * Tells etcd which copies this machine has, so that others find them: keys below "/copies/", under
- * the member's lease. One thread, the loop's.
+ * This node's own keys in etcd that depend on nothing: which copies it has, and its word on what it
+ * has published. They are under the member's lease. One thread, the loop's.
  *
  * There is one request at a time about a key. Two would travel on connections of their own, and
  * etcd could take the later one first.
@@ -16,9 +16,10 @@ struct gb_announcer {
     bool unsent; /* the tick has to send some of them */
 };
 
-/* This machine's daemon has a copy of that revision as `version`, or no more (version 0). */
-void gb_announce_copy(struct gb_announcer *announcer, const char *name, uint64_t revision,
-                      uint64_t version);
+/* The key "KIND NAME@REVISION SUFFIX" is to have the value, which is ended; `value` NULL: the key
+   is to be deleted. `kind` is "/copies/" or the like, `suffix` "" or a node with a '/' before. */
+void gb_announce(struct gb_announcer *announcer, const char *kind, const char *name,
+                 uint64_t revision, const char *suffix, struct gb_writer *value);
 /* Sends again what has failed and must not be left. */
 void gb_announce_tick(struct gb_announcer *announcer);
 /* Ends all requests: the keys have gone with the lease, or nothing may be asked any more. */

@@ -4,9 +4,29 @@
 #include <string.h>
 #include <unistd.h>
 
-int gb_described_read(struct gb_json object, struct gb_pool *pool, struct gb_described *described,
-                      struct gb_error *error)
+int gb_described_ask(struct gpubuf_client *client, const char *name, gpubuf_call_cb callback,
+                     void *arg)
 {
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    GB_WRITE_LITERAL(&writer, "{\"name\":");
+    gb_write_cstring(&writer, name);
+    gb_write_char(&writer, '}');
+    char *params = gb_writer_take(&writer, NULL);
+    gb_writer_end(&writer);
+    int r = params ? gpubuf_call_async(client, "stat", params, callback, arg, NULL)
+                   : GPUBUF_E_NO_MEMORY;
+    free(params);
+    return r;
+}
+
+int gb_described_answer(const char *text, size_t length, struct gb_pool *pool,
+                        struct gb_described *described, struct gb_error *error)
+{
+    static const struct gb_field outer[] = {
+        {.name = "object", .type = GB_FIELD_OBJECT, .flags = GB_FIELD_REQUIRED},
+    };
     static const struct gb_field fields[] = {
         GB_FIELD(struct gb_described, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, state, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -16,48 +36,40 @@ int gb_described_read(struct gb_json object, struct gb_pool *pool, struct gb_des
         GB_FIELD(struct gb_described, scope, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct gb_described, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, bytes, GB_FIELD_UINT, 0, 0, 0),
-        GB_FIELD(struct gb_described, uid, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, gid, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_described, created_ms, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct gb_described, layout, GB_FIELD_OBJECT, 0, 0, 0),
     };
     struct gb_path path = {.key = "object"};
+    struct gb_json object = {0};
 
     *described = (struct gb_described){0};
-    return gb_json_read(object, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
-                        &path, pool, described, NULL, error);
-}
-
-int gb_described_answer(const char *text, size_t length, struct gb_pool *pool,
-                        struct gb_described *described, struct gb_error *error)
-{
-    static const struct gb_field fields[] = {
-        {.name = "object", .type = GB_FIELD_OBJECT, .flags = GB_FIELD_REQUIRED},
-    };
-    struct gb_path path = {.key = "result"};
-    struct gb_json answer, object = {0};
-
-    int r = gb_json_check(text, length, pool, &answer, error);
+    int r = gb_json_read_text(text, length, outer, 1, "result", pool, &object, error);
     if (r == 0)
-        r = gb_json_read(answer, fields, 1, GB_UNKNOWN_IGNORE, &path, pool, &object, NULL, error);
-    return r == 0 ? gb_described_read(object, pool, described, error) : r;
+        r = gb_json_read(object, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
+                         &path, pool, described, NULL, error);
+    return r;
 }
 
-static unsigned mode_of(const struct gb_described *described)
+/* What a copy's mode has of an object's. */
+static unsigned shared_mode(unsigned mode, uint64_t gid)
 {
-    return (unsigned)strtoul(described->mode.text, NULL, 8);
+    return 0600 | (gid == getegid() ? mode & 040 : 0) | (mode & 04);
 }
 
 unsigned gb_described_mode(const struct gb_described *described)
 {
-    unsigned group = described->gid == getegid() ? mode_of(described) & 040 : 0;
+    return shared_mode((unsigned)strtoul(described->mode.text, NULL, 8), described->gid);
+}
 
-    return 0600 | group | (mode_of(described) & 04);
+bool gb_described_publishes(const struct gpubuf_info *info)
+{
+    return info->scope == GPUBUF_SCOPE_CLUSTER && (shared_mode(info->mode, info->gid) & 044) != 0;
 }
 
 bool gb_described_shared(const struct gb_described *described, const struct gb_copies *copies)
 {
-    const struct gb_copy *copy = copies ? gb_copies_find(copies, described->name.text) : NULL;
+    const struct gb_copy *copy = gb_copies_find(copies, described->name.text);
     bool cluster = described->scope.text && strcmp(described->scope.text, "cluster") == 0;
 
     return (cluster || (copy && copy->version == described->version)) &&

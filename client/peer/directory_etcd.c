@@ -1,5 +1,6 @@
 #include "client/peer/directory_etcd.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 /* Transactions of one publish: after these it has lost against somebody. */
 #define PUBLISH_MOST 4
 
-enum kind { FIND, PUBLISH, WITHDRAW, WORD };
+enum kind { FIND, PUBLISH, WITHDRAW };
 
 /* A request of the interface until its callback; its caller may have cancelled it. */
 struct op {
@@ -170,8 +171,6 @@ static void op_finish(struct op *op)
         break;
     case WITHDRAW:
         withdraw_finish(op);
-        break;
-    case WORD:
         break;
     }
     op_free(op);
@@ -493,9 +492,7 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
     op->revision = entry->revision;
     entry->withdrawing = true;
     gb_member_write_compare(&texts.compare, member, "/names/", entry->name, entry->revision);
-    GB_WRITE_LITERAL(&texts.operation, "{\"request_delete_range\":{");
-    gb_member_write_key(&texts.operation, member, "/names/", entry->name);
-    GB_WRITE_LITERAL(&texts.operation, "}}");
+    gb_member_write_delete(&texts.operation, member, "/names/", entry->name);
     op->change = gb_batch_add(&member->deletes, op->name, &texts, on_withdrawn, op);
     if (!op->change) {
         directory->unswept = true;
@@ -517,76 +514,24 @@ static void directory_withdraw(struct gb_directory *base, const char *name, uint
 
 /* ---- words ---- */
 
-static void on_word(void *user, int code, struct gb_json value, uint64_t revision,
-                    struct gb_pool *pool, const struct gb_error *error);
-
-/* Writes this node's word on a revision, or deletes it (NULL). One that is not written is written
-   when the next machine opens the object; one that is not deleted ends with the lease. */
-static void send_word(struct directory *directory, const char *name, uint64_t revision,
-                      const struct gb_word *word)
-{
-    struct gb_member *member = &directory->member;
-    struct op *op = op_create(directory, WORD, name, NULL);
-    struct gb_change_texts texts = {0};
-    struct gb_writer key, value;
-
-    if (!op)
-        return;
-    op->revision = word ? revision : 0;
-    gb_writer_init(&key, 0);
-    gb_write_format(&key, "%s@%llu", name, (unsigned long long)revision);
-    gb_write_char(&key, '\0');
-    const char *text = key.failed ? "" : key.data;
-    if (word) {
-        gb_writer_init(&value, 0);
-        gb_write_char(&value, '{');
-        gb_word_write(&value, word);
-        gb_write_char(&value, '}');
-        GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
-        gb_member_write_put(&texts.operation, member, "/words/", text, &value);
-    } else {
-        GB_WRITE_LITERAL(&texts.operation, "{\"request_delete_range\":{");
-        gb_member_write_key(&texts.operation, member, "/words/", text);
-    }
-    GB_WRITE_LITERAL(&texts.operation, "}}");
-    texts.operation.failed |= key.failed;
-    op->change = gb_batch_add(word ? &member->puts : &member->deletes, text, &texts, on_word, op);
-    gb_writer_end(&key);
-    if (!op->change)
-        op_later(op, GPUBUF_E_NO_MEMORY);
-}
-
-static void on_word(void *user, int code, struct gb_json value, uint64_t revision,
-                    struct gb_pool *pool, const struct gb_error *error)
-{
-    struct op *op = user;
-    struct gb_entry *entry = gb_view_entry(&op->directory->member.view, op->name, false);
-
-    (void)value;
-    (void)revision;
-    (void)pool;
-    op->change = NULL;
-    if (code < 0) {
-        op_failed(op, code, error);
-        return;
-    }
-    if (entry && op->revision && entry->revision == op->revision)
-        entry->worded = op->revision;
-    else if (op->revision) /* the name means something else since */
-        send_word(op->directory, op->name, op->revision, NULL);
-    op_finish(op);
-}
-
 static void directory_word(struct gb_directory *base, const char *name, uint64_t version,
                            const struct gb_word *word)
 {
     struct directory *directory = (struct directory *)base;
     struct gb_member *member = &directory->member;
     struct gb_entry *entry = gb_view_entry(&member->view, name, false);
+    struct gb_writer value;
 
-    if (entry && entry->revision && entry->lease == member->lease && entry->version == version &&
-        gb_member_is_in(member) && !(entry->word && entry->word->revision == entry->revision))
-        send_word(directory, name, entry->revision, word);
+    if (!entry || !entry->revision || entry->lease != member->lease || entry->version != version ||
+        !gb_member_is_in(member) || (entry->word && entry->word->revision == entry->revision))
+        return;
+    entry->worded = entry->revision;
+    gb_writer_init(&value, 0);
+    gb_write_char(&value, '{');
+    gb_word_write(&value, word);
+    gb_write_char(&value, '}');
+    gb_announce(&directory->announcer, "/words/", name, entry->revision, "", &value);
+    gb_writer_end(&value);
 }
 
 /* ---- copies, the list, known nodes ---- */
@@ -594,7 +539,16 @@ static void directory_word(struct gb_directory *base, const char *name, uint64_t
 static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
                              uint64_t version)
 {
-    gb_announce_copy(&((struct directory *)base)->announcer, name, revision, version);
+    struct directory *directory = (struct directory *)base;
+    struct gb_writer value;
+    char suffix[GB_NODE_BYTES + 1];
+
+    snprintf(suffix, sizeof(suffix), "/%s", directory->member.node);
+    gb_writer_init(&value, 0);
+    gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}", (unsigned long long)version,
+                    (unsigned long long)gb_member_unix_ms());
+    gb_announce(&directory->announcer, "/copies/", name, revision, suffix, version ? &value : NULL);
+    gb_writer_end(&value);
 }
 
 static int directory_list(struct gb_directory *base, const char *prefix, const char *after,
@@ -661,8 +615,10 @@ static void on_joined(void *user)
     tell_state(directory, NULL, false);
 }
 
-static void forget_entry(struct gb_entry *entry, void *user)
+static void forget_entry(void *item, void *user)
 {
+    struct gb_entry *entry = item;
+
     (void)user;
     entry->published = entry->worded = 0; /* the word's key has ended with the lease */
 }
@@ -692,13 +648,13 @@ static void on_changed(void *user, struct gb_entry *entry)
     if (events->changed)
         events->changed(events->user, entry->name, entry->revision);
     if (entry->worded && entry->worded != entry->revision) {
-        send_word(directory, entry->name, entry->worded, NULL);
+        gb_announce(&directory->announcer, "/words/", entry->name, entry->worded, "", NULL);
         entry->worded = 0;
     }
     sweep(directory, entry);
 }
 
-static void sweep_entry(struct gb_entry *entry, void *user)
+static void sweep_entry(void *entry, void *user)
 {
     sweep(user, entry);
 }

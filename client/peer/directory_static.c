@@ -96,14 +96,9 @@ static int read_answer(const char *text, size_t length, struct gb_pool *pool, st
         GB_FIELD(struct answer, bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct answer, since, GB_FIELD_UINT, 0, 0, 0),
     };
-    struct gb_path path = {.key = "answer"};
-    struct gb_json value;
 
-    int r = gb_json_check(text, length, pool, &value, error);
-    if (r == 0)
-        r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
-                         &path, pool, answer, NULL, error);
-    return r;
+    return gb_json_read_text(text, length, fields, sizeof(fields) / sizeof(fields[0]), "answer",
+                             pool, answer, error);
 }
 
 static void add_place(struct finding *finding, const struct gb_peer *peer,

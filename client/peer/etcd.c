@@ -567,17 +567,9 @@ const char *gb_etcd_endpoint(const struct gb_etcd *etcd)
 void gb_etcd_write_bytes(struct gb_writer *writer, const char *name, const void *bytes,
                          size_t length)
 {
-    char *text = malloc(4 * (length / 3 + 1) + 1);
-
-    if (!text) {
-        writer->failed = true;
-        return;
-    }
     gb_write_cstring(writer, name);
-    GB_WRITE_LITERAL(writer, ":\"");
-    gb_write(writer, text, gb_base64_encode(bytes, length, text));
-    GB_WRITE_LITERAL(writer, "\"");
-    free(text);
+    gb_write_char(writer, ':');
+    gb_write_base64(writer, bytes, length);
 }
 
 struct gb_json gb_etcd_member(struct gb_json object, const char *name)

@@ -27,9 +27,9 @@ static void free_fetch(struct fetch *fetch)
     while (*place != fetch)
         place = &(*place)->next;
     *place = fetch->next;
-    fetches->count--;
-    fetches->active -= fetch->active;
-    fetch->owner->active -= fetch->active;
+    fetches->count -= fetch->step >= GB_FETCH_QUEUED;
+    fetches->active -= fetch->step >= GB_FETCH_OPENING;
+    fetch->owner->active -= fetch->step >= GB_FETCH_OPENING;
     gb_transfer_end(&fetch->transfer);
     gb_ahead_end(fetch->ahead);
     gb_digest_end(fetch->digest);
@@ -46,8 +46,9 @@ static bool end(struct fetch *fetch)
 {
     struct gb_fetches *fetches = fetch->fetches;
 
-    fetch->step = ENDING;
     fetch->transfer.stopped = true;
+    if (fetch->step >= GB_FETCH_OPENING)
+        fetch->step = GB_FETCH_ENDING;
     if (fetch->pending > 0 || fetch->transfer.in_flight > 0)
         return false;
     free_fetch(fetch);
@@ -60,9 +61,38 @@ static void say_failed(const struct fetch *fetch, const char *sentence)
 {
     struct gb_fetches *fetches = fetch->fetches;
 
-    if (gb_another(&fetches->said, uv_now(fetches->options.loop), "cannot fetch"))
-        gb_log(GB_LOG_WARNING, "cannot fetch", GB_LOG_TEXT("name", fetch->name),
-               GB_LOG_TEXT("why", sentence));
+    gb_log_another(GB_LOG_WARNING, uv_now(fetches->options.loop), &fetches->said, "cannot fetch",
+                   GB_LOG_TEXT("name", fetch->name), GB_LOG_TEXT("why", sentence));
+}
+
+/* Appends a fetch, which is absent. NULL: memory is out. */
+static struct fetch *make(struct gb_fetches *fetches, const char *name, uint64_t request,
+                          struct gb_fetch_user *owner)
+{
+    struct fetch **place = &fetches->first;
+    struct fetch *fetch = calloc(1, sizeof(*fetch) + strlen(name) + 1);
+
+    if (!fetch)
+        return NULL;
+    fetch->fetches = fetches;
+    fetch->request = request;
+    fetch->owner = owner;
+    strcpy(fetch->name, name);
+    while (*place)
+        place = &(*place)->next;
+    *place = fetch;
+    return fetch;
+}
+
+/* Declines the request, for which another fetch may wait on. */
+static void decline(const struct fetch *fetch, int status, const char *message)
+{
+    const struct gb_fetch_options *options = &fetch->fetches->options;
+
+    if (options->may_come(options->user, status) &&
+        make(fetch->fetches, fetch->name, fetch->request, fetch->owner))
+        status = GPUBUF_E_TIMEOUT; /* programs are told if they wait in vain */
+    options->decline(options->user, fetch->request, status, message);
 }
 
 static void give_up(struct fetch *fetch, const struct gb_error *error)
@@ -70,11 +100,11 @@ static void give_up(struct fetch *fetch, const struct gb_error *error)
     const struct gb_fetch_options *options = &fetch->fetches->options;
     int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GB_UNAVAILABLE;
 
-    if (fetch->step != ENDING) {
+    if (fetch->step != GB_FETCH_ENDING) {
         say_failed(fetch, error->message);
         gb_figures_fail(options->figures, status);
         if (fetch->request)
-            options->decline(options->user, fetch->request, status, error->message);
+            decline(fetch, status, error->message);
         fetch->request = 0;
     }
     (void)end(fetch);
@@ -95,7 +125,7 @@ static void give_up_library(struct fetch *fetch, int status)
 static bool answered(struct fetch *fetch)
 {
     fetch->pending--;
-    if (fetch->step != ENDING)
+    if (fetch->step != GB_FETCH_ENDING)
         return true;
     (void)end(fetch);
     return false;
@@ -136,16 +166,16 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
         uint64_t version = gpubuf_object_version(object);
         fetches->options.figures->fetched++;
         fetches->options.figures->fetched_bytes += fetch->content.bytes;
-        if (gb_another(&fetches->said_fetched, uv_now(fetches->options.loop), "fetched"))
-            gb_log(GB_LOG_INFO, "fetched", GB_LOG_TEXT("name", fetch->name),
-                   GB_LOG_TEXT("origin", fetch->origin), GB_LOG_NUMBER("revision", fetch->revision),
-                   GB_LOG_NUMBER("bytes", fetch->content.bytes));
+        gb_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_fetched,
+                       "fetched", GB_LOG_TEXT("name", fetch->name),
+                       GB_LOG_TEXT("origin", fetch->origin),
+                       GB_LOG_NUMBER("revision", fetch->revision),
+                       GB_LOG_NUMBER("bytes", fetch->content.bytes));
         if (gb_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
                           fetch->revision) &&
             directory->methods->copied)
             directory->methods->copied(directory, fetch->name, fetch->revision, version);
-        if (fetch->changed)
-            drop_copy(fetches, fetch->name, fetch->means);
+        drop_copy(fetches, fetch->name, fetch->means);
         gpubuf_release(object);
     }
     if (!answered(fetch))
@@ -158,71 +188,13 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
 
 static void seal(struct fetch *fetch)
 {
-    fetch->step = SEALING;
+    fetch->step = GB_FETCH_SEALING;
     fetch->pending++;
     int r = gpubuf_seal_async(fetch->object, NULL, on_sealed, fetch, NULL);
     if (r < 0) {
         fetch->pending--;
         give_up_library(fetch, r);
     }
-}
-
-/* ---- the sum of the whole ---- */
-
-struct summing {
-    struct fetch *fetch;
-    struct gb_sender *sender;
-};
-
-static void on_sum(void *user, int status, const char *result, size_t length,
-                   const struct gb_error *error)
-{
-    struct summing summing = *(struct summing *)user;
-    struct fetch *fetch = summing.fetch;
-    struct gb_pool pool = {0};
-    struct gb_error why;
-    uint64_t sum = 0;
-
-    free(user);
-    if (!answered(fetch))
-        return;
-    fetch->step = MOVING;
-    if (status == 0) {
-        status = gb_granted_sum(result, length, &pool, &sum, &why);
-        error = &why;
-        gb_pool_end(&pool);
-    }
-    if (status < 0) {
-        summing.sender->failed = true;
-        fetch->transfer.error = *error;
-        go_on(fetch);
-    } else if (sum != gb_transfer_sum(&fetch->transfer)) {
-        (void)gb_fail(&why, GB_UNAVAILABLE, "the content came with another checksum than %s has",
-                      gb_remote_text(summing.sender->remote));
-        give_up(fetch, &why);
-    } else {
-        seal(fetch);
-    }
-}
-
-static void ask_sum(struct fetch *fetch, struct gb_sender *sender)
-{
-    struct summing *summing = malloc(sizeof(*summing));
-    struct gb_error error;
-    char text[64];
-    int length =
-        snprintf(text, sizeof(text), "{\"method\":\"sum\",\"lease\":%" PRIu64 "}", sender->lease);
-
-    if (summing)
-        *summing = (struct summing){fetch, sender};
-    if (summing && gb_remote_ask(sender->remote, text, (size_t)length, on_sum, summing)) {
-        fetch->step = SUMMING;
-        fetch->pending++;
-        return;
-    }
-    free(summing);
-    (void)gb_fail_memory(&error);
-    give_up(fetch, &error);
 }
 
 /* ---- the bytes ---- */
@@ -257,7 +229,6 @@ static void distrust(struct fetch *fetch)
 {
     struct gb_transfer *transfer = &fetch->transfer;
     struct gb_error error;
-    uint64_t left_out;
 
     gb_digest_end(fetch->digest);
     fetch->digest = NULL;
@@ -268,10 +239,8 @@ static void distrust(struct fetch *fetch)
             continue;
         (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: it sent other content than %s has published",
                       gb_remote_text(remote), fetch->origin);
-        if (gb_seldom(uv_now(fetch->fetches->options.loop), gb_remote_node(remote), "distrusted",
-                      &left_out))
-            gb_log(GB_LOG_ERROR, "a machine is not believed", GB_LOG_TEXT("why", error.message),
-                   GB_LOG_NUMBER("left_out", left_out));
+        gb_log_seldom(GB_LOG_ERROR, uv_now(fetch->fetches->options.loop), gb_remote_node(remote),
+                      NULL, "a machine is not believed", GB_LOG_TEXT("why", error.message));
         transfer->senders[i].failed = true;
         transfer->error = error;
         gb_fetch_leave(fetch, gb_remote_node(remote), &error);
@@ -280,31 +249,24 @@ static void distrust(struct fetch *fetch)
     go_on(fetch);
 }
 
-/* All chunks are here. */
-static void check(struct fetch *fetch, struct gb_sender *sender)
+/* All chunks are here, each with the checksum that it was sent with. If all are of one lease of the
+   origin's, they are its content. */
+static void check(struct fetch *fetch)
 {
     unsigned char sum[GB_WORD_BYTES];
     struct gb_error error;
 
-    if (fetch->transfer.chunks == 0) {
+    if (!fetch->mixed || fetch->transfer.chunks == 0) {
         seal(fetch);
-    } else if (!fetch->mixed && sender && gb_fetch_is_origin(fetch, sender->remote)) {
-        ask_sum(fetch, sender);
-    } else if (!fetch->mixed && fetch->word.told) { /* the origin has gone since */
-        fetch->mixed = true;
-        (void)move_digest(fetch);
-    } else if (!fetch->mixed) {
-        if (fetch->pending == 0)
-            gb_fetch_find(fetch);
-    } else {
-        int r = gb_digest_sum(fetch->digest, sum, &error);
-        if (r < 0)
-            give_up(fetch, &error);
-        else if (r > 0 && memcmp(sum, fetch->word.content, sizeof(sum)) == 0)
-            seal(fetch);
-        else if (r > 0)
-            distrust(fetch);
+        return;
     }
+    int r = gb_digest_sum(fetch->digest, sum, &error);
+    if (r < 0)
+        give_up(fetch, &error);
+    else if (r > 0 && memcmp(sum, fetch->word.content, sizeof(sum)) == 0)
+        seal(fetch);
+    else if (r > 0)
+        distrust(fetch);
 }
 
 /* Takes the next step of the fetch, after any event. */
@@ -312,11 +274,11 @@ static void go_on(struct fetch *fetch)
 {
     struct gb_transfer *transfer = &fetch->transfer;
 
-    if (fetch->step == ENDING) {
+    if (fetch->step == GB_FETCH_ENDING) {
         (void)end(fetch);
         return;
     }
-    if (fetch->step != MOVING)
+    if (fetch->step != GB_FETCH_MOVING)
         return;
     gb_transfer_pump(transfer);
     gb_ahead_move(fetch->ahead, transfer->chunks - transfer->left);
@@ -325,11 +287,10 @@ static void go_on(struct fetch *fetch)
     for (unsigned i = 0; i < transfer->count; i++)
         if (transfer->senders[i].failed)
             gb_fetch_leave(fetch, gb_remote_node(transfer->senders[i].remote), &transfer->error);
-    struct gb_sender *sender = gb_transfer_sender(transfer, fetch->origin);
     bool idle = transfer->in_flight == 0 && fetch->opens == 0 && fetch->pending == 0;
     if (transfer->left == 0)
-        check(fetch, sender);
-    else if (!sender && idle)
+        check(fetch);
+    else if (idle && !gb_transfer_can_ask(transfer))
         gb_fetch_find(fetch); /* another machine may have it */
 }
 
@@ -364,7 +325,7 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
         give_up(fetch, &error);
         return;
     }
-    fetch->step = MOVING;
+    fetch->step = GB_FETCH_MOVING;
     fetch->ahead = gb_ahead_new(fetch->fetches->options.loop, object, &fetch->content);
     go_on(fetch);
 }
@@ -388,7 +349,7 @@ static void create(struct fetch *fetch)
 
     gb_copies_label(label, granted->label.text, fetch->origin, fetch->revision);
     int r = gb_layout_spec(&granted->layout, &fetch->pool, &spec) ? 0 : GPUBUF_E_NO_MEMORY;
-    fetch->step = CREATING;
+    fetch->step = GB_FETCH_CREATING;
     fetch->pending++;
     if (r == 0)
         r = gpubuf_create_async(options->client, fetch->name, &spec, &create, on_created, fetch,
@@ -409,7 +370,7 @@ static struct fetch *next_fetch(const struct gb_fetches *fetches)
 
     for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
         unsigned own = fetch->owner->active;
-        if (fetch->step == QUEUED && 2 * own < ACTIVE_MOST - (fetches->active - own) &&
+        if (fetch->step == GB_FETCH_QUEUED && 2 * own < ACTIVE_MOST - (fetches->active - own) &&
             (!best || own < best->owner->active))
             best = fetch;
     }
@@ -425,8 +386,7 @@ static void start_next(struct gb_fetches *fetches)
         return;
     fetches->starting = true;
     while ((fetch = next_fetch(fetches))) {
-        fetch->step = OPENING;
-        fetch->active = true;
+        fetch->step = GB_FETCH_OPENING;
         fetch->owner->active++;
         fetches->active++;
         gb_fetch_find(fetch);
@@ -448,30 +408,40 @@ static struct gb_fetch_user *find_owner(struct gb_fetches *fetches, uint64_t uid
     return owner;
 }
 
+static void enqueue(struct fetch *fetch)
+{
+    fetch->step = GB_FETCH_QUEUED;
+    fetch->fetches->count++;
+    start_next(fetch->fetches);
+}
+
 void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request, uint64_t uid)
 {
-    struct fetch **place = &fetches->first, *fetch;
     struct gb_fetch_user *owner = find_owner(fetches, uid);
+    struct fetch *fetch = fetches->first;
 
-    for (; *place; place = &(*place)->next) {
-        if ((*place)->step != ENDING && strcmp((*place)->name, name) == 0) {
-            (*place)->request = request;
-            return;
-        }
-    }
-    fetch = owner && fetches->count < WAITING_MOST ? calloc(1, sizeof(*fetch) + strlen(name) + 1)
-                                                   : NULL;
-    if (!fetch) {
+    while (fetch && (fetch->step == GB_FETCH_ENDING || strcmp(fetch->name, name) != 0))
+        fetch = fetch->next;
+    if (fetch)
+        fetch->request = request;
+    else if (owner && fetches->count < WAITING_MOST)
+        fetch = make(fetches, name, request, owner);
+    if (!fetch)
         fetches->options.decline(fetches->options.user, request, GB_UNAVAILABLE,
                                  "too many names are being fetched");
-        return;
-    }
-    fetch->fetches = fetches;
-    fetch->request = request;
-    fetch->owner = owner;
-    strcpy(fetch->name, name);
-    *place = fetch;
-    fetches->count++;
+    else if (fetch->step == GB_FETCH_ABSENT)
+        enqueue(fetch);
+}
+
+void gb_fetches_again(struct gb_fetches *fetches, const char *name)
+{
+    bool starting = fetches->starting;
+
+    fetches->starting = true; /* so that none ends meanwhile */
+    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+        if (fetch->step == GB_FETCH_ABSENT && (!name || strcmp(fetch->name, name) == 0))
+            enqueue(fetch);
+    fetches->starting = starting;
     start_next(fetches);
 }
 
@@ -502,12 +472,9 @@ void gb_fetches_stop(struct gb_fetches *fetches)
 
 void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision)
 {
-    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
-        if (fetch->revision == 0 || strcmp(fetch->name, name) != 0)
-            continue;
-        fetch->changed = true;
-        fetch->means = revision;
-    }
+    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+        if (strcmp(fetch->name, name) == 0)
+            fetch->means = revision;
     drop_copy(fetches, name, revision);
 }
 

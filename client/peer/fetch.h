@@ -28,6 +28,8 @@ void gb_fetches_free(struct gb_fetches *fetches);
 
 /* Fetches a name, for a user who waits for it: users take turns. `request` is for `decline`. */
 void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request, uint64_t uid);
+/* The name (NULL: every name) that was absent may be there now. */
+void gb_fetches_again(struct gb_fetches *fetches, const char *name);
 /* Nobody waits any more for the name of that request; 0: of any earlier request. */
 void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request);
 /* The name means that revision now: deletes a copy of another revision, also one that is being

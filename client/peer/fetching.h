@@ -32,11 +32,22 @@ struct gb_fetch_options {
     int64_t wait_ms;  /* for memory */
     /* Declines a request of the daemon. */
     void (*decline)(void *user, uint64_t request, int status, const char *message);
+    /* Whether a name that could not be fetched for that reason may come about: then programs wait
+       on, until gb_fetches_again. */
+    bool (*may_come)(void *user, int status);
     void *user;
 };
 
-/* The step that a fetch is at. It ends when nothing is under way; till then it may be ENDING. */
-enum step { QUEUED, OPENING, CREATING, MOVING, SUMMING, SEALING, ENDING };
+/* The step that a fetch is at. From GB_FETCH_OPENING on it is under way. */
+enum gb_fetch_step {
+    GB_FETCH_ABSENT, /* no machine has the name; the daemon's request stays open */
+    GB_FETCH_QUEUED, /* others have their turn before */
+    GB_FETCH_OPENING,
+    GB_FETCH_CREATING,
+    GB_FETCH_MOVING,
+    GB_FETCH_SEALING,
+    GB_FETCH_ENDING, /* when nothing is under way any more */
+};
 
 /* A machine that is no longer asked. */
 struct gb_fetch_left {
@@ -57,10 +68,8 @@ struct fetch {
     struct gb_fetches *fetches;
     struct gb_fetch_user *owner;
     uint64_t request; /* 0: nobody waits */
-    enum step step;
-    bool active;      /* counts as one of those under way */
-    unsigned paused;  /* pauses left to wait */
-    bool over;        /* the last one has ended */
+    enum gb_fetch_step step;
+    uint64_t wake;    /* when the directory is asked again, by the loop's clock; 0: no pause */
     unsigned busy;    /* times in a row that all sources were busy */
     uint64_t until;   /* for connections that are refused, by the loop's clock; 0: none was */
     unsigned pending; /* calls under way, chunks not counted: the fetch stays until they are
@@ -70,8 +79,7 @@ struct fetch {
     struct gb_fetch_left failed[GB_FAILED_MOST];
     unsigned failed_count;
     uint64_t revision;
-    bool changed;   /* during the fetch the name began to mean `means` */
-    uint64_t means; /* a revision, or 0 */
+    uint64_t means; /* the revision that the name means by now; 0: none */
     char origin[GB_NODE_BYTES];
     struct gb_word word;     /* the origin's, of that revision */
     struct gb_place *places; /* to be opened when the word is here; NULL: it is not asked for */
@@ -104,8 +112,8 @@ struct gb_fetches {
     struct gb_fetch_options options;
     const struct gb_fetch_steps *steps;
     struct fetch *first;
-    unsigned active, count;
-    bool starting; /* or stopped: no other is begun */
+    unsigned active, count; /* under way; those and the queued ones */
+    bool starting;          /* or stopped: no other is begun */
     uv_timer_t pause;
     struct gb_fetch_user *owners;
     struct gb_another said; /* of failures */

@@ -4,18 +4,6 @@
 
 #include "client/peer/lane.h"
 
-static int read_fields(const char *text, size_t length, const struct gb_field *fields, size_t count,
-                       struct gb_pool *pool, void *out, struct gb_error *error)
-{
-    struct gb_path path = {.key = "answer"};
-    struct gb_json value;
-
-    int r = gb_json_check(text, length, pool, &value, error);
-    if (r == 0)
-        r = gb_json_read(value, fields, count, GB_UNKNOWN_IGNORE, &path, pool, out, NULL, error);
-    return r;
-}
-
 static int check(const struct gb_granted *granted, struct gb_error *error)
 {
     uint64_t bytes;
@@ -44,8 +32,8 @@ int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
     struct gb_path path = {.key = "layout"};
 
     *granted = (struct gb_granted){0};
-    int r =
-        read_fields(text, length, fields, sizeof(fields) / sizeof(fields[0]), pool, granted, error);
+    int r = gb_json_read_text(text, length, fields, sizeof(fields) / sizeof(fields[0]), "answer",
+                              pool, granted, error);
     if (r == 0)
         r = gb_layout_read(granted->described, GB_LAYOUT_CREATE, &path, pool, &granted->layout,
                            error);
@@ -61,7 +49,7 @@ uint64_t gb_granted_lease(const char *text, size_t length)
     struct gb_error unread;
     uint64_t lease = 0;
 
-    if (read_fields(text, length, fields, 1, &pool, &lease, &unread) < 0)
+    if (gb_json_read_text(text, length, fields, 1, "answer", &pool, &lease, &unread) < 0)
         lease = 0;
     gb_pool_end(&pool);
     return lease;
@@ -76,7 +64,7 @@ int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64
     struct gb_string digits = {0};
     char *end;
 
-    int r = read_fields(text, length, fields, 1, pool, &digits, error);
+    int r = gb_json_read_text(text, length, fields, 1, "answer", pool, &digits, error);
     if (r < 0)
         return GPUBUF_E_PROTOCOL;
     *sum = strtoull(digits.text, &end, 16);
@@ -95,7 +83,7 @@ int gb_granted_word(const char *text, size_t length, struct gb_pool *pool, struc
         GB_FIELD(struct halves, content, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
     };
 
-    if (read_fields(text, length, fields, 2, pool, &halves, error) < 0)
+    if (gb_json_read_text(text, length, fields, 2, "answer", pool, &halves, error) < 0)
         return GPUBUF_E_PROTOCOL;
     return gb_word_read(word, &halves.described, &halves.content)
                ? 0
@@ -112,5 +100,7 @@ int gb_granted_address(const char *text, size_t length, struct gb_pool *pool,
          .max = GB_LANE_ADDRESS_MOST},
     };
 
-    return read_fields(text, length, fields, 1, pool, address, error) < 0 ? GPUBUF_E_PROTOCOL : 0;
+    return gb_json_read_text(text, length, fields, 1, "answer", pool, address, error) < 0
+               ? GPUBUF_E_PROTOCOL
+               : 0;
 }

@@ -212,31 +212,6 @@ bool gb_lane_send(struct gb_lane *lane, uint64_t tag, const void *memory, size_t
 
 /* ---- addresses ---- */
 
-static unsigned digit(char letter)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *found = letter ? strchr(digits, letter) : NULL;
-
-    return found ? (unsigned)(found - digits) : 16;
-}
-
-static void *read_address(const char *text)
-{
-    size_t length = strlen(text);
-    unsigned char *bytes =
-        length && length % 2 == 0 && length <= GB_LANE_ADDRESS_MOST ? malloc(length / 2) : NULL;
-
-    for (size_t i = 0; bytes && i < length; i += 2) {
-        unsigned high = digit(text[i]), low = digit(text[i + 1]);
-        if (high > 15 || low > 15) {
-            free(bytes);
-            return NULL;
-        }
-        bytes[i / 2] = (unsigned char)(high << 4 | low);
-    }
-    return bytes;
-}
-
 void gb_lane_write(const struct gb_lane *lane, struct gb_writer *writer)
 {
     ucp_address_t *address;
@@ -246,10 +221,8 @@ void gb_lane_write(const struct gb_lane *lane, struct gb_writer *writer)
         writer->failed = true;
         return;
     }
-    GB_WRITE_LITERAL(writer, "\"address\":\"");
-    for (size_t i = 0; i < length; i++)
-        gb_write_format(writer, "%02x", ((const unsigned char *)address)[i]);
-    gb_write_char(writer, '"');
+    GB_WRITE_LITERAL(writer, "\"address\":");
+    gb_write_base64(writer, address, length);
     lane->ucx->ucp_worker_release_address(lane->worker, address);
 }
 
@@ -265,19 +238,18 @@ static void on_endpoint_error(void *user, ucp_ep_h endpoint, ucs_status_t status
 
 int gb_lane_connect(struct gb_lane *lane, const char *text, struct gb_error *error)
 {
-    void *address = read_address(text);
+    _Alignas(16) unsigned char address[GB_LANE_ADDRESS_MOST / 4 * 3];
 
-    if (!address)
+    if (gb_base64_decode(text, strlen(text), address, sizeof(address)) <= 0)
         return gb_fail(error, GPUBUF_E_INVALID, "the address of UCX is malformed");
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = address,
+        .address = (const ucp_address_t *)address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler.cb = on_endpoint_error,
     };
     ucs_status_t status = lane->ucx->ucp_ep_create(lane->worker, &params, &lane->endpoint);
-    free(address);
     (void)uv_idle_start(&lane->more, on_more);
     return status == UCS_OK ? 0 : fail(lane, status, error);
 }

@@ -27,7 +27,7 @@
 struct gb_lane;
 struct gb_ucx;
 
-/* Hexadecimal digits of an address, at most; those of UCX have some hundred. */
+/* Digits of an address in base64, at most; those of UCX have some hundred. */
 enum { GB_LANE_ADDRESS_MOST = 16384 };
 
 /* All bytes were received or sent; or `status` < 0, and `error` says why. */

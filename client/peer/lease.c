@@ -26,13 +26,6 @@ struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *de
         r = gb_content_of(&lease->content, object, described, error);
     if (r == 0)
         r = describe(lease, described, error);
-    if (r == 0) {
-        size_t chunks = gb_content_chunks(lease->content.bytes);
-        lease->sums = calloc(chunks + 1, sizeof(*lease->sums));
-        lease->summed = calloc(chunks + 1, sizeof(*lease->summed));
-        if (!lease->sums || !lease->summed)
-            r = gb_fail_memory(error);
-    }
     if (lease) {
         lease->uses = 1;
         lease->object = gpubuf_retain(object);
@@ -57,8 +50,6 @@ void gb_lease_drop(struct gb_lease *lease)
     gb_content_end(&lease->content);
     gpubuf_release(lease->object);
     free(lease->layout);
-    free(lease->sums);
-    free(lease->summed);
     free(lease);
 }
 
@@ -80,30 +71,6 @@ int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **b
             return r;
         }
     }
-    if (!lease->summed[chunk])
-        lease->sums[chunk] = gb_content_sum(*bytes, *length);
-    lease->summed[chunk] = true;
-    *sum = lease->sums[chunk];
-    return 0;
-}
-
-int gb_lease_sum(struct gb_lease *lease, unsigned most, uint64_t *sum, struct gb_error *error)
-{
-    uint64_t chunks = gb_content_chunks(lease->content.bytes);
-    struct gb_staging *block;
-    const void *bytes;
-    size_t length;
-
-    for (; lease->next_sum < chunks; lease->next_sum++) {
-        if (lease->summed[lease->next_sum])
-            continue;
-        if (most-- == 0)
-            return 1;
-        int r = gb_lease_chunk(lease, lease->next_sum, &block, &bytes, &length, sum, error);
-        gb_staging_give(block);
-        if (r < 0)
-            return r;
-    }
-    *sum = gb_content_sum(lease->sums, chunks * sizeof(*lease->sums));
+    *sum = gb_content_sum(*bytes, *length);
     return 0;
 }

@@ -1,7 +1,6 @@
 /*
- * A lease that another machine has on an object here: its content, and the sums of the chunks sent
- * so far. A lease is reference-counted: queued chunks keep it when it is given back. On the loop's
- * thread.
+ * A lease that another machine has on an object here and its content. A lease is
+ * reference-counted: queued chunks hold it after it is given back. On the loop's thread.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -17,9 +16,6 @@ struct gb_lease {
     struct gpubuf_object *object;
     struct gb_content content;
     char *layout; /* form CREATE, a JSON text */
-    uint64_t *sums;
-    bool *summed;
-    uint64_t next_sum; /* every chunk before it is summed */
 };
 
 /* Takes a reference to the object of its own. `described` is the layout that `stat` told. NULL:
@@ -33,9 +29,5 @@ void gb_lease_drop(struct gb_lease *lease);
    NULL. */
 int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **block,
                    const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error);
-
-/* Sums at most `most` more chunks. Positive: there are more; 0: *sum is that of the whole
-   content. */
-int gb_lease_sum(struct gb_lease *lease, unsigned most, uint64_t *sum, struct gb_error *error);
 
 #endif

@@ -1,9 +1,6 @@
 #include "client/peer/local.h"
 
 #include <poll.h>
-#include <string.h>
-
-#include "proto/utf8.h"
 
 static void dispatch(struct gb_local *local)
 {
@@ -29,19 +26,6 @@ static void on_prepare(uv_prepare_t *prepare)
         return;
     local->events = events;
     (void)uv_poll_start(&local->poll, events, on_poll);
-}
-
-void gb_local_make_utf8(char *text)
-{
-    size_t character, length = strlen(text);
-
-    for (size_t i = 0; i < length; i += character) {
-        character = gb_utf8_character(text + i, length - i);
-        if (character)
-            continue;
-        text[i] = '?';
-        character = 1;
-    }
 }
 
 int gb_local_start(struct gb_local *local, uv_loop_t *loop)

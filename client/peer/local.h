@@ -20,9 +20,6 @@ struct gb_local {
 
 /* The client stays the caller's. 0 or libuv's error. */
 int gb_local_start(struct gb_local *local, uv_loop_t *loop);
-/* Makes a sentence UTF-8, as the daemon and programs here require. A sentence of the system, TLS or
-   etcd need not be, and may have been cut inside a character. */
-void gb_local_make_utf8(char *text);
 void gb_local_stop(struct gb_local *local); /* the handles are closed in later turns */
 
 #endif

@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "client/peer/absent.h"
 #include "client/peer/directory_etcd.h"
 #include "client/peer/fetch.h"
 #include "client/peer/local.h"
@@ -33,10 +32,9 @@ struct peer {
     struct gb_directory *directory;
     struct gb_fetches *fetches;
     struct gb_serve *serve;
-    struct gb_publisher *publisher; /* with etcd only, like `absent` */
+    struct gb_publisher *publisher; /* with etcd only */
     struct gb_query *query;         /* NULL: nobody may ask */
     struct gb_figures figures;
-    struct gb_absent absent;
     struct gb_words *words;
     bool names_known; /* the directory is there */
     bool late;        /* it has been waited for long enough since the start */
@@ -56,17 +54,19 @@ static int refuse(const struct gb_error *error)
 
 static void decline(void *user, uint64_t request, int status, const char *message)
 {
-    struct peer *peer = user;
-    char sentence[sizeof(((struct gb_error *)NULL)->message)];
+    const struct peer *peer = user;
 
+    (void)gpubuf_decline(peer->local.client, request, status, message);
+}
+
+/* A name may be made here, or be published elsewhere, if the directory tells of changes; and the
+   directory may be there soon. If the request were declined, all waiting opens would end. */
+static bool may_come(void *user, int status)
+{
+    const struct peer *peer = user;
     bool early = status == GB_UNAVAILABLE && !peer->figures.joined && !peer->late;
-    if ((status == GPUBUF_E_NOT_FOUND || early) && gb_absent_stays(&peer->absent, request))
-        status = GPUBUF_E_TIMEOUT; /* programs wait on, and are told if they do so in vain */
-    else
-        gb_absent_over(&peer->absent, request);
-    snprintf(sentence, sizeof(sentence), "%s", message);
-    gb_local_make_utf8(sentence);
-    (void)gpubuf_decline(peer->local.client, request, status, sentence);
+
+    return *peer->options.etcd && (status == GPUBUF_E_NOT_FOUND || early);
 }
 
 static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
@@ -74,14 +74,10 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
     struct peer *peer = arg;
 
     (void)client;
-    if (wanted->ended) {
-        gb_absent_over(&peer->absent, wanted->request);
+    if (wanted->ended)
         gb_fetches_leave(peer->fetches, wanted->request);
-        return;
-    }
-    if (*peer->options.etcd)
-        (void)gb_absent_wanted(&peer->absent, wanted->name, wanted->request, wanted->uid);
-    gb_fetches_want(peer->fetches, wanted->name, wanted->request, wanted->uid);
+    else
+        gb_fetches_want(peer->fetches, wanted->name, wanted->request, wanted->uid);
 }
 
 /* Takes over a copy that a peer before this one has made. */
@@ -127,22 +123,22 @@ static void forget_copy(struct peer *peer, const struct gb_copy *copy)
     gb_copies_remove(&peer->copies, copy->name);
 }
 
-/* A new daemon has other objects, whose versions begin at 1 again. All watches, the publisher's
-   too, are told "reconnected" before any is told of an object. */
+/* A new daemon has other objects, whose versions begin at 1 again. */
 static void on_reconnected(struct peer *peer)
 {
     const char *instance = gpubuf_instance(peer->local.client);
+    bool anew = strcmp(instance, peer->instance) != 0;
 
     peer->synced = false;
-    if (strcmp(instance, peer->instance) == 0)
+    if (peer->publisher)
+        gb_publisher_reconnected(peer->publisher, anew);
+    if (!anew)
         return;
     snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
     for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++)
         while (peer->copies.buckets[i])
             forget_copy(peer, peer->copies.buckets[i]);
     gb_words_forget(peer->words);
-    if (peer->publisher)
-        gb_publisher_anew(peer->publisher);
 }
 
 /* The name means that version now; 0: nothing. */
@@ -166,15 +162,17 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     if (strcmp(kind, "synced") == 0) {
         peer->synced = true;
         check_copies(peer);
+        if (peer->publisher)
+            gb_publisher_synced(peer->publisher);
     }
     if (!info || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0)
         return;
     bool sealed = strcmp(kind, "sealed") == 0;
     name_means(peer, info->name, sealed ? info->version : 0);
-    if (sealed) {
-        gb_absent_made(&peer->absent, info->name);
+    if (sealed)
         adopt_copy(peer, info);
-    }
+    if (peer->publisher)
+        gb_publisher_told(peer->publisher, info, sealed && gb_described_publishes(info));
 }
 
 static void on_lost(void *user)
@@ -219,23 +217,22 @@ static int provide(struct peer *peer, struct gb_error *error)
 {
     struct gpubuf_client *client = peer->local.client;
     const struct gb_options *options = &peer->options;
-    int r = gpubuf_watch(client, NULL, on_event, peer, NULL);
 
+    if (*options->etcd)
+        peer->publisher = gb_publisher_new(
+            &(struct gb_publish_options){&peer->loop, peer->directory, options->user_names});
+    if (*options->etcd && !peer->publisher)
+        return gb_fail_memory(error);
+    int r = gpubuf_watch(client, NULL, on_event, peer, NULL);
     if (r < 0)
-        return library_failure(peer, r, "cannot watch", error);
+        return library_failure(peer, r, "the daemon cannot be watched", error);
     for (size_t i = 0; options->prefixes[i] || i == 0; i++) {
         const char *prefix = options->prefixes[i];
         r = gpubuf_provide(client, prefix ? prefix : "", on_wanted, peer);
         if (r < 0)
             return library_failure(peer, r, "cannot provide names", error);
     }
-    if (!*options->etcd)
-        return 0;
-    return gb_publisher_new(&(struct gb_publish_options){.loop = &peer->loop,
-                                                         .client = client,
-                                                         .directory = peer->directory,
-                                                         .user_names = options->user_names},
-                            &peer->publisher, error);
+    return 0;
 }
 
 /* ---- the directory ---- */
@@ -243,24 +240,12 @@ static int provide(struct peer *peer, struct gb_error *error)
 static void on_changed(void *user, const char *name, uint64_t revision)
 {
     struct peer *peer = user;
-    const struct gb_absent_name *one = NULL;
 
     gb_fetches_changed(peer->fetches, name, revision);
     if (revision && peer->names_known)
-        one = gb_absent_take(&peer->absent, name);
-    if (one)
-        gb_fetches_want(peer->fetches, one->name, one->request, one->uid);
+        gb_fetches_again(peer->fetches, name);
     if (peer->publisher)
         gb_publisher_changed(peer->publisher, name, revision);
-}
-
-/* Asks for all names again that were absent, or that were not known to be. */
-static void want_absent(struct peer *peer)
-{
-    const struct gb_absent_name *one;
-
-    while ((one = gb_absent_take(&peer->absent, NULL)))
-        gb_fetches_want(peer->fetches, one->name, one->request, one->uid);
 }
 
 /* The directory is not there yet: who waits is told so. */
@@ -270,7 +255,7 @@ static void on_late(uv_timer_t *timer)
 
     peer->late = true;
     if (!peer->names_known)
-        want_absent(peer);
+        gb_fetches_again(peer->fetches, NULL);
 }
 
 static void on_state(void *user, const char *why, bool forgot)
@@ -288,7 +273,8 @@ static void on_state(void *user, const char *why, bool forgot)
     if (why)
         return;
     check_copies(peer);
-    want_absent(peer); /* names that the directory told during the listing, too */
+    gb_fetches_again(peer->fetches,
+                     NULL); /* names that the directory told during the listing, too */
 }
 
 static int directory_in_etcd(struct peer *peer, struct gb_error *error)
@@ -441,6 +427,7 @@ static int start_parts(struct peer *peer, struct gb_error *error)
             .largest = options->largest,
             .wait_ms = WAIT_MS,
             .decline = decline,
+            .may_come = may_come,
             .user = peer,
         });
     if (peer->fetches)
@@ -498,7 +485,6 @@ static void stop(struct peer *peer)
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
     gb_ucx_close(&peer->ucx);
     gb_copies_end(&peer->copies);
-    gb_absent_over(&peer->absent, 0);
     gb_tls_end(&peer->tls);
     (void)uv_loop_close(&peer->loop);
 }

@@ -80,6 +80,14 @@ void gb_member_write_put(struct gb_writer *writer, const struct gb_member *membe
     gb_writer_end(value);
 }
 
+void gb_member_write_delete(struct gb_writer *writer, const struct gb_member *member,
+                            const char *kind, const char *name)
+{
+    GB_WRITE_LITERAL(writer, "{\"request_delete_range\":{");
+    gb_member_write_key(writer, member, kind, name);
+    GB_WRITE_LITERAL(writer, "}}");
+}
+
 void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
                              const char *kind, const char *name, uint64_t revision)
 {

@@ -87,6 +87,9 @@ void gb_member_write_key(struct gb_writer *writer, const struct gb_member *membe
 /* The members of a put: the key, the value, which is ended, and the lease. */
 void gb_member_write_put(struct gb_writer *writer, const struct gb_member *member, const char *kind,
                          const char *name, struct gb_writer *value);
+/* A RequestOp that deletes the key. */
+void gb_member_write_delete(struct gb_writer *writer, const struct gb_member *member,
+                            const char *kind, const char *name);
 /* A Compare: the key has that revision; 0: it is absent. */
 void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
                              const char *kind, const char *name, uint64_t revision);

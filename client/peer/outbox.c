@@ -1,5 +1,6 @@
 #include "client/peer/outbox.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,35 +18,25 @@ struct gb_item {
 
 /* ---- heads ---- */
 
-static void put(unsigned char *at, uint64_t value, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        at[i] = (unsigned char)(value >> (8 * i));
-}
-
-static uint64_t take(const unsigned char *at, unsigned bytes)
-{
-    uint64_t value = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
+_Static_assert(sizeof(struct gb_head) == GB_HEAD_BYTES, "the struct is the frame's head");
 
 bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head)
 {
-    *head = (struct gb_head){(uint32_t)take(bytes, 4), (char)bytes[4], take(bytes + 8, 8),
-                             take(bytes + 16, 8)};
-    return take(bytes + 5, 3) == 0;
+    memcpy(head, bytes, GB_HEAD_BYTES);
+    head->length = le32toh(head->length);
+    head->request = le64toh(head->request);
+    head->sum = le64toh(head->sum);
+    return !head->zeros[0] && !head->zeros[1] && !head->zeros[2];
 }
 
 static void write_head(struct gb_item *item, char kind, uint64_t sum)
 {
-    memset(item->head, 0, GB_HEAD_BYTES);
-    put(item->head, item->length, 4);
-    item->head[4] = (unsigned char)kind;
-    put(item->head + 8, item->request, 8);
-    put(item->head + 16, sum, 8);
+    const struct gb_head head = {.length = htole32((uint32_t)item->length),
+                                 .kind = kind,
+                                 .request = htole64(item->request),
+                                 .sum = htole64(sum)};
+
+    memcpy(item->head, &head, GB_HEAD_BYTES);
 }
 
 /* ---- items ---- */

@@ -26,7 +26,7 @@ enum {
 
 struct gb_head {
     uint32_t length;
-    char kind;
+    char kind, zeros[3];
     uint64_t request, sum;
 };
 

@@ -1,12 +1,11 @@
 #include "client/peer/publish.h"
 
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/peer/described.h"
 #include "client/peer/seldom.h"
+#include "client/peer/tree.h"
 
 /* Names that are being published: two transactions of etcd's, one under way and the next one. */
 #define AT_ONCE 200
@@ -45,7 +44,7 @@ struct gb_publisher {
     struct owner *owners, **end; /* in turn */
     uv_timer_t timer;
     unsigned busy;
-    uint64_t generation, watch, failures, over, taken;
+    uint64_t generation, failures, over, taken;
     struct gb_another said, said_taken; /* names that were not published, and that came over */
 };
 
@@ -178,9 +177,9 @@ static void on_again(uv_timer_t *timer);
 static void say_refused(struct gb_publisher *publisher, const char *name, uint64_t version,
                         const char *why)
 {
-    if (gb_another(&publisher->said, uv_now(publisher->options.loop), "not published"))
-        gb_log(GB_LOG_WARNING, "not published", GB_LOG_TEXT("name", name),
-               GB_LOG_NUMBER("version", version), GB_LOG_TEXT("why", why));
+    gb_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said,
+                   "not published", GB_LOG_TEXT("name", name), GB_LOG_NUMBER("version", version),
+                   GB_LOG_TEXT("why", why));
 }
 
 /* The name is this machine's now. If it was another's, programs that knew it read other content. */
@@ -192,10 +191,10 @@ static void take_over(struct publication *publication)
         return;
     publication->others = false;
     publisher->taken++;
-    if (gb_another(&publisher->said_taken, uv_now(publisher->options.loop),
-                   "the name is this machine's now, and was another's"))
-        gb_log(GB_LOG_WARNING, "the name is this machine's now, and was another's",
-               GB_LOG_TEXT("name", publication->name), GB_LOG_NUMBER("version", publication->sent));
+    gb_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said_taken,
+                   "the name is this machine's now, and was another's",
+                   GB_LOG_TEXT("name", publication->name),
+                   GB_LOG_NUMBER("version", publication->sent));
 }
 
 void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint64_t revision)
@@ -273,12 +272,12 @@ static void go_on(struct gb_publisher *publisher)
     }
 }
 
-static void visit_unsettled(const void *place, VISIT which, void *user)
+static void visit_unsettled(void *item, void *user)
 {
-    struct publication *publication = *(struct publication *const *)place;
+    struct publication *publication = item;
 
     (void)user;
-    if ((which == postorder || which == leaf) && is_unsettled(publication))
+    if (is_unsettled(publication))
         queue(publication);
 }
 
@@ -286,162 +285,117 @@ static void on_again(uv_timer_t *timer)
 {
     struct gb_publisher *publisher = timer->data;
 
-    twalk_r(publisher->names, visit_unsettled, NULL);
+    gb_peer_tree_each(publisher->names, visit_unsettled, NULL);
     go_on(publisher);
 }
 
-static void visit_forgotten(const void *place, VISIT which, void *user)
+static void visit_forgotten(void *item, void *user)
 {
-    struct publication *publication = *(struct publication *const *)place;
+    struct publication *publication = item;
 
     (void)user;
-    if (which == postorder || which == leaf)
-        publication->published = publication->revision = 0;
+    publication->published = publication->revision = 0;
 }
 
 void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forgot)
 {
     if (forgot)
-        twalk_r(publisher->names, visit_forgotten, NULL);
+        gb_peer_tree_each(publisher->names, visit_forgotten, NULL);
     if (is_there)
         uv_timer_start(&publisher->timer, on_again, 0, 0); /* not inside the directory's call */
 }
 
 /* ---- the daemon ---- */
 
-static void visit_anew(const void *place, VISIT which, void *user)
+static void visit_anew(void *item, void *user)
 {
-    struct publication *publication = *(struct publication *const *)place;
+    struct publication *publication = item;
 
     (void)user;
-    if (which != postorder && which != leaf)
-        return;
     set_version(publication, 0);
     publication->refused = 0;
     publication->published = publication->sent = ANOTHERS; /* the next publish replaces
                                                               `revision` */
 }
 
-void gb_publisher_anew(struct gb_publisher *publisher)
-{
-    twalk_r(publisher->names, visit_anew, NULL);
-}
-
 /* The owner of an object that is shared now. NULL: the owner has too many, or memory is out. */
-static struct owner *find_payer(struct gb_publisher *publisher,
-                                const struct gb_described *described)
+static struct owner *find_payer(struct gb_publisher *publisher, const struct gpubuf_info *info)
 {
-    struct owner *owner = find_owner(publisher, described->uid);
+    struct owner *owner = find_owner(publisher, info->uid);
     char why[128];
 
     if (!owner || owner->names < publisher->options.user_names)
         return owner;
     publisher->over++;
-    snprintf(why, sizeof(why), "the user %llu has %u names in the cluster already (user-names)",
-             (unsigned long long)described->uid, publisher->options.user_names);
-    say_refused(publisher, described->name.text, described->version, why);
+    snprintf(why, sizeof(why), "the user %u has %u names in the cluster already (user-names)",
+             info->uid, publisher->options.user_names);
+    say_refused(publisher, info->name, info->version, why);
     return NULL;
 }
 
-static void object_is(struct gb_publisher *publisher, const struct gb_described *described,
-                      bool shared)
+void gb_publisher_told(struct gb_publisher *publisher, const struct gpubuf_info *info, bool shared)
 {
-    struct publication *publication = find(publisher, described->name.text);
+    struct publication *publication = find(publisher, info->name);
     struct owner *owner = publication ? publication->owner : NULL;
 
-    if (publication && described->version < publication->version)
+    if (publication && info->version < publication->version)
         return; /* an older version's event */
-    if (shared && (!owner || !publication->version || owner->uid != described->uid)) {
-        owner = find_payer(publisher, described);
+    if (shared && (!owner || !publication->version || owner->uid != info->uid)) {
+        owner = find_payer(publisher, info);
         shared = owner != NULL;
         if (shared && !publication)
-            publication = make(publisher, described->name.text, owner);
+            publication = make(publisher, info->name, owner);
     }
     if (!publication)
         return;
     set_version(publication, 0);
     if (shared) {
         publication->owner = owner;
-        set_version(publication, described->version);
+        set_version(publication, info->version);
     }
-    publication->bytes = described->bytes;
+    publication->bytes = info->bytes;
     publication->generation = publisher->generation;
     queue(publication);
+    go_on(publisher);
 }
 
-static void visit_untold(const void *place, VISIT which, void *user)
+static void visit_untold(void *item, void *user)
 {
-    struct publication *publication = *(struct publication *const *)place;
+    struct publication *publication = item;
 
-    if ((which != postorder && which != leaf) || publication->generation == *(const uint64_t *)user)
+    if (publication->generation == *(const uint64_t *)user)
         return;
     set_version(publication, 0);
     queue(publication);
 }
 
-struct event {
-    struct gb_string kind;
-    struct gb_json object;
-};
-
-static void on_event(struct gpubuf_client *client, const char *text, size_t length, void *arg)
+void gb_publisher_reconnected(struct gb_publisher *publisher, bool anew)
 {
-    static const struct gb_field fields[] = {
-        GB_FIELD(struct event, kind, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct event, object, GB_FIELD_OBJECT, 0, 0, 0),
-    };
-    struct gb_publisher *publisher = arg;
-    struct gb_described described;
-    struct event event = {0};
-    struct gb_pool pool = {0};
-    struct gb_json value;
-    struct gb_error error;
-    bool sealed;
+    publisher->generation++;
+    if (anew)
+        gb_peer_tree_each(publisher->names, visit_anew, NULL);
+}
 
-    (void)client;
-    if (gb_json_check(text, length, &pool, &value, &error) < 0 ||
-        gb_json_read(value, fields, 2, GB_UNKNOWN_IGNORE, NULL, &pool, &event, NULL, &error) < 0)
-        goto out;
-    if (strcmp(event.kind.text, "reconnected") == 0)
-        publisher->generation++;
-    else if (strcmp(event.kind.text, "synced") == 0)
-        twalk_r(publisher->names, visit_untold, &publisher->generation);
-    sealed = strcmp(event.kind.text, "sealed") == 0;
-    if (event.object.text &&
-        (sealed || strcmp(event.kind.text, "deleted") == 0 ||
-         strcmp(event.kind.text, "evicted") == 0 || strcmp(event.kind.text, "withdrawn") == 0)) {
-        if (gb_described_read(event.object, &pool, &described, &error) == 0)
-            object_is(publisher, &described, sealed && gb_described_shared(&described, NULL));
-    }
+void gb_publisher_synced(struct gb_publisher *publisher)
+{
+    gb_peer_tree_each(publisher->names, visit_untold, &publisher->generation);
     go_on(publisher);
-out:
-    gb_pool_end(&pool);
 }
 
 /* ---- making and ending it ---- */
 
-int gb_publisher_new(const struct gb_publish_options *options, struct gb_publisher **out,
-                     struct gb_error *error)
+struct gb_publisher *gb_publisher_new(const struct gb_publish_options *options)
 {
     struct gb_publisher *publisher = calloc(1, sizeof(*publisher));
-    int r;
 
     if (!publisher)
-        return gb_fail_memory(error);
+        return NULL;
     publisher->options = *options;
     publisher->end = &publisher->owners;
     publisher->generation = 1;
     publisher->timer.data = publisher;
     uv_timer_init(options->loop, &publisher->timer);
-    r = gpubuf_watch_json(options->client, NULL, on_event, publisher, &publisher->watch);
-    if (r < 0) {
-        gb_fail(error, r, "the daemon cannot be watched: %.400s", gpubuf_errmsg(options->client));
-        publisher->watch = 0;
-        gb_publisher_free(publisher);
-        return r;
-    }
-    *out = publisher;
-    return 0;
+    return publisher;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -461,17 +415,15 @@ void gb_publisher_free(struct gb_publisher *publisher)
 {
     if (!publisher)
         return;
-    if (publisher->watch)
-        (void)gpubuf_unwatch(publisher->options.client, publisher->watch);
     uv_close((uv_handle_t *)&publisher->timer, on_closed);
 }
 
-static void visit_figures(const void *place, VISIT which, void *user)
+static void visit_figures(void *item, void *user)
 {
-    const struct publication *publication = *(struct publication *const *)place;
+    const struct publication *publication = item;
     struct gb_publish_figures *figures = user;
 
-    if ((which != postorder && which != leaf) || !publication->version)
+    if (!publication->version)
         return;
     figures->shared++;
     figures->published += publication->published != 0;
@@ -483,6 +435,6 @@ struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publis
     struct gb_publish_figures figures = {
         .failures = publisher->failures, .over = publisher->over, .taken = publisher->taken};
 
-    twalk_r(publisher->names, visit_figures, &figures);
+    gb_peer_tree_each(publisher->names, visit_figures, &figures);
     return figures;
 }

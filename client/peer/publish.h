@@ -1,6 +1,6 @@
 /*
  * Publishes the objects of this machine's daemon that other machines may have (described.h) in the
- * directory, and withdraws them when they go. A publisher watches the daemon. It publishes an
+ * directory, and withdraws them when they go. A publisher is told the daemon's events. It publishes an
  * object once, and again if the directory says that it has forgotten the object. If another machine
  * has the name, the object is not published until a newer version is sealed, which is tried anew.
  * While the directory is not there the publisher tries every second.
@@ -17,29 +17,31 @@
 #include <uv.h>
 
 #include "client/peer/directory.h"
+#include "gpubuf.h"
 
 struct gb_publisher;
 
 struct gb_publish_options {
     uv_loop_t *loop;
-    struct gpubuf_client *client;
     struct gb_directory *directory;
     unsigned user_names; /* that one user may have published */
 };
 
-/* All that the options point to outlives the publisher, except the directory, which is closed
-   before. This waits for the daemon's answer to `watch`. */
-int gb_publisher_new(const struct gb_publish_options *options, struct gb_publisher **out,
-                     struct gb_error *error);
+/* The directory outlives the publisher, or is closed just before. NULL: memory is out. */
+struct gb_publisher *gb_publisher_new(const struct gb_publish_options *options);
 /* Withdraws nothing: names go with the lease. Its handle is closed some turns later. */
 void gb_publisher_free(struct gb_publisher *publisher);
 
 /* To be called when the directory tells its state. */
 void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forgot);
 
-/* To be called before the first event of a new daemon, whose versions have nothing to do with those
-   of the former one. */
-void gb_publisher_anew(struct gb_publisher *publisher);
+/* The daemon's events. A version is there, and `shared` with other machines or not; or it is no
+   more. */
+void gb_publisher_told(struct gb_publisher *publisher, const struct gpubuf_info *info, bool shared);
+/* All objects are told again, up to `synced`. `anew`: by a new daemon, whose versions have nothing
+   to do with those of the former one. */
+void gb_publisher_reconnected(struct gb_publisher *publisher, bool anew);
+void gb_publisher_synced(struct gb_publisher *publisher);
 
 /* To be called when the directory tells that a name has another revision; 0: none. */
 void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint64_t revision);

@@ -233,8 +233,6 @@ static void on_stat(struct gpubuf_client *client, int status, const char *result
 /* Asks the daemon whether this machine has the name, then the directory for the others. */
 static void where(struct asker *asker, const struct question *question)
 {
-    struct gb_writer writer;
-
     if (!question->name.length) {
         answer_error(asker, GPUBUF_E_INVALID, "name is missing");
         return;
@@ -242,16 +240,9 @@ static void where(struct asker *asker, const struct question *question)
     asker->described = (struct gb_described){0};
     free(asker->name);
     asker->name = strdup(question->name.text);
-    gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"name\":");
-    gb_write_string(&writer, question->name.text, question->name.length);
-    gb_write_char(&writer, '}');
-    char *params = gb_writer_take(&writer, NULL);
-    gb_writer_end(&writer);
-    int r = asker->name && params ? gpubuf_call_async(asker->query->options.client, "stat", params,
-                                                      on_stat, asker, NULL)
-                                  : GPUBUF_E_NO_MEMORY;
-    free(params);
+    int r = asker->name
+                ? gb_described_ask(asker->query->options.client, asker->name, on_stat, asker)
+                : GPUBUF_E_NO_MEMORY;
     if (r < 0)
         answer_error(asker, r, gpubuf_strerror(r));
 }
@@ -363,16 +354,11 @@ static void ask(struct asker *asker, const char *text, size_t length)
         GB_FIELD(struct question, prefix, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
         GB_FIELD(struct question, after, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
     };
-    struct gb_path path = {.key = "question"};
     struct question question = {0};
-    struct gb_json value;
     struct gb_error error;
 
     gb_pool_reset(&asker->pool);
-    int r = gb_json_check(text, length, &asker->pool, &value, &error);
-    if (r == 0)
-        r = gb_json_read(value, fields, 4, GB_UNKNOWN_IGNORE, &path, &asker->pool, &question, NULL,
-                         &error);
+    int r = gb_json_read_text(text, length, fields, 4, "question", &asker->pool, &question, &error);
     asker->busy = true;
     if (r < 0)
         answer_error(asker, r, error.message);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUM_CHUNKS = 4 }; /* summed in a turn of the loop */
-
 /* A chunk on the lane. */
 struct passage {
     struct gb_session *session;
@@ -137,44 +135,6 @@ void gb_session_change_lane(struct gb_session *session, uint64_t id,
     gb_session_send(session, id, &writer);
 }
 
-static void on_summing(uv_idle_t *idle)
-{
-    struct gb_session *session = idle->data;
-    struct gb_session_sum *sum = session->sums;
-    struct gb_error error;
-    uint64_t value;
-
-    int r = gb_lease_sum(sum->lease, SUM_CHUNKS, &value, &error);
-    if (r > 0)
-        return;
-    if (r == 0)
-        send_sum(session, sum->request, value);
-    else
-        gb_link_send_error(session->link, sum->request, &error);
-    session->sums = sum->next;
-    gb_lease_drop(sum->lease);
-    free(sum);
-    if (!session->sums)
-        (void)uv_idle_stop(idle);
-    gb_session_finish(session);
-}
-
-static void sum_lease(struct gb_session *session, uint64_t id, struct gb_lease *lease)
-{
-    struct gb_session_sum *sum = malloc(sizeof(*sum)), **place = &session->sums;
-
-    if (!sum) {
-        gb_session_refuse_memory(session, id);
-        return;
-    }
-    *sum = (struct gb_session_sum){.request = id, .lease = gb_lease_use(lease)};
-    gb_session_begin(session);
-    while (*place)
-        place = &(*place)->next;
-    *place = sum;
-    (void)uv_idle_start(&session->summing, on_summing);
-}
-
 void gb_session_use_lease(struct gb_session *session, uint64_t id,
                           const struct gb_session_params *params)
 {
@@ -192,8 +152,6 @@ void gb_session_use_lease(struct gb_session *session, uint64_t id,
     if (!lease) {
         (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
         gb_link_send_error(session->link, id, &error);
-    } else if (strcmp(params->method.text, "sum") == 0) {
-        sum_lease(session, id, lease);
     } else if (params->chunk >= gb_content_chunks(lease->content.bytes)) {
         (void)gb_fail(&error, GPUBUF_E_INVALID, "there is no chunk %" PRIu64, params->chunk);
         gb_link_send_error(session->link, id, &error);

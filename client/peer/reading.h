@@ -1,13 +1,13 @@
 /*
- * The requests of another machine that use a lease: chunks, over the link and by a lane, sums, and
- * the lease's end. On the loop's thread.
+ * The requests of another machine that use a lease: chunks, over the link and by a lane, and the
+ * lease's end. On the loop's thread.
  */
 #ifndef GB_PEER_READING_H
 #define GB_PEER_READING_H
 
 #include "client/peer/serving.h"
 
-/* read, sum, release */
+/* read, release */
 void gb_session_use_lease(struct gb_session *session, uint64_t id,
                           const struct gb_session_params *params);
 /* Replaces the lane, or closes it if the request has no address. */

@@ -72,11 +72,11 @@ struct gb_remotes {
 
 /* ---- answers ---- */
 
-static void answer(struct ask *ask, int status, const char *text, size_t length, uint64_t sum,
+static void answer(struct ask *ask, int status, const char *text, size_t length,
                    const struct gb_error *error)
 {
     if (ask->read)
-        ask->read(ask->user, status, ask->chunk, sum, error);
+        ask->read(ask->user, status, ask->chunk, error);
     else if (ask->answered)
         ask->answered(ask->user, status, text, length, error);
     free(ask);
@@ -90,7 +90,7 @@ static void fail_all(struct ask **list, const struct gb_error *error)
     while (asks) {
         struct ask *ask = asks;
         asks = ask->next;
-        answer(ask, error->code, NULL, 0, 0, error);
+        answer(ask, error->code, NULL, 0, error);
     }
 }
 
@@ -133,11 +133,10 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
     struct gb_pool *pool = &remote->remotes->pool;
     struct gb_path path = {.key = "answer"};
     struct failure failure = {0};
-    struct gb_json value, told = {0};
+    struct gb_json told = {0};
 
     gb_pool_reset(pool);
-    if (gb_json_check(text, length, pool, &value, error) < 0 ||
-        gb_json_read(value, outer, 1, GB_UNKNOWN_IGNORE, &path, pool, &told, NULL, error) < 0)
+    if (gb_json_read_text(text, length, outer, 1, "answer", pool, &told, error) < 0)
         return GPUBUF_E_PROTOCOL;
     if (!told.text)
         return 0;
@@ -153,11 +152,10 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 /* Logs it, and counts a failure unless the other machine merely has no UCX. */
 static void say_failed(struct gb_remote *remote, int status, const char *why)
 {
-    uint64_t left_out;
 
-    if (gb_seldom(uv_now(remote->remotes->loop), remote->node, "no lane", &left_out))
-        gb_log(GB_LOG_WARNING, "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
-               GB_LOG_TEXT("why", why), GB_LOG_NUMBER("left_out", left_out));
+    gb_log_seldom(GB_LOG_WARNING, uv_now(remote->remotes->loop), remote->node, NULL,
+                  "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
+                  GB_LOG_TEXT("why", why));
     if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
         remote->remotes->figures->lane_failures++;
 }
@@ -211,7 +209,6 @@ static void on_lane(void *user, int status, const char *result, size_t length,
     struct gb_remote *remote = user;
     struct gb_string address = {0};
     struct gb_error why;
-    uint64_t left_out;
 
     if (!remote->lane) /* it went with its link */
         return;
@@ -224,9 +221,8 @@ static void on_lane(void *user, int status, const char *result, size_t length,
     }
     remote->lane_ready = status == 0;
     if (status == 0) {
-        if (gb_seldom(uv_now(remote->remotes->loop), remote->node, "a lane", &left_out))
-            gb_log(GB_LOG_INFO, "chunks come by UCX", GB_LOG_TEXT("machine", remote->text),
-                   GB_LOG_NUMBER("left_out", left_out));
+        gb_log_seldom(GB_LOG_INFO, uv_now(remote->remotes->loop), remote->node, NULL,
+                      "chunks come by UCX", GB_LOG_TEXT("machine", remote->text));
         return;
     }
     leave_lane(remote, status, error->message);
@@ -270,7 +266,7 @@ static void finish_by_lane(struct gb_remote *remote, struct ask *ask)
     }
     remote->lane_moved = uv_now(remote->remotes->loop);
     ask = take_ask(remote, ask->id);
-    answer(ask, 0, NULL, 0, ask->sum, NULL);
+    answer(ask, 0, NULL, 0, NULL);
 }
 
 static void on_came(void *user, int status, const struct gb_error *error)
@@ -369,7 +365,7 @@ static void on_control(struct gb_link *link, uint64_t request, const char *text,
         return;
     }
     struct ask *ask = take_ask(remote, request);
-    answer(ask, status, text, length, 0, status < 0 ? &error : NULL);
+    answer(ask, status, text, length, status < 0 ? &error : NULL);
 }
 
 static struct gb_room on_room(struct gb_link *link, uint64_t request, void *user)
@@ -396,7 +392,7 @@ static void on_data(struct gb_link *link, uint64_t request, uint64_t sum, void *
         status = gb_fail(&error, GPUBUF_E_PROTOCOL,
                          "%s: chunk %" PRIu64 " has another checksum than it was sent with",
                          remote->text, ask->chunk);
-    answer(ask, status, NULL, 0, sum, status < 0 ? &error : NULL);
+    answer(ask, status, NULL, 0, status < 0 ? &error : NULL);
 }
 
 static const struct gb_link_events events = {

@@ -46,9 +46,8 @@ bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
                    gb_answered_cb callback, void *user);
 
 /* Reads a chunk of a lease into `memory`, which must stay until `callback`. On success the memory
-   has bytes of that sum. GPUBUF_E_PROTOCOL: their sum was another one. */
-typedef void (*gb_chunk_cb)(void *user, int status, uint64_t chunk, uint64_t sum,
-                            const struct gb_error *error);
+   has the bytes. GPUBUF_E_PROTOCOL: they have another checksum than they were sent with. */
+typedef void (*gb_chunk_cb)(void *user, int status, uint64_t chunk, const struct gb_error *error);
 bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
                     uint64_t bytes, gb_chunk_cb callback, void *user);
 

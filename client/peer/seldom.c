@@ -12,7 +12,7 @@ struct slot {
 
 static uint64_t hash(uint64_t sum, const char *text)
 {
-    for (; *text; text++)
+    for (; text && *text; text++)
         sum = (sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
     return (sum ^ '\n') * UINT64_C(0x100000001b3);
 }

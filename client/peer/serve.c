@@ -83,11 +83,9 @@ static void close_oldest(struct gb_serve *serve, enum gb_session_holds holds,
     if (best == ALL_MOST)
         return;
     struct gb_session *session = serve->all[best].session;
-    uint64_t left_out;
-    if (gb_seldom(uv_now(serve->options.loop), "", "gives way", &left_out))
-        gb_log(GB_LOG_WARNING, "connections beyond what may be open give way",
-               GB_LOG_TEXT("holds", holds == GB_SESSION_HALF ? "half a handshake" : "no place"),
-               GB_LOG_NUMBER("left_out", left_out));
+    gb_log_seldom(GB_LOG_WARNING, uv_now(serve->options.loop), NULL, NULL,
+                  "connections beyond what may be open give way",
+                  GB_LOG_TEXT("holds", holds == GB_SESSION_HALF ? "half a handshake" : "no place"));
     take_out(serve, best);
     gb_session_close(session);
 }

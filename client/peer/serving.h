@@ -53,15 +53,7 @@ struct gb_session {
     bool placed;       /* has one of the places of machines that are served */
     uint64_t came;     /* when the handshake was done */
     uint64_t last_lease;
-    uv_idle_t summing; /* runs while there is something to be summed */
-    struct gb_session_sum *sums;
-    unsigned uses; /* requests under way, the link, the handle */
-};
-
-struct gb_session_sum {
-    struct gb_session_sum *next;
-    uint64_t request;
-    struct gb_lease *lease;
+    unsigned uses; /* requests under way, the link */
 };
 
 /* Of a request, as far as it has them. */

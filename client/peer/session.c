@@ -35,11 +35,6 @@ struct request {
 
 /* ---- life ---- */
 
-static void on_idle_closed(uv_handle_t *handle)
-{
-    gb_session_drop(handle->data);
-}
-
 static void end(struct gb_session *session)
 {
     session->link = NULL;
@@ -49,14 +44,6 @@ static void end(struct gb_session *session)
         session->leases = lease->next;
         gb_lease_drop(lease);
     }
-    while (session->sums) {
-        struct gb_session_sum *sum = session->sums;
-        session->sums = sum->next;
-        gb_lease_drop(sum->lease);
-        free(sum);
-        gb_session_finish(session);
-    }
-    uv_close((uv_handle_t *)&session->summing, on_idle_closed);
     gb_session_drop(session);
 }
 
@@ -70,22 +57,17 @@ void gb_session_close(struct gb_session *session)
 
 static void say_connected(const struct gb_session *session)
 {
-    uint64_t left_out;
 
-    if (gb_seldom(uv_now(session->options->loop), session->node, "connected", &left_out))
-        gb_log(GB_LOG_INFO, "a machine has connected",
-               GB_LOG_TEXT("machine", gb_link_text(session->link)),
-               GB_LOG_NUMBER("left_out", left_out));
+    gb_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), session->node, NULL,
+                  "a machine has connected", GB_LOG_TEXT("machine", gb_link_text(session->link)));
 }
 
 static void say_ended(const struct gb_session *session, const char *why)
 {
-    uint64_t left_out;
 
-    if (gb_seldom(uv_now(session->options->loop), session->node, why, &left_out))
-        gb_log(GB_LOG_WARNING, "a connection has ended",
-               GB_LOG_TEXT("machine", gb_link_text(session->link)), GB_LOG_TEXT("why", why),
-               GB_LOG_NUMBER("left_out", left_out));
+    gb_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, why,
+                  "a connection has ended", GB_LOG_TEXT("machine", gb_link_text(session->link)),
+                  GB_LOG_TEXT("why", why));
 }
 
 static void on_closed(struct gb_link *link, const struct gb_error *why, void *user)
@@ -207,21 +189,12 @@ static void stat_name(struct gb_session *session, uint64_t id,
                       const struct gb_session_params *params, gpubuf_call_cb callback)
 {
     struct request *request = new_request(session, id);
-    struct gb_writer writer;
 
     if (!request)
         return;
     request->version = params->version;
     request->word = strcmp(params->method.text, "word") == 0;
-    gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"name\":");
-    gb_write_string(&writer, params->name.text, params->name.length);
-    gb_write_char(&writer, '}');
-    char *text = gb_writer_take(&writer, NULL);
-    int r = text
-                ? gpubuf_call_async(session->options->client, "stat", text, callback, request, NULL)
-                : GPUBUF_E_NO_MEMORY;
-    free(text);
+    int r = gb_described_ask(session->options->client, params->name.text, callback, request);
     if (r < 0)
         refuse_library(request, r);
 }
@@ -409,15 +382,10 @@ static int read_params(const char *text, size_t length, struct gb_pool *pool,
         GB_FIELD(struct gb_session_params, lease, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct gb_session_params, chunk, GB_FIELD_UINT, 0, 0, 0),
     };
-    struct gb_path path = {.key = "request"};
-    struct gb_json value;
 
     *params = (struct gb_session_params){0};
-    int r = gb_json_check(text, length, pool, &value, error);
-    if (r == 0)
-        r = gb_json_read(value, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE,
-                         &path, pool, params, NULL, error);
-    return r;
+    return gb_json_read_text(text, length, fields, sizeof(fields) / sizeof(fields[0]), "request",
+                             pool, params, error);
 }
 
 /* False: there is no place for this machine, and the request has been refused. */
@@ -447,8 +415,7 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
     const char *method = r == 0 ? params.method.text : "";
     if (r < 0) {
         gb_link_send_error(link, id, &error);
-    } else if (strcmp(method, "read") == 0 || strcmp(method, "sum") == 0 ||
-               strcmp(method, "release") == 0) {
+    } else if (strcmp(method, "read") == 0 || strcmp(method, "release") == 0) {
         gb_session_use_lease(session, id, &params);
     } else if (strcmp(method, "lane") == 0) {
         gb_session_change_lane(session, id, &params);
@@ -476,7 +443,6 @@ static bool is_known(const struct gb_session *session)
 static bool on_open(struct gb_link *link, const char *node, void *user)
 {
     struct gb_session *session = user;
-    uint64_t left_out;
 
     if (!session->events.open(session, node, session->user))
         return false;
@@ -489,9 +455,9 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
     }
     if (!session->options->directory->methods->publish)
         return false;
-    if (gb_seldom(uv_now(session->options->loop), node, "waits", &left_out))
-        gb_log(GB_LOG_INFO, "a machine waits: it is not known here yet",
-               GB_LOG_TEXT("machine", gb_link_text(link)), GB_LOG_NUMBER("left_out", left_out));
+    gb_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), node, NULL,
+                  "a machine waits: it is not known here yet",
+                  GB_LOG_TEXT("machine", gb_link_text(link)));
     gb_link_pause(link, true);
     return true;
 }
@@ -515,9 +481,7 @@ struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd
         return NULL;
     }
     *session = (struct gb_session){
-        .options = options, .events = *events, .user = user, .link = link, .uses = 2};
-    (void)uv_idle_init(options->loop, &session->summing); /* cannot fail */
-    session->summing.data = session;
+        .options = options, .events = *events, .user = user, .link = link, .uses = 1};
     return session;
 }
 
@@ -557,14 +521,11 @@ bool gb_session_reads(const struct gb_session *session, uint64_t version)
    cannot say that it has given the lane up. */
 static void look_at_lane(struct gb_session *session)
 {
-    uint64_t left_out;
 
     if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
         return;
-    if (gb_seldom(uv_now(session->options->loop), session->node, "UCX", &left_out))
-        gb_log(GB_LOG_WARNING, "UCX sends nothing",
-               GB_LOG_TEXT("machine", gb_link_text(session->link)),
-               GB_LOG_NUMBER("left_out", left_out));
+    gb_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, NULL,
+                  "UCX sends nothing", GB_LOG_TEXT("machine", gb_link_text(session->link)));
     gb_session_close_lane(session);
 }
 
@@ -590,8 +551,7 @@ void gb_session_tick(struct gb_session *session)
     } else if (session->unknown && now - session->came >= GREETING_MS) {
         why = "it is none of the machines that are known here";
     } else if (gb_link_stuck(session->link) < most) {
-        if (session->unknown || session->sums ||
-            (session->busy && now - session->answered < ANSWER_MS))
+        if (session->unknown || (session->busy && now - session->answered < ANSWER_MS))
             gb_link_send(session->link, GB_REQUEST_WAIT, "{}", 2);
         return;
     }

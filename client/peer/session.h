@@ -5,8 +5,8 @@
  *     → {"method":"open","name","version"}  ← {"lease","content","mode","device","label"?,"layout"}
  *     → {"method":"read","lease","chunk"}   ← data
  *     → {"method":"lane","address"?}        ← {"address"}; without one no answer (lane.h)
- *     → {"method":"read",…,"tag"}           ← {"sum"}, once the chunk has gone by the lane
- *     → {"method":"sum","lease"}            ← {"sum":"16 hexadecimal digits"}
+ *     → {"method":"read",…,"tag"}           ← {"sum":"16 hexadecimal digits"}, once the chunk has
+ *                                              gone by the lane
  *     → {"method":"word","name","version"}  ← {"described","content"} (word.h), no copy's
  *     → {"method":"release","lease"}        (no answer)
  *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says, and `open` and

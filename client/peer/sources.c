@@ -142,7 +142,7 @@ static void on_opened(void *user, int status, const char *result, size_t length,
 
     free(user);
     fetch->opens--;
-    if (status == 0 && fetch->step == ENDING)
+    if (status == 0 && fetch->step == GB_FETCH_ENDING)
         give_back(opening.remote, result, length);
     if (!fetch->fetches->steps->answered(fetch))
         return;
@@ -168,9 +168,12 @@ static void on_opened(void *user, int status, const char *result, size_t length,
             fetch->fetches->steps->go_on(fetch);
         return;
     }
+    if (!first && !fetch->word.told) /* the origin's, which may have other content by now */
+        gb_transfer_restart(&fetch->transfer);
+    else
+        fetch->mixed = fetch->mixed || !first || !origins;
     gb_transfer_add(&fetch->transfer, opening.remote, lease);
     fetch->until = 0;
-    fetch->mixed = fetch->mixed || !origins;
     if (first)
         fetch->fetches->steps->create(fetch);
     else
@@ -257,12 +260,12 @@ static void on_word(void *user, int status, const char *result, size_t length,
     free(places);
 }
 
-/* Asks the origin for its word, if another machine could send something. False: there is nobody to
-   be asked, or nothing to be checked. */
+/* Asks the origin for its word, if another machine could send something, or if something came by a
+   lease that has ended. False: there is nobody to be asked, or nothing to be checked. */
 static bool ask_word(struct fetch *fetch, const struct gb_place *places, size_t count)
 {
     const struct gb_place *origin = NULL;
-    bool others = false;
+    bool others = fetch->transfer.states;
 
     for (size_t i = 0; i < count; i++) {
         if (strcmp(places[i].node, fetch->origin) == 0)
@@ -316,6 +319,7 @@ static void on_found(void *user, int status, const struct gb_place *places, size
     if (!same) { /* a machine without the former revision may have this one */
         fetch->failed_count = 0;
         fetch->word.told = false;
+        fetch->means = places[0].revision;
     }
     fetch->revision = places[0].revision;
     snprintf(fetch->origin, sizeof(fetch->origin), "%s", places[0].origin);
@@ -338,40 +342,43 @@ static void ask_directory(struct fetch *fetch)
     fetch->fetches->steps->give_up(fetch, &error);
 }
 
-static void on_pause_over(uv_timer_t *timer)
+static void on_pause(uv_timer_t *timer);
+
+static void set_pause(struct gb_fetches *fetches)
+{
+    uint64_t now = uv_now(fetches->options.loop), next = UINT64_MAX;
+
+    for (const struct fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+        if (fetch->wake && fetch->wake < next)
+            next = fetch->wake;
+    if (next < UINT64_MAX)
+        (void)uv_timer_start(&fetches->pause, on_pause, next > now ? next - now : 0, 0);
+}
+
+static void on_pause(uv_timer_t *timer)
 {
     struct gb_fetches *fetches = timer->data;
-    struct fetch *fetch;
-    bool more = false;
+    struct fetch *fetch = fetches->first;
 
-    for (fetch = fetches->first; fetch; fetch = fetch->next) {
-        fetch->over = fetch->paused > 0 && (fetch->step == ENDING || --fetch->paused == 0);
-        more = more || (fetch->paused > 0 && !fetch->over);
-    }
-    for (fetch = fetches->first; fetch;) {
-        if (!fetch->over) {
+    while (fetch) {
+        if (!fetch->wake || fetch->wake > uv_now(fetches->options.loop)) {
             fetch = fetch->next;
             continue;
         }
-        fetch->over = false;
-        fetch->paused = 0;
-        if (fetch->fetches->steps->answered(fetch))
+        fetch->wake = 0;
+        if (fetches->steps->answered(fetch))
             ask_directory(fetch);
         fetch = fetches->first; /* it and others may have ended */
     }
-    if (more)
-        (void)uv_timer_start(timer, on_pause_over, PAUSE_MS, 0);
+    set_pause(fetches);
 }
 
 /* Asks the directory again, after that number of `pauses`. */
 static void wait(struct fetch *fetch, unsigned pauses)
 {
-    uv_timer_t *pause = &fetch->fetches->pause;
-
-    fetch->paused = pauses;
+    fetch->wake = uv_now(fetch->fetches->options.loop) + (uint64_t)pauses * PAUSE_MS;
     fetch->pending++;
-    if (!uv_is_active((uv_handle_t *)pause))
-        (void)uv_timer_start(pause, on_pause_over, PAUSE_MS, 0);
+    set_pause(fetch->fetches);
 }
 
 /* Sources that are busy will have time, however long it takes. */
@@ -379,10 +386,10 @@ static void wait_busy(struct fetch *fetch)
 {
     struct gb_fetches *fetches = fetch->fetches;
 
-    if (fetch->busy == 0 &&
-        gb_another(&fetches->said_busy, uv_now(fetches->options.loop), "a fetch waits"))
-        gb_log(GB_LOG_INFO, "a fetch waits", GB_LOG_TEXT("name", fetch->name),
-               GB_LOG_TEXT("why", fetch->error.message));
+    if (fetch->busy == 0)
+        gb_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_busy,
+                       "a fetch waits", GB_LOG_TEXT("name", fetch->name),
+                       GB_LOG_TEXT("why", fetch->error.message));
     if (fetch->busy < PAUSES_MOST)
         fetch->busy++;
     wait(fetch, fetch->busy);

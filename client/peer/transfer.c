@@ -21,11 +21,8 @@ int gb_transfer_init(struct gb_transfer *transfer, struct gb_content *content,
     transfer->moved = moved;
     transfer->chunks = transfer->left = gb_content_chunks(content->bytes);
     transfer->states = calloc(transfer->chunks + 1, sizeof(*transfer->states));
-    transfer->sums = calloc(transfer->chunks + 1, sizeof(*transfer->sums));
-    if (transfer->states && transfer->sums)
+    if (transfer->states)
         return 0;
-    free(transfer->states);
-    free(transfer->sums);
     *transfer = (struct gb_transfer){0};
     return gb_fail_memory(error);
 }
@@ -42,7 +39,6 @@ void gb_transfer_end(struct gb_transfer *transfer)
     for (unsigned i = 0; i < transfer->count; i++)
         give_back(&transfer->senders[i]);
     free(transfer->states);
-    free(transfer->sums);
     *transfer = (struct gb_transfer){0};
 }
 
@@ -65,25 +61,14 @@ void gb_transfer_add(struct gb_transfer *transfer, struct gb_remote *remote, uin
     *sender = (struct gb_sender){remote, lease, gb_remote_epoch(remote), 0, false};
 }
 
-struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node)
+bool gb_transfer_can_ask(const struct gb_transfer *transfer)
 {
-    struct gb_sender *found = NULL;
-
     for (unsigned i = 0; i < transfer->count; i++) {
-        struct gb_sender *sender = &transfer->senders[i];
-        if (sender->failed || sender->epoch != gb_remote_epoch(sender->remote))
-            continue;
-        if (strcmp(gb_remote_node(sender->remote), node) == 0)
-            return sender;
-        if (!found)
-            found = sender;
+        const struct gb_sender *sender = &transfer->senders[i];
+        if (!sender->failed && sender->epoch == gb_remote_epoch(sender->remote))
+            return true;
     }
-    return found;
-}
-
-uint64_t gb_transfer_sum(const struct gb_transfer *transfer)
-{
-    return gb_content_sum(transfer->sums, transfer->chunks * sizeof(*transfer->sums));
+    return false;
 }
 
 uint64_t gb_transfer_came(struct gb_transfer *transfer)
@@ -107,8 +92,7 @@ static void put_back(struct gb_transfer *transfer, uint64_t chunk)
         transfer->next = chunk;
 }
 
-static void on_chunk(void *user, int status, uint64_t chunk, uint64_t sum,
-                     const struct gb_error *error)
+static void on_chunk(void *user, int status, uint64_t chunk, const struct gb_error *error)
 {
     struct slot *slot = user;
     struct gb_transfer *transfer = slot->transfer;
@@ -122,7 +106,6 @@ static void on_chunk(void *user, int status, uint64_t chunk, uint64_t sum,
     }
     if (status == 0) {
         transfer->states[chunk] = HERE;
-        transfer->sums[chunk] = sum;
         transfer->left--;
     } else {
         put_back(transfer, chunk);

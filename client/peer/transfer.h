@@ -26,8 +26,7 @@ struct gb_transfer {
     struct gb_content *content; /* the owner's */
     struct gb_sender senders[GB_SOURCES_MOST];
     unsigned count;
-    unsigned char *states; /* of the chunks */
-    uint64_t *sums;
+    unsigned char *states;       /* of the chunks */
     uint64_t chunks, left, next; /* no chunk before `next` is to be asked for */
     uint64_t came;               /* every chunk before it is here */
     unsigned in_flight;
@@ -53,10 +52,7 @@ uint64_t gb_transfer_came(struct gb_transfer *transfer);
 /* All chunks are to be asked for again. None is in flight. */
 void gb_transfer_restart(struct gb_transfer *transfer);
 
-/* A sender that has not failed, that of `node` if possible; NULL: all have failed. */
-struct gb_sender *gb_transfer_sender(struct gb_transfer *transfer, const char *node);
-
-/* The sum of the whole content, once all chunks have come. */
-uint64_t gb_transfer_sum(const struct gb_transfer *transfer);
+/* False: all senders have failed. */
+bool gb_transfer_can_ask(const struct gb_transfer *transfer);
 
 #endif

@@ -1,9 +1,10 @@
 #include "client/peer/view.h"
 
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "client/peer/tree.h"
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -199,13 +200,11 @@ static bool value_read(const struct gb_view_key *key, struct gb_pool *pool, stru
         GB_FIELD(struct value, serial, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct value, since, GB_FIELD_UINT, 0, 0, 0),
     };
-    struct gb_json json;
     struct gb_error unread;
 
-    return gb_json_check(key->value, key->value_length, pool, &json, &unread) == 0 &&
-           gb_json_type(json) == GB_JSON_OBJECT &&
-           gb_json_read(json, fields, sizeof(fields) / sizeof(fields[0]), GB_UNKNOWN_IGNORE, NULL,
-                        pool, value, NULL, &unread) == 0;
+    return gb_json_read_text(key->value, key->value_length, fields,
+                             sizeof(fields) / sizeof(fields[0]), "value", pool, value,
+                             &unread) == 0;
 }
 
 /* ---- keys ---- */
@@ -377,25 +376,9 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
 
 /* ---- all of them ---- */
 
-struct visit {
-    void (*each)(struct gb_entry *entry, void *user);
-    void *user;
-};
-
-static void visit_node(const void *place, VISIT which, void *user)
+void gb_view_each(struct gb_view *view, void (*each)(void *entry, void *user), void *user)
 {
-    const struct visit *visit = user;
-
-    if (which == postorder || which == leaf)
-        visit->each(*(struct gb_entry *const *)place, visit->user);
-}
-
-void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),
-                  void *user)
-{
-    struct visit visit = {each, user};
-
-    twalk_r(view->names, visit_node, &visit);
+    gb_peer_tree_each(view->names, each, user);
 }
 
 void gb_view_list(struct gb_view *view)
@@ -426,8 +409,9 @@ static void gather(struct gathered *gathered, void *item)
     gathered->items[gathered->count++] = item;
 }
 
-static void gather_old(struct gb_entry *entry, void *user)
+static void gather_old(void *item, void *user)
 {
+    struct gb_entry *entry = item;
     struct gathered *gathered = user;
     struct gb_view *view = gathered->view;
     size_t i;
@@ -439,12 +423,12 @@ static void gather_old(struct gb_entry *entry, void *user)
         gather(gathered, entry);
 }
 
-static void gather_node(const void *place, VISIT which, void *user)
+static void gather_node(void *item, void *user)
 {
     struct gathered *gathered = user;
-    struct gb_view_node *node = *(struct gb_view_node *const *)place;
+    struct gb_view_node *node = item;
 
-    if ((which == postorder || which == leaf) && node->generation != gathered->view->generation)
+    if (node->generation != gathered->view->generation)
         gather(gathered, node);
 }
 
@@ -457,7 +441,7 @@ void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_ent
     bool had;
     size_t i;
 
-    twalk_r(view->nodes, gather_node, &old);
+    gb_peer_tree_each(view->nodes, gather_node, &old);
     for (i = 0; i < old.count; i++) {
         node = old.items[i];
         node->port = 0;
@@ -531,12 +515,12 @@ struct telling {
     void *user;
 };
 
-static void tell_node(const void *place, VISIT which, void *user)
+static void tell_node(void *item, void *user)
 {
     const struct telling *telling = user;
-    const struct gb_view_node *node = *(struct gb_view_node *const *)place;
+    const struct gb_view_node *node = item;
 
-    if ((which == postorder || which == leaf) && node->port)
+    if (node->port)
         telling->each(telling->user, node->name, node->host, node->port);
 }
 
@@ -544,7 +528,7 @@ void gb_view_nodes(struct gb_view *view, gb_machine_cb each, void *user)
 {
     struct telling telling = {each, user};
 
-    twalk_r(view->nodes, tell_node, &telling);
+    gb_peer_tree_each(view->nodes, tell_node, &telling);
 }
 
 static void free_entry(void *entry)

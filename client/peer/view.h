@@ -116,8 +116,7 @@ static inline size_t gb_view_start(uint64_t *state)
 }
 
 /* Calls `each` for every entry, in the order of names; it must not free any. */
-void gb_view_each(struct gb_view *view, void (*each)(struct gb_entry *entry, void *user),
-                  void *user);
+void gb_view_each(struct gb_view *view, void (*each)(void *entry, void *user), void *user);
 void gb_view_end(struct gb_view *view);
 
 #endif

@@ -1,36 +1,17 @@
 #include "client/peer/word.h"
 
-#include <string.h>
-
-static void write_half(struct gb_writer *writer, const unsigned char *half)
-{
-    gb_write_char(writer, '"');
-    for (unsigned i = 0; i < GB_WORD_BYTES; i++)
-        gb_write_format(writer, "%02x", half[i]);
-    gb_write_char(writer, '"');
-}
-
 void gb_word_write(struct gb_writer *writer, const struct gb_word *word)
 {
     GB_WRITE_LITERAL(writer, "\"described\":");
-    write_half(writer, word->described);
+    gb_write_base64(writer, word->described, GB_WORD_BYTES);
     GB_WRITE_LITERAL(writer, ",\"content\":");
-    write_half(writer, word->content);
+    gb_write_base64(writer, word->content, GB_WORD_BYTES);
 }
 
 static bool read_half(unsigned char *half, const struct gb_string *text)
 {
-    static const char digits[] = "0123456789abcdef";
-
-    if (!text->text || text->length != 2 * GB_WORD_BYTES)
-        return false;
-    for (unsigned i = 0; i < 2 * GB_WORD_BYTES; i++) {
-        const char *digit = text->text[i] ? strchr(digits, text->text[i]) : NULL;
-        if (!digit)
-            return false;
-        half[i / 2] = (unsigned char)(half[i / 2] << 4 | (unsigned char)(digit - digits));
-    }
-    return true;
+    return text->text &&
+           gb_base64_decode(text->text, text->length, half, GB_WORD_BYTES) == GB_WORD_BYTES;
 }
 
 bool gb_word_read(struct gb_word *word, const struct gb_string *described,

@@ -23,7 +23,7 @@ struct gb_word {
     unsigned char content[GB_WORD_BYTES];
 };
 
-/* The members of a JSON object: "described":"32 hexadecimal digits","content":"…". */
+/* The members of a JSON object: "described":"…","content":"…", in base64. */
 void gb_word_write(struct gb_writer *writer, const struct gb_word *word);
 /* False: one of the texts is not what gb_word_write writes. */
 bool gb_word_read(struct gb_word *word, const struct gb_string *described,

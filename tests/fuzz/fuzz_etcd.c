@@ -110,8 +110,9 @@ static void fuzz_ticked(void *user)
     DEMAND(member->state == GB_IN);
 }
 
-static void check_entry(struct gb_entry *entry, void *user)
+static void check_entry(void *item, void *user)
 {
+    const struct gb_entry *entry = item;
     struct gb_place places[GB_PLACES_MOST];
     size_t count = 0;
 

@@ -294,8 +294,8 @@ static void find_answered(struct connection *connection, int status, const char 
     connection->found = NULL;
     if (!callback)
         return;
-    snprintf(place.node, sizeof(place.node), "%s", text);
-    gb_local_make_utf8(place.node);
+    (void)gb_fail(&error, status, "%.*s", (int)sizeof(place.node) - 1, text);
+    strcpy(place.node, error.message);
     memcpy(place.host, place.node, sizeof(place.node));
     memcpy(place.origin, place.node, sizeof(place.node));
     if (status < 0)

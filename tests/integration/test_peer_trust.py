@@ -14,7 +14,6 @@ from peer import wait_until
 from test_peer import (  # noqa: F401 (one is a fixture)
     MIB,
     SUM,
-    WHOLE,
     Liar,
     Stranger,
     cluster,
@@ -44,8 +43,8 @@ def evil(liar, **opened):
     liar.answers.update(
         open=compact({"lease": 7, "content": 4, "mode": 0o644, "layout": bytes_of(4),
                       "device": "gpu" if test_device.ON_GPU else "host", **opened}),
-        read=lambda request: head(len(FALSE), b"d", request, SUM) + FALSE, sum={"sum": WHOLE},
-        word={"described": "0" * 32, "content": "0" * 32})
+        read=lambda request: head(len(FALSE), b"d", request, SUM) + FALSE,
+        word={"described": "A" * 22 + "==", "content": "A" * 22 + "=="})
 
 
 @contextlib.contextmanager

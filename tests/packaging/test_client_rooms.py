@@ -42,7 +42,7 @@ PARTS = {
         ("program", "main"),
     ],
     "client/peer": [
-        ("ground", "word directory content local dial absent figures ucx crowd seldom sum_avx2"),
+        ("ground", "word directory content local dial figures ucx crowd seldom sum_avx2 tree"),
         ("parts", "tls outbox lane copies etcd view ahead digest"),
         ("connections", "link described lease granted batch member"),
         ("machines", "remote transfer announce words fetching serving reading"),

@@ -48,9 +48,6 @@ static void test_each_request_is_answered_without_memory(void **state)
     stat_name(&session, 7, &params, on_found);
     expect_answer(7);
     failing_from(1, 1);
-    sum_lease(&session, 8, &lease);
-    expect_answer(8);
-    failing_from(1, 1);
     pass_chunk(&session, 9, &lease, &params);
     expect_answer(9);
     assert_int_equal(lease.uses, 1);

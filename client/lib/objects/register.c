@@ -165,13 +165,11 @@ struct registration {
 
 static void write_handle(struct gb_writer *writer, const struct region *region, unsigned fd)
 {
-    char text[GB_IPC_BYTES * 4 / 3 + 4];
-
     if (region->fd >= 0) {
         gb_write_format(writer, "{\"kind\":\"cuda_fd\",\"fd\":%u", fd);
     } else {
-        size_t length = gb_base64_encode(region->handle, sizeof(region->handle), text);
-        gb_write_format(writer, "{\"kind\":\"cuda_ipc\",\"ipc\":\"%.*s\"", (int)length, text);
+        GB_WRITE_LITERAL(writer, "{\"kind\":\"cuda_ipc\",\"ipc\":");
+        gb_write_base64(writer, region->handle, sizeof(region->handle));
     }
     gb_write_format(writer, ",\"bytes\":%" PRIu64 ",\"device\":\"%s\"}", region->bytes,
                     region->gpu->id);

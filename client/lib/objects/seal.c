@@ -183,12 +183,8 @@ static struct seal *seal_new(struct gpubuf_object *object, const int64_t *null_c
 
 static void write_ready(struct gb_writer *writer, const struct gb_ready *ready)
 {
-    char text[GB_IPC_BYTES * 4 / 3 + 4];
-    size_t length = gb_base64_encode(ready->handle, sizeof(ready->handle), text);
-
-    GB_WRITE_LITERAL(writer, ",\"ready\":\"");
-    gb_write(writer, text, length);
-    gb_write_char(writer, '"');
+    GB_WRITE_LITERAL(writer, ",\"ready\":");
+    gb_write_base64(writer, ready->handle, sizeof(ready->handle));
 }
 
 int gpubuf_set_label(struct gpubuf_object *object, const char *label, int keep)
