@@ -286,7 +286,7 @@ $(B)/gen/page.c: $(PAGE) Makefile
 			od -An -v -tx1 "$$file" | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; \
 			echo '0};'; i=$$((i + 1)); \
 		done; \
-		echo 'const struct gb_page_file gb_page_files[] = {'; \
+		echo 'const struct gb_gateway_page_file gb_gateway_page_files[] = {'; \
 		i=0; for file in $(PAGE); do \
 			name=$${file##*/}; case $$name in \
 			*.html) type=text/html ;; *.css) type=text/css ;; *.js) type=text/javascript ;; \
@@ -296,7 +296,7 @@ $(B)/gen/page.c: $(PAGE) Makefile
 				"file$$i, sizeof(file$$i) - 1},"; i=$$((i + 1)); \
 		done; \
 		echo '};'; \
-		echo 'const size_t gb_page_file_count = sizeof(gb_page_files) / sizeof(gb_page_files[0]);'; \
+		echo 'const size_t gb_gateway_page_file_count = sizeof(gb_gateway_page_files) / sizeof(gb_gateway_page_files[0]);'; \
 	} >$@
 
 -include $(OBJECTS:.o=.d) $(PYTHON_OBJECTS:.o=.d)
@@ -564,7 +564,7 @@ WRAP_fuzz_request := clock_gettime getrandom uv_hrtime uv_now
 WRAP_fuzz_restore := $(WRAP_fuzz_request)
 WRAP_fuzz_reply := clock_gettime nanosleep poll connect pthread_cond_wait pthread_cond_timedwait \
 	malloc free dlopen
-WRAP_fuzz_etcd := gb_etcd_call gb_etcd_stream gb_etcd_cancel gb_etcd_endpoint
+WRAP_fuzz_etcd := gb_peer_etcd_call gb_peer_etcd_stream gb_peer_etcd_cancel gb_peer_etcd_endpoint
 $(B)/tests/fuzz/fuzz_etcd: CTL_LIBS += $(CURL_LIBS)
 $(B)/tests/fuzz/fuzz_etcd: $(call objects,client/peer/etcd.c client/peer/batch.c client/peer/view.c client/peer/word.c)
 WRAP_fuzz_query := uv_pipe_init uv_accept uv_read_start uv_read_stop uv_write uv_is_closing uv_close \

@@ -4,12 +4,12 @@
 #include <string.h>
 #include <strings.h>
 
-bool gb_http_is(struct gb_http_text text, const char *word)
+bool gb_gateway_http_is(struct gb_gateway_http_text text, const char *word)
 {
     return text.text && text.length == strlen(word) && memcmp(text.text, word, text.length) == 0;
 }
 
-bool gb_http_is_nocase(struct gb_http_text text, const char *word)
+bool gb_gateway_http_is_nocase(struct gb_gateway_http_text text, const char *word)
 {
     return text.text && text.length == strlen(word) &&
            strncasecmp(text.text, word, text.length) == 0;
@@ -25,7 +25,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-static long decode(struct gb_http_text value, char *out, size_t size)
+static long decode(struct gb_gateway_http_text value, char *out, size_t size)
 {
     size_t length = 0;
 
@@ -51,7 +51,8 @@ static long decode(struct gb_http_text value, char *out, size_t size)
     return (long)length;
 }
 
-long gb_http_parameter(struct gb_http_text query, const char *name, char *out, size_t size)
+long gb_gateway_http_parameter(struct gb_gateway_http_text query, const char *name, char *out,
+                               size_t size)
 {
     const char *at = query.text, *end = at ? at + query.length : NULL;
     size_t name_length = strlen(name);
@@ -64,14 +65,15 @@ long gb_http_parameter(struct gb_http_text query, const char *name, char *out, s
         if ((size_t)(stop - at) > name_length && at[name_length] == '=' &&
             memcmp(at, name, name_length) == 0) {
             at += name_length + 1;
-            return decode((struct gb_http_text){at, (size_t)(stop - at)}, out, size);
+            return decode((struct gb_gateway_http_text){at, (size_t)(stop - at)}, out, size);
         }
         at = stop < end ? stop + 1 : end;
     }
     return -1;
 }
 
-struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name)
+struct gb_gateway_http_text gb_gateway_http_cookie(struct gb_gateway_http_text header,
+                                                   const char *name)
 {
     const char *at = header.text, *end = at ? at + header.length : NULL;
     size_t name_length = strlen(name);
@@ -86,46 +88,47 @@ struct gb_http_text gb_http_cookie(struct gb_http_text header, const char *name)
         if ((size_t)(stop - at) > name_length && at[name_length] == '=' &&
             memcmp(at, name, name_length) == 0) {
             at += name_length + 1;
-            return (struct gb_http_text){at, (size_t)(stop - at)};
+            return (struct gb_gateway_http_text){at, (size_t)(stop - at)};
         }
         at = stop < end ? stop + 1 : end;
     }
-    return (struct gb_http_text){0};
+    return (struct gb_gateway_http_text){0};
 }
 
 /* ---- lists ---- */
 
 /* The next item of a list that commas separate, without the spaces around it. */
-static struct gb_http_text next_item(struct gb_http_text *list)
+static struct gb_gateway_http_text next_item(struct gb_gateway_http_text *list)
 {
     const char *stop = memchr(list->text, ',', list->length);
-    struct gb_http_text item = {list->text, stop ? (size_t)(stop - list->text) : list->length};
+    struct gb_gateway_http_text item = {list->text,
+                                        stop ? (size_t)(stop - list->text) : list->length};
     size_t passed = item.length + (stop != NULL);
 
     list->text += passed;
     list->length -= passed;
     while (item.length > 0 && strchr(" \t", *item.text))
-        item = (struct gb_http_text){item.text + 1, item.length - 1};
+        item = (struct gb_gateway_http_text){item.text + 1, item.length - 1};
     while (item.length > 0 && strchr(" \t", item.text[item.length - 1]))
         item.length--;
     return item;
 }
 
 /* An entity tag without the mark of a weak one. */
-static struct gb_http_text opaque(struct gb_http_text tag)
+static struct gb_gateway_http_text opaque(struct gb_gateway_http_text tag)
 {
     bool weak = tag.length > 2 && memcmp(tag.text, "W/", 2) == 0;
 
-    return weak ? (struct gb_http_text){tag.text + 2, tag.length - 2} : tag;
+    return weak ? (struct gb_gateway_http_text){tag.text + 2, tag.length - 2} : tag;
 }
 
-bool gb_http_names_tag(struct gb_http_text header, const char *tag)
+bool gb_gateway_http_names_tag(struct gb_gateway_http_text header, const char *tag)
 {
-    struct gb_http_text own = opaque((struct gb_http_text){tag, strlen(tag)});
+    struct gb_gateway_http_text own = opaque((struct gb_gateway_http_text){tag, strlen(tag)});
 
     while (header.text && header.length > 0) {
-        struct gb_http_text item = next_item(&header);
-        bool any = gb_http_is(item, "*");
+        struct gb_gateway_http_text item = next_item(&header);
+        bool any = gb_gateway_http_is(item, "*");
 
         item = opaque(item);
         if (any || (item.length == own.length && memcmp(item.text, own.text, own.length) == 0))
@@ -147,17 +150,17 @@ static bool is_refused(const char *weight, size_t length)
     return true;
 }
 
-bool gb_http_accepts(struct gb_http_text header, const char *coding)
+bool gb_gateway_http_accepts(struct gb_gateway_http_text header, const char *coding)
 {
     while (header.text && header.length > 0) {
-        struct gb_http_text item = next_item(&header), name = item;
+        struct gb_gateway_http_text item = next_item(&header), name = item;
         const char *weight = memchr(item.text, ';', item.length);
 
         if (weight)
             name.length = (size_t)(weight - item.text);
         while (name.length > 0 && name.text[name.length - 1] == ' ')
             name.length--;
-        if (gb_http_is_nocase(name, coding))
+        if (gb_gateway_http_is_nocase(name, coding))
             return !weight || !is_refused(weight, item.length - (size_t)(weight - item.text));
     }
     return false;
@@ -166,8 +169,8 @@ bool gb_http_accepts(struct gb_http_text header, const char *coding)
 /* ---- who asks ---- */
 
 /* Splits "name:port" or "[::1]:port". Without a port *port is `fallback`. */
-static bool split_host(struct gb_http_text host, unsigned fallback, struct gb_http_text *name,
-                       unsigned *port)
+static bool split_host(struct gb_gateway_http_text host, unsigned fallback,
+                       struct gb_gateway_http_text *name, unsigned *port)
 {
     const char *end = host.text + host.length, *at = host.text;
     const char *colon;
@@ -179,7 +182,7 @@ static bool split_host(struct gb_http_text host, unsigned fallback, struct gb_ht
 
         if (!close)
             return false;
-        *name = (struct gb_http_text){at + 1, (size_t)(close - at) - 1};
+        *name = (struct gb_gateway_http_text){at + 1, (size_t)(close - at) - 1};
         at = close + 1;
         if (at < end && *at != ':')
             return false;
@@ -188,7 +191,7 @@ static bool split_host(struct gb_http_text host, unsigned fallback, struct gb_ht
         colon = memchr(at, ':', host.length);
         if (!colon)
             colon = end;
-        *name = (struct gb_http_text){at, (size_t)(colon - at)};
+        *name = (struct gb_gateway_http_text){at, (size_t)(colon - at)};
     }
     *port = fallback;
     if (colon == end)
@@ -204,7 +207,7 @@ static bool split_host(struct gb_http_text host, unsigned fallback, struct gb_ht
     return true;
 }
 
-static bool is_address(struct gb_http_text name)
+static bool is_address(struct gb_gateway_http_text name)
 {
     char text[INET6_ADDRSTRLEN];
     unsigned char address[sizeof(struct in6_addr)];
@@ -216,9 +219,10 @@ static bool is_address(struct gb_http_text name)
     return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
 }
 
-bool gb_http_host_known(struct gb_http_text host, unsigned port, const char *const *names)
+bool gb_gateway_http_host_known(struct gb_gateway_http_text host, unsigned port,
+                                const char *const *names)
 {
-    struct gb_http_text name;
+    struct gb_gateway_http_text name;
     unsigned given;
 
     if (!host.text || !split_host(host, 80, &name, &given))
@@ -227,12 +231,13 @@ bool gb_http_host_known(struct gb_http_text host, unsigned port, const char *con
         return given == port && is_address(name);
     /* A name that the operator gave may stand for a proxy with a port of its own. */
     for (; names && *names; names++)
-        if (gb_http_is_nocase(name, *names))
+        if (gb_gateway_http_is_nocase(name, *names))
             return true;
-    return given == port && (gb_http_is_nocase(name, "localhost") || is_address(name));
+    return given == port && (gb_gateway_http_is_nocase(name, "localhost") || is_address(name));
 }
 
-bool gb_http_origin_same(struct gb_http_text origin, struct gb_http_text host)
+bool gb_gateway_http_origin_same(struct gb_gateway_http_text origin,
+                                 struct gb_gateway_http_text host)
 {
     static const char *const schemes[] = {"http://", "https://"};
 
@@ -247,7 +252,8 @@ bool gb_http_origin_same(struct gb_http_text origin, struct gb_http_text host)
     return false;
 }
 
-bool gb_http_secret_same(struct gb_http_text given, const char *secret, size_t length)
+bool gb_gateway_http_secret_same(struct gb_gateway_http_text given, const char *secret,
+                                 size_t length)
 {
     unsigned char difference = given.length != length;
 

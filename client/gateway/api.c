@@ -12,17 +12,18 @@
 
 /* ---- what stats says ---- */
 
-int gb_api_stats(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+int gb_gateway_api_stats(struct gb_gateway_ask *ask, struct gb_writer *writer,
+                         struct gb_error *error)
 {
     struct gb_pool pool = {0};
-    struct gb_stats stats = {0};
+    struct gb_gateway_stats stats = {0};
     char *text = NULL;
-    int r = gb_ask(ask, "stats", NULL, &text, error);
+    int r = gb_gateway_ask(ask, "stats", NULL, &text, error);
 
     if (r == 0)
-        r = gb_stats_read(text, strlen(text), &pool, &stats, error);
+        r = gb_gateway_stats_read(text, strlen(text), &pool, &stats, error);
     if (r == 0) {
-        gb_stats_write(writer, &stats);
+        gb_gateway_stats_write(writer, &stats);
         gb_write_char(writer, '\n');
     }
     gb_pool_end(&pool);
@@ -65,7 +66,7 @@ static int read_part(const char *text, struct gb_pool *pool, struct part *part,
 }
 
 /* Asks for all parts. If a cursor has become stale in between, this begins anew, a few times. */
-static int ask_parts(struct gb_ask *ask, const char *method, struct gb_pool *pool,
+static int ask_parts(struct gb_gateway_ask *ask, const char *method, struct gb_pool *pool,
                      struct parts *parts, struct gb_error *error)
 {
     struct part part = {0};
@@ -76,7 +77,7 @@ static int ask_parts(struct gb_ask *ask, const char *method, struct gb_pool *poo
         char params[64], *text = NULL, **texts;
 
         snprintf(params, sizeof(params), "{\"cursor\":%" PRIu64 "}", part.cursor);
-        r = gb_ask(ask, method, part.cursor ? params : NULL, &text, error);
+        r = gb_gateway_ask(ask, method, part.cursor ? params : NULL, &text, error);
         if (r == GPUBUF_E_STALE && ++tries < 5) {
             parts_end(parts);
             part.cursor = 0;
@@ -128,7 +129,7 @@ static int write_segments(struct gb_writer *writer, const struct parts *parts,
             if (strcmp(segment.device.text, device->text) != 0)
                 continue;
             gb_write_text(writer, separator);
-            gb_write_copy(writer, item);
+            gb_gateway_write_copy(writer, item);
             separator = ",\n";
         }
     }
@@ -157,9 +158,9 @@ static int write_device(struct gb_writer *writer, struct gb_json device,
     while (gb_json_next(&walk, &key, &item)) {
         if (gb_json_is(key, "segments"))
             continue;
-        gb_write_copy(writer, key);
+        gb_gateway_write_copy(writer, key);
         gb_write_char(writer, ':');
-        gb_write_copy(writer, item);
+        gb_gateway_write_copy(writer, item);
         gb_write_char(writer, ',');
     }
     GB_WRITE_LITERAL(writer, "\"segments\":[");
@@ -169,7 +170,7 @@ static int write_device(struct gb_writer *writer, struct gb_json device,
     return 0;
 }
 
-static int write_devices(struct gb_writer *writer, const struct gb_stats *stats,
+static int write_devices(struct gb_writer *writer, const struct gb_gateway_stats *stats,
                          const struct parts *segments, struct gb_pool *pool, struct gb_error *error)
 {
     struct gb_json_walk walk = gb_json_walk(stats->devices);
@@ -203,7 +204,7 @@ static int write_sessions(struct gb_writer *writer, const struct parts *sessions
         walk = gb_json_walk(part.sessions);
         while (gb_json_next(&walk, NULL, &item)) {
             gb_write_text(writer, separator);
-            gb_write_copy(writer, item);
+            gb_gateway_write_copy(writer, item);
             separator = ",\n";
         }
     }
@@ -211,29 +212,30 @@ static int write_sessions(struct gb_writer *writer, const struct parts *sessions
     return 0;
 }
 
-int gb_api_snapshot(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+int gb_gateway_api_snapshot(struct gb_gateway_ask *ask, struct gb_writer *writer,
+                            struct gb_error *error)
 {
     struct parts segments = {0}, sessions = {0};
     struct gb_pool pool = {0};
-    struct gb_stats stats = {0};
+    struct gb_gateway_stats stats = {0};
     char *text = NULL;
-    int r = gb_ask(ask, "stats", NULL, &text, error);
+    int r = gb_gateway_ask(ask, "stats", NULL, &text, error);
 
     if (r == 0)
-        r = gb_stats_read(text, strlen(text), &pool, &stats, error);
+        r = gb_gateway_stats_read(text, strlen(text), &pool, &stats, error);
     if (r == 0)
         r = ask_parts(ask, "segments", &pool, &segments, error);
     if (r == 0)
         r = ask_parts(ask, "sessions", &pool, &sessions, error);
     if (r == 0) {
-        gb_stats_write_heading(writer, &stats);
+        gb_gateway_stats_write_heading(writer, &stats);
         r = write_devices(writer, &stats, &segments, &pool, error);
     }
     if (r == 0)
         r = write_sessions(writer, &sessions, &pool, error);
     if (r == 0) {
         GB_WRITE_LITERAL(writer, ",\n\"tiers\":");
-        gb_write_copy(writer, stats.tiers);
+        gb_gateway_write_copy(writer, stats.tiers);
         gb_write_format(writer,
                         ",\n\"objects\":%" PRIu64 ",\"leases\":%" PRIu64
                         ",\"private_objects\":%" PRIu64 "}\n",
@@ -297,27 +299,27 @@ static void write_row(struct gb_writer *writer, const struct row *row, int64_t n
 
     gb_write_char(writer, '[');
     for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
-        gb_write_copy(writer, before[i]);
+        gb_gateway_write_copy(writer, before[i]);
         gb_write_char(writer, ',');
     }
     gb_write_format(writer, "\"%s\"", row->mode.text);
     for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
         gb_write_char(writer, ',');
-        gb_write_copy(writer, after[i]);
+        gb_gateway_write_copy(writer, after[i]);
     }
     gb_write_format(writer, ",%" PRIi64 ",", now > row->created_ms ? now - row->created_ms : 0);
-    gb_write_copy(writer, row->idle_ms);
+    gb_gateway_write_copy(writer, row->idle_ms);
     gb_write_char(writer, ',');
-    gb_write_copy(writer, row->placements);
+    gb_gateway_write_copy(writer, row->placements);
     gb_write_char(writer, ']');
 }
 
-static bool may_show(const struct gb_objects *objects, const struct row *row)
+static bool may_show(const struct gb_gateway_objects *objects, const struct row *row)
 {
-    return objects->audience == GB_AUDIENCE_ALL || gb_is_public(&row->mode);
+    return objects->audience == GB_GATEWAY_AUDIENCE_ALL || gb_gateway_is_public(&row->mode);
 }
 
-static void end_objects(struct gb_objects *objects, struct gb_writer *writer, bool more)
+static void end_objects(struct gb_gateway_objects *objects, struct gb_writer *writer, bool more)
 {
     GB_WRITE_LITERAL(writer, "\n],\"cursor\":");
     if (more)
@@ -328,12 +330,12 @@ static void end_objects(struct gb_objects *objects, struct gb_writer *writer, bo
     objects->done = true;
 }
 
-static int write_rows(struct gb_objects *objects, struct gb_writer *writer, struct gb_json array,
-                      struct gb_error *error)
+static int write_rows(struct gb_gateway_objects *objects, struct gb_writer *writer,
+                      struct gb_json array, struct gb_error *error)
 {
     struct gb_json_walk walk = gb_json_walk(array);
     struct gb_path path = {.key = "objects"};
-    int64_t now = gb_wall_ms();
+    int64_t now = gb_gateway_wall_ms();
     struct gb_json item;
 
     while (gb_json_next(&walk, NULL, &item)) {
@@ -357,7 +359,7 @@ static int write_rows(struct gb_objects *objects, struct gb_writer *writer, stru
     return 0;
 }
 
-static int ask_list(struct gb_objects *objects, char **text, struct gb_error *error)
+static int ask_list(struct gb_gateway_objects *objects, char **text, struct gb_error *error)
 {
     char instance[GB_INSTANCE_BYTES];
     struct gb_writer params;
@@ -370,8 +372,9 @@ static int ask_list(struct gb_objects *objects, char **text, struct gb_error *er
         gb_write_cstring(&params, objects->after);
     }
     gb_write(&params, "}", 2); /* with the NUL that ends the text */
-    r = params.failed ? gb_fail_memory(error)
-                      : gb_ask_which(objects->ask, "list", params.data, text, instance, error);
+    r = params.failed
+            ? gb_fail_memory(error)
+            : gb_gateway_ask_which(objects->ask, "list", params.data, text, instance, error);
     gb_writer_end(&params);
     if (r == 0 && objects->begun && strcmp(instance, objects->instance) != 0) {
         gpubuf_free(*text);
@@ -383,19 +386,21 @@ static int ask_list(struct gb_objects *objects, char **text, struct gb_error *er
     return r;
 }
 
-static void begin_objects(struct gb_objects *objects, struct gb_writer *writer, uint64_t seq)
+static void begin_objects(struct gb_gateway_objects *objects, struct gb_writer *writer,
+                          uint64_t seq)
 {
     if (objects->begun)
         return;
     objects->begun = true;
     gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"now_ms\":%" PRIi64 ",\"instance\":\"%s\"", seq,
-                    gb_wall_ms(), objects->instance);
+                    gb_gateway_wall_ms(), objects->instance);
     GB_WRITE_LITERAL(writer, ",\"fields\":[\"name\",\"version\",\"bytes\",\"tier\",\"device\","
                              "\"uid\",\"mode\",\"leases\",\"pinned\",\"evict\",\"when_short\","
                              "\"age_ms\",\"idle_ms\",\"placements\"],\n\"objects\":[");
 }
 
-int gb_api_objects(struct gb_objects *objects, struct gb_writer *writer, struct gb_error *error)
+int gb_gateway_api_objects(struct gb_gateway_objects *objects, struct gb_writer *writer,
+                           struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct listed, seq, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
@@ -447,7 +452,7 @@ static void write_labels(struct gb_writer *writer, struct gb_json labels, const 
         gb_write_text(writer, separator);
         gb_write(writer, key.text + 1, gb_json_length(key) - 2); /* without its quotes */
         gb_write_char(writer, '=');
-        gb_write_copy(writer, item);
+        gb_gateway_write_copy(writer, item);
         separator = ",";
     }
     if (bound) {
@@ -463,7 +468,7 @@ static void write_line(struct gb_writer *writer, const char *name, const char *s
 {
     gb_write_format(writer, "%s%s", name, suffix);
     write_labels(writer, labels, NULL, 0);
-    gb_write_copy(writer, value);
+    gb_gateway_write_copy(writer, value);
     gb_write_char(writer, '\n');
 }
 
@@ -480,7 +485,7 @@ static void write_sample(struct gb_writer *writer, const char *name, const struc
     while (gb_json_next(&walk, &key, &item)) {
         gb_write_format(writer, "%s_bucket", name);
         write_labels(writer, sample->labels, key.text + 1, gb_json_length(key) - 2);
-        gb_write_copy(writer, item);
+        gb_gateway_write_copy(writer, item);
         gb_write_char(writer, '\n');
     }
     write_line(writer, name, "_sum", sample->labels, sample->sum);
@@ -528,8 +533,8 @@ struct families {
     struct gb_json families;
 };
 
-int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
-                    struct gb_error *error)
+int gb_gateway_api_families(const char *text, size_t length, struct gb_writer *writer,
+                            struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct families, families, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
@@ -548,13 +553,14 @@ int gb_api_families(const char *text, size_t length, struct gb_writer *writer,
     return r;
 }
 
-int gb_api_metrics(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error)
+int gb_gateway_api_metrics(struct gb_gateway_ask *ask, struct gb_writer *writer,
+                           struct gb_error *error)
 {
     char *text = NULL;
-    int r = gb_ask(ask, "stats", "{\"families\":true}", &text, error);
+    int r = gb_gateway_ask(ask, "stats", "{\"families\":true}", &text, error);
 
     if (r == 0)
-        r = gb_api_families(text, strlen(text), writer, error);
+        r = gb_gateway_api_families(text, strlen(text), writer, error);
     gpubuf_free(text);
     return r;
 }

@@ -9,27 +9,27 @@
 #define ANSWER_MS 5000
 #define PAUSE_NS 1000000 /* at most */
 
-void gb_ask_init(struct gb_ask *ask, const char *socket)
+void gb_gateway_ask_init(struct gb_gateway_ask *ask, const char *socket)
 {
-    *ask = (struct gb_ask){.socket = socket};
+    *ask = (struct gb_gateway_ask){.socket = socket};
     pthread_mutex_init(&ask->lock, NULL);
-    gb_condition_init(&ask->freed);
+    gb_gateway_condition_init(&ask->freed);
 }
 
-void gb_ask_end(struct gb_ask *ask)
+void gb_gateway_ask_end(struct gb_gateway_ask *ask)
 {
     gpubuf_disconnect(ask->client);
     pthread_cond_destroy(&ask->freed);
     pthread_mutex_destroy(&ask->lock);
 }
 
-static int connect_to(struct gb_ask *ask, struct gb_error *error)
+static int connect_to(struct gb_gateway_ask *ask, struct gb_error *error)
 {
     struct gpubuf_connect_options options = {
         .size = sizeof(options),
         .path = ask->socket,
         .client_name = GB_GATEWAY_NAME,
-        .timeout_ms = (int)gb_deadline_ms(CONNECT_MS),
+        .timeout_ms = (int)gb_gateway_deadline_ms(CONNECT_MS),
         .resume_ms = GPUBUF_NO_RESUME,
     };
     int r = gpubuf_connect(&ask->client, &options);
@@ -38,8 +38,8 @@ static int connect_to(struct gb_ask *ask, struct gb_error *error)
 }
 
 /* To be called by the thread that has begun to ask. */
-static int ask_now(struct gb_ask *ask, const char *method, const char *params, char **result,
-                   struct gb_error *error)
+static int ask_now(struct gb_gateway_ask *ask, const char *method, const char *params,
+                   char **result, struct gb_error *error)
 {
     int r = GPUBUF_E_CLOSED;
 
@@ -47,7 +47,8 @@ static int ask_now(struct gb_ask *ask, const char *method, const char *params, c
     for (int tries = 0; tries < 2 && (r == GPUBUF_E_CLOSED || r == GPUBUF_E_PROTOCOL); tries++) {
         if (!ask->client && connect_to(ask, error) < 0)
             return error->code;
-        r = gpubuf_call(ask->client, method, params, (int)gb_deadline_ms(ANSWER_MS), result);
+        r = gpubuf_call(ask->client, method, params, (int)gb_gateway_deadline_ms(ANSWER_MS),
+                        result);
         if (r < 0)
             (void)gb_fail(error, r, "%s", gpubuf_errmsg(ask->client));
         if (r == GPUBUF_E_CLOSED || r == GPUBUF_E_PROTOCOL) {
@@ -59,13 +60,13 @@ static int ask_now(struct gb_ask *ask, const char *method, const char *params, c
 }
 
 /* Waits for other threads' questions. False: that took too long. */
-static bool begin(struct gb_ask *ask)
+static bool begin(struct gb_gateway_ask *ask)
 {
-    int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS);
+    int64_t until = gb_gateway_clock_ms() + gb_gateway_deadline_ms(ANSWER_MS);
     bool ours;
 
     pthread_mutex_lock(&ask->lock);
-    while (ask->busy && gb_condition_wait(&ask->freed, &ask->lock, until))
+    while (ask->busy && gb_gateway_condition_wait(&ask->freed, &ask->lock, until))
         ;
     ours = !ask->busy;
     ask->busy = true;
@@ -73,7 +74,7 @@ static bool begin(struct gb_ask *ask)
     return ours;
 }
 
-static void end(struct gb_ask *ask)
+static void end(struct gb_gateway_ask *ask)
 {
     pthread_mutex_lock(&ask->lock);
     ask->busy = false;
@@ -99,16 +100,16 @@ static void pause_after(struct timespec begun)
     nanosleep(&pause, NULL);
 }
 
-int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **result,
-           struct gb_error *error)
+int gb_gateway_ask(struct gb_gateway_ask *ask, const char *method, const char *params,
+                   char **result, struct gb_error *error)
 {
     char instance[GB_INSTANCE_BYTES];
 
-    return gb_ask_which(ask, method, params, result, instance, error);
+    return gb_gateway_ask_which(ask, method, params, result, instance, error);
 }
 
-int gb_ask_which(struct gb_ask *ask, const char *method, const char *params, char **result,
-                 char instance[GB_INSTANCE_BYTES], struct gb_error *error)
+int gb_gateway_ask_which(struct gb_gateway_ask *ask, const char *method, const char *params,
+                         char **result, char instance[GB_INSTANCE_BYTES], struct gb_error *error)
 {
     struct timespec begun;
     int r;

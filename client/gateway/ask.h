@@ -7,15 +7,15 @@
  * most a millisecond. So however many requests there are, the daemon has half of its time for its
  * other sessions, and they wait for one question at most.
  */
-#ifndef GB_ASK_H
-#define GB_ASK_H
+#ifndef GB_GATEWAY_ASK_H
+#define GB_GATEWAY_ASK_H
 
 #include <pthread.h>
 
 #include "gpubuf.h"
 #include "proto/errors.h"
 
-struct gb_ask {
+struct gb_gateway_ask {
     const char *socket;           /* the caller's; NULL: the default places */
     struct gpubuf_client *client; /* of the thread that asks; NULL: not connected */
     bool busy;                    /* a thread asks; guarded by the lock */
@@ -26,15 +26,15 @@ struct gb_ask {
 #define GB_INSTANCE_BYTES 64
 #define GB_GATEWAY_NAME "gpubufd-gateway" /* as the daemon's list of sessions shows it */
 
-void gb_ask_init(struct gb_ask *ask, const char *socket);
+void gb_gateway_ask_init(struct gb_gateway_ask *ask, const char *socket);
 /* To be called when no thread asks any more. */
-void gb_ask_end(struct gb_ask *ask);
+void gb_gateway_ask_end(struct gb_gateway_ask *ask);
 /* Calls a method and waits for the answer, five seconds at most. *result is to be freed with
    gpubuf_free. Any thread. */
-int gb_ask(struct gb_ask *ask, const char *method, const char *params, char **result,
-           struct gb_error *error);
+int gb_gateway_ask(struct gb_gateway_ask *ask, const char *method, const char *params,
+                   char **result, struct gb_error *error);
 /* The same; *instance says which run of the daemon has answered. */
-int gb_ask_which(struct gb_ask *ask, const char *method, const char *params, char **result,
-                 char instance[GB_INSTANCE_BYTES], struct gb_error *error);
+int gb_gateway_ask_which(struct gb_gateway_ask *ask, const char *method, const char *params,
+                         char **result, char instance[GB_INSTANCE_BYTES], struct gb_error *error);
 
 #endif

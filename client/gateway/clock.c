@@ -11,17 +11,17 @@ static int64_t ms_of(clockid_t clock)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-int64_t gb_clock_ms(void)
+int64_t gb_gateway_clock_ms(void)
 {
     return ms_of(CLOCK_MONOTONIC);
 }
 
-int64_t gb_wall_ms(void)
+int64_t gb_gateway_wall_ms(void)
 {
     return ms_of(CLOCK_REALTIME);
 }
 
-int64_t gb_deadline_ms(int64_t ms)
+int64_t gb_gateway_deadline_ms(int64_t ms)
 {
     const char *text = getenv("GPUBUFD_GATEWAY_HASTE");
     double haste = text ? strtod(text, NULL) : 1;
@@ -29,7 +29,7 @@ int64_t gb_deadline_ms(int64_t ms)
     return haste >= 0.01 && haste <= 100 ? (int64_t)((double)ms / haste) : ms;
 }
 
-void gb_condition_init(pthread_cond_t *condition)
+void gb_gateway_condition_init(pthread_cond_t *condition)
 {
     pthread_condattr_t monotonic;
 
@@ -39,7 +39,7 @@ void gb_condition_init(pthread_cond_t *condition)
     pthread_condattr_destroy(&monotonic);
 }
 
-bool gb_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until_ms)
+bool gb_gateway_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until_ms)
 {
     struct timespec until = {.tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000};
 

@@ -9,13 +9,13 @@
 #define GZIP_BITS 31   /* a window of 32 KiB, in gzip's format */
 #define MEMORY_LEVEL 8 /* zlib's default */
 
-struct gb_compress {
+struct gb_gateway_compress {
     z_stream stream;
 };
 
-struct gb_compress *gb_compress_new(void)
+struct gb_gateway_compress *gb_gateway_compress_new(void)
 {
-    struct gb_compress *compress = calloc(1, sizeof(*compress));
+    struct gb_gateway_compress *compress = calloc(1, sizeof(*compress));
 
     if (compress && deflateInit2(&compress->stream, LEVEL, Z_DEFLATED, GZIP_BITS, MEMORY_LEVEL,
                                  Z_DEFAULT_STRATEGY) == Z_OK)
@@ -24,15 +24,15 @@ struct gb_compress *gb_compress_new(void)
     return NULL;
 }
 
-void gb_compress_free(struct gb_compress *compress)
+void gb_gateway_compress_free(struct gb_gateway_compress *compress)
 {
     if (compress)
         (void)deflateEnd(&compress->stream);
     free(compress);
 }
 
-bool gb_compress_add(struct gb_compress *compress, const char *data, size_t length, bool last,
-                     struct gb_writer *writer)
+bool gb_gateway_compress_add(struct gb_gateway_compress *compress, const char *data, size_t length,
+                             bool last, struct gb_writer *writer)
 {
     z_stream *stream = &compress->stream;
     unsigned char out[16384];

@@ -1,20 +1,20 @@
 /* Answers as gzip, in one piece or in slices. Each belongs to one thread at a time. */
-#ifndef GB_COMPRESS_H
-#define GB_COMPRESS_H
+#ifndef GB_GATEWAY_COMPRESS_H
+#define GB_GATEWAY_COMPRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "proto/json.h"
 
-struct gb_compress;
+struct gb_gateway_compress;
 
 /* NULL if memory is out. */
-struct gb_compress *gb_compress_new(void);
-void gb_compress_free(struct gb_compress *compress);
+struct gb_gateway_compress *gb_gateway_compress_new(void);
+void gb_gateway_compress_free(struct gb_gateway_compress *compress);
 /* Compresses the next bytes, the last ones if `last`, and adds what is ready to the writer, which
    may be nothing before the end. False: memory is out. */
-bool gb_compress_add(struct gb_compress *compress, const char *data, size_t length, bool last,
-                     struct gb_writer *writer);
+bool gb_gateway_compress_add(struct gb_gateway_compress *compress, const char *data, size_t length,
+                             bool last, struct gb_writer *writer);
 
 #endif

@@ -13,7 +13,7 @@
 #define UNREAD_MS 1000 /* for input that has arrived to be read, likewise */
 
 /* The descriptor stays libmicrohttpd's: its thread sees the end and closes it. */
-static void shut(struct gb_connection *connection)
+static void shut(struct gb_gateway_connection *connection)
 {
     connection->shut = true;
     shutdown(connection->fd, SHUT_RDWR);
@@ -21,49 +21,49 @@ static void shut(struct gb_connection *connection)
 
 /* ---- time ---- */
 
-static bool is_late(const struct gb_connection *connection, int64_t now)
+static bool is_late(const struct gb_gateway_connection *connection, int64_t now)
 {
     int64_t age = now - connection->since_ms;
 
     if (connection->refused)
-        return age >= gb_deadline_ms(GB_REFUSED_MS);
+        return age >= gb_gateway_deadline_ms(GB_GATEWAY_REFUSED_MS);
     switch (connection->state) {
-    case GB_CONNECTION_HALF:
-        return age >= gb_deadline_ms(GB_HALF_MS);
-    case GB_CONNECTION_IDLE:
-        return age >= gb_deadline_ms(GB_IDLE_MS);
+    case GB_GATEWAY_CONNECTION_HALF:
+        return age >= gb_gateway_deadline_ms(GB_GATEWAY_HALF_MS);
+    case GB_GATEWAY_CONNECTION_IDLE:
+        return age >= gb_gateway_deadline_ms(GB_GATEWAY_IDLE_MS);
     default:
-        return !connection->streams && age >= gb_deadline_ms(GB_SERVING_MS);
+        return !connection->streams && age >= gb_gateway_deadline_ms(GB_GATEWAY_SERVING_MS);
     }
 }
 
 static void *watch_clock(void *arg)
 {
-    struct gb_connections *connections = arg;
+    struct gb_gateway_connections *connections = arg;
 
     pthread_mutex_lock(&connections->lock);
     while (!connections->stopped) {
-        int64_t now = gb_clock_ms();
+        int64_t now = gb_gateway_clock_ms();
 
-        for (struct gb_connection *one = connections->all; one; one = one->next)
+        for (struct gb_gateway_connection *one = connections->all; one; one = one->next)
             if (!one->shut && is_late(one, now))
                 shut(one);
-        gb_condition_wait(&connections->stop, &connections->lock, now + CLOCK_MS);
+        gb_gateway_condition_wait(&connections->stop, &connections->lock, now + CLOCK_MS);
     }
     pthread_mutex_unlock(&connections->lock);
     return NULL;
 }
 
-int gb_connections_start(struct gb_connections *connections, unsigned most)
+int gb_gateway_connections_start(struct gb_gateway_connections *connections, unsigned most)
 {
-    *connections = (struct gb_connections){.most = most};
+    *connections = (struct gb_gateway_connections){.most = most};
     pthread_mutex_init(&connections->lock, NULL);
-    gb_condition_init(&connections->stop);
+    gb_gateway_condition_init(&connections->stop);
     connections->started = pthread_create(&connections->clock, NULL, watch_clock, connections) == 0;
     return connections->started ? 0 : -1;
 }
 
-void gb_connections_end(struct gb_connections *connections)
+void gb_gateway_connections_end(struct gb_gateway_connections *connections)
 {
     if (!connections->started)
         return;
@@ -79,7 +79,8 @@ void gb_connections_end(struct gb_connections *connections)
 
 /* ---- room ---- */
 
-static bool same_address(const struct gb_connection *one, const struct gb_connection *other)
+static bool same_address(const struct gb_gateway_connection *one,
+                         const struct gb_gateway_connection *other)
 {
     return one->has_address && other->has_address &&
            memcmp(&one->address, &other->address, sizeof(one->address)) == 0;
@@ -87,17 +88,18 @@ static bool same_address(const struct gb_connection *one, const struct gb_connec
 
 /* Counts the connections, without those that are shut or refused; with `peer`, of its address
    only. */
-static unsigned counted(const struct gb_connections *connections, const struct gb_connection *peer)
+static unsigned counted(const struct gb_gateway_connections *connections,
+                        const struct gb_gateway_connection *peer)
 {
     unsigned count = 0;
 
-    for (const struct gb_connection *one = connections->all; one; one = one->next)
+    for (const struct gb_gateway_connection *one = connections->all; one; one = one->next)
         count += !one->shut && !one->refused && (!peer || same_address(one, peer));
     return count;
 }
 
 /* Unread input may be a whole request by the time that the connection's thread reads it. */
-static bool has_unread(const struct gb_connection *connection)
+static bool has_unread(const struct gb_gateway_connection *connection)
 {
     int bytes = 0;
 
@@ -105,17 +107,18 @@ static bool has_unread(const struct gb_connection *connection)
 }
 
 /* A half request gives way once it has had its time to arrive and to be read. */
-static bool may_give_way(const struct gb_connection *connection, int64_t now)
+static bool may_give_way(const struct gb_gateway_connection *connection, int64_t now)
 {
     int64_t age = now - connection->since_ms;
 
     return !connection->shut && !connection->refused &&
-           connection->state != GB_CONNECTION_SERVING &&
-           (connection->state != GB_CONNECTION_HALF ||
+           connection->state != GB_GATEWAY_CONNECTION_SERVING &&
+           (connection->state != GB_GATEWAY_CONNECTION_HALF ||
             age >= (has_unread(connection) ? UNREAD_MS : FRESH_MS));
 }
 
-static bool goes_before(const struct gb_connection *one, const struct gb_connection *other)
+static bool goes_before(const struct gb_gateway_connection *one,
+                        const struct gb_gateway_connection *other)
 {
     bool unread = has_unread(one);
 
@@ -127,13 +130,14 @@ static bool goes_before(const struct gb_connection *one, const struct gb_connect
 
 /* Shuts a connection for the new one; with `peer`, one from its address. False: there is none to
    shut. */
-static bool make_room(struct gb_connections *connections, const struct gb_connection *added,
-                      const struct gb_connection *peer)
+static bool make_room(struct gb_gateway_connections *connections,
+                      const struct gb_gateway_connection *added,
+                      const struct gb_gateway_connection *peer)
 {
-    struct gb_connection *victim = NULL;
-    int64_t now = gb_clock_ms();
+    struct gb_gateway_connection *victim = NULL;
+    int64_t now = gb_gateway_clock_ms();
 
-    for (struct gb_connection *one = connections->all; one; one = one->next)
+    for (struct gb_gateway_connection *one = connections->all; one; one = one->next)
         if (one != added && may_give_way(one, now) && (!peer || same_address(one, peer)) &&
             (!victim || goes_before(one, victim)))
             victim = one;
@@ -145,13 +149,13 @@ static bool make_room(struct gb_connections *connections, const struct gb_connec
 
 /* Refused connections that have asked nothing yet must not pile up: the oldest is shut, first one
    without unread input. */
-static void bound_refused(struct gb_connections *connections)
+static void bound_refused(struct gb_gateway_connections *connections)
 {
-    struct gb_connection *victim = NULL;
+    struct gb_gateway_connection *victim = NULL;
     unsigned waiting = 0;
 
-    for (struct gb_connection *one = connections->all; one; one = one->next) {
-        if (one->shut || !one->refused || one->state == GB_CONNECTION_SERVING)
+    for (struct gb_gateway_connection *one = connections->all; one; one = one->next) {
+        if (one->shut || !one->refused || one->state == GB_GATEWAY_CONNECTION_SERVING)
             continue;
         waiting++;
         if (!victim || has_unread(victim) || !has_unread(one))
@@ -161,7 +165,7 @@ static void bound_refused(struct gb_connections *connections)
         shut(victim);
 }
 
-static void set_address(struct gb_connection *connection, const struct sockaddr *peer)
+static void set_address(struct gb_gateway_connection *connection, const struct sockaddr *peer)
 {
     connection->has_address = true;
     if (peer && peer->sa_family == AF_INET6) {
@@ -178,16 +182,16 @@ static void set_address(struct gb_connection *connection, const struct sockaddr 
     }
 }
 
-struct gb_connection *gb_connection_begin(struct gb_connections *connections, int fd,
-                                          const struct sockaddr *peer)
+struct gb_gateway_connection *gb_gateway_connection_begin(
+    struct gb_gateway_connections *connections, int fd, const struct sockaddr *peer)
 {
-    struct gb_connection *added = calloc(1, sizeof(*added));
+    struct gb_gateway_connection *added = calloc(1, sizeof(*added));
     unsigned each = connections->most - (connections->most + 7) / 8;
 
     if (!added)
         return NULL;
     added->fd = fd;
-    added->since_ms = gb_clock_ms();
+    added->since_ms = gb_gateway_clock_ms();
     set_address(added, peer);
     pthread_mutex_lock(&connections->lock);
     added->next = connections->all;
@@ -208,7 +212,8 @@ struct gb_connection *gb_connection_begin(struct gb_connections *connections, in
     return added;
 }
 
-void gb_connection_end(struct gb_connections *connections, struct gb_connection *connection)
+void gb_gateway_connection_end(struct gb_gateway_connections *connections,
+                               struct gb_gateway_connection *connection)
 {
     pthread_mutex_lock(&connections->lock);
     *connection->link = connection->next;
@@ -220,29 +225,32 @@ void gb_connection_end(struct gb_connections *connections, struct gb_connection 
     free(connection);
 }
 
-bool gb_connection_serve(struct gb_connections *connections, struct gb_connection *connection)
+bool gb_gateway_connection_serve(struct gb_gateway_connections *connections,
+                                 struct gb_gateway_connection *connection)
 {
     bool refused;
 
     pthread_mutex_lock(&connections->lock);
-    connection->state = GB_CONNECTION_SERVING;
-    connection->since_ms = gb_clock_ms();
+    connection->state = GB_GATEWAY_CONNECTION_SERVING;
+    connection->since_ms = gb_gateway_clock_ms();
     refused = connection->refused;
     pthread_mutex_unlock(&connections->lock);
     return !refused;
 }
 
-void gb_connection_idle(struct gb_connections *connections, struct gb_connection *connection)
+void gb_gateway_connection_idle(struct gb_gateway_connections *connections,
+                                struct gb_gateway_connection *connection)
 {
     pthread_mutex_lock(&connections->lock);
-    connection->state = GB_CONNECTION_IDLE;
-    connection->since_ms = gb_clock_ms();
+    connection->state = GB_GATEWAY_CONNECTION_IDLE;
+    connection->since_ms = gb_gateway_clock_ms();
     connections->streams -= connection->streams;
     connection->streams = false;
     pthread_mutex_unlock(&connections->lock);
 }
 
-bool gb_connection_stream(struct gb_connections *connections, struct gb_connection *connection)
+bool gb_gateway_connection_stream(struct gb_gateway_connections *connections,
+                                  struct gb_gateway_connection *connection)
 {
     bool may;
 

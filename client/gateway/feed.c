@@ -20,8 +20,8 @@
 
 /* ---- telling ---- */
 
-static void tell(struct gb_feed *feed, struct gb_told *told, const char *topic, size_t topic_length,
-                 const char *public_topic)
+static void tell(struct gb_gateway_feed *feed, struct gb_gateway_told *told, const char *topic,
+                 size_t topic_length, const char *public_topic)
 {
     /* Memory is out: the gap in the numbers shows the loss. */
     if (!told->text[0] || !told->text[1] || !topic) {
@@ -31,13 +31,13 @@ static void tell(struct gb_feed *feed, struct gb_told *told, const char *topic, 
         return;
     }
     if (feed->publish)
-        gb_publish(feed->publish, told, topic, topic_length, public_topic);
-    gb_ring_put(feed->ring, told);
+        gb_gateway_publish(feed->publish, told, topic, topic_length, public_topic);
+    gb_gateway_ring_put(feed->ring, told);
 }
 
 /* Tells all readers the same. */
-static void tell_all(struct gb_feed *feed, struct gb_writer *writer, struct gb_told *told,
-                     const char *topic)
+static void tell_all(struct gb_gateway_feed *feed, struct gb_writer *writer,
+                     struct gb_gateway_told *told, const char *topic)
 {
     told->text[0] = told->text[1] = gb_writer_take(writer, &told->length[0]);
     told->length[1] = told->length[0];
@@ -46,9 +46,9 @@ static void tell_all(struct gb_feed *feed, struct gb_writer *writer, struct gb_t
 
 /* The daemon did not tell the events up to `seq`, which concern objects that the gateway may not
    see. Tells how many they were. */
-static void tell_hidden(struct gb_feed *feed, uint64_t seq)
+static void tell_hidden(struct gb_gateway_feed *feed, uint64_t seq)
 {
-    struct gb_told told = {.seq = seq, .before = feed->seq};
+    struct gb_gateway_told told = {.seq = seq, .before = feed->seq};
     struct gb_writer writer;
 
     if (!feed->counting || seq <= feed->seq)
@@ -57,7 +57,7 @@ static void tell_hidden(struct gb_feed *feed, uint64_t seq)
     gb_write_format(&writer,
                     "{\"seq\":%" PRIu64 ",\"count\":%" PRIu64 ",\"time_ms\":%" PRIi64
                     ",\"kind\":\"private\",\"private\":true}",
-                    seq, seq - feed->seq, gb_wall_ms());
+                    seq, seq - feed->seq, gb_gateway_wall_ms());
     tell_all(feed, &writer, &told, "private ");
     feed->seq = seq;
 }
@@ -76,7 +76,7 @@ static void write_head(struct gb_writer *writer, const struct event *event)
 {
     gb_writer_init(writer, 0);
     gb_write_format(writer, "{\"seq\":%" PRIu64 ",\"time_ms\":%" PRIi64 ",\"kind\":\"%s\"",
-                    event->seq, gb_wall_ms(), event->kind.text);
+                    event->seq, gb_gateway_wall_ms(), event->kind.text);
 }
 
 static char *whole(const struct event *event, size_t *length)
@@ -85,10 +85,10 @@ static char *whole(const struct event *event, size_t *length)
 
     write_head(&writer, event);
     GB_WRITE_LITERAL(&writer, ",\"object\":");
-    gb_write_copy(&writer, event->object);
+    gb_gateway_write_copy(&writer, event->object);
     if (event->placements.text) {
         GB_WRITE_LITERAL(&writer, ",\"placements\":");
-        gb_write_copy(&writer, event->placements);
+        gb_gateway_write_copy(&writer, event->placements);
     }
     if (event->lost.text)
         GB_WRITE_LITERAL(&writer, ",\"lost\":true");
@@ -108,20 +108,22 @@ static char *nameless(const struct event *event, const struct object *object, si
     return gb_writer_take(&writer, length);
 }
 
-static void tell_event(struct gb_feed *feed, const struct event *event, const struct object *object)
+static void tell_event(struct gb_gateway_feed *feed, const struct event *event,
+                       const struct object *object)
 {
-    struct gb_told told = {.seq = event->seq,
-                           .before = feed->counting ? feed->seq : event->seq - 1};
+    struct gb_gateway_told told = {.seq = event->seq,
+                                   .before = feed->counting ? feed->seq : event->seq - 1};
     struct gb_writer topic;
     char kind[32];
-    bool same = gb_is_public(&object->mode);
+    bool same = gb_gateway_is_public(&object->mode);
 
-    told.text[GB_AUDIENCE_ALL] = whole(event, &told.length[GB_AUDIENCE_ALL]);
+    told.text[GB_GATEWAY_AUDIENCE_ALL] = whole(event, &told.length[GB_GATEWAY_AUDIENCE_ALL]);
     if (same) {
-        told.text[GB_AUDIENCE_PUBLIC] = told.text[GB_AUDIENCE_ALL];
-        told.length[GB_AUDIENCE_PUBLIC] = told.length[GB_AUDIENCE_ALL];
+        told.text[GB_GATEWAY_AUDIENCE_PUBLIC] = told.text[GB_GATEWAY_AUDIENCE_ALL];
+        told.length[GB_GATEWAY_AUDIENCE_PUBLIC] = told.length[GB_GATEWAY_AUDIENCE_ALL];
     } else {
-        told.text[GB_AUDIENCE_PUBLIC] = nameless(event, object, &told.length[GB_AUDIENCE_PUBLIC]);
+        told.text[GB_GATEWAY_AUDIENCE_PUBLIC] =
+            nameless(event, object, &told.length[GB_GATEWAY_AUDIENCE_PUBLIC]);
     }
     gb_writer_init(&topic, 0);
     gb_write_format(&topic, "%s ", event->kind.text);
@@ -147,7 +149,7 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
         GB_FIELD(struct object, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct object, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
     };
-    struct gb_feed *feed = arg;
+    struct gb_gateway_feed *feed = arg;
     struct gb_path path = {.key = "event"};
     struct event event = {0};
     struct object object = {0};
@@ -169,13 +171,13 @@ static void on_event(struct gpubuf_client *client, const char *text, size_t leng
 
 /* ---- figures ---- */
 
-static void tell_stats(struct gb_feed *feed, const struct gb_stats *stats)
+static void tell_stats(struct gb_gateway_feed *feed, const struct gb_gateway_stats *stats)
 {
-    struct gb_told told = {.seq = stats->seq, .before = stats->seq, .stats = true};
+    struct gb_gateway_told told = {.seq = stats->seq, .before = stats->seq, .stats = true};
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    gb_stats_write(&writer, stats);
+    gb_gateway_stats_write(&writer, stats);
     tell_all(feed, &writer, &told, "stats ");
 }
 
@@ -184,7 +186,7 @@ struct device {
     uint64_t used;
 };
 
-static void note_devices(struct gb_feed *feed, struct gb_json devices)
+static void note_devices(struct gb_gateway_feed *feed, struct gb_json devices)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct device, id, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -192,7 +194,7 @@ static void note_devices(struct gb_feed *feed, struct gb_json devices)
     };
     struct gb_json_walk walk = gb_json_walk(devices);
     struct gb_path path = {.key = "devices"};
-    int64_t now = gb_wall_ms();
+    int64_t now = gb_gateway_wall_ms();
     struct gb_error error;
     struct gb_json item;
 
@@ -201,26 +203,26 @@ static void note_devices(struct gb_feed *feed, struct gb_json devices)
 
         if (gb_json_read(item, fields, 2, GB_UNKNOWN_IGNORE, &path, &feed->pool, &device, NULL,
                          &error) == 0)
-            gb_history_note(feed->history, &device.id, device.used, now);
+            gb_gateway_history_note(feed->history, &device.id, device.used, now);
     }
 }
 
 static void on_stats(struct gpubuf_client *client, int status, const char *result, size_t length,
                      void *arg)
 {
-    struct gb_feed *feed = arg;
-    struct gb_stats stats;
+    struct gb_gateway_feed *feed = arg;
+    struct gb_gateway_stats stats;
     struct gb_error error;
 
     (void)client;
     feed->asked = false;
     atomic_store(&feed->up, true);
     gb_pool_reset(&feed->pool);
-    if (status < 0 || gb_stats_read(result, length, &feed->pool, &stats, &error) < 0)
+    if (status < 0 || gb_gateway_stats_read(result, length, &feed->pool, &stats, &error) < 0)
         return;
     if (strcmp(feed->instance, stats.instance.text) != 0) {
-        gb_ring_clear(feed->ring);
-        gb_history_clear(feed->history);
+        gb_gateway_ring_clear(feed->ring);
+        gb_gateway_history_clear(feed->history);
         strcpy(feed->instance, stats.instance.text);
         feed->counting = false;
     }
@@ -233,13 +235,13 @@ static void on_stats(struct gpubuf_client *client, int status, const char *resul
 
 /* ---- the connection ---- */
 
-static int connect_to(struct gb_feed *feed)
+static int connect_to(struct gb_gateway_feed *feed)
 {
     struct gpubuf_connect_options options = {
         .size = sizeof(options),
         .path = feed->socket,
         .client_name = GB_GATEWAY_NAME,
-        .timeout_ms = (int)gb_deadline_ms(CONNECT_MS),
+        .timeout_ms = (int)gb_gateway_deadline_ms(CONNECT_MS),
         .resume_ms = GPUBUF_NO_RESUME,
     };
     int r = gpubuf_connect(&feed->client, &options);
@@ -253,8 +255,8 @@ static int connect_to(struct gb_feed *feed)
     }
     feed->counting = feed->asked = false;
     if (strcmp(feed->instance, gpubuf_instance(feed->client)) != 0) {
-        gb_ring_clear(feed->ring);
-        gb_history_clear(feed->history);
+        gb_gateway_ring_clear(feed->ring);
+        gb_gateway_history_clear(feed->history);
     }
     snprintf(feed->instance, sizeof(feed->instance), "%s", gpubuf_instance(feed->client));
     r = gpubuf_watch_json(feed->client, "{\"existing\":false,\"placements\":true}", on_event, feed,
@@ -272,7 +274,7 @@ static int connect_to(struct gb_feed *feed)
 }
 
 /* Sleeps. True: the thread is to end. */
-static bool pause_until(struct gb_feed *feed, int64_t ms)
+static bool pause_until(struct gb_gateway_feed *feed, int64_t ms)
 {
     struct pollfd stop = {feed->stop_fd, POLLIN, 0};
 
@@ -280,12 +282,12 @@ static bool pause_until(struct gb_feed *feed, int64_t ms)
 }
 
 /* Follows one connection to its end. True: the thread is to end. */
-static bool follow(struct gb_feed *feed)
+static bool follow(struct gb_gateway_feed *feed)
 {
-    int64_t tick = gb_clock_ms();
+    int64_t tick = gb_gateway_clock_ms();
 
     for (;;) {
-        int64_t now = gb_clock_ms();
+        int64_t now = gb_gateway_clock_ms();
         struct pollfd polled[2] = {{feed->stop_fd, POLLIN, 0}, {gpubuf_fd(feed->client), 0, 0}};
 
         if (now >= tick) {
@@ -295,7 +297,7 @@ static bool follow(struct gb_feed *feed)
                 feed->asked = true;
                 feed->asked_ms = now;
             }
-            if (feed->asked && now - feed->asked_ms >= gb_deadline_ms(ANSWER_MS))
+            if (feed->asked && now - feed->asked_ms >= gb_gateway_deadline_ms(ANSWER_MS))
                 atomic_store(&feed->up, false);
             tick = now + TICK_MS;
         }
@@ -310,7 +312,7 @@ static bool follow(struct gb_feed *feed)
 
 static void *run(void *arg)
 {
-    struct gb_feed *feed = arg;
+    struct gb_gateway_feed *feed = arg;
     bool stop = false;
 
     while (!stop) {
@@ -330,7 +332,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-int gb_feed_start(struct gb_feed *feed, struct gb_error *error)
+int gb_gateway_feed_start(struct gb_gateway_feed *feed, struct gb_error *error)
 {
     feed->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (feed->stop_fd < 0)
@@ -342,7 +344,7 @@ int gb_feed_start(struct gb_feed *feed, struct gb_error *error)
     return 0;
 }
 
-void gb_feed_stop(struct gb_feed *feed)
+void gb_gateway_feed_stop(struct gb_gateway_feed *feed)
 {
     uint64_t one = 1;
 

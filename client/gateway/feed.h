@@ -15,12 +15,12 @@
 #include "gpubuf.h"
 #include "proto/errors.h"
 
-struct gb_feed {
+struct gb_gateway_feed {
     const char *socket; /* the caller's; NULL: the default places */
-    struct gb_ring *ring;
-    struct gb_history *history;
-    struct gb_publish *publish; /* NULL: nothing is published */
-    atomic_bool up;             /* the daemon is there, and answers */
+    struct gb_gateway_ring *ring;
+    struct gb_gateway_history *history;
+    struct gb_gateway_publish *publish; /* NULL: nothing is published */
+    atomic_bool up;                     /* the daemon is there, and answers */
 
     /* The thread's own. */
     pthread_t thread;
@@ -36,7 +36,7 @@ struct gb_feed {
 };
 
 /* Starts the thread. The ring, the history and the publisher outlive the feed. */
-int gb_feed_start(struct gb_feed *feed, struct gb_error *error);
-void gb_feed_stop(struct gb_feed *feed);
+int gb_gateway_feed_start(struct gb_gateway_feed *feed, struct gb_error *error);
+void gb_gateway_feed_stop(struct gb_gateway_feed *feed);
 
 #endif

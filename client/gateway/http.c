@@ -26,26 +26,28 @@
 
 /* ---- who may ask ---- */
 
-static bool is_secret(struct gb_http *http, struct gb_http_text given, const char *secret)
+static bool is_secret(struct gb_gateway_http *http, struct gb_gateway_http_text given,
+                      const char *secret)
 {
     bool same;
 
     pthread_mutex_lock(&http->secret_lock);
-    same = gb_http_secret_same(given, secret, strlen(secret));
+    same = gb_gateway_http_secret_same(given, secret, strlen(secret));
     pthread_mutex_unlock(&http->secret_lock);
     return same;
 }
 
-static bool authorized(struct gb_http *http, struct MHD_Connection *peer)
+static bool authorized(struct gb_gateway_http *http, struct MHD_Connection *peer)
 {
-    struct gb_http_text given = gb_header(peer, "Authorization");
+    struct gb_gateway_http_text given = gb_gateway_header(peer, "Authorization");
 
     if (!http->options->token_file)
         return true;
     if (given.length > 7 && memcmp(given.text, "Bearer ", 7) == 0)
-        return is_secret(http, (struct gb_http_text){given.text + 7, given.length - 7},
+        return is_secret(http, (struct gb_gateway_http_text){given.text + 7, given.length - 7},
                          http->token);
-    return is_secret(http, gb_http_cookie(gb_header(peer, "Cookie"), "gpubufd"), http->cookie);
+    return is_secret(http, gb_gateway_http_cookie(gb_gateway_header(peer, "Cookie"), "gpubufd"),
+                     http->cookie);
 }
 
 struct headers {
@@ -60,16 +62,16 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
                                     size_t key_length, const char *value, size_t value_length)
 {
     struct headers *headers = arg;
-    struct gb_http_text name = {key, key_length};
+    struct gb_gateway_http_text name = {key, key_length};
 
     (void)kind;
     headers->count++;
     headers->bytes += key_length + strlen(": \r\n") + value_length;
-    headers->hosts += gb_http_is_nocase(name, "Host");
-    headers->origins += gb_http_is_nocase(name, "Origin");
-    headers->authorizations += gb_http_is_nocase(name, "Authorization");
-    headers->cookies += gb_http_is_nocase(name, "Cookie");
-    headers->lengths += gb_http_is_nocase(name, "Content-Length");
+    headers->hosts += gb_gateway_http_is_nocase(name, "Host");
+    headers->origins += gb_gateway_http_is_nocase(name, "Origin");
+    headers->authorizations += gb_gateway_http_is_nocase(name, "Authorization");
+    headers->cookies += gb_gateway_http_is_nocase(name, "Cookie");
+    headers->lengths += gb_gateway_http_is_nocase(name, "Content-Length");
     for (size_t i = 0; i < value_length; i++)
         headers->bad |= ((unsigned char)value[i] < ' ' && value[i] != '\t') || value[i] == 0x7f;
     for (size_t i = 0; i < key_length; i++)
@@ -80,7 +82,7 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
 /* Whether the head had more than what libmicrohttpd tells of it: it cuts a value at a NUL and at a
    line that is folded, where another server reads on. More than one space before a value counts as
    well. */
-static bool is_cut(struct MHD_Connection *peer, const struct gb_request *request,
+static bool is_cut(struct MHD_Connection *peer, const struct gb_gateway_request *request,
                    const struct headers *headers)
 {
     const union MHD_ConnectionInfo *info =
@@ -92,16 +94,16 @@ static bool is_cut(struct MHD_Connection *peer, const struct gb_request *request
 
 /* 0; or the status for a request that is refused since its head can be read in more than one
    way. */
-static unsigned check_head(struct MHD_Connection *peer, struct gb_request *request)
+static unsigned check_head(struct MHD_Connection *peer, struct gb_gateway_request *request)
 {
-    struct gb_http_text length = gb_header(peer, "Content-Length");
+    struct gb_gateway_http_text length = gb_gateway_header(peer, "Content-Length");
     struct headers headers = {0};
     uint64_t bytes = 0;
 
     MHD_get_connection_values_n(peer, MHD_HEADER_KIND, count_header, &headers);
     if (headers.count > HEADERS)
         return 431;
-    if (gb_header(peer, "Transfer-Encoding").text)
+    if (gb_gateway_header(peer, "Transfer-Encoding").text)
         return 501;
     if (headers.bad || headers.hosts != 1 || headers.origins > 1 || headers.authorizations > 1 ||
         headers.cookies > 1 || headers.lengths > 1)
@@ -111,7 +113,7 @@ static unsigned check_head(struct MHD_Connection *peer, struct gb_request *reque
             return 400;
         bytes = bytes * 10 + (uint64_t)(length.text[i] - '0');
     }
-    if (bytes > GB_BODY_BYTES)
+    if (bytes > GB_GATEWAY_BODY_BYTES)
         return 413;
     if (!request->target || request->target[0] != '/')
         return 400;
@@ -123,62 +125,67 @@ static unsigned check_head(struct MHD_Connection *peer, struct gb_request *reque
     return is_cut(peer, request, &headers) ? 400 : 0;
 }
 
-static enum MHD_Result take_token(struct gb_door *door, struct MHD_Connection *peer,
-                                  const struct gb_request *request)
+static enum MHD_Result take_token(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                  const struct gb_gateway_request *request)
 {
-    struct gb_http *http = door->http;
-    struct gb_http_text form = {request->body, request->body_length};
-    char token[GB_TOKEN_BYTES], cookie[sizeof(http->cookie)];
-    long length = gb_http_parameter(form, "token", token, sizeof(token));
+    struct gb_gateway_http *http = door->http;
+    struct gb_gateway_http_text form = {request->body, request->body_length};
+    char token[GB_GATEWAY_TOKEN_BYTES], cookie[sizeof(http->cookie)];
+    long length = gb_gateway_http_parameter(form, "token", token, sizeof(token));
     bool same;
 
     if (length < 0 || !http->options->token_file)
-        return gb_respond_form(door, peer, 401);
+        return gb_gateway_respond_form(door, peer, 401);
     pthread_mutex_lock(&http->secret_lock); /* locked once, so that token and cookie belong
                                                together */
-    same = gb_http_secret_same((struct gb_http_text){token, (size_t)length}, http->token,
-                               strlen(http->token));
+    same = gb_gateway_http_secret_same((struct gb_gateway_http_text){token, (size_t)length},
+                                       http->token, strlen(http->token));
     memcpy(cookie, http->cookie, sizeof(cookie));
     pthread_mutex_unlock(&http->secret_lock);
-    return same ? gb_respond_signed_in(door, peer, cookie) : gb_respond_form(door, peer, 401);
+    return same ? gb_gateway_respond_signed_in(door, peer, cookie)
+                : gb_gateway_respond_form(door, peer, 401);
 }
 
 /* The files of the sign-in page are no secret. */
-static bool is_dress(const struct gb_request *request)
+static bool is_dress(const struct gb_gateway_request *request)
 {
-    return gb_http_is(request->path, "/page.css") || gb_http_is(request->path, "/icon.svg");
+    return gb_gateway_http_is(request->path, "/page.css") ||
+           gb_gateway_http_is(request->path, "/icon.svg");
 }
 
 /* Metrics and health are answered even if all else is refused: they tell operators what is
    wrong. */
-static bool is_vital(const struct gb_request *request)
+static bool is_vital(const struct gb_gateway_request *request)
 {
-    return gb_http_is(request->path, "/metrics") || gb_http_is(request->path, "/healthz");
+    return gb_gateway_http_is(request->path, "/metrics") ||
+           gb_gateway_http_is(request->path, "/healthz");
 }
 
-static enum MHD_Result answer(struct gb_door *door, struct MHD_Connection *peer,
-                              struct gb_request *request, const char *method)
+static enum MHD_Result answer(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                              struct gb_gateway_request *request, const char *method)
 {
-    struct gb_http *http = door->http;
-    struct gb_http_text host = gb_header(peer, "Host"), origin = gb_header(peer, "Origin");
+    struct gb_gateway_http *http = door->http;
+    struct gb_gateway_http_text host = gb_gateway_header(peer, "Host"),
+                                origin = gb_gateway_header(peer, "Origin");
 
-    if (!gb_connection_serve(&door->connections, request->connection) && !is_vital(request))
-        return gb_respond_text(door, peer, 503, "too many connections\n");
-    if (!gb_http_host_known(host, door->port, (const char *const *)http->options->names))
-        return gb_respond_text(door, peer, 421,
-                               "this server is not known by that Host; see --http-name\n");
-    if (origin.text && !gb_http_origin_same(origin, host))
-        return gb_respond_text(door, peer, 403, "requests of other sites' pages are refused\n");
-    if (gb_http_is(request->path, "/healthz"))
+    if (!gb_gateway_connection_serve(&door->connections, request->connection) && !is_vital(request))
+        return gb_gateway_respond_text(door, peer, 503, "too many connections\n");
+    if (!gb_gateway_http_host_known(host, door->port, (const char *const *)http->options->names))
+        return gb_gateway_respond_text(door, peer, 421,
+                                       "this server is not known by that Host; see --http-name\n");
+    if (origin.text && !gb_gateway_http_origin_same(origin, host))
+        return gb_gateway_respond_text(door, peer, 403,
+                                       "requests of other sites' pages are refused\n");
+    if (gb_gateway_http_is(request->path, "/healthz"))
         return atomic_load(&http->feed->up)
-                   ? gb_respond_text(door, peer, 200, "ok\n")
-                   : gb_respond_text(door, peer, 503, "the daemon does not answer\n");
-    if (strcmp(method, "POST") == 0 && gb_http_is(request->path, "/login"))
+                   ? gb_gateway_respond_text(door, peer, 200, "ok\n")
+                   : gb_gateway_respond_text(door, peer, 503, "the daemon does not answer\n");
+    if (strcmp(method, "POST") == 0 && gb_gateway_http_is(request->path, "/login"))
         return take_token(door, peer, request);
     request->era = atomic_load(&http->era);
     if (!authorized(http, peer) && !is_dress(request))
-        return gb_respond_form(door, peer, 401);
-    return gb_respond(door, peer, request, method);
+        return gb_gateway_respond_form(door, peer, 401);
+    return gb_gateway_respond(door, peer, request, method);
 }
 
 /* ---- libmicrohttpd's side ---- */
@@ -186,7 +193,7 @@ static enum MHD_Result answer(struct gb_door *door, struct MHD_Connection *peer,
 /* The first line has arrived. libmicrohttpd will decode it, so its target is kept as it came. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *peer)
 {
-    struct gb_request *request = calloc(1, sizeof(*request));
+    struct gb_gateway_request *request = calloc(1, sizeof(*request));
     const char *mark;
     size_t length;
 
@@ -194,7 +201,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     (void)peer;
     if (!request)
         return NULL;
-    request->since_ms = gb_clock_ms();
+    request->since_ms = gb_gateway_clock_ms();
     request->target = strdup(target);
     if (!request->target)
         return request;
@@ -203,7 +210,7 @@ static void *on_target(void *arg, const char *target, struct MHD_Connection *pee
     request->path.text = request->target;
     request->path.length = mark ? (size_t)(mark - request->target) : length;
     if (mark)
-        request->query = (struct gb_http_text){mark + 1, strlen(mark + 1)};
+        request->query = (struct gb_gateway_http_text){mark + 1, strlen(mark + 1)};
     return request;
 }
 
@@ -212,20 +219,20 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
                                   const char *method, const char *version, const char *data,
                                   size_t *length, void **context)
 {
-    struct gb_door *door = arg;
-    struct gb_request *request = *context;
+    struct gb_gateway_door *door = arg;
+    struct gb_gateway_request *request = *context;
     unsigned status;
 
     (void)url;
     (void)version;
-    if (!request || !(request->connection = gb_connection_of(peer)))
+    if (!request || !(request->connection = gb_gateway_connection_of(peer)))
         return MHD_NO;
     if (!request->begun) {
         request->begun = true;
         request->connection->status = 0;
         snprintf(request->method, sizeof(request->method), "%s", method);
         status = check_head(peer, request);
-        return status ? gb_respond_text(door, peer, status, "the request cannot be read\n")
+        return status ? gb_gateway_respond_text(door, peer, status, "the request cannot be read\n")
                       : MHD_YES;
     }
     if (*length > 0) {
@@ -240,7 +247,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
 }
 
 /* A part of a request, made fit for the log. */
-static void shown(struct gb_http_text text, char *out, size_t size)
+static void shown(struct gb_gateway_http_text text, char *out, size_t size)
 {
     size_t length = text.length < size ? text.length : size - 1;
 
@@ -252,7 +259,7 @@ static void shown(struct gb_http_text text, char *out, size_t size)
 }
 
 /* The query is left out: it may have a token in it, by mistake. */
-static void say_request(struct MHD_Connection *peer, const struct gb_request *request)
+static void say_request(struct MHD_Connection *peer, const struct gb_gateway_request *request)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(peer, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -263,25 +270,26 @@ static void say_request(struct MHD_Connection *peer, const struct gb_request *re
         inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, from, sizeof(from));
     else if (address && address->sa_family == AF_INET6)
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)address)->sin6_addr, from, sizeof(from));
-    shown((struct gb_http_text){request->method, strlen(request->method)}, method, sizeof(method));
+    shown((struct gb_gateway_http_text){request->method, strlen(request->method)}, method,
+          sizeof(method));
     shown(request->path, path, sizeof(path));
     gb_log(GB_LOG_INFO, "request", GB_LOG_TEXT("from", from), GB_LOG_TEXT("method", method),
            GB_LOG_TEXT("path", path), GB_LOG_NUMBER("status", request->connection->status),
-           GB_LOG_NUMBER("ms", gb_clock_ms() - request->since_ms));
+           GB_LOG_NUMBER("ms", gb_gateway_clock_ms() - request->since_ms));
 }
 
 static void on_completed(void *arg, struct MHD_Connection *peer, void **context,
                          enum MHD_RequestTerminationCode why)
 {
-    struct gb_door *door = arg;
-    struct gb_request *request = *context;
-    struct gb_connection *connection = gb_connection_of(peer);
+    struct gb_gateway_door *door = arg;
+    struct gb_gateway_request *request = *context;
+    struct gb_gateway_connection *connection = gb_gateway_connection_of(peer);
 
     (void)why;
     if (door->http->options->access_log && request && request->connection)
         say_request(peer, request);
     if (connection)
-        gb_connection_idle(&door->connections, connection);
+        gb_gateway_connection_idle(&door->connections, connection);
     if (request)
         free(request->target);
     free(request);
@@ -291,20 +299,20 @@ static void on_completed(void *arg, struct MHD_Connection *peer, void **context,
 static void on_connection(void *arg, struct MHD_Connection *peer, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
-    struct gb_door *door = arg;
+    struct gb_gateway_door *door = arg;
     const union MHD_ConnectionInfo *fd, *address;
 
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         if (*context)
-            gb_connection_end(&door->connections, *context);
+            gb_gateway_connection_end(&door->connections, *context);
         *context = NULL;
         return;
     }
     fd = MHD_get_connection_info(peer, MHD_CONNECTION_INFO_CONNECTION_FD);
     address = MHD_get_connection_info(peer, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (fd)
-        *context = gb_connection_begin(&door->connections, fd->connect_fd,
-                                       address ? address->client_addr : NULL);
+        *context = gb_gateway_connection_begin(&door->connections, fd->connect_fd,
+                                               address ? address->client_addr : NULL);
 }
 
 /* ---- where we listen ---- */
@@ -349,7 +357,7 @@ static int parse_tcp(const char *text, struct sockaddr_storage *address, socklen
     return gb_fail(error, GPUBUF_E_INVALID, "--http %s: \"%s\" is no IP address", text, host);
 }
 
-static int bind_unix(struct gb_door *door, const char *path, struct gb_error *error)
+static int bind_unix(struct gb_gateway_door *door, const char *path, struct gb_error *error)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     mode_t mask;
@@ -373,7 +381,7 @@ static int bind_unix(struct gb_door *door, const char *path, struct gb_error *er
     return 0;
 }
 
-static int bind_tcp(struct gb_door *door, const char *text, struct gb_error *error)
+static int bind_tcp(struct gb_gateway_door *door, const char *text, struct gb_error *error)
 {
     struct sockaddr_storage address = {0};
     socklen_t length = 0;
@@ -398,7 +406,7 @@ static int bind_tcp(struct gb_door *door, const char *text, struct gb_error *err
     return 0;
 }
 
-static void say_where(const struct gb_door *door, const char *text)
+static void say_where(const struct gb_gateway_door *door, const char *text)
 {
     const char *token = door->http->options->token_file ? "asked for" : "none";
     char url[128];
@@ -419,7 +427,7 @@ static void on_complaint(void *arg, const char *format, va_list arguments)
     (void)arguments; /* mostly about peers that hung up */
 }
 
-static int open_door(struct gb_door *door, const char *text, struct gb_error *error)
+static int open_door(struct gb_gateway_door *door, const char *text, struct gb_error *error)
 {
     unsigned most = door->http->options->connections;
     int r = strncmp(text, "unix:", 5) == 0 ? bind_unix(door, text + 5, error)
@@ -427,14 +435,14 @@ static int open_door(struct gb_door *door, const char *text, struct gb_error *er
 
     if (r < 0)
         return r;
-    if (gb_connections_start(&door->connections, most) < 0)
+    if (gb_gateway_connections_start(&door->connections, most) < 0)
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread");
     door->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
             MHD_USE_ITC | MHD_USE_ERROR_LOG,
         0, NULL, NULL, on_request, door, MHD_OPTION_EXTERNAL_LOGGER, on_complaint, NULL,
         MHD_OPTION_LISTEN_SOCKET, door->fd, MHD_OPTION_CONNECTION_LIMIT, most + RESERVE,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(gb_deadline_ms(SILENT_MS) / 1000),
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(gb_gateway_deadline_ms(SILENT_MS) / 1000),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_THREAD_STACK_SIZE,
         (size_t)256 << 10, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target,
         door, MHD_OPTION_NOTIFY_COMPLETED, on_completed, door, MHD_OPTION_NOTIFY_CONNECTION,
@@ -468,7 +476,7 @@ static int read_token(const char *path, char *text, struct gb_error *error)
     ssize_t n = -1;
 
     if (fd >= 0 && fstat(fd, &status) == 0)
-        n = read(fd, text, GB_TOKEN_BYTES - 1);
+        n = read(fd, text, GB_GATEWAY_TOKEN_BYTES - 1);
     if (fd < 0 || n < 0) {
         (void)gb_fail_errno(error, "cannot read the token file %s", path);
         if (fd >= 0)
@@ -495,9 +503,9 @@ static int draw_cookie(char *cookie, struct gb_error *error)
 }
 
 /* Reads the token and draws a cookie. A new token ends cookies and live events of the old one. */
-static int take_secrets(struct gb_http *http, bool *changed, struct gb_error *error)
+static int take_secrets(struct gb_gateway_http *http, bool *changed, struct gb_error *error)
 {
-    char token[GB_TOKEN_BYTES] = "", cookie[sizeof(http->cookie)];
+    char token[GB_GATEWAY_TOKEN_BYTES] = "", cookie[sizeof(http->cookie)];
 
     if (http->options->token_file && read_token(http->options->token_file, token, error) < 0)
         return error->code;
@@ -514,7 +522,7 @@ static int take_secrets(struct gb_http *http, bool *changed, struct gb_error *er
     return 0;
 }
 
-void gb_http_reload(struct gb_http *http)
+void gb_gateway_http_reload(struct gb_gateway_http *http)
 {
     struct gb_error error;
     bool changed;
@@ -527,10 +535,11 @@ void gb_http_reload(struct gb_http *http)
         gb_log(GB_LOG_INFO, "token reloaded", GB_LOG_TEXT("changed", changed ? "yes" : "no"));
 }
 
-int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
-                struct gb_publish *publish, struct gb_http **out, struct gb_error *error)
+int gb_gateway_http_new(const struct gb_gateway_options *options, struct gb_gateway_ring *ring,
+                        struct gb_gateway_feed *feed, struct gb_gateway_publish *publish,
+                        struct gb_gateway_http **out, struct gb_error *error)
 {
-    struct gb_http *http = calloc(1, sizeof(*http));
+    struct gb_gateway_http *http = calloc(1, sizeof(*http));
     bool changed;
     int r;
 
@@ -540,27 +549,27 @@ int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct g
     http->ring = ring;
     http->feed = feed;
     http->publish = publish;
-    gb_ask_init(&http->ask, options->socket);
+    gb_gateway_ask_init(&http->ask, options->socket);
     pthread_mutex_init(&http->secret_lock, NULL);
     pthread_mutex_init(&http->metrics_lock, NULL);
     gb_writer_init(&http->metrics, 0);
     r = take_secrets(http, &changed, error);
     for (unsigned i = 0; options->http[i] && r == 0; i++) {
-        struct gb_door *door = &http->doors[http->door_count++];
+        struct gb_gateway_door *door = &http->doors[http->door_count++];
 
         door->http = http;
         door->fd = -1;
         r = open_door(door, options->http[i], error);
     }
     if (r < 0) {
-        gb_http_free(http);
+        gb_gateway_http_free(http);
         return r;
     }
     *out = http;
     return 0;
 }
 
-static void close_door(struct gb_door *door)
+static void close_door(struct gb_gateway_door *door)
 {
     if (door->daemon)
         MHD_stop_daemon(door->daemon); /* closes the socket, too */
@@ -569,16 +578,16 @@ static void close_door(struct gb_door *door)
     if (door->path)
         unlink(door->path);
     free(door->path);
-    gb_connections_end(&door->connections);
+    gb_gateway_connections_end(&door->connections);
 }
 
-void gb_http_free(struct gb_http *http)
+void gb_gateway_http_free(struct gb_gateway_http *http)
 {
     if (!http)
         return;
     for (unsigned i = 0; i < http->door_count; i++)
         close_door(&http->doors[i]);
-    gb_ask_end(&http->ask);
+    gb_gateway_ask_end(&http->ask);
     pthread_mutex_destroy(&http->secret_lock);
     pthread_mutex_destroy(&http->metrics_lock);
     gb_writer_end(&http->metrics);

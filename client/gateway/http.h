@@ -7,25 +7,26 @@
  * arrive. So connections.h keeps the connections, and shuts down one whose request does not arrive
  * in time, or the oldest of these if there are too many.
  */
-#ifndef GB_HTTP_H
-#define GB_HTTP_H
+#ifndef GB_GATEWAY_HTTP_H
+#define GB_GATEWAY_HTTP_H
 
 #include "client/gateway/ask.h"
 #include "client/gateway/feed.h"
 #include "client/gateway/options.h"
 #include "client/gateway/ring.h"
 
-struct gb_http;
+struct gb_gateway_http;
 
 /* Binds the addresses of the options and serves. A failure is a sentence for the person who started
    the gateway. The options, the ring, the feed and the publisher (may be NULL) outlive the
    server. */
-int gb_http_new(const struct gb_options *options, struct gb_ring *ring, struct gb_feed *feed,
-                struct gb_publish *publish, struct gb_http **out, struct gb_error *error);
+int gb_gateway_http_new(const struct gb_gateway_options *options, struct gb_gateway_ring *ring,
+                        struct gb_gateway_feed *feed, struct gb_gateway_publish *publish,
+                        struct gb_gateway_http **out, struct gb_error *error);
 /* Reads the token's file anew; if the file cannot be used the token stays as it is. NULL is fine.
    One thread only. */
-void gb_http_reload(struct gb_http *http);
+void gb_gateway_http_reload(struct gb_gateway_http *http);
 /* Ends every connection. The ring must have been stopped. NULL is fine. */
-void gb_http_free(struct gb_http *http);
+void gb_gateway_http_free(struct gb_gateway_http *http);
 
 #endif

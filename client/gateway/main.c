@@ -23,12 +23,12 @@ static int refuse(const struct gb_error *error)
 }
 
 /* Reloads at SIGHUP, and returns at SIGTERM or SIGINT. All threads have the three blocked. */
-static void wait_for_end(const sigset_t *signals, struct gb_http *http)
+static void wait_for_end(const sigset_t *signals, struct gb_gateway_http *http)
 {
     int which;
 
     while (sigwait(signals, &which) == 0 && which == SIGHUP)
-        gb_http_reload(http);
+        gb_gateway_http_reload(http);
     gb_log(GB_LOG_INFO, "stopping");
 }
 
@@ -42,41 +42,41 @@ static void raise_descriptor_limit(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int serve(const struct gb_options *options, const sigset_t *signals)
+static int serve(const struct gb_gateway_options *options, const sigset_t *signals)
 {
-    struct gb_publish *publish = NULL;
-    struct gb_http *http = NULL;
-    struct gb_history history;
-    struct gb_ring ring;
-    struct gb_feed feed = {.socket = options->socket, .ring = &ring, .history = &history};
+    struct gb_gateway_publish *publish = NULL;
+    struct gb_gateway_http *http = NULL;
+    struct gb_gateway_history history;
+    struct gb_gateway_ring ring;
+    struct gb_gateway_feed feed = {.socket = options->socket, .ring = &ring, .history = &history};
     struct gb_error error;
     int r = 0;
 
-    gb_history_init(&history);
-    if (!gb_ring_init(&ring))
+    gb_gateway_history_init(&history);
+    if (!gb_gateway_ring_init(&ring))
         r = gb_fail_memory(&error);
     if (r == 0 && *options->events)
-        r = gb_publish_new(options->events, options->subscribers, &publish, &error);
+        r = gb_gateway_publish_new(options->events, options->subscribers, &publish, &error);
     if (r == 0 && *options->http)
-        r = gb_http_new(options, &ring, &feed, publish, &http, &error);
+        r = gb_gateway_http_new(options, &ring, &feed, publish, &http, &error);
     feed.publish = publish;
     if (r == 0)
-        r = gb_feed_start(&feed, &error);
+        r = gb_gateway_feed_start(&feed, &error);
     if (r == 0) {
         wait_for_end(signals, http);
-        gb_feed_stop(&feed);
+        gb_gateway_feed_stop(&feed);
     }
-    gb_ring_stop(&ring);
-    gb_http_free(http);
-    gb_publish_free(publish);
-    gb_ring_end(&ring);
-    gb_history_end(&history);
+    gb_gateway_ring_stop(&ring);
+    gb_gateway_http_free(http);
+    gb_gateway_publish_free(publish);
+    gb_gateway_ring_end(&ring);
+    gb_gateway_history_end(&history);
     return r < 0 ? refuse(&error) : EXIT_OK;
 }
 
 int main(int argc, char **argv)
 {
-    struct gb_options options;
+    struct gb_gateway_options options;
     struct gb_error error;
     sigset_t signals;
     int status;
@@ -88,10 +88,10 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    if (gb_options_read(&options, argv, &error) < 0) {
+    if (gb_gateway_options_read(&options, argv, &error) < 0) {
         status = refuse(&error);
     } else if (options.help) {
-        gb_options_help();
+        gb_gateway_options_help();
         status = EXIT_OK;
     } else if (options.version) {
         printf("gpubufd-gateway %s\n", gpubuf_version());
@@ -101,6 +101,6 @@ int main(int argc, char **argv)
         raise_descriptor_limit();
         status = serve(&options, &signals);
     }
-    gb_options_end(&options);
+    gb_gateway_options_end(&options);
     return status;
 }

@@ -27,7 +27,7 @@ static int set_access_log(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
-#define AT(member) offsetof(struct gb_options, member)
+#define AT(member) offsetof(struct gb_gateway_options, member)
 
 static const struct gb_option known[] = {
     {"config", "FILE", "read options from FILE first: lines such as http = 127.0.0.1:9464",
@@ -35,15 +35,16 @@ static const struct gb_option known[] = {
     {"socket", "PATH", "the daemon's socket, if it is not in one of the default places",
      .kind = GB_OPTION_TEXT, .member = AT(socket)},
     {"http", "WHERE", "serve the page, metrics and the API at ADDRESS:PORT or unix:PATH",
-     .kind = GB_OPTION_LIST, .member = AT(http), .most = GB_OPTIONS_MANY},
+     .kind = GB_OPTION_LIST, .member = AT(http), .most = GB_GATEWAY_OPTIONS_MANY},
     {"http-token-file", "FILE", "ask for the token in FILE, and show everything",
      .kind = GB_OPTION_TEXT, .member = AT(token_file)},
     {"http-name", "NAME", "a host name by which clients reach the gateway, such as a proxy's",
-     .kind = GB_OPTION_LIST, .member = AT(names), .most = GB_OPTIONS_MANY, .set = check_name},
+     .kind = GB_OPTION_LIST, .member = AT(names), .most = GB_GATEWAY_OPTIONS_MANY,
+     .set = check_name},
     {"peer-socket", "PATH", "where gpubufd-peer answers (its --query): its metrics are added",
      .kind = GB_OPTION_TEXT, .member = AT(peer_socket)},
     {"events", "URL", "publish events to NNG's subscribers, at ipc:///PATH or tcp://127.0.0.1:PORT",
-     .kind = GB_OPTION_LIST, .member = AT(events), .most = GB_OPTIONS_MANY},
+     .kind = GB_OPTION_LIST, .member = AT(events), .most = GB_GATEWAY_OPTIONS_MANY},
     {"access-log", "on|off", "log a line for each request (off)", .member = AT(access_log),
      .set = set_access_log},
     {"connections", "N", "serve at most N HTTP connections at each address (64)",
@@ -59,9 +60,10 @@ static const struct gb_option known[] = {
 
 static const struct gb_program program = {.name = "gpubufd-gateway", .options = known};
 
-int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error)
+int gb_gateway_options_read(struct gb_gateway_options *options, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){.connections = 64, .subscribers = 128, .log_level = GB_LOG_INFO};
+    *options = (struct gb_gateway_options){
+        .connections = 64, .subscribers = 128, .log_level = GB_LOG_INFO};
     if (gb_option_read_file(&program, options, argv, error) < 0 ||
         gb_option_read_line(&program, options, argv, error) < 0)
         return error->code;
@@ -71,12 +73,12 @@ int gb_options_read(struct gb_options *options, char **argv, struct gb_error *er
     return 0;
 }
 
-void gb_options_end(struct gb_options *options)
+void gb_gateway_options_end(struct gb_gateway_options *options)
 {
     gb_option_free(&program, options);
 }
 
-void gb_options_help(void)
+void gb_gateway_options_help(void)
 {
     printf("usage: gpubufd-gateway [OPTION]...\n\n"
            "Shows what gpubufd holds over HTTP, and publishes its events.\n"

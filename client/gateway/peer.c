@@ -34,13 +34,13 @@ static bool exchange(int fd, struct gb_writer *line)
 {
     static const char question[] = "{\"method\":\"metrics\"}\n";
     struct pollfd ready = {.fd = fd, .events = POLLIN};
-    int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS), left;
+    int64_t until = gb_gateway_clock_ms() + gb_gateway_deadline_ms(ANSWER_MS), left;
     char buffer[16384];
     ssize_t got;
 
     if (send(fd, question, sizeof(question) - 1, MSG_NOSIGNAL) != (ssize_t)sizeof(question) - 1)
         return false;
-    while ((left = until - gb_clock_ms()) > 0) {
+    while ((left = until - gb_gateway_clock_ms()) > 0) {
         if (poll(&ready, 1, (int)left) <= 0)
             continue;
         got = recv(fd, buffer, sizeof(buffer), 0);
@@ -53,7 +53,7 @@ static bool exchange(int fd, struct gb_writer *line)
     return false;
 }
 
-void gb_peer_metrics(const char *path, struct gb_writer *writer)
+void gb_gateway_peer_metrics(const char *path, struct gb_writer *writer)
 {
     int fd = connect_to(path);
     struct gb_writer line, written;
@@ -62,7 +62,7 @@ void gb_peer_metrics(const char *path, struct gb_writer *writer)
     gb_writer_init(&line, ANSWER_MOST);
     gb_writer_init(&written, 0);
     if (fd >= 0 && exchange(fd, &line) &&
-        gb_api_families(line.data, line.length, &written, &error) == 0 && !written.failed)
+        gb_gateway_api_families(line.data, line.length, &written, &error) == 0 && !written.failed)
         gb_write(writer, written.data, written.length);
     else
         GB_WRITE_LITERAL(writer, "# HELP gpubufd_peer_up 1 if gpubufd-peer answers.\n"

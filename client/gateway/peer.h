@@ -8,6 +8,6 @@
 #include "proto/json.h"
 
 /* Writes the metrics; without an answer, gpubufd_peer_up 0. */
-void gb_peer_metrics(const char *path, struct gb_writer *writer);
+void gb_gateway_peer_metrics(const char *path, struct gb_writer *writer);
 
 #endif

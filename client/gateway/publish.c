@@ -36,7 +36,7 @@ struct subscriber {
 };
 
 struct outlet {
-    struct gb_publish *publish;
+    struct gb_gateway_publish *publish;
     const char *url;
     bool ipc;
     union {
@@ -45,7 +45,7 @@ struct outlet {
         struct sockaddr_in6 six;
     } address; /* of the URL */
     socklen_t address_length;
-    enum gb_audience audience;
+    enum gb_gateway_audience audience;
     nng_socket socket;
     nng_listener listener;
     bool opened, listens;
@@ -58,8 +58,8 @@ struct outlet {
     int64_t complained_ms;
 };
 
-struct gb_publish {
-    struct outlet outlets[GB_OPTIONS_MANY];
+struct gb_gateway_publish {
+    struct outlet outlets[GB_GATEWAY_OPTIONS_MANY];
     unsigned count, most;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -79,7 +79,7 @@ static struct subscriber *find(struct outlet *outlet, uint32_t id)
 
 static void refuse(struct outlet *outlet)
 {
-    int64_t now = gb_clock_ms();
+    int64_t now = gb_gateway_clock_ms();
 
     atomic_fetch_add(&outlet->refused, 1);
     if (outlet->complained_ms && now - outlet->complained_ms < COMPLAIN_MS)
@@ -98,7 +98,7 @@ static bool let_in(struct outlet *outlet, uint32_t id)
     outlet->arrived = true;
     pthread_cond_broadcast(&outlet->publish->changed);
     if (one) {
-        *one = (struct subscriber){id, 0, atomic_load(&outlet->offered), gb_clock_ms()};
+        *one = (struct subscriber){id, 0, atomic_load(&outlet->offered), gb_gateway_clock_ms()};
         atomic_fetch_add(&outlet->subscribers, 1);
     } else if (outlet->probing) {
         outlet->probing = false; /* the probe is no subscriber */
@@ -135,16 +135,16 @@ static bool has_stalled(struct outlet *outlet, struct subscriber *one, uint64_t 
     uint64_t offered = atomic_load(&outlet->offered);
 
     if (taken == one->taken && offered > one->offered + 1)
-        return gb_clock_ms() - one->since_ms >= gb_deadline_ms(STALLED_MS);
+        return gb_gateway_clock_ms() - one->since_ms >= gb_gateway_deadline_ms(STALLED_MS);
     if (taken == one->taken)
         return false;
     one->taken = taken;
     one->offered = offered;
-    one->since_ms = gb_clock_ms();
+    one->since_ms = gb_gateway_clock_ms();
     return false;
 }
 
-static void look_at(struct gb_publish *publish, uint32_t id, uint64_t taken)
+static void look_at(struct gb_gateway_publish *publish, uint32_t id, uint64_t taken)
 {
     struct outlet *stalled = NULL;
 
@@ -164,7 +164,7 @@ static void look_at(struct gb_publish *publish, uint32_t id, uint64_t taken)
 
 /* Ends subscribers that do not read: NNG would drop their messages for ever, and their places would
    stay taken. NNG's statistics tell how many messages each has taken. */
-static void end_stalled(struct gb_publish *publish)
+static void end_stalled(struct gb_gateway_publish *publish)
 {
     nng_stat *all;
 
@@ -234,11 +234,11 @@ static void renew(struct outlet *outlet, const char *why)
 /* ---- is the listener alive? ---- */
 
 /* Waits for `*done`, up to `ms`. With the lock held. */
-static bool wait_for(struct gb_publish *publish, const bool *done, int64_t ms)
+static bool wait_for(struct gb_gateway_publish *publish, const bool *done, int64_t ms)
 {
-    int64_t until = gb_clock_ms() + ms;
+    int64_t until = gb_gateway_clock_ms() + ms;
 
-    while (!*done && gb_condition_wait(&publish->changed, &publish->lock, until))
+    while (!*done && gb_gateway_condition_wait(&publish->changed, &publish->lock, until))
         ;
     return *done;
 }
@@ -266,8 +266,8 @@ static int greet(const struct outlet *outlet)
    even if we are to stop: NNG 1.5.2 may end the process if a socket is closed meanwhile. */
 static bool is_alive(struct outlet *outlet)
 {
-    struct gb_publish *publish = outlet->publish;
-    int64_t until = gb_clock_ms() + gb_deadline_ms(ANSWER_MS);
+    struct gb_gateway_publish *publish = outlet->publish;
+    int64_t until = gb_gateway_clock_ms() + gb_gateway_deadline_ms(ANSWER_MS);
     bool alive;
     int fd = -1;
 
@@ -276,7 +276,7 @@ static bool is_alive(struct outlet *outlet)
     pthread_mutex_lock(&publish->lock);
     outlet->arrived = publish->stopped; /* no probe is sent then */
     outlet->probing = true;
-    while (!outlet->arrived && gb_clock_ms() < until) {
+    while (!outlet->arrived && gb_gateway_clock_ms() < until) {
         pthread_mutex_unlock(&publish->lock);
         if (fd < 0)
             fd = greet(outlet);
@@ -307,7 +307,7 @@ static bool is_short_of_fds(void)
  * never closes the peers that came afterwards. Listening anew hangs up on the former. Against the
  * latter only a restart helps, which the service manager does.
  */
-static void relieve(struct gb_publish *publish)
+static void relieve(struct gb_gateway_publish *publish)
 {
     for (int ipc = 0; ipc <= 1 && is_short_of_fds(); ipc++) {
         for (unsigned i = 0; i < publish->count; i++)
@@ -323,7 +323,7 @@ static void relieve(struct gb_publish *publish)
 
 static void *watch_over(void *arg)
 {
-    struct gb_publish *publish = arg;
+    struct gb_gateway_publish *publish = arg;
     bool stop = false;
 
     while (!stop) {
@@ -333,7 +333,7 @@ static void *watch_over(void *arg)
                 renew(&publish->outlets[i], "the listener does not answer");
         end_stalled(publish);
         pthread_mutex_lock(&publish->lock);
-        stop = wait_for(publish, &publish->stopped, gb_deadline_ms(PROBE_MS));
+        stop = wait_for(publish, &publish->stopped, gb_gateway_deadline_ms(PROBE_MS));
         pthread_mutex_unlock(&publish->lock);
     }
     return NULL;
@@ -397,16 +397,16 @@ static int read_url(struct outlet *outlet, struct gb_error *error)
     return 0;
 }
 
-int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **out,
-                   struct gb_error *error)
+int gb_gateway_publish_new(char *const *urls, unsigned subscribers, struct gb_gateway_publish **out,
+                           struct gb_error *error)
 {
-    struct gb_publish *publish = calloc(1, sizeof(*publish));
+    struct gb_gateway_publish *publish = calloc(1, sizeof(*publish));
     int r = 0;
 
     if (!publish)
         return gb_fail_memory(error);
     pthread_mutex_init(&publish->lock, NULL);
-    gb_condition_init(&publish->changed);
+    gb_gateway_condition_init(&publish->changed);
     publish->most = subscribers;
     for (unsigned i = 0; urls[i] && r == 0; i++) {
         struct outlet *outlet = &publish->outlets[i];
@@ -414,7 +414,7 @@ int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **
         outlet->publish = publish;
         outlet->url = urls[i];
         r = read_url(outlet, error);
-        outlet->audience = outlet->ipc ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
+        outlet->audience = outlet->ipc ? GB_GATEWAY_AUDIENCE_ALL : GB_GATEWAY_AUDIENCE_PUBLIC;
         publish->count = i + 1;
         if (r == 0)
             r = outlet_open(outlet, error);
@@ -422,7 +422,7 @@ int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **
     if (r == 0 && pthread_create(&publish->thread, NULL, watch_over, publish) != 0)
         r = gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread");
     if (r < 0) {
-        gb_publish_free(publish);
+        gb_gateway_publish_free(publish);
         return r;
     }
     publish->started = true;
@@ -430,7 +430,7 @@ int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **
     return 0;
 }
 
-void gb_publish_free(struct gb_publish *publish)
+void gb_gateway_publish_free(struct gb_gateway_publish *publish)
 {
     if (!publish)
         return;
@@ -455,7 +455,7 @@ void gb_publish_free(struct gb_publish *publish)
 
 /* ---- publishing ---- */
 
-static void send_told(struct outlet *outlet, const struct gb_told *told, const char *topic,
+static void send_told(struct outlet *outlet, const struct gb_gateway_told *told, const char *topic,
                       size_t length)
 {
     size_t bytes = told->length[outlet->audience];
@@ -474,8 +474,8 @@ static void send_told(struct outlet *outlet, const struct gb_told *told, const c
         atomic_fetch_add(&outlet->sent, atomic_load(&outlet->subscribers));
 }
 
-void gb_publish(struct gb_publish *publish, const struct gb_told *told, const char *topic,
-                size_t topic_length, const char *public_topic)
+void gb_gateway_publish(struct gb_gateway_publish *publish, const struct gb_gateway_told *told,
+                        const char *topic, size_t topic_length, const char *public_topic)
 {
     for (unsigned i = 0; i < publish->count; i++) {
         struct outlet *outlet = &publish->outlets[i];
@@ -483,16 +483,17 @@ void gb_publish(struct gb_publish *publish, const struct gb_told *told, const ch
         if (atomic_load(&outlet->subscribers) == 0)
             continue;
         atomic_fetch_add(&outlet->offered, 1);
-        if (outlet->audience == GB_AUDIENCE_PUBLIC && public_topic)
+        if (outlet->audience == GB_GATEWAY_AUDIENCE_PUBLIC && public_topic)
             send_told(outlet, told, public_topic, strlen(public_topic));
         else
             send_told(outlet, told, topic, topic_length);
     }
 }
 
-void gb_publish_count(struct gb_publish *publish, struct gb_publish_counts *counts)
+void gb_gateway_publish_count(struct gb_gateway_publish *publish,
+                              struct gb_gateway_publish_counts *counts)
 {
-    *counts = (struct gb_publish_counts){0};
+    *counts = (struct gb_gateway_publish_counts){0};
     for (unsigned i = 0; publish && i < publish->count; i++) {
         struct outlet *outlet = &publish->outlets[i];
 

@@ -7,30 +7,31 @@
  * handshake (upstream #1518, mended in later versions). So a thread subscribes to each URL every
  * second. If a listener lets nobody in for two seconds, it is made anew.
  */
-#ifndef GB_PUBLISH_H
-#define GB_PUBLISH_H
+#ifndef GB_GATEWAY_PUBLISH_H
+#define GB_GATEWAY_PUBLISH_H
 
 #include "client/gateway/ring.h"
 #include "proto/errors.h"
 
-struct gb_publish;
+struct gb_gateway_publish;
 
 /* Listens at each of the URLs, which NULL ends. A failure is a sentence for the person who started
    the gateway. */
-int gb_publish_new(char *const *urls, unsigned subscribers, struct gb_publish **out,
-                   struct gb_error *error);
-void gb_publish_free(struct gb_publish *publish); /* NULL is fine */
+int gb_gateway_publish_new(char *const *urls, unsigned subscribers, struct gb_gateway_publish **out,
+                           struct gb_error *error);
+void gb_gateway_publish_free(struct gb_gateway_publish *publish); /* NULL is fine */
 
 /* One message: the topic, a newline, the JSON. `public_topic`: the topic for readers who may not
    know the name; NULL: the same topic. Never waits. One thread. */
-void gb_publish(struct gb_publish *publish, const struct gb_told *told, const char *topic,
-                size_t topic_length, const char *public_topic);
+void gb_gateway_publish(struct gb_gateway_publish *publish, const struct gb_gateway_told *told,
+                        const char *topic, size_t topic_length, const char *public_topic);
 
-struct gb_publish_counts {
+struct gb_gateway_publish_counts {
     uint64_t subscribers; /* now */
     uint64_t sent, refused, renewed, ended;
 };
 /* Any thread. NULL: all 0. */
-void gb_publish_count(struct gb_publish *publish, struct gb_publish_counts *counts);
+void gb_gateway_publish_count(struct gb_gateway_publish *publish,
+                              struct gb_gateway_publish_counts *counts);
 
 #endif

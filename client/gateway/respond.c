@@ -24,7 +24,7 @@
 
 /* ---- replies ---- */
 
-struct gb_connection *gb_connection_of(struct MHD_Connection *peer)
+struct gb_gateway_connection *gb_gateway_connection_of(struct MHD_Connection *peer)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(peer, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -32,7 +32,7 @@ struct gb_connection *gb_connection_of(struct MHD_Connection *peer)
     return info ? info->socket_context : NULL;
 }
 
-static enum MHD_Result send_response(struct gb_door *door, struct MHD_Connection *peer,
+static enum MHD_Result send_response(struct gb_gateway_door *door, struct MHD_Connection *peer,
                                      unsigned status, struct MHD_Response *response,
                                      const char *type)
 {
@@ -43,7 +43,7 @@ static enum MHD_Result send_response(struct gb_door *door, struct MHD_Connection
         {"Referrer-Policy", "same-origin"},
         {"X-Content-Type-Options", "nosniff"},
     };
-    struct gb_connection *connection = gb_connection_of(peer);
+    struct gb_gateway_connection *connection = gb_gateway_connection_of(peer);
     enum MHD_Result result;
 
     if (!response)
@@ -69,8 +69,8 @@ static struct MHD_Response *copied(const char *text)
                                            MHD_RESPMEM_MUST_COPY);
 }
 
-enum MHD_Result gb_respond_text(struct gb_door *door, struct MHD_Connection *peer, unsigned status,
-                                const char *text)
+enum MHD_Result gb_gateway_respond_text(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                        unsigned status, const char *text)
 {
     struct MHD_Response *response = copied(text);
 
@@ -79,18 +79,18 @@ enum MHD_Result gb_respond_text(struct gb_door *door, struct MHD_Connection *pee
     return send_response(door, peer, status, response, TEXT_TYPE);
 }
 
-static enum MHD_Result respond_error(struct gb_door *door, struct MHD_Connection *peer,
+static enum MHD_Result respond_error(struct gb_gateway_door *door, struct MHD_Connection *peer,
                                      const struct gb_error *error)
 {
     char text[sizeof(error->message) + 64];
 
     snprintf(text, sizeof(text), "the daemon does not answer: %s\n", error->message);
-    return gb_respond_text(door, peer, 503, text);
+    return gb_gateway_respond_text(door, peer, 503, text);
 }
 
 static bool takes_gzip(struct MHD_Connection *peer)
 {
-    return gb_http_accepts(gb_header(peer, "Accept-Encoding"), "gzip");
+    return gb_gateway_http_accepts(gb_gateway_header(peer, "Accept-Encoding"), "gzip");
 }
 
 static void mark_gzip(struct MHD_Response *response)
@@ -101,13 +101,13 @@ static void mark_gzip(struct MHD_Response *response)
 /* A response of the bytes, as gzip if the client takes that. NULL: memory is out. */
 static struct MHD_Response *packed(struct MHD_Connection *peer, const char *data, size_t length)
 {
-    struct gb_compress *compress =
-        length >= COMPRESS_LEAST && takes_gzip(peer) ? gb_compress_new() : NULL;
+    struct gb_gateway_compress *compress =
+        length >= COMPRESS_LEAST && takes_gzip(peer) ? gb_gateway_compress_new() : NULL;
     struct MHD_Response *response;
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    if (compress && gb_compress_add(compress, data, length, true, &writer)) {
+    if (compress && gb_gateway_compress_add(compress, data, length, true, &writer)) {
         response =
             MHD_create_response_from_buffer(writer.length, writer.data, MHD_RESPMEM_MUST_COPY);
         if (response)
@@ -119,13 +119,13 @@ static struct MHD_Response *packed(struct MHD_Connection *peer, const char *data
     if (response)
         MHD_add_response_header(response, "Vary", "Accept-Encoding");
     gb_writer_end(&writer);
-    gb_compress_free(compress);
+    gb_gateway_compress_free(compress);
     return response;
 }
 
 /* Answers with the written text, which is taken over; or, if `r` is a failure, with the error. */
-static enum MHD_Result respond_written(struct gb_door *door, struct MHD_Connection *peer, int r,
-                                       struct gb_writer *writer, const char *type,
+static enum MHD_Result respond_written(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                       int r, struct gb_writer *writer, const char *type,
                                        const struct gb_error *error)
 {
     struct MHD_Response *response =
@@ -136,38 +136,38 @@ static enum MHD_Result respond_written(struct gb_door *door, struct MHD_Connecti
                  : send_response(door, peer, 200, response, type);
 }
 
-struct gb_http_text gb_header(struct MHD_Connection *peer, const char *name)
+struct gb_gateway_http_text gb_gateway_header(struct MHD_Connection *peer, const char *name)
 {
     const char *value = NULL;
     size_t length = 0;
 
     if (MHD_lookup_connection_value_n(peer, MHD_HEADER_KIND, name, strlen(name), &value, &length) !=
         MHD_YES)
-        return (struct gb_http_text){0};
-    return (struct gb_http_text){value, length};
+        return (struct gb_gateway_http_text){0};
+    return (struct gb_gateway_http_text){value, length};
 }
 
 /* ---- the page ---- */
 
 /* A file of the page; NULL: there is none at that path. */
-static const struct gb_page_file *find_file(struct gb_http_text path)
+static const struct gb_gateway_page_file *find_file(struct gb_gateway_http_text path)
 {
-    for (size_t i = 0; i < gb_page_file_count; i++)
-        if (gb_http_is(path, gb_page_files[i].path))
-            return &gb_page_files[i];
+    for (size_t i = 0; i < gb_gateway_page_file_count; i++)
+        if (gb_gateway_http_is(path, gb_gateway_page_files[i].path))
+            return &gb_gateway_page_files[i];
     return NULL;
 }
 
-bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct gb_http_text path,
-                     enum MHD_Result *result)
+bool gb_gateway_respond_file(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                             struct gb_gateway_http_text path, enum MHD_Result *result)
 {
-    const struct gb_page_file *file = find_file(path);
+    const struct gb_gateway_page_file *file = find_file(path);
     struct MHD_Response *response;
     bool same;
 
     if (!file)
         return false;
-    same = gb_http_names_tag(gb_header(peer, "If-None-Match"), file->etag);
+    same = gb_gateway_http_names_tag(gb_gateway_header(peer, "If-None-Match"), file->etag);
     response = packed(peer, (const char *)file->data, same ? 0 : file->length);
     if (response) {
         MHD_add_response_header(response, "ETag", file->etag);
@@ -177,10 +177,12 @@ bool gb_respond_file(struct gb_door *door, struct MHD_Connection *peer, struct g
     return true;
 }
 
-enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *peer, unsigned status)
+enum MHD_Result gb_gateway_respond_form(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                        unsigned status)
 {
     static const char path[] = "/sign-in.html";
-    const struct gb_page_file *file = find_file((struct gb_http_text){path, sizeof(path) - 1});
+    const struct gb_gateway_page_file *file =
+        find_file((struct gb_gateway_http_text){path, sizeof(path) - 1});
     struct MHD_Response *response = MHD_create_response_from_buffer(
         file->length, (void *)(uintptr_t)file->data, MHD_RESPMEM_PERSISTENT);
 
@@ -189,8 +191,8 @@ enum MHD_Result gb_respond_form(struct gb_door *door, struct MHD_Connection *pee
     return send_response(door, peer, status, response, file->type);
 }
 
-enum MHD_Result gb_respond_signed_in(struct gb_door *door, struct MHD_Connection *peer,
-                                     const char *cookie)
+enum MHD_Result gb_gateway_respond_signed_in(struct gb_gateway_door *door,
+                                             struct MHD_Connection *peer, const char *cookie)
 {
     struct MHD_Response *response = copied("");
     char header[128];
@@ -213,15 +215,15 @@ static void write_metric(struct gb_writer *writer, const char *name, const char 
 }
 
 /* The gateway's own metrics. */
-static void write_own(struct gb_http *http, struct gb_writer *writer)
+static void write_own(struct gb_gateway_http *http, struct gb_writer *writer)
 {
     static const char *const classes[] = {"2xx", "3xx", "4xx", "5xx"};
     static const char responses[] = "gpubufd_http_responses_total";
     uint64_t connections = 0, streams = 0, total = 0, refused = 0;
-    struct gb_publish_counts events;
+    struct gb_gateway_publish_counts events;
 
     for (unsigned i = 0; i < http->door_count; i++) {
-        struct gb_connections *of_door = &http->doors[i].connections;
+        struct gb_gateway_connections *of_door = &http->doors[i].connections;
 
         pthread_mutex_lock(&of_door->lock);
         connections += of_door->count;
@@ -230,7 +232,7 @@ static void write_own(struct gb_http *http, struct gb_writer *writer)
         refused += of_door->refused;
         pthread_mutex_unlock(&of_door->lock);
     }
-    gb_publish_count(http->publish, &events);
+    gb_gateway_publish_count(http->publish, &events);
     write_metric(writer, "gpubufd_events_dropped_total", "counter",
                  "Events that pages lost since they did not keep up.", atomic_load(&http->lost));
     write_metric(writer, "gpubufd_event_subscribers", "gauge", "Subscribers to events by NNG.",
@@ -262,7 +264,8 @@ static void write_own(struct gb_http *http, struct gb_writer *writer)
 
 /* Writes the daemon's metrics. Requests that arrive while an answer is on its way share the next
    one: a crowd costs the daemon little, and nobody gets figures from before its request. */
-static int write_daemons(struct gb_http *http, struct gb_writer *writer, struct gb_error *error)
+static int write_daemons(struct gb_gateway_http *http, struct gb_writer *writer,
+                         struct gb_error *error)
 {
     uint_fast64_t arrived = atomic_load(&http->metrics_begun);
     int r = 0;
@@ -271,7 +274,7 @@ static int write_daemons(struct gb_http *http, struct gb_writer *writer, struct 
     if (http->metrics_of <= arrived) {
         http->metrics_of = atomic_fetch_add(&http->metrics_begun, 1) + 1;
         gb_writer_reset(&http->metrics);
-        r = gb_api_metrics(&http->ask, &http->metrics, error);
+        r = gb_gateway_api_metrics(&http->ask, &http->metrics, error);
         if (r < 0)
             http->metrics_of = 0;
     }
@@ -281,7 +284,7 @@ static int write_daemons(struct gb_http *http, struct gb_writer *writer, struct 
     return r;
 }
 
-static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connection *peer)
+static enum MHD_Result respond_metrics(struct gb_gateway_door *door, struct MHD_Connection *peer)
 {
     struct gb_writer writer;
     struct gb_error error;
@@ -291,21 +294,23 @@ static enum MHD_Result respond_metrics(struct gb_door *door, struct MHD_Connecti
     r = write_daemons(door->http, &writer, &error);
     write_own(door->http, &writer);
     if (door->http->options->peer_socket)
-        gb_peer_metrics(door->http->options->peer_socket, &writer);
+        gb_gateway_peer_metrics(door->http->options->peer_socket, &writer);
     return respond_written(door, peer, r, &writer, "text/plain; version=0.0.4; charset=utf-8",
                            &error);
 }
 
 /* ---- the API ---- */
 
-static enum gb_audience audience_of(const struct gb_door *door)
+static enum gb_gateway_audience audience_of(const struct gb_gateway_door *door)
 {
-    return door->http->options->token_file || door->path ? GB_AUDIENCE_ALL : GB_AUDIENCE_PUBLIC;
+    return door->http->options->token_file || door->path ? GB_GATEWAY_AUDIENCE_ALL
+                                                         : GB_GATEWAY_AUDIENCE_PUBLIC;
 }
 
-typedef int (*answer_fn)(struct gb_ask *ask, struct gb_writer *writer, struct gb_error *error);
+typedef int (*answer_fn)(struct gb_gateway_ask *ask, struct gb_writer *writer,
+                         struct gb_error *error);
 
-static enum MHD_Result respond_json(struct gb_door *door, struct MHD_Connection *peer,
+static enum MHD_Result respond_json(struct gb_gateway_door *door, struct MHD_Connection *peer,
                                     answer_fn answer)
 {
     struct gb_writer writer;
@@ -317,12 +322,12 @@ static enum MHD_Result respond_json(struct gb_door *door, struct MHD_Connection 
     return respond_written(door, peer, r, &writer, JSON_TYPE, &error);
 }
 
-static enum MHD_Result respond_history(struct gb_door *door, struct MHD_Connection *peer)
+static enum MHD_Result respond_history(struct gb_gateway_door *door, struct MHD_Connection *peer)
 {
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    gb_history_write(door->http->feed->history, &writer, gb_wall_ms());
+    gb_gateway_history_write(door->http->feed->history, &writer, gb_gateway_wall_ms());
     return respond_written(door, peer, 0, &writer, JSON_TYPE, NULL);
 }
 
@@ -338,11 +343,11 @@ static bool read_number(const char *text, uint64_t most, uint64_t *number)
 }
 
 struct listing {
-    struct gb_objects objects;
-    struct gb_writer writer;      /* the present slice */
-    struct gb_writer text;        /* the same before it was compressed */
-    struct gb_compress *compress; /* NULL: it is sent as it is */
-    size_t sent;                  /* bytes of it */
+    struct gb_gateway_objects objects;
+    struct gb_writer writer;              /* the present slice */
+    struct gb_writer text;                /* the same before it was compressed */
+    struct gb_gateway_compress *compress; /* NULL: it is sent as it is */
+    size_t sent;                          /* bytes of it */
 };
 
 static void listing_free(void *arg)
@@ -352,7 +357,7 @@ static void listing_free(void *arg)
     gb_pool_end(&listing->objects.pool);
     gb_writer_end(&listing->writer);
     gb_writer_end(&listing->text);
-    gb_compress_free(listing->compress);
+    gb_gateway_compress_free(listing->compress);
     free(listing);
 }
 
@@ -363,12 +368,12 @@ static int make_slice(struct listing *listing, struct gb_error *error)
     int r;
 
     gb_writer_reset(text);
-    r = gb_api_objects(&listing->objects, text, error);
+    r = gb_gateway_api_objects(&listing->objects, text, error);
     if (r < 0 || !listing->compress)
         return r;
     gb_writer_reset(&listing->writer);
-    if (text->failed || !gb_compress_add(listing->compress, text->data, text->length,
-                                         listing->objects.done, &listing->writer))
+    if (text->failed || !gb_gateway_compress_add(listing->compress, text->data, text->length,
+                                                 listing->objects.done, &listing->writer))
         return gb_fail_memory(error);
     return 0;
 }
@@ -398,8 +403,8 @@ static ssize_t read_listing(void *arg, uint64_t place, char *buffer, size_t size
     return send_slice(buffer, size, listing->writer.data, listing->writer.length, &listing->sent);
 }
 
-static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connection *peer,
-                                       const struct gb_request *request, bool head_only)
+static enum MHD_Result respond_objects(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                       const struct gb_gateway_request *request, bool head_only)
 {
     struct listing *listing = calloc(1, sizeof(*listing));
     struct MHD_Response *response;
@@ -413,20 +418,21 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
     gb_writer_init(&listing->text, 0);
     listing->objects.ask = &door->http->ask;
     listing->objects.audience = audience_of(door);
-    listing->objects.limit = GB_OBJECTS_MOST;
-    after = gb_http_parameter(request->query, "after", listing->objects.after,
-                              sizeof(listing->objects.after));
-    limit = gb_http_parameter(request->query, "limit", number, sizeof(number));
+    listing->objects.limit = GB_GATEWAY_OBJECTS_MOST;
+    after = gb_gateway_http_parameter(request->query, "after", listing->objects.after,
+                                      sizeof(listing->objects.after));
+    limit = gb_gateway_http_parameter(request->query, "limit", number, sizeof(number));
     if (after == -2 || (after > 0 && !gb_utf8_valid(listing->objects.after, (size_t)after))) {
         listing_free(listing);
-        return gb_respond_text(door, peer, 400,
-                               "after: expected a name, percent-encoded, of at most 255 bytes\n");
+        return gb_gateway_respond_text(
+            door, peer, 400, "after: expected a name, percent-encoded, of at most 255 bytes\n");
     }
     if (limit == -2 ||
-        (limit >= 0 && (!read_number(number, GB_OBJECTS_MOST, &listing->objects.limit) ||
+        (limit >= 0 && (!read_number(number, GB_GATEWAY_OBJECTS_MOST, &listing->objects.limit) ||
                         listing->objects.limit == 0))) {
         listing_free(listing);
-        return gb_respond_text(door, peer, 400, "limit: expected a number from 1 to 10000\n");
+        return gb_gateway_respond_text(door, peer, 400,
+                                       "limit: expected a number from 1 to 10000\n");
     }
     if (head_only) { /* libmicrohttpd 0.9.75 would send the chunks' end */
         listing_free(listing);
@@ -435,7 +441,7 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
     /* The first slice is made before the status is sent: a failure can still be answered with
        503. */
     if (takes_gzip(peer))
-        listing->compress = gb_compress_new();
+        listing->compress = gb_gateway_compress_new();
     if (make_slice(listing, &error) < 0) {
         listing_free(listing);
         return respond_error(door, peer, &error);
@@ -452,8 +458,8 @@ static enum MHD_Result respond_objects(struct gb_door *door, struct MHD_Connecti
 /* ---- events ---- */
 
 struct stream {
-    struct gb_http *http;
-    enum gb_audience audience;
+    struct gb_gateway_http *http;
+    enum gb_gateway_audience audience;
     unsigned gather_ms; /* 0: each event is a message */
     unsigned era;       /* of the token that was given; a new token ends the stream */
     uint64_t place;     /* in the ring */
@@ -471,7 +477,7 @@ static void stream_free(void *arg)
 }
 
 /* Adds a message to the stream, or an element to the gathered message. False: it is full. */
-static bool add_told(void *arg, const struct gb_told *told)
+static bool add_told(void *arg, const struct gb_gateway_told *told)
 {
     struct stream *stream = arg;
     struct gb_writer *writer = &stream->writer;
@@ -492,14 +498,14 @@ static bool add_told(void *arg, const struct gb_told *told)
 /* Writes the next messages to the writer. False: the gateway stops. */
 static bool gather(struct stream *stream)
 {
-    struct gb_ring *ring = stream->http->ring;
+    struct gb_gateway_ring *ring = stream->http->ring;
     uint64_t lost;
 
     gb_writer_reset(&stream->writer);
     stream->sent = stream->gathered = 0;
-    if (!gb_ring_wait(ring, stream->place, (unsigned)gb_deadline_ms(BREATH_MS)))
+    if (!gb_gateway_ring_wait(ring, stream->place, (unsigned)gb_gateway_deadline_ms(BREATH_MS)))
         return false;
-    lost = gb_ring_take(ring, &stream->place, add_told, stream);
+    lost = gb_gateway_ring_take(ring, &stream->place, add_told, stream);
     atomic_fetch_add(&stream->http->lost, lost);
     if (stream->gathered > 0)
         gb_write_format(&stream->writer, "]\nid: %" PRIu64 "\n\n", stream->last);
@@ -516,7 +522,8 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
         if (stream->era != atomic_load(&stream->http->era))
             return MHD_CONTENT_READER_END_OF_STREAM;
         /* Events that come during this sleep are sent together. */
-        if (place > 0 && stream->gather_ms && !gb_ring_sleep(stream->http->ring, stream->gather_ms))
+        if (place > 0 && stream->gather_ms &&
+            !gb_gateway_ring_sleep(stream->http->ring, stream->gather_ms))
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (!gather(stream) || stream->era != atomic_load(&stream->http->era))
             return MHD_CONTENT_READER_END_OF_STREAM;
@@ -528,12 +535,12 @@ static ssize_t read_stream(void *arg, uint64_t place, char *buffer, size_t size)
 
 /* The number of the last event that the client has: from the header, which browsers send when they
    reconnect, or from the query, which the page uses. UINT64_MAX: it has none. */
-static uint64_t known_events(struct MHD_Connection *peer, const struct gb_request *request)
+static uint64_t known_events(struct MHD_Connection *peer, const struct gb_gateway_request *request)
 {
-    struct gb_http_text header = gb_header(peer, "Last-Event-ID");
+    struct gb_gateway_http_text header = gb_gateway_header(peer, "Last-Event-ID");
     char number[24];
     uint64_t seq;
-    long n = gb_http_parameter(request->query, "after", number, sizeof(number));
+    long n = gb_gateway_http_parameter(request->query, "after", number, sizeof(number));
 
     if (header.text && header.length < sizeof(number)) {
         memcpy(number, header.text, header.length);
@@ -543,20 +550,20 @@ static uint64_t known_events(struct MHD_Connection *peer, const struct gb_reques
     return n >= 0 && read_number(number, (uint64_t)1 << 53, &seq) ? seq : UINT64_MAX;
 }
 
-static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connection *peer,
-                                      const struct gb_request *request)
+static enum MHD_Result respond_events(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                      const struct gb_gateway_request *request)
 {
     uint64_t gather_ms = 0;
     struct stream *stream;
     char number[24];
-    long n = gb_http_parameter(request->query, "gather", number, sizeof(number));
+    long n = gb_gateway_http_parameter(request->query, "gather", number, sizeof(number));
 
     if (n == -2 || (n >= 0 && (!read_number(number, GATHER_MOST_MS, &gather_ms) ||
                                gather_ms < GATHER_LEAST_MS)))
-        return gb_respond_text(door, peer, 400,
-                               "gather: expected milliseconds, from 20 to 10000\n");
-    if (!gb_connection_stream(&door->connections, request->connection))
-        return gb_respond_text(door, peer, 503, "too many pages are open\n");
+        return gb_gateway_respond_text(door, peer, 400,
+                                       "gather: expected milliseconds, from 20 to 10000\n");
+    if (!gb_gateway_connection_stream(&door->connections, request->connection))
+        return gb_gateway_respond_text(door, peer, 503, "too many pages are open\n");
     stream = calloc(1, sizeof(*stream));
     if (!stream)
         return MHD_NO;
@@ -564,7 +571,7 @@ static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connectio
     stream->audience = audience_of(door);
     stream->gather_ms = (unsigned)gather_ms;
     stream->era = request->era;
-    stream->place = gb_ring_place(door->http->ring, known_events(peer, request));
+    stream->place = gb_gateway_ring_place(door->http->ring, known_events(peer, request));
     gb_writer_init(&stream->writer, 0);
     return send_response(door, peer, 200,
                          MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, SLICE_BYTES,
@@ -574,26 +581,26 @@ static enum MHD_Result respond_events(struct gb_door *door, struct MHD_Connectio
 
 /* ---- */
 
-enum MHD_Result gb_respond(struct gb_door *door, struct MHD_Connection *peer,
-                           struct gb_request *request, const char *method)
+enum MHD_Result gb_gateway_respond(struct gb_gateway_door *door, struct MHD_Connection *peer,
+                                   struct gb_gateway_request *request, const char *method)
 {
     enum MHD_Result result;
 
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return gb_respond_text(door, peer, 405, "everything here is read-only\n");
-    if (gb_http_is(request->path, "/metrics"))
+        return gb_gateway_respond_text(door, peer, 405, "everything here is read-only\n");
+    if (gb_gateway_http_is(request->path, "/metrics"))
         return respond_metrics(door, peer);
-    if (gb_http_is(request->path, "/api/snapshot"))
-        return respond_json(door, peer, gb_api_snapshot);
-    if (gb_http_is(request->path, "/api/stats"))
-        return respond_json(door, peer, gb_api_stats);
-    if (gb_http_is(request->path, "/api/history"))
+    if (gb_gateway_http_is(request->path, "/api/snapshot"))
+        return respond_json(door, peer, gb_gateway_api_snapshot);
+    if (gb_gateway_http_is(request->path, "/api/stats"))
+        return respond_json(door, peer, gb_gateway_api_stats);
+    if (gb_gateway_http_is(request->path, "/api/history"))
         return respond_history(door, peer);
-    if (gb_http_is(request->path, "/api/objects"))
+    if (gb_gateway_http_is(request->path, "/api/objects"))
         return respond_objects(door, peer, request, strcmp(method, "HEAD") == 0);
-    if (gb_http_is(request->path, "/api/events") && strcmp(method, "GET") == 0)
+    if (gb_gateway_http_is(request->path, "/api/events") && strcmp(method, "GET") == 0)
         return respond_events(door, peer, request);
-    if (gb_respond_file(door, peer, request->path, &result))
+    if (gb_gateway_respond_file(door, peer, request->path, &result))
         return result;
-    return gb_respond_text(door, peer, 404, "there is nothing here\n");
+    return gb_gateway_respond_text(door, peer, 404, "there is nothing here\n");
 }

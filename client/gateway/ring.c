@@ -5,37 +5,37 @@
 
 #include "client/gateway/clock.h"
 
-bool gb_ring_init(struct gb_ring *ring)
+bool gb_gateway_ring_init(struct gb_gateway_ring *ring)
 {
     memset(ring, 0, sizeof(*ring));
     pthread_mutex_init(&ring->lock, NULL);
-    gb_condition_init(&ring->changed);
-    ring->told = calloc(GB_RING_EVENTS, sizeof(*ring->told));
+    gb_gateway_condition_init(&ring->changed);
+    ring->told = calloc(GB_GATEWAY_RING_EVENTS, sizeof(*ring->told));
     return ring->told;
 }
 
-static struct gb_told *at(const struct gb_ring *ring, uint64_t place)
+static struct gb_gateway_told *at(const struct gb_gateway_ring *ring, uint64_t place)
 {
-    return &ring->told[place % GB_RING_EVENTS];
+    return &ring->told[place % GB_GATEWAY_RING_EVENTS];
 }
 
-static size_t size_of(const struct gb_told *told)
+static size_t size_of(const struct gb_gateway_told *told)
 {
     bool same = told->text[0] == told->text[1];
 
     return told->length[0] + (same ? 0 : told->length[1]);
 }
 
-static void told_free(const struct gb_told *told)
+static void told_free(const struct gb_gateway_told *told)
 {
     if (told->text[1] != told->text[0])
         free(told->text[1]);
     free(told->text[0]);
 }
 
-static void drop_first(struct gb_ring *ring)
+static void drop_first(struct gb_gateway_ring *ring)
 {
-    struct gb_told *told = at(ring, ring->first);
+    struct gb_gateway_told *told = at(ring, ring->first);
 
     ring->bytes -= size_of(told);
     told_free(told);
@@ -44,7 +44,7 @@ static void drop_first(struct gb_ring *ring)
     ring->first++;
 }
 
-void gb_ring_end(struct gb_ring *ring)
+void gb_gateway_ring_end(struct gb_gateway_ring *ring)
 {
     while (ring->first < ring->next)
         drop_first(ring);
@@ -53,11 +53,11 @@ void gb_ring_end(struct gb_ring *ring)
     pthread_mutex_destroy(&ring->lock);
 }
 
-void gb_ring_put(struct gb_ring *ring, const struct gb_told *told)
+void gb_gateway_ring_put(struct gb_gateway_ring *ring, const struct gb_gateway_told *told)
 {
     pthread_mutex_lock(&ring->lock);
-    while (ring->first < ring->next && (ring->next - ring->first == GB_RING_EVENTS ||
-                                        ring->bytes + size_of(told) > GB_RING_BYTES))
+    while (ring->first < ring->next && (ring->next - ring->first == GB_GATEWAY_RING_EVENTS ||
+                                        ring->bytes + size_of(told) > GB_GATEWAY_RING_BYTES))
         drop_first(ring);
     *at(ring, ring->next) = *told;
     ring->bytes += size_of(told);
@@ -70,7 +70,7 @@ void gb_ring_put(struct gb_ring *ring, const struct gb_told *told)
     pthread_mutex_unlock(&ring->lock);
 }
 
-void gb_ring_clear(struct gb_ring *ring)
+void gb_gateway_ring_clear(struct gb_gateway_ring *ring)
 {
     pthread_mutex_lock(&ring->lock);
     while (ring->first < ring->next)
@@ -78,7 +78,7 @@ void gb_ring_clear(struct gb_ring *ring)
     pthread_mutex_unlock(&ring->lock);
 }
 
-void gb_ring_stop(struct gb_ring *ring)
+void gb_gateway_ring_stop(struct gb_gateway_ring *ring)
 {
     pthread_mutex_lock(&ring->lock);
     ring->stopped = true;
@@ -87,10 +87,10 @@ void gb_ring_stop(struct gb_ring *ring)
 }
 
 /* The place after the event with that number. False: the ring does not have it, or never had. */
-static bool find_after(const struct gb_ring *ring, uint64_t seq, uint64_t *place)
+static bool find_after(const struct gb_gateway_ring *ring, uint64_t seq, uint64_t *place)
 {
     for (uint64_t p = ring->next; p > ring->first; p--) {
-        const struct gb_told *told = at(ring, p - 1);
+        const struct gb_gateway_told *told = at(ring, p - 1);
 
         *place = told->seq == seq ? p : p - 1;
         if (told->seq == seq || (!told->stats && told->before == seq))
@@ -101,7 +101,7 @@ static bool find_after(const struct gb_ring *ring, uint64_t seq, uint64_t *place
     return false;
 }
 
-uint64_t gb_ring_place(struct gb_ring *ring, uint64_t seq)
+uint64_t gb_gateway_ring_place(struct gb_gateway_ring *ring, uint64_t seq)
 {
     uint64_t place;
 
@@ -112,27 +112,28 @@ uint64_t gb_ring_place(struct gb_ring *ring, uint64_t seq)
     return place;
 }
 
-bool gb_ring_wait(struct gb_ring *ring, uint64_t place, unsigned ms)
+bool gb_gateway_ring_wait(struct gb_gateway_ring *ring, uint64_t place, unsigned ms)
 {
-    int64_t until = gb_clock_ms() + ms;
+    int64_t until = gb_gateway_clock_ms() + ms;
     bool stopped;
 
     pthread_mutex_lock(&ring->lock);
     while (!ring->stopped && place >= ring->next &&
-           gb_condition_wait(&ring->changed, &ring->lock, until))
+           gb_gateway_condition_wait(&ring->changed, &ring->lock, until))
         ;
     stopped = ring->stopped;
     pthread_mutex_unlock(&ring->lock);
     return !stopped;
 }
 
-bool gb_ring_sleep(struct gb_ring *ring, unsigned ms)
+bool gb_gateway_ring_sleep(struct gb_gateway_ring *ring, unsigned ms)
 {
-    return gb_ring_wait(ring, UINT64_MAX, ms);
+    return gb_gateway_ring_wait(ring, UINT64_MAX, ms);
 }
 
-uint64_t gb_ring_take(struct gb_ring *ring, uint64_t *place,
-                      bool (*each)(void *arg, const struct gb_told *told), void *arg)
+uint64_t gb_gateway_ring_take(struct gb_gateway_ring *ring, uint64_t *place,
+                              bool (*each)(void *arg, const struct gb_gateway_told *told),
+                              void *arg)
 {
     uint64_t lost = 0;
 

@@ -2,8 +2,8 @@
  * Objects by name: by a prefix, or by a pattern of fnmatch(3). A pattern has one of * ? [ in it; a
  * backslash before a character makes that stand for itself, and * stands for "/" too.
  */
-#ifndef GB_NAMES_H
-#define GB_NAMES_H
+#ifndef GB_CTL_NAMES_H
+#define GB_CTL_NAMES_H
 
 #include <cjson/cJSON.h>
 

@@ -13,12 +13,13 @@ enum {
     AHEAD_MOST = 24 /* chunks ahead of those that have come; a third of them are asked for */
 };
 
-struct gb_ahead {
+struct gb_peer_ahead {
     uv_loop_t *loop;
-    struct gpubuf_object *object;     /* a reference */
-    const struct gb_content *content; /* NULL: gb_ahead_end was called while the thread runs */
-    uint64_t done, came;              /* chunks */
-    bool busy;                        /* the thread has the members below */
+    struct gpubuf_object *object; /* a reference */
+    const struct gb_peer_content
+        *content;        /* NULL: gb_peer_ahead_end was called while the thread runs */
+    uint64_t done, came; /* chunks */
+    bool busy;           /* the thread has the members below */
     uv_work_t work;
     struct {
         char *memory;
@@ -27,7 +28,7 @@ struct gb_ahead {
     unsigned count;
 };
 
-static void drop(struct gb_ahead *ahead)
+static void drop(struct gb_peer_ahead *ahead)
 {
     gpubuf_release(ahead->object);
     free(ahead);
@@ -36,7 +37,7 @@ static void drop(struct gb_ahead *ahead)
 /* In a thread of the pool. */
 static void populate(uv_work_t *work)
 {
-    const struct gb_ahead *ahead = work->data;
+    const struct gb_peer_ahead *ahead = work->data;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
     for (unsigned i = 0; i < ahead->count; i++) {
@@ -46,11 +47,11 @@ static void populate(uv_work_t *work)
     }
 }
 
-static void go_on(struct gb_ahead *ahead);
+static void go_on(struct gb_peer_ahead *ahead);
 
 static void on_populated(uv_work_t *work, int status)
 {
-    struct gb_ahead *ahead = work->data;
+    struct gb_peer_ahead *ahead = work->data;
 
     (void)status;
     ahead->busy = false;
@@ -60,25 +61,26 @@ static void on_populated(uv_work_t *work, int status)
         drop(ahead);
 }
 
-static void go_on(struct gb_ahead *ahead)
+static void go_on(struct gb_peer_ahead *ahead)
 {
-    uint64_t bytes = ahead->content->bytes, chunks = gb_content_chunks(bytes);
+    uint64_t bytes = ahead->content->bytes, chunks = gb_peer_content_chunks(bytes);
     uint64_t end = ahead->came + AHEAD_MOST < chunks ? ahead->came + AHEAD_MOST : chunks;
 
     if (ahead->done < ahead->came)
         ahead->done = ahead->came;
     for (ahead->count = 0; ahead->done < end && ahead->count < CHUNKS; ahead->done++) {
-        char *memory = gb_content_direct(ahead->content, ahead->done);
+        char *memory = gb_peer_content_direct(ahead->content, ahead->done);
         if (!memory)
             continue;
         ahead->stretches[ahead->count].memory = memory;
-        ahead->stretches[ahead->count++].bytes = (size_t)gb_content_chunk_bytes(bytes, ahead->done);
+        ahead->stretches[ahead->count++].bytes =
+            (size_t)gb_peer_content_chunk_bytes(bytes, ahead->done);
     }
     if (ahead->count > 0)
         ahead->busy = uv_queue_work(ahead->loop, &ahead->work, populate, on_populated) == 0;
 }
 
-void gb_ahead_move(struct gb_ahead *ahead, uint64_t came)
+void gb_peer_ahead_move(struct gb_peer_ahead *ahead, uint64_t came)
 {
     if (!ahead)
         return;
@@ -87,21 +89,21 @@ void gb_ahead_move(struct gb_ahead *ahead, uint64_t came)
         go_on(ahead);
 }
 
-struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
-                              const struct gb_content *content)
+struct gb_peer_ahead *gb_peer_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
+                                        const struct gb_peer_content *content)
 {
     /* For a single chunk, waking a thread takes longer than it saves. */
-    struct gb_ahead *ahead = content->bytes > GB_CHUNK ? malloc(sizeof(*ahead)) : NULL;
+    struct gb_peer_ahead *ahead = content->bytes > GB_PEER_CHUNK ? malloc(sizeof(*ahead)) : NULL;
 
     if (!ahead)
         return NULL;
-    *ahead = (struct gb_ahead){.loop = loop, .object = object, .content = content};
+    *ahead = (struct gb_peer_ahead){.loop = loop, .object = object, .content = content};
     ahead->work.data = ahead;
     gpubuf_retain(object);
     return ahead;
 }
 
-void gb_ahead_end(struct gb_ahead *ahead)
+void gb_peer_ahead_end(struct gb_peer_ahead *ahead)
 {
     if (!ahead)
         return;

@@ -8,25 +8,25 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_AHEAD_H
-#define GB_AHEAD_H
+#ifndef GB_PEER_AHEAD_H
+#define GB_PEER_AHEAD_H
 
 #include <uv.h>
 
 #include "client/peer/content.h"
 
-struct gb_ahead;
+struct gb_peer_ahead;
 
 /* For an object being written, which is held as long as the thread needs it. `content` is the
-   caller's, and must last until gb_ahead_end. NULL: nothing is made ahead, since the object is
+   caller's, and must last until gb_peer_ahead_end. NULL: nothing is made ahead, since the object is
    small or memory is out. */
-struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
-                              const struct gb_content *content);
+struct gb_peer_ahead *gb_peer_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
+                                        const struct gb_peer_content *content);
 
 /* Says that `came` chunks have come, about the first ones. NULL is fine. */
-void gb_ahead_move(struct gb_ahead *ahead, uint64_t came);
+void gb_peer_ahead_move(struct gb_peer_ahead *ahead, uint64_t came);
 
 /* The thread may still be running afterwards. NULL is fine. */
-void gb_ahead_end(struct gb_ahead *ahead);
+void gb_peer_ahead_end(struct gb_peer_ahead *ahead);
 
 #endif

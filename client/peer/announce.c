@@ -7,8 +7,8 @@
 
 /* The state of one key that etcd is being told. */
 struct note {
-    struct gb_announcer *announcer;
-    struct gb_change *change;
+    struct gb_peer_announcer *announcer;
+    struct gb_peer_change *change;
     const char *kind; /* static */
     char *name;       /* behind the kind */
     char *value;      /* NULL: it is to be deleted */
@@ -26,7 +26,7 @@ static int compare(const void *left, const void *right)
 static void note_free(struct note *note)
 {
     tdelete(note, &note->announcer->notes, compare);
-    gb_change_cancel(note->change);
+    gb_peer_change_cancel(note->change);
     free(note->name);
     free(note->value);
     free(note);
@@ -38,21 +38,21 @@ static void on_answered(void *user, int code, struct gb_json answer, uint64_t re
 /* The tick does it where memory is out, or while the keys are being listed. */
 static void note_send(struct note *note)
 {
-    struct gb_member *member = note->announcer->member;
-    struct gb_change_texts texts = {0};
+    struct gb_peer_member *member = note->announcer->member;
+    struct gb_peer_change_texts texts = {0};
     struct gb_writer value;
 
     note->changed = false;
-    if (gb_member_is_in(member) && note->value) {
+    if (gb_peer_member_is_in(member) && note->value) {
         gb_writer_init(&value, 0);
         gb_write_text(&value, note->value);
         GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
-        gb_member_write_put(&texts.operation, member, note->kind, note->name, &value);
+        gb_peer_member_write_put(&texts.operation, member, note->kind, note->name, &value);
         GB_WRITE_LITERAL(&texts.operation, "}}");
-        note->change = gb_batch_add(&member->puts, note->name, &texts, on_answered, note);
-    } else if (gb_member_is_in(member)) {
-        gb_member_write_delete(&texts.operation, member, note->kind, note->name);
-        note->change = gb_batch_add(&member->deletes, note->name, &texts, on_answered, note);
+        note->change = gb_peer_batch_add(&member->puts, note->name, &texts, on_answered, note);
+    } else if (gb_peer_member_is_in(member)) {
+        gb_peer_member_write_delete(&texts.operation, member, note->kind, note->name);
+        note->change = gb_peer_batch_add(&member->deletes, note->name, &texts, on_answered, note);
     }
     note->announcer->unsent |= !note->change;
 }
@@ -70,7 +70,7 @@ static void on_answered(void *user, int code, struct gb_json answer, uint64_t re
     (void)error;
     note->change = NULL;
     if (code == GPUBUF_E_NOT_FOUND) /* no call but those with a lease is answered so */
-        gb_member_leave(note->announcer->member, "the lease had ended");
+        gb_peer_member_leave(note->announcer->member, "the lease had ended");
     else if (note->changed)
         note_send(note);
     else if (code == 0 || note->value)
@@ -92,7 +92,7 @@ static char *key_name(const char *name, uint64_t revision, const char *suffix)
 }
 
 /* The note of a key, which is made if there is none; NULL: memory is out. */
-static struct note *find(struct gb_announcer *announcer, const char *kind, char *name)
+static struct note *find(struct gb_peer_announcer *announcer, const char *kind, char *name)
 {
     struct note *note = calloc(1, sizeof(*note)), **found = NULL;
 
@@ -107,11 +107,11 @@ static struct note *find(struct gb_announcer *announcer, const char *kind, char 
     return found ? *found : NULL;
 }
 
-void gb_announce(struct gb_announcer *announcer, const char *kind, const char *name,
-                 uint64_t revision, const char *suffix, struct gb_writer *value)
+void gb_peer_announce(struct gb_peer_announcer *announcer, const char *kind, const char *name,
+                      uint64_t revision, const char *suffix, struct gb_writer *value)
 {
-    enum gb_member_state state = announcer->member->state;
-    bool under_lease = state == GB_LISTING || state == GB_IN; /* else there are no keys */
+    enum gb_peer_member_state state = announcer->member->state;
+    bool under_lease = state == GB_PEER_LISTING || state == GB_PEER_IN; /* else there are no keys */
     char *text = value ? gb_writer_take(value, NULL) : NULL;
     struct note *note = under_lease && (text || !value)
                             ? find(announcer, kind, key_name(name, revision, suffix))
@@ -138,7 +138,7 @@ static void visit_unsent(void *item, void *user)
         note_send(note);
 }
 
-void gb_announce_tick(struct gb_announcer *announcer)
+void gb_peer_announce_tick(struct gb_peer_announcer *announcer)
 {
     if (!announcer->unsent)
         return;
@@ -146,7 +146,7 @@ void gb_announce_tick(struct gb_announcer *announcer)
     gb_peer_tree_each(announcer->notes, visit_unsent, NULL);
 }
 
-void gb_announce_forget(struct gb_announcer *announcer)
+void gb_peer_announce_forget(struct gb_peer_announcer *announcer)
 {
     while (announcer->notes)
         note_free(*(struct note **)announcer->notes);

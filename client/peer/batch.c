@@ -5,15 +5,15 @@
 #include <string.h>
 
 /* In the list of those that wait, then in that of those that are sent. */
-struct gb_change {
-    struct gb_change *next, **here; /* `here`: while it waits */
-    struct gb_batch *batch;
+struct gb_peer_change {
+    struct gb_peer_change *next, **here; /* `here`: while it waits */
+    struct gb_peer_batch *batch;
     char *key, *compare, *operation, *otherwise; /* NULL: no comparison; nothing otherwise */
-    gb_changed_cb callback;                      /* NULL: cancelled */
+    gb_peer_changed_cb callback;                 /* NULL: cancelled */
     void *user;
 };
 
-static void change_free(struct gb_change *change)
+static void change_free(struct gb_peer_change *change)
 {
     free(change->key);
     free(change->compare);
@@ -24,7 +24,7 @@ static void change_free(struct gb_change *change)
 
 /* ---- those that wait ---- */
 
-static void push(struct gb_batch *batch, struct gb_change *change)
+static void push(struct gb_peer_batch *batch, struct gb_peer_change *change)
 {
     if (!batch->waiting)
         batch->end = &batch->waiting;
@@ -33,7 +33,7 @@ static void push(struct gb_batch *batch, struct gb_change *change)
     batch->end = &change->next;
 }
 
-static void pull(struct gb_change *change)
+static void pull(struct gb_peer_change *change)
 {
     *change->here = change->next;
     if (change->next)
@@ -46,9 +46,9 @@ static void pull(struct gb_change *change)
 
 /* ---- a transaction ---- */
 
-static bool is_sent(const struct gb_batch *batch, const char *key)
+static bool is_sent(const struct gb_peer_batch *batch, const char *key)
 {
-    const struct gb_change *change = batch->sent;
+    const struct gb_peer_change *change = batch->sent;
 
     while (change && strcmp(change->key, key) != 0)
         change = change->next;
@@ -56,12 +56,13 @@ static bool is_sent(const struct gb_batch *batch, const char *key)
 }
 
 /* Takes changes that wait, in turn, up to one of a key that is there already. */
-static void fill(struct gb_batch *batch)
+static void fill(struct gb_peer_batch *batch)
 {
-    struct gb_change *change, **end = &batch->sent;
+    struct gb_peer_change *change, **end = &batch->sent;
     unsigned count = 0;
 
-    while ((change = batch->waiting) && count < GB_BATCH_CHANGES && !is_sent(batch, change->key)) {
+    while ((change = batch->waiting) && count < GB_PEER_BATCH_CHANGES &&
+           !is_sent(batch, change->key)) {
         pull(change);
         *end = change;
         end = &change->next;
@@ -71,8 +72,8 @@ static void fill(struct gb_batch *batch)
 }
 
 /* Writes NAME:[…] of what a change has at `offset`, without those that have nothing there. */
-static void write_list(struct gb_writer *body, const char *name, const struct gb_change *change,
-                       size_t offset)
+static void write_list(struct gb_writer *body, const char *name,
+                       const struct gb_peer_change *change, size_t offset)
 {
     const char *comma = "";
 
@@ -88,7 +89,7 @@ static void write_list(struct gb_writer *body, const char *name, const struct gb
     gb_write_char(body, ']');
 }
 
-static void write_apart(struct gb_writer *body, const struct gb_change *change)
+static void write_apart(struct gb_writer *body, const struct gb_peer_change *change)
 {
     if (!change->compare) {
         gb_write_text(body, change->operation);
@@ -102,9 +103,9 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
                         const struct gb_error *error);
 
 /* False: memory is out. */
-static bool send_changes(struct gb_batch *batch)
+static bool send_changes(struct gb_peer_batch *batch)
 {
-    const struct gb_change *change = batch->sent;
+    const struct gb_peer_change *change = batch->sent;
     struct gb_writer body;
 
     gb_writer_init(&body, 0);
@@ -118,17 +119,17 @@ static bool send_changes(struct gb_batch *batch)
         }
         gb_write_char(&body, ']');
     } else {
-        write_list(&body, "compare", change, offsetof(struct gb_change, compare));
+        write_list(&body, "compare", change, offsetof(struct gb_peer_change, compare));
         gb_write_char(&body, ',');
-        write_list(&body, "success", change, offsetof(struct gb_change, operation));
+        write_list(&body, "success", change, offsetof(struct gb_peer_change, operation));
     }
     gb_write_char(&body, '}');
-    return gb_etcd_call(batch->etcd, "kv/txn", &body, on_answered, batch);
+    return gb_peer_etcd_call(batch->etcd, "kv/txn", &body, on_answered, batch);
 }
 
 /* Sends the next transaction, if one is due. False: memory is out, and those in batch->sent are
    not sent. */
-static bool go_on(struct gb_batch *batch)
+static bool go_on(struct gb_peer_batch *batch)
 {
     if (batch->sent || !batch->waiting)
         return true;
@@ -136,9 +137,9 @@ static bool go_on(struct gb_batch *batch)
     return send_changes(batch);
 }
 
-static void drop_first(struct gb_change **list)
+static void drop_first(struct gb_peer_change **list)
 {
-    struct gb_change *change = *list;
+    struct gb_peer_change *change = *list;
 
     *list = change->next;
     change_free(change);
@@ -146,41 +147,41 @@ static void drop_first(struct gb_change **list)
 
 static bool succeeded(struct gb_json answer)
 {
-    struct gb_json value = gb_etcd_member(answer, "succeeded");
+    struct gb_json value = gb_peer_etcd_member(answer, "succeeded");
 
     return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
 }
 
 /* The outcome of a change, for which the answer has `response`. */
-static int outcome(const struct gb_batch *batch, const struct gb_change *change,
+static int outcome(const struct gb_peer_batch *batch, const struct gb_peer_change *change,
                    struct gb_json response, struct gb_json *value)
 {
     if (!batch->apart || !change->compare)
         return 0;
-    *value = gb_etcd_member(response, "response_txn");
-    return succeeded(*value) ? 0 : GB_CHANGE_REFUSED;
+    *value = gb_peer_etcd_member(response, "response_txn");
+    return succeeded(*value) ? 0 : GB_PEER_CHANGE_REFUSED;
 }
 
 /* Runs the callbacks of those that were sent. A change stays in the list meanwhile, so that none is
    sent by a callback. */
-static void end_sent(struct gb_batch *batch, int code, struct gb_json answer, struct gb_pool *pool,
-                     const struct gb_error *error)
+static void end_sent(struct gb_peer_batch *batch, int code, struct gb_json answer,
+                     struct gb_pool *pool, const struct gb_error *error)
 {
     uint64_t revision =
-        gb_etcd_number(gb_etcd_member(gb_etcd_member(answer, "header"), "revision"));
-    struct gb_json responses = gb_etcd_member(answer, "responses"), response;
+        gb_peer_etcd_number(gb_peer_etcd_member(gb_peer_etcd_member(answer, "header"), "revision"));
+    struct gb_json responses = gb_peer_etcd_member(answer, "responses"), response;
     struct gb_json_walk walk = {0};
     struct gb_error cut;
 
     if (responses.text && gb_json_type(responses) == GB_JSON_ARRAY)
         walk = gb_json_walk(responses);
     for (; batch->sent; drop_first(&batch->sent)) {
-        struct gb_change *change = batch->sent;
-        gb_changed_cb callback = change->callback;
+        struct gb_peer_change *change = batch->sent;
+        gb_peer_changed_cb callback = change->callback;
         struct gb_json value = {0};
 
         if (code == 0 && !gb_json_next(&walk, NULL, &response)) {
-            code = gb_fail(&cut, GB_UNAVAILABLE, "etcd answered less than it was asked");
+            code = gb_fail(&cut, GPUBUF_E_UNAVAILABLE, "etcd answered less than it was asked");
             error = &cut;
         }
         int r = code < 0 ? code : outcome(batch, change, response, &value);
@@ -193,7 +194,7 @@ static void end_sent(struct gb_batch *batch, int code, struct gb_json answer, st
 static void on_answered(void *user, int code, struct gb_json value, struct gb_pool *pool,
                         const struct gb_error *error)
 {
-    struct gb_batch *batch = user;
+    struct gb_peer_batch *batch = user;
     struct gb_error memory;
     bool sent = false;
 
@@ -219,14 +220,15 @@ static bool take_text(struct gb_writer *writer, char **text)
     return *text;
 }
 
-struct gb_change *gb_batch_add(struct gb_batch *batch, const char *key,
-                               struct gb_change_texts *texts, gb_changed_cb callback, void *user)
+struct gb_peer_change *gb_peer_batch_add(struct gb_peer_batch *batch, const char *key,
+                                         struct gb_peer_change_texts *texts,
+                                         gb_peer_changed_cb callback, void *user)
 {
-    struct gb_change *change = calloc(1, sizeof(*change));
+    struct gb_peer_change *change = calloc(1, sizeof(*change));
     bool taken = false;
 
     if (change) {
-        *change = (struct gb_change){.batch = batch, .callback = callback, .user = user};
+        *change = (struct gb_peer_change){.batch = batch, .callback = callback, .user = user};
         change->key = strdup(key);
         taken = change->key && take_text(&texts->compare, &change->compare) &&
                 take_text(&texts->operation, &change->operation) && change->operation &&
@@ -247,7 +249,7 @@ struct gb_change *gb_batch_add(struct gb_batch *batch, const char *key,
     return NULL;
 }
 
-void gb_change_cancel(struct gb_change *change)
+void gb_peer_change_cancel(struct gb_peer_change *change)
 {
     if (!change)
         return;
@@ -258,7 +260,7 @@ void gb_change_cancel(struct gb_change *change)
     change_free(change);
 }
 
-void gb_batch_end(struct gb_batch *batch)
+void gb_peer_batch_end(struct gb_peer_batch *batch)
 {
     while (batch->sent)
         drop_first(&batch->sent);

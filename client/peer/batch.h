@@ -22,27 +22,27 @@
 enum {
     /* Changes in a transaction. etcd takes 128 operations, and counts those of a transaction within
        on top. */
-    GB_BATCH_CHANGES = 100,
-    GB_CHANGE_REFUSED = 1, /* a change's outcome: its comparison did not hold */
+    GB_PEER_BATCH_CHANGES = 100,
+    GB_PEER_CHANGE_REFUSED = 1, /* a change's outcome: its comparison did not hold */
 };
 
-struct gb_change;
+struct gb_peer_change;
 
 /* Zeroed but for `etcd`. */
-struct gb_batch {
-    struct gb_etcd *etcd;
-    struct gb_change *waiting, **end; /* in turn */
-    struct gb_change *sent;           /* in the transaction under way, in its order; or NULL */
-    bool apart;                       /* each of them is a transaction within */
+struct gb_peer_batch {
+    struct gb_peer_etcd *etcd;
+    struct gb_peer_change *waiting, **end; /* in turn */
+    struct gb_peer_change *sent;           /* in the transaction under way, in its order; or NULL */
+    bool apart;                            /* each of them is a transaction within */
 };
 
-/* As gb_etcd_cb. `code` 0: the change is done; `revision` is that of the transaction, which keys
-   that were put have. GB_CHANGE_REFUSED: `value` is the answer of its own transaction. */
-typedef void (*gb_changed_cb)(void *user, int code, struct gb_json value, uint64_t revision,
-                              struct gb_pool *pool, const struct gb_error *error);
+/* As gb_peer_etcd_cb. `code` 0: the change is done; `revision` is that of the transaction, which
+   keys that were put have. GB_PEER_CHANGE_REFUSED: `value` is the answer of its own transaction. */
+typedef void (*gb_peer_changed_cb)(void *user, int code, struct gb_json value, uint64_t revision,
+                                   struct gb_pool *pool, const struct gb_error *error);
 
-/* A change, as etcd's JSON. The texts are taken over by gb_batch_add. */
-struct gb_change_texts {
+/* A change, as etcd's JSON. The texts are taken over by gb_peer_batch_add. */
+struct gb_peer_change_texts {
     struct gb_writer compare;   /* a Compare; empty: it depends on nothing */
     struct gb_writer operation; /* a RequestOp, {"request_put":{…}} or the like */
     struct gb_writer otherwise; /* what is asked where it is refused, a RequestOp; may be empty */
@@ -51,11 +51,12 @@ struct gb_change_texts {
 /* Adds a change of `key`. Changes of one key are never in the same transaction, which etcd would
    refuse. NULL: memory is out, or a writer had failed; then no callback runs. The change frees
    itself after its callback. */
-struct gb_change *gb_batch_add(struct gb_batch *batch, const char *key,
-                               struct gb_change_texts *texts, gb_changed_cb callback, void *user);
+struct gb_peer_change *gb_peer_batch_add(struct gb_peer_batch *batch, const char *key,
+                                         struct gb_peer_change_texts *texts,
+                                         gb_peer_changed_cb callback, void *user);
 /* Its callback will not run; etcd may do it all the same. NULL is ignored. */
-void gb_change_cancel(struct gb_change *change);
+void gb_peer_change_cancel(struct gb_peer_change *change);
 /* Frees all changes without their callbacks; the client has been destroyed. */
-void gb_batch_end(struct gb_batch *batch);
+void gb_peer_batch_end(struct gb_peer_batch *batch);
 
 #endif

@@ -11,37 +11,37 @@
 #include "client/peer/sum_avx2.h"
 #include "proto/handle.h"
 
-struct gb_part {
+struct gb_peer_part {
     struct gb_stretch stretch; /* its object is a reference */
     uint64_t at;               /* in the content */
     char *memory;              /* its first byte, on the host; else NULL */
     uint64_t has;              /* bytes of the buffer from there on */
 };
 
-uint64_t gb_content_sum(const void *bytes, size_t length)
+uint64_t gb_peer_content_sum(const void *bytes, size_t length)
 {
-#ifdef GB_SUM_AVX2
+#ifdef GB_PEER_SUM_AVX2
     if (__builtin_cpu_supports("avx2"))
-        return gb_sum_avx2(bytes, length);
+        return gb_peer_sum_avx2(bytes, length);
 #endif
     return XXH3_64bits(bytes, length);
 }
 
-void gb_content_end(struct gb_content *content)
+void gb_peer_content_end(struct gb_peer_content *content)
 {
     for (size_t i = 0; i < content->count; i++)
         gpubuf_release(content->parts[i].stretch.object);
     free(content->parts);
-    *content = (struct gb_content){0};
+    *content = (struct gb_peer_content){0};
 }
 
 /* ---- the parts of an object ---- */
 
 static int add(void *user, const struct gb_stretch *stretch, struct gb_error *error)
 {
-    struct gb_content *content = user;
+    struct gb_peer_content *content = user;
     struct gpubuf_memory memory = {0};
-    struct gb_part *added;
+    struct gb_peer_part *added;
 
     if (stretch->bytes == 0)
         return 0;
@@ -59,7 +59,7 @@ static int add(void *user, const struct gb_stretch *stretch, struct gb_error *er
         content->room = room;
     }
     added = &content->parts[content->count++];
-    *added = (struct gb_part){
+    *added = (struct gb_peer_part){
         .stretch = *stretch, .at = content->bytes, .has = memory.bytes - stretch->from};
     gpubuf_retain(stretch->object);
     if (gb_is_host(gpubuf_device(stretch->object)))
@@ -68,7 +68,7 @@ static int add(void *user, const struct gb_stretch *stretch, struct gb_error *er
     return 0;
 }
 
-static int add_array(struct gb_content *content, struct gpubuf_object *object,
+static int add_array(struct gb_peer_content *content, struct gpubuf_object *object,
                      struct gb_layout *layout, struct gb_error *error)
 {
     struct gb_stretch data, mask;
@@ -82,27 +82,27 @@ static int add_array(struct gb_content *content, struct gpubuf_object *object,
     return r == 0 ? add(content, &data, error) : r;
 }
 
-int gb_content_of(struct gb_content *content, struct gpubuf_object *object,
-                  struct gb_layout *layout, struct gb_error *error)
+int gb_peer_content_of(struct gb_peer_content *content, struct gpubuf_object *object,
+                       struct gb_layout *layout, struct gb_error *error)
 {
-    *content = (struct gb_content){0};
+    *content = (struct gb_peer_content){0};
     int r = layout->kind == GB_KIND_ARRAY
                 ? add_array(content, object, layout, error)
                 : gb_column_stretches(object, &layout->column, true, add, content, error);
     if (r < 0)
-        gb_content_end(content);
+        gb_peer_content_end(content);
     return r;
 }
 
-int gb_content_for(struct gb_content *content, struct gpubuf_object *object,
-                   const struct gb_layout *layout, struct gb_error *error)
+int gb_peer_content_for(struct gb_peer_content *content, struct gpubuf_object *object,
+                        const struct gb_layout *layout, struct gb_error *error)
 {
     struct gb_column column = layout->column;
 
-    *content = (struct gb_content){0};
+    *content = (struct gb_peer_content){0};
     int r = gb_column_stretches(object, &column, false, add, content, error);
     if (r < 0)
-        gb_content_end(content);
+        gb_peer_content_end(content);
     return r;
 }
 
@@ -114,7 +114,7 @@ static int add_bytes(struct gb_buffer *buffer, void *arg)
     return *bytes > (uint64_t)GB_LIMIT(integer);
 }
 
-bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
+bool gb_peer_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
 {
     struct gb_layout copy = *layout;
 
@@ -125,7 +125,7 @@ bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
 /* ---- chunks ---- */
 
 /* The part that has byte `at`. */
-static const struct gb_part *part_at(const struct gb_content *content, uint64_t at)
+static const struct gb_peer_part *part_at(const struct gb_peer_content *content, uint64_t at)
 {
     size_t low = 0, high = content->count;
 
@@ -136,10 +136,10 @@ static const struct gb_part *part_at(const struct gb_content *content, uint64_t 
     return &content->parts[low];
 }
 
-void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
+void *gb_peer_content_direct(const struct gb_peer_content *content, uint64_t chunk)
 {
-    uint64_t at = chunk * GB_CHUNK, bytes = gb_content_chunk_bytes(content->bytes, chunk);
-    const struct gb_part *part = part_at(content, at);
+    uint64_t at = chunk * GB_PEER_CHUNK, bytes = gb_peer_content_chunk_bytes(content->bytes, chunk);
+    const struct gb_peer_part *part = part_at(content, at);
 
     if (!part->memory || part->stretch.shift || part->stretch.base ||
         at - part->at + bytes > part->stretch.bytes)
@@ -147,17 +147,17 @@ void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
     return part->memory + (at - part->at);
 }
 
-int gb_content_stage(const struct gb_content *content, uint64_t chunk, struct gb_staging **block,
-                     struct gb_error *error)
+int gb_peer_content_stage(const struct gb_peer_content *content, uint64_t chunk,
+                          struct gb_staging **block, struct gb_error *error)
 {
-    const struct gb_part *part = part_at(content, chunk * GB_CHUNK);
-    int code = gb_staging_take(part->stretch.object, GB_CHUNK + 8, block);
+    const struct gb_peer_part *part = part_at(content, chunk * GB_PEER_CHUNK);
+    int code = gb_staging_take(part->stretch.object, GB_PEER_CHUNK + 8, block);
 
     return code < 0 ? gb_fail_library(part->stretch.object, code, error) : 0;
 }
 
 /* Reads bytes `done` to `done + count` of a part. */
-static int read_part(const struct gb_part *part, uint64_t done, unsigned char *buffer,
+static int read_part(const struct gb_peer_part *part, uint64_t done, unsigned char *buffer,
                      uint64_t count, struct gb_error *error)
 {
     const struct gb_stretch *stretch = &part->stretch;
@@ -190,12 +190,13 @@ static int read_part(const struct gb_part *part, uint64_t done, unsigned char *b
 }
 
 /* Reads or writes a chunk, part by part. */
-static int move(const struct gb_content *content, uint64_t chunk, unsigned char *buffer,
+static int move(const struct gb_peer_content *content, uint64_t chunk, unsigned char *buffer,
                 bool writes, struct gb_error *error)
 {
-    uint64_t at = chunk * GB_CHUNK, end = at + gb_content_chunk_bytes(content->bytes, chunk);
+    uint64_t at = chunk * GB_PEER_CHUNK,
+             end = at + gb_peer_content_chunk_bytes(content->bytes, chunk);
 
-    for (const struct gb_part *part = part_at(content, at); at < end; part++) {
+    for (const struct gb_peer_part *part = part_at(content, at); at < end; part++) {
         const struct gb_stretch *stretch = &part->stretch;
         uint64_t done = at - part->at, count = stretch->bytes - done;
         count = count < end - at ? count : end - at;
@@ -215,14 +216,14 @@ static int move(const struct gb_content *content, uint64_t chunk, unsigned char 
     return 0;
 }
 
-int gb_content_read(const struct gb_content *content, uint64_t chunk, void *buffer,
-                    struct gb_error *error)
+int gb_peer_content_read(const struct gb_peer_content *content, uint64_t chunk, void *buffer,
+                         struct gb_error *error)
 {
     return move(content, chunk, buffer, false, error);
 }
 
-int gb_content_write(const struct gb_content *content, uint64_t chunk, const void *buffer,
-                     struct gb_error *error)
+int gb_peer_content_write(const struct gb_peer_content *content, uint64_t chunk, const void *buffer,
+                          struct gb_error *error)
 {
     return move(content, chunk, (unsigned char *)(uintptr_t)buffer, true, error);
 }

@@ -9,27 +9,28 @@
 
 static size_t bucket(const char *name)
 {
-    return gb_content_sum(name, strlen(name)) %
-           (sizeof(((struct gb_copies *)NULL)->buckets) / sizeof(struct gb_copy *));
+    return gb_peer_content_sum(name, strlen(name)) %
+           (sizeof(((struct gb_peer_copies *)NULL)->buckets) / sizeof(struct gb_peer_copy *));
 }
 
-static struct gb_copy **place(const struct gb_copies *copies, const char *name)
+static struct gb_peer_copy **place(const struct gb_peer_copies *copies, const char *name)
 {
-    struct gb_copy **place = (struct gb_copy **)(uintptr_t)&copies->buckets[bucket(name)];
+    struct gb_peer_copy **place = (struct gb_peer_copy **)(uintptr_t)&copies->buckets[bucket(name)];
 
     while (*place && strcmp((*place)->name, name) != 0)
         place = &(*place)->next;
     return place;
 }
 
-const struct gb_copy *gb_copies_find(const struct gb_copies *copies, const char *name)
+const struct gb_peer_copy *gb_peer_copies_find(const struct gb_peer_copies *copies,
+                                               const char *name)
 {
     return *place(copies, name);
 }
 
-void gb_copies_remove(struct gb_copies *copies, const char *name)
+void gb_peer_copies_remove(struct gb_peer_copies *copies, const char *name)
 {
-    struct gb_copy **at = place(copies, name), *copy = *at;
+    struct gb_peer_copy **at = place(copies, name), *copy = *at;
 
     if (!copy)
         return;
@@ -38,15 +39,15 @@ void gb_copies_remove(struct gb_copies *copies, const char *name)
     free(copy);
 }
 
-bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version, const char *origin,
-                   uint64_t revision)
+bool gb_peer_copies_add(struct gb_peer_copies *copies, const char *name, uint64_t version,
+                        const char *origin, uint64_t revision)
 {
-    struct gb_copy *copy = malloc(sizeof(*copy) + strlen(name) + 1);
+    struct gb_peer_copy *copy = malloc(sizeof(*copy) + strlen(name) + 1);
 
-    gb_copies_remove(copies, name);
+    gb_peer_copies_remove(copies, name);
     if (!copy)
         return false;
-    *copy = (struct gb_copy){
+    *copy = (struct gb_peer_copy){
         .next = copies->buckets[bucket(name)], .version = version, .revision = revision};
     snprintf(copy->origin, sizeof(copy->origin), "%s", origin);
     strcpy(copy->name, name);
@@ -58,18 +59,19 @@ bool gb_copies_add(struct gb_copies *copies, const char *name, uint64_t version,
 #define MARK "copy of "
 #define BEFORE_MARK ", "
 
-void gb_copies_label(char label[GB_COPY_LABEL], const char *own, const char *origin,
-                     uint64_t revision)
+void gb_peer_copies_label(char label[GB_PEER_COPY_LABEL], const char *own, const char *origin,
+                          uint64_t revision)
 {
-    int length = own ? snprintf(label, GB_COPY_LABEL, "%s" BEFORE_MARK, own) : 0;
-    int room = length < GB_COPY_LABEL ? GB_COPY_LABEL - length : 0;
+    int length = own ? snprintf(label, GB_PEER_COPY_LABEL, "%s" BEFORE_MARK, own) : 0;
+    int room = length < GB_PEER_COPY_LABEL ? GB_PEER_COPY_LABEL - length : 0;
 
     if (snprintf(room ? label + length : NULL, (size_t)room, MARK "%s, revision %" PRIu64, origin,
                  revision) >= room)
-        gb_copies_label(label, NULL, origin, revision);
+        gb_peer_copies_label(label, NULL, origin, revision);
 }
 
-bool gb_copies_read(const char *label, char origin[GB_NODE_BYTES], uint64_t *revision, size_t *own)
+bool gb_peer_copies_read(const char *label, char origin[GB_PEER_NODE_BYTES], uint64_t *revision,
+                         size_t *own)
 {
     const char *mark = NULL, *next = label;
     size_t before = strlen(BEFORE_MARK);
@@ -88,9 +90,9 @@ bool gb_copies_read(const char *label, char origin[GB_NODE_BYTES], uint64_t *rev
     return true;
 }
 
-void gb_copies_end(struct gb_copies *copies)
+void gb_peer_copies_end(struct gb_peer_copies *copies)
 {
     for (size_t i = 0; i < sizeof(copies->buckets) / sizeof(copies->buckets[0]); i++)
         while (copies->buckets[i])
-            gb_copies_remove(copies, copies->buckets[i]->name);
+            gb_peer_copies_remove(copies, copies->buckets[i]->name);
 }

@@ -11,9 +11,9 @@
 /* The time for an address that another one follows: a dead machine does not answer. */
 #define ADDRESS_MS 2000
 
-struct gb_dial {
+struct gb_peer_dial {
     uv_loop_t *loop;
-    gb_dialed_cb callback; /* NULL: stopped */
+    gb_peer_dialed_cb callback; /* NULL: stopped */
     void *user;
     uv_getaddrinfo_t lookup;
     struct addrinfo *addresses, *address; /* the address that is tried */
@@ -24,14 +24,14 @@ struct gb_dial {
     bool looking, polling;
 };
 
-static void try_next(struct gb_dial *dial);
+static void try_next(struct gb_peer_dial *dial);
 
 static void on_timer_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
 
-static void finish(struct gb_dial *dial, int fd, const char *why)
+static void finish(struct gb_peer_dial *dial, int fd, const char *why)
 {
     if (dial->callback)
         dial->callback(dial->user, fd, why);
@@ -44,7 +44,7 @@ static void finish(struct gb_dial *dial, int fd, const char *why)
 
 static void on_poll_closed(uv_handle_t *handle)
 {
-    struct gb_dial *dial = handle->data;
+    struct gb_peer_dial *dial = handle->data;
 
     dial->polling = false;
     if (dial->number == 0 || !dial->callback) {
@@ -56,7 +56,7 @@ static void on_poll_closed(uv_handle_t *handle)
     try_next(dial);
 }
 
-static void leave_address(struct gb_dial *dial)
+static void leave_address(struct gb_peer_dial *dial)
 {
     (void)uv_timer_stop(&dial->timer);
     uv_close((uv_handle_t *)&dial->poll, on_poll_closed);
@@ -64,7 +64,7 @@ static void leave_address(struct gb_dial *dial)
 
 static void on_writable(uv_poll_t *poll, int status, int events)
 {
-    struct gb_dial *dial = poll->data;
+    struct gb_peer_dial *dial = poll->data;
     socklen_t length = sizeof(dial->number);
 
     (void)status;
@@ -76,7 +76,7 @@ static void on_writable(uv_poll_t *poll, int status, int events)
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct gb_dial *dial = timer->data;
+    struct gb_peer_dial *dial = timer->data;
 
     if (dial->refused) {
         finish(dial, -1, uv_strerror(dial->refused));
@@ -86,7 +86,7 @@ static void on_timer(uv_timer_t *timer)
     leave_address(dial);
 }
 
-static bool try_address(struct gb_dial *dial, const struct addrinfo *address)
+static bool try_address(struct gb_peer_dial *dial, const struct addrinfo *address)
 {
     dial->fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (dial->fd >= 0 &&
@@ -105,7 +105,7 @@ static bool try_address(struct gb_dial *dial, const struct addrinfo *address)
     return false;
 }
 
-static void try_next(struct gb_dial *dial)
+static void try_next(struct gb_peer_dial *dial)
 {
     for (; dial->address; dial->address = dial->address->ai_next)
         if (try_address(dial, dial->address))
@@ -115,7 +115,7 @@ static void try_next(struct gb_dial *dial)
 
 static void on_address(uv_getaddrinfo_t *lookup, int status, struct addrinfo *addresses)
 {
-    struct gb_dial *dial = lookup->data;
+    struct gb_peer_dial *dial = lookup->data;
 
     dial->looking = false;
     dial->addresses = dial->address = addresses;
@@ -128,16 +128,16 @@ static void on_address(uv_getaddrinfo_t *lookup, int status, struct addrinfo *ad
         try_next(dial);
 }
 
-struct gb_dial *gb_dial(uv_loop_t *loop, const char *host, uint16_t port, gb_dialed_cb callback,
-                        void *user)
+struct gb_peer_dial *gb_peer_dial(uv_loop_t *loop, const char *host, uint16_t port,
+                                  gb_peer_dialed_cb callback, void *user)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct gb_dial *dial = calloc(1, sizeof(*dial));
+    struct gb_peer_dial *dial = calloc(1, sizeof(*dial));
     char service[8];
 
     if (!dial)
         return NULL;
-    *dial = (struct gb_dial){.loop = loop, .callback = callback, .user = user, .fd = -1};
+    *dial = (struct gb_peer_dial){.loop = loop, .callback = callback, .user = user, .fd = -1};
     dial->lookup.data = dial->timer.data = dial;
     (void)uv_timer_init(loop, &dial->timer); /* cannot fail */
     snprintf(service, sizeof(service), "%u", port);
@@ -148,7 +148,7 @@ struct gb_dial *gb_dial(uv_loop_t *loop, const char *host, uint16_t port, gb_dia
     return dial;
 }
 
-void gb_dial_stop(struct gb_dial *dial)
+void gb_peer_dial_stop(struct gb_peer_dial *dial)
 {
     if (!dial)
         return;

@@ -9,9 +9,9 @@
 
 enum { TURN_CHUNKS = 64 }; /* of one piece of work, so that other work has its turn */
 
-struct gb_digest {
+struct gb_peer_digest {
     uv_loop_t *loop;
-    const struct gb_content *content;
+    const struct gb_peer_content *content;
     void (*moved)(void *user);
     void *user;
     uv_work_t work;
@@ -26,8 +26,8 @@ struct gb_digest {
     struct gb_error error;
 };
 
-bool gb_word_describe(struct gb_word *word, const char *layout, size_t length, uint64_t mode,
-                      uint64_t bytes, const char *label)
+bool gb_peer_word_describe(struct gb_peer_word *word, const char *layout, size_t length,
+                           uint64_t mode, uint64_t bytes, const char *label)
 {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -45,20 +45,20 @@ bool gb_word_describe(struct gb_word *word, const char *layout, size_t length, u
     return made;
 }
 
-static int add_chunk(struct gb_digest *digest, uint64_t chunk, struct gb_error *error)
+static int add_chunk(struct gb_peer_digest *digest, uint64_t chunk, struct gb_error *error)
 {
-    const void *bytes = gb_content_direct(digest->content, chunk);
+    const void *bytes = gb_peer_content_direct(digest->content, chunk);
     struct gb_staging *block = NULL;
     int r = 0;
 
     if (!bytes) {
-        r = gb_content_stage(digest->content, chunk, &block, error);
+        r = gb_peer_content_stage(digest->content, chunk, &block, error);
         if (r == 0)
-            r = gb_content_read(digest->content, chunk, gb_staging_memory(block), error);
+            r = gb_peer_content_read(digest->content, chunk, gb_staging_memory(block), error);
         bytes = block ? gb_staging_memory(block) : NULL;
     }
     if (r == 0 && EVP_DigestUpdate(digest->context, bytes,
-                                   gb_content_chunk_bytes(digest->content->bytes, chunk)) != 1)
+                                   gb_peer_content_chunk_bytes(digest->content->bytes, chunk)) != 1)
         r = gb_fail_memory(error);
     gb_staging_give(block);
     return r;
@@ -67,28 +67,28 @@ static int add_chunk(struct gb_digest *digest, uint64_t chunk, struct gb_error *
 /* In a thread of the pool. */
 static void add(uv_work_t *work)
 {
-    struct gb_digest *digest = work->data;
+    struct gb_peer_digest *digest = work->data;
 
     for (; digest->status == 0 && digest->done < digest->end && !digest->ended; digest->done++)
         digest->status = add_chunk(digest, digest->done, &digest->error);
-    if (digest->status == 0 && digest->done == gb_content_chunks(digest->content->bytes) &&
+    if (digest->status == 0 && digest->done == gb_peer_content_chunks(digest->content->bytes) &&
         EVP_DigestFinal_ex(digest->context, digest->sum, NULL) != 1)
         digest->status = gb_fail_memory(&digest->error);
     uv_sem_post(&digest->left);
 }
 
-static void drop(struct gb_digest *digest)
+static void drop(struct gb_peer_digest *digest)
 {
     EVP_MD_CTX_free(digest->context);
     uv_sem_destroy(&digest->left);
     free(digest);
 }
 
-static void go_on(struct gb_digest *digest);
+static void go_on(struct gb_peer_digest *digest);
 
 static void on_added(uv_work_t *work, int status)
 {
-    struct gb_digest *digest = work->data;
+    struct gb_peer_digest *digest = work->data;
 
     (void)status;
     digest->busy = false;
@@ -102,7 +102,7 @@ static void on_added(uv_work_t *work, int status)
         digest->moved(digest->user);
 }
 
-static void go_on(struct gb_digest *digest)
+static void go_on(struct gb_peer_digest *digest)
 {
     if (digest->busy || digest->status < 0 || digest->done >= digest->there)
         return;
@@ -111,10 +111,10 @@ static void go_on(struct gb_digest *digest)
     digest->busy = uv_queue_work(digest->loop, &digest->work, add, on_added) == 0;
 }
 
-struct gb_digest *gb_digest_new(uv_loop_t *loop, const struct gb_content *content,
-                                void (*moved)(void *user), void *user)
+struct gb_peer_digest *gb_peer_digest_new(uv_loop_t *loop, const struct gb_peer_content *content,
+                                          void (*moved)(void *user), void *user)
 {
-    struct gb_digest *digest = calloc(1, sizeof(*digest));
+    struct gb_peer_digest *digest = calloc(1, sizeof(*digest));
 
     if (!digest || uv_sem_init(&digest->left, 0) != 0) {
         free(digest);
@@ -132,24 +132,24 @@ struct gb_digest *gb_digest_new(uv_loop_t *loop, const struct gb_content *conten
     return NULL;
 }
 
-void gb_digest_move(struct gb_digest *digest, uint64_t chunks)
+void gb_peer_digest_move(struct gb_peer_digest *digest, uint64_t chunks)
 {
     digest->there = chunks;
     go_on(digest);
 }
 
-int gb_digest_sum(const struct gb_digest *digest, unsigned char sum[GB_WORD_BYTES],
-                  struct gb_error *error)
+int gb_peer_digest_sum(const struct gb_peer_digest *digest, unsigned char sum[GB_PEER_WORD_BYTES],
+                       struct gb_error *error)
 {
     if (digest->busy ||
-        (digest->status == 0 && digest->done < gb_content_chunks(digest->content->bytes)))
+        (digest->status == 0 && digest->done < gb_peer_content_chunks(digest->content->bytes)))
         return 0;
-    memcpy(sum, digest->sum, GB_WORD_BYTES);
+    memcpy(sum, digest->sum, GB_PEER_WORD_BYTES);
     *error = digest->error;
     return digest->status < 0 ? digest->status : 1;
 }
 
-void gb_digest_end(struct gb_digest *digest)
+void gb_peer_digest_end(struct gb_peer_digest *digest)
 {
     if (!digest)
         return;

@@ -17,8 +17,8 @@
  * A revision is a number that the directory gives a name at publish. Origin, name and revision
  * together stand for one content for ever. So a copy may be old, but is never wrong.
  */
-#ifndef GB_DIRECTORY_H
-#define GB_DIRECTORY_H
+#ifndef GB_PEER_DIRECTORY_H
+#define GB_PEER_DIRECTORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,27 +27,24 @@
 #include "client/peer/word.h"
 #include "proto/errors.h"
 
-/* GPUBUF_E_UNAVAILABLE: the directory cannot tell now, maybe later. */
-#define GB_UNAVAILABLE (-32011)
-
-enum { GB_NODE_BYTES = 64, GB_HOST_BYTES = 256, GB_PLACES_MOST = 16 };
+enum { GB_PEER_NODE_BYTES = 64, GB_PEER_HOST_BYTES = 256, GB_PEER_PLACES_MOST = 16 };
 
 /* A machine that has the bytes of a revision. */
-struct gb_place {
-    char node[GB_NODE_BYTES]; /* as its certificate names it */
-    char host[GB_HOST_BYTES]; /* a name or an address */
+struct gb_peer_place {
+    char node[GB_PEER_NODE_BYTES]; /* as its certificate names it */
+    char host[GB_PEER_HOST_BYTES]; /* a name or an address */
     uint16_t port;
-    char origin[GB_NODE_BYTES]; /* the node that published the revision: `node` itself, or one
+    char origin[GB_PEER_NODE_BYTES]; /* the node that published the revision: `node` itself, or one
                                    that `node` has a copy from */
     uint64_t revision;
-    uint64_t version;    /* of the object in the daemon of `node`: the version to open there */
-    uint64_t bytes;      /* of the content */
-    uint64_t since_ms;   /* in Unix time, by the clock of `node`; 0: it did not say */
-    struct gb_word word; /* the origin's, if the directory knows it */
+    uint64_t version;         /* of the object in the daemon of `node`: the version to open there */
+    uint64_t bytes;           /* of the content */
+    uint64_t since_ms;        /* in Unix time, by the clock of `node`; 0: it did not say */
+    struct gb_peer_word word; /* the origin's, if the directory knows it */
 };
 
 /* An object of this machine's daemon that other machines are to find. */
-struct gb_published {
+struct gb_peer_published {
     const char *name;
     uint64_t version;
     uint64_t bytes;
@@ -56,32 +53,32 @@ struct gb_published {
 };
 
 /*
- * Status 0: `places` are all of one origin and revision, the newest, at most GB_PLACES_MOST. The
- * origin is among them if it is there. GPUBUF_E_NOT_FOUND: nobody has the name. GPUBUF_E_EXISTS:
- * two nodes, which the sentence names, have published different objects of that name.
- * GB_UNAVAILABLE: the directory cannot tell now; the sentence says why, and names the machine. So
- * do GPUBUF_E_BUSY and GPUBUF_E_CLOSED, after which the caller may soon ask again. On failure
- * `places` is NULL and `error` is set.
+ * Status 0: `places` are all of one origin and revision, the newest, at most GB_PEER_PLACES_MOST.
+ * The origin is among them if it is there. GPUBUF_E_NOT_FOUND: nobody has the name.
+ * GPUBUF_E_EXISTS: two nodes, which the sentence names, have published different objects of that
+ * name. GPUBUF_E_UNAVAILABLE: the directory cannot tell now; the sentence says why, and names the
+ * machine. So do GPUBUF_E_BUSY and GPUBUF_E_CLOSED, after which the caller may soon ask again. On
+ * failure `places` is NULL and `error` is set.
  */
-typedef void (*gb_found_cb)(void *user, int status, const struct gb_place *places, size_t count,
-                            const struct gb_error *error);
+typedef void (*gb_peer_found_cb)(void *user, int status, const struct gb_peer_place *places,
+                                 size_t count, const struct gb_error *error);
 
 /* Status 0: the name has that revision. GPUBUF_E_STALE: another was published meanwhile, and stays.
-   GB_UNAVAILABLE. */
-typedef void (*gb_published_cb)(void *user, int status, uint64_t revision,
-                                const struct gb_error *error);
+   GPUBUF_E_UNAVAILABLE. */
+typedef void (*gb_peer_published_cb)(void *user, int status, uint64_t revision,
+                                     const struct gb_error *error);
 
 /* A name that is published somewhere. Its strings are the directory's until its next event. */
-struct gb_listed {
+struct gb_peer_listed {
     const char *name, *node; /* the node that published it */
     uint64_t revision, version, bytes, since_ms;
     size_t copies; /* elsewhere */
 };
 
-typedef void (*gb_machine_cb)(void *user, const char *node, const char *host, uint16_t port);
+typedef void (*gb_peer_machine_cb)(void *user, const char *node, const char *host, uint16_t port);
 
 /* Changes that a directory tells by itself: at any time except inside a call of the directory. */
-struct gb_directory_events {
+struct gb_peer_directory_events {
     void *user;
     /* The name means `revision` now (0: nothing any more): a copy of another revision may be
        deleted. */
@@ -91,43 +88,43 @@ struct gb_directory_events {
     void (*state)(void *user, const char *why, bool forgot);
 };
 
-struct gb_directory;
+struct gb_peer_directory;
 
 /* Members may be NULL, except find, machines, knows and close. */
-struct gb_directory_methods {
+struct gb_peer_directory_methods {
     /* False: out of memory, and `callback` is not called. */
-    bool (*find)(struct gb_directory *directory, const char *name, gb_found_cb callback,
+    bool (*find)(struct gb_peer_directory *directory, const char *name, gb_peer_found_cb callback,
                  void *user);
-    bool (*publish)(struct gb_directory *directory, const struct gb_published *object,
-                    gb_published_cb callback, void *user); /* as find */
+    bool (*publish)(struct gb_peer_directory *directory, const struct gb_peer_published *object,
+                    gb_peer_published_cb callback, void *user); /* as find */
     /* Does nothing if the name has another revision by now. There is no answer. */
-    void (*withdraw)(struct gb_directory *directory, const char *name, uint64_t revision);
+    void (*withdraw)(struct gb_peer_directory *directory, const char *name, uint64_t revision);
     /* This machine's daemon has a copy of that revision as `version`, or no longer has it (version
        0). */
-    void (*copied)(struct gb_directory *directory, const char *name, uint64_t revision,
+    void (*copied)(struct gb_peer_directory *directory, const char *name, uint64_t revision,
                    uint64_t version);
     /* This machine's word on that version of an object, which it has published: others can check
        copies by it when this machine does not answer. */
-    void (*word)(struct gb_directory *directory, const char *name, uint64_t version,
-                 const struct gb_word *word);
+    void (*word)(struct gb_peer_directory *directory, const char *name, uint64_t version,
+                 const struct gb_peer_word *word);
     /* Lists the next names, in order, that begin with the prefix and come after `after` (NULL:
-       all). Returns how many; fewer than `most`: these are the last. GB_UNAVAILABLE. */
-    int (*list)(struct gb_directory *directory, const char *prefix, const char *after,
-                struct gb_listed *listed, size_t most, struct gb_error *error);
+       all). Returns how many; fewer than `most`: these are the last. GPUBUF_E_UNAVAILABLE. */
+    int (*list)(struct gb_peer_directory *directory, const char *prefix, const char *after,
+                struct gb_peer_listed *listed, size_t most, struct gb_error *error);
     /* Calls `each` for every machine that is there now, or that is in a fixed list, reachable or
-       not; in no order. This machine may be among them. 0, or GB_UNAVAILABLE. */
-    int (*machines)(struct gb_directory *directory, gb_machine_cb each, void *user,
+       not; in no order. This machine may be among them. 0, or GPUBUF_E_UNAVAILABLE. */
+    int (*machines)(struct gb_peer_directory *directory, gb_peer_machine_cb each, void *user,
                     struct gb_error *error);
     /* Whether a machine whose certificate has that name may connect to this one. */
-    bool (*knows)(struct gb_directory *directory, const char *node);
+    bool (*knows)(struct gb_peer_directory *directory, const char *node);
     /* Ends and frees it; handles of the loop are closed some turns later. */
-    void (*close)(struct gb_directory *directory);
+    void (*close)(struct gb_peer_directory *directory);
 };
 
 /* Every directory's struct begins with this. */
-struct gb_directory {
-    const struct gb_directory_methods *methods;
-    struct gb_directory_events events; /* members may be NULL */
+struct gb_peer_directory {
+    const struct gb_peer_directory_methods *methods;
+    struct gb_peer_directory_events events; /* members may be NULL */
 };
 
 #endif

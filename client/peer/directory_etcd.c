@@ -19,12 +19,12 @@ struct op {
     enum kind kind;
     char *name;
     union {
-        gb_found_cb found;
-        gb_published_cb published;
+        gb_peer_found_cb found;
+        gb_peer_published_cb published;
     } callback;
     void *user;
-    struct gb_etcd_call *call; /* of a find */
-    struct gb_change *change;  /* of the others */
+    struct gb_peer_etcd_call *call; /* of a find */
+    struct gb_peer_change *change;  /* of the others */
     uint64_t version, bytes, serial, since_ms;
     uint64_t revision; /* that the key must have */
     unsigned tries;
@@ -35,12 +35,12 @@ struct op {
 };
 
 struct directory {
-    struct gb_directory base;
-    struct gb_member member;
+    struct gb_peer_directory base;
+    struct gb_peer_member member;
     uv_timer_t soon;
     uint64_t serial, turn, starts;
     bool unswept; /* something may be left to sweep */
-    struct gb_announcer announcer;
+    struct gb_peer_announcer announcer;
     struct gb_error said; /* the last reason that events.state had; none: the directory is there */
     struct op *ops;
 };
@@ -77,14 +77,14 @@ static void op_free(struct op *op)
     *op->here = op->next;
     if (op->next)
         op->next->here = op->here;
-    gb_etcd_cancel(op->call);
-    gb_change_cancel(op->change);
+    gb_peer_etcd_cancel(op->call);
+    gb_peer_change_cancel(op->change);
     free(op->name);
     free(op);
 }
 
 static void on_soon(uv_timer_t *timer);
-static void sweep(struct directory *directory, struct gb_entry *entry);
+static void sweep(struct directory *directory, struct gb_peer_entry *entry);
 
 /* Ends it in a turn of the loop to come. */
 static void op_later(struct op *op, int status)
@@ -96,9 +96,9 @@ static void op_later(struct op *op, int status)
 
 static int fail_unavailable(const struct directory *directory, struct gb_error *error)
 {
-    return gb_fail(error, GB_UNAVAILABLE, "the cluster's names cannot be read: %.400s",
-                   directory->member.state == GB_IN ? "the lease could not be renewed"
-                                                    : directory->member.why.message);
+    return gb_fail(error, GPUBUF_E_UNAVAILABLE, "the cluster's names cannot be read: %.400s",
+                   directory->member.state == GB_PEER_IN ? "the lease could not be renewed"
+                                                         : directory->member.why.message);
 }
 
 static void op_later_unavailable(struct op *op)
@@ -109,23 +109,24 @@ static void op_later_unavailable(struct op *op)
 static void find_finish(struct op *op)
 {
     struct directory *directory = op->directory;
-    struct gb_entry *entry = gb_view_entry(&directory->member.view, op->name, false);
-    struct gb_place places[GB_PLACES_MOST];
+    struct gb_peer_entry *entry = gb_peer_view_entry(&directory->member.view, op->name, false);
+    struct gb_peer_place places[GB_PEER_PLACES_MOST];
     size_t count = 0;
 
     if (op->status == 0 && (!entry || !entry->revision))
         op->status = gb_fail(&op->error, GPUBUF_E_NOT_FOUND, "no machine of the cluster has \"%s\"",
                              op->name);
     if (op->status == 0) {
-        count = gb_view_places(entry, directory->member.node, gb_view_start(&directory->starts),
-                               places, GB_PLACES_MOST);
+        count = gb_peer_view_places(entry, directory->member.node,
+                                    gb_peer_view_start(&directory->starts), places,
+                                    GB_PEER_PLACES_MOST);
         if (!count && strcmp(entry->node->name, directory->member.node) == 0)
             op->status = gb_fail(&op->error, GPUBUF_E_NOT_FOUND,
                                  "\"%s\" was this machine's own, and is no more", op->name);
         else if (!count)
             op->status =
-                gb_fail(&op->error, GB_UNAVAILABLE, "\"%s\" is on %s, whose address is unknown",
-                        op->name, entry->node->name);
+                gb_fail(&op->error, GPUBUF_E_UNAVAILABLE,
+                        "\"%s\" is on %s, whose address is unknown", op->name, entry->node->name);
     }
     op->callback.found(op->user, op->status, op->status ? NULL : places, count,
                        op->status ? &op->error : NULL);
@@ -134,14 +135,14 @@ static void find_finish(struct op *op)
 static void publish_finish(struct op *op)
 {
     struct directory *directory = op->directory;
-    struct gb_entry *entry = gb_view_entry(&directory->member.view, op->name, false);
+    struct gb_peer_entry *entry = gb_peer_view_entry(&directory->member.view, op->name, false);
 
     if (entry) {
         entry->publishing--;
         if (op->status == 0)
             entry->published = op->revision;
         sweep(directory, entry);
-        gb_view_tidy(&directory->member.view, entry);
+        gb_peer_view_tidy(&directory->member.view, entry);
     }
     op->callback.published(op->user, op->status, op->status ? 0 : op->revision,
                            op->status ? &op->error : NULL);
@@ -149,14 +150,14 @@ static void publish_finish(struct op *op)
 
 static void withdraw_finish(struct op *op)
 {
-    struct gb_entry *entry = gb_view_entry(&op->directory->member.view, op->name, false);
+    struct gb_peer_entry *entry = gb_peer_view_entry(&op->directory->member.view, op->name, false);
 
     if (!entry)
         return;
     entry->withdrawing = false;
     if (entry->revision != op->revision) /* it may have been published and withdrawn meanwhile */
         sweep(op->directory, entry);
-    gb_view_tidy(&op->directory->member.view, entry);
+    gb_peer_view_tidy(&op->directory->member.view, entry);
 }
 
 /* Ends it with op->status. */
@@ -201,8 +202,8 @@ static void finish_all(struct directory *directory, int status, const char *mess
     struct op *op;
 
     for (op = directory->ops; op; op = op->next) {
-        gb_etcd_cancel(op->call);
-        gb_change_cancel(op->change);
+        gb_peer_etcd_cancel(op->call);
+        gb_peer_change_cancel(op->change);
         op->call = NULL;
         op->change = NULL;
         if (!op->ready || status == GPUBUF_E_CANCELED)
@@ -217,10 +218,10 @@ static void finish_all(struct directory *directory, int status, const char *mess
 static void op_failed(struct op *op, int code, const struct gb_error *error)
 {
     if (code == GPUBUF_E_NOT_FOUND) { /* no call but those with a lease is answered so */
-        gb_member_leave(&op->directory->member, "the lease had ended");
+        gb_peer_member_leave(&op->directory->member, "the lease had ended");
         return;
     }
-    op->status = gb_fail(&op->error, code == GPUBUF_E_PROTOCOL ? GB_UNAVAILABLE : code, "%s",
+    op->status = gb_fail(&op->error, code == GPUBUF_E_PROTOCOL ? GPUBUF_E_UNAVAILABLE : code, "%s",
                          error->message);
     op_finish(op);
 }
@@ -228,24 +229,24 @@ static void op_failed(struct op *op, int code, const struct gb_error *error)
 /* ---- find ---- */
 
 /* Reads a key for the view. False: memory is out. */
-static bool find_ask(struct op *op, const char *folder, const char *name, gb_etcd_cb callback)
+static bool find_ask(struct op *op, const char *folder, const char *name, gb_peer_etcd_cb callback)
 {
-    struct gb_member *member = &op->directory->member;
+    struct gb_peer_member *member = &op->directory->member;
     struct gb_writer body;
 
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{");
-    gb_member_write_key(&body, member, folder, name);
+    gb_peer_member_write_key(&body, member, folder, name);
     GB_WRITE_LITERAL(&body, "}");
-    op->call = gb_etcd_call(member->etcd, "kv/range", &body, callback, op);
+    op->call = gb_peer_etcd_call(member->etcd, "kv/range", &body, callback, op);
     return op->call;
 }
 
 /* The node that has the name, if its address is not known. */
 static const char *unknown_node(const struct op *op)
 {
-    struct gb_view *view = &op->directory->member.view;
-    const struct gb_entry *entry = gb_view_entry(view, op->name, false);
+    struct gb_peer_view *view = &op->directory->member.view;
+    const struct gb_peer_entry *entry = gb_peer_view_entry(view, op->name, false);
 
     return entry && entry->node && !entry->node->port ? entry->node->name : NULL;
 }
@@ -261,9 +262,9 @@ static bool find_take(struct op *op, int code, struct gb_json value, struct gb_p
         op_failed(op, code, error);
         return false;
     }
-    kv = gb_member_found(value);
+    kv = gb_peer_member_found(value);
     if (kv.text)
-        gb_member_take_kv(&op->directory->member, kv, false, pool);
+        gb_peer_member_take_kv(&op->directory->member, kv, false, pool);
     return true;
 }
 
@@ -287,17 +288,17 @@ static void on_found(void *user, int code, struct gb_json value, struct gb_pool 
         op_finish(op);
 }
 
-static bool directory_find(struct gb_directory *base, const char *name, gb_found_cb callback,
-                           void *user)
+static bool directory_find(struct gb_peer_directory *base, const char *name,
+                           gb_peer_found_cb callback, void *user)
 {
     struct directory *directory = (struct directory *)base;
     struct op *op = op_create(directory, FIND, name, user);
-    struct gb_entry *entry = gb_view_entry(&directory->member.view, name, false);
+    struct gb_peer_entry *entry = gb_peer_view_entry(&directory->member.view, name, false);
 
     if (!op)
         return false;
     op->callback.found = callback;
-    if (!gb_member_is_in(&directory->member)) {
+    if (!gb_peer_member_is_in(&directory->member)) {
         op_later_unavailable(op);
         return true;
     }
@@ -325,8 +326,8 @@ static void write_published(struct gb_writer *value, const struct op *op)
 static void publish_won(struct op *op, uint64_t revision)
 {
     struct directory *directory = op->directory;
-    struct gb_member *member = &directory->member;
-    struct gb_entry *entry = gb_view_entry(&member->view, op->name, false);
+    struct gb_peer_member *member = &directory->member;
+    struct gb_peer_entry *entry = gb_peer_view_entry(&member->view, op->name, false);
     struct gb_writer key, value;
 
     op->revision = revision;
@@ -338,7 +339,7 @@ static void publish_won(struct op *op, uint64_t revision)
     gb_write_char(&key, '\0');
     write_published(&value, op);
     if (revision > member->watched && !key.failed && !value.failed)
-        gb_member_take(member, key.data, value.data, value.length, revision, member->lease);
+        gb_peer_member_take(member, key.data, value.data, value.length, revision, member->lease);
     gb_writer_end(&key);
     gb_writer_end(&value);
     op_finish(op);
@@ -350,12 +351,12 @@ static bool publish_send(struct op *op);
 static void publish_refused(struct op *op, struct gb_json kv, struct gb_pool *pool)
 {
     struct directory *directory = op->directory;
-    uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
-    struct gb_entry *entry;
+    uint64_t revision = gb_peer_etcd_number(gb_peer_etcd_member(kv, "mod_revision"));
+    struct gb_peer_entry *entry;
 
     if (kv.text)
-        gb_member_take_kv(&directory->member, kv, false, pool);
-    entry = gb_view_entry(&directory->member.view, op->name, false);
+        gb_peer_member_take_kv(&directory->member, kv, false, pool);
+    entry = gb_peer_view_entry(&directory->member.view, op->name, false);
     if (entry && entry->revision != revision)
         entry = NULL; /* what etcd has cannot be read, or the watch is ahead */
     if (entry && entry->node && strcmp(entry->node->name, directory->member.node) == 0 &&
@@ -385,39 +386,40 @@ static void on_published(void *user, int code, struct gb_json value, uint64_t re
     else if (code == 0)
         publish_won(op, revision);
     else
-        publish_refused(op, gb_member_found(value), pool);
+        publish_refused(op, gb_peer_member_found(value), pool);
 }
 
 static bool publish_send(struct op *op)
 {
     struct directory *directory = op->directory;
-    struct gb_member *member = &directory->member;
-    struct gb_change_texts texts = {0};
+    struct gb_peer_member *member = &directory->member;
+    struct gb_peer_change_texts texts = {0};
     struct gb_writer value;
 
     op->tries++;
-    gb_member_write_compare(&texts.compare, member, "/names/", op->name, op->revision);
+    gb_peer_member_write_compare(&texts.compare, member, "/names/", op->name, op->revision);
     GB_WRITE_LITERAL(&texts.operation, "{\"request_put\":{");
     write_published(&value, op);
-    gb_member_write_put(&texts.operation, member, "/names/", op->name, &value);
+    gb_peer_member_write_put(&texts.operation, member, "/names/", op->name, &value);
     GB_WRITE_LITERAL(&texts.operation, "}}");
     GB_WRITE_LITERAL(&texts.otherwise, "{\"request_range\":{");
-    gb_member_write_key(&texts.otherwise, member, "/names/", op->name);
+    gb_peer_member_write_key(&texts.otherwise, member, "/names/", op->name);
     GB_WRITE_LITERAL(&texts.otherwise, "}}");
-    op->change = gb_batch_add(&member->puts, op->name, &texts, on_published, op);
+    op->change = gb_peer_batch_add(&member->puts, op->name, &texts, on_published, op);
     return op->change;
 }
 
-static bool directory_publish(struct gb_directory *base, const struct gb_published *object,
-                              gb_published_cb callback, void *user)
+static bool directory_publish(struct gb_peer_directory *base,
+                              const struct gb_peer_published *object, gb_peer_published_cb callback,
+                              void *user)
 {
     struct directory *directory = (struct directory *)base;
     struct op *op = op_create(directory, PUBLISH, object->name, user);
-    struct gb_entry *entry;
+    struct gb_peer_entry *entry;
 
     if (!op)
         return false;
-    entry = gb_view_entry(&directory->member.view, object->name, true);
+    entry = gb_peer_view_entry(&directory->member.view, object->name, true);
     if (!entry) {
         op_free(op);
         return false;
@@ -427,9 +429,9 @@ static bool directory_publish(struct gb_directory *base, const struct gb_publish
     op->bytes = object->bytes;
     op->revision = object->seen;
     op->serial = ++directory->serial;
-    op->since_ms = gb_member_unix_ms();
+    op->since_ms = gb_peer_member_unix_ms();
     entry->publishing++;
-    if (!gb_member_is_in(&directory->member))
+    if (!gb_peer_member_is_in(&directory->member))
         op_later_unavailable(op);
     else if (!publish_send(op))
         op_later(op, gb_fail_memory(&op->error));
@@ -442,8 +444,8 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
                          struct gb_pool *pool, const struct gb_error *error)
 {
     struct op *op = user;
-    struct gb_member *member = &op->directory->member;
-    struct gb_entry *entry = gb_view_entry(&member->view, op->name, false);
+    struct gb_peer_member *member = &op->directory->member;
+    struct gb_peer_entry *entry = gb_peer_view_entry(&member->view, op->name, false);
     struct gb_writer key;
 
     (void)value;
@@ -460,7 +462,7 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
         gb_write_format(&key, "%s/names/%s", member->root, op->name);
         gb_write_char(&key, '\0');
         if (!key.failed)
-            gb_member_take(member, key.data, NULL, 0, revision, 0);
+            gb_peer_member_take(member, key.data, NULL, 0, revision, 0);
         gb_writer_end(&key);
     }
     op_finish(op);
@@ -471,16 +473,16 @@ static void on_withdrawn(void *user, int code, struct gb_json value, uint64_t re
  * was withdrawn, or its answer was lost and publish failed. It is called whenever that may have
  * become so, and at the tick after one that failed.
  */
-static void sweep(struct directory *directory, struct gb_entry *entry)
+static void sweep(struct directory *directory, struct gb_peer_entry *entry)
 {
-    struct gb_member *member = &directory->member;
-    struct gb_change_texts texts = {0};
+    struct gb_peer_member *member = &directory->member;
+    struct gb_peer_change_texts texts = {0};
     struct op *op;
 
     if (!entry->revision || entry->revision == entry->published || entry->publishing ||
         entry->withdrawing || entry->lease != member->lease)
         return;
-    if (!gb_member_is_in(member)) { /* such as while names are listed anew */
+    if (!gb_peer_member_is_in(member)) { /* such as while names are listed anew */
         directory->unswept = true;
         return;
     }
@@ -491,105 +493,106 @@ static void sweep(struct directory *directory, struct gb_entry *entry)
     }
     op->revision = entry->revision;
     entry->withdrawing = true;
-    gb_member_write_compare(&texts.compare, member, "/names/", entry->name, entry->revision);
-    gb_member_write_delete(&texts.operation, member, "/names/", entry->name);
-    op->change = gb_batch_add(&member->deletes, op->name, &texts, on_withdrawn, op);
+    gb_peer_member_write_compare(&texts.compare, member, "/names/", entry->name, entry->revision);
+    gb_peer_member_write_delete(&texts.operation, member, "/names/", entry->name);
+    op->change = gb_peer_batch_add(&member->deletes, op->name, &texts, on_withdrawn, op);
     if (!op->change) {
         directory->unswept = true;
         op_later(op, GPUBUF_E_NO_MEMORY);
     }
 }
 
-static void directory_withdraw(struct gb_directory *base, const char *name, uint64_t revision)
+static void directory_withdraw(struct gb_peer_directory *base, const char *name, uint64_t revision)
 {
     struct directory *directory = (struct directory *)base;
-    struct gb_entry *entry = gb_view_entry(&directory->member.view, name, false);
+    struct gb_peer_entry *entry = gb_peer_view_entry(&directory->member.view, name, false);
 
     if (!entry || entry->published != revision)
         return;
     entry->published = 0;
     sweep(directory, entry);
-    gb_view_tidy(&directory->member.view, entry);
+    gb_peer_view_tidy(&directory->member.view, entry);
 }
 
 /* ---- words ---- */
 
-static void directory_word(struct gb_directory *base, const char *name, uint64_t version,
-                           const struct gb_word *word)
+static void directory_word(struct gb_peer_directory *base, const char *name, uint64_t version,
+                           const struct gb_peer_word *word)
 {
     struct directory *directory = (struct directory *)base;
-    struct gb_member *member = &directory->member;
-    struct gb_entry *entry = gb_view_entry(&member->view, name, false);
+    struct gb_peer_member *member = &directory->member;
+    struct gb_peer_entry *entry = gb_peer_view_entry(&member->view, name, false);
     struct gb_writer value;
 
     if (!entry || !entry->revision || entry->lease != member->lease || entry->version != version ||
-        !gb_member_is_in(member) || (entry->word && entry->word->revision == entry->revision))
+        !gb_peer_member_is_in(member) || (entry->word && entry->word->revision == entry->revision))
         return;
     entry->worded = entry->revision;
     gb_writer_init(&value, 0);
     gb_write_char(&value, '{');
-    gb_word_write(&value, word);
+    gb_peer_word_write(&value, word);
     gb_write_char(&value, '}');
-    gb_announce(&directory->announcer, "/words/", name, entry->revision, "", &value);
+    gb_peer_announce(&directory->announcer, "/words/", name, entry->revision, "", &value);
     gb_writer_end(&value);
 }
 
 /* ---- copies, the list, known nodes ---- */
 
-static void directory_copied(struct gb_directory *base, const char *name, uint64_t revision,
+static void directory_copied(struct gb_peer_directory *base, const char *name, uint64_t revision,
                              uint64_t version)
 {
     struct directory *directory = (struct directory *)base;
     struct gb_writer value;
-    char suffix[GB_NODE_BYTES + 1];
+    char suffix[GB_PEER_NODE_BYTES + 1];
 
     snprintf(suffix, sizeof(suffix), "/%s", directory->member.node);
     gb_writer_init(&value, 0);
     gb_write_format(&value, "{\"version\":%llu,\"since\":%llu}", (unsigned long long)version,
-                    (unsigned long long)gb_member_unix_ms());
-    gb_announce(&directory->announcer, "/copies/", name, revision, suffix, version ? &value : NULL);
+                    (unsigned long long)gb_peer_member_unix_ms());
+    gb_peer_announce(&directory->announcer, "/copies/", name, revision, suffix,
+                     version ? &value : NULL);
     gb_writer_end(&value);
 }
 
-static int directory_list(struct gb_directory *base, const char *prefix, const char *after,
-                          struct gb_listed *listed, size_t most, struct gb_error *error)
+static int directory_list(struct gb_peer_directory *base, const char *prefix, const char *after,
+                          struct gb_peer_listed *listed, size_t most, struct gb_error *error)
 {
     struct directory *directory = (struct directory *)base;
-    struct gb_view *view = &directory->member.view;
+    struct gb_peer_view *view = &directory->member.view;
     bool first = !after || strcmp(after, prefix) < 0;
-    struct gb_entry *entry = gb_view_next(view, first ? prefix : after, first);
+    struct gb_peer_entry *entry = gb_peer_view_next(view, first ? prefix : after, first);
     size_t count = 0;
 
-    if (!gb_member_is_in(&directory->member))
+    if (!gb_peer_member_is_in(&directory->member))
         return fail_unavailable(directory, error);
-    for (; entry && count < most; entry = gb_view_next(view, entry->name, false)) {
+    for (; entry && count < most; entry = gb_peer_view_next(view, entry->name, false)) {
         if (strncmp(entry->name, prefix, strlen(prefix)) != 0)
             break;
         if (!entry->revision)
             continue;
-        listed[count++] = (struct gb_listed){
-            entry->name,  entry->node->name, entry->revision,      entry->version,
-            entry->bytes, entry->since_ms,   gb_view_copies(entry)};
+        listed[count++] = (struct gb_peer_listed){
+            entry->name,  entry->node->name, entry->revision,           entry->version,
+            entry->bytes, entry->since_ms,   gb_peer_view_copies(entry)};
     }
     return (int)count;
 }
 
-static int directory_machines(struct gb_directory *base, gb_machine_cb each, void *user,
+static int directory_machines(struct gb_peer_directory *base, gb_peer_machine_cb each, void *user,
                               struct gb_error *error)
 {
     struct directory *directory = (struct directory *)base;
 
-    if (!gb_member_is_in(&directory->member))
+    if (!gb_peer_member_is_in(&directory->member))
         return fail_unavailable(directory, error);
-    gb_view_nodes(&directory->member.view, each, user);
+    gb_peer_view_nodes(&directory->member.view, each, user);
     return 0;
 }
 
-static bool directory_knows(struct gb_directory *base, const char *node)
+static bool directory_knows(struct gb_peer_directory *base, const char *node)
 {
     struct directory *directory = (struct directory *)base;
 
-    return gb_view_node(&directory->member.view, node);
+    return gb_peer_view_node(&directory->member.view, node);
 }
 
 /* ---- the member's events ---- */
@@ -601,7 +604,7 @@ static void on_soon(uv_timer_t *timer)
 
 static void tell_state(struct directory *directory, const char *why, bool forgot)
 {
-    const struct gb_directory_events *events = &directory->base.events;
+    const struct gb_peer_directory_events *events = &directory->base.events;
 
     if (events->state)
         events->state(events->user, why, forgot);
@@ -617,7 +620,7 @@ static void on_joined(void *user)
 
 static void forget_entry(void *item, void *user)
 {
-    struct gb_entry *entry = item;
+    struct gb_peer_entry *entry = item;
 
     (void)user;
     entry->published = entry->worded = 0; /* the word's key has ended with the lease */
@@ -629,9 +632,9 @@ static void on_left(void *user, bool forgot)
     const char *why = directory->member.why.message;
 
     if (forgot) {
-        gb_view_each(&directory->member.view, forget_entry, NULL);
-        gb_announce_forget(&directory->announcer);
-        finish_all(directory, GB_UNAVAILABLE, why);
+        gb_peer_view_each(&directory->member.view, forget_entry, NULL);
+        gb_peer_announce_forget(&directory->announcer);
+        finish_all(directory, GPUBUF_E_UNAVAILABLE, why);
     }
     /* The same reason, try after try, is told once. */
     if (forgot || strcmp(why, directory->said.message) != 0) {
@@ -640,15 +643,15 @@ static void on_left(void *user, bool forgot)
     }
 }
 
-static void on_changed(void *user, struct gb_entry *entry)
+static void on_changed(void *user, struct gb_peer_entry *entry)
 {
     struct directory *directory = user;
-    const struct gb_directory_events *events = &directory->base.events;
+    const struct gb_peer_directory_events *events = &directory->base.events;
 
     if (events->changed)
         events->changed(events->user, entry->name, entry->revision);
     if (entry->worded && entry->worded != entry->revision) {
-        gb_announce(&directory->announcer, "/words/", entry->name, entry->worded, "", NULL);
+        gb_peer_announce(&directory->announcer, "/words/", entry->name, entry->worded, "", NULL);
         entry->worded = 0;
     }
     sweep(directory, entry);
@@ -663,11 +666,11 @@ static void on_ticked(void *user)
 {
     struct directory *directory = user;
 
-    gb_announce_tick(&directory->announcer);
+    gb_peer_announce_tick(&directory->announcer);
     if (!directory->unswept)
         return;
     directory->unswept = false;
-    gb_view_each(&directory->member.view, sweep_entry, directory);
+    gb_peer_view_each(&directory->member.view, sweep_entry, directory);
 }
 
 /* ---- making and ending it ---- */
@@ -686,18 +689,18 @@ static void on_member_closed(void *user)
     uv_close((uv_handle_t *)&directory->soon, on_soon_closed);
 }
 
-static void directory_close(struct gb_directory *base)
+static void directory_close(struct gb_peer_directory *base)
 {
     struct directory *directory = (struct directory *)base;
 
-    directory->base.events = (struct gb_directory_events){0};
-    gb_announce_forget(&directory->announcer);
+    directory->base.events = (struct gb_peer_directory_events){0};
+    gb_peer_announce_forget(&directory->announcer);
     while (directory->ops)
         finish_all(directory, GPUBUF_E_CANCELED, "the directory is closed");
-    gb_member_close(&directory->member);
+    gb_peer_member_close(&directory->member);
 }
 
-static const struct gb_directory_methods methods = {
+static const struct gb_peer_directory_methods methods = {
     .find = directory_find,
     .publish = directory_publish,
     .withdraw = directory_withdraw,
@@ -709,12 +712,13 @@ static const struct gb_directory_methods methods = {
     .close = directory_close,
 };
 
-int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_settings *settings,
-                             struct gb_directory **out, struct gb_error *error)
+int gb_peer_directory_etcd_create(uv_loop_t *loop,
+                                  const struct gb_peer_directory_etcd_settings *settings,
+                                  struct gb_peer_directory **out, struct gb_error *error)
 {
     struct directory *directory = calloc(1, sizeof(*directory));
-    struct gb_etcd_settings etcd = settings->etcd;
-    struct gb_member *member;
+    struct gb_peer_etcd_settings etcd = settings->etcd;
+    struct gb_peer_member *member;
     int r;
 
     if (!directory)
@@ -723,10 +727,10 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     member->ttl_ms = 1000 * (int64_t)(settings->ttl_s ? settings->ttl_s : 10);
     if (!etcd.timeout_ms)
         etcd.timeout_ms = (unsigned)(member->ttl_ms / 5);
-    r = gb_member_set_texts(member, settings->root ? settings->root : "/gpubufd", settings->node,
-                            settings->host, error);
+    r = gb_peer_member_set_texts(member, settings->root ? settings->root : "/gpubufd",
+                                 settings->node, settings->host, error);
     if (r == 0)
-        r = gb_etcd_create(loop, &etcd, &member->etcd, error);
+        r = gb_peer_etcd_create(loop, &etcd, &member->etcd, error);
     if (r < 0) {
         free(directory);
         return r;
@@ -740,7 +744,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
     uv_timer_init(loop, &directory->soon);
     member->puts.etcd = member->deletes.etcd = member->etcd;
     member->port = settings->port;
-    member->events = (struct gb_member_events){
+    member->events = (struct gb_peer_member_events){
         .user = directory,
         .joined = on_joined,
         .left = on_left,
@@ -748,7 +752,7 @@ int gb_directory_etcd_create(uv_loop_t *loop, const struct gb_directory_etcd_set
         .ticked = on_ticked,
         .closed = on_member_closed,
     };
-    gb_member_begin(member, loop);
+    gb_peer_member_begin(member, loop);
     *out = &directory->base;
     return 0;
 }

@@ -7,19 +7,19 @@
 #include "proto/json.h"
 
 struct fixed {
-    struct gb_directory directory;
-    struct gb_remotes *remotes;
-    struct gb_peer peers[GB_PEERS_MOST];
+    struct gb_peer_directory directory;
+    struct gb_peer_remotes *remotes;
+    struct gb_peer_machine peers[GB_PEER_MACHINES_MOST];
     size_t count;
-    char self[GB_NODE_BYTES];
+    char self[GB_PEER_NODE_BYTES];
 };
 
 /* A `find` under way: the question to all machines. */
 struct finding {
-    gb_found_cb callback;
+    gb_peer_found_cb callback;
     void *user;
     unsigned left; /* answers to come */
-    struct gb_place places[GB_PEERS_MOST];
+    struct gb_peer_place places[GB_PEER_MACHINES_MOST];
     size_t count;
     struct gb_error unknown; /* why a machine could not be asked; code 0: all could */
     const char *self;
@@ -27,7 +27,7 @@ struct finding {
 
 struct asking {
     struct finding *finding;
-    const struct gb_peer *peer;
+    const struct gb_peer_machine *peer;
 };
 
 struct answer {
@@ -37,7 +37,7 @@ struct answer {
 
 /* ---- the end ---- */
 
-static bool is_origin(const struct gb_place *place)
+static bool is_origin(const struct gb_peer_place *place)
 {
     return strcmp(place->node, place->origin) == 0;
 }
@@ -47,8 +47,8 @@ static bool is_origin(const struct gb_place *place)
    left out. This machine's own name was not asked for here. */
 static int choose(struct finding *finding, struct gb_error *error)
 {
-    struct gb_place *places = finding->places;
-    struct gb_place said = {0}; /* by the origin, or of this machine's own */
+    struct gb_peer_place *places = finding->places;
+    struct gb_peer_place said = {0}; /* by the origin, or of this machine's own */
     size_t kept = 0;
 
     for (size_t i = 0; i < finding->count; i++) {
@@ -78,7 +78,7 @@ static void finish(struct finding *finding)
         if (r == 0 && !error.code)
             (void)gb_fail(&error, GPUBUF_E_NOT_FOUND, "no machine has it");
         else if (r == 0 && error.code != GPUBUF_E_BUSY && error.code != GPUBUF_E_CLOSED)
-            error.code = GB_UNAVAILABLE;
+            error.code = GPUBUF_E_UNAVAILABLE;
         finding->callback(finding->user, error.code, NULL, 0, &error);
     }
     free(finding);
@@ -90,7 +90,8 @@ static int read_answer(const char *text, size_t length, struct gb_pool *pool, st
                        struct gb_error *error)
 {
     static const struct gb_field fields[] = {
-        GB_FIELD(struct answer, origin, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_NODE_BYTES - 1),
+        GB_FIELD(struct answer, origin, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
+                 GB_PEER_NODE_BYTES - 1),
         GB_FIELD(struct answer, revision, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
         GB_FIELD(struct answer, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
         GB_FIELD(struct answer, bytes, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
@@ -101,16 +102,16 @@ static int read_answer(const char *text, size_t length, struct gb_pool *pool, st
                              pool, answer, error);
 }
 
-static void add_place(struct finding *finding, const struct gb_peer *peer,
+static void add_place(struct finding *finding, const struct gb_peer_machine *peer,
                       const struct answer *answer)
 {
-    struct gb_place *place = &finding->places[finding->count++];
+    struct gb_peer_place *place = &finding->places[finding->count++];
 
-    *place = (struct gb_place){.port = peer->port,
-                               .revision = answer->revision,
-                               .version = answer->version,
-                               .bytes = answer->bytes,
-                               .since_ms = answer->since};
+    *place = (struct gb_peer_place){.port = peer->port,
+                                    .revision = answer->revision,
+                                    .version = answer->version,
+                                    .bytes = answer->bytes,
+                                    .since_ms = answer->since};
     strcpy(place->node, peer->node);
     strcpy(place->host, peer->host);
     snprintf(place->origin, sizeof(place->origin), "%s", answer->origin.text);
@@ -141,22 +142,24 @@ static void on_answer(void *user, int status, const char *result, size_t length,
 
 /* ---- asking ---- */
 
-static bool ask(struct fixed *fixed, struct finding *finding, const struct gb_peer *peer,
+static bool ask(struct fixed *fixed, struct finding *finding, const struct gb_peer_machine *peer,
                 const struct gb_writer *text)
 {
-    struct gb_remote *remote = gb_remotes_get(fixed->remotes, peer->node, peer->host, peer->port);
+    struct gb_peer_remote *remote =
+        gb_peer_remotes_get(fixed->remotes, peer->node, peer->host, peer->port);
     struct asking *asking = remote ? malloc(sizeof(*asking)) : NULL;
 
     if (!asking)
         return false;
     *asking = (struct asking){finding, peer};
-    if (gb_remote_ask(remote, text->data, text->length, on_answer, asking))
+    if (gb_peer_remote_ask(remote, text->data, text->length, on_answer, asking))
         return true;
     free(asking);
     return false;
 }
 
-static bool find(struct gb_directory *directory, const char *name, gb_found_cb callback, void *user)
+static bool find(struct gb_peer_directory *directory, const char *name, gb_peer_found_cb callback,
+                 void *user)
 {
     struct fixed *fixed = (struct fixed *)directory;
     struct finding *finding = calloc(1, sizeof(*finding));
@@ -185,7 +188,7 @@ static bool find(struct gb_directory *directory, const char *name, gb_found_cb c
     return false;
 }
 
-static bool knows(struct gb_directory *directory, const char *node)
+static bool knows(struct gb_peer_directory *directory, const char *node)
 {
     struct fixed *fixed = (struct fixed *)directory;
 
@@ -195,7 +198,7 @@ static bool knows(struct gb_directory *directory, const char *node)
     return false;
 }
 
-static int machines(struct gb_directory *directory, gb_machine_cb each, void *user,
+static int machines(struct gb_peer_directory *directory, gb_peer_machine_cb each, void *user,
                     struct gb_error *error)
 {
     struct fixed *fixed = (struct fixed *)directory;
@@ -206,15 +209,16 @@ static int machines(struct gb_directory *directory, gb_machine_cb each, void *us
     return 0;
 }
 
-static void close_directory(struct gb_directory *directory)
+static void close_directory(struct gb_peer_directory *directory)
 {
     free(directory);
 }
 
-struct gb_directory *gb_directory_static(struct gb_remotes *remotes, const struct gb_peer *peers,
-                                         size_t count, const char *self)
+struct gb_peer_directory *gb_peer_directory_static(struct gb_peer_remotes *remotes,
+                                                   const struct gb_peer_machine *peers,
+                                                   size_t count, const char *self)
 {
-    static const struct gb_directory_methods methods = {
+    static const struct gb_peer_directory_methods methods = {
         .find = find,
         .machines = machines,
         .knows = knows,

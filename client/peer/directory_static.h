@@ -5,24 +5,25 @@
  * of its origin.
  *
  * A machine that cannot be asked is passed over if another has the name; else the answer is
- * GB_UNAVAILABLE.
+ * GPUBUF_E_UNAVAILABLE.
  */
-#ifndef GB_DIRECTORY_STATIC_H
-#define GB_DIRECTORY_STATIC_H
+#ifndef GB_PEER_DIRECTORY_STATIC_H
+#define GB_PEER_DIRECTORY_STATIC_H
 
 #include "client/peer/directory.h"
 #include "client/peer/remote.h"
 
-enum { GB_PEERS_MOST = 16 };
+enum { GB_PEER_MACHINES_MOST = 16 };
 
-struct gb_peer {
-    char node[GB_NODE_BYTES], host[GB_HOST_BYTES];
+struct gb_peer_machine {
+    char node[GB_PEER_NODE_BYTES], host[GB_PEER_HOST_BYTES];
     uint16_t port;
 };
 
 /* `self` is this machine's node, which is left out of the list. `remotes` outlive the directory.
    NULL: out of memory. */
-struct gb_directory *gb_directory_static(struct gb_remotes *remotes, const struct gb_peer *peers,
-                                         size_t count, const char *self);
+struct gb_peer_directory *gb_peer_directory_static(struct gb_peer_remotes *remotes,
+                                                   const struct gb_peer_machine *peers,
+                                                   size_t count, const char *self);
 
 #endif

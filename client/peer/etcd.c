@@ -7,27 +7,27 @@
 /* The largest answer, and the largest line of a stream. */
 #define REPLY_MOST (32u << 20)
 
-struct gb_etcd {
+struct gb_peer_etcd {
     uv_loop_t *loop;
     CURLM *multi;
     uv_timer_t timer;
     struct curl_slist *headers;
-    char *endpoints[GB_ETCD_ENDPOINTS];
+    char *endpoints[GB_PEER_ETCD_ENDPOINTS];
     size_t endpoint_count, current;
     char *ca, *certificate, *key;
     unsigned timeout_ms;
-    struct gb_figures *figures;
-    struct gb_etcd_call *calls; /* that have begun, newest first */
+    struct gb_peer_figures *figures;
+    struct gb_peer_etcd_call *calls; /* that have begun, newest first */
 };
 
-struct gb_etcd_call {
-    struct gb_etcd *etcd;
-    struct gb_etcd_call *next, **here; /* NULL: it has not begun */
+struct gb_peer_etcd_call {
+    struct gb_peer_etcd *etcd;
+    struct gb_peer_etcd_call *next, **here; /* NULL: it has not begun */
     CURL *easy;
     char url_path[64];
     char *body;
     size_t body_length;
-    gb_etcd_cb callback; /* NULL: cancelled */
+    gb_peer_etcd_cb callback; /* NULL: cancelled */
     void *user;
     bool stream, running; /* running: its callback */
     uint64_t begun_ns;
@@ -39,11 +39,11 @@ struct gb_etcd_call {
 /* A socket of libcurl's, polled; freed when its handle has closed. */
 struct polled {
     uv_poll_t poll;
-    struct gb_etcd *etcd;
+    struct gb_peer_etcd *etcd;
     curl_socket_t socket;
 };
 
-static void drive(struct gb_etcd *etcd);
+static void drive(struct gb_peer_etcd *etcd);
 
 /* ---- libcurl's sockets and timer on the loop ---- */
 
@@ -55,7 +55,7 @@ static void on_polled_closed(uv_handle_t *handle)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct polled *polled = poll->data;
-    struct gb_etcd *etcd = polled->etcd;
+    struct gb_peer_etcd *etcd = polled->etcd;
     int flags = status < 0 ? CURL_CSELECT_ERR : 0;
     int still;
 
@@ -67,7 +67,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     drive(etcd);
 }
 
-static struct polled *poll_begin(struct gb_etcd *etcd, curl_socket_t socket)
+static struct polled *poll_begin(struct gb_peer_etcd *etcd, curl_socket_t socket)
 {
     struct polled *polled = calloc(1, sizeof(*polled));
 
@@ -86,7 +86,7 @@ static struct polled *poll_begin(struct gb_etcd *etcd, curl_socket_t socket)
 
 static int on_socket(CURL *easy, curl_socket_t socket, int what, void *user, void *of_socket)
 {
-    struct gb_etcd *etcd = user;
+    struct gb_peer_etcd *etcd = user;
     struct polled *polled = of_socket;
     int events = 0;
 
@@ -111,7 +111,7 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *user, voi
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct gb_etcd *etcd = timer->data;
+    struct gb_peer_etcd *etcd = timer->data;
     int still;
 
     curl_multi_socket_action(etcd->multi, CURL_SOCKET_TIMEOUT, 0, &still);
@@ -120,7 +120,7 @@ static void on_timer(uv_timer_t *timer)
 
 static int on_timeout(CURLM *multi, long timeout_ms, void *user)
 {
-    struct gb_etcd *etcd = user;
+    struct gb_peer_etcd *etcd = user;
 
     (void)multi;
     if (timeout_ms < 0)
@@ -134,16 +134,16 @@ static int on_timeout(CURLM *multi, long timeout_ms, void *user)
 
 static size_t on_received(char *data, size_t size, size_t count, void *user)
 {
-    struct gb_etcd_call *call = user;
+    struct gb_peer_etcd_call *call = user;
 
     (void)size;
     gb_write(&call->received, data, count);
     return call->received.failed ? 0 : count;
 }
 
-static void call_free(struct gb_etcd_call *call)
+static void call_free(struct gb_peer_etcd_call *call)
 {
-    struct gb_etcd *etcd = call->etcd;
+    struct gb_peer_etcd *etcd = call->etcd;
 
     if (call->here)
         *call->here = call->next;
@@ -159,9 +159,9 @@ static void call_free(struct gb_etcd_call *call)
 }
 
 /* Sets the options that are the same for every endpoint. */
-static bool easy_prepare(struct gb_etcd_call *call)
+static bool easy_prepare(struct gb_peer_etcd_call *call)
 {
-    const struct gb_etcd *etcd = call->etcd;
+    const struct gb_peer_etcd *etcd = call->etcd;
     CURL *easy = call->easy;
     CURLcode r = curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 
@@ -192,7 +192,7 @@ static bool easy_prepare(struct gb_etcd_call *call)
 }
 
 /* Sends the request to call->endpoint. The easy handle must not be in the multi handle. */
-static bool call_send(struct gb_etcd_call *call)
+static bool call_send(struct gb_peer_etcd_call *call)
 {
     const char *endpoint = call->etcd->endpoints[call->endpoint];
     char url[512];
@@ -205,9 +205,9 @@ static bool call_send(struct gb_etcd_call *call)
            curl_multi_add_handle(call->etcd->multi, call->easy) == CURLM_OK;
 }
 
-static bool call_begin(struct gb_etcd_call *call)
+static bool call_begin(struct gb_peer_etcd_call *call)
 {
-    struct gb_etcd *etcd = call->etcd;
+    struct gb_peer_etcd *etcd = call->etcd;
 
     call->begun_ns = uv_hrtime();
     call->endpoint = etcd->current;
@@ -225,10 +225,11 @@ static bool call_begin(struct gb_etcd_call *call)
     return true;
 }
 
-static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method,
-                                        struct gb_writer *body, gb_etcd_cb callback, void *user)
+static struct gb_peer_etcd_call *call_create(struct gb_peer_etcd *etcd, const char *method,
+                                             struct gb_writer *body, gb_peer_etcd_cb callback,
+                                             void *user)
 {
-    struct gb_etcd_call *call = calloc(1, sizeof(*call));
+    struct gb_peer_etcd_call *call = calloc(1, sizeof(*call));
 
     if (!call) {
         gb_writer_end(body);
@@ -247,7 +248,7 @@ static struct gb_etcd_call *call_create(struct gb_etcd *etcd, const char *method
 }
 
 /* The same, or NULL, if it cannot begin. */
-static struct gb_etcd_call *begun(struct gb_etcd_call *call)
+static struct gb_peer_etcd_call *begun(struct gb_peer_etcd_call *call)
 {
     if (!call || call_begin(call))
         return call;
@@ -255,23 +256,25 @@ static struct gb_etcd_call *begun(struct gb_etcd_call *call)
     return NULL;
 }
 
-struct gb_etcd_call *gb_etcd_call(struct gb_etcd *etcd, const char *method, struct gb_writer *body,
-                                  gb_etcd_cb callback, void *user)
+struct gb_peer_etcd_call *gb_peer_etcd_call(struct gb_peer_etcd *etcd, const char *method,
+                                            struct gb_writer *body, gb_peer_etcd_cb callback,
+                                            void *user)
 {
     return begun(call_create(etcd, method, body, callback, user));
 }
 
-struct gb_etcd_call *gb_etcd_stream(struct gb_etcd *etcd, const char *method,
-                                    struct gb_writer *body, gb_etcd_cb callback, void *user)
+struct gb_peer_etcd_call *gb_peer_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
+                                              struct gb_writer *body, gb_peer_etcd_cb callback,
+                                              void *user)
 {
-    struct gb_etcd_call *call = call_create(etcd, method, body, callback, user);
+    struct gb_peer_etcd_call *call = call_create(etcd, method, body, callback, user);
 
     if (call)
         call->stream = true;
     return begun(call);
 }
 
-void gb_etcd_cancel(struct gb_etcd_call *call)
+void gb_peer_etcd_cancel(struct gb_peer_etcd_call *call)
 {
     if (!call)
         return;
@@ -293,7 +296,7 @@ static int code_of_grpc(uint64_t code)
     case 16: /* unauthenticated */
         return GPUBUF_E_DENIED;
     default:
-        return GB_UNAVAILABLE;
+        return GPUBUF_E_UNAVAILABLE;
     }
 }
 
@@ -304,7 +307,7 @@ static bool grpc_elsewhere(uint64_t code)
 }
 
 /* Reads one value, an answer or a line. *grpc is gRPC's code if the value is an error, else 0. */
-static int answer_read(struct gb_etcd_call *call, const char *text, size_t length,
+static int answer_read(struct gb_peer_etcd_call *call, const char *text, size_t length,
                        struct gb_pool *pool, struct gb_json *value, uint64_t *grpc,
                        struct gb_error *error)
 {
@@ -316,15 +319,15 @@ static int answer_read(struct gb_etcd_call *call, const char *text, size_t lengt
     *grpc = 0;
     if (gb_json_check(text, length, pool, value, error) < 0)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "etcd at %s: the answer is not JSON", endpoint);
-    refused = gb_etcd_member(*value, "error");
+    refused = gb_peer_etcd_member(*value, "error");
     if (!refused.text)
         return 0;
     /* In a stream the error is an object; in an answer it is a string, with the code beside it. */
-    message = gb_etcd_member(refused, "message");
-    code = gb_etcd_member(refused, "grpc_code");
+    message = gb_peer_etcd_member(refused, "message");
+    code = gb_peer_etcd_member(refused, "grpc_code");
     if (gb_json_type(refused) != GB_JSON_OBJECT) {
         message = refused;
-        code = gb_etcd_member(*value, "code");
+        code = gb_peer_etcd_member(*value, "code");
     }
     *grpc = 2; /* unknown */
     if (code.text && gb_json_type(code) == GB_JSON_NUMBER)
@@ -334,11 +337,11 @@ static int answer_read(struct gb_etcd_call *call, const char *text, size_t lengt
     return gb_fail(error, code_of_grpc(*grpc), "etcd at %s: %.300s", endpoint, said.text);
 }
 
-static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
+static void call_end(struct gb_peer_etcd_call *call, int code, struct gb_json value,
                      struct gb_pool *pool, const struct gb_error *error)
 {
-    struct gb_etcd *etcd = call->etcd;
-    struct gb_figures *figures = etcd->figures;
+    struct gb_peer_etcd *etcd = call->etcd;
+    struct gb_peer_figures *figures = etcd->figures;
 
     if (figures && !call->stream) {
         figures->etcd_requests++;
@@ -352,9 +355,9 @@ static void call_end(struct gb_etcd_call *call, int code, struct gb_json value,
 }
 
 /* Tries the next endpoint, if there is one that has not been asked. */
-static bool call_again(struct gb_etcd_call *call)
+static bool call_again(struct gb_peer_etcd_call *call)
 {
-    struct gb_etcd *etcd = call->etcd;
+    struct gb_peer_etcd *etcd = call->etcd;
     size_t next = (call->endpoint + 1) % etcd->endpoint_count;
 
     if (etcd->current == call->endpoint)
@@ -375,7 +378,7 @@ static bool tls_failed(CURLcode result)
 }
 
 /* The transfer is over: with an answer, or with libcurl's failure. */
-static void call_done(struct gb_etcd_call *call, CURLcode result)
+static void call_done(struct gb_peer_etcd_call *call, CURLcode result)
 {
     const char *endpoint = call->etcd->endpoints[call->endpoint];
     struct gb_json value = {0};
@@ -386,10 +389,10 @@ static void call_done(struct gb_etcd_call *call, CURLcode result)
 
     curl_multi_remove_handle(call->etcd->multi, call->easy);
     if (result != CURLE_OK)
-        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: %s", endpoint,
+        r = gb_fail(&error, GPUBUF_E_UNAVAILABLE, "etcd at %s: %s", endpoint,
                     tls_failed(result) && *call->why ? call->why : curl_easy_strerror(result));
     else if (call->stream && !call->received.length)
-        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
+        r = gb_fail(&error, GPUBUF_E_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
     else
         r = answer_read(call, call->received.data ? call->received.data : "", call->received.length,
                         &pool, &value, &grpc, &error);
@@ -400,7 +403,7 @@ static void call_done(struct gb_etcd_call *call, CURLcode result)
         }
     }
     if (r == 0 && call->stream)
-        r = gb_fail(&error, GB_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
+        r = gb_fail(&error, GPUBUF_E_UNAVAILABLE, "etcd at %s: the stream has ended", endpoint);
     if (r < 0)
         value.text = NULL;
     call_end(call, r, value, &pool, &error);
@@ -408,7 +411,7 @@ static void call_done(struct gb_etcd_call *call, CURLcode result)
 }
 
 /* Delivers a stream's next line. False: there is no whole line. The call may be freed by this. */
-static bool stream_line(struct gb_etcd_call *call)
+static bool stream_line(struct gb_peer_etcd_call *call)
 {
     struct gb_writer *received = &call->received;
     const char *end = received->length ? memchr(received->data, '\n', received->length) : NULL;
@@ -425,7 +428,7 @@ static bool stream_line(struct gb_etcd_call *call)
     length = (size_t)(end - received->data);
     line = strndup(received->data, length);
     if (!line)
-        r = gb_fail(&error, GB_UNAVAILABLE, "out of memory");
+        r = gb_fail(&error, GPUBUF_E_UNAVAILABLE, "out of memory");
     else
         r = answer_read(call, line, length, &pool, &value, &grpc, &error);
     memmove(received->data, end + 1, received->length - length - 1);
@@ -446,9 +449,9 @@ static bool stream_line(struct gb_etcd_call *call)
 }
 
 /* Delivers a line of some stream that has one. */
-static bool any_line(struct gb_etcd *etcd)
+static bool any_line(struct gb_peer_etcd *etcd)
 {
-    struct gb_etcd_call *call;
+    struct gb_peer_etcd_call *call;
 
     for (call = etcd->calls; call; call = call->next)
         if (call->stream && stream_line(call))
@@ -458,9 +461,9 @@ static bool any_line(struct gb_etcd *etcd)
 
 /* Runs the callbacks of lines and answers that have come. They must not run inside libcurl's own
    callbacks, where libcurl forbids calls. */
-static void drive(struct gb_etcd *etcd)
+static void drive(struct gb_peer_etcd *etcd)
 {
-    struct gb_etcd_call *call;
+    struct gb_peer_etcd_call *call;
     CURLMsg *message;
     int left;
 
@@ -484,7 +487,7 @@ static bool keep(char **out, const char *text)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct gb_etcd *etcd = handle->data;
+    struct gb_peer_etcd *etcd = handle->data;
     size_t i;
 
     for (i = 0; i < etcd->endpoint_count; i++)
@@ -497,7 +500,7 @@ static void on_closed(uv_handle_t *handle)
     curl_global_cleanup();
 }
 
-static bool prepare(struct gb_etcd *etcd, const struct gb_etcd_settings *settings)
+static bool prepare(struct gb_peer_etcd *etcd, const struct gb_peer_etcd_settings *settings)
 {
     size_t i, length;
 
@@ -520,14 +523,14 @@ static bool prepare(struct gb_etcd *etcd, const struct gb_etcd_settings *setting
     return true;
 }
 
-int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, struct gb_etcd **out,
-                   struct gb_error *error)
+int gb_peer_etcd_create(uv_loop_t *loop, const struct gb_peer_etcd_settings *settings,
+                        struct gb_peer_etcd **out, struct gb_error *error)
 {
-    struct gb_etcd *etcd;
+    struct gb_peer_etcd *etcd;
 
-    if (!settings->endpoint_count || settings->endpoint_count > GB_ETCD_ENDPOINTS)
+    if (!settings->endpoint_count || settings->endpoint_count > GB_PEER_ETCD_ENDPOINTS)
         return gb_fail(error, GPUBUF_E_INVALID, "etcd: %zu endpoints, expected 1 to %d",
-                       settings->endpoint_count, GB_ETCD_ENDPOINTS);
+                       settings->endpoint_count, GB_PEER_ETCD_ENDPOINTS);
     etcd = calloc(1, sizeof(*etcd));
     if (!etcd || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         free(etcd);
@@ -539,14 +542,14 @@ int gb_etcd_create(uv_loop_t *loop, const struct gb_etcd_settings *settings, str
     etcd->timer.data = etcd;
     uv_timer_init(loop, &etcd->timer);
     if (!prepare(etcd, settings)) {
-        gb_etcd_destroy(etcd);
+        gb_peer_etcd_destroy(etcd);
         return gb_fail(error, GPUBUF_E_NO_MEMORY, "etcd: out of memory");
     }
     *out = etcd;
     return 0;
 }
 
-void gb_etcd_destroy(struct gb_etcd *etcd)
+void gb_peer_etcd_destroy(struct gb_peer_etcd *etcd)
 {
     if (!etcd)
         return;
@@ -557,22 +560,22 @@ void gb_etcd_destroy(struct gb_etcd *etcd)
     uv_close((uv_handle_t *)&etcd->timer, on_closed);
 }
 
-const char *gb_etcd_endpoint(const struct gb_etcd *etcd)
+const char *gb_peer_etcd_endpoint(const struct gb_peer_etcd *etcd)
 {
     return etcd->endpoints[etcd->current];
 }
 
 /* ---- what requests and answers are made of ---- */
 
-void gb_etcd_write_bytes(struct gb_writer *writer, const char *name, const void *bytes,
-                         size_t length)
+void gb_peer_etcd_write_bytes(struct gb_writer *writer, const char *name, const void *bytes,
+                              size_t length)
 {
     gb_write_cstring(writer, name);
     gb_write_char(writer, ':');
     gb_write_base64(writer, bytes, length);
 }
 
-struct gb_json gb_etcd_member(struct gb_json object, const char *name)
+struct gb_json gb_peer_etcd_member(struct gb_json object, const char *name)
 {
     struct gb_json absent = {0}, key, item;
     struct gb_json_walk walk;
@@ -586,7 +589,7 @@ struct gb_json gb_etcd_member(struct gb_json object, const char *name)
     return absent;
 }
 
-uint64_t gb_etcd_number(struct gb_json value)
+uint64_t gb_peer_etcd_number(struct gb_json value)
 {
     char digits[24];
     size_t length;
@@ -601,7 +604,7 @@ uint64_t gb_etcd_number(struct gb_json value)
     return strtoull(digits, NULL, 10);
 }
 
-char *gb_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length)
+char *gb_peer_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length)
 {
     struct gb_string text;
     struct gb_error unread;

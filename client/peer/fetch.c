@@ -14,26 +14,26 @@ enum {
     WAITING_MOST = 4096,
 };
 
-static void go_on(struct fetch *fetch);
-static void start_next(struct gb_fetches *fetches);
+static void go_on(struct gb_peer_fetch *fetch);
+static void start_next(struct gb_peer_fetches *fetches);
 
 /* ---- the end of a fetch ---- */
 
-static void free_fetch(struct fetch *fetch)
+static void free_fetch(struct gb_peer_fetch *fetch)
 {
-    struct gb_fetches *fetches = fetch->fetches;
-    struct fetch **place = &fetches->first;
+    struct gb_peer_fetches *fetches = fetch->fetches;
+    struct gb_peer_fetch **place = &fetches->first;
 
     while (*place != fetch)
         place = &(*place)->next;
     *place = fetch->next;
-    fetches->count -= fetch->step >= GB_FETCH_QUEUED;
-    fetches->active -= fetch->step >= GB_FETCH_OPENING;
-    fetch->owner->active -= fetch->step >= GB_FETCH_OPENING;
-    gb_transfer_end(&fetch->transfer);
-    gb_ahead_end(fetch->ahead);
-    gb_digest_end(fetch->digest);
-    gb_content_end(&fetch->content);
+    fetches->count -= fetch->step >= GB_PEER_FETCH_QUEUED;
+    fetches->active -= fetch->step >= GB_PEER_FETCH_OPENING;
+    fetch->owner->active -= fetch->step >= GB_PEER_FETCH_OPENING;
+    gb_peer_transfer_end(&fetch->transfer);
+    gb_peer_ahead_end(fetch->ahead);
+    gb_peer_digest_end(fetch->digest);
+    gb_peer_content_end(&fetch->content);
     gpubuf_release(fetch->object);
     gb_pool_end(&fetch->pool);
     free(fetch->places);
@@ -42,13 +42,13 @@ static void free_fetch(struct fetch *fetch)
 }
 
 /* Ends the fetch as soon as nothing is under way. True: it has been freed. */
-static bool end(struct fetch *fetch)
+static bool end(struct gb_peer_fetch *fetch)
 {
-    struct gb_fetches *fetches = fetch->fetches;
+    struct gb_peer_fetches *fetches = fetch->fetches;
 
     fetch->transfer.stopped = true;
-    if (fetch->step >= GB_FETCH_OPENING)
-        fetch->step = GB_FETCH_ENDING;
+    if (fetch->step >= GB_PEER_FETCH_OPENING)
+        fetch->step = GB_PEER_FETCH_ENDING;
     if (fetch->pending > 0 || fetch->transfer.in_flight > 0)
         return false;
     free_fetch(fetch);
@@ -57,20 +57,21 @@ static bool end(struct fetch *fetch)
 }
 
 /* Logs a failure, but not each one: a program may ask for an absent name again and again. */
-static void say_failed(const struct fetch *fetch, const char *sentence)
+static void say_failed(const struct gb_peer_fetch *fetch, const char *sentence)
 {
-    struct gb_fetches *fetches = fetch->fetches;
+    struct gb_peer_fetches *fetches = fetch->fetches;
 
-    gb_log_another(GB_LOG_WARNING, uv_now(fetches->options.loop), &fetches->said, "cannot fetch",
-                   GB_LOG_TEXT("name", fetch->name), GB_LOG_TEXT("why", sentence));
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(fetches->options.loop), &fetches->said,
+                        "cannot fetch", GB_LOG_TEXT("name", fetch->name),
+                        GB_LOG_TEXT("why", sentence));
 }
 
 /* Appends a fetch, which is absent. NULL: memory is out. */
-static struct fetch *make(struct gb_fetches *fetches, const char *name, uint64_t request,
-                          struct gb_fetch_user *owner)
+static struct gb_peer_fetch *make(struct gb_peer_fetches *fetches, const char *name,
+                                  uint64_t request, struct gb_peer_fetch_user *owner)
 {
-    struct fetch **place = &fetches->first;
-    struct fetch *fetch = calloc(1, sizeof(*fetch) + strlen(name) + 1);
+    struct gb_peer_fetch **place = &fetches->first;
+    struct gb_peer_fetch *fetch = calloc(1, sizeof(*fetch) + strlen(name) + 1);
 
     if (!fetch)
         return NULL;
@@ -85,9 +86,9 @@ static struct fetch *make(struct gb_fetches *fetches, const char *name, uint64_t
 }
 
 /* Declines the request, for which another fetch may wait on. */
-static void decline(const struct fetch *fetch, int status, const char *message)
+static void decline(const struct gb_peer_fetch *fetch, int status, const char *message)
 {
-    const struct gb_fetch_options *options = &fetch->fetches->options;
+    const struct gb_peer_fetch_options *options = &fetch->fetches->options;
 
     if (options->may_come(options->user, status) &&
         make(fetch->fetches, fetch->name, fetch->request, fetch->owner))
@@ -95,14 +96,14 @@ static void decline(const struct fetch *fetch, int status, const char *message)
     options->decline(options->user, fetch->request, status, message);
 }
 
-static void give_up(struct fetch *fetch, const struct gb_error *error)
+static void give_up(struct gb_peer_fetch *fetch, const struct gb_error *error)
 {
-    const struct gb_fetch_options *options = &fetch->fetches->options;
-    int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GB_UNAVAILABLE;
+    const struct gb_peer_fetch_options *options = &fetch->fetches->options;
+    int status = error->code == GPUBUF_E_NOT_FOUND ? GPUBUF_E_NOT_FOUND : GPUBUF_E_UNAVAILABLE;
 
-    if (fetch->step != GB_FETCH_ENDING) {
+    if (fetch->step != GB_PEER_FETCH_ENDING) {
         say_failed(fetch, error->message);
-        gb_figures_fail(options->figures, status);
+        gb_peer_figures_fail(options->figures, status);
         if (fetch->request)
             decline(fetch, status, error->message);
         fetch->request = 0;
@@ -110,22 +111,22 @@ static void give_up(struct fetch *fetch, const struct gb_error *error)
     (void)end(fetch);
 }
 
-static void give_up_library(struct fetch *fetch, int status)
+static void give_up_library(struct gb_peer_fetch *fetch, int status)
 {
     const char *sentence = gpubuf_errmsg(fetch->fetches->options.client);
     struct gb_error error;
 
     (void)gb_fail(&error, status, "a copy could not be made here: %s",
                   sentence[0] ? sentence : gpubuf_strerror(status));
-    error.code = GB_UNAVAILABLE;
+    error.code = GPUBUF_E_UNAVAILABLE;
     give_up(fetch, &error);
 }
 
 /* A call of the fetch has been answered. False: the fetch is ending, and may have been freed. */
-static bool answered(struct fetch *fetch)
+static bool answered(struct gb_peer_fetch *fetch)
 {
     fetch->pending--;
-    if (fetch->step != GB_FETCH_ENDING)
+    if (fetch->step != GB_PEER_FETCH_ENDING)
         return true;
     (void)end(fetch);
     return false;
@@ -135,10 +136,10 @@ static bool answered(struct fetch *fetch)
 
 /* Deletes a copy of another revision. If `revision` is 0 and the machine that published the name is
    gone, the copy stays: it is only old. If that machine is there, it has withdrawn the name. */
-static void drop_copy(struct gb_fetches *fetches, const char *name, uint64_t revision)
+static void drop_copy(struct gb_peer_fetches *fetches, const char *name, uint64_t revision)
 {
-    struct gb_directory *directory = fetches->options.directory;
-    const struct gb_copy *copy = gb_copies_find(fetches->options.copies, name);
+    struct gb_peer_directory *directory = fetches->options.directory;
+    const struct gb_peer_copy *copy = gb_peer_copies_find(fetches->options.copies, name);
     struct gb_writer writer;
 
     if (!copy || copy->revision == revision ||
@@ -157,22 +158,22 @@ static void drop_copy(struct gb_fetches *fetches, const char *name, uint64_t rev
 static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                       void *arg)
 {
-    struct fetch *fetch = arg;
-    struct gb_fetches *fetches = fetch->fetches;
-    struct gb_directory *directory = fetches->options.directory;
+    struct gb_peer_fetch *fetch = arg;
+    struct gb_peer_fetches *fetches = fetch->fetches;
+    struct gb_peer_directory *directory = fetches->options.directory;
 
     (void)client;
     if (status == 0) {
         uint64_t version = gpubuf_object_version(object);
         fetches->options.figures->fetched++;
         fetches->options.figures->fetched_bytes += fetch->content.bytes;
-        gb_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_fetched,
-                       "fetched", GB_LOG_TEXT("name", fetch->name),
-                       GB_LOG_TEXT("origin", fetch->origin),
-                       GB_LOG_NUMBER("revision", fetch->revision),
-                       GB_LOG_NUMBER("bytes", fetch->content.bytes));
-        if (gb_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
-                          fetch->revision) &&
+        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_fetched,
+                            "fetched", GB_LOG_TEXT("name", fetch->name),
+                            GB_LOG_TEXT("origin", fetch->origin),
+                            GB_LOG_NUMBER("revision", fetch->revision),
+                            GB_LOG_NUMBER("bytes", fetch->content.bytes));
+        if (gb_peer_copies_add(fetches->options.copies, fetch->name, version, fetch->origin,
+                               fetch->revision) &&
             directory->methods->copied)
             directory->methods->copied(directory, fetch->name, fetch->revision, version);
         drop_copy(fetches, fetch->name, fetch->means);
@@ -186,9 +187,9 @@ static void on_sealed(struct gpubuf_client *client, int status, struct gpubuf_ob
         give_up_library(fetch, status);
 }
 
-static void seal(struct fetch *fetch)
+static void seal(struct gb_peer_fetch *fetch)
 {
-    fetch->step = GB_FETCH_SEALING;
+    fetch->step = GB_PEER_FETCH_SEALING;
     fetch->pending++;
     int r = gpubuf_seal_async(fetch->object, NULL, on_sealed, fetch, NULL);
     if (r < 0) {
@@ -206,7 +207,7 @@ static void on_digest(void *user)
 
 /* Takes the sum of what has come, if it is to be compared with the origin's word. False: the fetch
    has been given up. */
-static bool move_digest(struct fetch *fetch)
+static bool move_digest(struct gb_peer_fetch *fetch)
 {
     struct gb_error error;
 
@@ -214,9 +215,9 @@ static bool move_digest(struct fetch *fetch)
         return true;
     if (!fetch->digest)
         fetch->digest =
-            gb_digest_new(fetch->fetches->options.loop, &fetch->content, on_digest, fetch);
+            gb_peer_digest_new(fetch->fetches->options.loop, &fetch->content, on_digest, fetch);
     if (fetch->digest) {
-        gb_digest_move(fetch->digest, gb_transfer_came(&fetch->transfer));
+        gb_peer_digest_move(fetch->digest, gb_peer_transfer_came(&fetch->transfer));
         return true;
     }
     (void)gb_fail_memory(&error);
@@ -225,42 +226,43 @@ static bool move_digest(struct fetch *fetch)
 }
 
 /* The content is not what the origin has published: leaves all other machines, and begins again. */
-static void distrust(struct fetch *fetch)
+static void distrust(struct gb_peer_fetch *fetch)
 {
-    struct gb_transfer *transfer = &fetch->transfer;
+    struct gb_peer_transfer *transfer = &fetch->transfer;
     struct gb_error error;
 
-    gb_digest_end(fetch->digest);
+    gb_peer_digest_end(fetch->digest);
     fetch->digest = NULL;
     fetch->mixed = false;
     for (unsigned i = 0; i < transfer->count; i++) {
-        struct gb_remote *remote = transfer->senders[i].remote;
-        if (gb_fetch_is_origin(fetch, remote))
+        struct gb_peer_remote *remote = transfer->senders[i].remote;
+        if (gb_peer_fetch_is_origin(fetch, remote))
             continue;
         (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: it sent other content than %s has published",
-                      gb_remote_text(remote), fetch->origin);
-        gb_log_seldom(GB_LOG_ERROR, uv_now(fetch->fetches->options.loop), gb_remote_node(remote),
-                      NULL, "a machine is not believed", GB_LOG_TEXT("why", error.message));
+                      gb_peer_remote_text(remote), fetch->origin);
+        gb_peer_log_seldom(GB_LOG_ERROR, uv_now(fetch->fetches->options.loop),
+                           gb_peer_remote_node(remote), NULL, "a machine is not believed",
+                           GB_LOG_TEXT("why", error.message));
         transfer->senders[i].failed = true;
         transfer->error = error;
-        gb_fetch_leave(fetch, gb_remote_node(remote), &error);
+        gb_peer_fetch_leave(fetch, gb_peer_remote_node(remote), &error);
     }
-    gb_transfer_restart(transfer);
+    gb_peer_transfer_restart(transfer);
     go_on(fetch);
 }
 
 /* All chunks are here, each with the checksum that it was sent with. If all are of one lease of the
    origin's, they are its content. */
-static void check(struct fetch *fetch)
+static void check(struct gb_peer_fetch *fetch)
 {
-    unsigned char sum[GB_WORD_BYTES];
+    unsigned char sum[GB_PEER_WORD_BYTES];
     struct gb_error error;
 
     if (!fetch->mixed || fetch->transfer.chunks == 0) {
         seal(fetch);
         return;
     }
-    int r = gb_digest_sum(fetch->digest, sum, &error);
+    int r = gb_peer_digest_sum(fetch->digest, sum, &error);
     if (r < 0)
         give_up(fetch, &error);
     else if (r > 0 && memcmp(sum, fetch->word.content, sizeof(sum)) == 0)
@@ -270,39 +272,40 @@ static void check(struct fetch *fetch)
 }
 
 /* Takes the next step of the fetch, after any event. */
-static void go_on(struct fetch *fetch)
+static void go_on(struct gb_peer_fetch *fetch)
 {
-    struct gb_transfer *transfer = &fetch->transfer;
+    struct gb_peer_transfer *transfer = &fetch->transfer;
 
-    if (fetch->step == GB_FETCH_ENDING) {
+    if (fetch->step == GB_PEER_FETCH_ENDING) {
         (void)end(fetch);
         return;
     }
-    if (fetch->step != GB_FETCH_MOVING)
+    if (fetch->step != GB_PEER_FETCH_MOVING)
         return;
-    gb_transfer_pump(transfer);
-    gb_ahead_move(fetch->ahead, transfer->chunks - transfer->left);
+    gb_peer_transfer_pump(transfer);
+    gb_peer_ahead_move(fetch->ahead, transfer->chunks - transfer->left);
     if (!move_digest(fetch))
         return;
     for (unsigned i = 0; i < transfer->count; i++)
         if (transfer->senders[i].failed)
-            gb_fetch_leave(fetch, gb_remote_node(transfer->senders[i].remote), &transfer->error);
+            gb_peer_fetch_leave(fetch, gb_peer_remote_node(transfer->senders[i].remote),
+                                &transfer->error);
     bool idle = transfer->in_flight == 0 && fetch->opens == 0 && fetch->pending == 0;
     if (transfer->left == 0)
         check(fetch);
-    else if (idle && !gb_transfer_can_ask(transfer))
-        gb_fetch_find(fetch); /* another machine may have it */
+    else if (idle && !gb_peer_transfer_can_ask(transfer))
+        gb_peer_fetch_find(fetch); /* another machine may have it */
 }
 
-static void on_moved(struct gb_transfer *transfer)
+static void on_moved(struct gb_peer_transfer *transfer)
 {
-    go_on((struct fetch *)transfer);
+    go_on((struct gb_peer_fetch *)transfer);
 }
 
 static void on_created(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                        void *arg)
 {
-    struct fetch *fetch = arg;
+    struct gb_peer_fetch *fetch = arg;
     struct gb_error error;
 
     (void)client;
@@ -317,26 +320,26 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
         give_up_library(fetch, status);
         return;
     }
-    status = gb_content_for(&fetch->content, object, &fetch->granted.layout, &error);
+    status = gb_peer_content_for(&fetch->content, object, &fetch->granted.layout, &error);
     if (status == 0 && fetch->content.bytes != fetch->granted.content)
-        status = gb_fail(&error, GB_UNAVAILABLE, "its layout has another length here");
+        status = gb_fail(&error, GPUBUF_E_UNAVAILABLE, "its layout has another length here");
     fetch->transfer.content = &fetch->content;
     if (status < 0) {
         give_up(fetch, &error);
         return;
     }
-    fetch->step = GB_FETCH_MOVING;
-    fetch->ahead = gb_ahead_new(fetch->fetches->options.loop, object, &fetch->content);
+    fetch->step = GB_PEER_FETCH_MOVING;
+    fetch->ahead = gb_peer_ahead_new(fetch->fetches->options.loop, object, &fetch->content);
     go_on(fetch);
 }
 
-static void create(struct fetch *fetch)
+static void create(struct gb_peer_fetch *fetch)
 {
-    const struct gb_fetch_options *options = &fetch->fetches->options;
-    const struct gb_granted *granted = &fetch->granted;
+    const struct gb_peer_fetch_options *options = &fetch->fetches->options;
+    const struct gb_peer_granted *granted = &fetch->granted;
     bool on_gpu = strcmp(granted->device.text, "gpu") == 0 && options->gpu;
     struct gpubuf_layout_spec spec;
-    char label[GB_COPY_LABEL];
+    char label[GB_PEER_COPY_LABEL];
     struct gpubuf_create_options create = {
         .size = sizeof(create),
         .device = on_gpu ? options->gpu : "host",
@@ -347,9 +350,9 @@ static void create(struct fetch *fetch)
         .label = label,
     };
 
-    gb_copies_label(label, granted->label.text, fetch->origin, fetch->revision);
+    gb_peer_copies_label(label, granted->label.text, fetch->origin, fetch->revision);
     int r = gb_layout_spec(&granted->layout, &fetch->pool, &spec) ? 0 : GPUBUF_E_NO_MEMORY;
-    fetch->step = GB_FETCH_CREATING;
+    fetch->step = GB_PEER_FETCH_CREATING;
     fetch->pending++;
     if (r == 0)
         r = gpubuf_create_async(options->client, fetch->name, &spec, &create, on_created, fetch,
@@ -364,93 +367,94 @@ static void create(struct fetch *fetch)
 
 /* The queued fetch that is next: of the user for whom the fewest are under way. A user may have
    half of the places that others leave. */
-static struct fetch *next_fetch(const struct gb_fetches *fetches)
+static struct gb_peer_fetch *next_fetch(const struct gb_peer_fetches *fetches)
 {
-    struct fetch *best = NULL;
+    struct gb_peer_fetch *best = NULL;
 
-    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
+    for (struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next) {
         unsigned own = fetch->owner->active;
-        if (fetch->step == GB_FETCH_QUEUED && 2 * own < ACTIVE_MOST - (fetches->active - own) &&
-            (!best || own < best->owner->active))
+        if (fetch->step == GB_PEER_FETCH_QUEUED &&
+            2 * own < ACTIVE_MOST - (fetches->active - own) && (!best || own < best->owner->active))
             best = fetch;
     }
     return best;
 }
 
 /* A fetch that cannot even begin ends in `find`, which calls this again: the outer call goes on. */
-static void start_next(struct gb_fetches *fetches)
+static void start_next(struct gb_peer_fetches *fetches)
 {
-    struct fetch *fetch;
+    struct gb_peer_fetch *fetch;
 
     if (fetches->starting)
         return;
     fetches->starting = true;
     while ((fetch = next_fetch(fetches))) {
-        fetch->step = GB_FETCH_OPENING;
+        fetch->step = GB_PEER_FETCH_OPENING;
         fetch->owner->active++;
         fetches->active++;
-        gb_fetch_find(fetch);
+        gb_peer_fetch_find(fetch);
     }
     fetches->starting = false;
 }
 
 /* NULL: memory is out. */
-static struct gb_fetch_user *find_owner(struct gb_fetches *fetches, uint64_t uid)
+static struct gb_peer_fetch_user *find_owner(struct gb_peer_fetches *fetches, uint64_t uid)
 {
-    struct gb_fetch_user *owner = fetches->owners;
+    struct gb_peer_fetch_user *owner = fetches->owners;
 
     while (owner && owner->uid != uid)
         owner = owner->next;
     if (owner || !(owner = calloc(1, sizeof(*owner))))
         return owner;
-    *owner = (struct gb_fetch_user){.next = fetches->owners, .uid = uid};
+    *owner = (struct gb_peer_fetch_user){.next = fetches->owners, .uid = uid};
     fetches->owners = owner;
     return owner;
 }
 
-static void enqueue(struct fetch *fetch)
+static void enqueue(struct gb_peer_fetch *fetch)
 {
-    fetch->step = GB_FETCH_QUEUED;
+    fetch->step = GB_PEER_FETCH_QUEUED;
     fetch->fetches->count++;
     start_next(fetch->fetches);
 }
 
-void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request, uint64_t uid)
+void gb_peer_fetches_want(struct gb_peer_fetches *fetches, const char *name, uint64_t request,
+                          uint64_t uid)
 {
-    struct gb_fetch_user *owner = find_owner(fetches, uid);
-    struct fetch *fetch = fetches->first;
+    struct gb_peer_fetch_user *owner = find_owner(fetches, uid);
+    struct gb_peer_fetch *fetch = fetches->first;
 
-    while (fetch && (fetch->step == GB_FETCH_ENDING || strcmp(fetch->name, name) != 0))
+    while (fetch && (fetch->step == GB_PEER_FETCH_ENDING || strcmp(fetch->name, name) != 0))
         fetch = fetch->next;
     if (fetch)
         fetch->request = request;
     else if (owner && fetches->count < WAITING_MOST)
         fetch = make(fetches, name, request, owner);
     if (!fetch)
-        fetches->options.decline(fetches->options.user, request, GB_UNAVAILABLE,
+        fetches->options.decline(fetches->options.user, request, GPUBUF_E_UNAVAILABLE,
                                  "too many names are being fetched");
-    else if (fetch->step == GB_FETCH_ABSENT)
+    else if (fetch->step == GB_PEER_FETCH_ABSENT)
         enqueue(fetch);
 }
 
-void gb_fetches_again(struct gb_fetches *fetches, const char *name)
+void gb_peer_fetches_again(struct gb_peer_fetches *fetches, const char *name)
 {
     bool starting = fetches->starting;
 
     fetches->starting = true; /* so that none ends meanwhile */
-    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next)
-        if (fetch->step == GB_FETCH_ABSENT && (!name || strcmp(fetch->name, name) == 0))
+    for (struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+        if (fetch->step == GB_PEER_FETCH_ABSENT && (!name || strcmp(fetch->name, name) == 0))
             enqueue(fetch);
     fetches->starting = starting;
     start_next(fetches);
 }
 
-void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request)
+void gb_peer_fetches_leave(struct gb_peer_fetches *fetches, uint64_t request)
 {
     bool starting = fetches->starting;
 
     fetches->starting = true; /* none of those that end now */
-    for (struct fetch *fetch = fetches->first, *next; fetch; fetch = next) {
+    for (struct gb_peer_fetch *fetch = fetches->first, *next; fetch; fetch = next) {
         next = fetch->next;
         if (!fetch->request || (request && fetch->request != request))
             continue;
@@ -461,28 +465,28 @@ void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request)
     start_next(fetches);
 }
 
-void gb_fetches_stop(struct gb_fetches *fetches)
+void gb_peer_fetches_stop(struct gb_peer_fetches *fetches)
 {
     fetches->starting = true;
-    for (struct fetch *fetch = fetches->first, *next; fetch; fetch = next) {
+    for (struct gb_peer_fetch *fetch = fetches->first, *next; fetch; fetch = next) {
         next = fetch->next;
         (void)end(fetch);
     }
 }
 
-void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision)
+void gb_peer_fetches_changed(struct gb_peer_fetches *fetches, const char *name, uint64_t revision)
 {
-    for (struct fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+    for (struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next)
         if (strcmp(fetch->name, name) == 0)
             fetch->means = revision;
     drop_copy(fetches, name, revision);
 }
 
-static const struct gb_fetch_steps steps = {give_up, answered, create, go_on, on_moved};
+static const struct gb_peer_fetch_steps steps = {give_up, answered, create, go_on, on_moved};
 
-struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options)
+struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_fetch_options *options)
 {
-    struct gb_fetches *fetches = calloc(1, sizeof(*fetches));
+    struct gb_peer_fetches *fetches = calloc(1, sizeof(*fetches));
 
     if (!fetches)
         return NULL;
@@ -498,14 +502,14 @@ static void on_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-void gb_fetches_free(struct gb_fetches *fetches)
+void gb_peer_fetches_free(struct gb_peer_fetches *fetches)
 {
     if (!fetches)
         return;
     while (fetches->first)
         free_fetch(fetches->first);
     while (fetches->owners) {
-        struct gb_fetch_user *owner = fetches->owners;
+        struct gb_peer_fetch_user *owner = fetches->owners;
         fetches->owners = owner->next;
         free(owner);
     }

@@ -12,29 +12,30 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_FETCH_H
-#define GB_FETCH_H
+#ifndef GB_PEER_FETCH_H
+#define GB_PEER_FETCH_H
 
 #include "client/peer/fetching.h"
 
 /* All that the options point to outlives the fetches. NULL: out of memory. */
-struct gb_fetches *gb_fetches_new(const struct gb_fetch_options *options);
+struct gb_peer_fetches *gb_peer_fetches_new(const struct gb_peer_fetch_options *options);
 /* Before what they wait for is closed: all end then, without a word, and no other is begun.
    Programs wait on, for the provider that comes next. */
-void gb_fetches_stop(struct gb_fetches *fetches);
-/* After gb_remotes_close and gpubuf_disconnect, which end what the fetches wait for. Its handle is
-   closed some turns later. */
-void gb_fetches_free(struct gb_fetches *fetches);
+void gb_peer_fetches_stop(struct gb_peer_fetches *fetches);
+/* After gb_peer_remotes_close and gpubuf_disconnect, which end what the fetches wait for. Its
+   handle is closed some turns later. */
+void gb_peer_fetches_free(struct gb_peer_fetches *fetches);
 
 /* Fetches a name, for a user who waits for it: users take turns. `request` is for `decline`. */
-void gb_fetches_want(struct gb_fetches *fetches, const char *name, uint64_t request, uint64_t uid);
+void gb_peer_fetches_want(struct gb_peer_fetches *fetches, const char *name, uint64_t request,
+                          uint64_t uid);
 /* The name (NULL: every name) that was absent may be there now. */
-void gb_fetches_again(struct gb_fetches *fetches, const char *name);
+void gb_peer_fetches_again(struct gb_peer_fetches *fetches, const char *name);
 /* Nobody waits any more for the name of that request; 0: of any earlier request. */
-void gb_fetches_leave(struct gb_fetches *fetches, uint64_t request);
+void gb_peer_fetches_leave(struct gb_peer_fetches *fetches, uint64_t request);
 /* The name means that revision now: deletes a copy of another revision, also one that is being
    made. 0: the name means nothing now; a copy is deleted only if the machine that published it is
    there. */
-void gb_fetches_changed(struct gb_fetches *fetches, const char *name, uint64_t revision);
+void gb_peer_fetches_changed(struct gb_peer_fetches *fetches, const char *name, uint64_t revision);
 
 #endif

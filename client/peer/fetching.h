@@ -15,17 +15,17 @@
 #include "client/peer/seldom.h"
 #include "client/peer/transfer.h"
 
-enum { GB_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
+enum { GB_PEER_FAILED_MOST = 16 }; /* machines that one fetch leaves; then it gives up */
 
-struct gb_fetches;
+struct gb_peer_fetches;
 
-struct gb_fetch_options {
+struct gb_peer_fetch_options {
     uv_loop_t *loop;
     struct gpubuf_client *client;
-    struct gb_remotes *remotes;
-    struct gb_directory *directory;
-    struct gb_copies *copies;
-    struct gb_figures *figures;
+    struct gb_peer_remotes *remotes;
+    struct gb_peer_directory *directory;
+    struct gb_peer_copies *copies;
+    struct gb_peer_figures *figures;
     const char *gpu;  /* where copies of objects on a GPU go; NULL: to the host */
     int64_t copy_ms;  /* how long a copy lives; 0: no bound */
     uint64_t largest; /* bytes of a copy; 0: no bound */
@@ -33,42 +33,42 @@ struct gb_fetch_options {
     /* Declines a request of the daemon. */
     void (*decline)(void *user, uint64_t request, int status, const char *message);
     /* Whether a name that could not be fetched for that reason may come about: then programs wait
-       on, until gb_fetches_again. */
+       on, until gb_peer_fetches_again. */
     bool (*may_come)(void *user, int status);
     void *user;
 };
 
-/* The step that a fetch is at. From GB_FETCH_OPENING on it is under way. */
-enum gb_fetch_step {
-    GB_FETCH_ABSENT, /* no machine has the name; the daemon's request stays open */
-    GB_FETCH_QUEUED, /* others have their turn before */
-    GB_FETCH_OPENING,
-    GB_FETCH_CREATING,
-    GB_FETCH_MOVING,
-    GB_FETCH_SEALING,
-    GB_FETCH_ENDING, /* when nothing is under way any more */
+/* The step that a fetch is at. From GB_PEER_FETCH_OPENING on it is under way. */
+enum gb_peer_fetch_step {
+    GB_PEER_FETCH_ABSENT, /* no machine has the name; the daemon's request stays open */
+    GB_PEER_FETCH_QUEUED, /* others have their turn before */
+    GB_PEER_FETCH_OPENING,
+    GB_PEER_FETCH_CREATING,
+    GB_PEER_FETCH_MOVING,
+    GB_PEER_FETCH_SEALING,
+    GB_PEER_FETCH_ENDING, /* when nothing is under way any more */
 };
 
 /* A machine that is no longer asked. */
-struct gb_fetch_left {
-    char node[GB_NODE_BYTES];
+struct gb_peer_fetch_left {
+    char node[GB_PEER_NODE_BYTES];
     bool refused; /* the connection: it may be asked again later */
 };
 
 /* A user for whom something was fetched, until the peer ends. */
-struct gb_fetch_user {
-    struct gb_fetch_user *next;
+struct gb_peer_fetch_user {
+    struct gb_peer_fetch_user *next;
     uint64_t uid;
     unsigned active; /* fetches under way */
 };
 
-struct fetch {
-    struct gb_transfer transfer; /* must be first: on_moved casts it to the fetch */
-    struct fetch *next;
-    struct gb_fetches *fetches;
-    struct gb_fetch_user *owner;
+struct gb_peer_fetch {
+    struct gb_peer_transfer transfer; /* must be first: on_moved casts it to the fetch */
+    struct gb_peer_fetch *next;
+    struct gb_peer_fetches *fetches;
+    struct gb_peer_fetch_user *owner;
     uint64_t request; /* 0: nobody waits */
-    enum gb_fetch_step step;
+    enum gb_peer_fetch_step step;
     uint64_t wake;    /* when the directory is asked again, by the loop's clock; 0: no pause */
     unsigned busy;    /* times in a row that all sources were busy */
     uint64_t until;   /* for connections that are refused, by the loop's clock; 0: none was */
@@ -76,48 +76,49 @@ struct fetch {
                          answered */
     unsigned opens;   /* of these, opens at places */
     unsigned rounds;
-    struct gb_fetch_left failed[GB_FAILED_MOST];
+    struct gb_peer_fetch_left failed[GB_PEER_FAILED_MOST];
     unsigned failed_count;
     uint64_t revision;
     uint64_t means; /* the revision that the name means by now; 0: none */
-    char origin[GB_NODE_BYTES];
-    struct gb_word word;     /* the origin's, of that revision */
-    struct gb_place *places; /* to be opened when the word is here; NULL: it is not asked for */
+    char origin[GB_PEER_NODE_BYTES];
+    struct gb_peer_word word; /* the origin's, of that revision */
+    struct gb_peer_place
+        *places; /* to be opened when the word is here; NULL: it is not asked for */
     size_t place_count;
-    struct gb_digest *digest; /* of the content; NULL: it was not begun */
-    bool mixed;               /* something came from another machine than the origin */
-    struct gb_pool pool;      /* of what was granted */
-    char *text;               /* the first answer */
-    struct gb_granted granted;
-    struct gb_word first; /* `described`: of the first answer */
+    struct gb_peer_digest *digest; /* of the content; NULL: it was not begun */
+    bool mixed;                    /* something came from another machine than the origin */
+    struct gb_pool pool;           /* of what was granted */
+    char *text;                    /* the first answer */
+    struct gb_peer_granted granted;
+    struct gb_peer_word first; /* `described`: of the first answer */
     struct gpubuf_object *object;
-    struct gb_content content;
-    struct gb_ahead *ahead;
+    struct gb_peer_content content;
+    struct gb_peer_ahead *ahead;
     struct gb_error error; /* the last */
     char name[];
 };
 
 /* The steps of a fetch, for sources.c, which comes below them. */
-struct gb_fetch_steps {
+struct gb_peer_fetch_steps {
     /* Declines the request, if anybody waits, and ends the fetch. */
-    void (*give_up)(struct fetch *fetch, const struct gb_error *error);
+    void (*give_up)(struct gb_peer_fetch *fetch, const struct gb_error *error);
     /* A call of the fetch has been answered. False: it is ending, and may have been freed. */
-    bool (*answered)(struct fetch *fetch);
-    void (*create)(struct fetch *fetch); /* makes the object that was granted */
-    void (*go_on)(struct fetch *fetch);  /* takes the next step, after any event */
-    void (*moved)(struct gb_transfer *transfer);
+    bool (*answered)(struct gb_peer_fetch *fetch);
+    void (*create)(struct gb_peer_fetch *fetch); /* makes the object that was granted */
+    void (*go_on)(struct gb_peer_fetch *fetch);  /* takes the next step, after any event */
+    void (*moved)(struct gb_peer_transfer *transfer);
 };
 
-struct gb_fetches {
-    struct gb_fetch_options options;
-    const struct gb_fetch_steps *steps;
-    struct fetch *first;
+struct gb_peer_fetches {
+    struct gb_peer_fetch_options options;
+    const struct gb_peer_fetch_steps *steps;
+    struct gb_peer_fetch *first;
     unsigned active, count; /* under way; those and the queued ones */
     bool starting;          /* or stopped: no other is begun */
     uv_timer_t pause;
-    struct gb_fetch_user *owners;
-    struct gb_another said; /* of failures */
-    struct gb_another said_busy, said_fetched;
+    struct gb_peer_fetch_user *owners;
+    struct gb_peer_another said; /* of failures */
+    struct gb_peer_another said_busy, said_fetched;
 };
 
 #endif

@@ -4,34 +4,34 @@
 
 #include "client/peer/lane.h"
 
-static int check(const struct gb_granted *granted, struct gb_error *error)
+static int check(const struct gb_peer_granted *granted, struct gb_error *error)
 {
     uint64_t bytes;
 
-    if (!gb_content_bytes(&granted->layout, &bytes) || bytes != granted->content)
+    if (!gb_peer_content_bytes(&granted->layout, &bytes) || bytes != granted->content)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "its layout has another length than it tells");
     if (granted->mode & ~0644u)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "its answer makes no sense");
     return 0;
 }
 
-int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
-                    struct gb_granted *granted, struct gb_error *error)
+int gb_peer_granted_read(const char *text, size_t length, struct gb_pool *pool,
+                         struct gb_peer_granted *granted, struct gb_error *error)
 {
     static const struct gb_field fields[] = {
-        GB_FIELD(struct gb_granted, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
-        GB_FIELD(struct gb_granted, content, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct gb_granted, mode, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0777),
-        GB_FIELD(struct gb_granted, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
-        GB_FIELD(struct gb_granted, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
+        GB_FIELD(struct gb_peer_granted, lease, GB_FIELD_UINT, GB_FIELD_REQUIRED, 1, 0),
+        GB_FIELD(struct gb_peer_granted, content, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_peer_granted, mode, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0777),
+        GB_FIELD(struct gb_peer_granted, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
+        GB_FIELD(struct gb_peer_granted, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
         {.name = "layout",
          .type = GB_FIELD_OBJECT,
          .flags = GB_FIELD_REQUIRED,
-         .offset = offsetof(struct gb_granted, described)},
+         .offset = offsetof(struct gb_peer_granted, described)},
     };
     struct gb_path path = {.key = "layout"};
 
-    *granted = (struct gb_granted){0};
+    *granted = (struct gb_peer_granted){0};
     int r = gb_json_read_text(text, length, fields, sizeof(fields) / sizeof(fields[0]), "answer",
                               pool, granted, error);
     if (r == 0)
@@ -42,7 +42,7 @@ int gb_granted_read(const char *text, size_t length, struct gb_pool *pool,
     return r == 0 || r == GPUBUF_E_NO_MEMORY ? r : GPUBUF_E_PROTOCOL;
 }
 
-uint64_t gb_granted_lease(const char *text, size_t length)
+uint64_t gb_peer_granted_lease(const char *text, size_t length)
 {
     static const struct gb_field fields[] = {{.name = "lease", .type = GB_FIELD_UINT}};
     struct gb_pool pool = {0};
@@ -55,8 +55,8 @@ uint64_t gb_granted_lease(const char *text, size_t length)
     return lease;
 }
 
-int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
-                   struct gb_error *error)
+int gb_peer_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64_t *sum,
+                        struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         {.name = "sum", .type = GB_FIELD_STRING, .flags = GB_FIELD_REQUIRED, .max = 16},
@@ -72,8 +72,8 @@ int gb_granted_sum(const char *text, size_t length, struct gb_pool *pool, uint64
                                         : gb_fail(error, GPUBUF_E_PROTOCOL, "its sum is no number");
 }
 
-int gb_granted_word(const char *text, size_t length, struct gb_pool *pool, struct gb_word *word,
-                    struct gb_error *error)
+int gb_peer_granted_word(const char *text, size_t length, struct gb_pool *pool,
+                         struct gb_peer_word *word, struct gb_error *error)
 {
     struct halves {
         struct gb_string described, content;
@@ -85,19 +85,19 @@ int gb_granted_word(const char *text, size_t length, struct gb_pool *pool, struc
 
     if (gb_json_read_text(text, length, fields, 2, "answer", pool, &halves, error) < 0)
         return GPUBUF_E_PROTOCOL;
-    return gb_word_read(word, &halves.described, &halves.content)
+    return gb_peer_word_read(word, &halves.described, &halves.content)
                ? 0
                : gb_fail(error, GPUBUF_E_PROTOCOL, "its word is no number");
 }
 
-int gb_granted_address(const char *text, size_t length, struct gb_pool *pool,
-                       struct gb_string *address, struct gb_error *error)
+int gb_peer_granted_address(const char *text, size_t length, struct gb_pool *pool,
+                            struct gb_string *address, struct gb_error *error)
 {
     static const struct gb_field fields[] = {
         {.name = "address",
          .type = GB_FIELD_STRING,
          .flags = GB_FIELD_REQUIRED,
-         .max = GB_LANE_ADDRESS_MOST},
+         .max = GB_PEER_LANE_ADDRESS_MOST},
     };
 
     return gb_json_read_text(text, length, fields, 1, "answer", pool, address, error) < 0

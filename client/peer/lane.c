@@ -17,12 +17,12 @@ struct message {
     bool receives, over;
     ucs_status_t status;
     size_t bytes, came;
-    gb_lane_cb callback;
+    gb_peer_lane_cb callback;
     void *user;
 };
 
-struct gb_lane {
-    const struct gb_ucx *ucx;
+struct gb_peer_lane {
+    const struct gb_peer_ucx *ucx;
     ucp_worker_h worker; /* NULL: it is closed */
     ucp_ep_h endpoint;   /* NULL: it is not connected */
     struct message *first;
@@ -32,7 +32,7 @@ struct gb_lane {
     unsigned handles;
 };
 
-static int fail(const struct gb_lane *lane, ucs_status_t status, struct gb_error *error)
+static int fail(const struct gb_peer_lane *lane, ucs_status_t status, struct gb_error *error)
 {
     return gb_fail(error, status == UCS_ERR_CANCELED ? GPUBUF_E_CANCELED : GPUBUF_E_UNAVAILABLE,
                    "UCX: %s", lane->ucx->ucs_status_string(status));
@@ -40,7 +40,7 @@ static int fail(const struct gb_lane *lane, ucs_status_t status, struct gb_error
 
 /* ---- messages ---- */
 
-static void answer(const struct gb_lane *lane, struct message *message)
+static void answer(const struct gb_peer_lane *lane, struct message *message)
 {
     struct gb_error error;
     int status = 0;
@@ -57,7 +57,7 @@ static void answer(const struct gb_lane *lane, struct message *message)
 
 /* Answers the messages that are over. Each is taken off first, since a callback may close the
    lane. */
-static bool answer_over(struct gb_lane *lane)
+static bool answer_over(struct gb_peer_lane *lane)
 {
     struct message **place = &lane->first;
     bool any = false;
@@ -105,7 +105,7 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
 
 /* ---- turns ---- */
 
-static void go_on(struct gb_lane *lane);
+static void go_on(struct gb_peer_lane *lane);
 
 static void on_more(uv_idle_t *more)
 {
@@ -121,7 +121,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 /* A receive begins before the other side is asked to send. So a message that nobody awaits is a
    stray, and all receives fail. */
-static void look_for_strays(struct gb_lane *lane)
+static void look_for_strays(struct gb_peer_lane *lane)
 {
     ucp_tag_recv_info_t info;
 
@@ -134,7 +134,7 @@ static void look_for_strays(struct gb_lane *lane)
 }
 
 /* UCX signals its descriptor only after it was armed with nothing left to do. */
-static void go_on(struct gb_lane *lane)
+static void go_on(struct gb_peer_lane *lane)
 {
     unsigned turns = 0;
 
@@ -149,7 +149,7 @@ static void go_on(struct gb_lane *lane)
     (void)uv_idle_stop(&lane->more);
 }
 
-static bool begin(struct gb_lane *lane, struct message *message, void *request)
+static bool begin(struct gb_peer_lane *lane, struct message *message, void *request)
 {
     struct message **place = &lane->first;
 
@@ -164,7 +164,8 @@ static bool begin(struct gb_lane *lane, struct message *message, void *request)
     return true;
 }
 
-static struct message *new_message(bool receives, size_t bytes, gb_lane_cb callback, void *user)
+static struct message *new_message(bool receives, size_t bytes, gb_peer_lane_cb callback,
+                                   void *user)
 {
     struct message *message = calloc(1, sizeof(*message));
 
@@ -183,8 +184,8 @@ static ucp_request_param_t params_of(struct message *message)
     };
 }
 
-bool gb_lane_receive(struct gb_lane *lane, uint64_t tag, void *memory, size_t bytes,
-                     gb_lane_cb callback, void *user)
+bool gb_peer_lane_receive(struct gb_peer_lane *lane, uint64_t tag, void *memory, size_t bytes,
+                          gb_peer_lane_cb callback, void *user)
 {
     struct message *message = new_message(true, bytes, callback, user);
 
@@ -197,8 +198,8 @@ bool gb_lane_receive(struct gb_lane *lane, uint64_t tag, void *memory, size_t by
         lane->ucx->ucp_tag_recv_nbx(lane->worker, memory, bytes, tag, UINT64_MAX, &params));
 }
 
-bool gb_lane_send(struct gb_lane *lane, uint64_t tag, const void *memory, size_t bytes,
-                  gb_lane_cb callback, void *user)
+bool gb_peer_lane_send(struct gb_peer_lane *lane, uint64_t tag, const void *memory, size_t bytes,
+                       gb_peer_lane_cb callback, void *user)
 {
     struct message *message = new_message(false, bytes, callback, user);
 
@@ -212,7 +213,7 @@ bool gb_lane_send(struct gb_lane *lane, uint64_t tag, const void *memory, size_t
 
 /* ---- addresses ---- */
 
-void gb_lane_write(const struct gb_lane *lane, struct gb_writer *writer)
+void gb_peer_lane_write(const struct gb_peer_lane *lane, struct gb_writer *writer)
 {
     ucp_address_t *address;
     size_t length;
@@ -236,9 +237,9 @@ static void on_endpoint_error(void *user, ucp_ep_h endpoint, ucs_status_t status
     (void)status;
 }
 
-int gb_lane_connect(struct gb_lane *lane, const char *text, struct gb_error *error)
+int gb_peer_lane_connect(struct gb_peer_lane *lane, const char *text, struct gb_error *error)
 {
-    _Alignas(16) unsigned char address[GB_LANE_ADDRESS_MOST / 4 * 3];
+    _Alignas(16) unsigned char address[GB_PEER_LANE_ADDRESS_MOST / 4 * 3];
 
     if (gb_base64_decode(text, strlen(text), address, sizeof(address)) <= 0)
         return gb_fail(error, GPUBUF_E_INVALID, "the address of UCX is malformed");
@@ -254,7 +255,7 @@ int gb_lane_connect(struct gb_lane *lane, const char *text, struct gb_error *err
     return status == UCS_OK ? 0 : fail(lane, status, error);
 }
 
-static int make_worker(struct gb_lane *lane, int *fd, struct gb_error *error)
+static int make_worker(struct gb_peer_lane *lane, int *fd, struct gb_error *error)
 {
     const ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
@@ -270,7 +271,7 @@ static int make_worker(struct gb_lane *lane, int *fd, struct gb_error *error)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct gb_lane *lane = handle->data;
+    struct gb_peer_lane *lane = handle->data;
 
     if (--lane->handles == 0)
         free(lane);
@@ -278,7 +279,7 @@ static void on_closed(uv_handle_t *handle)
 
 /* Waits until the endpoint has ended its messages. A worker that is destroyed in the middle of one
    calls abort(). */
-static void close_endpoint(struct gb_lane *lane)
+static void close_endpoint(struct gb_peer_lane *lane)
 {
     const ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -294,7 +295,7 @@ static void close_endpoint(struct gb_lane *lane)
     lane->ucx->ucp_request_free(request);
 }
 
-void gb_lane_close(struct gb_lane *lane)
+void gb_peer_lane_close(struct gb_peer_lane *lane)
 {
     struct message *messages;
 
@@ -324,9 +325,10 @@ void gb_lane_close(struct gb_lane *lane)
     uv_close((uv_handle_t *)&lane->more, on_closed);
 }
 
-struct gb_lane *gb_lane_new(const struct gb_ucx *ucx, uv_loop_t *loop, struct gb_error *error)
+struct gb_peer_lane *gb_peer_lane_new(const struct gb_peer_ucx *ucx, uv_loop_t *loop,
+                                      struct gb_error *error)
 {
-    struct gb_lane *lane = calloc(1, sizeof(*lane));
+    struct gb_peer_lane *lane = calloc(1, sizeof(*lane));
     int fd = -1;
 
     if (!lane) {
@@ -341,7 +343,7 @@ struct gb_lane *gb_lane_new(const struct gb_ucx *ucx, uv_loop_t *loop, struct gb
     if (r == 0 && uv_poll_init(loop, &lane->poll, fd) != 0)
         r = gb_fail(error, GPUBUF_E_SYSTEM, "the loop cannot watch UCX");
     if (r < 0) {
-        gb_lane_close(lane);
+        gb_peer_lane_close(lane);
         return NULL;
     }
     lane->handles = 2;

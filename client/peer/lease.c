@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static int describe(struct gb_lease *lease, struct gb_layout *layout, struct gb_error *error)
+static int describe(struct gb_peer_lease *lease, struct gb_layout *layout, struct gb_error *error)
 {
     struct gb_writer writer;
 
@@ -16,14 +16,14 @@ static int describe(struct gb_lease *lease, struct gb_layout *layout, struct gb_
     return 0;
 }
 
-struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *described,
-                              struct gb_error *error)
+struct gb_peer_lease *gb_peer_lease_new(struct gpubuf_object *object, struct gb_layout *described,
+                                        struct gb_error *error)
 {
-    struct gb_lease *lease = calloc(1, sizeof(*lease));
+    struct gb_peer_lease *lease = calloc(1, sizeof(*lease));
     int r = lease ? 0 : gb_fail_memory(error);
 
     if (r == 0)
-        r = gb_content_of(&lease->content, object, described, error);
+        r = gb_peer_content_of(&lease->content, object, described, error);
     if (r == 0)
         r = describe(lease, described, error);
     if (lease) {
@@ -31,46 +31,46 @@ struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *de
         lease->object = gpubuf_retain(object);
     }
     if (r < 0) {
-        gb_lease_drop(lease);
+        gb_peer_lease_drop(lease);
         return NULL;
     }
     return lease;
 }
 
-struct gb_lease *gb_lease_use(struct gb_lease *lease)
+struct gb_peer_lease *gb_peer_lease_use(struct gb_peer_lease *lease)
 {
     lease->uses++;
     return lease;
 }
 
-void gb_lease_drop(struct gb_lease *lease)
+void gb_peer_lease_drop(struct gb_peer_lease *lease)
 {
     if (!lease || --lease->uses > 0)
         return;
-    gb_content_end(&lease->content);
+    gb_peer_content_end(&lease->content);
     gpubuf_release(lease->object);
     free(lease->layout);
     free(lease);
 }
 
-int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **block,
-                   const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error)
+int gb_peer_lease_chunk(struct gb_peer_lease *lease, uint64_t chunk, struct gb_staging **block,
+                        const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error)
 {
     *block = NULL;
-    *bytes = gb_content_direct(&lease->content, chunk);
-    *length = gb_content_chunk_bytes(lease->content.bytes, chunk);
+    *bytes = gb_peer_content_direct(&lease->content, chunk);
+    *length = gb_peer_content_chunk_bytes(lease->content.bytes, chunk);
     if (!*bytes) {
-        int r = gb_content_stage(&lease->content, chunk, block, error);
+        int r = gb_peer_content_stage(&lease->content, chunk, block, error);
         if (r < 0)
             return r;
         *bytes = gb_staging_memory(*block);
-        r = gb_content_read(&lease->content, chunk, gb_staging_memory(*block), error);
+        r = gb_peer_content_read(&lease->content, chunk, gb_staging_memory(*block), error);
         if (r < 0) {
             gb_staging_give(*block);
             *block = NULL;
             return r;
         }
     }
-    *sum = gb_content_sum(*bytes, *length);
+    *sum = gb_peer_content_sum(*bytes, *length);
     return 0;
 }

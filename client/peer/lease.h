@@ -2,32 +2,32 @@
  * A lease that another machine has on an object here and its content. A lease is
  * reference-counted: queued chunks hold it after it is given back. On the loop's thread.
  */
-#ifndef GB_LEASE_H
-#define GB_LEASE_H
+#ifndef GB_PEER_LEASE_H
+#define GB_PEER_LEASE_H
 
 #include "client/peer/content.h"
 #include "client/peer/outbox.h"
 
-struct gb_lease {
-    struct gb_lease *next; /* in the owner's list */
+struct gb_peer_lease {
+    struct gb_peer_lease *next; /* in the owner's list */
     uint64_t id;
     unsigned uses;
-    struct gb_figures *figures; /* count the bytes sent */
+    struct gb_peer_figures *figures; /* count the bytes sent */
     struct gpubuf_object *object;
-    struct gb_content content;
+    struct gb_peer_content content;
     char *layout; /* form CREATE, a JSON text */
 };
 
 /* Takes a reference to the object of its own. `described` is the layout that `stat` told. NULL:
    *error says why. */
-struct gb_lease *gb_lease_new(struct gpubuf_object *object, struct gb_layout *described,
-                              struct gb_error *error);
-struct gb_lease *gb_lease_use(struct gb_lease *lease);
-void gb_lease_drop(struct gb_lease *lease);
+struct gb_peer_lease *gb_peer_lease_new(struct gpubuf_object *object, struct gb_layout *described,
+                                        struct gb_error *error);
+struct gb_peer_lease *gb_peer_lease_use(struct gb_peer_lease *lease);
+void gb_peer_lease_drop(struct gb_peer_lease *lease);
 
 /* A chunk, in its own memory or in *block, and its sum. The caller gives the block back; it may be
    NULL. */
-int gb_lease_chunk(struct gb_lease *lease, uint64_t chunk, struct gb_staging **block,
-                   const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error);
+int gb_peer_lease_chunk(struct gb_peer_lease *lease, uint64_t chunk, struct gb_staging **block,
+                        const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error);
 
 #endif

@@ -24,16 +24,16 @@ enum {
 
 enum state { DIALING, GREETING, OPEN, ENDED };
 
-struct gb_link {
+struct gb_peer_link {
     uv_loop_t *loop;
-    const struct gb_tls *tls;
-    struct gb_link_events events;
+    const struct gb_peer_tls *tls;
+    struct gb_peer_link_events events;
     void *user;
     enum state state;
-    char node[GB_NODE_BYTES]; /* expected at the other end; "": any */
-    char text[GB_NODE_BYTES + GB_HOST_BYTES + 16];
+    char node[GB_PEER_NODE_BYTES]; /* expected at the other end; "": any */
+    char text[GB_PEER_NODE_BYTES + GB_PEER_HOST_BYTES + 16];
     uint64_t came, went; /* when the last byte did, by the loop's clock */
-    struct gb_dial *dial;
+    struct gb_peer_dial *dial;
     int fd;
     SSL *ssl;
     uv_poll_t poll;
@@ -43,20 +43,20 @@ struct gb_link {
     bool wants_write; /* for reading, or for the handshake, to go on */
     bool starved;     /* memory was out: the link is to end */
 
-    unsigned char head[GB_HEAD_BYTES]; /* being received */
-    size_t got;                        /* of the head, then of what follows */
+    unsigned char head[GB_PEER_HEAD_BYTES]; /* being received */
+    size_t got;                             /* of the head, then of what follows */
     bool headed;
-    struct gb_head now;
-    struct gb_room room;
+    struct gb_peer_head now;
+    struct gb_peer_room room;
     char *control;
 
-    struct gb_outbox outbox;
+    struct gb_peer_outbox outbox;
 };
 
-static void run(struct gb_link *link);
+static void run(struct gb_peer_link *link);
 
 /* The side that asks always reads. So the two never wait for each other. */
-static bool reads(const struct gb_link *link)
+static bool reads(const struct gb_peer_link *link)
 {
     return !link->paused && !(link->server && link->outbox.count >= QUEUE_MOST);
 }
@@ -65,7 +65,7 @@ static bool reads(const struct gb_link *link)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct gb_link *link = handle->data;
+    struct gb_peer_link *link = handle->data;
 
     if (--link->handles > 0)
         return;
@@ -76,7 +76,7 @@ static void on_closed(uv_handle_t *handle)
     free(link);
 }
 
-void gb_link_close(struct gb_link *link)
+void gb_peer_link_close(struct gb_peer_link *link)
 {
     if (!link || link->state == ENDED)
         return;
@@ -84,23 +84,23 @@ void gb_link_close(struct gb_link *link)
         (void)SSL_shutdown(link->ssl); /* a hint: we do not wait for the answer */
     ERR_clear_error();
     link->state = ENDED;
-    gb_outbox_end(&link->outbox);
-    gb_dial_stop(link->dial);
+    gb_peer_outbox_end(&link->outbox);
+    gb_peer_dial_stop(link->dial);
     if (link->polling)
         uv_close((uv_handle_t *)&link->poll, on_closed);
     uv_close((uv_handle_t *)&link->more, on_closed);
 }
 
-static void end(struct gb_link *link, const struct gb_error *why)
+static void end(struct gb_peer_link *link, const struct gb_error *why)
 {
     if (link->state == ENDED)
         return;
     link->events.closed(link, why, link->user);
-    gb_link_close(link);
+    gb_peer_link_close(link);
 }
 
 /* Ends the link. `code` is GPUBUF_E_PROTOCOL if the other side broke the protocol. */
-static void end_because(struct gb_link *link, int code, const char *why)
+static void end_because(struct gb_peer_link *link, int code, const char *why)
 {
     struct gb_error error;
 
@@ -108,14 +108,14 @@ static void end_because(struct gb_link *link, int code, const char *why)
     end(link, &error);
 }
 
-static void end_errno(struct gb_link *link, int number)
+static void end_errno(struct gb_peer_link *link, int number)
 {
     end_because(link, GPUBUF_E_CLOSED, number ? strerror(number) : "the connection was closed");
 }
 
 /* The other side may have said why it hangs up, by an alert that was not read yet when a write
    failed. */
-static int last_word(struct gb_link *link)
+static int last_word(struct gb_peer_link *link)
 {
     char byte;
     size_t count;
@@ -124,7 +124,7 @@ static int last_word(struct gb_link *link)
 }
 
 /* After a failed call of OpenSSL: true if it is to be repeated later; else the link has ended. */
-static bool again(struct gb_link *link, int result, const char *what)
+static bool again(struct gb_peer_link *link, int result, const char *what)
 {
     int number = errno, why = SSL_get_error(link->ssl, result);
     char reason[200], text[256];
@@ -143,7 +143,7 @@ static bool again(struct gb_link *link, int result, const char *what)
         end_errno(link, why == SSL_ERROR_SYSCALL ? number : 0);
         return false;
     }
-    gb_tls_reason(link->ssl, reason, sizeof(reason));
+    gb_peer_tls_reason(link->ssl, reason, sizeof(reason));
     snprintf(text, sizeof(text), "%s%s", what, reason);
     end_because(link, closed ? GPUBUF_E_CLOSED : GPUBUF_E_DENIED, text);
     return false;
@@ -153,7 +153,7 @@ static bool again(struct gb_link *link, int result, const char *what)
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
-    struct gb_link *link = poll->data;
+    struct gb_peer_link *link = poll->data;
     int number = 0;
     socklen_t length = sizeof(number);
 
@@ -173,13 +173,13 @@ static void on_more(uv_idle_t *idle)
 }
 
 /* Has the link go on in the next turn. */
-static void schedule(struct gb_link *link)
+static void schedule(struct gb_peer_link *link)
 {
     if (!link->idling && link->state != ENDED)
         link->idling = uv_idle_start(&link->more, on_more) == 0;
 }
 
-static void unschedule(struct gb_link *link)
+static void unschedule(struct gb_peer_link *link)
 {
     if (link->idling)
         (void)uv_idle_stop(&link->more);
@@ -188,50 +188,52 @@ static void unschedule(struct gb_link *link)
 
 /* ---- sending ---- */
 
-/* To be called before output is queued: the time of gb_link_stuck begins. */
-static void begin_send(struct gb_link *link)
+/* To be called before output is queued: the time of gb_peer_link_stuck begins. */
+static void begin_send(struct gb_peer_link *link)
 {
     if (!link->outbox.first && link->state == OPEN)
         link->went = uv_now(link->loop);
     schedule(link);
 }
 
-void gb_link_send(struct gb_link *link, uint64_t request, const char *text, size_t length)
+void gb_peer_link_send(struct gb_peer_link *link, uint64_t request, const char *text, size_t length)
 {
     if (link->state == ENDED)
         return;
     begin_send(link);
-    if (!gb_outbox_text(&link->outbox, request, text, length))
+    if (!gb_peer_outbox_text(&link->outbox, request, text, length))
         link->starved = true;
 }
 
-void gb_link_send_chunk(struct gb_link *link, uint64_t request, const struct gb_source *source)
+void gb_peer_link_send_chunk(struct gb_peer_link *link, uint64_t request,
+                             const struct gb_peer_source *source)
 {
     if (link->state == ENDED) {
         source->done(source);
         return;
     }
     begin_send(link);
-    if (!gb_outbox_chunk(&link->outbox, request, source))
+    if (!gb_peer_outbox_chunk(&link->outbox, request, source))
         link->starved = true;
 }
 
-void gb_link_send_error(struct gb_link *link, uint64_t request, const struct gb_error *error)
+void gb_peer_link_send_error(struct gb_peer_link *link, uint64_t request,
+                             const struct gb_error *error)
 {
     if (link->state == ENDED)
         return;
     begin_send(link);
-    if (!gb_outbox_error(&link->outbox, request, error))
+    if (!gb_peer_outbox_error(&link->outbox, request, error))
         link->starved = true;
 }
 
 /* Positive: bytes; 0: not now; negative: the link has ended. */
-static long write_some(struct gb_link *link)
+static long write_some(struct gb_peer_link *link)
 {
     const void *bytes;
     size_t length, count = 0;
 
-    if (!gb_outbox_next(&link->outbox, &bytes, &length)) {
+    if (!gb_peer_outbox_next(&link->outbox, &bytes, &length)) {
         end_errno(link, ENOMEM);
         return -1;
     }
@@ -240,23 +242,23 @@ static long write_some(struct gb_link *link)
     if (SSL_write_ex(link->ssl, bytes, length, &count) != 1)
         return again(link, 0, "") ? 0 : -1;
     link->went = uv_now(link->loop);
-    gb_outbox_sent(&link->outbox, count);
+    gb_peer_outbox_sent(&link->outbox, count);
     return (long)count;
 }
 
 /* ---- receiving ---- */
 
-static bool begin_frame(struct gb_link *link)
+static bool begin_frame(struct gb_peer_link *link)
 {
-    struct gb_head *now = &link->now;
-    bool fine = gb_head_read(link->head, now) && now->length > 0;
+    struct gb_peer_head *now = &link->now;
+    bool fine = gb_peer_head_read(link->head, now) && now->length > 0;
 
     link->headed = true;
     link->got = 0;
-    link->room = (struct gb_room){0};
+    link->room = (struct gb_peer_room){0};
     if (fine && now->kind == 'c' && now->length <= GB_LIMIT(line_bytes)) {
         link->control = malloc(now->length + 1);
-        link->room = (struct gb_room){link->control, now->length};
+        link->room = (struct gb_peer_room){link->control, now->length};
         if (!link->control)
             end_errno(link, ENOMEM);
         return link->control != NULL;
@@ -274,7 +276,7 @@ static bool begin_frame(struct gb_link *link)
     return false;
 }
 
-static void finish_frame(struct gb_link *link)
+static void finish_frame(struct gb_peer_link *link)
 {
     char *text = link->control;
 
@@ -291,10 +293,10 @@ static void finish_frame(struct gb_link *link)
 }
 
 /* Positive: bytes; 0: not now; negative: the link has ended. */
-static long read_some(struct gb_link *link)
+static long read_some(struct gb_peer_link *link)
 {
     unsigned char *to = link->headed ? link->room.memory : link->head;
-    size_t left = (link->headed ? link->room.bytes : GB_HEAD_BYTES) - link->got, count = 0;
+    size_t left = (link->headed ? link->room.bytes : GB_PEER_HEAD_BYTES) - link->got, count = 0;
 
     ERR_clear_error();
     errno = 0;
@@ -311,7 +313,7 @@ static long read_some(struct gb_link *link)
     return link->state == ENDED ? -1 : (long)count;
 }
 
-void gb_link_pause(struct gb_link *link, bool paused)
+void gb_peer_link_pause(struct gb_peer_link *link, bool paused)
 {
     if (link->paused && !paused)
         schedule(link); /* OpenSSL may have read more already */
@@ -320,10 +322,10 @@ void gb_link_pause(struct gb_link *link, bool paused)
 
 /* ---- the handshake ---- */
 
-static void greet(struct gb_link *link)
+static void greet(struct gb_peer_link *link)
 {
     const unsigned char *protocol;
-    char node[GB_NODE_BYTES], text[sizeof(link->text)];
+    char node[GB_PEER_NODE_BYTES], text[sizeof(link->text)];
     struct gb_error error;
     unsigned length;
 
@@ -339,7 +341,7 @@ static void greet(struct gb_link *link)
         end_because(link, GPUBUF_E_PROTOCOL, "it is no peer");
         return;
     }
-    r = gb_tls_node(link->ssl, node, &error);
+    r = gb_peer_tls_node(link->ssl, node, &error);
     if (r == 0 && link->node[0] && strcmp(link->node, node) != 0)
         r = gb_fail(&error, GPUBUF_E_DENIED, "its certificate is that of %s", node);
     if (r < 0) {
@@ -347,7 +349,7 @@ static void greet(struct gb_link *link)
         return;
     }
     if (!link->node[0]) {
-        snprintf(text, sizeof(text), "%s (%.*s)", node, GB_HOST_BYTES, link->text);
+        snprintf(text, sizeof(text), "%s (%.*s)", node, GB_PEER_HOST_BYTES, link->text);
         strcpy(link->text, text);
     }
     link->state = OPEN;
@@ -359,7 +361,7 @@ static void greet(struct gb_link *link)
 /* ---- a turn ---- */
 
 /* Reads and writes until neither goes on, or the turn is over. Returns what is left of the turn. */
-static long move(struct gb_link *link)
+static long move(struct gb_peer_link *link)
 {
     bool readable = true, writable = true;
     long budget = TURN_BYTES;
@@ -380,7 +382,7 @@ static long move(struct gb_link *link)
     return budget;
 }
 
-static void run(struct gb_link *link)
+static void run(struct gb_peer_link *link)
 {
     long budget = TURN_BYTES;
 
@@ -408,7 +410,7 @@ static void run(struct gb_link *link)
 
 /* ---- beginnings ---- */
 
-static bool greet_at(struct gb_link *link, int fd, bool server)
+static bool greet_at(struct gb_peer_link *link, int fd, bool server)
 {
     int one = 1, ms = ACK_MS, idle = IDLE_S, probe = PROBE_S;
 
@@ -419,7 +421,7 @@ static bool greet_at(struct gb_link *link, int fd, bool server)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe, sizeof(probe));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
-    link->ssl = gb_tls_new(link->tls, fd, server);
+    link->ssl = gb_peer_tls_new(link->tls, fd, server);
     if (!link->ssl || uv_poll_init_socket(link->loop, &link->poll, fd) != 0)
         return false;
     link->poll.data = link;
@@ -430,21 +432,21 @@ static bool greet_at(struct gb_link *link, int fd, bool server)
     return true;
 }
 
-static struct gb_link *new_link(uv_loop_t *loop, const struct gb_tls *tls,
-                                const struct gb_link_events *events, void *user)
+static struct gb_peer_link *new_link(uv_loop_t *loop, const struct gb_peer_tls *tls,
+                                     const struct gb_peer_link_events *events, void *user)
 {
-    struct gb_link *link = calloc(1, sizeof(*link));
+    struct gb_peer_link *link = calloc(1, sizeof(*link));
 
     if (!link)
         return NULL;
-    *link = (struct gb_link){.loop = loop,
-                             .tls = tls,
-                             .events = *events,
-                             .user = user,
-                             .fd = -1,
-                             .came = uv_now(loop),
-                             .went = uv_now(loop),
-                             .handles = 1};
+    *link = (struct gb_peer_link){.loop = loop,
+                                  .tls = tls,
+                                  .events = *events,
+                                  .user = user,
+                                  .fd = -1,
+                                  .came = uv_now(loop),
+                                  .went = uv_now(loop),
+                                  .handles = 1};
     (void)uv_idle_init(loop, &link->more); /* cannot fail */
     link->more.data = link;
     return link;
@@ -452,7 +454,7 @@ static struct gb_link *new_link(uv_loop_t *loop, const struct gb_tls *tls,
 
 static void on_dialed(void *user, int fd, const char *why)
 {
-    struct gb_link *link = user;
+    struct gb_peer_link *link = user;
 
     link->dial = NULL;
     if (fd < 0)
@@ -461,37 +463,37 @@ static void on_dialed(void *user, int fd, const char *why)
         end_errno(link, ENOMEM);
 }
 
-struct gb_link *gb_link_connect(uv_loop_t *loop, const struct gb_tls *tls, const char *node,
-                                const char *host, uint16_t port,
-                                const struct gb_link_events *events, void *user)
+struct gb_peer_link *gb_peer_link_connect(uv_loop_t *loop, const struct gb_peer_tls *tls,
+                                          const char *node, const char *host, uint16_t port,
+                                          const struct gb_peer_link_events *events, void *user)
 {
-    struct gb_link *link = new_link(loop, tls, events, user);
+    struct gb_peer_link *link = new_link(loop, tls, events, user);
 
     if (!link)
         return NULL;
     snprintf(link->node, sizeof(link->node), "%s", node);
     snprintf(link->text, sizeof(link->text), "%s (%s:%u)", node, host, port);
-    link->dial = gb_dial(loop, host, port, on_dialed, link);
+    link->dial = gb_peer_dial(loop, host, port, on_dialed, link);
     if (link->dial)
         return link;
-    gb_link_close(link);
+    gb_peer_link_close(link);
     return NULL;
 }
 
-static void name_other(struct gb_link *link, int fd)
+static void name_other(struct gb_peer_link *link, int fd)
 {
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof(address);
 
     if (getpeername(fd, (struct sockaddr *)&address, &length) < 0 ||
-        uv_ip_name((struct sockaddr *)&address, link->text, GB_HOST_BYTES) != 0)
+        uv_ip_name((struct sockaddr *)&address, link->text, GB_PEER_HOST_BYTES) != 0)
         strcpy(link->text, "somebody");
 }
 
-struct gb_link *gb_link_accept(uv_loop_t *loop, const struct gb_tls *tls, int fd,
-                               const struct gb_link_events *events, void *user)
+struct gb_peer_link *gb_peer_link_accept(uv_loop_t *loop, const struct gb_peer_tls *tls, int fd,
+                                         const struct gb_peer_link_events *events, void *user)
 {
-    struct gb_link *link = new_link(loop, tls, events, user);
+    struct gb_peer_link *link = new_link(loop, tls, events, user);
 
     if (!link) {
         close(fd);
@@ -500,33 +502,33 @@ struct gb_link *gb_link_accept(uv_loop_t *loop, const struct gb_tls *tls, int fd
     name_other(link, fd);
     if (greet_at(link, fd, true))
         return link;
-    gb_link_close(link);
+    gb_peer_link_close(link);
     return NULL;
 }
 
 /* ---- what is known of it ---- */
 
-uint64_t gb_link_silent(const struct gb_link *link)
+uint64_t gb_peer_link_silent(const struct gb_peer_link *link)
 {
     return uv_now(link->loop) - link->came;
 }
 
-uint64_t gb_link_stuck(const struct gb_link *link)
+uint64_t gb_peer_link_stuck(const struct gb_peer_link *link)
 {
     return link->outbox.first || link->state != OPEN ? uv_now(link->loop) - link->went : 0;
 }
 
-bool gb_link_is_open(const struct gb_link *link)
+bool gb_peer_link_is_open(const struct gb_peer_link *link)
 {
     return link->state == OPEN;
 }
 
-bool gb_link_spoke(const struct gb_link *link)
+bool gb_peer_link_spoke(const struct gb_peer_link *link)
 {
     return BIO_number_read(SSL_get_rbio(link->ssl)) > 0;
 }
 
-const char *gb_link_text(const struct gb_link *link)
+const char *gb_peer_link_text(const struct gb_peer_link *link)
 {
     return link->text;
 }

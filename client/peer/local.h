@@ -2,14 +2,14 @@
  * This machine's daemon, on the loop: libgpubuf's client is polled there, and its callbacks run
  * there. The client reconnects by itself, however long that takes.
  */
-#ifndef GB_LOCAL_H
-#define GB_LOCAL_H
+#ifndef GB_PEER_LOCAL_H
+#define GB_PEER_LOCAL_H
 
 #include <uv.h>
 
 #include "gpubuf.h"
 
-struct gb_local {
+struct gb_peer_local {
     struct gpubuf_client *client;
     uv_poll_t poll;
     uv_prepare_t prepare;
@@ -19,7 +19,7 @@ struct gb_local {
 };
 
 /* The client stays the caller's. 0 or libuv's error. */
-int gb_local_start(struct gb_local *local, uv_loop_t *loop);
-void gb_local_stop(struct gb_local *local); /* the handles are closed in later turns */
+int gb_peer_local_start(struct gb_peer_local *local, uv_loop_t *loop);
+void gb_peer_local_stop(struct gb_peer_local *local); /* the handles are closed in later turns */
 
 #endif

@@ -21,21 +21,21 @@ enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAI
 enum { LATE_MS = 5000 };
 
 struct peer {
-    struct gb_options options;
+    struct gb_peer_options options;
     uv_loop_t loop;
-    struct gb_local local;
+    struct gb_peer_local local;
     char instance[64]; /* of the daemon */
-    struct gb_tls tls;
-    struct gb_ucx ucx; /* all zero: not used */
-    struct gb_copies copies;
-    struct gb_remotes *remotes;
-    struct gb_directory *directory;
-    struct gb_fetches *fetches;
-    struct gb_serve *serve;
-    struct gb_publisher *publisher; /* with etcd only */
-    struct gb_query *query;         /* NULL: nobody may ask */
-    struct gb_figures figures;
-    struct gb_words *words;
+    struct gb_peer_tls tls;
+    struct gb_peer_ucx ucx; /* all zero: not used */
+    struct gb_peer_copies copies;
+    struct gb_peer_remotes *remotes;
+    struct gb_peer_directory *directory;
+    struct gb_peer_fetches *fetches;
+    struct gb_peer_serve *serve;
+    struct gb_peer_publisher *publisher; /* with etcd only */
+    struct gb_peer_query *query;         /* NULL: nobody may ask */
+    struct gb_peer_figures figures;
+    struct gb_peer_words *words;
     bool names_known; /* the directory is there */
     bool late;        /* it has been waited for long enough since the start */
     bool synced;      /* all objects of the daemon were told */
@@ -64,7 +64,7 @@ static void decline(void *user, uint64_t request, int status, const char *messag
 static bool may_come(void *user, int status)
 {
     const struct peer *peer = user;
-    bool early = status == GB_UNAVAILABLE && !peer->figures.joined && !peer->late;
+    bool early = status == GPUBUF_E_UNAVAILABLE && !peer->figures.joined && !peer->late;
 
     return *peer->options.etcd && (status == GPUBUF_E_NOT_FOUND || early);
 }
@@ -75,52 +75,52 @@ static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *
 
     (void)client;
     if (wanted->ended)
-        gb_fetches_leave(peer->fetches, wanted->request);
+        gb_peer_fetches_leave(peer->fetches, wanted->request);
     else
-        gb_fetches_want(peer->fetches, wanted->name, wanted->request, wanted->uid);
+        gb_peer_fetches_want(peer->fetches, wanted->name, wanted->request, wanted->uid);
 }
 
 /* Takes over a copy that a peer before this one has made. */
 static void adopt_copy(struct peer *peer, const struct gpubuf_info *info)
 {
-    char origin[GB_NODE_BYTES];
+    char origin[GB_PEER_NODE_BYTES];
     uint64_t revision;
     size_t own;
 
     if (!peer->synced && info->uid == geteuid() && info->scope == GPUBUF_SCOPE_LOCAL &&
-        !gb_copies_find(&peer->copies, info->name) &&
-        gb_copies_read(info->label, origin, &revision, &own))
-        (void)gb_copies_add(&peer->copies, info->name, info->version, origin, revision);
+        !gb_peer_copies_find(&peer->copies, info->name) &&
+        gb_peer_copies_read(info->label, origin, &revision, &own))
+        (void)gb_peer_copies_add(&peer->copies, info->name, info->version, origin, revision);
 }
 
 /* Compares the copies with the directory, once both are known: what they were made of may have
    changed while nobody looked. */
 static void check_copies(struct peer *peer)
 {
-    struct gb_directory *directory = peer->directory;
-    struct gb_listed one;
+    struct gb_peer_directory *directory = peer->directory;
+    struct gb_peer_listed one;
     struct gb_error unused;
 
     if (!peer->synced || !peer->names_known || !directory->methods->list)
         return;
     for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++) {
-        for (const struct gb_copy *copy = peer->copies.buckets[i]; copy; copy = copy->next) {
+        for (const struct gb_peer_copy *copy = peer->copies.buckets[i]; copy; copy = copy->next) {
             int count = directory->methods->list(directory, copy->name, NULL, &one, 1, &unused);
             bool is_there = count == 1 && strcmp(one.name, copy->name) == 0;
             if (count < 0)
                 return;
-            gb_fetches_changed(peer->fetches, copy->name, is_there ? one.revision : 0);
+            gb_peer_fetches_changed(peer->fetches, copy->name, is_there ? one.revision : 0);
             if (is_there && one.revision == copy->revision)
                 directory->methods->copied(directory, copy->name, copy->revision, copy->version);
         }
     }
 }
 
-static void forget_copy(struct peer *peer, const struct gb_copy *copy)
+static void forget_copy(struct peer *peer, const struct gb_peer_copy *copy)
 {
     if (peer->directory->methods->copied)
         peer->directory->methods->copied(peer->directory, copy->name, copy->revision, 0);
-    gb_copies_remove(&peer->copies, copy->name);
+    gb_peer_copies_remove(&peer->copies, copy->name);
 }
 
 /* A new daemon has other objects, whose versions begin at 1 again. */
@@ -131,22 +131,22 @@ static void on_reconnected(struct peer *peer)
 
     peer->synced = false;
     if (peer->publisher)
-        gb_publisher_reconnected(peer->publisher, anew);
+        gb_peer_publisher_reconnected(peer->publisher, anew);
     if (!anew)
         return;
     snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
     for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++)
         while (peer->copies.buckets[i])
             forget_copy(peer, peer->copies.buckets[i]);
-    gb_words_forget(peer->words);
+    gb_peer_words_forget(peer->words);
 }
 
 /* The name means that version now; 0: nothing. */
 static void name_means(struct peer *peer, const char *name, uint64_t version)
 {
-    const struct gb_copy *copy = gb_copies_find(&peer->copies, name);
+    const struct gb_peer_copy *copy = gb_peer_copies_find(&peer->copies, name);
 
-    gb_words_changed(peer->words, name, version);
+    gb_peer_words_changed(peer->words, name, version);
     if (copy && copy->version != version)
         forget_copy(peer, copy);
 }
@@ -163,7 +163,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
         peer->synced = true;
         check_copies(peer);
         if (peer->publisher)
-            gb_publisher_synced(peer->publisher);
+            gb_peer_publisher_synced(peer->publisher);
     }
     if (!info || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0)
         return;
@@ -172,7 +172,7 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
     if (sealed)
         adopt_copy(peer, info);
     if (peer->publisher)
-        gb_publisher_told(peer->publisher, info, sealed && gb_described_publishes(info));
+        gb_peer_publisher_told(peer->publisher, info, sealed && gb_peer_described_publishes(info));
 }
 
 static void on_lost(void *user)
@@ -209,18 +209,18 @@ static int connect_to_daemon(struct peer *peer, struct gb_error *error)
     snprintf(peer->instance, sizeof(peer->instance), "%s", gpubuf_instance(peer->local.client));
     peer->local.lost = on_lost;
     peer->local.user = peer;
-    r = gb_local_start(&peer->local, &peer->loop);
+    r = gb_peer_local_start(&peer->local, &peer->loop);
     return r < 0 ? gb_fail(error, GPUBUF_E_SYSTEM, "%s", uv_strerror(r)) : 0;
 }
 
 static int provide(struct peer *peer, struct gb_error *error)
 {
     struct gpubuf_client *client = peer->local.client;
-    const struct gb_options *options = &peer->options;
+    const struct gb_peer_options *options = &peer->options;
 
     if (*options->etcd)
-        peer->publisher = gb_publisher_new(
-            &(struct gb_publish_options){&peer->loop, peer->directory, options->user_names});
+        peer->publisher = gb_peer_publisher_new(
+            &(struct gb_peer_publish_options){&peer->loop, peer->directory, options->user_names});
     if (*options->etcd && !peer->publisher)
         return gb_fail_memory(error);
     int r = gpubuf_watch(client, NULL, on_event, peer, NULL);
@@ -241,11 +241,11 @@ static void on_changed(void *user, const char *name, uint64_t revision)
 {
     struct peer *peer = user;
 
-    gb_fetches_changed(peer->fetches, name, revision);
+    gb_peer_fetches_changed(peer->fetches, name, revision);
     if (revision && peer->names_known)
-        gb_fetches_again(peer->fetches, name);
+        gb_peer_fetches_again(peer->fetches, name);
     if (peer->publisher)
-        gb_publisher_changed(peer->publisher, name, revision);
+        gb_peer_publisher_changed(peer->publisher, name, revision);
 }
 
 /* The directory is not there yet: who waits is told so. */
@@ -255,7 +255,7 @@ static void on_late(uv_timer_t *timer)
 
     peer->late = true;
     if (!peer->names_known)
-        gb_fetches_again(peer->fetches, NULL);
+        gb_peer_fetches_again(peer->fetches, NULL);
 }
 
 static void on_state(void *user, const char *why, bool forgot)
@@ -267,20 +267,20 @@ static void on_state(void *user, const char *why, bool forgot)
     else
         gb_log(GB_LOG_INFO, "the names of other machines are known");
     if (peer->publisher)
-        gb_publisher_state(peer->publisher, !why, forgot);
+        gb_peer_publisher_state(peer->publisher, !why, forgot);
     peer->names_known = !why;
     peer->figures.joined += !why;
     if (why)
         return;
     check_copies(peer);
-    gb_fetches_again(peer->fetches,
-                     NULL); /* names that the directory told during the listing, too */
+    gb_peer_fetches_again(peer->fetches,
+                          NULL); /* names that the directory told during the listing, too */
 }
 
 static int directory_in_etcd(struct peer *peer, struct gb_error *error)
 {
-    const struct gb_options *options = &peer->options;
-    struct gb_directory_etcd_settings settings = {
+    const struct gb_peer_options *options = &peer->options;
+    struct gb_peer_directory_etcd_settings settings = {
         .etcd = {.ca = options->etcd_authority,
                  .certificate = options->etcd_certificate,
                  .key = options->etcd_key,
@@ -300,7 +300,7 @@ static int directory_in_etcd(struct peer *peer, struct gb_error *error)
                          0);
     for (size_t i = 0; options->etcd[i]; i++)
         settings.etcd.endpoints[settings.etcd.endpoint_count++] = options->etcd[i];
-    return gb_directory_etcd_create(&peer->loop, &settings, &peer->directory, error);
+    return gb_peer_directory_etcd_create(&peer->loop, &settings, &peer->directory, error);
 }
 
 /* ---- signals ---- */
@@ -318,12 +318,13 @@ static void on_end_signal(uv_signal_t *handle, int number)
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct peer *peer = handle->data;
-    const struct gb_options *options = &peer->options;
-    struct gb_tls tls;
+    const struct gb_peer_options *options = &peer->options;
+    struct gb_peer_tls tls;
     struct gb_error error;
 
     (void)number;
-    if (gb_tls_init(&tls, options->authority, options->certificate, options->key, &error) < 0) {
+    if (gb_peer_tls_init(&tls, options->authority, options->certificate, options->key, &error) <
+        0) {
         gb_log(GB_LOG_ERROR, "the certificates stay as they are",
                GB_LOG_TEXT("why", error.message));
         return;
@@ -333,10 +334,10 @@ static void on_hangup(uv_signal_t *handle, int number)
                       peer->tls.node);
         gb_log(GB_LOG_ERROR, "the certificates stay as they are",
                GB_LOG_TEXT("why", error.message));
-        gb_tls_end(&tls);
+        gb_peer_tls_end(&tls);
         return;
     }
-    gb_tls_end(&peer->tls);
+    gb_peer_tls_end(&peer->tls);
     peer->tls = tls;
     gb_log(GB_LOG_INFO, "the certificates were read anew");
 }
@@ -361,32 +362,32 @@ static void write_metrics(struct gb_writer *writer, void *user)
     struct gb_peer_state state = {
         .figures = &peer->figures,
         .directory = peer->names_known || !*peer->options.etcd,
-        .clients = gb_serve_connected(peer->serve),
-        .servers = gb_remotes_connected(peer->remotes),
+        .clients = gb_peer_serve_connected(peer->serve),
+        .servers = gb_peer_remotes_connected(peer->remotes),
         .copies = peer->copies.count,
     };
 
     if (peer->publisher)
-        state.published = gb_publisher_figures(peer->publisher);
-    gb_metrics_write(writer, &state);
+        state.published = gb_peer_publisher_figures(peer->publisher);
+    gb_peer_metrics_write(writer, &state);
 }
 
 static int answer_questions(struct peer *peer, struct gb_error *error)
 {
     if (!peer->options.query)
         return 0;
-    return gb_query_new(&peer->query,
-                        &(struct gb_query_options){
-                            .loop = &peer->loop,
-                            .client = peer->local.client,
-                            .directory = peer->directory,
-                            .copies = &peer->copies,
-                            .node = peer->tls.node,
-                            .path = peer->options.query,
-                            .metrics = write_metrics,
-                            .user = peer,
-                        },
-                        error);
+    return gb_peer_query_new(&peer->query,
+                             &(struct gb_peer_query_options){
+                                 .loop = &peer->loop,
+                                 .client = peer->local.client,
+                                 .directory = peer->directory,
+                                 .copies = &peer->copies,
+                                 .node = peer->tls.node,
+                                 .path = peer->options.query,
+                                 .metrics = write_metrics,
+                                 .user = peer,
+                             },
+                             error);
 }
 
 /* ---- the whole ---- */
@@ -398,24 +399,24 @@ static void use_ucx(struct peer *peer)
 
     if (!peer->options.ucx)
         return;
-    if (gb_ucx_open(&peer->ucx, &error) < 0)
+    if (gb_peer_ucx_open(&peer->ucx, &error) < 0)
         gb_log(GB_LOG_WARNING, "no chunks by UCX", GB_LOG_TEXT("why", error.message));
     else
-        gb_remotes_use(peer->remotes, &peer->ucx, &peer->figures);
+        gb_peer_remotes_use(peer->remotes, &peer->ucx, &peer->figures);
 }
 
 static int start_parts(struct peer *peer, struct gb_error *error)
 {
-    const struct gb_options *options = &peer->options;
+    const struct gb_peer_options *options = &peer->options;
 
-    peer->remotes = gb_remotes_new(&peer->loop, &peer->tls, options->patience_ms);
+    peer->remotes = gb_peer_remotes_new(&peer->loop, &peer->tls, options->patience_ms);
     if (peer->remotes && *options->etcd && directory_in_etcd(peer, error) < 0)
         return error->code;
     if (peer->remotes && !peer->directory)
-        peer->directory =
-            gb_directory_static(peer->remotes, options->peers, options->peer_count, peer->tls.node);
+        peer->directory = gb_peer_directory_static(peer->remotes, options->peers,
+                                                   options->peer_count, peer->tls.node);
     if (peer->directory)
-        peer->fetches = gb_fetches_new(&(struct gb_fetch_options){
+        peer->fetches = gb_peer_fetches_new(&(struct gb_peer_fetch_options){
             .loop = &peer->loop,
             .client = peer->local.client,
             .remotes = peer->remotes,
@@ -431,50 +432,50 @@ static int start_parts(struct peer *peer, struct gb_error *error)
             .user = peer,
         });
     if (peer->fetches)
-        peer->words = gb_words_new(&peer->loop, peer->directory);
+        peer->words = gb_peer_words_new(&peer->loop, peer->directory);
     if (!peer->words)
         return gb_fail_memory(error);
     use_ucx(peer);
-    return gb_serve_new(&peer->serve,
-                        &(struct gb_serve_options){
-                            .loop = &peer->loop,
-                            .client = peer->local.client,
-                            .tls = &peer->tls,
-                            .directory = peer->directory,
-                            .copies = &peer->copies,
-                            .words = peer->words,
-                            .figures = &peer->figures,
-                            .ucx = peer->ucx.context ? &peer->ucx : NULL,
-                            .listen = options->listen,
-                            .connections = options->connections,
-                        },
-                        error);
+    return gb_peer_serve_new(&peer->serve,
+                             &(struct gb_peer_serve_options){
+                                 .loop = &peer->loop,
+                                 .client = peer->local.client,
+                                 .tls = &peer->tls,
+                                 .directory = peer->directory,
+                                 .copies = &peer->copies,
+                                 .words = peer->words,
+                                 .figures = &peer->figures,
+                                 .ucx = peer->ucx.context ? &peer->ucx : NULL,
+                                 .listen = options->listen,
+                                 .connections = options->connections,
+                             },
+                             error);
 }
 
 /* Ends all parts that were started: first those that answer waiting calls, then those that had made
    the calls. */
 static void stop(struct peer *peer)
 {
-    const struct gb_options *options = &peer->options;
+    const struct gb_peer_options *options = &peer->options;
 
-    gb_query_close(peer->query);
+    gb_peer_query_close(peer->query);
     if (peer->fetches)
-        gb_fetches_stop(peer->fetches);
+        gb_peer_fetches_stop(peer->fetches);
     if (peer->serve)
-        gb_serve_close(peer->serve);
+        gb_peer_serve_close(peer->serve);
     if (peer->remotes)
-        gb_remotes_close(peer->remotes);
+        gb_peer_remotes_close(peer->remotes);
     /* The handles of etcd would keep the loop running; no request to it waits any more. */
     if (*options->etcd && peer->directory) {
         peer->directory->methods->close(peer->directory);
-        gb_publisher_free(peer->publisher);
+        gb_peer_publisher_free(peer->publisher);
         peer->directory = NULL;
     }
     if (peer->local.prepare.data)
-        gb_local_stop(&peer->local);
+        gb_peer_local_stop(&peer->local);
     gpubuf_disconnect(peer->local.client);
-    gb_words_free(peer->words);
-    gb_fetches_free(peer->fetches);
+    gb_peer_words_free(peer->words);
+    gb_peer_fetches_free(peer->fetches);
     if (peer->early.data)
         uv_close((uv_handle_t *)&peer->early, NULL);
     for (int i = 0; i < 3; i++)
@@ -483,15 +484,15 @@ static void stop(struct peer *peer)
     if (peer->directory)
         peer->directory->methods->close(peer->directory);
     (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
-    gb_ucx_close(&peer->ucx);
-    gb_copies_end(&peer->copies);
-    gb_tls_end(&peer->tls);
+    gb_peer_ucx_close(&peer->ucx);
+    gb_peer_copies_end(&peer->copies);
+    gb_peer_tls_end(&peer->tls);
     (void)uv_loop_close(&peer->loop);
 }
 
 static int run(struct peer *peer)
 {
-    const struct gb_options *options = &peer->options;
+    const struct gb_peer_options *options = &peer->options;
     struct gb_error error;
 
     int r = uv_loop_init(&peer->loop);
@@ -499,7 +500,8 @@ static int run(struct peer *peer)
         (void)gb_fail(&error, GPUBUF_E_SYSTEM, "cannot make an event loop: %s", uv_strerror(r));
         return refuse(&error);
     }
-    r = gb_tls_init(&peer->tls, options->authority, options->certificate, options->key, &error);
+    r = gb_peer_tls_init(&peer->tls, options->authority, options->certificate, options->key,
+                         &error);
     if (r == 0)
         r = connect_to_daemon(peer, &error);
     if (r == 0)
@@ -511,7 +513,7 @@ static int run(struct peer *peer)
     if (r == 0) {
         start_signals(peer);
         gb_log(GB_LOG_INFO, "listening", GB_LOG_TEXT("node", peer->tls.node),
-               GB_LOG_NUMBER("port", gb_serve_port(peer->serve)));
+               GB_LOG_NUMBER("port", gb_peer_serve_port(peer->serve)));
         (void)uv_run(&peer->loop, UV_RUN_DEFAULT);
     }
     stop(peer);
@@ -538,10 +540,10 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     if (!peer)
         return EXIT_NOT_STARTED;
-    if (gb_options_read(&peer->options, argv, &error) < 0) {
+    if (gb_peer_options_read(&peer->options, argv, &error) < 0) {
         status = refuse(&error);
     } else if (peer->options.help) {
-        gb_options_help();
+        gb_peer_options_help();
     } else if (peer->options.version) {
         printf("gpubufd-peer %s\n", gpubuf_version());
     } else {
@@ -549,7 +551,7 @@ int main(int argc, char **argv)
         raise_descriptor_limit();
         status = run(peer);
     }
-    gb_options_end(&peer->options);
+    gb_peer_options_end(&peer->options);
     free(peer);
     return status;
 }

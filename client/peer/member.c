@@ -11,8 +11,8 @@
 #define AGAIN_MS 1000
 #define GIVE_BACK_MS 5000 /* a busy etcd answers within it; then the lease ends by itself */
 
-static void list_begin(struct gb_member *member);
-static void watch_begin(struct gb_member *member);
+static void list_begin(struct gb_peer_member *member);
+static void watch_begin(struct gb_peer_member *member);
 
 /* Counts a machine's sleep too, as the lease does. */
 static int64_t now_ms(void)
@@ -23,7 +23,7 @@ static int64_t now_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-uint64_t gb_member_unix_ms(void)
+uint64_t gb_peer_member_unix_ms(void)
 {
     struct timespec now;
 
@@ -32,25 +32,25 @@ uint64_t gb_member_unix_ms(void)
 }
 
 /* How long after a renewal was sent this node still counts on its lease. */
-static int64_t trusted_ms(const struct gb_member *member)
+static int64_t trusted_ms(const struct gb_peer_member *member)
 {
     return member->lease_ms - member->lease_ms / 5;
 }
 
-static bool is_trusted(const struct gb_member *member)
+static bool is_trusted(const struct gb_peer_member *member)
 {
     return member->lease && now_ms() < member->renewed_ms + trusted_ms(member);
 }
 
-bool gb_member_is_in(const struct gb_member *member)
+bool gb_peer_member_is_in(const struct gb_peer_member *member)
 {
-    return member->state == GB_IN && is_trusted(member);
+    return member->state == GB_PEER_IN && is_trusted(member);
 }
 
 /* ---- parts of requests and answers ---- */
 
-void gb_member_write_key(struct gb_writer *writer, const struct gb_member *member, const char *kind,
-                         const char *name)
+void gb_peer_member_write_key(struct gb_writer *writer, const struct gb_peer_member *member,
+                              const char *kind, const char *name)
 {
     struct gb_writer key;
 
@@ -58,7 +58,7 @@ void gb_member_write_key(struct gb_writer *writer, const struct gb_member *membe
     gb_write_text(&key, member->root);
     gb_write_text(&key, kind);
     gb_write_text(&key, name);
-    gb_etcd_write_bytes(writer, "key", key.data, key.length);
+    gb_peer_etcd_write_bytes(writer, "key", key.data, key.length);
     writer->failed |= key.failed;
     gb_writer_end(&key);
 }
@@ -68,51 +68,52 @@ static void write_number(struct gb_writer *writer, const char *name, uint64_t nu
     gb_write_format(writer, "\"%s\":\"%llu\"", name, (unsigned long long)number);
 }
 
-void gb_member_write_put(struct gb_writer *writer, const struct gb_member *member, const char *kind,
-                         const char *name, struct gb_writer *value)
+void gb_peer_member_write_put(struct gb_writer *writer, const struct gb_peer_member *member,
+                              const char *kind, const char *name, struct gb_writer *value)
 {
-    gb_member_write_key(writer, member, kind, name);
+    gb_peer_member_write_key(writer, member, kind, name);
     GB_WRITE_LITERAL(writer, ",");
-    gb_etcd_write_bytes(writer, "value", value->data, value->length);
+    gb_peer_etcd_write_bytes(writer, "value", value->data, value->length);
     GB_WRITE_LITERAL(writer, ",");
     write_number(writer, "lease", member->lease);
     writer->failed |= value->failed;
     gb_writer_end(value);
 }
 
-void gb_member_write_delete(struct gb_writer *writer, const struct gb_member *member,
-                            const char *kind, const char *name)
+void gb_peer_member_write_delete(struct gb_writer *writer, const struct gb_peer_member *member,
+                                 const char *kind, const char *name)
 {
     GB_WRITE_LITERAL(writer, "{\"request_delete_range\":{");
-    gb_member_write_key(writer, member, kind, name);
+    gb_peer_member_write_key(writer, member, kind, name);
     GB_WRITE_LITERAL(writer, "}}");
 }
 
-void gb_member_write_compare(struct gb_writer *writer, const struct gb_member *member,
-                             const char *kind, const char *name, uint64_t revision)
+void gb_peer_member_write_compare(struct gb_writer *writer, const struct gb_peer_member *member,
+                                  const char *kind, const char *name, uint64_t revision)
 {
     GB_WRITE_LITERAL(writer, "{\"target\":\"MOD\",");
     write_number(writer, "mod_revision", revision);
     GB_WRITE_LITERAL(writer, ",");
-    gb_member_write_key(writer, member, kind, name);
+    gb_peer_member_write_key(writer, member, kind, name);
     GB_WRITE_LITERAL(writer, "}");
 }
 
 /* Everything below the root from `key` on: its end is the root with the character after '/'. */
-static void write_range(struct gb_writer *writer, const struct gb_member *member, const char *key,
-                        size_t length)
+static void write_range(struct gb_writer *writer, const struct gb_peer_member *member,
+                        const char *key, size_t length)
 {
     char end[sizeof(member->root) + 2];
     int end_length = snprintf(end, sizeof(end), "%s0", member->root);
 
-    gb_etcd_write_bytes(writer, "key", key, length);
+    gb_peer_etcd_write_bytes(writer, "key", key, length);
     GB_WRITE_LITERAL(writer, ",");
-    gb_etcd_write_bytes(writer, "range_end", end, (size_t)end_length);
+    gb_peer_etcd_write_bytes(writer, "range_end", end, (size_t)end_length);
 }
 
-uint64_t gb_member_revision(struct gb_json answer)
+uint64_t gb_peer_member_revision(struct gb_json answer)
 {
-    return gb_etcd_number(gb_etcd_member(gb_etcd_member(answer, "header"), "revision"));
+    return gb_peer_etcd_number(
+        gb_peer_etcd_member(gb_peer_etcd_member(answer, "header"), "revision"));
 }
 
 static struct gb_json first_of(struct gb_json array)
@@ -128,16 +129,16 @@ static struct gb_json first_of(struct gb_json array)
     return item;
 }
 
-struct gb_json gb_member_found(struct gb_json answer)
+struct gb_json gb_peer_member_found(struct gb_json answer)
 {
-    struct gb_json responses = gb_etcd_member(answer, "responses");
+    struct gb_json responses = gb_peer_etcd_member(answer, "responses");
 
     if (responses.text)
-        answer = gb_etcd_member(first_of(responses), "response_range");
-    return first_of(gb_etcd_member(answer, "kvs"));
+        answer = gb_peer_etcd_member(first_of(responses), "response_range");
+    return first_of(gb_peer_etcd_member(answer, "kvs"));
 }
 
-bool gb_member_is_true(struct gb_json value)
+bool gb_peer_member_is_true(struct gb_json value)
 {
     return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
 }
@@ -145,80 +146,81 @@ bool gb_member_is_true(struct gb_json value)
 /* ---- the view ---- */
 
 /* Memory that is out leaves a name unknown, which the next listing mends. */
-void gb_member_take(struct gb_member *member, const char *key, const char *value,
-                    size_t value_length, uint64_t revision, uint64_t lease)
+void gb_peer_member_take(struct gb_peer_member *member, const char *key, const char *value,
+                         size_t value_length, uint64_t revision, uint64_t lease)
 {
     size_t root = strlen(member->root);
-    struct gb_view_key taken = {.value = value, .value_length = value_length};
-    struct gb_entry *entry = NULL;
+    struct gb_peer_view_key taken = {.value = value, .value_length = value_length};
+    struct gb_peer_entry *entry = NULL;
 
     if (strncmp(key, member->root, root) != 0 || key[root] != '/')
         return;
     taken.key = key + root + 1;
     taken.revision = revision;
     taken.lease = lease;
-    if (gb_view_take(&member->view, &taken, &entry) < 0 || !entry)
+    if (gb_peer_view_take(&member->view, &taken, &entry) < 0 || !entry)
         return;
     if (member->fragmented && !entry->revision) {
-        gb_view_lose(&member->view, entry);
+        gb_peer_view_lose(&member->view, entry);
         return;
     }
     member->events.changed(member->events.user, entry);
-    gb_view_tidy(&member->view, entry);
+    gb_peer_view_tidy(&member->view, entry);
 }
 
 /* All of what etcd told at once is known: the end of a name's node, too, which decides what becomes
    of copies. */
-static void tell_lost(struct gb_member *member)
+static void tell_lost(struct gb_peer_member *member)
 {
-    struct gb_entry *entry;
+    struct gb_peer_entry *entry;
 
     member->fragmented = false;
-    while ((entry = gb_view_take_lost(&member->view))) {
+    while ((entry = gb_peer_view_take_lost(&member->view))) {
         if (!entry->revision)
             member->events.changed(member->events.user, entry);
-        gb_view_tidy(&member->view, entry);
+        gb_peer_view_tidy(&member->view, entry);
     }
 }
 
-void gb_member_take_kv(struct gb_member *member, struct gb_json kv, bool gone, struct gb_pool *pool)
+void gb_peer_member_take_kv(struct gb_peer_member *member, struct gb_json kv, bool gone,
+                            struct gb_pool *pool)
 {
-    uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
+    uint64_t revision = gb_peer_etcd_number(gb_peer_etcd_member(kv, "mod_revision"));
     size_t key_length, value_length = 0;
-    char *key = gb_etcd_bytes(gb_etcd_member(kv, "key"), pool, &key_length);
+    char *key = gb_peer_etcd_bytes(gb_peer_etcd_member(kv, "key"), pool, &key_length);
     char *value = NULL;
 
     if (!key || strlen(key) != key_length || revision <= member->watched)
         return;
     if (!gone)
-        value = gb_etcd_bytes(gb_etcd_member(kv, "value"), pool, &value_length);
-    gb_member_take(member, key, value, value_length, revision,
-                   gb_etcd_number(gb_etcd_member(kv, "lease")));
+        value = gb_peer_etcd_bytes(gb_peer_etcd_member(kv, "value"), pool, &value_length);
+    gb_peer_member_take(member, key, value, value_length, revision,
+                        gb_peer_etcd_number(gb_peer_etcd_member(kv, "lease")));
 }
 
 /* ---- leaving ---- */
 
-static void leave(struct gb_member *member)
+static void leave(struct gb_peer_member *member)
 {
-    bool forgot = member->state == GB_IN || member->state == GB_LISTING;
+    bool forgot = member->state == GB_PEER_IN || member->state == GB_PEER_LISTING;
 
-    gb_etcd_cancel(member->joining);
-    gb_etcd_cancel(member->renewal);
-    gb_etcd_cancel(member->watch);
+    gb_peer_etcd_cancel(member->joining);
+    gb_peer_etcd_cancel(member->renewal);
+    gb_peer_etcd_cancel(member->watch);
     member->joining = member->renewal = member->watch = NULL;
     if (member->lease)
         member->old_lease = member->lease;
     member->lease = 0;
-    member->state = GB_OUT;
+    member->state = GB_PEER_OUT;
     member->again_ms = now_ms() + AGAIN_MS;
     member->events.left(member->events.user, forgot);
 }
 
-void gb_member_leave(struct gb_member *member, const char *format, ...)
+void gb_peer_member_leave(struct gb_peer_member *member, const char *format, ...)
 {
     va_list arguments;
 
-    member->why.code = GB_UNAVAILABLE;
+    member->why.code = GPUBUF_E_UNAVAILABLE;
     va_start(arguments, format);
     vsnprintf(member->why.message, sizeof(member->why.message), format, arguments);
     va_end(arguments);
@@ -227,19 +229,19 @@ void gb_member_leave(struct gb_member *member, const char *format, ...)
 
 /* ---- the listing and the watch ---- */
 
-static void on_unlisted(void *user, struct gb_entry *entry)
+static void on_unlisted(void *user, struct gb_peer_entry *entry)
 {
-    struct gb_member *member = user;
+    struct gb_peer_member *member = user;
 
     member->events.changed(member->events.user, entry);
 }
 
-static void list_end(struct gb_member *member)
+static void list_end(struct gb_peer_member *member)
 {
-    gb_view_listed(&member->view, on_unlisted, member);
+    gb_peer_view_listed(&member->view, on_unlisted, member);
     tell_lost(member);
     member->watched = member->listed;
-    member->state = GB_IN;
+    member->state = GB_PEER_IN;
     member->unwatched_ms = now_ms();
     watch_begin(member);
     member->events.joined(member->events.user);
@@ -248,7 +250,7 @@ static void list_end(struct gb_member *member)
 static void on_page(void *user, int code, struct gb_json value, struct gb_pool *pool,
                     const struct gb_error *error);
 
-static void list_page(struct gb_member *member, const char *key, size_t length)
+static void list_page(struct gb_peer_member *member, const char *key, size_t length)
 {
     struct gb_writer body;
 
@@ -258,80 +260,81 @@ static void list_page(struct gb_member *member, const char *key, size_t length)
     GB_WRITE_LITERAL(&body, ",");
     write_range(&body, member, key, length);
     GB_WRITE_LITERAL(&body, "}");
-    member->joining = gb_etcd_call(member->etcd, "kv/range", &body, on_page, member);
+    member->joining = gb_peer_etcd_call(member->etcd, "kv/range", &body, on_page, member);
     if (!member->joining)
-        gb_member_leave(member, "out of memory");
+        gb_peer_member_leave(member, "out of memory");
 }
 
 static void on_page(void *user, int code, struct gb_json value, struct gb_pool *pool,
                     const struct gb_error *error)
 {
-    struct gb_member *member = user;
-    struct gb_json kvs = gb_etcd_member(value, "kvs"), kv, last = {0};
+    struct gb_peer_member *member = user;
+    struct gb_json kvs = gb_peer_etcd_member(value, "kvs"), kv, last = {0};
     struct gb_json_walk walk;
     size_t length;
     char *key;
 
     member->joining = NULL;
     if (code < 0) {
-        gb_member_leave(member, "%s", error->message);
+        gb_peer_member_leave(member, "%s", error->message);
         return;
     }
     if (!member->listed)
-        member->listed = gb_member_revision(value);
+        member->listed = gb_peer_member_revision(value);
     if (kvs.text && gb_json_type(kvs) == GB_JSON_ARRAY) {
         walk = gb_json_walk(kvs);
         while (gb_json_next(&walk, NULL, &kv)) {
-            gb_member_take_kv(member, kv, false, pool);
+            gb_peer_member_take_kv(member, kv, false, pool);
             last = kv;
         }
     }
-    if (!gb_member_is_true(gb_etcd_member(value, "more"))) {
+    if (!gb_peer_member_is_true(gb_peer_etcd_member(value, "more"))) {
         list_end(member);
         return;
     }
-    key = gb_etcd_bytes(gb_etcd_member(last, "key"), pool, &length);
+    key = gb_peer_etcd_bytes(gb_peer_etcd_member(last, "key"), pool, &length);
     if (key)
         list_page(member, key, length + 1); /* from the key after it: the same and a NUL */
     else
-        gb_member_leave(member, "etcd at %s: a page of a listing has no keys",
-                        gb_etcd_endpoint(member->etcd));
+        gb_peer_member_leave(member, "etcd at %s: a page of a listing has no keys",
+                             gb_peer_etcd_endpoint(member->etcd));
 }
 
-static void list_begin(struct gb_member *member)
+static void list_begin(struct gb_peer_member *member)
 {
     char key[sizeof(member->root) + 1];
     int length = snprintf(key, sizeof(key), "%s/", member->root);
 
-    member->state = GB_LISTING;
+    member->state = GB_PEER_LISTING;
     member->listed = member->watched = 0;
-    gb_view_list(&member->view);
+    gb_peer_view_list(&member->view);
     list_page(member, key, (size_t)length);
 }
 
 /* Lists anew under the same lease. */
-static void watch_compacted(struct gb_member *member)
+static void watch_compacted(struct gb_peer_member *member)
 {
-    gb_etcd_cancel(member->watch);
+    gb_peer_etcd_cancel(member->watch);
     member->watch = NULL;
-    gb_fail(&member->why, GB_UNAVAILABLE, "etcd compacted changes that this machine had not read");
-    member->state = GB_LISTING;
+    gb_fail(&member->why, GPUBUF_E_UNAVAILABLE,
+            "etcd compacted changes that this machine had not read");
+    member->state = GB_PEER_LISTING;
     member->events.left(member->events.user, false);
     list_begin(member);
 }
 
 /* Takes it in if it is of a node, or of anything else, as `nodes` says. */
-static void watch_event(struct gb_member *member, struct gb_json event, bool nodes,
+static void watch_event(struct gb_peer_member *member, struct gb_json event, bool nodes,
                         struct gb_pool *pool, uint64_t *newest)
 {
-    struct gb_json kv = gb_etcd_member(event, "kv"), type = gb_etcd_member(event, "type");
-    uint64_t revision = gb_etcd_number(gb_etcd_member(kv, "mod_revision"));
+    struct gb_json kv = gb_peer_etcd_member(event, "kv"), type = gb_peer_etcd_member(event, "type");
+    uint64_t revision = gb_peer_etcd_number(gb_peer_etcd_member(kv, "mod_revision"));
     size_t root = strlen(member->root), length;
-    char *key = gb_etcd_bytes(gb_etcd_member(kv, "key"), pool, &length);
+    char *key = gb_peer_etcd_bytes(gb_peer_etcd_member(kv, "key"), pool, &length);
 
     if (!key || (length > root && strncmp(key + root, "/nodes/", 7) == 0) != nodes)
         return;
-    gb_member_take_kv(member, kv, type.text && gb_json_is(type, "DELETE"), pool);
+    gb_peer_member_take_kv(member, kv, type.text && gb_json_is(type, "DELETE"), pool);
     if (revision > *newest)
         *newest = revision;
 }
@@ -339,12 +342,12 @@ static void watch_event(struct gb_member *member, struct gb_json event, bool nod
 static void on_watched(void *user, int code, struct gb_json value, struct gb_pool *pool,
                        const struct gb_error *error)
 {
-    struct gb_member *member = user;
-    struct gb_json result = gb_etcd_member(value, "result"), event;
-    struct gb_json events = gb_etcd_member(result, "events");
+    struct gb_peer_member *member = user;
+    struct gb_json result = gb_peer_etcd_member(value, "result"), event;
+    struct gb_json events = gb_peer_etcd_member(result, "events");
     struct gb_json_walk walk;
     uint64_t newest = member->watched;
-    bool fragment = gb_member_is_true(gb_etcd_member(result, "fragment"));
+    bool fragment = gb_peer_member_is_true(gb_peer_etcd_member(result, "fragment"));
     int nodes;
 
     if (code < 0) { /* the tick begins another */
@@ -354,12 +357,12 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
         member->why = *error;
         return;
     }
-    if (gb_etcd_number(gb_etcd_member(result, "compact_revision"))) {
+    if (gb_peer_etcd_number(gb_peer_etcd_member(result, "compact_revision"))) {
         watch_compacted(member);
         return;
     }
-    if (gb_member_is_true(gb_etcd_member(result, "canceled"))) {
-        gb_member_leave(member, "etcd at %s has ended the watch", member->watched_at);
+    if (gb_peer_member_is_true(gb_peer_etcd_member(result, "canceled"))) {
+        gb_peer_member_leave(member, "etcd at %s has ended the watch", member->watched_at);
         return;
     }
     member->watching = true;
@@ -378,24 +381,24 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
     tell_lost(member);
 }
 
-static void watch_begin(struct gb_member *member)
+static void watch_begin(struct gb_peer_member *member)
 {
     char key[sizeof(member->root) + 1];
     int length = snprintf(key, sizeof(key), "%s/", member->root);
     struct gb_writer body;
 
-    gb_etcd_cancel(member->watch);
+    gb_peer_etcd_cancel(member->watch);
     if (member->watching)
         member->unwatched_ms = now_ms();
     member->watching = false;
-    member->watched_at = gb_etcd_endpoint(member->etcd);
+    member->watched_at = gb_peer_etcd_endpoint(member->etcd);
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{\"create_request\":{");
     write_range(&body, member, key, (size_t)length);
     GB_WRITE_LITERAL(&body, ",");
     write_number(&body, "start_revision", member->watched + 1);
     GB_WRITE_LITERAL(&body, ",\"fragment\":true}}");
-    member->watch = gb_etcd_stream(member->etcd, "watch", &body, on_watched, member);
+    member->watch = gb_peer_etcd_stream(member->etcd, "watch", &body, on_watched, member);
 }
 
 /* ---- joining ---- */
@@ -403,29 +406,31 @@ static void watch_begin(struct gb_member *member)
 static void on_entered(void *user, int code, struct gb_json value, struct gb_pool *pool,
                        const struct gb_error *error)
 {
-    struct gb_member *member = user;
-    struct gb_json kv = gb_member_found(value);
-    uint64_t lease = gb_etcd_number(gb_etcd_member(kv, "lease"));
+    struct gb_peer_member *member = user;
+    struct gb_json kv = gb_peer_member_found(value);
+    uint64_t lease = gb_peer_etcd_number(gb_peer_etcd_member(kv, "lease"));
     size_t length;
     char *other;
 
     member->joining = NULL;
     if (code < 0) {
-        gb_member_leave(member, "%s", error->message);
+        gb_peer_member_leave(member, "%s", error->message);
         return;
     }
-    if (!gb_member_is_true(gb_etcd_member(value, "succeeded")) && lease != member->lease) {
-        other = gb_etcd_bytes(gb_etcd_member(kv, "value"), pool, &length);
-        gb_member_leave(member,
-                        "the node name \"%s\" is in use (%.200s), by another machine or until the "
-                        "lease ends of a peer that ran here before",
-                        member->node, other ? other : "?");
+    if (!gb_peer_member_is_true(gb_peer_etcd_member(value, "succeeded")) &&
+        lease != member->lease) {
+        other = gb_peer_etcd_bytes(gb_peer_etcd_member(kv, "value"), pool, &length);
+        gb_peer_member_leave(
+            member,
+            "the node name \"%s\" is in use (%.200s), by another machine or until the "
+            "lease ends of a peer that ran here before",
+            member->node, other ? other : "?");
         return;
     }
     list_begin(member);
 }
 
-static void enter(struct gb_member *member)
+static void enter(struct gb_peer_member *member)
 {
     struct gb_writer body, value;
 
@@ -435,29 +440,29 @@ static void enter(struct gb_member *member)
     gb_write_format(&value, ",\"port\":%u}", member->port);
     gb_writer_init(&body, 0);
     GB_WRITE_LITERAL(&body, "{\"compare\":[");
-    gb_member_write_compare(&body, member, "/nodes/", member->node, 0);
+    gb_peer_member_write_compare(&body, member, "/nodes/", member->node, 0);
     GB_WRITE_LITERAL(&body, "],\"success\":[{\"request_put\":{");
-    gb_member_write_put(&body, member, "/nodes/", member->node, &value);
+    gb_peer_member_write_put(&body, member, "/nodes/", member->node, &value);
     GB_WRITE_LITERAL(&body, "}}],\"failure\":[{\"request_range\":{");
-    gb_member_write_key(&body, member, "/nodes/", member->node);
+    gb_peer_member_write_key(&body, member, "/nodes/", member->node);
     GB_WRITE_LITERAL(&body, "}}]}");
-    member->joining = gb_etcd_call(member->etcd, "kv/txn", &body, on_entered, member);
+    member->joining = gb_peer_etcd_call(member->etcd, "kv/txn", &body, on_entered, member);
     if (!member->joining)
-        gb_member_leave(member, "out of memory");
+        gb_peer_member_leave(member, "out of memory");
 }
 
 static void on_granted(void *user, int code, struct gb_json value, struct gb_pool *pool,
                        const struct gb_error *error)
 {
-    struct gb_member *member = user;
-    uint64_t lease = gb_etcd_number(gb_etcd_member(value, "ID"));
-    uint64_t ttl = gb_etcd_number(gb_etcd_member(value, "TTL"));
+    struct gb_peer_member *member = user;
+    uint64_t lease = gb_peer_etcd_number(gb_peer_etcd_member(value, "ID"));
+    uint64_t ttl = gb_peer_etcd_number(gb_peer_etcd_member(value, "TTL"));
 
     (void)pool;
     member->joining = NULL;
     if (code < 0 || !lease || !ttl || ttl > 3600) {
-        gb_member_leave(member, "%s",
-                        code < 0 ? error->message : "etcd gave a lease without a time");
+        gb_peer_member_leave(member, "%s",
+                             code < 0 ? error->message : "etcd gave a lease without a time");
         return;
     }
     member->lease = lease;
@@ -466,35 +471,36 @@ static void on_granted(void *user, int code, struct gb_json value, struct gb_poo
     enter(member);
 }
 
-static void grant(struct gb_member *member)
+static void grant(struct gb_peer_member *member)
 {
     struct gb_writer body;
 
     gb_writer_init(&body, 0);
     gb_write_format(&body, "{\"TTL\":\"%lld\"}", (long long)member->ttl_ms / 1000);
     member->asked_ms = now_ms();
-    member->joining = gb_etcd_call(member->etcd, "lease/grant", &body, on_granted, member);
+    member->joining = gb_peer_etcd_call(member->etcd, "lease/grant", &body, on_granted, member);
     if (!member->joining)
-        gb_member_leave(member, "out of memory");
+        gb_peer_member_leave(member, "out of memory");
 }
 
 static void on_revoked(void *user, int code, struct gb_json value, struct gb_pool *pool,
                        const struct gb_error *error)
 {
-    struct gb_member *member = user;
+    struct gb_peer_member *member = user;
 
     (void)value;
     (void)pool;
     member->joining = NULL;
     if (code < 0 && code != GPUBUF_E_NOT_FOUND) {
-        gb_member_leave(member, "%s", error->message);
+        gb_peer_member_leave(member, "%s", error->message);
         return;
     }
     member->old_lease = 0;
     grant(member);
 }
 
-static struct gb_etcd_call *give_back(struct gb_member *member, uint64_t lease, gb_etcd_cb callback)
+static struct gb_peer_etcd_call *give_back(struct gb_peer_member *member, uint64_t lease,
+                                           gb_peer_etcd_cb callback)
 {
     struct gb_writer body;
 
@@ -502,20 +508,20 @@ static struct gb_etcd_call *give_back(struct gb_member *member, uint64_t lease, 
     GB_WRITE_LITERAL(&body, "{");
     write_number(&body, "ID", lease);
     GB_WRITE_LITERAL(&body, "}");
-    return gb_etcd_call(member->etcd, "lease/revoke", &body, callback, member);
+    return gb_peer_etcd_call(member->etcd, "lease/revoke", &body, callback, member);
 }
 
 /* All that this node wrote under its old lease ends before anything is written under a new one. */
-static void join_begin(struct gb_member *member)
+static void join_begin(struct gb_peer_member *member)
 {
-    member->state = GB_JOINING;
+    member->state = GB_PEER_JOINING;
     if (!member->old_lease) {
         grant(member);
         return;
     }
     member->joining = give_back(member, member->old_lease, on_revoked);
     if (!member->joining)
-        gb_member_leave(member, "out of memory");
+        gb_peer_member_leave(member, "out of memory");
 }
 
 /* ---- renewing ---- */
@@ -523,9 +529,9 @@ static void join_begin(struct gb_member *member)
 static void on_renewed(void *user, int code, struct gb_json value, struct gb_pool *pool,
                        const struct gb_error *error)
 {
-    struct gb_member *member = user;
-    struct gb_json result = gb_etcd_member(value, "result");
-    uint64_t ttl = gb_etcd_number(gb_etcd_member(result, "TTL"));
+    struct gb_peer_member *member = user;
+    struct gb_json result = gb_peer_etcd_member(value, "result");
+    uint64_t ttl = gb_peer_etcd_number(gb_peer_etcd_member(result, "TTL"));
 
     (void)pool;
     member->renewal = NULL;
@@ -534,17 +540,17 @@ static void on_renewed(void *user, int code, struct gb_json value, struct gb_poo
         return;
     }
     if (!ttl) {
-        gb_member_leave(member, "the lease had ended");
+        gb_peer_member_leave(member, "the lease had ended");
         return;
     }
     member->renewed_ms = member->asked_ms;
     if (member->watching)
         member->why.code = 0;
-    if (member->state == GB_IN && member->watched_at != gb_etcd_endpoint(member->etcd))
+    if (member->state == GB_PEER_IN && member->watched_at != gb_peer_etcd_endpoint(member->etcd))
         watch_begin(member);
 }
 
-static void renew(struct gb_member *member)
+static void renew(struct gb_peer_member *member)
 {
     struct gb_writer body;
 
@@ -553,11 +559,11 @@ static void renew(struct gb_member *member)
     write_number(&body, "ID", member->lease);
     GB_WRITE_LITERAL(&body, "}");
     member->asked_ms = now_ms();
-    member->renewal = gb_etcd_call(member->etcd, "lease/keepalive", &body, on_renewed, member);
+    member->renewal = gb_peer_etcd_call(member->etcd, "lease/keepalive", &body, on_renewed, member);
 }
 
 /* When the next renewal is due: soon after one that failed. */
-static int64_t renewal_ms(const struct gb_member *member)
+static int64_t renewal_ms(const struct gb_peer_member *member)
 {
     bool failed = member->renewed_ms != member->asked_ms;
 
@@ -566,11 +572,11 @@ static int64_t renewal_ms(const struct gb_member *member)
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct gb_member *member = timer->data;
+    struct gb_peer_member *member = timer->data;
     int64_t now = now_ms();
     struct gb_error why;
 
-    if (member->state == GB_OUT) {
+    if (member->state == GB_PEER_OUT) {
         if (now >= member->again_ms)
             join_begin(member);
         return;
@@ -579,18 +585,19 @@ static void on_tick(uv_timer_t *timer)
         return;
     why = member->why;
     if (!is_trusted(member)) {
-        gb_member_leave(member, "the lease could not be renewed for %lld s: %.400s",
-                        (long long)(now - member->renewed_ms) / 1000,
-                        why.code ? why.message : "this machine has slept, or the peer was stopped");
+        gb_peer_member_leave(member, "the lease could not be renewed for %lld s: %.400s",
+                             (long long)(now - member->renewed_ms) / 1000,
+                             why.code ? why.message
+                                      : "this machine has slept, or the peer was stopped");
         return;
     }
     if (!member->renewal && now >= renewal_ms(member))
         renew(member);
-    if (member->state != GB_IN)
+    if (member->state != GB_PEER_IN)
         return;
     if (!member->watching && now >= member->unwatched_ms + trusted_ms(member)) {
-        gb_member_leave(member, "there is no watch: %.400s",
-                        why.code ? why.message : "etcd does not answer");
+        gb_peer_member_leave(member, "there is no watch: %.400s",
+                             why.code ? why.message : "etcd does not answer");
         return;
     }
     if (!member->watch)
@@ -618,8 +625,8 @@ static int set_text(char *to, size_t size, const char *text, const char *what, b
     return 0;
 }
 
-int gb_member_set_texts(struct gb_member *member, const char *root, const char *node,
-                        const char *host, struct gb_error *error)
+int gb_peer_member_set_texts(struct gb_peer_member *member, const char *root, const char *node,
+                             const char *host, struct gb_error *error)
 {
     int r = set_text(member->root, sizeof(member->root), root, "the root", false, error);
 
@@ -633,12 +640,12 @@ int gb_member_set_texts(struct gb_member *member, const char *root, const char *
     return r;
 }
 
-void gb_member_begin(struct gb_member *member, uv_loop_t *loop)
+void gb_peer_member_begin(struct gb_peer_member *member, uv_loop_t *loop)
 {
     uint64_t period = (uint64_t)member->ttl_ms / 40;
 
-    gb_fail(&member->why, GB_UNAVAILABLE, "etcd has not answered yet");
-    member->state = GB_OUT;
+    gb_fail(&member->why, GPUBUF_E_UNAVAILABLE, "etcd has not answered yet");
+    member->state = GB_PEER_OUT;
     member->tick.data = member;
     uv_timer_init(loop, &member->tick);
     uv_timer_start(&member->tick, on_tick, 0, period ? period : 1);
@@ -648,27 +655,27 @@ void gb_member_begin(struct gb_member *member, uv_loop_t *loop)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct gb_member *member = handle->data;
+    struct gb_peer_member *member = handle->data;
 
-    gb_view_end(&member->view);
+    gb_peer_view_end(&member->view);
     member->events.closed(member->events.user);
 }
 
 /* A turn later, since it comes from a callback of etcd's. */
 static void on_close(uv_timer_t *timer)
 {
-    struct gb_member *member = timer->data;
+    struct gb_peer_member *member = timer->data;
 
-    gb_etcd_destroy(member->etcd);
-    gb_batch_end(&member->puts);
-    gb_batch_end(&member->deletes);
+    gb_peer_etcd_destroy(member->etcd);
+    gb_peer_batch_end(&member->puts);
+    gb_peer_batch_end(&member->deletes);
     uv_close((uv_handle_t *)&member->tick, on_closed);
 }
 
 static void on_given_back(void *user, int code, struct gb_json value, struct gb_pool *pool,
                           const struct gb_error *error)
 {
-    struct gb_member *member = user;
+    struct gb_peer_member *member = user;
 
     (void)code;
     (void)value;
@@ -677,15 +684,15 @@ static void on_given_back(void *user, int code, struct gb_json value, struct gb_
     uv_timer_start(&member->tick, on_close, 0, 0);
 }
 
-void gb_member_close(struct gb_member *member)
+void gb_peer_member_close(struct gb_peer_member *member)
 {
     uint64_t lease = member->lease ? member->lease : member->old_lease;
 
-    gb_etcd_cancel(member->joining);
-    gb_etcd_cancel(member->renewal);
-    gb_etcd_cancel(member->watch);
+    gb_peer_etcd_cancel(member->joining);
+    gb_peer_etcd_cancel(member->renewal);
+    gb_peer_etcd_cancel(member->watch);
     member->joining = member->renewal = member->watch = NULL;
-    member->state = GB_LEAVING;
+    member->state = GB_PEER_LEAVING;
     member->lease = 0;
     /* A dead etcd keeps nobody: then the lease ends by itself. */
     bool asked = lease && give_back(member, lease, on_given_back);

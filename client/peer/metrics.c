@@ -26,18 +26,18 @@ static void counter(struct gb_writer *writer, const char *name, const char *help
     single(writer, name, "counter", help, value);
 }
 
-static void write_failures(struct gb_writer *writer, const struct gb_figures *figures)
+static void write_failures(struct gb_writer *writer, const struct gb_peer_figures *figures)
 {
     family(writer, "fetch_failures_total", "counter",
            "Names that could not be fetched, by the kind of the error.");
-    for (int i = 0; i < GB_FAILURE_KINDS && figures->failures[i].code; i++)
+    for (int i = 0; i < GB_PEER_FAILURE_KINDS && figures->failures[i].code; i++)
         gb_write_format(writer, "%s{\"labels\":{\"kind\":\"%s\"},\"value\":%" PRIu64 "}",
                         i ? "," : "", gb_error_kind(figures->failures[i].code),
                         figures->failures[i].count);
     GB_WRITE_LITERAL(writer, "]}");
 }
 
-static void write_etcd(struct gb_writer *writer, const struct gb_figures *figures)
+static void write_etcd(struct gb_writer *writer, const struct gb_peer_figures *figures)
 {
     counter(writer, "etcd_requests_total", "Requests to etcd that have ended.",
             figures->etcd_requests);
@@ -48,10 +48,10 @@ static void write_etcd(struct gb_writer *writer, const struct gb_figures *figure
     GB_WRITE_LITERAL(writer, "}]}");
 }
 
-void gb_metrics_write(struct gb_writer *writer, const struct gb_peer_state *state)
+void gb_peer_metrics_write(struct gb_writer *writer, const struct gb_peer_state *state)
 {
-    const struct gb_figures *figures = state->figures;
-    const struct gb_publish_figures *published = &state->published;
+    const struct gb_peer_figures *figures = state->figures;
+    const struct gb_peer_publish_figures *published = &state->published;
 
     GB_WRITE_LITERAL(writer, "{\"name\":\"gpubufd_peer_up\",\"type\":\"gauge\",\"help\":\"1 if "
                              "gpubufd-peer answers.\",\"samples\":[{\"value\":1}]}");

@@ -1,21 +1,21 @@
 /* The figures that gpubufd-peer tells of itself, in the form of the families of `stats`. */
-#ifndef GB_METRICS_H
-#define GB_METRICS_H
+#ifndef GB_PEER_METRICS_H
+#define GB_PEER_METRICS_H
 
 #include "client/peer/figures.h"
 #include "client/peer/publish.h"
 #include "proto/json.h"
 
 struct gb_peer_state {
-    const struct gb_figures *figures;
-    struct gb_publish_figures published; /* all 0 without etcd */
-    bool directory;                      /* the directory is available */
-    unsigned clients, servers;           /* machines connected to this one; machines that this one
+    const struct gb_peer_figures *figures;
+    struct gb_peer_publish_figures published; /* all 0 without etcd */
+    bool directory;                           /* the directory is available */
+    unsigned clients, servers; /* machines connected to this one; machines that this one
                                             is connected to */
     uint64_t copies;
 };
 
 /* The families, with commas between them. */
-void gb_metrics_write(struct gb_writer *writer, const struct gb_peer_state *state);
+void gb_peer_metrics_write(struct gb_writer *writer, const struct gb_peer_state *state);
 
 #endif

@@ -18,7 +18,7 @@ static int check_url(void *at, const char *value, struct gb_error *error)
                    value);
 }
 
-/* Reads HOST:PORT; an IPv6 address is in brackets. `host` has GB_HOST_BYTES. */
+/* Reads HOST:PORT; an IPv6 address is in brackets. `host` has GB_PEER_HOST_BYTES. */
 static bool read_place(const char *value, char *host, uint16_t *port)
 {
     const char *colon = strrchr(value, ':');
@@ -27,7 +27,7 @@ static bool read_place(const char *value, char *host, uint16_t *port)
     size_t length = colon ? (size_t)(colon - value) : 0;
     bool brackets = length > 2 && value[0] == '[' && colon[-1] == ']';
 
-    if (!length || *end || number == 0 || number > UINT16_MAX || length >= GB_HOST_BYTES)
+    if (!length || *end || number == 0 || number > UINT16_MAX || length >= GB_PEER_HOST_BYTES)
         return false;
     length -= brackets ? 2 : 0;
     memcpy(host, value + (brackets ? 1 : 0), length);
@@ -38,7 +38,7 @@ static bool read_place(const char *value, char *host, uint16_t *port)
 
 static int set_advertise(void *at, const char *value, struct gb_error *error)
 {
-    struct gb_options *options = at;
+    struct gb_peer_options *options = at;
 
     if (!read_place(value, options->advertise, &options->advertise_port))
         return gb_fail(error, GPUBUF_E_INVALID,
@@ -49,14 +49,14 @@ static int set_advertise(void *at, const char *value, struct gb_error *error)
 /* NODE=HOST:PORT. */
 static int add_peer(void *at, const char *value, struct gb_error *error)
 {
-    struct gb_options *options = at;
+    struct gb_peer_options *options = at;
     const char *equals = strchr(value, '=');
-    struct gb_peer *peer = &options->peers[options->peer_count];
+    struct gb_peer_machine *peer = &options->peers[options->peer_count];
 
-    if (options->peer_count == GB_PEERS_MOST)
-        return gb_fail(error, GPUBUF_E_INVALID, "given more than %d times", GB_PEERS_MOST);
-    *peer = (struct gb_peer){.port = 0};
-    if (!equals || !gb_tls_is_node(value, (size_t)(equals - value)) ||
+    if (options->peer_count == GB_PEER_MACHINES_MOST)
+        return gb_fail(error, GPUBUF_E_INVALID, "given more than %d times", GB_PEER_MACHINES_MOST);
+    *peer = (struct gb_peer_machine){.port = 0};
+    if (!equals || !gb_peer_tls_is_node(value, (size_t)(equals - value)) ||
         !read_place(equals + 1, peer->host, &peer->port))
         return gb_fail(error, GPUBUF_E_INVALID,
                        "\"%s\": expected NODE=HOST:PORT, such as node2=192.0.2.7:9470", value);
@@ -77,7 +77,7 @@ static int set_trusted(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
-#define AT(member) offsetof(struct gb_options, member)
+#define AT(member) offsetof(struct gb_peer_options, member)
 
 static const struct gb_option known[] = {
     {"config", "FILE", "read options from FILE first: lines such as listen = :9470",
@@ -94,7 +94,7 @@ static const struct gb_option known[] = {
     {"peer", "NODE=HOST:PORT", "another machine; may be given 16 times", .set = add_peer},
     {"etcd", "URL",
      "a server of etcd, which has the names, in place of --peer; may be given 16 times",
-     .kind = GB_OPTION_LIST, .member = AT(etcd), .most = GB_ETCD_ENDPOINTS, .set = check_url},
+     .kind = GB_OPTION_LIST, .member = AT(etcd), .most = GB_PEER_ETCD_ENDPOINTS, .set = check_url},
     {"etcd-authority", "FILE", "certificates of the authority of etcd's servers (the system's)",
      .kind = GB_OPTION_TEXT, .member = AT(etcd_authority)},
     {"etcd-certificate", "FILE", "a certificate that etcd's servers know", .kind = GB_OPTION_TEXT,
@@ -109,7 +109,7 @@ static const struct gb_option known[] = {
      "withdraw this machine's names N seconds after it was last heard of (10)",
      .kind = GB_OPTION_COUNT, .member = AT(lease_seconds), .least = 2, .most = 3600},
     {"prefix", "PREFIX", "fetch names that begin with PREFIX; may be given 16 times (every name)",
-     .kind = GB_OPTION_LIST, .member = AT(prefixes), .most = GB_PREFIXES_MOST},
+     .kind = GB_OPTION_LIST, .member = AT(prefixes), .most = GB_PEER_PREFIXES_MOST},
     {"gpu", "DEVICE", "put copies of objects on a GPU there, such as cuda:0 (host)",
      .kind = GB_OPTION_TEXT, .member = AT(gpu)},
     {"largest", "BYTES", "fetch no larger object (no bound)", .kind = GB_OPTION_NUMBER,
@@ -136,7 +136,7 @@ static const struct gb_option known[] = {
 
 static const struct gb_program program = {.name = "gpubufd-peer", .options = known};
 
-static int check(const struct gb_options *options, struct gb_error *error)
+static int check(const struct gb_peer_options *options, struct gb_error *error)
 {
     const char *missing = !options->authority     ? "authority"
                           : !options->certificate ? "certificate"
@@ -160,25 +160,25 @@ static int check(const struct gb_options *options, struct gb_error *error)
     return 0;
 }
 
-int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error)
+int gb_peer_options_read(struct gb_peer_options *options, char **argv, struct gb_error *error)
 {
-    *options = (struct gb_options){.connections = 1024,
-                                   .patience_ms = 5000,
-                                   .lease_seconds = 10,
-                                   .user_names = 100000,
-                                   .log_level = GB_LOG_INFO};
+    *options = (struct gb_peer_options){.connections = 1024,
+                                        .patience_ms = 5000,
+                                        .lease_seconds = 10,
+                                        .user_names = 100000,
+                                        .log_level = GB_LOG_INFO};
     if (gb_option_read_file(&program, options, argv, error) < 0 ||
         gb_option_read_line(&program, options, argv, error) < 0)
         return error->code;
     return check(options, error);
 }
 
-void gb_options_end(struct gb_options *options)
+void gb_peer_options_end(struct gb_peer_options *options)
 {
     gb_option_free(&program, options);
 }
 
-void gb_options_help(void)
+void gb_peer_options_help(void)
 {
     printf("usage: gpubufd-peer [OPTION]...\n\n"
            "Fetches names from other machines, and serves this machine's to them.\n"

@@ -2,27 +2,27 @@
  * The peer's settings: options of the command line over keys of a configuration file. Every
  * option `--some-key VALUE` is the key `some-key = VALUE` of the file.
  */
-#ifndef GB_OPTIONS_H
-#define GB_OPTIONS_H
+#ifndef GB_PEER_OPTIONS_H
+#define GB_PEER_OPTIONS_H
 
 #include "client/peer/directory_static.h"
 #include "client/peer/etcd.h"
 #include "proto/log.h"
 
-enum { GB_PREFIXES_MOST = 16 };
+enum { GB_PEER_PREFIXES_MOST = 16 };
 
-struct gb_options {
+struct gb_peer_options {
     char *socket; /* of the daemon; NULL: the default places. Owned, as all below */
     char *listen;
     char *authority, *certificate, *key; /* files */
-    struct gb_peer peers[GB_PEERS_MOST];
+    struct gb_peer_machine peers[GB_PEER_MACHINES_MOST];
     size_t peer_count;
-    char *etcd[GB_ETCD_ENDPOINTS + 1]; /* none: the machines of `peers` are all there are */
+    char *etcd[GB_PEER_ETCD_ENDPOINTS + 1]; /* none: the machines of `peers` are all there are */
     char *etcd_authority, *etcd_certificate, *etcd_key, *root;
-    char advertise[GB_HOST_BYTES]; /* where other machines reach this one; with etcd only */
+    char advertise[GB_PEER_HOST_BYTES]; /* where other machines reach this one; with etcd only */
     uint16_t advertise_port;
     unsigned lease_seconds;
-    char *prefixes[GB_PREFIXES_MOST + 1]; /* of the names that are fetched; none: of all */
+    char *prefixes[GB_PEER_PREFIXES_MOST + 1]; /* of the names that are fetched; none: of all */
     char *gpu;
     uint64_t largest;
     char *query; /* a socket's path; NULL: programs of this machine cannot ask */
@@ -35,8 +35,8 @@ struct gb_options {
 
 /* On failure a sentence that says where (option, or file and line), what was wrong and what was
    expected. */
-int gb_options_read(struct gb_options *options, char **argv, struct gb_error *error);
-void gb_options_end(struct gb_options *options);
-void gb_options_help(void); /* to stdout */
+int gb_peer_options_read(struct gb_peer_options *options, char **argv, struct gb_error *error);
+void gb_peer_options_end(struct gb_peer_options *options);
+void gb_peer_options_help(void); /* to stdout */
 
 #endif

@@ -6,54 +6,54 @@
 
 #include "proto/json.h"
 
-struct gb_item {
-    struct gb_item *next;
+struct gb_peer_item {
+    struct gb_peer_item *next;
     uint64_t request;
-    struct gb_source source; /* fill NULL: it is text */
+    struct gb_peer_source source; /* fill NULL: it is text */
     const void *bytes;
     size_t length;
-    unsigned char head[GB_HEAD_BYTES];
+    unsigned char head[GB_PEER_HEAD_BYTES];
     char text[];
 };
 
 /* ---- heads ---- */
 
-_Static_assert(sizeof(struct gb_head) == GB_HEAD_BYTES, "the struct is the frame's head");
+_Static_assert(sizeof(struct gb_peer_head) == GB_PEER_HEAD_BYTES, "the struct is the frame's head");
 
-bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head)
+bool gb_peer_head_read(const unsigned char bytes[GB_PEER_HEAD_BYTES], struct gb_peer_head *head)
 {
-    memcpy(head, bytes, GB_HEAD_BYTES);
+    memcpy(head, bytes, GB_PEER_HEAD_BYTES);
     head->length = le32toh(head->length);
     head->request = le64toh(head->request);
     head->sum = le64toh(head->sum);
     return !head->zeros[0] && !head->zeros[1] && !head->zeros[2];
 }
 
-static void write_head(struct gb_item *item, char kind, uint64_t sum)
+static void write_head(struct gb_peer_item *item, char kind, uint64_t sum)
 {
-    const struct gb_head head = {.length = htole32((uint32_t)item->length),
-                                 .kind = kind,
-                                 .request = htole64(item->request),
-                                 .sum = htole64(sum)};
+    const struct gb_peer_head head = {.length = htole32((uint32_t)item->length),
+                                      .kind = kind,
+                                      .request = htole64(item->request),
+                                      .sum = htole64(sum)};
 
-    memcpy(item->head, &head, GB_HEAD_BYTES);
+    memcpy(item->head, &head, GB_PEER_HEAD_BYTES);
 }
 
 /* ---- items ---- */
 
-static struct gb_item *new_text(uint64_t request, const char *text, size_t length)
+static struct gb_peer_item *new_text(uint64_t request, const char *text, size_t length)
 {
-    struct gb_item *item = malloc(sizeof(*item) + length);
+    struct gb_peer_item *item = malloc(sizeof(*item) + length);
 
     if (!item)
         return NULL;
-    *item = (struct gb_item){.request = request, .bytes = item->text, .length = length};
+    *item = (struct gb_peer_item){.request = request, .bytes = item->text, .length = length};
     memcpy(item->text, text, length);
     write_head(item, 'c', 0);
     return item;
 }
 
-static struct gb_item *new_error(uint64_t request, const struct gb_error *error)
+static struct gb_peer_item *new_error(uint64_t request, const struct gb_error *error)
 {
     struct gb_writer writer;
 
@@ -63,12 +63,13 @@ static struct gb_item *new_error(uint64_t request, const struct gb_error *error)
     GB_WRITE_LITERAL(&writer, ",\"message\":");
     gb_write_cstring(&writer, error->message);
     GB_WRITE_LITERAL(&writer, "}}");
-    struct gb_item *item = writer.failed ? NULL : new_text(request, writer.data, writer.length);
+    struct gb_peer_item *item =
+        writer.failed ? NULL : new_text(request, writer.data, writer.length);
     gb_writer_end(&writer);
     return item;
 }
 
-static bool append(struct gb_outbox *box, struct gb_item *item)
+static bool append(struct gb_peer_outbox *box, struct gb_peer_item *item)
 {
     if (!item)
         return false;
@@ -81,19 +82,22 @@ static bool append(struct gb_outbox *box, struct gb_item *item)
     return true;
 }
 
-bool gb_outbox_text(struct gb_outbox *box, uint64_t request, const char *text, size_t length)
+bool gb_peer_outbox_text(struct gb_peer_outbox *box, uint64_t request, const char *text,
+                         size_t length)
 {
     return append(box, new_text(request, text, length));
 }
 
-bool gb_outbox_error(struct gb_outbox *box, uint64_t request, const struct gb_error *error)
+bool gb_peer_outbox_error(struct gb_peer_outbox *box, uint64_t request,
+                          const struct gb_error *error)
 {
     return append(box, new_error(request, error));
 }
 
-bool gb_outbox_chunk(struct gb_outbox *box, uint64_t request, const struct gb_source *source)
+bool gb_peer_outbox_chunk(struct gb_peer_outbox *box, uint64_t request,
+                          const struct gb_peer_source *source)
 {
-    struct gb_item *item = calloc(1, sizeof(*item));
+    struct gb_peer_item *item = calloc(1, sizeof(*item));
 
     if (!item) {
         source->done(source);
@@ -104,7 +108,7 @@ bool gb_outbox_chunk(struct gb_outbox *box, uint64_t request, const struct gb_so
     return append(box, item);
 }
 
-static void free_item(struct gb_item *item)
+static void free_item(struct gb_peer_item *item)
 {
     if (item->source.fill)
         item->source.done(&item->source);
@@ -114,9 +118,9 @@ static void free_item(struct gb_item *item)
 /* ---- sending ---- */
 
 /* Reads the first item's chunk. If that fails, the sentence takes the chunk's place. */
-static bool fill(struct gb_outbox *box)
+static bool fill(struct gb_peer_outbox *box)
 {
-    struct gb_item *item = box->first, *told;
+    struct gb_peer_item *item = box->first, *told;
     struct gb_error error;
     uint64_t sum;
 
@@ -135,28 +139,28 @@ static bool fill(struct gb_outbox *box)
     return true;
 }
 
-bool gb_outbox_next(struct gb_outbox *box, const void **bytes, size_t *length)
+bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t *length)
 {
     if (!box->filled && box->first->source.fill && !fill(box))
         return false;
-    const struct gb_item *item = box->first;
+    const struct gb_peer_item *item = box->first;
     box->filled = true;
-    if (box->sent < GB_HEAD_BYTES) {
+    if (box->sent < GB_PEER_HEAD_BYTES) {
         *bytes = item->head + box->sent;
-        *length = GB_HEAD_BYTES - box->sent;
+        *length = GB_PEER_HEAD_BYTES - box->sent;
     } else {
-        *bytes = (const char *)item->bytes + (box->sent - GB_HEAD_BYTES);
-        *length = item->length - (box->sent - GB_HEAD_BYTES);
+        *bytes = (const char *)item->bytes + (box->sent - GB_PEER_HEAD_BYTES);
+        *length = item->length - (box->sent - GB_PEER_HEAD_BYTES);
     }
     return true;
 }
 
-void gb_outbox_sent(struct gb_outbox *box, size_t count)
+void gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count)
 {
-    struct gb_item *item = box->first;
+    struct gb_peer_item *item = box->first;
 
     box->sent += count;
-    if (box->sent < GB_HEAD_BYTES + item->length)
+    if (box->sent < GB_PEER_HEAD_BYTES + item->length)
         return;
     box->first = item->next;
     if (!box->first)
@@ -167,12 +171,12 @@ void gb_outbox_sent(struct gb_outbox *box, size_t count)
     free_item(item);
 }
 
-void gb_outbox_end(struct gb_outbox *box)
+void gb_peer_outbox_end(struct gb_peer_outbox *box)
 {
     while (box->first) {
-        struct gb_item *item = box->first;
+        struct gb_peer_item *item = box->first;
         box->first = item->next;
         free_item(item);
     }
-    *box = (struct gb_outbox){0};
+    *box = (struct gb_peer_outbox){0};
 }

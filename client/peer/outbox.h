@@ -1,5 +1,5 @@
 /*
- * Frames on their way out, in order. A frame is a head of GB_HEAD_BYTES,
+ * Frames on their way out, in order. A frame is a head of GB_PEER_HEAD_BYTES,
  *
  *     4 bytes length of what follows, 1 kind, 3 zero, 8 request, 8 sum
  *
@@ -8,8 +8,8 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_OUTBOX_H
-#define GB_OUTBOX_H
+#ifndef GB_PEER_OUTBOX_H
+#define GB_PEER_OUTBOX_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,49 +20,52 @@
 struct gb_staging;
 
 enum {
-    GB_HEAD_BYTES = 24,
-    GB_REQUEST_WAIT = 0, /* not a request: the message that answers take longer */
+    GB_PEER_HEAD_BYTES = 24,
+    GB_PEER_REQUEST_WAIT = 0, /* not a request: the message that answers take longer */
 };
 
-struct gb_head {
+struct gb_peer_head {
     uint32_t length;
     char kind, zeros[3];
     uint64_t request, sum;
 };
 
 /* Reads a head. False: a byte that must be 0 is not. */
-bool gb_head_read(const unsigned char bytes[GB_HEAD_BYTES], struct gb_head *head);
+bool gb_peer_head_read(const unsigned char bytes[GB_PEER_HEAD_BYTES], struct gb_peer_head *head);
 
 /* A chunk to be sent. When its turn comes, `fill` sets *bytes, which stay until `done`. If `fill`
    fails, its sentence is sent in the chunk's place. `done` is called once, whether it was sent or
    not. */
-struct gb_source {
-    int (*fill)(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
+struct gb_peer_source {
+    int (*fill)(struct gb_peer_source *source, const void **bytes, size_t *length, uint64_t *sum,
                 struct gb_error *error);
-    void (*done)(const struct gb_source *source);
+    void (*done)(const struct gb_peer_source *source);
     void *user;
     uint64_t chunk;
     struct gb_staging *block; /* taken by `fill` and given back by `done`; NULL: none */
 };
 
-struct gb_outbox {
-    struct gb_item *first, *last;
+struct gb_peer_outbox {
+    struct gb_peer_item *first, *last;
     size_t count;
     size_t sent; /* bytes of the first item, its head included */
     bool filled; /* the first item has its bytes */
 };
 
 /* Queues an item. False: out of memory; a source's `done` has been called then. */
-bool gb_outbox_text(struct gb_outbox *box, uint64_t request, const char *text, size_t length);
-bool gb_outbox_chunk(struct gb_outbox *box, uint64_t request, const struct gb_source *source);
+bool gb_peer_outbox_text(struct gb_peer_outbox *box, uint64_t request, const char *text,
+                         size_t length);
+bool gb_peer_outbox_chunk(struct gb_peer_outbox *box, uint64_t request,
+                          const struct gb_peer_source *source);
 /* {"error":{"kind","message"}} */
-bool gb_outbox_error(struct gb_outbox *box, uint64_t request, const struct gb_error *error);
+bool gb_peer_outbox_error(struct gb_peer_outbox *box, uint64_t request,
+                          const struct gb_error *error);
 
 /* The bytes to send next, of a box that is not empty (false: out of memory); and the number of
    bytes that were sent. */
-bool gb_outbox_next(struct gb_outbox *box, const void **bytes, size_t *length);
-void gb_outbox_sent(struct gb_outbox *box, size_t count);
+bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t *length);
+void gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count);
 
-void gb_outbox_end(struct gb_outbox *box);
+void gb_peer_outbox_end(struct gb_peer_outbox *box);
 
 #endif

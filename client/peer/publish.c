@@ -24,7 +24,7 @@ struct owner {
 /* An object of this machine's that is shared, or was and is still in the directory. */
 struct publication {
     struct publication *next; /* of its owner's queue */
-    struct gb_publisher *publisher;
+    struct gb_peer_publisher *publisher;
     struct owner *owner;
     char *name;
     uint64_t version, bytes; /* of the object; version 0: no object is shared */
@@ -38,17 +38,17 @@ struct publication {
     bool queued, busy;
 };
 
-struct gb_publisher {
-    struct gb_publish_options options;
+struct gb_peer_publisher {
+    struct gb_peer_publish_options options;
     void *names;                 /* a tree of tsearch */
     struct owner *owners, **end; /* in turn */
     uv_timer_t timer;
     unsigned busy;
     uint64_t generation, failures, over, taken;
-    struct gb_another said, said_taken; /* names that were not published, and that came over */
+    struct gb_peer_another said, said_taken; /* names that were not published, and that came over */
 };
 
-static void go_on(struct gb_publisher *publisher);
+static void go_on(struct gb_peer_publisher *publisher);
 
 static int compare(const void *a, const void *b)
 {
@@ -60,7 +60,7 @@ static int compare(const void *a, const void *b)
 /* ---- owners ---- */
 
 /* Until the publisher ends. NULL: memory is out. */
-static struct owner *find_owner(struct gb_publisher *publisher, uint64_t uid)
+static struct owner *find_owner(struct gb_peer_publisher *publisher, uint64_t uid)
 {
     struct owner *owner = publisher->owners;
 
@@ -76,7 +76,7 @@ static struct owner *find_owner(struct gb_publisher *publisher, uint64_t uid)
 }
 
 /* The next of the queue of the owner whose turn it is; NULL: there is none. */
-static struct publication *take(struct gb_publisher *publisher)
+static struct publication *take(struct gb_peer_publisher *publisher)
 {
     struct owner **place = &publisher->owners, *owner;
 
@@ -101,7 +101,7 @@ static struct publication *take(struct gb_publisher *publisher)
 
 /* ---- publications ---- */
 
-static struct publication *find(struct gb_publisher *publisher, const char *name)
+static struct publication *find(struct gb_peer_publisher *publisher, const char *name)
 {
     struct publication wanted = {.name = (char *)name};
     void *place = tfind(&wanted, &publisher->names, compare);
@@ -127,7 +127,7 @@ static void end(void *item)
 }
 
 /* NULL: memory is out. */
-static struct publication *make(struct gb_publisher *publisher, const char *name,
+static struct publication *make(struct gb_peer_publisher *publisher, const char *name,
                                 struct owner *owner)
 {
     struct publication *publication = calloc(1, sizeof(*publication));
@@ -143,7 +143,7 @@ static struct publication *make(struct gb_publisher *publisher, const char *name
     return NULL;
 }
 
-static void tidy(struct gb_publisher *publisher, struct publication *publication)
+static void tidy(struct gb_peer_publisher *publisher, struct publication *publication)
 {
     if (publication->version || publication->revision || publication->busy || publication->queued)
         return;
@@ -174,30 +174,31 @@ static void queue(struct publication *publication)
 
 static void on_again(uv_timer_t *timer);
 
-static void say_refused(struct gb_publisher *publisher, const char *name, uint64_t version,
+static void say_refused(struct gb_peer_publisher *publisher, const char *name, uint64_t version,
                         const char *why)
 {
-    gb_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said,
-                   "not published", GB_LOG_TEXT("name", name), GB_LOG_NUMBER("version", version),
-                   GB_LOG_TEXT("why", why));
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said,
+                        "not published", GB_LOG_TEXT("name", name),
+                        GB_LOG_NUMBER("version", version), GB_LOG_TEXT("why", why));
 }
 
 /* The name is this machine's now. If it was another's, programs that knew it read other content. */
 static void take_over(struct publication *publication)
 {
-    struct gb_publisher *publisher = publication->publisher;
+    struct gb_peer_publisher *publisher = publication->publisher;
 
     if (!publication->others)
         return;
     publication->others = false;
     publisher->taken++;
-    gb_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said_taken,
-                   "the name is this machine's now, and was another's",
-                   GB_LOG_TEXT("name", publication->name),
-                   GB_LOG_NUMBER("version", publication->sent));
+    gb_peer_log_another(GB_LOG_WARNING, uv_now(publisher->options.loop), &publisher->said_taken,
+                        "the name is this machine's now, and was another's",
+                        GB_LOG_TEXT("name", publication->name),
+                        GB_LOG_NUMBER("version", publication->sent));
 }
 
-void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint64_t revision)
+void gb_peer_publisher_changed(struct gb_peer_publisher *publisher, const char *name,
+                               uint64_t revision)
 {
     struct publication *publication = find(publisher, name);
 
@@ -208,7 +209,7 @@ void gb_publisher_changed(struct gb_publisher *publisher, const char *name, uint
 static void on_published(void *user, int status, uint64_t revision, const struct gb_error *error)
 {
     struct publication *publication = user;
-    struct gb_publisher *publisher = publication->publisher;
+    struct gb_peer_publisher *publisher = publication->publisher;
 
     publication->busy = false;
     publisher->busy--;
@@ -225,7 +226,7 @@ static void on_published(void *user, int status, uint64_t revision, const struct
         say_refused(publisher, publication->name, publication->sent, error->message);
     } else {
         publisher->failures++;
-        if (status != GB_UNAVAILABLE)
+        if (status != GPUBUF_E_UNAVAILABLE)
             say_refused(publisher, publication->name, publication->sent, error->message);
         uv_timer_start(&publisher->timer, on_again, AGAIN_MS, 0);
         tidy(publisher, publication);
@@ -238,11 +239,11 @@ static void on_published(void *user, int status, uint64_t revision, const struct
     go_on(publisher);
 }
 
-static void settle(struct gb_publisher *publisher, struct publication *publication)
+static void settle(struct gb_peer_publisher *publisher, struct publication *publication)
 {
-    struct gb_directory *directory = publisher->options.directory;
-    struct gb_published object = {publication->name, publication->version, publication->bytes,
-                                  publication->revision};
+    struct gb_peer_directory *directory = publisher->options.directory;
+    struct gb_peer_published object = {publication->name, publication->version, publication->bytes,
+                                       publication->revision};
 
     if (!is_unsettled(publication))
         return;
@@ -262,7 +263,7 @@ static void settle(struct gb_publisher *publisher, struct publication *publicati
     publication->published = publication->revision = 0;
 }
 
-static void go_on(struct gb_publisher *publisher)
+static void go_on(struct gb_peer_publisher *publisher)
 {
     struct publication *publication;
 
@@ -283,7 +284,7 @@ static void visit_unsettled(void *item, void *user)
 
 static void on_again(uv_timer_t *timer)
 {
-    struct gb_publisher *publisher = timer->data;
+    struct gb_peer_publisher *publisher = timer->data;
 
     gb_peer_tree_each(publisher->names, visit_unsettled, NULL);
     go_on(publisher);
@@ -297,7 +298,7 @@ static void visit_forgotten(void *item, void *user)
     publication->published = publication->revision = 0;
 }
 
-void gb_publisher_state(struct gb_publisher *publisher, bool is_there, bool forgot)
+void gb_peer_publisher_state(struct gb_peer_publisher *publisher, bool is_there, bool forgot)
 {
     if (forgot)
         gb_peer_tree_each(publisher->names, visit_forgotten, NULL);
@@ -319,7 +320,7 @@ static void visit_anew(void *item, void *user)
 }
 
 /* The owner of an object that is shared now. NULL: the owner has too many, or memory is out. */
-static struct owner *find_payer(struct gb_publisher *publisher, const struct gpubuf_info *info)
+static struct owner *find_payer(struct gb_peer_publisher *publisher, const struct gpubuf_info *info)
 {
     struct owner *owner = find_owner(publisher, info->uid);
     char why[128];
@@ -333,7 +334,8 @@ static struct owner *find_payer(struct gb_publisher *publisher, const struct gpu
     return NULL;
 }
 
-void gb_publisher_told(struct gb_publisher *publisher, const struct gpubuf_info *info, bool shared)
+void gb_peer_publisher_told(struct gb_peer_publisher *publisher, const struct gpubuf_info *info,
+                            bool shared)
 {
     struct publication *publication = find(publisher, info->name);
     struct owner *owner = publication ? publication->owner : NULL;
@@ -369,14 +371,14 @@ static void visit_untold(void *item, void *user)
     queue(publication);
 }
 
-void gb_publisher_reconnected(struct gb_publisher *publisher, bool anew)
+void gb_peer_publisher_reconnected(struct gb_peer_publisher *publisher, bool anew)
 {
     publisher->generation++;
     if (anew)
         gb_peer_tree_each(publisher->names, visit_anew, NULL);
 }
 
-void gb_publisher_synced(struct gb_publisher *publisher)
+void gb_peer_publisher_synced(struct gb_peer_publisher *publisher)
 {
     gb_peer_tree_each(publisher->names, visit_untold, &publisher->generation);
     go_on(publisher);
@@ -384,9 +386,9 @@ void gb_publisher_synced(struct gb_publisher *publisher)
 
 /* ---- making and ending it ---- */
 
-struct gb_publisher *gb_publisher_new(const struct gb_publish_options *options)
+struct gb_peer_publisher *gb_peer_publisher_new(const struct gb_peer_publish_options *options)
 {
-    struct gb_publisher *publisher = calloc(1, sizeof(*publisher));
+    struct gb_peer_publisher *publisher = calloc(1, sizeof(*publisher));
 
     if (!publisher)
         return NULL;
@@ -400,7 +402,7 @@ struct gb_publisher *gb_publisher_new(const struct gb_publish_options *options)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct gb_publisher *publisher = handle->data;
+    struct gb_peer_publisher *publisher = handle->data;
     struct owner *owner;
 
     tdestroy(publisher->names, end);
@@ -411,7 +413,7 @@ static void on_closed(uv_handle_t *handle)
     free(publisher);
 }
 
-void gb_publisher_free(struct gb_publisher *publisher)
+void gb_peer_publisher_free(struct gb_peer_publisher *publisher)
 {
     if (!publisher)
         return;
@@ -421,7 +423,7 @@ void gb_publisher_free(struct gb_publisher *publisher)
 static void visit_figures(void *item, void *user)
 {
     const struct publication *publication = item;
-    struct gb_publish_figures *figures = user;
+    struct gb_peer_publish_figures *figures = user;
 
     if (!publication->version)
         return;
@@ -430,9 +432,9 @@ static void visit_figures(void *item, void *user)
     figures->refused += publication->refused == publication->version;
 }
 
-struct gb_publish_figures gb_publisher_figures(const struct gb_publisher *publisher)
+struct gb_peer_publish_figures gb_peer_publisher_figures(const struct gb_peer_publisher *publisher)
 {
-    struct gb_publish_figures figures = {
+    struct gb_peer_publish_figures figures = {
         .failures = publisher->failures, .over = publisher->over, .taken = publisher->taken};
 
     gb_peer_tree_each(publisher->names, visit_figures, &figures);

@@ -25,7 +25,7 @@ enum {
 struct asker {
     uv_pipe_t pipe;
     struct asker *next; /* newer ones first */
-    struct gb_query *query;
+    struct gb_peer_query *query;
     char line[LINE_BYTES];
     size_t length;
     bool busy;   /* a question is under way */
@@ -34,11 +34,12 @@ struct asker {
     char *answer;
     char *name; /* for `where` */
     struct gb_pool pool;
-    struct gb_described described; /* for `where`: this machine's object; version 0: it has none */
+    struct gb_peer_described
+        described; /* for `where`: this machine's object; version 0: it has none */
 };
 
-struct gb_query {
-    struct gb_query_options options;
+struct gb_peer_query {
+    struct gb_peer_query_options options;
     uv_pipe_t pipe;
     struct asker *askers;
     char *path;
@@ -53,7 +54,7 @@ static void go_on(struct asker *asker);
 
 /* ---- the end of a connection ---- */
 
-static void drop(struct gb_query *query)
+static void drop(struct gb_peer_query *query)
 {
     if (--query->uses > 0)
         return;
@@ -149,7 +150,7 @@ static void answer_error(struct asker *asker, int status, const char *message)
 
 /* ---- where ---- */
 
-static void write_place(struct gb_writer *writer, const struct gb_place *place)
+static void write_place(struct gb_writer *writer, const struct gb_peer_place *place)
 {
     GB_WRITE_LITERAL(writer, "{\"node\":");
     gb_write_cstring(writer, place->node);
@@ -166,12 +167,12 @@ static void write_place(struct gb_writer *writer, const struct gb_place *place)
 
 static void write_own(struct gb_writer *writer, const struct asker *asker)
 {
-    const struct gb_query_options *options = &asker->query->options;
-    const struct gb_described *described = &asker->described;
-    const struct gb_copy *copy = gb_copies_find(options->copies, asker->name);
-    struct gb_place place = {.version = described->version,
-                             .bytes = described->bytes,
-                             .since_ms = described->created_ms};
+    const struct gb_peer_query_options *options = &asker->query->options;
+    const struct gb_peer_described *described = &asker->described;
+    const struct gb_peer_copy *copy = gb_peer_copies_find(options->copies, asker->name);
+    struct gb_peer_place place = {.version = described->version,
+                                  .bytes = described->bytes,
+                                  .since_ms = described->created_ms};
 
     snprintf(place.node, sizeof(place.node), "%s", options->node);
     snprintf(place.origin, sizeof(place.origin), "%s",
@@ -179,7 +180,7 @@ static void write_own(struct gb_writer *writer, const struct asker *asker)
     write_place(writer, &place);
 }
 
-static void on_found(void *user, int status, const struct gb_place *places, size_t count,
+static void on_found(void *user, int status, const struct gb_peer_place *places, size_t count,
                      const struct gb_error *error)
 {
     struct asker *asker = user;
@@ -221,10 +222,10 @@ static void on_stat(struct gpubuf_client *client, int status, const char *result
     (void)client;
     if (!is_awaited(asker))
         return;
-    struct gb_directory *directory = asker->query->options.directory;
+    struct gb_peer_directory *directory = asker->query->options.directory;
     if (status < 0 ||
-        gb_described_answer(result, length, &asker->pool, &asker->described, &error) < 0 ||
-        !gb_described_shared(&asker->described, asker->query->options.copies))
+        gb_peer_described_answer(result, length, &asker->pool, &asker->described, &error) < 0 ||
+        !gb_peer_described_shared(&asker->described, asker->query->options.copies))
         asker->described.version = 0;
     if (!directory->methods->find(directory, asker->name, on_found, asker))
         answer_error(asker, GPUBUF_E_NO_MEMORY, "the peer is out of memory");
@@ -237,11 +238,11 @@ static void where(struct asker *asker, const struct question *question)
         answer_error(asker, GPUBUF_E_INVALID, "name is missing");
         return;
     }
-    asker->described = (struct gb_described){0};
+    asker->described = (struct gb_peer_described){0};
     free(asker->name);
     asker->name = strdup(question->name.text);
     int r = asker->name
-                ? gb_described_ask(asker->query->options.client, asker->name, on_stat, asker)
+                ? gb_peer_described_ask(asker->query->options.client, asker->name, on_stat, asker)
                 : GPUBUF_E_NO_MEMORY;
     if (r < 0)
         answer_error(asker, r, gpubuf_strerror(r));
@@ -251,8 +252,8 @@ static void where(struct asker *asker, const struct question *question)
 
 static void list(struct asker *asker, const struct question *question)
 {
-    struct gb_directory *directory = asker->query->options.directory;
-    struct gb_listed listed[PAGE];
+    struct gb_peer_directory *directory = asker->query->options.directory;
+    struct gb_peer_listed listed[PAGE];
     struct gb_writer writer;
     struct gb_error error;
 
@@ -313,7 +314,7 @@ static void write_machine(void *user, const char *node, const char *host, uint16
 
 static void peers(struct asker *asker)
 {
-    struct gb_directory *directory = asker->query->options.directory;
+    struct gb_peer_directory *directory = asker->query->options.directory;
     struct gb_writer writer;
     struct gb_error error;
     struct telling telling = {&writer, asker->query->options.node, false};
@@ -334,7 +335,7 @@ static void peers(struct asker *asker)
 
 static void metrics(struct asker *asker)
 {
-    const struct gb_query_options *options = &asker->query->options;
+    const struct gb_peer_query_options *options = &asker->query->options;
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
@@ -429,7 +430,7 @@ static void refuse(uv_stream_t *stream, struct asker *asker)
 }
 
 /* If there are too many connections, ends the oldest. */
-static void make_place(struct gb_query *query)
+static void make_place(struct gb_peer_query *query)
 {
     struct asker *oldest = query->askers;
     unsigned count = 0;
@@ -442,7 +443,7 @@ static void make_place(struct gb_query *query)
 
 static void on_connection(uv_stream_t *stream, int status)
 {
-    struct gb_query *query = stream->data;
+    struct gb_peer_query *query = stream->data;
     struct asker *asker = status < 0 ? NULL : calloc(1, sizeof(*asker));
 
     if (!asker)
@@ -495,10 +496,10 @@ static void on_closed(uv_handle_t *handle)
     drop(handle->data);
 }
 
-int gb_query_new(struct gb_query **result, const struct gb_query_options *options,
-                 struct gb_error *error)
+int gb_peer_query_new(struct gb_peer_query **result, const struct gb_peer_query_options *options,
+                      struct gb_error *error)
 {
-    struct gb_query *query = calloc(1, sizeof(*query));
+    struct gb_peer_query *query = calloc(1, sizeof(*query));
     int fd = -1;
 
     if (!query || !(query->path = strdup(options->path))) {
@@ -523,14 +524,14 @@ int gb_query_new(struct gb_query **result, const struct gb_query_options *option
     if (r < 0) {
         (void)gb_fail(error, GPUBUF_E_SYSTEM, "cannot listen at --query %s: %s", options->path,
                       uv_strerror(r));
-        gb_query_close(query);
+        gb_peer_query_close(query);
         return error->code;
     }
     *result = query;
     return 0;
 }
 
-void gb_query_close(struct gb_query *query)
+void gb_peer_query_close(struct gb_peer_query *query)
 {
     if (!query)
         return;

@@ -17,8 +17,8 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_QUERY_H
-#define GB_QUERY_H
+#ifndef GB_PEER_QUERY_H
+#define GB_PEER_QUERY_H
 
 #include <uv.h>
 
@@ -26,13 +26,13 @@
 #include "client/peer/figures.h"
 #include "proto/json.h"
 
-struct gb_query;
+struct gb_peer_query;
 
-struct gb_query_options {
+struct gb_peer_query_options {
     uv_loop_t *loop;
     struct gpubuf_client *client;
-    struct gb_directory *directory;
-    const struct gb_copies *copies;
+    struct gb_peer_directory *directory;
+    const struct gb_peer_copies *copies;
     const char *node, *path;
     /* Writes the families of `metrics`. */
     void (*metrics)(struct gb_writer *writer, void *user);
@@ -40,10 +40,10 @@ struct gb_query_options {
 };
 
 /* Replaces a socket at that path that nobody listens at. */
-int gb_query_new(struct gb_query **query, const struct gb_query_options *options,
-                 struct gb_error *error);
+int gb_peer_query_new(struct gb_peer_query **query, const struct gb_peer_query_options *options,
+                      struct gb_error *error);
 /* To be called before the directory and the client are closed; that ends the questions under way.
    NULL is fine. */
-void gb_query_close(struct gb_query *query);
+void gb_peer_query_close(struct gb_peer_query *query);
 
 #endif

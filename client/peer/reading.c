@@ -7,67 +7,67 @@
 
 /* A chunk on the lane. */
 struct passage {
-    struct gb_session *session;
-    struct gb_lease *lease;
+    struct gb_peer_session *session;
+    struct gb_peer_lease *lease;
     uint64_t request, sum;
     struct gb_staging *block; /* NULL: the chunk is sent from its own memory */
 };
 
-static struct gb_lease **lease_place(struct gb_session *session, uint64_t id)
+static struct gb_peer_lease **lease_place(struct gb_peer_session *session, uint64_t id)
 {
-    struct gb_lease **place = &session->leases;
+    struct gb_peer_lease **place = &session->leases;
 
     while (*place && (*place)->id != id)
         place = &(*place)->next;
     return place;
 }
 
-static int fill(struct gb_source *source, const void **bytes, size_t *length, uint64_t *sum,
+static int fill(struct gb_peer_source *source, const void **bytes, size_t *length, uint64_t *sum,
                 struct gb_error *error)
 {
-    struct gb_lease *lease = source->user;
-    int r = gb_lease_chunk(lease, source->chunk, &source->block, bytes, length, sum, error);
+    struct gb_peer_lease *lease = source->user;
+    int r = gb_peer_lease_chunk(lease, source->chunk, &source->block, bytes, length, sum, error);
 
     if (r == 0)
         lease->figures->served_bytes += *length;
     return r;
 }
 
-static void sent(const struct gb_source *source)
+static void sent(const struct gb_peer_source *source)
 {
     gb_staging_give(source->block);
-    gb_lease_drop(source->user);
+    gb_peer_lease_drop(source->user);
 }
 
-static void send_sum(struct gb_session *session, uint64_t request, uint64_t sum)
+static void send_sum(struct gb_peer_session *session, uint64_t request, uint64_t sum)
 {
     char text[40];
     int length = snprintf(text, sizeof(text), "{\"sum\":\"%016" PRIx64 "\"}", sum);
 
-    gb_link_send(session->link, request, text, (size_t)length);
+    gb_peer_link_send(session->link, request, text, (size_t)length);
 }
 
 static void on_passed(void *user, int status, const struct gb_error *error)
 {
     struct passage *passage = user;
-    struct gb_session *session = passage->session;
+    struct gb_peer_session *session = passage->session;
 
     if (session->link && status == 0)
         send_sum(session, passage->request, passage->sum);
     else if (session->link)
-        gb_link_send_error(session->link, passage->request, error);
-    gb_lease_drop(passage->lease);
+        gb_peer_link_send_error(session->link, passage->request, error);
+    gb_peer_lease_drop(passage->lease);
     gb_staging_give(passage->block);
     free(passage);
     session->passing--;
-    gb_session_finish(session);
+    gb_peer_session_finish(session);
 }
 
 /* Sends the chunk of a passage by the lane. */
-static int pass(struct passage *passage, const struct gb_session_params *params,
+static int pass(struct passage *passage, const struct gb_peer_session_params *params,
                 struct gb_error *error)
 {
-    struct gb_session *session = passage->session;
+    struct gb_peer_session *session = passage->session;
     char *end = NULL;
     uint64_t tag = strtoull(params->tag.text, &end, 16);
     const void *bytes;
@@ -77,68 +77,69 @@ static int pass(struct passage *passage, const struct gb_session_params *params,
         return gb_fail(error, GPUBUF_E_UNAVAILABLE, "there is no lane");
     if (params->tag.length != 16 || *end)
         return gb_fail(error, GPUBUF_E_INVALID, "its tag is no number");
-    int r = gb_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes, &length,
-                           &passage->sum, error);
-    if (r == 0 && !gb_lane_send(session->lane, tag, bytes, length, on_passed, passage))
+    int r = gb_peer_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes, &length,
+                                &passage->sum, error);
+    if (r == 0 && !gb_peer_lane_send(session->lane, tag, bytes, length, on_passed, passage))
         r = gb_fail_memory(error);
     if (r == 0)
         passage->lease->figures->served_bytes += length;
     return r;
 }
 
-static void pass_chunk(struct gb_session *session, uint64_t id, struct gb_lease *lease,
-                       const struct gb_session_params *params)
+static void pass_chunk(struct gb_peer_session *session, uint64_t id, struct gb_peer_lease *lease,
+                       const struct gb_peer_session_params *params)
 {
     struct passage *passage = calloc(1, sizeof(*passage));
     struct gb_error error;
 
     if (!passage) {
-        gb_session_refuse_memory(session, id);
+        gb_peer_session_refuse_memory(session, id);
         return;
     }
-    *passage = (struct passage){.session = session, .lease = gb_lease_use(lease), .request = id};
-    gb_session_begin(session);
+    *passage =
+        (struct passage){.session = session, .lease = gb_peer_lease_use(lease), .request = id};
+    gb_peer_session_begin(session);
     session->passing++;
     int r = pass(passage, params, &error);
     if (r < 0)
         on_passed(passage, r, &error);
 }
 
-static int open_lane(struct gb_session *session, const char *address, struct gb_error *error)
+static int open_lane(struct gb_peer_session *session, const char *address, struct gb_error *error)
 {
-    const struct gb_serve_options *options = session->options;
+    const struct gb_peer_serve_options *options = session->options;
 
     if (!options->ucx)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "this machine has no such lane");
-    session->lane = gb_lane_new(options->ucx, options->loop, error);
-    return session->lane ? gb_lane_connect(session->lane, address, error) : error->code;
+    session->lane = gb_peer_lane_new(options->ucx, options->loop, error);
+    return session->lane ? gb_peer_lane_connect(session->lane, address, error) : error->code;
 }
 
-void gb_session_change_lane(struct gb_session *session, uint64_t id,
-                            const struct gb_session_params *params)
+void gb_peer_session_change_lane(struct gb_peer_session *session, uint64_t id,
+                                 const struct gb_peer_session_params *params)
 {
     struct gb_writer writer;
     struct gb_error error;
 
-    gb_session_close_lane(session);
+    gb_peer_session_close_lane(session);
     if (!params->address.text)
         return;
     if (open_lane(session, params->address.text, &error) < 0) {
-        gb_session_close_lane(session);
-        gb_link_send_error(session->link, id, &error);
+        gb_peer_session_close_lane(session);
+        gb_peer_link_send_error(session->link, id, &error);
         return;
     }
     gb_writer_init(&writer, 0);
     gb_write_char(&writer, '{');
-    gb_lane_write(session->lane, &writer);
+    gb_peer_lane_write(session->lane, &writer);
     gb_write_char(&writer, '}');
-    gb_session_send(session, id, &writer);
+    gb_peer_session_send(session, id, &writer);
 }
 
-void gb_session_use_lease(struct gb_session *session, uint64_t id,
-                          const struct gb_session_params *params)
+void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
+                               const struct gb_peer_session_params *params)
 {
-    struct gb_lease **place = lease_place(session, params->lease), *lease = *place;
+    struct gb_peer_lease **place = lease_place(session, params->lease), *lease = *place;
     struct gb_error error;
 
     if (strcmp(params->method.text, "release") == 0) {
@@ -146,19 +147,19 @@ void gb_session_use_lease(struct gb_session *session, uint64_t id,
             return;
         *place = lease->next;
         session->lease_count--;
-        gb_lease_drop(lease);
+        gb_peer_lease_drop(lease);
         return;
     }
     if (!lease) {
         (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
-        gb_link_send_error(session->link, id, &error);
-    } else if (params->chunk >= gb_content_chunks(lease->content.bytes)) {
+        gb_peer_link_send_error(session->link, id, &error);
+    } else if (params->chunk >= gb_peer_content_chunks(lease->content.bytes)) {
         (void)gb_fail(&error, GPUBUF_E_INVALID, "there is no chunk %" PRIu64, params->chunk);
-        gb_link_send_error(session->link, id, &error);
+        gb_peer_link_send_error(session->link, id, &error);
     } else if (params->tag.text) {
         pass_chunk(session, id, lease, params);
     } else {
-        struct gb_source source = {fill, sent, gb_lease_use(lease), params->chunk, NULL};
-        gb_link_send_chunk(session->link, id, &source);
+        struct gb_peer_source source = {fill, sent, gb_peer_lease_use(lease), params->chunk, NULL};
+        gb_peer_link_send_chunk(session->link, id, &source);
     }
 }

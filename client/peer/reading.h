@@ -8,10 +8,10 @@
 #include "client/peer/serving.h"
 
 /* read, release */
-void gb_session_use_lease(struct gb_session *session, uint64_t id,
-                          const struct gb_session_params *params);
+void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
+                               const struct gb_peer_session_params *params);
 /* Replaces the lane, or closes it if the request has no address. */
-void gb_session_change_lane(struct gb_session *session, uint64_t id,
-                            const struct gb_session_params *params);
+void gb_peer_session_change_lane(struct gb_peer_session *session, uint64_t id,
+                                 const struct gb_peer_session_params *params);
 
 #endif

@@ -27,43 +27,44 @@ struct ask {
     struct ask *next;
     uint64_t id;
     uint64_t since; /* by the loop's clock */
-    gb_answered_cb answered;
-    gb_chunk_cb read;
+    gb_peer_answered_cb answered;
+    gb_peer_chunk_cb read;
     void *user;
     uint64_t lease, chunk; /* of a read */
-    struct gb_room room;
-    struct gb_remote *by; /* its lane brings the chunk, and the answer tells the sum; NULL: the link
+    struct gb_peer_room room;
+    struct gb_peer_remote
+        *by; /* its lane brings the chunk, and the answer tells the sum; NULL: the link
                              does */
     bool came, told;
     uint64_t sum;
 };
 
-struct gb_remote {
-    struct gb_remote *next;
-    struct gb_remotes *remotes;
-    char node[GB_NODE_BYTES], host[GB_HOST_BYTES];
-    char text[GB_NODE_BYTES + GB_HOST_BYTES + 16];
+struct gb_peer_remote {
+    struct gb_peer_remote *next;
+    struct gb_peer_remotes *remotes;
+    char node[GB_PEER_NODE_BYTES], host[GB_PEER_HOST_BYTES];
+    char text[GB_PEER_NODE_BYTES + GB_PEER_HOST_BYTES + 16];
     uint16_t port;
-    struct gb_link *link; /* NULL: none now */
-    struct gb_lane *lane; /* beside the link; NULL: none */
-    bool lane_ready;      /* the other side has made its end */
-    uint64_t lane_again;  /* when another lane may be tried */
-    uint64_t lane_moved;  /* when it last brought something */
-    uint64_t epoch, last; /* of the requests' ids */
-    struct ask *asks;     /* under way, in order */
-    struct ask *failed;   /* answered in the next turn */
-    uint64_t again;       /* when the machine may be tried again */
+    struct gb_peer_link *link; /* NULL: none now */
+    struct gb_peer_lane *lane; /* beside the link; NULL: none */
+    bool lane_ready;           /* the other side has made its end */
+    uint64_t lane_again;       /* when another lane may be tried */
+    uint64_t lane_moved;       /* when it last brought something */
+    uint64_t epoch, last;      /* of the requests' ids */
+    struct ask *asks;          /* under way, in order */
+    struct ask *failed;        /* answered in the next turn */
+    uint64_t again;            /* when the machine may be tried again */
     unsigned again_ms, holds;
     struct gb_error why; /* why it was not reached last time */
 };
 
-struct gb_remotes {
+struct gb_peer_remotes {
     uv_loop_t *loop;
-    const struct gb_tls *tls;
-    const struct gb_ucx *ucx; /* NULL: no lanes */
-    struct gb_figures *figures;
+    const struct gb_peer_tls *tls;
+    const struct gb_peer_ucx *ucx; /* NULL: no lanes */
+    struct gb_peer_figures *figures;
     unsigned patience_ms, count;
-    struct gb_remote *first;
+    struct gb_peer_remote *first;
     uv_timer_t tick, soon;
     unsigned handles;
     bool closing;
@@ -94,7 +95,7 @@ static void fail_all(struct ask **list, const struct gb_error *error)
     }
 }
 
-static struct ask *find_ask(const struct gb_remote *remote, uint64_t id)
+static struct ask *find_ask(const struct gb_peer_remote *remote, uint64_t id)
 {
     struct ask *ask = remote->asks;
 
@@ -104,7 +105,7 @@ static struct ask *find_ask(const struct gb_remote *remote, uint64_t id)
 }
 
 /* Takes the request with that id off the list. */
-static struct ask *take_ask(struct gb_remote *remote, uint64_t id)
+static struct ask *take_ask(struct gb_peer_remote *remote, uint64_t id)
 {
     for (struct ask **place = &remote->asks; *place; place = &(*place)->next) {
         struct ask *ask = *place;
@@ -121,7 +122,8 @@ struct failure {
 };
 
 /* 0, or the error that an answer tells. */
-static int check(struct gb_remote *remote, const char *text, size_t length, struct gb_error *error)
+static int check(struct gb_peer_remote *remote, const char *text, size_t length,
+                 struct gb_error *error)
 {
     static const struct gb_field outer[] = {
         {.name = "error", .type = GB_FIELD_OBJECT},
@@ -150,31 +152,31 @@ static int check(struct gb_remote *remote, const char *text, size_t length, stru
 /* ---- the lane ---- */
 
 /* Logs it, and counts a failure unless the other machine merely has no UCX. */
-static void say_failed(struct gb_remote *remote, int status, const char *why)
+static void say_failed(struct gb_peer_remote *remote, int status, const char *why)
 {
 
-    gb_log_seldom(GB_LOG_WARNING, uv_now(remote->remotes->loop), remote->node, NULL,
-                  "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
-                  GB_LOG_TEXT("why", why));
+    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(remote->remotes->loop), remote->node, NULL,
+                       "no chunks by UCX", GB_LOG_TEXT("machine", remote->text),
+                       GB_LOG_TEXT("why", why));
     if (status != GPUBUF_E_UNSUPPORTED && status != GPUBUF_E_METHOD)
         remote->remotes->figures->lane_failures++;
 }
 
 /* The requests for chunks that it was to bring stay under way. */
-static void drop_lane(struct gb_remote *remote)
+static void drop_lane(struct gb_peer_remote *remote)
 {
-    struct gb_lane *lane = remote->lane;
+    struct gb_peer_lane *lane = remote->lane;
 
     remote->lane = NULL;
     remote->lane_ready = false;
-    gb_lane_close(lane);
+    gb_peer_lane_close(lane);
 }
 
-static bool ask_read(struct gb_remote *remote, const struct ask *values);
+static bool ask_read(struct gb_peer_remote *remote, const struct ask *values);
 
 /* Gives up a lane: its chunks are asked for anew, to come over the link. The answers to the former
    requests are ignored. */
-static void leave_lane(struct gb_remote *remote, int status, const char *why)
+static void leave_lane(struct gb_peer_remote *remote, int status, const char *why)
 {
     static const char bye[] = "{\"method\":\"lane\"}";
     struct ask *last = remote->asks;
@@ -182,7 +184,7 @@ static void leave_lane(struct gb_remote *remote, int status, const char *why)
     say_failed(remote, status, why);
     drop_lane(remote);
     remote->lane_again = uv_now(remote->remotes->loop) + LANE_AGAIN_MS;
-    gb_link_send(remote->link, 0, bye, sizeof(bye) - 1);
+    gb_peer_link_send(remote->link, 0, bye, sizeof(bye) - 1);
     while (last && last->next)
         last = last->next;
     for (struct ask *ask = remote->asks, *next; ask; ask = next) {
@@ -196,7 +198,7 @@ static void leave_lane(struct gb_remote *remote, int status, const char *why)
         if (!ask_read(remote, &values))
             continue; /* memory is out: the answer will make no sense, and end the link */
         ask->read = NULL;
-        ask->room = (struct gb_room){0};
+        ask->room = (struct gb_peer_room){0};
         ask->since = uv_now(remote->remotes->loop);
         if (ask->told)
             free(take_ask(remote, ask->id));
@@ -206,7 +208,7 @@ static void leave_lane(struct gb_remote *remote, int status, const char *why)
 static void on_lane(void *user, int status, const char *result, size_t length,
                     const struct gb_error *error)
 {
-    struct gb_remote *remote = user;
+    struct gb_peer_remote *remote = user;
     struct gb_string address = {0};
     struct gb_error why;
 
@@ -214,15 +216,15 @@ static void on_lane(void *user, int status, const char *result, size_t length,
         return;
     remote->lane_moved = uv_now(remote->remotes->loop);
     if (status == 0) {
-        status = gb_granted_address(result, length, &remote->remotes->pool, &address, &why);
+        status = gb_peer_granted_address(result, length, &remote->remotes->pool, &address, &why);
         if (status == 0)
-            status = gb_lane_connect(remote->lane, address.text, &why);
+            status = gb_peer_lane_connect(remote->lane, address.text, &why);
         error = &why;
     }
     remote->lane_ready = status == 0;
     if (status == 0) {
-        gb_log_seldom(GB_LOG_INFO, uv_now(remote->remotes->loop), remote->node, NULL,
-                      "chunks come by UCX", GB_LOG_TEXT("machine", remote->text));
+        gb_peer_log_seldom(GB_LOG_INFO, uv_now(remote->remotes->loop), remote->node, NULL,
+                           "chunks come by UCX", GB_LOG_TEXT("machine", remote->text));
         return;
     }
     leave_lane(remote, status, error->message);
@@ -231,36 +233,36 @@ static void on_lane(void *user, int status, const char *result, size_t length,
 }
 
 /* Makes a lane, if it is time, and tells the other side. No chunk waits for the lane. */
-static void make_lane(struct gb_remote *remote)
+static void make_lane(struct gb_peer_remote *remote)
 {
-    struct gb_remotes *remotes = remote->remotes;
+    struct gb_peer_remotes *remotes = remote->remotes;
     struct gb_writer writer;
     struct gb_error error;
 
-    if (!remotes->ucx || remote->lane || !gb_link_is_open(remote->link) ||
+    if (!remotes->ucx || remote->lane || !gb_peer_link_is_open(remote->link) ||
         uv_now(remotes->loop) < remote->lane_again)
         return;
     remote->lane_again = uv_now(remotes->loop) + LANE_AGAIN_MS;
-    remote->lane = gb_lane_new(remotes->ucx, remotes->loop, &error);
+    remote->lane = gb_peer_lane_new(remotes->ucx, remotes->loop, &error);
     if (!remote->lane) {
         say_failed(remote, error.code, error.message);
         return;
     }
     gb_writer_init(&writer, 0);
     GB_WRITE_LITERAL(&writer, "{\"method\":\"lane\",");
-    gb_lane_write(remote->lane, &writer);
+    gb_peer_lane_write(remote->lane, &writer);
     gb_write_char(&writer, '}');
-    if (writer.failed || !gb_remote_ask(remote, writer.data, writer.length, on_lane, remote))
+    if (writer.failed || !gb_peer_remote_ask(remote, writer.data, writer.length, on_lane, remote))
         drop_lane(remote);
     gb_writer_end(&writer);
 }
 
 /* Answers a request once both the chunk and its sum are here. */
-static void finish_by_lane(struct gb_remote *remote, struct ask *ask)
+static void finish_by_lane(struct gb_peer_remote *remote, struct ask *ask)
 {
     if (!ask->came || !ask->told)
         return;
-    if (gb_content_sum(ask->room.memory, ask->room.bytes) != ask->sum) {
+    if (gb_peer_content_sum(ask->room.memory, ask->room.bytes) != ask->sum) {
         leave_lane(remote, GPUBUF_E_PROTOCOL, "a chunk has another checksum than it was sent with");
         return;
     }
@@ -272,7 +274,7 @@ static void finish_by_lane(struct gb_remote *remote, struct ask *ask)
 static void on_came(void *user, int status, const struct gb_error *error)
 {
     struct ask *ask = user;
-    struct gb_remote *remote = ask->by;
+    struct gb_peer_remote *remote = ask->by;
 
     if (!remote->lane) /* it is being given up */
         return;
@@ -283,13 +285,13 @@ static void on_came(void *user, int status, const struct gb_error *error)
         finish_by_lane(remote, ask);
 }
 
-static void on_told(struct gb_remote *remote, struct ask *ask, int status, const char *text,
+static void on_told(struct gb_peer_remote *remote, struct ask *ask, int status, const char *text,
                     size_t length, const struct gb_error *error)
 {
     struct gb_error why;
 
     if (status == 0) {
-        status = gb_granted_sum(text, length, &remote->remotes->pool, &ask->sum, &why);
+        status = gb_peer_granted_sum(text, length, &remote->remotes->pool, &ask->sum, &why);
         error = &why;
     }
     ask->told = true;
@@ -302,10 +304,10 @@ static void on_told(struct gb_remote *remote, struct ask *ask, int status, const
 /* ---- the link ---- */
 
 /* The link has ended: the requests fail, and the machine is not tried again for a moment. */
-static void lose(struct gb_remote *remote, const struct gb_error *why)
+static void lose(struct gb_peer_remote *remote, const struct gb_error *why)
 {
     struct gb_error error = *why;
-    bool served = remote->link && gb_link_is_open(remote->link);
+    bool served = remote->link && gb_peer_link_is_open(remote->link);
 
     remote->link = NULL;
     drop_lane(remote);
@@ -317,26 +319,26 @@ static void lose(struct gb_remote *remote, const struct gb_error *why)
     fail_all(&remote->asks, &error);
 }
 
-static void on_closed(struct gb_link *link, const struct gb_error *why, void *user)
+static void on_closed(struct gb_peer_link *link, const struct gb_error *why, void *user)
 {
     (void)link;
     lose(user, why);
 }
 
 /* The other side broke the protocol: ends the link. */
-static void refuse(struct gb_remote *remote, const char *what)
+static void refuse(struct gb_peer_remote *remote, const char *what)
 {
-    struct gb_link *link = remote->link;
+    struct gb_peer_link *link = remote->link;
     struct gb_error error;
 
     (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: %s", remote->text, what);
     lose(remote, &error);
-    gb_link_close(link);
+    gb_peer_link_close(link);
 }
 
-static bool on_open(struct gb_link *link, const char *node, void *user)
+static bool on_open(struct gb_peer_link *link, const char *node, void *user)
 {
-    struct gb_remote *remote = user;
+    struct gb_peer_remote *remote = user;
 
     (void)link;
     (void)node;
@@ -345,14 +347,14 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
     return true;
 }
 
-static void on_control(struct gb_link *link, uint64_t request, const char *text, size_t length,
+static void on_control(struct gb_peer_link *link, uint64_t request, const char *text, size_t length,
                        void *user)
 {
-    struct gb_remote *remote = user;
+    struct gb_peer_remote *remote = user;
     struct gb_error error;
 
     (void)link;
-    if (request == GB_REQUEST_WAIT)
+    if (request == GB_PEER_REQUEST_WAIT)
         return;
     int status = check(remote, text, length, &error);
     struct ask *asked = find_ask(remote, request);
@@ -368,19 +370,19 @@ static void on_control(struct gb_link *link, uint64_t request, const char *text,
     answer(ask, status, text, length, status < 0 ? &error : NULL);
 }
 
-static struct gb_room on_room(struct gb_link *link, uint64_t request, void *user)
+static struct gb_peer_room on_room(struct gb_peer_link *link, uint64_t request, void *user)
 {
-    struct gb_remote *remote = user;
+    struct gb_peer_remote *remote = user;
 
     const struct ask *ask = find_ask(remote, request);
 
     (void)link;
-    return ask && !ask->by ? ask->room : (struct gb_room){0};
+    return ask && !ask->by ? ask->room : (struct gb_peer_room){0};
 }
 
-static void on_data(struct gb_link *link, uint64_t request, uint64_t sum, void *user)
+static void on_data(struct gb_peer_link *link, uint64_t request, uint64_t sum, void *user)
 {
-    struct gb_remote *remote = user;
+    struct gb_peer_remote *remote = user;
     struct ask *ask = take_ask(remote, request);
     struct gb_error error;
     int status = 0;
@@ -388,14 +390,14 @@ static void on_data(struct gb_link *link, uint64_t request, uint64_t sum, void *
     (void)link;
     if (!ask)
         return;
-    if (gb_content_sum(ask->room.memory, ask->room.bytes) != sum)
+    if (gb_peer_content_sum(ask->room.memory, ask->room.bytes) != sum)
         status = gb_fail(&error, GPUBUF_E_PROTOCOL,
                          "%s: chunk %" PRIu64 " has another checksum than it was sent with",
                          remote->text, ask->chunk);
     answer(ask, status, NULL, 0, status < 0 ? &error : NULL);
 }
 
-static const struct gb_link_events events = {
+static const struct gb_peer_link_events events = {
     .open = on_open,
     .control = on_control,
     .room = on_room,
@@ -407,16 +409,16 @@ static const struct gb_link_events events = {
 
 static void on_soon(uv_timer_t *timer)
 {
-    struct gb_remotes *remotes = timer->data;
+    struct gb_peer_remotes *remotes = timer->data;
 
-    for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
+    for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
         struct gb_error error = remote->why;
         fail_all(&remote->failed, &error);
     }
 }
 
 /* UCX does not tell of a lane that cannot connect or stands still: gives it up after a while. */
-static void look_at_lane(struct gb_remote *remote)
+static void look_at_lane(struct gb_peer_remote *remote)
 {
     uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
     const struct ask *ask = remote->asks;
@@ -429,18 +431,18 @@ static void look_at_lane(struct gb_remote *remote)
 
 /* Whether the machine is to be kept. One that was not reached is kept for twice the time in which
    it is not tried. */
-static bool is_of_use(const struct gb_remote *remote)
+static bool is_of_use(const struct gb_peer_remote *remote)
 {
     return remote->link || remote->asks || remote->failed || remote->holds > 0 ||
            uv_now(remote->remotes->loop) < remote->again + remote->again_ms;
 }
 
-static void free_unused(struct gb_remotes *remotes)
+static void free_unused(struct gb_peer_remotes *remotes)
 {
-    struct gb_remote **place = &remotes->first;
+    struct gb_peer_remote **place = &remotes->first;
 
     while (*place) {
-        struct gb_remote *remote = *place;
+        struct gb_peer_remote *remote = *place;
         if (is_of_use(remote)) {
             place = &remote->next;
             continue;
@@ -453,14 +455,14 @@ static void free_unused(struct gb_remotes *remotes)
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct gb_remotes *remotes = timer->data;
+    struct gb_peer_remotes *remotes = timer->data;
 
     free_unused(remotes);
-    for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
+    for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
         if (!remote->link || !remote->asks)
             continue;
         look_at_lane(remote);
-        uint64_t silent = gb_link_silent(remote->link);
+        uint64_t silent = gb_peer_link_silent(remote->link);
         /* The lane may be at work after all sums were told. */
         uint64_t still = uv_now(remotes->loop) - remote->lane_moved;
         silent = still < silent ? still : silent;
@@ -473,16 +475,16 @@ static void on_tick(uv_timer_t *timer)
 
 /* ---- asking ---- */
 
-static bool connect_to(struct gb_remote *remote)
+static bool connect_to(struct gb_peer_remote *remote)
 {
-    struct gb_remotes *remotes = remote->remotes;
+    struct gb_peer_remotes *remotes = remote->remotes;
 
     if (remote->link)
         return true;
     if (uv_now(remotes->loop) < remote->again)
         return false;
-    remote->link = gb_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
-                                   remote->port, &events, remote);
+    remote->link = gb_peer_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
+                                        remote->port, &events, remote);
     if (!remote->link)
         (void)gb_fail_memory(&remote->why);
     else
@@ -491,8 +493,8 @@ static bool connect_to(struct gb_remote *remote)
 }
 
 /* NULL: out of memory, or the remotes are being closed. */
-static struct ask *ask_remote(struct gb_remote *remote, const struct ask *values, const char *text,
-                              size_t length)
+static struct ask *ask_remote(struct gb_peer_remote *remote, const struct ask *values,
+                              const char *text, size_t length)
 {
     struct ask *ask = malloc(sizeof(*ask)), **place = &remote->failed;
 
@@ -505,7 +507,7 @@ static struct ask *ask_remote(struct gb_remote *remote, const struct ask *values
     ask->id = ++remote->last;
     ask->since = uv_now(remote->remotes->loop);
     if (connect_to(remote)) {
-        gb_link_send(remote->link, ask->id, text, length);
+        gb_peer_link_send(remote->link, ask->id, text, length);
         place = &remote->asks;
     } else {
         (void)uv_timer_start(&remote->remotes->soon, on_soon, 0, 0);
@@ -516,15 +518,15 @@ static struct ask *ask_remote(struct gb_remote *remote, const struct ask *values
     return ask;
 }
 
-bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
-                   gb_answered_cb callback, void *user)
+bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t length,
+                        gb_peer_answered_cb callback, void *user)
 {
     return ask_remote(remote, &(struct ask){.answered = callback, .user = user}, text, length) !=
            NULL;
 }
 
 /* Asks for a chunk, by the lane or over the link. */
-static bool ask_read(struct gb_remote *remote, const struct ask *values)
+static bool ask_read(struct gb_peer_remote *remote, const struct ask *values)
 {
     char text[128], tag[32] = "";
     struct ask *ask;
@@ -542,12 +544,13 @@ static bool ask_read(struct gb_remote *remote, const struct ask *values)
         return ask != NULL;
     /* The request is queued, not sent yet. If memory is out nothing is received, and the lane is
        given up later. */
-    (void)gb_lane_receive(remote->lane, number, ask->room.memory, ask->room.bytes, on_came, ask);
+    (void)gb_peer_lane_receive(remote->lane, number, ask->room.memory, ask->room.bytes, on_came,
+                               ask);
     return true;
 }
 
-bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
-                    uint64_t bytes, gb_chunk_cb callback, void *user)
+bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
+                         void *memory, uint64_t bytes, gb_peer_chunk_cb callback, void *user)
 {
     struct ask values = {
         .read = callback, .user = user, .lease = lease, .chunk = chunk, .room = {memory, bytes}};
@@ -559,22 +562,22 @@ bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, vo
     return ask_read(remote, &values);
 }
 
-void gb_remote_release(struct gb_remote *remote, uint64_t lease)
+void gb_peer_remote_release(struct gb_peer_remote *remote, uint64_t lease)
 {
     char text[64];
     int length =
         snprintf(text, sizeof(text), "{\"method\":\"release\",\"lease\":%" PRIu64 "}", lease);
 
     if (remote->link)
-        gb_link_send(remote->link, 0, text, (size_t)length);
+        gb_peer_link_send(remote->link, 0, text, (size_t)length);
 }
 
 /* ---- machines ---- */
 
-struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
-                                 uint16_t port)
+struct gb_peer_remote *gb_peer_remotes_get(struct gb_peer_remotes *remotes, const char *node,
+                                           const char *host, uint16_t port)
 {
-    struct gb_remote *remote;
+    struct gb_peer_remote *remote;
 
     for (remote = remotes->first; remote; remote = remote->next)
         if (remote->port == port && strcmp(remote->node, node) == 0 &&
@@ -594,48 +597,49 @@ struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, c
     return remote;
 }
 
-void gb_remote_hold(struct gb_remote *remote)
+void gb_peer_remote_hold(struct gb_peer_remote *remote)
 {
     remote->holds++;
 }
 
-void gb_remote_drop(struct gb_remote *remote)
+void gb_peer_remote_drop(struct gb_peer_remote *remote)
 {
     remote->holds--;
 }
 
-unsigned gb_remotes_connected(const struct gb_remotes *remotes)
+unsigned gb_peer_remotes_connected(const struct gb_peer_remotes *remotes)
 {
     unsigned count = 0;
 
-    for (const struct gb_remote *remote = remotes->first; remote; remote = remote->next)
-        count += remote->link && gb_link_is_open(remote->link);
+    for (const struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next)
+        count += remote->link && gb_peer_link_is_open(remote->link);
     return count;
 }
 
-uint64_t gb_remote_epoch(const struct gb_remote *remote)
+uint64_t gb_peer_remote_epoch(const struct gb_peer_remote *remote)
 {
     return remote->link ? remote->epoch : 0;
 }
 
-const char *gb_remote_text(const struct gb_remote *remote)
+const char *gb_peer_remote_text(const struct gb_peer_remote *remote)
 {
     return remote->text;
 }
 
-const char *gb_remote_node(const struct gb_remote *remote)
+const char *gb_peer_remote_node(const struct gb_peer_remote *remote)
 {
     return remote->node;
 }
 
-struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms)
+struct gb_peer_remotes *gb_peer_remotes_new(uv_loop_t *loop, const struct gb_peer_tls *tls,
+                                            unsigned patience_ms)
 {
-    struct gb_remotes *remotes = calloc(1, sizeof(*remotes));
+    struct gb_peer_remotes *remotes = calloc(1, sizeof(*remotes));
 
     if (!remotes)
         return NULL;
-    *remotes =
-        (struct gb_remotes){.loop = loop, .tls = tls, .patience_ms = patience_ms, .handles = 2};
+    *remotes = (struct gb_peer_remotes){
+        .loop = loop, .tls = tls, .patience_ms = patience_ms, .handles = 2};
     (void)uv_timer_init(loop, &remotes->tick); /* cannot fail */
     (void)uv_timer_init(loop, &remotes->soon);
     remotes->tick.data = remotes->soon.data = remotes;
@@ -643,8 +647,8 @@ struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, uns
     return remotes;
 }
 
-void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx,
-                    struct gb_figures *figures)
+void gb_peer_remotes_use(struct gb_peer_remotes *remotes, const struct gb_peer_ucx *ucx,
+                         struct gb_peer_figures *figures)
 {
     remotes->ucx = ucx;
     remotes->figures = figures;
@@ -652,12 +656,12 @@ void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx,
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-    struct gb_remotes *remotes = handle->data;
+    struct gb_peer_remotes *remotes = handle->data;
 
     if (--remotes->handles > 0)
         return;
     while (remotes->first) {
-        struct gb_remote *remote = remotes->first;
+        struct gb_peer_remote *remote = remotes->first;
         remotes->first = remote->next;
         free(remote);
     }
@@ -665,19 +669,19 @@ static void on_timer_closed(uv_handle_t *handle)
     free(remotes);
 }
 
-void gb_remotes_close(struct gb_remotes *remotes)
+void gb_peer_remotes_close(struct gb_peer_remotes *remotes)
 {
     struct gb_error error;
 
     (void)gb_fail(&error, GPUBUF_E_CANCELED, "the peer stops");
     remotes->closing = true;
-    for (struct gb_remote *remote = remotes->first; remote; remote = remote->next) {
-        struct gb_link *link = remote->link;
+    for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
+        struct gb_peer_link *link = remote->link;
         remote->link = NULL;
         drop_lane(remote);
         fail_all(&remote->asks, &error);
         fail_all(&remote->failed, &error);
-        gb_link_close(link);
+        gb_peer_link_close(link);
     }
     uv_close((uv_handle_t *)&remotes->tick, on_timer_closed);
     uv_close((uv_handle_t *)&remotes->soon, on_timer_closed);

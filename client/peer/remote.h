@@ -8,56 +8,58 @@
  *
  * Callbacks are never called before the function that takes them returns. On the loop's thread.
  */
-#ifndef GB_REMOTE_H
-#define GB_REMOTE_H
+#ifndef GB_PEER_REMOTE_H
+#define GB_PEER_REMOTE_H
 
 #include "client/peer/figures.h"
 #include "client/peer/lane.h"
 #include "client/peer/link.h"
 
-struct gb_remotes;
-struct gb_remote;
+struct gb_peer_remotes;
+struct gb_peer_remote;
 
 /* `tls` is the caller's, who may change it for later links. NULL: out of memory. */
-struct gb_remotes *gb_remotes_new(uv_loop_t *loop, const struct gb_tls *tls, unsigned patience_ms);
+struct gb_peer_remotes *gb_peer_remotes_new(uv_loop_t *loop, const struct gb_peer_tls *tls,
+                                            unsigned patience_ms);
 /* From now on chunks come by lanes (lane.h) if the other machine has them too. If a lane fails,
    they come over the link, and `figures` count the failure. Both outlive the remotes. */
-void gb_remotes_use(struct gb_remotes *remotes, const struct gb_ucx *ucx,
-                    struct gb_figures *figures);
+void gb_peer_remotes_use(struct gb_peer_remotes *remotes, const struct gb_peer_ucx *ucx,
+                         struct gb_peer_figures *figures);
 /* Requests under way are answered with GPUBUF_E_CANCELED, in this call. The remotes are freed in a
    later turn of the loop. */
-void gb_remotes_close(struct gb_remotes *remotes);
+void gb_peer_remotes_close(struct gb_peer_remotes *remotes);
 
 /* The number of machines that there is a link to. */
-unsigned gb_remotes_connected(const struct gb_remotes *remotes);
+unsigned gb_peer_remotes_connected(const struct gb_peer_remotes *remotes);
 
 /* The machine with that node and place. It is freed in a later turn of the loop, unless it has a
    link, a request under way or a hold. NULL: out of memory, or there are too many. */
-struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
-                                 uint16_t port);
-void gb_remote_hold(struct gb_remote *remote);
-void gb_remote_drop(struct gb_remote *remote);
+struct gb_peer_remote *gb_peer_remotes_get(struct gb_peer_remotes *remotes, const char *node,
+                                           const char *host, uint16_t port);
+void gb_peer_remote_hold(struct gb_peer_remote *remote);
+void gb_peer_remote_drop(struct gb_peer_remote *remote);
 
 /* `result` is the JSON text of an answer that is no error. It lives during the call. */
-typedef void (*gb_answered_cb)(void *user, int status, const char *result, size_t length,
-                               const struct gb_error *error);
+typedef void (*gb_peer_answered_cb)(void *user, int status, const char *result, size_t length,
+                                    const struct gb_error *error);
 /* False: out of memory, or the remotes are being closed; `callback` is not called then. */
-bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
-                   gb_answered_cb callback, void *user);
+bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t length,
+                        gb_peer_answered_cb callback, void *user);
 
 /* Reads a chunk of a lease into `memory`, which must stay until `callback`. On success the memory
    has the bytes. GPUBUF_E_PROTOCOL: they have another checksum than they were sent with. */
-typedef void (*gb_chunk_cb)(void *user, int status, uint64_t chunk, const struct gb_error *error);
-bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
-                    uint64_t bytes, gb_chunk_cb callback, void *user);
+typedef void (*gb_peer_chunk_cb)(void *user, int status, uint64_t chunk,
+                                 const struct gb_error *error);
+bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
+                         void *memory, uint64_t bytes, gb_peer_chunk_cb callback, void *user);
 
 /* Gives a lease back. There is no answer. */
-void gb_remote_release(struct gb_remote *remote, uint64_t lease);
+void gb_peer_remote_release(struct gb_peer_remote *remote, uint64_t lease);
 
 /* How often the link was made (0: there is none now). A lease is only valid on the link that
    granted it. */
-uint64_t gb_remote_epoch(const struct gb_remote *remote);
-const char *gb_remote_text(const struct gb_remote *remote); /* "node (host:port)" */
-const char *gb_remote_node(const struct gb_remote *remote);
+uint64_t gb_peer_remote_epoch(const struct gb_peer_remote *remote);
+const char *gb_peer_remote_text(const struct gb_peer_remote *remote); /* "node (host:port)" */
+const char *gb_peer_remote_node(const struct gb_peer_remote *remote);
 
 #endif

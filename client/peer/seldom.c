@@ -34,7 +34,7 @@ static struct slot *find(uint64_t key)
     return oldest;
 }
 
-bool gb_seldom(uint64_t now_ms, const char *who, const char *kind, uint64_t *left_out)
+bool gb_peer_seldom(uint64_t now_ms, const char *who, const char *kind, uint64_t *left_out)
 {
     uint64_t key = hash(hash(UINT64_C(0xcbf29ce484222325), who), kind);
     struct slot *slot = find(key);
@@ -48,13 +48,13 @@ bool gb_seldom(uint64_t now_ms, const char *who, const char *kind, uint64_t *lef
     return true;
 }
 
-bool gb_another(struct gb_another *counted, uint64_t now_ms, const char *event)
+bool gb_peer_another(struct gb_peer_another *counted, uint64_t now_ms, const char *event)
 {
     if (now_ms - counted->since_ms >= WHILE_MS) {
         if (counted->count > MOST)
             gb_log(GB_LOG_WARNING, "such lines were left out", GB_LOG_TEXT("of", event),
                    GB_LOG_NUMBER("left_out", counted->count - MOST));
-        *counted = (struct gb_another){.since_ms = now_ms};
+        *counted = (struct gb_peer_another){.since_ms = now_ms};
     }
     return counted->count++ < MOST;
 }

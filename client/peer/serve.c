@@ -27,14 +27,14 @@ enum {
 };
 
 struct connection {
-    struct gb_session *session;
+    struct gb_peer_session *session;
     struct in6_addr from;
     uint64_t number; /* in the order in which they came */
     bool further;    /* its machine had another one when it shook hands */
 };
 
-struct gb_serve {
-    struct gb_serve_options options;
+struct gb_peer_serve {
+    struct gb_peer_serve_options options;
     uv_poll_t poll;
     uv_timer_t tick;
     unsigned handles;
@@ -47,17 +47,17 @@ struct gb_serve {
 
 /* ---- sessions ---- */
 
-static void take_out(struct gb_serve *serve, unsigned i)
+static void take_out(struct gb_peer_serve *serve, unsigned i)
 {
     serve->all[i] = serve->all[--serve->count];
 }
 
-static unsigned count_holding(const struct gb_serve *serve, enum gb_session_holds holds)
+static unsigned count_holding(const struct gb_peer_serve *serve, enum gb_peer_session_holds holds)
 {
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
-        count += gb_session_holds(serve->all[i].session) == holds;
+        count += gb_peer_session_holds(serve->all[i].session) == holds;
     return count;
 }
 
@@ -65,93 +65,94 @@ static unsigned count_holding(const struct gb_serve *serve, enum gb_session_hold
    come `from` there (NULL: anywhere). Those that have said something and those that have said
    nothing are two groups, and the oldest of the larger one gives way. So neither strangers who say
    nothing nor those who begin a handshake take the place of one that has just come. */
-static void close_oldest(struct gb_serve *serve, enum gb_session_holds holds,
-                         const struct in6_addr *from, const struct gb_session *but)
+static void close_oldest(struct gb_peer_serve *serve, enum gb_peer_session_holds holds,
+                         const struct in6_addr *from, const struct gb_peer_session *but)
 {
     unsigned oldest[2] = {ALL_MOST, ALL_MOST}, counts[2] = {0};
 
     for (unsigned i = 0; i < serve->count; i++) {
         const struct connection *one = &serve->all[i];
-        if (one->session == but || gb_session_holds(one->session) != holds ||
+        if (one->session == but || gb_peer_session_holds(one->session) != holds ||
             (from && memcmp(&one->from, from, sizeof(*from)) != 0))
             continue;
-        bool spoke = gb_session_spoke(one->session);
+        bool spoke = gb_peer_session_spoke(one->session);
         if (counts[spoke]++ == 0 || one->number < serve->all[oldest[spoke]].number)
             oldest[spoke] = i;
     }
     unsigned best = oldest[counts[true] > counts[false]];
     if (best == ALL_MOST)
         return;
-    struct gb_session *session = serve->all[best].session;
-    gb_log_seldom(GB_LOG_WARNING, uv_now(serve->options.loop), NULL, NULL,
-                  "connections beyond what may be open give way",
-                  GB_LOG_TEXT("holds", holds == GB_SESSION_HALF ? "half a handshake" : "no place"));
+    struct gb_peer_session *session = serve->all[best].session;
+    gb_peer_log_seldom(
+        GB_LOG_WARNING, uv_now(serve->options.loop), NULL, NULL,
+        "connections beyond what may be open give way",
+        GB_LOG_TEXT("holds", holds == GB_PEER_SESSION_HALF ? "half a handshake" : "no place"));
     take_out(serve, best);
-    gb_session_close(session);
+    gb_peer_session_close(session);
 }
 
 /* Makes room for one more that has not shaken hands. */
-static void make_room(struct gb_serve *serve, const struct in6_addr *from)
+static void make_room(struct gb_peer_serve *serve, const struct in6_addr *from)
 {
     unsigned half = 0, same = 0;
 
     for (unsigned i = 0; i < serve->count; i++) {
-        if (gb_session_holds(serve->all[i].session) != GB_SESSION_HALF)
+        if (gb_peer_session_holds(serve->all[i].session) != GB_PEER_SESSION_HALF)
             continue;
         half++;
         same += memcmp(&serve->all[i].from, from, sizeof(*from)) == 0;
     }
     if (same >= HALF_ADDRESS_MOST)
-        close_oldest(serve, GB_SESSION_HALF, from, NULL);
+        close_oldest(serve, GB_PEER_SESSION_HALF, from, NULL);
     else if (half >= HALF_MOST)
-        close_oldest(serve, GB_SESSION_HALF, NULL, NULL);
+        close_oldest(serve, GB_PEER_SESSION_HALF, NULL, NULL);
 }
 
-static bool on_open(struct gb_session *session, const char *node, void *user)
+static bool on_open(struct gb_peer_session *session, const char *node, void *user)
 {
-    struct gb_serve *serve = user;
+    struct gb_peer_serve *serve = user;
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
         if (serve->all[i].session != session &&
-            strcmp(gb_session_node(serve->all[i].session), node) == 0)
+            strcmp(gb_peer_session_node(serve->all[i].session), node) == 0)
             count++;
     if (count >= NODE_CONNECTIONS)
         return false;
     for (unsigned i = 0; i < serve->count; i++)
         if (serve->all[i].session == session)
             serve->all[i].further = count > 0;
-    if (count_holding(serve, GB_SESSION_OPEN) > WAITING_MOST)
-        close_oldest(serve, GB_SESSION_OPEN, NULL, session);
+    if (count_holding(serve, GB_PEER_SESSION_OPEN) > WAITING_MOST)
+        close_oldest(serve, GB_PEER_SESSION_OPEN, NULL, session);
     return true;
 }
 
 static bool on_place(void *user)
 {
-    struct gb_serve *serve = user;
-    unsigned placed = count_holding(serve, GB_SESSION_PLACE), longest = serve->count;
+    struct gb_peer_serve *serve = user;
+    unsigned placed = count_holding(serve, GB_PEER_SESSION_PLACE), longest = serve->count;
     uint64_t most = IDLE_MS;
 
     if (placed < serve->options.connections)
         return true;
     for (unsigned i = 0; i < serve->count; i++) {
-        uint64_t idle = gb_session_idle(serve->all[i].session);
-        if (gb_session_holds(serve->all[i].session) != GB_SESSION_PLACE || idle < most)
+        uint64_t idle = gb_peer_session_idle(serve->all[i].session);
+        if (gb_peer_session_holds(serve->all[i].session) != GB_PEER_SESSION_PLACE || idle < most)
             continue;
         most = idle;
         longest = i;
     }
     if (longest == serve->count)
         return false;
-    struct gb_session *session = serve->all[longest].session;
+    struct gb_peer_session *session = serve->all[longest].session;
     take_out(serve, longest);
-    gb_session_close(session);
+    gb_peer_session_close(session);
     return true;
 }
 
-static void on_closed(struct gb_session *session, void *user)
+static void on_closed(struct gb_peer_session *session, void *user)
 {
-    struct gb_serve *serve = user;
+    struct gb_peer_serve *serve = user;
 
     for (unsigned i = 0; i < serve->count; i++)
         if (serve->all[i].session == session) {
@@ -163,11 +164,11 @@ static void on_closed(struct gb_session *session, void *user)
 /* Machines, not connections: else one could keep all others from an object. */
 static unsigned count_readers(uint64_t version, void *user)
 {
-    const struct gb_serve *serve = user;
+    const struct gb_peer_serve *serve = user;
     unsigned count = 0;
 
     for (unsigned i = 0; i < serve->count; i++)
-        count += !serve->all[i].further && gb_session_reads(serve->all[i].session, version);
+        count += !serve->all[i].further && gb_peer_session_reads(serve->all[i].session, version);
     return count;
 }
 
@@ -175,11 +176,11 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct gb_serve *serve = timer->data;
+    struct gb_peer_serve *serve = timer->data;
 
     (void)uv_poll_start(&serve->poll, UV_READABLE, on_connection); /* if it was stopped */
     for (unsigned i = serve->count; i-- > 0;) /* the last one takes the place of one that ends */
-        gb_session_tick(serve->all[i].session);
+        gb_peer_session_tick(serve->all[i].session);
 }
 
 /* As IPv6 has it. */
@@ -196,9 +197,9 @@ static struct in6_addr address_of(const struct sockaddr_storage *name)
 
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
-    static const struct gb_session_events session_events = {on_open, on_closed, on_place,
-                                                            count_readers};
-    struct gb_serve *serve = poll->data;
+    static const struct gb_peer_session_events session_events = {on_open, on_closed, on_place,
+                                                                 count_readers};
+    struct gb_peer_serve *serve = poll->data;
 
     (void)status;
     (void)events;
@@ -216,7 +217,8 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         }
         struct in6_addr from = address_of(&name);
         make_room(serve, &from);
-        struct gb_session *session = gb_session_new(&serve->options, fd, &session_events, serve);
+        struct gb_peer_session *session =
+            gb_peer_session_new(&serve->options, fd, &session_events, serve);
         if (session)
             serve->all[serve->count++] = (struct connection){session, from, ++serve->last, false};
     }
@@ -229,7 +231,7 @@ static int resolve(const char *listen, struct addrinfo **addresses, struct gb_er
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     const char *colon = strrchr(listen, ':');
-    char host[GB_HOST_BYTES];
+    char host[GB_PEER_HOST_BYTES];
 
     if (!colon || (size_t)(colon - listen) >= sizeof(host))
         return gb_fail(error, GPUBUF_E_INVALID, "\"%s\": expected ADDRESS:PORT", listen);
@@ -243,7 +245,7 @@ static int resolve(const char *listen, struct addrinfo **addresses, struct gb_er
                             gai_strerror(r));
 }
 
-static int open_socket(struct gb_serve *serve, const char *listen_at, struct gb_error *error)
+static int open_socket(struct gb_peer_serve *serve, const char *listen_at, struct gb_error *error)
 {
     struct sockaddr_storage name = {0};
     socklen_t length = sizeof(name);
@@ -265,10 +267,10 @@ static int open_socket(struct gb_serve *serve, const char *listen_at, struct gb_
     return r;
 }
 
-int gb_serve_new(struct gb_serve **result, const struct gb_serve_options *options,
-                 struct gb_error *error)
+int gb_peer_serve_new(struct gb_peer_serve **result, const struct gb_peer_serve_options *options,
+                      struct gb_error *error)
 {
-    struct gb_serve *serve = calloc(1, sizeof(*serve));
+    struct gb_peer_serve *serve = calloc(1, sizeof(*serve));
 
     if (!serve)
         return gb_fail_memory(error);
@@ -294,7 +296,7 @@ int gb_serve_new(struct gb_serve **result, const struct gb_serve_options *option
 
 static void on_handle_closed(uv_handle_t *handle)
 {
-    struct gb_serve *serve = handle->data;
+    struct gb_peer_serve *serve = handle->data;
 
     if (--serve->handles > 0)
         return;
@@ -302,20 +304,20 @@ static void on_handle_closed(uv_handle_t *handle)
     free(serve);
 }
 
-void gb_serve_close(struct gb_serve *serve)
+void gb_peer_serve_close(struct gb_peer_serve *serve)
 {
     while (serve->count > 0)
-        gb_session_close(serve->all[--serve->count].session);
+        gb_peer_session_close(serve->all[--serve->count].session);
     uv_close((uv_handle_t *)&serve->poll, on_handle_closed);
     uv_close((uv_handle_t *)&serve->tick, on_handle_closed);
 }
 
-uint16_t gb_serve_port(const struct gb_serve *serve)
+uint16_t gb_peer_serve_port(const struct gb_peer_serve *serve)
 {
     return serve->port;
 }
 
-unsigned gb_serve_connected(const struct gb_serve *serve)
+unsigned gb_peer_serve_connected(const struct gb_peer_serve *serve)
 {
-    return serve->count - count_holding(serve, GB_SESSION_HALF);
+    return serve->count - count_holding(serve, GB_PEER_SESSION_HALF);
 }

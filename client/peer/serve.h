@@ -5,18 +5,18 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_SERVE_H
-#define GB_SERVE_H
+#ifndef GB_PEER_SERVE_H
+#define GB_PEER_SERVE_H
 
 #include "client/peer/session.h"
 
-struct gb_serve;
+struct gb_peer_serve;
 
 /* All that the options point to outlives the server. */
-int gb_serve_new(struct gb_serve **serve, const struct gb_serve_options *options,
-                 struct gb_error *error);
-void gb_serve_close(struct gb_serve *serve);
-unsigned gb_serve_connected(const struct gb_serve *serve);
-uint16_t gb_serve_port(const struct gb_serve *serve);
+int gb_peer_serve_new(struct gb_peer_serve **serve, const struct gb_peer_serve_options *options,
+                      struct gb_error *error);
+void gb_peer_serve_close(struct gb_peer_serve *serve);
+unsigned gb_peer_serve_connected(const struct gb_peer_serve *serve);
+uint16_t gb_peer_serve_port(const struct gb_peer_serve *serve);
 
 #endif

@@ -12,39 +12,40 @@
 #include "client/peer/link.h"
 #include "client/peer/words.h"
 
-struct gb_session;
+struct gb_peer_session;
 
-struct gb_serve_options {
+struct gb_peer_serve_options {
     uv_loop_t *loop;
     struct gpubuf_client *client;
-    const struct gb_tls *tls; /* the caller may change it for later connections */
-    struct gb_directory *directory;
-    const struct gb_copies *copies;
-    struct gb_words *words;
-    struct gb_figures *figures;
-    const struct gb_ucx *ucx; /* for lanes; NULL: none */
-    const char *listen;       /* ADDRESS:PORT; port 0: any */
-    unsigned connections;     /* that are served at a time */
+    const struct gb_peer_tls *tls; /* the caller may change it for later connections */
+    struct gb_peer_directory *directory;
+    const struct gb_peer_copies *copies;
+    struct gb_peer_words *words;
+    struct gb_peer_figures *figures;
+    const struct gb_peer_ucx *ucx; /* for lanes; NULL: none */
+    const char *listen;            /* ADDRESS:PORT; port 0: any */
+    unsigned connections;          /* that are served at a time */
 };
 
-struct gb_session_events {
+struct gb_peer_session_events {
     /* Whether the machine of that name may have one more connection. */
-    bool (*open)(struct gb_session *session, const char *node, void *user);
-    void (*closed)(struct gb_session *session, void *user); /* the session is freed after that */
+    bool (*open)(struct gb_peer_session *session, const char *node, void *user);
+    void (*closed)(struct gb_peer_session *session,
+                   void *user); /* the session is freed after that */
     /* Whether there is a place for a session that has none. It then keeps the place to its end. */
     bool (*place)(void *user);
     /* How many machines have leases on that version of an object. */
     unsigned (*readers)(uint64_t version, void *user);
 };
 
-struct gb_session {
-    const struct gb_serve_options *options;
-    struct gb_session_events events;
+struct gb_peer_session {
+    const struct gb_peer_serve_options *options;
+    struct gb_peer_session_events events;
     void *user;
-    struct gb_link *link; /* NULL: the session has ended, and waits for the daemon's answers */
-    struct gb_lane *lane; /* beside the link; NULL: none */
-    char node[GB_NODE_BYTES];
-    struct gb_lease *leases;
+    struct gb_peer_link *link; /* NULL: the session has ended, and waits for the daemon's answers */
+    struct gb_peer_lane *lane; /* beside the link; NULL: none */
+    char node[GB_PEER_NODE_BYTES];
+    struct gb_peer_lease *leases;
     unsigned lease_count, busy, passing; /* `busy`: requests under way; `passing`: of these, chunks
                                             on the lane */
     uint64_t answered; /* when the last request was, or the first came after none, by the loop's
@@ -57,20 +58,21 @@ struct gb_session {
 };
 
 /* Of a request, as far as it has them. */
-struct gb_session_params {
+struct gb_peer_session_params {
     struct gb_string method, name, tag, address;
     uint64_t version, lease, chunk;
 };
 
 /* The session is freed with the last of its `uses`. */
-void gb_session_drop(struct gb_session *session);
+void gb_peer_session_drop(struct gb_peer_session *session);
 /* A request is under way; finish: no more. */
-void gb_session_begin(struct gb_session *session);
-void gb_session_finish(struct gb_session *session);
-void gb_session_close_lane(struct gb_session *session);
+void gb_peer_session_begin(struct gb_peer_session *session);
+void gb_peer_session_finish(struct gb_peer_session *session);
+void gb_peer_session_close_lane(struct gb_peer_session *session);
 /* Every request is answered: without an answer the other machine would wait for minutes. */
-void gb_session_refuse_memory(struct gb_session *session, uint64_t id);
+void gb_peer_session_refuse_memory(struct gb_peer_session *session, uint64_t id);
 /* Answers with the writer's text, and ends it. */
-void gb_session_send(struct gb_session *session, uint64_t request, struct gb_writer *writer);
+void gb_peer_session_send(struct gb_peer_session *session, uint64_t request,
+                          struct gb_writer *writer);
 
 #endif

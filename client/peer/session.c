@@ -20,61 +20,63 @@ enum {
 
 /* A request that waits for the daemon, or for a thread. */
 struct request {
-    struct gb_session *session;
+    struct gb_peer_session *session;
     uint64_t id;
     uint64_t version; /* that `open` asks for; 0: any */
     bool word;        /* the origin's word is wanted, not a lease */
-    struct gb_lease *lease;
+    struct gb_peer_lease *lease;
     uv_work_t work;
     int status;
     struct gb_error error;
-    struct gb_described described;
+    struct gb_peer_described described;
     struct gb_layout layout;
     struct gb_pool pool; /* of the description */
 };
 
 /* ---- life ---- */
 
-static void end(struct gb_session *session)
+static void end(struct gb_peer_session *session)
 {
     session->link = NULL;
-    gb_session_close_lane(session);
+    gb_peer_session_close_lane(session);
     while (session->leases) {
-        struct gb_lease *lease = session->leases;
+        struct gb_peer_lease *lease = session->leases;
         session->leases = lease->next;
-        gb_lease_drop(lease);
+        gb_peer_lease_drop(lease);
     }
-    gb_session_drop(session);
+    gb_peer_session_drop(session);
 }
 
-void gb_session_close(struct gb_session *session)
+void gb_peer_session_close(struct gb_peer_session *session)
 {
-    struct gb_link *link = session->link;
+    struct gb_peer_link *link = session->link;
 
-    gb_link_close(link);
+    gb_peer_link_close(link);
     end(session);
 }
 
-static void say_connected(const struct gb_session *session)
+static void say_connected(const struct gb_peer_session *session)
 {
 
-    gb_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), session->node, NULL,
-                  "a machine has connected", GB_LOG_TEXT("machine", gb_link_text(session->link)));
+    gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), session->node, NULL,
+                       "a machine has connected",
+                       GB_LOG_TEXT("machine", gb_peer_link_text(session->link)));
 }
 
-static void say_ended(const struct gb_session *session, const char *why)
+static void say_ended(const struct gb_peer_session *session, const char *why)
 {
 
-    gb_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, why,
-                  "a connection has ended", GB_LOG_TEXT("machine", gb_link_text(session->link)),
-                  GB_LOG_TEXT("why", why));
+    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, why,
+                       "a connection has ended",
+                       GB_LOG_TEXT("machine", gb_peer_link_text(session->link)),
+                       GB_LOG_TEXT("why", why));
 }
 
-static void on_closed(struct gb_link *link, const struct gb_error *why, void *user)
+static void on_closed(struct gb_peer_link *link, const struct gb_error *why, void *user)
 {
-    struct gb_session *session = user;
+    struct gb_peer_session *session = user;
 
-    const char *sentence = why->message + strlen(gb_link_text(link)); /* ": why" */
+    const char *sentence = why->message + strlen(gb_peer_link_text(link)); /* ": why" */
 
     say_ended(session, sentence + strspn(sentence, ": "));
     session->events.closed(session, session->user);
@@ -84,32 +86,32 @@ static void on_closed(struct gb_link *link, const struct gb_error *why, void *us
 /* ---- requests that wait ---- */
 
 /* NULL: memory is out, which has been answered. */
-static struct request *new_request(struct gb_session *session, uint64_t id)
+static struct request *new_request(struct gb_peer_session *session, uint64_t id)
 {
     struct request *request = calloc(1, sizeof(*request));
 
     if (!request) {
-        gb_session_refuse_memory(session, id);
+        gb_peer_session_refuse_memory(session, id);
         return NULL;
     }
     request->session = session;
     request->id = id;
-    gb_session_begin(session);
+    gb_peer_session_begin(session);
     return request;
 }
 
 static void end_request(struct request *request)
 {
-    gb_lease_drop(request->lease);
+    gb_peer_lease_drop(request->lease);
     gb_pool_end(&request->pool);
-    gb_session_finish(request->session);
+    gb_peer_session_finish(request->session);
     free(request);
 }
 
 static void refuse(struct request *request, const struct gb_error *error)
 {
     if (request->session->link)
-        gb_link_send_error(request->session->link, request->id, error);
+        gb_peer_link_send_error(request->session->link, request->id, error);
     end_request(request);
 }
 
@@ -125,18 +127,19 @@ static void refuse_library(struct request *request, int status)
 /* ---- find, and the first half of open ---- */
 
 /* NULL: the object is this machine's own. */
-static const struct gb_copy *copy_of(const struct gb_session *session,
-                                     const struct gb_described *described)
+static const struct gb_peer_copy *copy_of(const struct gb_peer_session *session,
+                                          const struct gb_peer_described *described)
 {
-    const struct gb_copy *copy = gb_copies_find(session->options->copies, described->name.text);
+    const struct gb_peer_copy *copy =
+        gb_peer_copies_find(session->options->copies, described->name.text);
 
     return copy && copy->version == described->version ? copy : NULL;
 }
 
-static void write_origin(struct gb_writer *writer, const struct gb_session *session,
-                         const struct gb_described *described)
+static void write_origin(struct gb_writer *writer, const struct gb_peer_session *session,
+                         const struct gb_peer_described *described)
 {
-    const struct gb_copy *copy = copy_of(session, described);
+    const struct gb_peer_copy *copy = copy_of(session, described);
 
     GB_WRITE_LITERAL(writer, "\"origin\":");
     gb_write_cstring(writer, copy ? copy->origin : session->options->tls->node);
@@ -150,14 +153,14 @@ static void write_origin(struct gb_writer *writer, const struct gb_session *sess
 /* Reads the daemon's description of the object. False: the request has been refused. */
 static bool describe(struct request *request, int status, const char *result, size_t length)
 {
-    struct gb_described *described = &request->described;
+    struct gb_peer_described *described = &request->described;
     struct gb_error error;
 
     if (status == 0)
-        status = gb_described_answer(result, length, &request->pool, described, &error);
+        status = gb_peer_described_answer(result, length, &request->pool, described, &error);
     else
         (void)gb_fail(&error, status, "%s", gpubuf_errmsg(request->session->options->client));
-    if (status == 0 && !gb_described_shared(described, request->session->options->copies))
+    if (status == 0 && !gb_peer_described_shared(described, request->session->options->copies))
         status = gb_fail(&error, GPUBUF_E_NOT_FOUND, "there is no object \"%s\" for other machines",
                          described->name.text);
     if (status == 0 && request->version && request->version != described->version)
@@ -181,12 +184,12 @@ static void on_found(struct gpubuf_client *client, int status, const char *resul
     gb_write_char(&writer, '{');
     write_origin(&writer, request->session, &request->described);
     gb_write_char(&writer, '}');
-    gb_session_send(request->session, request->id, &writer);
+    gb_peer_session_send(request->session, request->id, &writer);
     end_request(request);
 }
 
-static void stat_name(struct gb_session *session, uint64_t id,
-                      const struct gb_session_params *params, gpubuf_call_cb callback)
+static void stat_name(struct gb_peer_session *session, uint64_t id,
+                      const struct gb_peer_session_params *params, gpubuf_call_cb callback)
 {
     struct request *request = new_request(session, id);
 
@@ -194,7 +197,7 @@ static void stat_name(struct gb_session *session, uint64_t id,
         return;
     request->version = params->version;
     request->word = strcmp(params->method.text, "word") == 0;
-    int r = gb_described_ask(session->options->client, params->name.text, callback, request);
+    int r = gb_peer_described_ask(session->options->client, params->name.text, callback, request);
     if (r < 0)
         refuse_library(request, r);
 }
@@ -205,16 +208,16 @@ static void stat_name(struct gb_session *session, uint64_t id,
    been refused. */
 static bool crowded(struct request *request)
 {
-    const struct gb_session *session = request->session;
-    const struct gb_described *described = &request->described;
+    const struct gb_peer_session *session = request->session;
+    const struct gb_peer_described *described = &request->described;
     unsigned readers = session->events.readers(described->version, session->user);
     struct gb_error error;
 
     if (session->lease_count >= LEASES_MOST)
         (void)gb_fail(&error, GPUBUF_E_LIMIT, "this machine has %d leases at a time at most",
                       LEASES_MOST);
-    else if (gb_session_reads(session, described->version) ||
-             gb_crowd_takes(readers, described->bytes))
+    else if (gb_peer_session_reads(session, described->version) ||
+             gb_peer_crowd_takes(readers, described->bytes))
         return false;
     else
         (void)gb_fail(&error, GPUBUF_E_BUSY, "%u machines are fetching %s from it", readers,
@@ -223,7 +226,7 @@ static bool crowded(struct request *request)
     return true;
 }
 
-static void on_word(void *user, const struct gb_word *word, const struct gb_error *error)
+static void on_word(void *user, const struct gb_peer_word *word, const struct gb_error *error)
 {
     struct request *request = user;
     struct gb_writer writer;
@@ -234,22 +237,22 @@ static void on_word(void *user, const struct gb_word *word, const struct gb_erro
     }
     gb_writer_init(&writer, 0);
     gb_write_char(&writer, '{');
-    gb_word_write(&writer, word);
+    gb_peer_word_write(&writer, word);
     gb_write_char(&writer, '}');
-    gb_session_send(request->session, request->id, &writer);
+    gb_peer_session_send(request->session, request->id, &writer);
     end_request(request);
 }
 
 /* The label that the origin has given the object: a copy's also says that it is one. */
-static void write_label(struct gb_writer *writer, const struct gb_session *session,
-                        const struct gb_described *described)
+static void write_label(struct gb_writer *writer, const struct gb_peer_session *session,
+                        const struct gb_peer_described *described)
 {
     size_t length = described->label.text ? described->label.length : 0;
-    char origin[GB_NODE_BYTES];
+    char origin[GB_PEER_NODE_BYTES];
     uint64_t revision;
 
     if (length && copy_of(session, described))
-        (void)gb_copies_read(described->label.text, origin, &revision, &length);
+        (void)gb_peer_copies_read(described->label.text, origin, &revision, &length);
     if (!length)
         return;
     GB_WRITE_LITERAL(writer, ",\"label\":");
@@ -258,9 +261,9 @@ static void write_label(struct gb_writer *writer, const struct gb_session *sessi
 
 static void grant(struct request *request)
 {
-    struct gb_session *session = request->session;
-    const struct gb_described *described = &request->described;
-    struct gb_lease *lease = request->lease;
+    struct gb_peer_session *session = request->session;
+    const struct gb_peer_described *described = &request->described;
+    struct gb_peer_lease *lease = request->lease;
     struct gb_writer writer;
 
     if (!session->link) {
@@ -268,13 +271,13 @@ static void grant(struct request *request)
         return;
     }
     if (request->word) {
-        gb_words_want(session->options->words, described, lease, on_word, request);
+        gb_peer_words_want(session->options->words, described, lease, on_word, request);
         return;
     }
     if (crowded(request)) /* others asked at the same moment */
         return;
     if (!copy_of(session, described)) /* others will fetch it from the machine that asks */
-        gb_words_want(session->options->words, described, lease, NULL, NULL);
+        gb_peer_words_want(session->options->words, described, lease, NULL, NULL);
     lease->id = ++session->last_lease;
     lease->next = session->leases;
     session->leases = lease;
@@ -282,13 +285,13 @@ static void grant(struct request *request)
     gb_writer_init(&writer, GB_LIMIT(line_bytes));
     gb_write_format(&writer, "{\"lease\":%" PRIu64 ",\"device\":\"%s\",\"mode\":%u,", lease->id,
                     gb_is_host(described->device.text) ? "host" : "gpu",
-                    gb_described_mode(described));
+                    gb_peer_described_mode(described));
     gb_write_format(&writer, "\"content\":%" PRIu64, lease->content.bytes);
     write_label(&writer, session, described);
     GB_WRITE_LITERAL(&writer, ",\"layout\":");
     gb_write_text(&writer, lease->layout);
     gb_write_char(&writer, '}');
-    gb_session_send(session, request->id, &writer);
+    gb_peer_session_send(session, request->id, &writer);
     request->lease = NULL;
     end_request(request);
 }
@@ -327,7 +330,7 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
         refuse_library(request, status);
         return;
     }
-    request->lease = gb_lease_new(object, &request->layout, &error);
+    request->lease = gb_peer_lease_new(object, &request->layout, &error);
     gpubuf_release(object);
     request->work.data = request;
     if (request->lease)
@@ -371,25 +374,26 @@ static void on_described(struct gpubuf_client *client, int status, const char *r
 /* ---- requests ---- */
 
 static int read_params(const char *text, size_t length, struct gb_pool *pool,
-                       struct gb_session_params *params, struct gb_error *error)
+                       struct gb_peer_session_params *params, struct gb_error *error)
 {
     static const struct gb_field fields[] = {
-        GB_FIELD(struct gb_session_params, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
-        GB_FIELD(struct gb_session_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
-        GB_FIELD(struct gb_session_params, tag, GB_FIELD_STRING, 0, 0, 16),
-        GB_FIELD(struct gb_session_params, address, GB_FIELD_STRING, 0, 0, GB_LANE_ADDRESS_MOST),
-        GB_FIELD(struct gb_session_params, version, GB_FIELD_UINT, 0, 0, 0),
-        GB_FIELD(struct gb_session_params, lease, GB_FIELD_UINT, 0, 0, 0),
-        GB_FIELD(struct gb_session_params, chunk, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_peer_session_params, method, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 16),
+        GB_FIELD(struct gb_peer_session_params, name, GB_FIELD_STRING, 0, 0, GB_LIMIT(name_bytes)),
+        GB_FIELD(struct gb_peer_session_params, tag, GB_FIELD_STRING, 0, 0, 16),
+        GB_FIELD(struct gb_peer_session_params, address, GB_FIELD_STRING, 0, 0,
+                 GB_PEER_LANE_ADDRESS_MOST),
+        GB_FIELD(struct gb_peer_session_params, version, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_peer_session_params, lease, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_peer_session_params, chunk, GB_FIELD_UINT, 0, 0, 0),
     };
 
-    *params = (struct gb_session_params){0};
+    *params = (struct gb_peer_session_params){0};
     return gb_json_read_text(text, length, fields, sizeof(fields) / sizeof(fields[0]), "request",
                              pool, params, error);
 }
 
 /* False: there is no place for this machine, and the request has been refused. */
-static bool is_placed(struct gb_session *session, uint64_t id)
+static bool is_placed(struct gb_peer_session *session, uint64_t id)
 {
     struct gb_error error;
 
@@ -398,27 +402,27 @@ static bool is_placed(struct gb_session *session, uint64_t id)
         return true;
     (void)gb_fail(&error, GPUBUF_E_BUSY, "it serves %u machines, as many as it may (connections)",
                   session->options->connections);
-    gb_link_send_error(session->link, id, &error);
+    gb_peer_link_send_error(session->link, id, &error);
     session->answered = uv_now(session->options->loop);
     return false;
 }
 
-static void on_control(struct gb_link *link, uint64_t id, const char *text, size_t length,
+static void on_control(struct gb_peer_link *link, uint64_t id, const char *text, size_t length,
                        void *user)
 {
-    struct gb_session *session = user;
+    struct gb_peer_session *session = user;
     struct gb_pool pool = {0};
-    struct gb_session_params params;
+    struct gb_peer_session_params params;
     struct gb_error error;
 
     int r = read_params(text, length, &pool, &params, &error);
     const char *method = r == 0 ? params.method.text : "";
     if (r < 0) {
-        gb_link_send_error(link, id, &error);
+        gb_peer_link_send_error(link, id, &error);
     } else if (strcmp(method, "read") == 0 || strcmp(method, "release") == 0) {
-        gb_session_use_lease(session, id, &params);
+        gb_peer_session_use_lease(session, id, &params);
     } else if (strcmp(method, "lane") == 0) {
-        gb_session_change_lane(session, id, &params);
+        gb_peer_session_change_lane(session, id, &params);
     } else if ((strcmp(method, "find") == 0 || strcmp(method, "open") == 0 ||
                 strcmp(method, "word") == 0) &&
                params.name.text) {
@@ -426,23 +430,23 @@ static void on_control(struct gb_link *link, uint64_t id, const char *text, size
             stat_name(session, id, &params, method[0] == 'f' ? on_found : on_described);
     } else {
         (void)gb_fail(&error, GPUBUF_E_METHOD, "there is no such request");
-        gb_link_send_error(link, id, &error);
+        gb_peer_link_send_error(link, id, &error);
     }
     gb_pool_end(&pool);
 }
 
-static bool is_known(const struct gb_session *session)
+static bool is_known(const struct gb_peer_session *session)
 {
-    struct gb_directory *directory = session->options->directory;
+    struct gb_peer_directory *directory = session->options->directory;
 
     return directory->methods->knows(directory, session->node);
 }
 
 /* A list of machines is final. Of etcd, a machine that has joined may come here before the news of
    it does. */
-static bool on_open(struct gb_link *link, const char *node, void *user)
+static bool on_open(struct gb_peer_link *link, const char *node, void *user)
 {
-    struct gb_session *session = user;
+    struct gb_peer_session *session = user;
 
     if (!session->events.open(session, node, session->user))
         return false;
@@ -455,62 +459,63 @@ static bool on_open(struct gb_link *link, const char *node, void *user)
     }
     if (!session->options->directory->methods->publish)
         return false;
-    gb_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), node, NULL,
-                  "a machine waits: it is not known here yet",
-                  GB_LOG_TEXT("machine", gb_link_text(link)));
-    gb_link_pause(link, true);
+    gb_peer_log_seldom(GB_LOG_INFO, uv_now(session->options->loop), node, NULL,
+                       "a machine waits: it is not known here yet",
+                       GB_LOG_TEXT("machine", gb_peer_link_text(link)));
+    gb_peer_link_pause(link, true);
     return true;
 }
 
 /* ---- beginnings ---- */
 
-struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd,
-                                  const struct gb_session_events *events, void *user)
+struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *options, int fd,
+                                            const struct gb_peer_session_events *events, void *user)
 {
-    static const struct gb_link_events link_events = {
+    static const struct gb_peer_link_events link_events = {
         .open = on_open,
         .control = on_control,
         .closed = on_closed,
     };
-    struct gb_session *session = calloc(1, sizeof(*session));
-    struct gb_link *link = gb_link_accept(options->loop, options->tls, fd, &link_events, session);
+    struct gb_peer_session *session = calloc(1, sizeof(*session));
+    struct gb_peer_link *link =
+        gb_peer_link_accept(options->loop, options->tls, fd, &link_events, session);
 
     if (!session || !link) {
-        gb_link_close(link);
+        gb_peer_link_close(link);
         free(session);
         return NULL;
     }
-    *session = (struct gb_session){
+    *session = (struct gb_peer_session){
         .options = options, .events = *events, .user = user, .link = link, .uses = 1};
     return session;
 }
 
-const char *gb_session_node(const struct gb_session *session)
+const char *gb_peer_session_node(const struct gb_peer_session *session)
 {
     return session->node;
 }
 
-enum gb_session_holds gb_session_holds(const struct gb_session *session)
+enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *session)
 {
-    return session->placed                  ? GB_SESSION_PLACE
-           : gb_link_is_open(session->link) ? GB_SESSION_OPEN
-                                            : GB_SESSION_HALF;
+    return session->placed                       ? GB_PEER_SESSION_PLACE
+           : gb_peer_link_is_open(session->link) ? GB_PEER_SESSION_OPEN
+                                                 : GB_PEER_SESSION_HALF;
 }
 
-bool gb_session_spoke(const struct gb_session *session)
+bool gb_peer_session_spoke(const struct gb_peer_session *session)
 {
-    return gb_link_spoke(session->link);
+    return gb_peer_link_spoke(session->link);
 }
 
-uint64_t gb_session_idle(const struct gb_session *session)
+uint64_t gb_peer_session_idle(const struct gb_peer_session *session)
 {
     return session->busy || session->leases ? 0
                                             : uv_now(session->options->loop) - session->answered;
 }
 
-bool gb_session_reads(const struct gb_session *session, uint64_t version)
+bool gb_peer_session_reads(const struct gb_peer_session *session, uint64_t version)
 {
-    const struct gb_lease *lease = session->leases;
+    const struct gb_peer_lease *lease = session->leases;
 
     while (lease && gpubuf_object_version(lease->object) != version)
         lease = lease->next;
@@ -519,43 +524,44 @@ bool gb_session_reads(const struct gb_session *session, uint64_t version)
 
 /* Closes a lane that sends nothing. Its chunks may keep the link paused, so that the other side
    cannot say that it has given the lane up. */
-static void look_at_lane(struct gb_session *session)
+static void look_at_lane(struct gb_peer_session *session)
 {
 
     if (!session->passing || uv_now(session->options->loop) - session->answered < LANE_MS)
         return;
-    gb_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, NULL,
-                  "UCX sends nothing", GB_LOG_TEXT("machine", gb_link_text(session->link)));
-    gb_session_close_lane(session);
+    gb_peer_log_seldom(GB_LOG_WARNING, uv_now(session->options->loop), session->node, NULL,
+                       "UCX sends nothing",
+                       GB_LOG_TEXT("machine", gb_peer_link_text(session->link)));
+    gb_peer_session_close_lane(session);
 }
 
-static void let_in(struct gb_session *session)
+static void let_in(struct gb_peer_session *session)
 {
     session->unknown = false;
-    gb_link_pause(session->link, false);
+    gb_peer_link_pause(session->link, false);
     say_connected(session);
 }
 
-void gb_session_tick(struct gb_session *session)
+void gb_peer_session_tick(struct gb_peer_session *session)
 {
-    uint64_t most = gb_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
+    uint64_t most = gb_peer_link_is_open(session->link) ? STUCK_MS : GREETING_MS;
     uint64_t now = uv_now(session->options->loop);
     const char *why = "it takes nothing";
 
     look_at_lane(session);
     if (session->unknown && is_known(session))
         let_in(session);
-    if (!session->placed && !session->unknown && gb_link_is_open(session->link) &&
-        gb_session_idle(session) >= GREETING_MS) {
+    if (!session->placed && !session->unknown && gb_peer_link_is_open(session->link) &&
+        gb_peer_session_idle(session) >= GREETING_MS) {
         why = "it asks for nothing";
     } else if (session->unknown && now - session->came >= GREETING_MS) {
         why = "it is none of the machines that are known here";
-    } else if (gb_link_stuck(session->link) < most) {
+    } else if (gb_peer_link_stuck(session->link) < most) {
         if (session->unknown || (session->busy && now - session->answered < ANSWER_MS))
-            gb_link_send(session->link, GB_REQUEST_WAIT, "{}", 2);
+            gb_peer_link_send(session->link, GB_PEER_REQUEST_WAIT, "{}", 2);
         return;
     }
     say_ended(session, why);
     session->events.closed(session, session->user);
-    gb_session_close(session);
+    gb_peer_session_close(session);
 }

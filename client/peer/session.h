@@ -15,32 +15,34 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_SESSION_H
-#define GB_SESSION_H
+#ifndef GB_PEER_SESSION_H
+#define GB_PEER_SESSION_H
 
 #include "client/peer/serving.h"
 
 /* A session on an accepted socket, which becomes the session's, also if this fails. */
-struct gb_session *gb_session_new(const struct gb_serve_options *options, int fd,
-                                  const struct gb_session_events *events, void *user);
-void gb_session_close(struct gb_session *session);             /* without an event */
-const char *gb_session_node(const struct gb_session *session); /* "": not known yet */
+struct gb_peer_session *gb_peer_session_new(const struct gb_peer_serve_options *options, int fd,
+                                            const struct gb_peer_session_events *events,
+                                            void *user);
+void gb_peer_session_close(struct gb_peer_session *session);             /* without an event */
+const char *gb_peer_session_node(const struct gb_peer_session *session); /* "": not known yet */
 
 /* The state of a session's connection. */
-enum gb_session_holds {
-    GB_SESSION_HALF,  /* a connection whose handshake is not done */
-    GB_SESSION_OPEN,  /* a connection without a place */
-    GB_SESSION_PLACE, /* one of the places of machines that are served */
+enum gb_peer_session_holds {
+    GB_PEER_SESSION_HALF,  /* a connection whose handshake is not done */
+    GB_PEER_SESSION_OPEN,  /* a connection without a place */
+    GB_PEER_SESSION_PLACE, /* one of the places of machines that are served */
 };
-enum gb_session_holds gb_session_holds(const struct gb_session *session);
-bool gb_session_spoke(const struct gb_session *session); /* anything has come of its handshake */
+enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *session);
+bool gb_peer_session_spoke(
+    const struct gb_peer_session *session); /* anything has come of its handshake */
 /* How long no request has been under way and no lease has been held, in milliseconds. */
-uint64_t gb_session_idle(const struct gb_session *session);
+uint64_t gb_peer_session_idle(const struct gb_peer_session *session);
 
 /* Whether this machine has a lease on that version. */
-bool gb_session_reads(const struct gb_session *session, uint64_t version);
+bool gb_peer_session_reads(const struct gb_peer_session *session, uint64_t version);
 
 /* To be called every second: ends a session that is stuck. */
-void gb_session_tick(struct gb_session *session);
+void gb_peer_session_tick(struct gb_peer_session *session);
 
 #endif

@@ -15,18 +15,18 @@ enum {
 
 /* An open at a place, or a question for the origin's word. */
 struct opening {
-    struct fetch *fetch;
-    struct gb_remote *remote;
+    struct gb_peer_fetch *fetch;
+    struct gb_peer_remote *remote;
 };
 
 /* ---- machines that are left ---- */
 
-bool gb_fetch_is_origin(const struct fetch *fetch, const struct gb_remote *remote)
+bool gb_peer_fetch_is_origin(const struct gb_peer_fetch *fetch, const struct gb_peer_remote *remote)
 {
-    return strcmp(gb_remote_node(remote), fetch->origin) == 0;
+    return strcmp(gb_peer_remote_node(remote), fetch->origin) == 0;
 }
 
-static bool has_failed(const struct fetch *fetch, const char *node)
+static bool has_failed(const struct gb_peer_fetch *fetch, const char *node)
 {
     for (unsigned i = 0; i < fetch->failed_count; i++)
         if (strcmp(fetch->failed[i].node, node) == 0)
@@ -34,12 +34,13 @@ static bool has_failed(const struct fetch *fetch, const char *node)
     return false;
 }
 
-void gb_fetch_leave(struct fetch *fetch, const char *node, const struct gb_error *error)
+void gb_peer_fetch_leave(struct gb_peer_fetch *fetch, const char *node,
+                         const struct gb_error *error)
 {
-    struct gb_fetch_left *failed = &fetch->failed[fetch->failed_count];
+    struct gb_peer_fetch_left *failed = &fetch->failed[fetch->failed_count];
 
     fetch->error = *error;
-    if (has_failed(fetch, node) || fetch->failed_count == GB_FAILED_MOST)
+    if (has_failed(fetch, node) || fetch->failed_count == GB_PEER_FAILED_MOST)
         return;
     fetch->failed_count++;
     snprintf(failed->node, sizeof(failed->node), "%s", node);
@@ -47,7 +48,7 @@ void gb_fetch_leave(struct fetch *fetch, const char *node, const struct gb_error
 }
 
 /* True: there is time left in which machines that refused the connection may be asked again. */
-static bool may_retry(struct fetch *fetch)
+static bool may_retry(struct gb_peer_fetch *fetch)
 {
     uint64_t now = uv_now(fetch->fetches->options.loop);
     unsigned kept = 0;
@@ -65,15 +66,15 @@ static bool may_retry(struct fetch *fetch)
 
 /* ---- opening at places ---- */
 
-static bool describe(struct gb_word *word, const struct gb_granted *granted)
+static bool describe(struct gb_peer_word *word, const struct gb_peer_granted *granted)
 {
-    return gb_word_describe(word, granted->described.text, gb_json_length(granted->described),
-                            granted->mode, granted->content, granted->label.text);
+    return gb_peer_word_describe(word, granted->described.text, gb_json_length(granted->described),
+                                 granted->mode, granted->content, granted->label.text);
 }
 
 /* Takes the first answer, which describes the object. If it is not the origin's it must be what the
    origin's word says. */
-static int take_first(struct fetch *fetch, bool is_word, const char *text, size_t length,
+static int take_first(struct gb_peer_fetch *fetch, bool is_word, const char *text, size_t length,
                       struct gb_error *error)
 {
     uint64_t largest = fetch->fetches->options.largest;
@@ -84,11 +85,11 @@ static int take_first(struct fetch *fetch, bool is_word, const char *text, size_
     if (!fetch->text)
         return gb_fail_memory(error);
     memcpy(fetch->text, text, length + 1);
-    int r = gb_granted_read(fetch->text, length, &fetch->pool, &fetch->granted, error);
+    int r = gb_peer_granted_read(fetch->text, length, &fetch->pool, &fetch->granted, error);
     if (r == 0 && !describe(&fetch->first, &fetch->granted))
         r = gb_fail_memory(error);
     if (r == 0 && !is_word &&
-        memcmp(fetch->first.described, fetch->word.described, GB_WORD_BYTES) != 0)
+        memcmp(fetch->first.described, fetch->word.described, GB_PEER_WORD_BYTES) != 0)
         r = gb_fail(error, GPUBUF_E_PROTOCOL,
                     "it has another layout, mode or label than %s has published", fetch->origin);
     if (r == 0 && largest && fetch->granted.content > largest)
@@ -97,25 +98,25 @@ static int take_first(struct fetch *fetch, bool is_word, const char *text, size_
                     fetch->granted.content, largest);
     if (r == 0) {
         fetch->content.bytes = fetch->granted.content; /* for the number of chunks */
-        r = gb_transfer_init(&fetch->transfer, &fetch->content, fetch->fetches->steps->moved,
-                             error);
+        r = gb_peer_transfer_init(&fetch->transfer, &fetch->content, fetch->fetches->steps->moved,
+                                  error);
         fetch->content.bytes = 0;
     }
     return r;
 }
 
 /* Checks that a further answer is of the same object. */
-static int take_other(struct fetch *fetch, const char *text, size_t length, uint64_t *lease,
+static int take_other(struct gb_peer_fetch *fetch, const char *text, size_t length, uint64_t *lease,
                       struct gb_error *error)
 {
-    struct gb_granted other;
-    struct gb_word word;
+    struct gb_peer_granted other;
+    struct gb_peer_word word;
     struct gb_pool pool = {0};
 
-    int r = gb_granted_read(text, length, &pool, &other, error);
+    int r = gb_peer_granted_read(text, length, &pool, &other, error);
     if (r == 0 && !describe(&word, &other))
         r = gb_fail_memory(error);
-    if (r == 0 && memcmp(word.described, fetch->first.described, GB_WORD_BYTES) != 0)
+    if (r == 0 && memcmp(word.described, fetch->first.described, GB_PEER_WORD_BYTES) != 0)
         r = gb_fail(error, GPUBUF_E_PROTOCOL, "it has another object of that name");
     *lease = r == 0 ? other.lease : 0;
     gb_pool_end(&pool);
@@ -123,33 +124,33 @@ static int take_other(struct fetch *fetch, const char *text, size_t length, uint
 }
 
 /* Gives back the lease of a useless answer: the other machine would keep it. */
-static void give_back(struct gb_remote *remote, const char *text, size_t length)
+static void give_back(struct gb_peer_remote *remote, const char *text, size_t length)
 {
-    uint64_t lease = gb_granted_lease(text, length);
+    uint64_t lease = gb_peer_granted_lease(text, length);
 
     if (lease)
-        gb_remote_release(remote, lease);
+        gb_peer_remote_release(remote, lease);
 }
 
 static void on_opened(void *user, int status, const char *result, size_t length,
                       const struct gb_error *error)
 {
     struct opening opening = *(struct opening *)user;
-    struct fetch *fetch = opening.fetch;
-    bool first = !fetch->transfer.states, origins = gb_fetch_is_origin(fetch, opening.remote);
+    struct gb_peer_fetch *fetch = opening.fetch;
+    bool first = !fetch->transfer.states, origins = gb_peer_fetch_is_origin(fetch, opening.remote);
     struct gb_error why, named;
     uint64_t lease = 0;
 
     free(user);
     fetch->opens--;
-    if (status == 0 && fetch->step == GB_FETCH_ENDING)
+    if (status == 0 && fetch->step == GB_PEER_FETCH_ENDING)
         give_back(opening.remote, result, length);
     if (!fetch->fetches->steps->answered(fetch))
         return;
     if (status == 0) {
         status = first ? take_first(fetch, origins, result, length, &why)
                        : take_other(fetch, result, length, &lease, &why);
-        (void)gb_fail(&named, status, "%s: %s", gb_remote_text(opening.remote),
+        (void)gb_fail(&named, status, "%s: %s", gb_peer_remote_text(opening.remote),
                       status < 0 ? why.message : "");
         error = &named;
         if (first)
@@ -161,18 +162,18 @@ static void on_opened(void *user, int status, const char *result, size_t length,
         if (status == GPUBUF_E_STALE || status == GPUBUF_E_BUSY)
             fetch->error = *error; /* the directory is asked again */
         else
-            gb_fetch_leave(fetch, gb_remote_node(opening.remote), error);
+            gb_peer_fetch_leave(fetch, gb_peer_remote_node(opening.remote), error);
         if (fetch->opens == 0 && !fetch->transfer.states)
-            gb_fetch_find(fetch);
+            gb_peer_fetch_find(fetch);
         else
             fetch->fetches->steps->go_on(fetch);
         return;
     }
     if (!first && !fetch->word.told) /* the origin's, which may have other content by now */
-        gb_transfer_restart(&fetch->transfer);
+        gb_peer_transfer_restart(&fetch->transfer);
     else
         fetch->mixed = fetch->mixed || !first || !origins;
-    gb_transfer_add(&fetch->transfer, opening.remote, lease);
+    gb_peer_transfer_add(&fetch->transfer, opening.remote, lease);
     fetch->until = 0;
     if (first)
         fetch->fetches->steps->create(fetch);
@@ -181,11 +182,11 @@ static void on_opened(void *user, int status, const char *result, size_t length,
 }
 
 /* Asks for the object's lease, or for the origin's word. */
-static bool ask_place(struct fetch *fetch, const struct gb_place *place, const char *method,
-                      gb_answered_cb callback)
+static bool ask_place(struct gb_peer_fetch *fetch, const struct gb_peer_place *place,
+                      const char *method, gb_peer_answered_cb callback)
 {
-    struct gb_remote *remote =
-        gb_remotes_get(fetch->fetches->options.remotes, place->node, place->host, place->port);
+    struct gb_peer_remote *remote =
+        gb_peer_remotes_get(fetch->fetches->options.remotes, place->node, place->host, place->port);
     struct opening *opening = remote ? malloc(sizeof(*opening)) : NULL;
     struct gb_writer writer;
     bool asked = false;
@@ -198,7 +199,7 @@ static bool ask_place(struct fetch *fetch, const struct gb_place *place, const c
     gb_write_cstring(&writer, fetch->name);
     gb_write_format(&writer, ",\"version\":%" PRIu64 "}", place->version);
     if (!writer.failed)
-        asked = gb_remote_ask(remote, writer.data, writer.length, callback, opening);
+        asked = gb_peer_remote_ask(remote, writer.data, writer.length, callback, opening);
     gb_writer_end(&writer);
     if (!asked)
         free(opening);
@@ -207,15 +208,16 @@ static bool ask_place(struct fetch *fetch, const struct gb_place *place, const c
 
 /* ---- finding ---- */
 
-static void wait(struct fetch *fetch, unsigned pauses);
+static void wait(struct gb_peer_fetch *fetch, unsigned pauses);
 
 /* Opens the object at some of the places: other machines than the origin only if its word is
    known. */
-static void open_places(struct fetch *fetch, const struct gb_place *places, size_t count)
+static void open_places(struct gb_peer_fetch *fetch, const struct gb_peer_place *places,
+                        size_t count)
 {
     struct gb_error why;
 
-    for (size_t i = 0; i < count && fetch->opens < GB_SOURCES_MOST; i++) {
+    for (size_t i = 0; i < count && fetch->opens < GB_PEER_SOURCES_MOST; i++) {
         bool may = fetch->word.told || strcmp(places[i].node, fetch->origin) == 0;
         if (!may || has_failed(fetch, places[i].node) ||
             !ask_place(fetch, &places[i], "open", on_opened))
@@ -237,8 +239,8 @@ static void on_word(void *user, int status, const char *result, size_t length,
                     const struct gb_error *error)
 {
     struct opening opening = *(struct opening *)user;
-    struct fetch *fetch = opening.fetch;
-    struct gb_place *places = fetch->places;
+    struct gb_peer_fetch *fetch = opening.fetch;
+    struct gb_peer_place *places = fetch->places;
     struct gb_pool pool = {0};
     struct gb_error why;
 
@@ -247,7 +249,7 @@ static void on_word(void *user, int status, const char *result, size_t length,
         return;
     fetch->places = NULL;
     if (status == 0) {
-        status = gb_granted_word(result, length, &pool, &fetch->word, &why);
+        status = gb_peer_granted_word(result, length, &pool, &fetch->word, &why);
         error = &why;
         gb_pool_end(&pool);
     }
@@ -255,16 +257,16 @@ static void on_word(void *user, int status, const char *result, size_t length,
     if (status == GPUBUF_E_STALE || status == GPUBUF_E_BUSY)
         fetch->error = *error;
     else if (status < 0)
-        gb_fetch_leave(fetch, gb_remote_node(opening.remote), error);
+        gb_peer_fetch_leave(fetch, gb_peer_remote_node(opening.remote), error);
     open_places(fetch, places, fetch->place_count);
     free(places);
 }
 
 /* Asks the origin for its word, if another machine could send something, or if something came by a
    lease that has ended. False: there is nobody to be asked, or nothing to be checked. */
-static bool ask_word(struct fetch *fetch, const struct gb_place *places, size_t count)
+static bool ask_word(struct gb_peer_fetch *fetch, const struct gb_peer_place *places, size_t count)
 {
-    const struct gb_place *origin = NULL;
+    const struct gb_peer_place *origin = NULL;
     bool others = fetch->transfer.states;
 
     for (size_t i = 0; i < count; i++) {
@@ -287,17 +289,17 @@ static bool ask_word(struct fetch *fetch, const struct gb_place *places, size_t 
     return true;
 }
 
-static void on_found(void *user, int status, const struct gb_place *places, size_t count,
+static void on_found(void *user, int status, const struct gb_peer_place *places, size_t count,
                      const struct gb_error *error)
 {
-    struct fetch *fetch = user;
+    struct gb_peer_fetch *fetch = user;
 
     if (!fetch->fetches->steps->answered(fetch))
         return;
     if (status == GPUBUF_E_BUSY || status == GPUBUF_E_CLOSED) { /* the machines that were asked */
         fetch->error = *error;
         if (status == GPUBUF_E_BUSY)
-            gb_fetch_find(fetch);
+            gb_peer_fetch_find(fetch);
         else if (may_retry(fetch))
             wait(fetch, 2);
         else
@@ -329,9 +331,9 @@ static void on_found(void *user, int status, const struct gb_place *places, size
         open_places(fetch, places, count);
 }
 
-static void ask_directory(struct fetch *fetch)
+static void ask_directory(struct gb_peer_fetch *fetch)
 {
-    struct gb_directory *directory = fetch->fetches->options.directory;
+    struct gb_peer_directory *directory = fetch->fetches->options.directory;
     struct gb_error error;
 
     fetch->pending++;
@@ -344,11 +346,11 @@ static void ask_directory(struct fetch *fetch)
 
 static void on_pause(uv_timer_t *timer);
 
-static void set_pause(struct gb_fetches *fetches)
+static void set_pause(struct gb_peer_fetches *fetches)
 {
     uint64_t now = uv_now(fetches->options.loop), next = UINT64_MAX;
 
-    for (const struct fetch *fetch = fetches->first; fetch; fetch = fetch->next)
+    for (const struct gb_peer_fetch *fetch = fetches->first; fetch; fetch = fetch->next)
         if (fetch->wake && fetch->wake < next)
             next = fetch->wake;
     if (next < UINT64_MAX)
@@ -357,8 +359,8 @@ static void set_pause(struct gb_fetches *fetches)
 
 static void on_pause(uv_timer_t *timer)
 {
-    struct gb_fetches *fetches = timer->data;
-    struct fetch *fetch = fetches->first;
+    struct gb_peer_fetches *fetches = timer->data;
+    struct gb_peer_fetch *fetch = fetches->first;
 
     while (fetch) {
         if (!fetch->wake || fetch->wake > uv_now(fetches->options.loop)) {
@@ -374,7 +376,7 @@ static void on_pause(uv_timer_t *timer)
 }
 
 /* Asks the directory again, after that number of `pauses`. */
-static void wait(struct fetch *fetch, unsigned pauses)
+static void wait(struct gb_peer_fetch *fetch, unsigned pauses)
 {
     fetch->wake = uv_now(fetch->fetches->options.loop) + (uint64_t)pauses * PAUSE_MS;
     fetch->pending++;
@@ -382,20 +384,20 @@ static void wait(struct fetch *fetch, unsigned pauses)
 }
 
 /* Sources that are busy will have time, however long it takes. */
-static void wait_busy(struct fetch *fetch)
+static void wait_busy(struct gb_peer_fetch *fetch)
 {
-    struct gb_fetches *fetches = fetch->fetches;
+    struct gb_peer_fetches *fetches = fetch->fetches;
 
     if (fetch->busy == 0)
-        gb_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_busy,
-                       "a fetch waits", GB_LOG_TEXT("name", fetch->name),
-                       GB_LOG_TEXT("why", fetch->error.message));
+        gb_peer_log_another(GB_LOG_INFO, uv_now(fetches->options.loop), &fetches->said_busy,
+                            "a fetch waits", GB_LOG_TEXT("name", fetch->name),
+                            GB_LOG_TEXT("why", fetch->error.message));
     if (fetch->busy < PAUSES_MOST)
         fetch->busy++;
     wait(fetch, fetch->busy);
 }
 
-void gb_fetch_find(struct fetch *fetch)
+void gb_peer_fetch_find(struct gb_peer_fetch *fetch)
 {
     if (fetch->error.code == GPUBUF_E_BUSY)
         wait_busy(fetch);

@@ -5,9 +5,11 @@
 #include "client/peer/fetching.h"
 
 /* Looks for places, at once or after a pause, as the last error says, and opens the object. */
-void gb_fetch_find(struct fetch *fetch);
+void gb_peer_fetch_find(struct gb_peer_fetch *fetch);
 /* The machine is asked no more, or not before the others. */
-void gb_fetch_leave(struct fetch *fetch, const char *node, const struct gb_error *error);
-bool gb_fetch_is_origin(const struct fetch *fetch, const struct gb_remote *remote);
+void gb_peer_fetch_leave(struct gb_peer_fetch *fetch, const char *node,
+                         const struct gb_error *error);
+bool gb_peer_fetch_is_origin(const struct gb_peer_fetch *fetch,
+                             const struct gb_peer_remote *remote);
 
 #endif

@@ -2,12 +2,12 @@
    its code by the compiler's target. */
 #include "client/peer/sum_avx2.h"
 
-#ifdef GB_SUM_AVX2
+#ifdef GB_PEER_SUM_AVX2
 #pragma GCC target("avx2")
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-uint64_t gb_sum_avx2(const void *bytes, size_t length)
+uint64_t gb_peer_sum_avx2(const void *bytes, size_t length)
 {
     return XXH3_64bits(bytes, length);
 }

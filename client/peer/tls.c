@@ -11,18 +11,18 @@
 static const unsigned char protocol[] = "\x0egpubufd-peer/1";
 enum { PROTOCOL_BYTES = sizeof(protocol) - 1 };
 
-bool gb_tls_is_node(const char *name, size_t length)
+bool gb_peer_tls_is_node(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++)
         if (!isalnum((unsigned char)name[i]) && name[i] != '-' && name[i] != '.')
             return false;
-    return length > 0 && length < GB_NODE_BYTES;
+    return length > 0 && length < GB_PEER_NODE_BYTES;
 }
 
 /* ---- names in certificates ---- */
 
 /* The first DNS name of a certificate. */
-static bool first_name(const X509 *certificate, char node[GB_NODE_BYTES])
+static bool first_name(const X509 *certificate, char node[GB_PEER_NODE_BYTES])
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
     bool found = false;
@@ -33,7 +33,7 @@ static bool first_name(const X509 *certificate, char node[GB_NODE_BYTES])
             continue;
         const char *text = (const char *)ASN1_STRING_get0_data(name->d.dNSName);
         size_t length = (size_t)ASN1_STRING_length(name->d.dNSName);
-        if (!gb_tls_is_node(text, length))
+        if (!gb_peer_tls_is_node(text, length))
             break;
         memcpy(node, text, length);
         node[length] = '\0';
@@ -43,7 +43,7 @@ static bool first_name(const X509 *certificate, char node[GB_NODE_BYTES])
     return found;
 }
 
-int gb_tls_node(SSL *ssl, char node[GB_NODE_BYTES], struct gb_error *error)
+int gb_peer_tls_node(SSL *ssl, char node[GB_PEER_NODE_BYTES], struct gb_error *error)
 {
     X509 *certificate = SSL_get1_peer_certificate(ssl);
     bool found = certificate && first_name(certificate, node);
@@ -63,7 +63,7 @@ static void openssl_reason(char *text, size_t size)
     ERR_clear_error();
 }
 
-void gb_tls_reason(SSL *ssl, char *text, size_t size)
+void gb_peer_tls_reason(SSL *ssl, char *text, size_t size)
 {
     long verified = SSL_get_verify_result(ssl);
 
@@ -99,7 +99,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *l
     return SSL_TLSEXT_ERR_OK;
 }
 
-static int read_files(struct gb_tls *tls, const char *authority, const char *certificate,
+static int read_files(struct gb_peer_tls *tls, const char *authority, const char *certificate,
                       const char *key, struct gb_error *error)
 {
     SSL_CTX *context = tls->context;
@@ -119,12 +119,12 @@ static int read_files(struct gb_tls *tls, const char *authority, const char *cer
     return 0;
 }
 
-int gb_tls_init(struct gb_tls *tls, const char *authority, const char *certificate, const char *key,
-                struct gb_error *error)
+int gb_peer_tls_init(struct gb_peer_tls *tls, const char *authority, const char *certificate,
+                     const char *key, struct gb_error *error)
 {
     int r = 0;
 
-    *tls = (struct gb_tls){.context = SSL_CTX_new(TLS_method())};
+    *tls = (struct gb_peer_tls){.context = SSL_CTX_new(TLS_method())};
     if (!tls->context || SSL_CTX_set_min_proto_version(tls->context, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(tls->context, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                                "TLS_CHACHA20_POLY1305_SHA256") != 1 ||
@@ -133,7 +133,7 @@ int gb_tls_init(struct gb_tls *tls, const char *authority, const char *certifica
     if (r == 0)
         r = read_files(tls, authority, certificate, key, error);
     if (r < 0) {
-        gb_tls_end(tls);
+        gb_peer_tls_end(tls);
         return r;
     }
     SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
@@ -151,13 +151,13 @@ int gb_tls_init(struct gb_tls *tls, const char *authority, const char *certifica
     return 0;
 }
 
-void gb_tls_end(struct gb_tls *tls)
+void gb_peer_tls_end(struct gb_peer_tls *tls)
 {
     SSL_CTX_free(tls->context);
     tls->context = NULL;
 }
 
-SSL *gb_tls_new(const struct gb_tls *tls, int fd, bool server)
+SSL *gb_peer_tls_new(const struct gb_peer_tls *tls, int fd, bool server)
 {
     SSL *ssl = SSL_new(tls->context);
 

@@ -6,7 +6,7 @@
 
 #define LIBRARY "libucp.so.0"
 
-static int load(struct gb_ucx *ucx, struct gb_error *error)
+static int load(struct gb_peer_ucx *ucx, struct gb_error *error)
 {
     const char *missing = NULL;
 
@@ -28,14 +28,14 @@ static int load(struct gb_ucx *ucx, struct gb_error *error)
         if (!found)                                                                                \
             missing = #function;                                                                   \
     }
-    GB_UCX_FUNCTIONS(LOAD)
+    GB_PEER_UCX_FUNCTIONS(LOAD)
 #undef LOAD
     if (missing)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "%s has no %s", LIBRARY, missing);
     return 0;
 }
 
-int gb_ucx_open(struct gb_ucx *ucx, struct gb_error *error)
+int gb_peer_ucx_open(struct gb_peer_ucx *ucx, struct gb_error *error)
 {
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES,
@@ -43,10 +43,10 @@ int gb_ucx_open(struct gb_ucx *ucx, struct gb_error *error)
     };
     ucp_config_t *config;
 
-    *ucx = (struct gb_ucx){0};
+    *ucx = (struct gb_peer_ucx){0};
     int r = load(ucx, error);
     if (r < 0) {
-        gb_ucx_close(ucx);
+        gb_peer_ucx_close(ucx);
         return r;
     }
     ucs_status_t status = ucx->ucp_config_read(NULL, NULL, &config);
@@ -60,14 +60,14 @@ int gb_ucx_open(struct gb_ucx *ucx, struct gb_error *error)
     r = gb_fail(error, GPUBUF_E_UNSUPPORTED, "UCX cannot be used: %s",
                 ucx->ucs_status_string(status));
     ucx->context = NULL;
-    gb_ucx_close(ucx);
+    gb_peer_ucx_close(ucx);
     return r;
 }
 
 /* The library stays loaded: its hooks and registrations would point to unloaded code. */
-void gb_ucx_close(struct gb_ucx *ucx)
+void gb_peer_ucx_close(struct gb_peer_ucx *ucx)
 {
     if (ucx->context)
         ucx->ucp_cleanup(ucx->context);
-    *ucx = (struct gb_ucx){0};
+    *ucx = (struct gb_peer_ucx){0};
 }

@@ -4,14 +4,14 @@
  *
  * On the loop's thread.
  */
-#ifndef GB_UCX_H
-#define GB_UCX_H
+#ifndef GB_PEER_UCX_H
+#define GB_PEER_UCX_H
 
 #include <ucp/api/ucp.h>
 
 #include "proto/errors.h"
 
-#define GB_UCX_FUNCTIONS(X)                                                                        \
+#define GB_PEER_UCX_FUNCTIONS(X)                                                                   \
     X(ucp_config_read)                                                                             \
     X(ucp_config_release)                                                                          \
     X(ucp_init_version)                                                                            \
@@ -33,17 +33,17 @@
     X(ucp_request_free)                                                                            \
     X(ucs_status_string)
 
-struct gb_ucx {
+struct gb_peer_ucx {
     void *library;
     ucp_context_h context;
-#define GB_UCX_MEMBER(function) __typeof__(&function) function;
-    GB_UCX_FUNCTIONS(GB_UCX_MEMBER)
-#undef GB_UCX_MEMBER
+#define GB_PEER_UCX_MEMBER(function) __typeof__(&function) function;
+    GB_PEER_UCX_FUNCTIONS(GB_PEER_UCX_MEMBER)
+#undef GB_PEER_UCX_MEMBER
 };
 
 /* Loads the library, and makes a context with the settings of UCX's own variables (UCX_TLS,
    UCX_NET_DEVICES and so on). GPUBUF_E_UNSUPPORTED says why not. */
-int gb_ucx_open(struct gb_ucx *ucx, struct gb_error *error);
-void gb_ucx_close(struct gb_ucx *ucx); /* a zeroed one is fine */
+int gb_peer_ucx_open(struct gb_peer_ucx *ucx, struct gb_error *error);
+void gb_peer_ucx_close(struct gb_peer_ucx *ucx); /* a zeroed one is fine */
 
 #endif

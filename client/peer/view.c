@@ -8,23 +8,23 @@
 
 static int compare_entries(const void *a, const void *b)
 {
-    const struct gb_entry *left = a, *right = b;
+    const struct gb_peer_entry *left = a, *right = b;
 
     return strcmp(left->name, right->name);
 }
 
 static int compare_nodes(const void *a, const void *b)
 {
-    const struct gb_view_node *left = a, *right = b;
+    const struct gb_peer_view_node *left = a, *right = b;
 
     return strcmp(left->name, right->name);
 }
 
 /* ---- nodes ---- */
 
-static struct gb_view_node *node_find(struct gb_view *view, const char *name, bool make)
+static struct gb_peer_view_node *node_find(struct gb_peer_view *view, const char *name, bool make)
 {
-    struct gb_view_node wanted, *node;
+    struct gb_peer_view_node wanted, *node;
     void *place;
 
     if (strlen(name) >= sizeof(wanted.name))
@@ -32,7 +32,7 @@ static struct gb_view_node *node_find(struct gb_view *view, const char *name, bo
     memcpy(wanted.name, name, strlen(name) + 1);
     place = tfind(&wanted, &view->nodes, compare_nodes);
     if (place)
-        return *(struct gb_view_node **)place;
+        return *(struct gb_peer_view_node **)place;
     if (!make)
         return NULL;
     node = calloc(1, sizeof(*node));
@@ -46,7 +46,7 @@ static struct gb_view_node *node_find(struct gb_view *view, const char *name, bo
     return node;
 }
 
-static void node_tidy(struct gb_view *view, struct gb_view_node *node)
+static void node_tidy(struct gb_peer_view *view, struct gb_peer_view_node *node)
 {
     if (!node || node->port || node->references)
         return;
@@ -54,7 +54,7 @@ static void node_tidy(struct gb_view *view, struct gb_view_node *node)
     free(node);
 }
 
-static void node_release(struct gb_view *view, struct gb_view_node *node)
+static void node_release(struct gb_peer_view *view, struct gb_peer_view_node *node)
 {
     if (!node)
         return;
@@ -62,22 +62,22 @@ static void node_release(struct gb_view *view, struct gb_view_node *node)
     node_tidy(view, node);
 }
 
-const struct gb_view_node *gb_view_node(struct gb_view *view, const char *name)
+const struct gb_peer_view_node *gb_peer_view_node(struct gb_peer_view *view, const char *name)
 {
-    struct gb_view_node *node = node_find(view, name, false);
+    struct gb_peer_view_node *node = node_find(view, name, false);
 
     return node && node->port ? node : NULL;
 }
 
 /* ---- entries ---- */
 
-struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make)
+struct gb_peer_entry *gb_peer_view_entry(struct gb_peer_view *view, const char *name, bool make)
 {
-    struct gb_entry wanted = {.name = (char *)name}, *entry;
+    struct gb_peer_entry wanted = {.name = (char *)name}, *entry;
     void *place = tfind(&wanted, &view->names, compare_entries);
 
     if (place)
-        return *(struct gb_entry **)place;
+        return *(struct gb_peer_entry **)place;
     if (!make)
         return NULL;
     entry = calloc(1, sizeof(*entry));
@@ -93,7 +93,7 @@ struct gb_entry *gb_view_entry(struct gb_view *view, const char *name, bool make
     return entry;
 }
 
-static void entry_free(struct gb_entry *entry)
+static void entry_free(struct gb_peer_entry *entry)
 {
     free(entry->word);
     free(entry->copies);
@@ -101,7 +101,7 @@ static void entry_free(struct gb_entry *entry)
     free(entry);
 }
 
-void gb_view_tidy(struct gb_view *view, struct gb_entry *entry)
+void gb_peer_view_tidy(struct gb_peer_view *view, struct gb_peer_entry *entry)
 {
     if (entry->revision || entry->copy_count || entry->published || entry->publishing ||
         entry->withdrawing || entry->lost)
@@ -114,22 +114,22 @@ void gb_view_tidy(struct gb_view *view, struct gb_entry *entry)
 /* Descends as tfind does, to where the name would be; the last entry that is greater is next. */
 struct after {
     const char *name;
-    struct gb_entry *next;
+    struct gb_peer_entry *next;
     bool at;
 };
 
 static int compare_after(const void *key, const void *item)
 {
     struct after *after = (struct after *)(uintptr_t)key;
-    int order = strcmp(after->name, ((const struct gb_entry *)item)->name);
+    int order = strcmp(after->name, ((const struct gb_peer_entry *)item)->name);
 
     if (order > 0 || (order == 0 && !after->at))
         return 1;
-    after->next = (struct gb_entry *)(uintptr_t)item;
+    after->next = (struct gb_peer_entry *)(uintptr_t)item;
     return -1;
 }
 
-struct gb_entry *gb_view_next(struct gb_view *view, const char *name, bool at)
+struct gb_peer_entry *gb_peer_view_next(struct gb_peer_view *view, const char *name, bool at)
 {
     struct after after = {.name = name, .at = at};
 
@@ -137,7 +137,7 @@ struct gb_entry *gb_view_next(struct gb_view *view, const char *name, bool at)
     return after.next;
 }
 
-void gb_view_lose(struct gb_view *view, struct gb_entry *entry)
+void gb_peer_view_lose(struct gb_peer_view *view, struct gb_peer_entry *entry)
 {
     if (entry->lost)
         return;
@@ -146,9 +146,9 @@ void gb_view_lose(struct gb_view *view, struct gb_entry *entry)
     view->lost = entry;
 }
 
-struct gb_entry *gb_view_take_lost(struct gb_view *view)
+struct gb_peer_entry *gb_peer_view_take_lost(struct gb_peer_view *view)
 {
-    struct gb_entry *entry = view->lost;
+    struct gb_peer_entry *entry = view->lost;
 
     if (entry) {
         view->lost = entry->next_lost;
@@ -157,9 +157,9 @@ struct gb_entry *gb_view_take_lost(struct gb_view *view)
     return entry;
 }
 
-static void entry_forget(struct gb_view *view, struct gb_entry *entry)
+static void entry_forget(struct gb_peer_view *view, struct gb_peer_entry *entry)
 {
-    struct gb_view_node *node = entry->node;
+    struct gb_peer_view_node *node = entry->node;
 
     entry->node = NULL;
     entry->revision = entry->lease = entry->version = entry->bytes = entry->serial = 0;
@@ -167,9 +167,9 @@ static void entry_forget(struct gb_view *view, struct gb_entry *entry)
     node_release(view, node);
 }
 
-static void copy_remove(struct gb_view *view, struct gb_entry *entry, size_t i)
+static void copy_remove(struct gb_peer_view *view, struct gb_peer_entry *entry, size_t i)
 {
-    struct gb_view_node *node = entry->copies[i].node;
+    struct gb_peer_view_node *node = entry->copies[i].node;
 
     entry->copies[i] = entry->copies[--entry->copy_count];
     if (!entry->copy_count) {
@@ -187,12 +187,13 @@ struct value {
 };
 
 /* False: it cannot be read. */
-static bool value_read(const struct gb_view_key *key, struct gb_pool *pool, struct value *value)
+static bool value_read(const struct gb_peer_view_key *key, struct gb_pool *pool,
+                       struct value *value)
 {
     static const struct gb_field fields[] = {
-        GB_FIELD(struct value, host, GB_FIELD_STRING, 0, 0, GB_HOST_BYTES - 1),
+        GB_FIELD(struct value, host, GB_FIELD_STRING, 0, 0, GB_PEER_HOST_BYTES - 1),
         GB_FIELD(struct value, port, GB_FIELD_UINT, 0, 1, UINT16_MAX),
-        GB_FIELD(struct value, node, GB_FIELD_STRING, 0, 0, GB_NODE_BYTES - 1),
+        GB_FIELD(struct value, node, GB_FIELD_STRING, 0, 0, GB_PEER_NODE_BYTES - 1),
         GB_FIELD(struct value, described, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct value, content, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct value, version, GB_FIELD_UINT, 0, 0, 0),
@@ -209,9 +210,9 @@ static bool value_read(const struct gb_view_key *key, struct gb_pool *pool, stru
 
 /* ---- keys ---- */
 
-static int take_node(struct gb_view *view, const char *name, const struct value *value)
+static int take_node(struct gb_peer_view *view, const char *name, const struct value *value)
 {
-    struct gb_view_node *node = node_find(view, name, value != NULL);
+    struct gb_peer_view_node *node = node_find(view, name, value != NULL);
 
     if (!node)
         return value ? GPUBUF_E_NO_MEMORY : 0;
@@ -225,11 +226,12 @@ static int take_node(struct gb_view *view, const char *name, const struct value 
     return 0;
 }
 
-static int take_name(struct gb_view *view, const char *name, const struct gb_view_key *key,
-                     const struct value *value, struct gb_entry **changed)
+static int take_name(struct gb_peer_view *view, const char *name,
+                     const struct gb_peer_view_key *key, const struct value *value,
+                     struct gb_peer_entry **changed)
 {
-    struct gb_entry *entry = gb_view_entry(view, name, value != NULL);
-    struct gb_view_node *node = value ? node_find(view, value->node.text, true) : NULL;
+    struct gb_peer_entry *entry = gb_peer_view_entry(view, name, value != NULL);
+    struct gb_peer_view_node *node = value ? node_find(view, value->node.text, true) : NULL;
     uint64_t had;
 
     if (value && (!entry || !node))
@@ -256,29 +258,29 @@ static int take_name(struct gb_view *view, const char *name, const struct gb_vie
     if (entry->revision != had)
         *changed = entry;
     else
-        gb_view_tidy(view, entry);
+        gb_peer_view_tidy(view, entry);
     return 0;
 }
 
-static int copy_add(struct gb_entry *entry, struct gb_view_node *node)
+static int copy_add(struct gb_peer_entry *entry, struct gb_peer_view_node *node)
 {
-    struct gb_view_copy *grown =
+    struct gb_peer_view_copy *grown =
         reallocarray(entry->copies, entry->copy_count + 1, sizeof(*entry->copies));
 
     if (!grown)
         return GPUBUF_E_NO_MEMORY;
     entry->copies = grown;
-    entry->copies[entry->copy_count++] = (struct gb_view_copy){.node = node};
+    entry->copies[entry->copy_count++] = (struct gb_peer_view_copy){.node = node};
     node->references++;
     return 0;
 }
 
 /* `place`: "NAME@REVISION/NODE"; a name may have '@' and '/' too. */
-static int take_copy(struct gb_view *view, char *place, const struct value *value)
+static int take_copy(struct gb_peer_view *view, char *place, const struct value *value)
 {
     char *slash = strrchr(place, '/'), *at;
-    struct gb_view_node *node;
-    struct gb_entry *entry;
+    struct gb_peer_view_node *node;
+    struct gb_peer_entry *entry;
     uint64_t revision;
     size_t i;
     int r = 0;
@@ -291,13 +293,13 @@ static int take_copy(struct gb_view *view, char *place, const struct value *valu
         return 0;
     *at = '\0';
     revision = strtoull(at + 1, NULL, 10);
-    if (strlen(slash + 1) >= GB_NODE_BYTES)
+    if (strlen(slash + 1) >= GB_PEER_NODE_BYTES)
         return 0; /* another program's: no node has such a name */
-    entry = gb_view_entry(view, place, value != NULL);
+    entry = gb_peer_view_entry(view, place, value != NULL);
     node = node_find(view, slash + 1, value != NULL);
     if (!entry || !node) {
         if (entry)
-            gb_view_tidy(view, entry);
+            gb_peer_view_tidy(view, entry);
         return value ? GPUBUF_E_NO_MEMORY : 0;
     }
     for (i = 0; i < entry->copy_count; i++)
@@ -315,36 +317,37 @@ static int take_copy(struct gb_view *view, char *place, const struct value *valu
     } else if (i < entry->copy_count) {
         copy_remove(view, entry, i);
     }
-    gb_view_tidy(view, entry);
+    gb_peer_view_tidy(view, entry);
     return r;
 }
 
 /* `place`: "NAME@REVISION". It is told after the name itself, so that of another revision is an old
    one. */
-static int take_word(struct gb_view *view, char *place, const struct value *value)
+static int take_word(struct gb_peer_view *view, char *place, const struct value *value)
 {
     char *at = strrchr(place, '@');
-    struct gb_entry *entry;
-    struct gb_word word;
+    struct gb_peer_entry *entry;
+    struct gb_peer_word word;
     uint64_t revision;
 
     if (!at)
         return 0;
     *at = '\0';
     revision = strtoull(at + 1, NULL, 10);
-    entry = gb_view_entry(view, place, false);
+    entry = gb_peer_view_entry(view, place, false);
     if (!entry || entry->revision != revision || !value ||
-        !gb_word_read(&word, &value->described, &value->content))
+        !gb_peer_word_read(&word, &value->described, &value->content))
         return 0;
     if (!entry->word)
         entry->word = malloc(sizeof(*entry->word));
     if (!entry->word)
         return GPUBUF_E_NO_MEMORY;
-    *entry->word = (struct gb_view_word){revision, word};
+    *entry->word = (struct gb_peer_view_word){revision, word};
     return 0;
 }
 
-int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_entry **changed)
+int gb_peer_view_take(struct gb_peer_view *view, const struct gb_peer_view_key *key,
+                      struct gb_peer_entry **changed)
 {
     struct gb_pool pool = {0};
     struct value value = {0};
@@ -357,7 +360,7 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
     if (!name || !*++name) {
         r = 0;
     } else if (strncmp(key->key, "nodes/", 6) == 0) {
-        read &= value.host.text && value.port && strlen(name) < GB_NODE_BYTES;
+        read &= value.host.text && value.port && strlen(name) < GB_PEER_NODE_BYTES;
         r = take_node(view, name, read ? &value : NULL);
     } else if (strncmp(key->key, "names/", 6) == 0) {
         read &= value.node.text && value.version;
@@ -376,19 +379,19 @@ int gb_view_take(struct gb_view *view, const struct gb_view_key *key, struct gb_
 
 /* ---- all of them ---- */
 
-void gb_view_each(struct gb_view *view, void (*each)(void *entry, void *user), void *user)
+void gb_peer_view_each(struct gb_peer_view *view, void (*each)(void *entry, void *user), void *user)
 {
     gb_peer_tree_each(view->names, each, user);
 }
 
-void gb_view_list(struct gb_view *view)
+void gb_peer_view_list(struct gb_peer_view *view)
 {
     view->generation++;
 }
 
 /* The entries that are to go are gathered first: a tree must not change while it is walked. */
 struct gathered {
-    struct gb_view *view;
+    struct gb_peer_view *view;
     void **items;
     size_t count, room;
 };
@@ -411,9 +414,9 @@ static void gather(struct gathered *gathered, void *item)
 
 static void gather_old(void *item, void *user)
 {
-    struct gb_entry *entry = item;
+    struct gb_peer_entry *entry = item;
     struct gathered *gathered = user;
-    struct gb_view *view = gathered->view;
+    struct gb_peer_view *view = gathered->view;
     size_t i;
 
     for (i = entry->copy_count; i-- > 0;)
@@ -426,18 +429,18 @@ static void gather_old(void *item, void *user)
 static void gather_node(void *item, void *user)
 {
     struct gathered *gathered = user;
-    struct gb_view_node *node = item;
+    struct gb_peer_view_node *node = item;
 
     if (node->generation != gathered->view->generation)
         gather(gathered, node);
 }
 
-void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_entry *entry),
-                    void *user)
+void gb_peer_view_listed(struct gb_peer_view *view,
+                         void (*each)(void *user, struct gb_peer_entry *entry), void *user)
 {
     struct gathered old = {.view = view};
-    struct gb_entry *entry;
-    struct gb_view_node *node;
+    struct gb_peer_entry *entry;
+    struct gb_peer_view_node *node;
     bool had;
     size_t i;
 
@@ -448,19 +451,19 @@ void gb_view_listed(struct gb_view *view, void (*each)(void *user, struct gb_ent
         node_tidy(view, node);
     }
     old.count = 0;
-    gb_view_each(view, gather_old, &old);
+    gb_peer_view_each(view, gather_old, &old);
     for (i = 0; i < old.count; i++) {
         entry = old.items[i];
         had = entry->revision != 0;
         entry_forget(view, entry);
         if (had)
             each(user, entry);
-        gb_view_tidy(view, entry);
+        gb_peer_view_tidy(view, entry);
     }
     free(old.items);
 }
 
-size_t gb_view_copies(const struct gb_entry *entry)
+size_t gb_peer_view_copies(const struct gb_peer_entry *entry)
 {
     size_t count = 0;
 
@@ -471,20 +474,20 @@ size_t gb_view_copies(const struct gb_entry *entry)
 
 /* Writes a place of the entry: `which` 0 is the publisher, others are its copies. False: it is no
    place of the revision, or it is `self`. */
-static bool write_place(const struct gb_entry *entry, size_t which, const char *self,
-                        struct gb_place *place)
+static bool write_place(const struct gb_peer_entry *entry, size_t which, const char *self,
+                        struct gb_peer_place *place)
 {
-    const struct gb_view_copy *copy = which ? &entry->copies[which - 1] : NULL;
-    const struct gb_view_node *node = copy ? copy->node : entry->node;
+    const struct gb_peer_view_copy *copy = which ? &entry->copies[which - 1] : NULL;
+    const struct gb_peer_view_node *node = copy ? copy->node : entry->node;
 
     if ((copy && copy->revision != entry->revision) || !node || !node->port ||
         strcmp(node->name, self) == 0)
         return false;
-    *place = (struct gb_place){.port = node->port,
-                               .revision = entry->revision,
-                               .version = copy ? copy->version : entry->version,
-                               .bytes = entry->bytes,
-                               .since_ms = copy ? copy->since_ms : entry->since_ms};
+    *place = (struct gb_peer_place){.port = node->port,
+                                    .revision = entry->revision,
+                                    .version = copy ? copy->version : entry->version,
+                                    .bytes = entry->bytes,
+                                    .since_ms = copy ? copy->since_ms : entry->since_ms};
     memcpy(place->node, node->name, sizeof(place->node));
     memcpy(place->host, node->host, sizeof(place->host));
     memcpy(place->origin, entry->node->name, sizeof(place->origin));
@@ -493,8 +496,8 @@ static bool write_place(const struct gb_entry *entry, size_t which, const char *
     return true;
 }
 
-size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t start,
-                      struct gb_place *places, size_t most)
+size_t gb_peer_view_places(const struct gb_peer_entry *entry, const char *self, size_t start,
+                           struct gb_peer_place *places, size_t most)
 {
     size_t all = entry->copy_count + 1, count = 0;
     bool publisher = false;
@@ -511,20 +514,20 @@ size_t gb_view_places(const struct gb_entry *entry, const char *self, size_t sta
 }
 
 struct telling {
-    gb_machine_cb each;
+    gb_peer_machine_cb each;
     void *user;
 };
 
 static void tell_node(void *item, void *user)
 {
     const struct telling *telling = user;
-    const struct gb_view_node *node = item;
+    const struct gb_peer_view_node *node = item;
 
     if (node->port)
         telling->each(telling->user, node->name, node->host, node->port);
 }
 
-void gb_view_nodes(struct gb_view *view, gb_machine_cb each, void *user)
+void gb_peer_view_nodes(struct gb_peer_view *view, gb_peer_machine_cb each, void *user)
 {
     struct telling telling = {each, user};
 
@@ -536,9 +539,9 @@ static void free_entry(void *entry)
     entry_free(entry);
 }
 
-void gb_view_end(struct gb_view *view)
+void gb_peer_view_end(struct gb_peer_view *view)
 {
     tdestroy(view->names, free_entry);
     tdestroy(view->nodes, free);
-    *view = (struct gb_view){0};
+    *view = (struct gb_peer_view){0};
 }

@@ -15,18 +15,18 @@
 
 #include "proto/json.h"
 
-enum { GB_WORD_BYTES = 16 };
+enum { GB_PEER_WORD_BYTES = 16 };
 
-struct gb_word {
-    bool told;                              /* false: it is not known */
-    unsigned char described[GB_WORD_BYTES]; /* of layout, mode, label and length */
-    unsigned char content[GB_WORD_BYTES];
+struct gb_peer_word {
+    bool told;                                   /* false: it is not known */
+    unsigned char described[GB_PEER_WORD_BYTES]; /* of layout, mode, label and length */
+    unsigned char content[GB_PEER_WORD_BYTES];
 };
 
 /* The members of a JSON object: "described":"…","content":"…", in base64. */
-void gb_word_write(struct gb_writer *writer, const struct gb_word *word);
-/* False: one of the texts is not what gb_word_write writes. */
-bool gb_word_read(struct gb_word *word, const struct gb_string *described,
-                  const struct gb_string *content);
+void gb_peer_word_write(struct gb_writer *writer, const struct gb_peer_word *word);
+/* False: one of the texts is not what gb_peer_word_write writes. */
+bool gb_peer_word_read(struct gb_peer_word *word, const struct gb_string *described,
+                       const struct gb_string *content);
 
 #endif

@@ -8,24 +8,24 @@
 
 struct asker {
     struct asker *next;
-    gb_word_cb callback;
+    gb_peer_word_cb callback;
     void *user;
 };
 
 struct item {
-    struct gb_words *words;
+    struct gb_peer_words *words;
     struct item *next; /* that waits for its turn */
     uint64_t version;
-    struct gb_word word;
-    struct gb_lease *lease; /* NULL: the word is there */
-    struct gb_digest *digest;
+    struct gb_peer_word word;
+    struct gb_peer_lease *lease; /* NULL: the word is there */
+    struct gb_peer_digest *digest;
     struct asker *askers;
     const char *name; /* lies behind the struct, but in a comparison */
 };
 
-struct gb_words {
+struct gb_peer_words {
     uv_loop_t *loop;
-    struct gb_directory *directory;
+    struct gb_peer_directory *directory;
     void *items; /* a tree of tsearch, by name */
     struct item *now, *queue, **end;
 };
@@ -35,7 +35,7 @@ static int compare(const void *a, const void *b)
     return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);
 }
 
-static struct item *find(const struct gb_words *words, const char *name)
+static struct item *find(const struct gb_peer_words *words, const char *name)
 {
     struct item wanted = {.name = name};
     void *place = tfind(&wanted, &words->items, compare);
@@ -43,7 +43,7 @@ static struct item *find(const struct gb_words *words, const char *name)
     return place ? *(struct item **)place : NULL;
 }
 
-static void go_on(struct gb_words *words);
+static void go_on(struct gb_peer_words *words);
 
 static void answer(struct item *item, const struct gb_error *error)
 {
@@ -58,11 +58,11 @@ static void answer(struct item *item, const struct gb_error *error)
 /* Ends its work, if there is any. */
 static void stop(struct item *item)
 {
-    struct gb_words *words = item->words;
+    struct gb_peer_words *words = item->words;
     struct item **place = &words->queue;
 
-    gb_digest_end(item->digest);
-    gb_lease_drop(item->lease);
+    gb_peer_digest_end(item->digest);
+    gb_peer_lease_drop(item->lease);
     item->digest = NULL;
     item->lease = NULL;
     if (words->now == item)
@@ -87,11 +87,11 @@ static void end(struct item *item, const struct gb_error *error)
 static void on_digest(void *user)
 {
     struct item *item = user;
-    struct gb_words *words = item->words;
-    struct gb_directory *directory = words->directory;
+    struct gb_peer_words *words = item->words;
+    struct gb_peer_directory *directory = words->directory;
     struct gb_error error;
 
-    int r = gb_digest_sum(item->digest, item->word.content, &error);
+    int r = gb_peer_digest_sum(item->digest, item->word.content, &error);
     if (r < 0) {
         end(item, &error);
     } else if (r > 0) {
@@ -105,7 +105,7 @@ static void on_digest(void *user)
 }
 
 /* Begins the next, unless one is under way. */
-static void go_on(struct gb_words *words)
+static void go_on(struct gb_peer_words *words)
 {
     struct item *item = words->queue;
     struct gb_error error;
@@ -116,20 +116,20 @@ static void go_on(struct gb_words *words)
     if (!words->queue)
         words->end = &words->queue;
     words->now = item;
-    item->digest = gb_digest_new(words->loop, &item->lease->content, on_digest, item);
+    item->digest = gb_peer_digest_new(words->loop, &item->lease->content, on_digest, item);
     if (!item->digest) {
         (void)gb_fail_memory(&error);
         end(item, &error);
     } else if (item->lease->content.bytes == 0) {
         on_digest(item);
     } else {
-        gb_digest_move(item->digest, gb_content_chunks(item->lease->content.bytes));
+        gb_peer_digest_move(item->digest, gb_peer_content_chunks(item->lease->content.bytes));
     }
 }
 
 /* NULL: memory is out. */
-static struct item *make(struct gb_words *words, const struct gb_described *described,
-                         struct gb_lease *lease)
+static struct item *make(struct gb_peer_words *words, const struct gb_peer_described *described,
+                         struct gb_peer_lease *lease)
 {
     size_t length = strlen(described->name.text) + 1;
     struct item *item = calloc(1, sizeof(*item) + length);
@@ -139,28 +139,28 @@ static struct item *make(struct gb_words *words, const struct gb_described *desc
     item->words = words;
     item->version = described->version;
     item->name = memcpy(item + 1, described->name.text, length);
-    if (!gb_word_describe(&item->word, lease->layout, strlen(lease->layout),
-                          gb_described_mode(described), lease->content.bytes,
-                          described->label.length ? described->label.text : NULL) ||
+    if (!gb_peer_word_describe(&item->word, lease->layout, strlen(lease->layout),
+                               gb_peer_described_mode(described), lease->content.bytes,
+                               described->label.length ? described->label.text : NULL) ||
         !tsearch(item, &words->items, compare)) {
         free(item);
         return NULL;
     }
-    item->lease = gb_lease_use(lease);
+    item->lease = gb_peer_lease_use(lease);
     *words->end = item;
     words->end = &item->next;
     return item;
 }
 
-void gb_words_want(struct gb_words *words, const struct gb_described *described,
-                   struct gb_lease *lease, gb_word_cb callback, void *user)
+void gb_peer_words_want(struct gb_peer_words *words, const struct gb_peer_described *described,
+                        struct gb_peer_lease *lease, gb_peer_word_cb callback, void *user)
 {
-    struct gb_directory *directory = words->directory;
+    struct gb_peer_directory *directory = words->directory;
     struct asker *asker = callback ? malloc(sizeof(*asker)) : NULL;
     struct gb_error error;
     struct item *item;
 
-    gb_words_changed(words, described->name.text, described->version);
+    gb_peer_words_changed(words, described->name.text, described->version);
     item = find(words, described->name.text);
     if (!item)
         item = make(words, described, lease);
@@ -183,7 +183,7 @@ void gb_words_want(struct gb_words *words, const struct gb_described *described,
     go_on(words);
 }
 
-void gb_words_changed(struct gb_words *words, const char *name, uint64_t version)
+void gb_peer_words_changed(struct gb_peer_words *words, const char *name, uint64_t version)
 {
     struct item *item = find(words, name);
     struct gb_error error;
@@ -196,7 +196,7 @@ void gb_words_changed(struct gb_words *words, const char *name, uint64_t version
     go_on(words);
 }
 
-void gb_words_forget(struct gb_words *words)
+void gb_peer_words_forget(struct gb_peer_words *words)
 {
     struct gb_error error;
 
@@ -205,9 +205,9 @@ void gb_words_forget(struct gb_words *words)
         end(*(struct item **)words->items, &error);
 }
 
-struct gb_words *gb_words_new(uv_loop_t *loop, struct gb_directory *directory)
+struct gb_peer_words *gb_peer_words_new(uv_loop_t *loop, struct gb_peer_directory *directory)
 {
-    struct gb_words *words = calloc(1, sizeof(*words));
+    struct gb_peer_words *words = calloc(1, sizeof(*words));
 
     if (!words)
         return NULL;
@@ -217,10 +217,10 @@ struct gb_words *gb_words_new(uv_loop_t *loop, struct gb_directory *directory)
     return words;
 }
 
-void gb_words_free(struct gb_words *words)
+void gb_peer_words_free(struct gb_peer_words *words)
 {
     if (!words)
         return;
-    gb_words_forget(words);
+    gb_peer_words_forget(words);
     free(words);
 }

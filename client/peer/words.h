@@ -13,22 +13,23 @@
 #include "client/peer/described.h"
 #include "client/peer/lease.h"
 
-struct gb_words;
+struct gb_peer_words;
 
 /* The directory outlives them. NULL: memory is out. */
-struct gb_words *gb_words_new(uv_loop_t *loop, struct gb_directory *directory);
+struct gb_peer_words *gb_peer_words_new(uv_loop_t *loop, struct gb_peer_directory *directory);
 
 /* Takes the word on an object, if that was not done yet, and uses the caller's lease for it.
    `callback` (NULL: nobody wants to know) is called once, maybe before this returns. */
-typedef void (*gb_word_cb)(void *user, const struct gb_word *word, const struct gb_error *error);
-void gb_words_want(struct gb_words *words, const struct gb_described *described,
-                   struct gb_lease *lease, gb_word_cb callback, void *user);
+typedef void (*gb_peer_word_cb)(void *user, const struct gb_peer_word *word,
+                                const struct gb_error *error);
+void gb_peer_words_want(struct gb_peer_words *words, const struct gb_peer_described *described,
+                        struct gb_peer_lease *lease, gb_peer_word_cb callback, void *user);
 
 /* The name means another version now, or nothing (0). */
-void gb_words_changed(struct gb_words *words, const char *name, uint64_t version);
+void gb_peer_words_changed(struct gb_peer_words *words, const char *name, uint64_t version);
 /* All versions are of a former daemon. */
-void gb_words_forget(struct gb_words *words);
+void gb_peer_words_forget(struct gb_peer_words *words);
 /* NULL is fine. */
-void gb_words_free(struct gb_words *words);
+void gb_peer_words_free(struct gb_peer_words *words);
 
 #endif

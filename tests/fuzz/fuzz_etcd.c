@@ -16,23 +16,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* ---- in place of libcurl: requests that the input answers ---- */
 
-struct gb_etcd_call {
-    gb_etcd_cb callback;
+struct gb_peer_etcd_call {
+    gb_peer_etcd_cb callback;
     bool under_way;
 };
 
-static struct gb_etcd_call calls[3]; /* of member->joining, renewal, watch */
+static struct gb_peer_etcd_call calls[3]; /* of member->joining, renewal, watch */
 
-struct gb_etcd_call *__wrap_gb_etcd_call(struct gb_etcd *etcd, const char *method,
-                                         struct gb_writer *body, gb_etcd_cb callback, void *user);
-struct gb_etcd_call *__wrap_gb_etcd_stream(struct gb_etcd *etcd, const char *method,
-                                           struct gb_writer *body, gb_etcd_cb callback, void *user);
-void __wrap_gb_etcd_cancel(struct gb_etcd_call *call);
-const char *__wrap_gb_etcd_endpoint(const struct gb_etcd *etcd);
+struct gb_peer_etcd_call *__wrap_gb_etcd_call(struct gb_peer_etcd *etcd, const char *method,
+                                              struct gb_writer *body, gb_peer_etcd_cb callback,
+                                              void *user);
+struct gb_peer_etcd_call *__wrap_gb_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
+                                                struct gb_writer *body, gb_peer_etcd_cb callback,
+                                                void *user);
+void __wrap_gb_etcd_cancel(struct gb_peer_etcd_call *call);
+const char *__wrap_gb_etcd_endpoint(const struct gb_peer_etcd *etcd);
 
 /* Each request is JSON, whatever was answered before. */
-static struct gb_etcd_call *begin(struct gb_etcd_call *call, struct gb_writer *body,
-                                  gb_etcd_cb callback)
+static struct gb_peer_etcd_call *begin(struct gb_peer_etcd_call *call, struct gb_writer *body,
+                                       gb_peer_etcd_cb callback)
 {
     struct gb_pool pool = {0};
     struct gb_json value;
@@ -42,20 +44,22 @@ static struct gb_etcd_call *begin(struct gb_etcd_call *call, struct gb_writer *b
     DEMAND(gb_json_check(body->data, body->length, &pool, &value, &error) == 0);
     gb_pool_end(&pool);
     gb_writer_end(body);
-    *call = (struct gb_etcd_call){callback, true};
+    *call = (struct gb_peer_etcd_call){callback, true};
     return call;
 }
 
-struct gb_etcd_call *__wrap_gb_etcd_call(struct gb_etcd *etcd, const char *method,
-                                         struct gb_writer *body, gb_etcd_cb callback, void *user)
+struct gb_peer_etcd_call *__wrap_gb_etcd_call(struct gb_peer_etcd *etcd, const char *method,
+                                              struct gb_writer *body, gb_peer_etcd_cb callback,
+                                              void *user)
 {
     (void)etcd;
     (void)user;
     return begin(&calls[strcmp(method, "lease/keepalive") == 0 ? 1 : 0], body, callback);
 }
 
-struct gb_etcd_call *__wrap_gb_etcd_stream(struct gb_etcd *etcd, const char *method,
-                                           struct gb_writer *body, gb_etcd_cb callback, void *user)
+struct gb_peer_etcd_call *__wrap_gb_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
+                                                struct gb_writer *body, gb_peer_etcd_cb callback,
+                                                void *user)
 {
     (void)etcd;
     (void)method;
@@ -63,13 +67,13 @@ struct gb_etcd_call *__wrap_gb_etcd_stream(struct gb_etcd *etcd, const char *met
     return begin(&calls[2], body, callback);
 }
 
-void __wrap_gb_etcd_cancel(struct gb_etcd_call *call)
+void __wrap_gb_etcd_cancel(struct gb_peer_etcd_call *call)
 {
     if (call)
         call->under_way = false;
 }
 
-const char *__wrap_gb_etcd_endpoint(const struct gb_etcd *etcd)
+const char *__wrap_gb_etcd_endpoint(const struct gb_peer_etcd *etcd)
 {
     (void)etcd;
     return "http://etcd";
@@ -81,22 +85,22 @@ static unsigned joined, left;
 
 static void fuzz_joined(void *user)
 {
-    const struct gb_member *member = user;
+    const struct gb_peer_member *member = user;
 
-    DEMAND(member->state == GB_IN && member->lease);
+    DEMAND(member->state == GB_PEER_IN && member->lease);
     joined++;
 }
 
 static void fuzz_left(void *user, bool forgot)
 {
-    const struct gb_member *member = user;
+    const struct gb_peer_member *member = user;
 
     (void)forgot;
-    DEMAND(member->state != GB_IN);
+    DEMAND(member->state != GB_PEER_IN);
     left++;
 }
 
-static void fuzz_changed(void *user, struct gb_entry *entry)
+static void fuzz_changed(void *user, struct gb_peer_entry *entry)
 {
     (void)user;
     DEMAND(entry->name && strlen(entry->name) > 0);
@@ -105,22 +109,22 @@ static void fuzz_changed(void *user, struct gb_entry *entry)
 
 static void fuzz_ticked(void *user)
 {
-    const struct gb_member *member = user;
+    const struct gb_peer_member *member = user;
 
-    DEMAND(member->state == GB_IN);
+    DEMAND(member->state == GB_PEER_IN);
 }
 
 static void check_entry(void *item, void *user)
 {
-    const struct gb_entry *entry = item;
-    struct gb_place places[GB_PLACES_MOST];
+    const struct gb_peer_entry *entry = item;
+    struct gb_peer_place places[GB_PEER_PLACES_MOST];
     size_t count = 0;
 
     (void)user;
     DEMAND(entry->revision || entry->copy_count || entry->lost);
     if (entry->revision)
-        count = gb_view_places(entry, "self", 1, places, GB_PLACES_MOST);
-    DEMAND(count <= GB_PLACES_MOST);
+        count = gb_peer_view_places(entry, "self", 1, places, GB_PEER_PLACES_MOST);
+    DEMAND(count <= GB_PEER_PLACES_MOST);
     for (size_t i = 0; i < count; i++) {
         DEMAND(places[i].revision == entry->revision && places[i].version > 0);
         DEMAND(places[i].port > 0 && strcmp(places[i].origin, entry->node->name) == 0);
@@ -130,23 +134,23 @@ static void check_entry(void *item, void *user)
 static void check_node(void *user, const char *node, const char *host, uint16_t port)
 {
     (void)user;
-    DEMAND(strlen(node) < GB_NODE_BYTES && strlen(host) < GB_HOST_BYTES && port > 0);
+    DEMAND(strlen(node) < GB_PEER_NODE_BYTES && strlen(host) < GB_PEER_HOST_BYTES && port > 0);
 }
 
 /* ---- a line ---- */
 
-static void answer(struct gb_member *member, struct gb_etcd_call *call, bool fails, bool stream,
-                   const char *text, size_t length)
+static void answer(struct gb_peer_member *member, struct gb_peer_etcd_call *call, bool fails,
+                   bool stream, const char *text, size_t length)
 {
     struct gb_pool pool = {0};
     struct gb_json value = {0};
     struct gb_error error;
-    int r = fails ? gb_fail(&error, GB_UNAVAILABLE, "etcd is away")
+    int r = fails ? gb_fail(&error, GPUBUF_E_UNAVAILABLE, "etcd is away")
                   : gb_json_check(text, length, &pool, &value, &error);
 
     if (r < 0) {
         value.text = NULL;
-        error.code = r = GB_UNAVAILABLE;
+        error.code = r = GPUBUF_E_UNAVAILABLE;
     }
     if (call->under_way) {
         call->under_way = stream && r == 0;
@@ -155,7 +159,7 @@ static void answer(struct gb_member *member, struct gb_etcd_call *call, bool fai
     gb_pool_end(&pool);
 }
 
-static void take_line(struct gb_member *member, const char *line, size_t length)
+static void take_line(struct gb_peer_member *member, const char *line, size_t length)
 {
     static const char kinds[] = "jrwJRW";
     const char *kind = length ? memchr(kinds, line[0], sizeof(kinds) - 1) : NULL;
@@ -165,13 +169,13 @@ static void take_line(struct gb_member *member, const char *line, size_t length)
                line + 1, length - 1);
     else if (length && line[0] == 't')
         on_tick(&member->tick);
-    gb_view_each(&member->view, check_entry, NULL);
-    gb_view_nodes(&member->view, check_node, NULL);
+    gb_peer_view_each(&member->view, check_entry, NULL);
+    gb_peer_view_nodes(&member->view, check_node, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct gb_member member = {
+    struct gb_peer_member member = {
         .root = "/g", .node = "self", .host = "h", .port = 1, .ttl_ms = 10000};
     char *text = malloc(size + 1);
 
@@ -181,9 +185,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(calls, 0, sizeof(calls));
     joined = left = 0;
     member.tick.data = &member;
-    member.events =
-        (struct gb_member_events){&member, fuzz_joined, fuzz_left, fuzz_changed, fuzz_ticked, NULL};
-    member.state = GB_OUT;
+    member.events = (struct gb_peer_member_events){&member,      fuzz_joined, fuzz_left,
+                                                   fuzz_changed, fuzz_ticked, NULL};
+    member.state = GB_PEER_OUT;
     join_begin(&member);
     for (char *line = text, *end; line < text + size; line = end + 1) {
         end = memchr(line, '\n', (size_t)(text + size - line));
@@ -192,7 +196,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         take_line(&member, line, (size_t)(end - line));
         member.again_ms = 0; /* the next tick joins again */
     }
-    gb_view_end(&member.view);
+    gb_peer_view_end(&member.view);
     free(text);
     return 0;
 }

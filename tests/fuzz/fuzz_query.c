@@ -42,7 +42,7 @@ struct connection {
     uv_write_cb written;
     uv_close_cb close; /* it is being closed, or is */
     gpubuf_call_cb stat;
-    gb_found_cb found;
+    gb_peer_found_cb found;
 };
 
 static struct connection connections[CONNECTIONS_MOST];
@@ -227,8 +227,8 @@ int __wrap_gpubuf_call_async(struct gpubuf_client *client, const char *method, c
     return 0;
 }
 
-static bool fuzz_find(struct gb_directory *directory, const char *name, gb_found_cb callback,
-                      void *user)
+static bool fuzz_find(struct gb_peer_directory *directory, const char *name,
+                      gb_peer_found_cb callback, void *user)
 {
     struct connection *connection = connection_for(user);
 
@@ -239,30 +239,30 @@ static bool fuzz_find(struct gb_directory *directory, const char *name, gb_found
     return !directory_away;
 }
 
-static int fuzz_list(struct gb_directory *directory, const char *prefix, const char *after,
-                     struct gb_listed *listed, size_t most, struct gb_error *error)
+static int fuzz_list(struct gb_peer_directory *directory, const char *prefix, const char *after,
+                     struct gb_peer_listed *listed, size_t most, struct gb_error *error)
 {
     static char names[NAMES][8];
     size_t found = 0;
 
     (void)directory;
     if (directory_away)
-        return gb_fail(error, GB_UNAVAILABLE, "the directory is away");
+        return gb_fail(error, GPUBUF_E_UNAVAILABLE, "the directory is away");
     for (unsigned i = 0; i < NAMES && found < most; i++) {
         snprintf(names[i], sizeof(names[i]), "n/%03u", i);
         if (strncmp(names[i], prefix, strlen(prefix)) == 0 &&
             (!after || strcmp(names[i], after) > 0))
-            listed[found++] = (struct gb_listed){names[i], "other", i, i, i, i % 3};
+            listed[found++] = (struct gb_peer_listed){names[i], "other", i, i, i, i % 3};
     }
     return (int)found;
 }
 
-static int fuzz_machines(struct gb_directory *directory, gb_machine_cb each, void *user,
+static int fuzz_machines(struct gb_peer_directory *directory, gb_peer_machine_cb each, void *user,
                          struct gb_error *error)
 {
     (void)directory;
     if (directory_away)
-        return gb_fail(error, GB_UNAVAILABLE, "the directory is away");
+        return gb_fail(error, GPUBUF_E_UNAVAILABLE, "the directory is away");
     each(user, "self", "here", 1);
     each(user, "other", "there", 2);
     return 0;
@@ -287,8 +287,8 @@ static void stat_answered(struct connection *connection, int status, const char 
 /* The strings of a place came as JSON, so they are UTF-8. */
 static void find_answered(struct connection *connection, int status, const char *text)
 {
-    gb_found_cb callback = connection->found;
-    struct gb_place place = {.port = 1, .version = 2, .bytes = 3, .since_ms = 4};
+    gb_peer_found_cb callback = connection->found;
+    struct gb_peer_place place = {.port = 1, .version = 2, .bytes = 3, .since_ms = 4};
     struct gb_error error;
 
     connection->found = NULL;
@@ -306,14 +306,14 @@ static void find_answered(struct connection *connection, int status, const char 
 
 /* ---- a line ---- */
 
-static void connect_one(struct gb_query *query)
+static void connect_one(struct gb_peer_query *query)
 {
     any_may_go = true;
     on_connection((uv_stream_t *)&query->pipe, 0);
     any_may_go = false;
 }
 
-static void stop(struct gb_query *query)
+static void stop(struct gb_peer_query *query)
 {
     any_may_go = true;
     while (query->askers)
@@ -330,7 +330,7 @@ static void hang_up(struct connection *connection)
     connection->read((uv_stream_t *)&connection->asker->pipe, UV_EOF, NULL);
 }
 
-static void step(struct gb_query *query, char kind, const char *text, size_t length)
+static void step(struct gb_peer_query *query, char kind, const char *text, size_t length)
 {
     struct connection *connection = &connections[current];
     bool open = !connection->close;
@@ -350,7 +350,7 @@ static void step(struct gb_query *query, char kind, const char *text, size_t len
     else if (kind == 'f')
         find_answered(connection, 0, text);
     else if (kind == 'n' || kind == 'F')
-        find_answered(connection, kind == 'n' ? GPUBUF_E_NOT_FOUND : GB_UNAVAILABLE, text);
+        find_answered(connection, kind == 'n' ? GPUBUF_E_NOT_FOUND : GPUBUF_E_UNAVAILABLE, text);
     else if (kind == 'd')
         directory_away = !directory_away;
     else if (kind == 'D')
@@ -362,13 +362,13 @@ static void step(struct gb_query *query, char kind, const char *text, size_t len
 }
 
 /* All that waits for an answer gets one: then each line of a connection that stands has had its. */
-static void finish(struct gb_query *query)
+static void finish(struct gb_peer_query *query)
 {
     for (unsigned i = 0; i < count; i++) {
         struct connection *connection = &connections[i];
         while (connection->write || connection->stat || connection->found) {
             stat_answered(connection, GPUBUF_E_CLOSED, "");
-            find_answered(connection, GB_UNAVAILABLE, "it is closed");
+            find_answered(connection, GPUBUF_E_UNAVAILABLE, "it is closed");
             if (!connection->close)
                 written(connection, 0);
             else
@@ -384,17 +384,17 @@ static void finish(struct gb_query *query)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct gb_directory_methods methods = {
+    struct gb_peer_directory_methods methods = {
         .find = fuzz_find, .list = fuzz_list, .machines = fuzz_machines};
-    struct gb_directory directory = {.methods = &methods};
-    static struct gb_copies copies;
-    struct gb_query query = {
+    struct gb_peer_directory directory = {.methods = &methods};
+    static struct gb_peer_copies copies;
+    struct gb_peer_query query = {
         .uses = 1, /* this function's */
         .options = {
             .directory = &directory, .copies = &copies, .node = "self", .metrics = fuzz_metrics}};
     char *text = malloc(size + 2);
 
-    DEMAND(text && gb_copies_add(&copies, "x", 7, "other", 3));
+    DEMAND(text && gb_peer_copies_add(&copies, "x", 7, "other", 3));
     memcpy(text, data, size);
     memcpy(text + size, "\n", 2);
     count = current = 0;
@@ -414,7 +414,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     finish(&query);
     DEMAND(query.uses == 1);
-    gb_copies_end(&copies);
+    gb_peer_copies_end(&copies);
     free(text);
     return 0;
 }

@@ -17,7 +17,7 @@
 struct probe {
     uv_loop_t loop;
     uv_pipe_t in;
-    struct gb_directory *directory;
+    struct gb_peer_directory *directory;
     const char *witness; /* a node: each change tells whether it is known; or NULL */
     char line[4096];
     size_t length;
@@ -54,7 +54,7 @@ static void write_status(struct gb_writer *writer, int status, const struct gb_e
     gb_write_cstring(writer, error->message);
 }
 
-static void on_found(void *user, int status, const struct gb_place *places, size_t count,
+static void on_found(void *user, int status, const struct gb_peer_place *places, size_t count,
                      const struct gb_error *error)
 {
     char *name = user;
@@ -87,9 +87,9 @@ static void on_published(void *user, int status, uint64_t revision, const struct
 }
 
 /* A page after the other, as gpubufd-peer is asked for them. */
-static void list(struct gb_directory *directory, const char *prefix)
+static void list(struct gb_peer_directory *directory, const char *prefix)
 {
-    struct gb_listed listed[256];
+    struct gb_peer_listed listed[256];
     const char *after = NULL;
     int count = 256;
 
@@ -141,17 +141,17 @@ static void on_state(void *user, const char *why, bool forgot)
 
 static void command(struct probe *probe, char *line)
 {
-    struct gb_directory *directory = probe->directory;
+    struct gb_peer_directory *directory = probe->directory;
     char *words[5] = {0}, *rest = line;
     unsigned long long numbers[5] = {0};
-    struct gb_word word = {.told = true};
+    struct gb_peer_word word = {.told = true};
     struct gb_writer writer;
     size_t i;
 
     for (i = 0; i < 5 && (words[i] = strsep(&rest, " ")); i++)
         numbers[i] = strtoull(words[i], NULL, 10);
     if (strcmp(words[0], "publish") == 0) {
-        struct gb_published object = {words[1], numbers[2], numbers[3], numbers[4]};
+        struct gb_peer_published object = {words[1], numbers[2], numbers[3], numbers[4]};
 
         directory->methods->publish(directory, &object, on_published, strdup(words[1]));
     } else if (strcmp(words[0], "withdraw") == 0) {
@@ -208,7 +208,7 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
 int main(int argc, char **argv)
 {
     static struct probe probe;
-    struct gb_directory_etcd_settings settings = {
+    struct gb_peer_directory_etcd_settings settings = {
         .host = "127.0.0.1", .port = 1, .events = {&probe, on_changed, on_state}};
     struct gb_error error;
     int i;
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
             return 2;
     }
     uv_loop_init(&probe.loop);
-    if (gb_directory_etcd_create(&probe.loop, &settings, &probe.directory, &error) < 0) {
+    if (gb_peer_directory_etcd_create(&probe.loop, &settings, &probe.directory, &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
         return 2;
     }

@@ -29,19 +29,21 @@ static size_t memory(void)
 }
 
 /* Returns about how many bytes of JSON etcd's gateway makes of it: base64, and numbers as text. */
-static uint64_t take(struct gb_view *view, const char *key, const char *value, uint64_t revision)
+static uint64_t take(struct gb_peer_view *view, const char *key, const char *value,
+                     uint64_t revision)
 {
-    struct gb_view_key told = {key, value, value ? strlen(value) : 0, revision, 1};
-    struct gb_entry *changed = NULL;
+    struct gb_peer_view_key told = {key, value, value ? strlen(value) : 0, revision, 1};
+    struct gb_peer_entry *changed = NULL;
 
-    if (gb_view_take(view, &told, &changed) < 0)
+    if (gb_peer_view_take(view, &told, &changed) < 0)
         abort();
     if (changed)
-        gb_view_tidy(view, changed);
+        gb_peer_view_tidy(view, changed);
     return (strlen(key) + 9 + told.value_length) * 4 / 3 + (value ? 140 : 80);
 }
 
-static uint64_t take_name(struct gb_view *view, uint64_t number, unsigned machine, bool is_there)
+static uint64_t take_name(struct gb_peer_view *view, uint64_t number, unsigned machine,
+                          bool is_there)
 {
     char key[128], value[192];
 
@@ -59,7 +61,7 @@ int main(int argc, char **argv)
     uint64_t names = argc == 3 ? (uint64_t)strtod(argv[1], NULL) : 0;
     unsigned machines = argc == 3 ? (unsigned)strtod(argv[2], NULL) : 0;
     uint64_t listed = 0, ended = 0, gone = 0;
-    struct gb_view view = {0};
+    struct gb_peer_view view = {0};
 
     if (!names || !machines) {
         fputs("usage: names NAMES MACHINES\n", stderr);
@@ -85,6 +87,6 @@ int main(int argc, char **argv)
            "\"end_events\":%" PRIu64 ",\"end_bytes\":%" PRIu64 ",\"end_s\":%.4f}\n",
            names, machines, view.name_count, after - before,
            (double)(after - before) / (double)names, listed, taken, gone, ended, forgotten);
-    gb_view_end(&view);
+    gb_peer_view_end(&view);
     return 0;
 }

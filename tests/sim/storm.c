@@ -119,13 +119,13 @@ struct gpubuf_object {
 /* A machine: its daemon, its peer, and its place in the network. */
 struct gpubuf_client {
     /* Must be first: a pointer to the machine is one to its directory. */
-    struct gb_directory directory;
-    char node[GB_NODE_BYTES];
-    struct gb_view view;
-    struct gb_figures figures;
-    struct gb_copies copies;
-    struct gb_remotes *remotes;
-    struct gb_fetches *fetches;
+    struct gb_peer_directory directory;
+    char node[GB_PEER_NODE_BYTES];
+    struct gb_peer_view view;
+    struct gb_peer_figures figures;
+    struct gb_peer_copies copies;
+    struct gb_peer_remotes *remotes;
+    struct gb_peer_fetches *fetches;
     struct gpubuf_object object;
     bool dead, has;                  /* it has ended; it has the object */
     double sends_until, takes_until; /* until when it is busy sending and receiving */
@@ -134,16 +134,16 @@ struct gpubuf_client {
     double done; /* when it had the object; 0: not yet */
 };
 
-struct gb_remote {
+struct gb_peer_remote {
     struct gpubuf_client *from, *to;
     uint64_t epoch;
     unsigned leases;
-    char text[GB_NODE_BYTES + 16];
+    char text[GB_PEER_NODE_BYTES + 16];
 };
 
-struct gb_remotes {
+struct gb_peer_remotes {
     struct gpubuf_client *machine;
-    struct gb_remote **all; /* its links, by the number of the other machine */
+    struct gb_peer_remote **all; /* its links, by the number of the other machine */
 };
 
 static struct gpubuf_client *machines;
@@ -155,14 +155,14 @@ static uint64_t etcd_writes, etcd_events, etcd_bytes;
 static void take(struct gpubuf_client *machine, const char *key, const char *value,
                  uint64_t revision)
 {
-    struct gb_view_key told = {.key = key, .value = value, .revision = revision, .lease = 1};
-    struct gb_entry *changed = NULL;
+    struct gb_peer_view_key told = {.key = key, .value = value, .revision = revision, .lease = 1};
+    struct gb_peer_entry *changed = NULL;
 
     told.value_length = value ? strlen(value) : 0;
-    if (gb_view_take(&machine->view, &told, &changed) < 0)
+    if (gb_peer_view_take(&machine->view, &told, &changed) < 0)
         abort();
     if (changed)
-        gb_view_tidy(&machine->view, changed);
+        gb_peer_view_tidy(&machine->view, changed);
 }
 
 /* Tells a machine of a change of the directory: that another machine has a copy, or that it died,
@@ -170,7 +170,7 @@ static void take(struct gpubuf_client *machine, const char *key, const char *val
 static void on_watch(void *user, uint64_t number)
 {
     const struct gpubuf_client *about = &machines[number >> 1];
-    char key[2 * GB_NODE_BYTES];
+    char key[2 * GB_PEER_NODE_BYTES];
 
     if (number == OWNERS_WORD) {
         take(user, "words/" NAME "@1", WORD, 2);
@@ -212,32 +212,32 @@ static void etcd_write(uint64_t number)
 
 struct finding {
     struct gpubuf_client *machine;
-    gb_found_cb callback;
+    gb_peer_found_cb callback;
     void *user;
 };
 
 static void on_find(void *user, uint64_t number)
 {
     struct finding finding = *(struct finding *)user;
-    struct gb_place places[GB_PLACES_MOST];
-    struct gb_entry *entry = gb_view_entry(&finding.machine->view, NAME, false);
-    size_t count =
-        entry && entry->revision
-            ? gb_view_places(entry, finding.machine->node, gb_view_start(&finding.machine->starts),
-                             places, GB_PLACES_MOST)
-            : 0;
+    struct gb_peer_place places[GB_PEER_PLACES_MOST];
+    struct gb_peer_entry *entry = gb_peer_view_entry(&finding.machine->view, NAME, false);
+    size_t count = entry && entry->revision
+                       ? gb_peer_view_places(entry, finding.machine->node,
+                                             gb_peer_view_start(&finding.machine->starts), places,
+                                             GB_PEER_PLACES_MOST)
+                       : 0;
     struct gb_error error;
 
     (void)number;
     free(user);
     if (!count)
-        (void)gb_fail(&error, GB_UNAVAILABLE, "nobody has it");
-    finding.callback(finding.user, count ? 0 : GB_UNAVAILABLE, count ? places : NULL, count,
+        (void)gb_fail(&error, GPUBUF_E_UNAVAILABLE, "nobody has it");
+    finding.callback(finding.user, count ? 0 : GPUBUF_E_UNAVAILABLE, count ? places : NULL, count,
                      count ? NULL : &error);
 }
 
-static bool directory_find(struct gb_directory *directory, const char *name, gb_found_cb callback,
-                           void *user)
+static bool directory_find(struct gb_peer_directory *directory, const char *name,
+                           gb_peer_found_cb callback, void *user)
 {
     struct finding *finding = malloc(sizeof(*finding));
 
@@ -249,8 +249,8 @@ static bool directory_find(struct gb_directory *directory, const char *name, gb_
     return true;
 }
 
-static void directory_copied(struct gb_directory *directory, const char *name, uint64_t revision,
-                             uint64_t version)
+static void directory_copied(struct gb_peer_directory *directory, const char *name,
+                             uint64_t revision, uint64_t version)
 {
     struct gpubuf_client *machine = (struct gpubuf_client *)directory;
 
@@ -261,17 +261,17 @@ static void directory_copied(struct gb_directory *directory, const char *name, u
     etcd_write((uint64_t)(machine - machines) << 1);
 }
 
-static bool directory_knows(struct gb_directory *directory, const char *node)
+static bool directory_knows(struct gb_peer_directory *directory, const char *node)
 {
-    return gb_view_node(&((struct gpubuf_client *)directory)->view, node);
+    return gb_peer_view_node(&((struct gpubuf_client *)directory)->view, node);
 }
 
 /* ---- the network, in place of remote.c ---- */
 
 struct message {
-    struct gb_remote *remote;
-    gb_answered_cb answered;
-    gb_chunk_cb read;
+    struct gb_peer_remote *remote;
+    gb_peer_answered_cb answered;
+    gb_peer_chunk_cb read;
     void *user;
     uint64_t chunk, bytes;
     char kind;
@@ -308,13 +308,13 @@ static void on_answer(void *user, uint64_t number)
 }
 
 /* Does what session.c does on the other machine when an object is opened. */
-static int serve_open(struct gb_remote *remote)
+static int serve_open(struct gb_peer_remote *remote)
 {
     struct gpubuf_client *to = remote->to;
 
     if (!to->has)
         return GPUBUF_E_NOT_FOUND;
-    if (!options.unbounded && !gb_crowd_takes(to->leases, options.bytes))
+    if (!options.unbounded && !gb_peer_crowd_takes(to->leases, options.bytes))
         return GPUBUF_E_BUSY;
     if (to == &machines[0] && to->leases_most == 0)
         etcd_write(OWNERS_WORD);
@@ -327,7 +327,7 @@ static int serve_open(struct gb_remote *remote)
 static void on_asked(void *user, uint64_t number)
 {
     struct message *message = user;
-    struct gb_remote *remote = message->remote;
+    struct gb_peer_remote *remote = message->remote;
     struct gpubuf_client *from = remote->from, *to = remote->to;
     double start = (double)now;
 
@@ -354,7 +354,7 @@ static void on_asked(void *user, uint64_t number)
     at((uint64_t)(start + options.latency), on_answer, message, 0);
 }
 
-static void post(struct gb_remote *remote, const struct message *values)
+static void post(struct gb_peer_remote *remote, const struct message *values)
 {
     struct message *message = malloc(sizeof(*message));
     double when = (double)now + options.latency;
@@ -372,8 +372,8 @@ static void post(struct gb_remote *remote, const struct message *values)
     at((uint64_t)when, on_asked, message, 0);
 }
 
-bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
-                   gb_answered_cb callback, void *user)
+bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t length,
+                        gb_peer_answered_cb callback, void *user)
 {
     (void)length;
     post(remote, &(struct message){.remote = remote,
@@ -383,8 +383,8 @@ bool gb_remote_ask(struct gb_remote *remote, const char *text, size_t length,
     return true;
 }
 
-bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, void *memory,
-                    uint64_t bytes, gb_chunk_cb callback, void *user)
+bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
+                         void *memory, uint64_t bytes, gb_peer_chunk_cb callback, void *user)
 {
     (void)lease;
     (void)memory;
@@ -397,7 +397,7 @@ bool gb_remote_read(struct gb_remote *remote, uint64_t lease, uint64_t chunk, vo
     return true;
 }
 
-void gb_remote_release(struct gb_remote *remote, uint64_t lease)
+void gb_peer_remote_release(struct gb_peer_remote *remote, uint64_t lease)
 {
     (void)lease;
     if (remote->leases > 0) {
@@ -406,11 +406,11 @@ void gb_remote_release(struct gb_remote *remote, uint64_t lease)
     }
 }
 
-struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, const char *host,
-                                 uint16_t port)
+struct gb_peer_remote *gb_peer_remotes_get(struct gb_peer_remotes *remotes, const char *node,
+                                           const char *host, uint16_t port)
 {
     unsigned long number = strtoul(node + 1, NULL, 10);
-    struct gb_remote *remote = remotes->all[number];
+    struct gb_peer_remote *remote = remotes->all[number];
 
     (void)host;
     (void)port;
@@ -425,25 +425,25 @@ struct gb_remote *gb_remotes_get(struct gb_remotes *remotes, const char *node, c
     return remote;
 }
 
-void gb_remote_hold(struct gb_remote *remote)
+void gb_peer_remote_hold(struct gb_peer_remote *remote)
 {
     (void)remote;
 }
 
-void gb_remote_drop(struct gb_remote *remote)
+void gb_peer_remote_drop(struct gb_peer_remote *remote)
 {
     (void)remote;
 }
 
-uint64_t gb_remote_epoch(const struct gb_remote *remote)
+uint64_t gb_peer_remote_epoch(const struct gb_peer_remote *remote)
 {
     return remote->epoch;
 }
-const char *gb_remote_text(const struct gb_remote *remote)
+const char *gb_peer_remote_text(const struct gb_peer_remote *remote)
 {
     return remote->text;
 }
-const char *gb_remote_node(const struct gb_remote *remote)
+const char *gb_peer_remote_node(const struct gb_peer_remote *remote)
 {
     return remote->to->node;
 }
@@ -532,8 +532,8 @@ bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
     return true;
 }
 
-int gb_content_for(struct gb_content *content, struct gpubuf_object *object,
-                   const struct gb_layout *layout, struct gb_error *error)
+int gb_peer_content_for(struct gb_peer_content *content, struct gpubuf_object *object,
+                        const struct gb_layout *layout, struct gb_error *error)
 {
     (void)object;
     (void)layout;
@@ -541,17 +541,17 @@ int gb_content_for(struct gb_content *content, struct gpubuf_object *object,
     content->bytes = options.bytes;
     return 0;
 }
-void gb_content_end(struct gb_content *content)
+void gb_peer_content_end(struct gb_peer_content *content)
 {
     (void)content;
 }
-bool gb_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
+bool gb_peer_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
 {
     (void)layout;
     *bytes = options.bytes;
     return true;
 }
-void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
+void *gb_peer_content_direct(const struct gb_peer_content *content, uint64_t chunk)
 {
     static char memory[1]; /* never written to: no bytes are sent in this model */
 
@@ -559,8 +559,8 @@ void *gb_content_direct(const struct gb_content *content, uint64_t chunk)
     (void)chunk;
     return memory;
 }
-int gb_content_write(const struct gb_content *content, uint64_t chunk, const void *buffer,
-                     struct gb_error *error)
+int gb_peer_content_write(const struct gb_peer_content *content, uint64_t chunk, const void *buffer,
+                          struct gb_error *error)
 {
     (void)content;
     (void)chunk;
@@ -568,8 +568,8 @@ int gb_content_write(const struct gb_content *content, uint64_t chunk, const voi
     (void)error;
     return 0;
 }
-int gb_content_stage(const struct gb_content *content, uint64_t chunk, struct gb_staging **block,
-                     struct gb_error *error)
+int gb_peer_content_stage(const struct gb_peer_content *content, uint64_t chunk,
+                          struct gb_staging **block, struct gb_error *error)
 {
     (void)content;
     (void)chunk;
@@ -584,24 +584,24 @@ void gb_staging_give(struct gb_staging *block)
 {
     (void)block;
 }
-struct gb_ahead *gb_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
-                              const struct gb_content *content)
+struct gb_peer_ahead *gb_peer_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
+                                        const struct gb_peer_content *content)
 {
     (void)loop;
     (void)object;
     (void)content;
     return NULL;
 }
-void gb_ahead_move(struct gb_ahead *ahead, uint64_t came)
+void gb_peer_ahead_move(struct gb_peer_ahead *ahead, uint64_t came)
 {
     (void)ahead;
     (void)came;
 }
-void gb_ahead_end(struct gb_ahead *ahead)
+void gb_peer_ahead_end(struct gb_peer_ahead *ahead)
 {
     (void)ahead;
 }
-uint64_t gb_content_sum(const void *bytes, size_t length)
+uint64_t gb_peer_content_sum(const void *bytes, size_t length)
 {
     const unsigned char *byte = bytes;
     uint64_t sum = UINT64_C(0xcbf29ce484222325);
@@ -613,44 +613,44 @@ uint64_t gb_content_sum(const void *bytes, size_t length)
 
 /* ---- digest.c ---- */
 
-struct gb_digest {
-    const struct gb_content *content;
+struct gb_peer_digest {
+    const struct gb_peer_content *content;
     void (*moved)(void *user);
     void *user;
     uint64_t there;
 };
 
-struct gb_digest *gb_digest_new(uv_loop_t *loop, const struct gb_content *content,
-                                void (*moved)(void *user), void *user)
+struct gb_peer_digest *gb_peer_digest_new(uv_loop_t *loop, const struct gb_peer_content *content,
+                                          void (*moved)(void *user), void *user)
 {
-    struct gb_digest *digest = malloc(sizeof(*digest));
+    struct gb_peer_digest *digest = malloc(sizeof(*digest));
 
     (void)loop;
     if (!digest)
         abort();
-    *digest = (struct gb_digest){content, moved, user, 0};
+    *digest = (struct gb_peer_digest){content, moved, user, 0};
     return digest;
 }
-void gb_digest_move(struct gb_digest *digest, uint64_t chunks)
+void gb_peer_digest_move(struct gb_peer_digest *digest, uint64_t chunks)
 {
     digest->there = chunks;
 }
-int gb_digest_sum(const struct gb_digest *digest, unsigned char sum[GB_WORD_BYTES],
-                  struct gb_error *error)
+int gb_peer_digest_sum(const struct gb_peer_digest *digest, unsigned char sum[GB_PEER_WORD_BYTES],
+                       struct gb_error *error)
 {
     (void)error;
-    memset(sum, 0, GB_WORD_BYTES);
-    return digest->there == gb_content_chunks(digest->content->bytes);
+    memset(sum, 0, GB_PEER_WORD_BYTES);
+    return digest->there == gb_peer_content_chunks(digest->content->bytes);
 }
-void gb_digest_end(struct gb_digest *digest)
+void gb_peer_digest_end(struct gb_peer_digest *digest)
 {
     free(digest);
 }
-bool gb_word_describe(struct gb_word *word, const char *layout, size_t length, uint64_t mode,
-                      uint64_t bytes, const char *label)
+bool gb_peer_word_describe(struct gb_peer_word *word, const char *layout, size_t length,
+                           uint64_t mode, uint64_t bytes, const char *label)
 {
     (void)layout, (void)length, (void)mode, (void)bytes, (void)label;
-    memset(word->described, 0, GB_WORD_BYTES);
+    memset(word->described, 0, GB_PEER_WORD_BYTES);
     return true;
 }
 
@@ -661,7 +661,7 @@ static void on_want(void *user, uint64_t number)
     struct gpubuf_client *machine = user;
 
     if (!machine->dead && !machine->has)
-        gb_fetches_want(machine->fetches, NAME, number, 0);
+        gb_peer_fetches_want(machine->fetches, NAME, number, 0);
 }
 
 /* A program that waits for a name asks for it again until its patience ends. */
@@ -696,11 +696,11 @@ static void on_death(void *user, uint64_t number)
 
     (void)number;
     machine->dead = true;
-    gb_fetches_stop(machine->fetches);
+    gb_peer_fetches_stop(machine->fetches);
     for (unsigned i = 0; i < options.machines; i++) {
-        struct gb_remote *remote = machine->remotes->all[i];
+        struct gb_peer_remote *remote = machine->remotes->all[i];
         for (; remote && remote->leases > 0;)
-            gb_remote_release(remote, 1);
+            gb_peer_remote_release(remote, 1);
         remote = machines[i].remotes->all[machine - machines];
         if (remote)
             remote->epoch = 0;
@@ -710,7 +710,7 @@ static void on_death(void *user, uint64_t number)
 
 static void begin_machine(struct gpubuf_client *machine, unsigned number)
 {
-    static const struct gb_directory_methods methods = {
+    static const struct gb_peer_directory_methods methods = {
         .find = directory_find, .copied = directory_copied, .knows = directory_knows};
 
     machine->directory.methods = &methods;
@@ -721,8 +721,8 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
     if (!machine->remotes)
         abort();
     machine->remotes->machine = machine;
-    machine->remotes->all = calloc(options.machines, sizeof(struct gb_remote *));
-    machine->fetches = gb_fetches_new(&(struct gb_fetch_options){
+    machine->remotes->all = calloc(options.machines, sizeof(struct gb_peer_remote *));
+    machine->fetches = gb_peer_fetches_new(&(struct gb_peer_fetch_options){
         .client = machine,
         .remotes = machine->remotes,
         .directory = &machine->directory,
@@ -738,7 +738,7 @@ static void begin_machine(struct gpubuf_client *machine, unsigned number)
 
 static void begin_all(void)
 {
-    char key[GB_NODE_BYTES + 16], value[128];
+    char key[GB_PEER_NODE_BYTES + 16], value[128];
 
     machines = calloc(options.machines, sizeof(*machines));
     if (!machines)
@@ -768,9 +768,9 @@ static void end_all(void)
 {
     for (unsigned i = 0; i < options.machines; i++) {
         struct gpubuf_client *machine = &machines[i];
-        gb_fetches_free(machine->fetches);
-        gb_view_end(&machine->view);
-        gb_copies_end(&machine->copies);
+        gb_peer_fetches_free(machine->fetches);
+        gb_peer_view_end(&machine->view);
+        gb_peer_copies_end(&machine->copies);
     }
     for (unsigned i = 0; i < options.machines; i++) {
         struct gpubuf_client *machine = &machines[i];

@@ -10,12 +10,12 @@
 
 static void expect_mark(const char *own, const char *origin, uint64_t revision, size_t kept)
 {
-    char label[GB_COPY_LABEL], found[GB_NODE_BYTES];
+    char label[GB_PEER_COPY_LABEL], found[GB_PEER_NODE_BYTES];
     uint64_t found_revision;
     size_t length;
 
-    gb_copies_label(label, own, origin, revision);
-    assert_true(gb_copies_read(label, found, &found_revision, &length));
+    gb_peer_copies_label(label, own, origin, revision);
+    assert_true(gb_peer_copies_read(label, found, &found_revision, &length));
     assert_string_equal(found, origin);
     assert_int_equal(found_revision, revision);
     assert_int_equal(length, kept);
@@ -54,13 +54,13 @@ static void test_labels_of_others(void **state)
         ",copy of node1, revision 5",
         "copy of , revision 5",
     };
-    char origin[GB_NODE_BYTES];
+    char origin[GB_PEER_NODE_BYTES];
     uint64_t revision;
     size_t own = 77;
 
     (void)state;
     for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
-        assert_false(gb_copies_read(labels[i], origin, &revision, &own));
+        assert_false(gb_peer_copies_read(labels[i], origin, &revision, &own));
         assert_int_equal(own, 77); /* as copies.h says */
     }
 }

@@ -110,7 +110,7 @@ static struct dialed dial(struct world *world, const char *host, int at)
 {
     struct dialed dialed = {.fd = -1};
 
-    assert_non_null(gb_dial(&world->loop, host, loopback_port(at), on_dialed, &dialed));
+    assert_non_null(gb_peer_dial(&world->loop, host, loopback_port(at), on_dialed, &dialed));
     assert_false(dialed.over);
     while (!dialed.over)
         (void)uv_run(&world->loop, UV_RUN_ONCE);
@@ -249,8 +249,8 @@ static void test_stopped_while_the_lookup_waits_for_a_thread(void **state)
 
     assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
     sem_wait(&begun);
-    gb_dial_stop(
-        gb_dial(&world->loop, "127.0.0.1", loopback_port(world->listening), on_dialed, &dialed));
+    gb_peer_dial_stop(gb_peer_dial(&world->loop, "127.0.0.1", loopback_port(world->listening),
+                                   on_dialed, &dialed));
     sem_post(&held);
     assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
     assert_false(dialed.over);
@@ -261,20 +261,20 @@ static void test_stopped_when_the_lookup_is_done_and_not_told(void **state)
     struct world *world = *state;
     struct dialed dialed = {0};
     uv_work_t work;
-    struct gb_dial *dial =
-        gb_dial(&world->loop, "127.0.0.1", loopback_port(world->listening), on_dialed, &dialed);
+    struct gb_peer_dial *dial = gb_peer_dial(&world->loop, "127.0.0.1",
+                                             loopback_port(world->listening), on_dialed, &dialed);
 
     assert_non_null(dial);
     assert_int_equal(uv_queue_work(&world->loop, &work, work_and_wait, on_worked), 0);
     sem_wait(&begun); /* so the lookup has ended, and cannot be canceled */
-    gb_dial_stop(dial);
+    gb_peer_dial_stop(dial);
     sem_post(&held);
     assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
     assert_false(dialed.over);
 }
 
 struct stopping {
-    struct gb_dial *dial;
+    struct gb_peer_dial *dial;
     struct dialed dialed;
     unsigned left; /* turns of the loop until the stop */
 };
@@ -288,7 +288,7 @@ static void on_check(uv_check_t *check)
         return;
     (void)uv_check_stop(check);
     if (!stopping->dialed.over)
-        gb_dial_stop(stopping->dial);
+        gb_peer_dial_stop(stopping->dial);
 }
 
 /* Whether the dial was still going on in that turn. */
@@ -299,11 +299,12 @@ static bool stop_after(struct world *world, const char *host, int at, unsigned t
     assert_int_equal(uv_check_init(&world->loop, &world->check), 0);
     world->check.data = &stopping;
     assert_int_equal(uv_check_start(&world->check, on_check), 0);
-    stopping.dial = gb_dial(&world->loop, host, loopback_port(at), on_dialed, &stopping.dialed);
+    stopping.dial =
+        gb_peer_dial(&world->loop, host, loopback_port(at), on_dialed, &stopping.dialed);
     assert_non_null(stopping.dial);
     if (turns == 0) {
         (void)uv_check_stop(&world->check);
-        gb_dial_stop(stopping.dial);
+        gb_peer_dial_stop(stopping.dial);
     }
     while (uv_is_active((uv_handle_t *)&world->check) && uv_run(&world->loop, UV_RUN_ONCE))
         ;
@@ -348,17 +349,17 @@ static void test_stopped_while_an_address_says_nothing(void **state)
 
     for (int one = 0; one < 2; one++) { /* with a timer, and without */
         second_port = one ? 0 : loopback_port(world->listening);
-        struct gb_dial *dial =
-            gb_dial(&world->loop, "127.0.0.1", loopback_port(world->silent), on_dialed, &dialed);
+        struct gb_peer_dial *dial = gb_peer_dial(&world->loop, "127.0.0.1",
+                                                 loopback_port(world->silent), on_dialed, &dialed);
         assert_non_null(dial);
         while (open_fds() == before)
             (void)uv_run(&world->loop, UV_RUN_ONCE);
-        gb_dial_stop(dial);
+        gb_peer_dial_stop(dial);
         assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
         assert_int_equal(open_fds(), before);
     }
     assert_false(dialed.over);
-    gb_dial_stop(NULL);
+    gb_peer_dial_stop(NULL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -15,7 +15,7 @@
 
 enum { TAG = 7, LARGE = 64 << 20 };
 
-static struct gb_ucx ucx;
+static struct gb_peer_ucx ucx;
 static uv_loop_t loop;
 
 struct result {
@@ -37,10 +37,10 @@ static void on_result(void *user, int status, const struct gb_error *error)
 }
 
 struct ends {
-    struct gb_lane *in, *out;
+    struct gb_peer_lane *in, *out;
 };
 
-static void connect_to(struct gb_lane *lane, const struct gb_lane *other)
+static void connect_to(struct gb_peer_lane *lane, const struct gb_peer_lane *other)
 {
     struct gb_error error;
     struct gb_writer writer;
@@ -48,22 +48,23 @@ static void connect_to(struct gb_lane *lane, const struct gb_lane *other)
     assert_non_null(lane);
     assert_non_null(other);
     gb_writer_init(&writer, 0);
-    gb_lane_write(other, &writer);
+    gb_peer_lane_write(other, &writer);
     gb_write_char(&writer, '\0');
     assert_false(writer.failed);
     assert_memory_equal(writer.data, "\"address\":\"", 11);
     char *address = writer.data + 11, *end = strchr(address, '"');
     assert_non_null(end);
-    assert_true(end - address <= GB_LANE_ADDRESS_MOST);
+    assert_true(end - address <= GB_PEER_LANE_ADDRESS_MOST);
     *end = '\0';
-    assert_int_equal(gb_lane_connect(lane, address, &error), 0);
+    assert_int_equal(gb_peer_lane_connect(lane, address, &error), 0);
     gb_writer_end(&writer);
 }
 
 static struct ends make(void)
 {
     struct gb_error error;
-    struct ends ends = {gb_lane_new(&ucx, &loop, &error), gb_lane_new(&ucx, &loop, &error)};
+    struct ends ends = {gb_peer_lane_new(&ucx, &loop, &error),
+                        gb_peer_lane_new(&ucx, &loop, &error)};
 
     connect_to(ends.in, ends.out);
     connect_to(ends.out, ends.in);
@@ -78,8 +79,8 @@ static void wait_for(const struct result *result)
 
 static void end(struct ends ends)
 {
-    gb_lane_close(ends.in);
-    gb_lane_close(ends.out);
+    gb_peer_lane_close(ends.in);
+    gb_peer_lane_close(ends.out);
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
 }
 
@@ -104,8 +105,8 @@ static void test_content_comes_whole(void **state)
         struct result came = {0}, went = {0};
         char *from = filled(sizes[i], (int)i + 1), *to = calloc(1, sizes[i]);
 
-        assert_true(gb_lane_receive(ends.in, TAG + i, to, sizes[i], on_result, &came));
-        assert_true(gb_lane_send(ends.out, TAG + i, from, sizes[i], on_result, &went));
+        assert_true(gb_peer_lane_receive(ends.in, TAG + i, to, sizes[i], on_result, &came));
+        assert_true(gb_peer_lane_send(ends.out, TAG + i, from, sizes[i], on_result, &went));
         assert_false(came.over || went.over);
         wait_for(&came);
         wait_for(&went);
@@ -127,9 +128,9 @@ static void test_many_at_a_time_in_any_order(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT; i++)
-        assert_true(gb_lane_receive(ends.in, i, to + i * BYTES, BYTES, on_result, &came[i]));
+        assert_true(gb_peer_lane_receive(ends.in, i, to + i * BYTES, BYTES, on_result, &came[i]));
     for (size_t i = COUNT; i-- > 0;)
-        assert_true(gb_lane_send(ends.out, i, from + i * BYTES, BYTES, on_result, &went[i]));
+        assert_true(gb_peer_lane_send(ends.out, i, from + i * BYTES, BYTES, on_result, &went[i]));
     for (size_t i = 0; i < COUNT; i++) {
         wait_for(&came[i]);
         assert_int_equal(came[i].status, 0);
@@ -147,8 +148,8 @@ static void refuse(uint64_t tag, size_t sent, size_t awaited, const char *senten
     struct result came = {0}, went = {0};
     char *from = filled(sent, 1), *to = calloc(1, awaited);
 
-    assert_true(gb_lane_receive(ends.in, TAG, to, awaited, on_result, &came));
-    assert_true(gb_lane_send(ends.out, tag, from, sent, on_result, &went));
+    assert_true(gb_peer_lane_receive(ends.in, TAG, to, awaited, on_result, &came));
+    assert_true(gb_peer_lane_send(ends.out, tag, from, sent, on_result, &went));
     wait_for(&came);
     assert_true(came.status < 0);
     assert_non_null(strstr(came.message, sentence));
@@ -183,12 +184,12 @@ static void test_closed_in_the_middle(void **state)
         struct result came = {0}, went = {0};
         char *from = filled(LARGE, 1), *to = calloc(1, LARGE);
 
-        assert_true(gb_lane_receive(ends.in, TAG, to, LARGE, on_result, &came));
-        assert_true(gb_lane_send(ends.out, TAG, from, LARGE, on_result, &went));
+        assert_true(gb_peer_lane_receive(ends.in, TAG, to, LARGE, on_result, &came));
+        assert_true(gb_peer_lane_send(ends.out, TAG, from, LARGE, on_result, &went));
         while (!to[0])
             (void)uv_run(&loop, UV_RUN_ONCE);
         assert_false(came.over);
-        gb_lane_close(closes_sender ? ends.out : ends.in);
+        gb_peer_lane_close(closes_sender ? ends.out : ends.in);
         assert_true(closes_sender ? went.over : came.over);
         assert_int_equal(closes_sender ? went.status : came.status, GPUBUF_E_CANCELED);
         free(closes_sender ? from : to);
@@ -208,9 +209,9 @@ static void test_nobody_is_there(void **state)
     char *from = filled(1 << 20, 1);
 
     (void)state;
-    gb_lane_close(ends.in);
+    gb_peer_lane_close(ends.in);
     ends.in = NULL;
-    assert_true(gb_lane_send(ends.out, TAG, from, 1 << 20, on_result, &went));
+    assert_true(gb_peer_lane_send(ends.out, TAG, from, 1 << 20, on_result, &went));
     wait_for(&went);
     assert_int_equal(went.status, GPUBUF_E_UNAVAILABLE);
     end(ends);
@@ -221,13 +222,13 @@ static void test_no_address(void **state)
 {
     static const char *const texts[] = {"", "A", "AA=", "A===", "AAAA "};
     struct gb_error error;
-    struct gb_lane *lane = gb_lane_new(&ucx, &loop, &error);
+    struct gb_peer_lane *lane = gb_peer_lane_new(&ucx, &loop, &error);
 
     (void)state;
     assert_non_null(lane);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        assert_int_equal(gb_lane_connect(lane, texts[i], &error), GPUBUF_E_INVALID);
-    gb_lane_close(lane);
+        assert_int_equal(gb_peer_lane_connect(lane, texts[i], &error), GPUBUF_E_INVALID);
+    gb_peer_lane_close(lane);
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
 }
 
@@ -248,13 +249,13 @@ int main(void)
     (void)setenv("UCX_NET_DEVICES", "lo", 1);
     /* UCX's hooks of madvise() run in threads that end, which ThreadSanitizer does not survive. */
     (void)setenv("UCX_MEM_EVENTS", "n", 1);
-    if (gb_ucx_open(&ucx, &error) < 0) {
+    if (gb_peer_ucx_open(&ucx, &error) < 0) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
     if (uv_loop_init(&loop) != 0)
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    gb_ucx_close(&ucx);
+    gb_peer_ucx_close(&ucx);
     return failed || uv_loop_close(&loop) != 0;
 }

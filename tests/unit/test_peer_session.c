@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "failing.h"
-#define gb_link_send_error note_error
+#define gb_peer_link_send_error note_error
 /* The order in which they name each other. */
 #include "client/peer/serving.c"
 
@@ -21,7 +21,7 @@ static struct {
     int code;
 } noted;
 
-void note_error(struct gb_link *link, uint64_t request, const struct gb_error *error)
+void note_error(struct gb_peer_link *link, uint64_t request, const struct gb_error *error)
 {
     (void)link;
     noted.count++;
@@ -39,9 +39,9 @@ static void expect_answer(uint64_t request)
 
 static void test_each_request_is_answered_without_memory(void **state)
 {
-    struct gb_session session = {0};
-    struct gb_lease lease = {.uses = 1};
-    struct gb_session_params params = {.method = {"find", 4}, .name = {"x", 1}};
+    struct gb_peer_session session = {0};
+    struct gb_peer_lease lease = {.uses = 1};
+    struct gb_peer_session_params params = {.method = {"find", 4}, .name = {"x", 1}};
 
     (void)state;
     failing_from(1, 1);

@@ -14,8 +14,8 @@
 /* No machine here gets as far as TLS. */
 struct world {
     uv_loop_t loop;
-    struct gb_tls tls;
-    struct gb_remotes *remotes;
+    struct gb_peer_tls tls;
+    struct gb_peer_remotes *remotes;
     int refusing, mute; /* bound sockets: nobody listens; what connects gets no answer */
 };
 
@@ -34,7 +34,7 @@ static int set_up(void **state)
     assert_non_null(world->tls.context);
     assert_int_equal(listen(world->mute, 8), 0);
     assert_int_equal(uv_loop_init(&world->loop), 0);
-    world->remotes = gb_remotes_new(&world->loop, &world->tls, 3600000);
+    world->remotes = gb_peer_remotes_new(&world->loop, &world->tls, 3600000);
     assert_non_null(world->remotes);
     *state = world;
     return 0;
@@ -44,7 +44,7 @@ static int tear_down(void **state)
 {
     struct world *world = *state;
 
-    gb_remotes_close(world->remotes);
+    gb_peer_remotes_close(world->remotes);
     assert_int_equal(uv_run(&world->loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(uv_loop_close(&world->loop), 0);
     SSL_CTX_free(world->tls.context);
@@ -66,18 +66,19 @@ static void on_answered(void *user, int status, const char *result, size_t lengt
     *asked = (struct asked){true, status};
 }
 
-static struct gb_remote *get(struct world *world, const char *node, int fd)
+static struct gb_peer_remote *get(struct world *world, const char *node, int fd)
 {
-    struct gb_remote *remote = gb_remotes_get(world->remotes, node, "127.0.0.1", loopback_port(fd));
+    struct gb_peer_remote *remote =
+        gb_peer_remotes_get(world->remotes, node, "127.0.0.1", loopback_port(fd));
 
     assert_non_null(remote);
     return remote;
 }
 
-static void ask(struct gb_remote *remote, struct asked *asked)
+static void ask(struct gb_peer_remote *remote, struct asked *asked)
 {
     *asked = (struct asked){0};
-    assert_true(gb_remote_ask(remote, "{}", 2, on_answered, asked));
+    assert_true(gb_peer_remote_ask(remote, "{}", 2, on_answered, asked));
     assert_false(asked->over);
 }
 
@@ -104,7 +105,7 @@ static void test_a_machine_that_is_not_reached_is_freed(void **state)
 static void test_that_it_is_not_reached_is_remembered_for_a_moment(void **state)
 {
     struct world *world = *state;
-    struct gb_remote *remote = get(world, "gone", world->refusing);
+    struct gb_peer_remote *remote = get(world, "gone", world->refusing);
     struct asked asked, again;
 
     ask(remote, &asked);
@@ -121,11 +122,11 @@ static void test_that_it_is_not_reached_is_remembered_for_a_moment(void **state)
 static void test_a_machine_that_is_held_stays(void **state)
 {
     struct world *world = *state;
-    struct gb_remote *held = get(world, "held", world->refusing);
+    struct gb_peer_remote *held = get(world, "held", world->refusing);
     struct asked asked;
 
-    gb_remote_hold(held);
-    gb_remote_hold(held);
+    gb_peer_remote_hold(held);
+    gb_peer_remote_hold(held);
     ask(held, &asked);
     while (!asked.over || uv_now(&world->loop) < held->again + held->again_ms)
         (void)uv_run(&world->loop, UV_RUN_ONCE);
@@ -133,7 +134,7 @@ static void test_a_machine_that_is_held_stays(void **state)
         assert_int_equal(held->holds, holds);
         (void)get(world, "other", world->refusing);
         wait_until_left(world, 1); /* the other one went */
-        gb_remote_drop(held);
+        gb_peer_remote_drop(held);
     }
     wait_until_left(world, 0);
 }
@@ -141,7 +142,7 @@ static void test_a_machine_that_is_held_stays(void **state)
 static void test_a_request_under_way_keeps_its_machine(void **state)
 {
     struct world *world = *state;
-    struct gb_remote *remote = get(world, "mute", world->mute);
+    struct gb_peer_remote *remote = get(world, "mute", world->mute);
     struct asked mute, gone;
 
     ask(remote, &mute);
@@ -149,7 +150,7 @@ static void test_a_request_under_way_keeps_its_machine(void **state)
     wait_until_left(world, 1);
     assert_true(gone.over);
     assert_false(mute.over);
-    gb_link_close(remote->link);
+    gb_peer_link_close(remote->link);
     remote->link = NULL;
     lose(remote, &(struct gb_error){.code = GPUBUF_E_CLOSED});
     assert_true(mute.over);
@@ -167,7 +168,7 @@ static void test_machines_come_and_go(void **state)
             snprintf(node, sizeof(node), "node%d-%d", round, i);
             (void)get(world, node, world->refusing);
         }
-        assert_null(gb_remotes_get(world->remotes, "more", "127.0.0.1", 1));
+        assert_null(gb_peer_remotes_get(world->remotes, "more", "127.0.0.1", 1));
         wait_until_left(world, 0);
     }
 }

@@ -16,9 +16,9 @@ enum { MOST = (1 << 20) + 9 };
 
 static uint64_t sum(const void *bytes, size_t length)
 {
-#ifdef GB_SUM_AVX2
+#ifdef GB_PEER_SUM_AVX2
     if (__builtin_cpu_supports("avx2"))
-        return gb_sum_avx2(bytes, length);
+        return gb_peer_sum_avx2(bytes, length);
 #endif
     return XXH3_64bits(bytes, length);
 }

@@ -8,33 +8,33 @@
 
 #include "client/peer/view.c"
 
-static struct gb_entry *take_raw(struct gb_view *view, const char *key, const char *value,
-                                 uint64_t revision, uint64_t lease)
+static struct gb_peer_entry *take_raw(struct gb_peer_view *view, const char *key, const char *value,
+                                      uint64_t revision, uint64_t lease)
 {
-    struct gb_view_key one = {.key = key,
-                              .value = value,
-                              .value_length = value ? strlen(value) : 0,
-                              .revision = revision,
-                              .lease = lease};
-    struct gb_entry *changed;
+    struct gb_peer_view_key one = {.key = key,
+                                   .value = value,
+                                   .value_length = value ? strlen(value) : 0,
+                                   .revision = revision,
+                                   .lease = lease};
+    struct gb_peer_entry *changed;
 
-    assert_int_equal(gb_view_take(view, &one, &changed), 0);
+    assert_int_equal(gb_peer_view_take(view, &one, &changed), 0);
     return changed;
 }
 
 /* Whether the name's revision is another now. */
-static bool take(struct gb_view *view, const char *key, const char *value, uint64_t revision)
+static bool take(struct gb_peer_view *view, const char *key, const char *value, uint64_t revision)
 {
-    struct gb_entry *changed = take_raw(view, key, value, revision, 1);
+    struct gb_peer_entry *changed = take_raw(view, key, value, revision, 1);
 
     if (changed)
-        gb_view_tidy(view, changed);
+        gb_peer_view_tidy(view, changed);
     return changed != NULL;
 }
 
-static uint64_t revision_of(struct gb_view *view, const char *name)
+static uint64_t revision_of(struct gb_peer_view *view, const char *name)
 {
-    const struct gb_entry *entry = gb_view_entry(view, name, false);
+    const struct gb_peer_entry *entry = gb_peer_view_entry(view, name, false);
 
     return entry ? entry->revision : 0;
 }
@@ -44,7 +44,7 @@ static uint64_t revision_of(struct gb_view *view, const char *name)
 
 static void test_a_name_comes_is_replaced_and_goes(void **state)
 {
-    struct gb_view view = {0};
+    struct gb_peer_view view = {0};
 
     (void)state;
     assert_true(take(&view, "names/x", OF_A, 5));
@@ -57,38 +57,38 @@ static void test_a_name_comes_is_replaced_and_goes(void **state)
     assert_false(take(&view, "names/x", NULL, 9));
     assert_int_equal(view.name_count, 0);
     assert_null(view.nodes);
-    gb_view_end(&view);
+    gb_peer_view_end(&view);
 }
 
 static void test_places_are_of_the_revision_and_of_nodes_that_are_there(void **state)
 {
-    struct gb_view view = {0};
-    struct gb_place places[4];
+    struct gb_peer_view view = {0};
+    struct gb_peer_place places[4];
 
     (void)state;
     take(&view, "names/x@1/y", OF_A, 5);
-    const struct gb_entry *entry = gb_view_entry(&view, "x@1/y", false);
-    assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 0); /* a has no address */
+    const struct gb_peer_entry *entry = gb_peer_view_entry(&view, "x@1/y", false);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, places, 4), 0); /* a has no address */
     take(&view, "nodes/a", AT_A, 4);
     take(&view, "nodes/b", "{\"host\":\"i\",\"port\":8}", 6);
     take(&view, "copies/x@1/y@5/b", "{\"version\":9,\"since\":100}", 7);
     take(&view, "copies/x@1/y@4/c", "{\"version\":8}", 7); /* of a former revision */
-    assert_int_equal(gb_view_copies(entry), 1);
-    assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 2);
+    assert_int_equal(gb_peer_view_copies(entry), 1);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, places, 4), 2);
     assert_string_equal(places[0].node, "a");
     assert_int_equal(places[0].since_ms, 99);
     assert_string_equal(places[1].node, "b");
     assert_string_equal(places[1].origin, "a");
     assert_int_equal(places[1].version, 9);
     assert_int_equal(places[1].since_ms, 100);
-    assert_int_equal(gb_view_places(entry, "me", 1, places, 1), 1);
+    assert_int_equal(gb_peer_view_places(entry, "me", 1, places, 1), 1);
     assert_string_equal(places[0].node, "a"); /* who could begin elsewhere */
-    assert_int_equal(gb_view_places(entry, "me", 1, places, 4), 2);
+    assert_int_equal(gb_peer_view_places(entry, "me", 1, places, 4), 2);
     assert_string_equal(places[0].node, "b"); /* another begins elsewhere */
-    assert_int_equal(gb_view_places(entry, "b", 0, places, 4), 1);
+    assert_int_equal(gb_peer_view_places(entry, "b", 0, places, 4), 1);
     take(&view, "nodes/b", NULL, 8);
-    assert_int_equal(gb_view_places(entry, "me", 0, places, 4), 1);
-    gb_view_end(&view);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, places, 4), 1);
+    gb_peer_view_end(&view);
 }
 
 #define WORD                                                                                       \
@@ -97,37 +97,37 @@ static void test_places_are_of_the_revision_and_of_nodes_that_are_there(void **s
 
 static void test_the_origins_word_is_of_a_revision(void **state)
 {
-    struct gb_view view = {0};
-    struct gb_place place;
+    struct gb_peer_view view = {0};
+    struct gb_peer_place place;
 
     (void)state;
     take(&view, "words/x@5", WORD, 4); /* of no name: it is nobody's */
     take(&view, "nodes/a", AT_A, 4);
     take(&view, "names/x", OF_A, 5);
-    const struct gb_entry *entry = gb_view_entry(&view, "x", false);
-    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    const struct gb_peer_entry *entry = gb_peer_view_entry(&view, "x", false);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, &place, 1), 1);
     assert_false(place.word.told);
     take(&view, "words/x@4", WORD, 6);
-    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, &place, 1), 1);
     assert_false(place.word.told);
     take(&view, "words/x@5", WORD, 7);
     take(&view, "names/x", OF_A, 5); /* told twice */
-    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, &place, 1), 1);
     assert_true(place.word.told);
     assert_int_equal(place.word.described[15], 15);
     assert_int_equal(place.word.content[1], 0xf1);
     take(&view, "words/x@5", "{\"described\":\"AAAA\",\"content\":\"!!\"}", 8);
     take(&view, "words/x@5", NULL, 9);
     take(&view, "words/x@4", WORD, 10); /* a listing may tell an old one last */
-    assert_int_equal(gb_view_places(entry, "me", 0, &place, 1), 1);
+    assert_int_equal(gb_peer_view_places(entry, "me", 0, &place, 1), 1);
     assert_true(place.word.told);
-    gb_view_end(&view);
+    gb_peer_view_end(&view);
 }
 
 static void test_the_origin_is_among_the_places(void **state)
 {
-    struct gb_view view = {0};
-    struct gb_place places[2];
+    struct gb_peer_view view = {0};
+    struct gb_peer_place places[2];
     char key[64];
 
     (void)state;
@@ -139,12 +139,12 @@ static void test_the_origin_is_among_the_places(void **state)
         snprintf(key, sizeof(key), "copies/x@5/b%d", i);
         take(&view, key, "{\"version\":9}", 7);
     }
-    const struct gb_entry *entry = gb_view_entry(&view, "x", false);
+    const struct gb_peer_entry *entry = gb_peer_view_entry(&view, "x", false);
     for (size_t start = 0; start < 10; start++) {
-        assert_int_equal(gb_view_places(entry, "me", start, places, 2), 2);
+        assert_int_equal(gb_peer_view_places(entry, "me", start, places, 2), 2);
         assert_true(strcmp(places[0].node, "a") == 0 || strcmp(places[1].node, "a") == 0);
     }
-    gb_view_end(&view);
+    gb_peer_view_end(&view);
 }
 
 static void test_what_cannot_be_read_is_absent(void **state)
@@ -157,7 +157,7 @@ static void test_what_cannot_be_read_is_absent(void **state)
         "{\"node\":\"a\",\"version\":-1}",
         "{\"node\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
     };
-    struct gb_view view = {0};
+    struct gb_peer_view view = {0};
 
     (void)state;
     take(&view, "names/x", OF_A, 1);
@@ -171,50 +171,50 @@ static void test_what_cannot_be_read_is_absent(void **state)
     assert_false(take(&view, "copies/x/a", "{}", 50));
     assert_false(take(&view, "copies/x", "{}", 50));
     take(&view, "nodes/q", "{\"host\":\"h\",\"port\":70000}", 50);
-    assert_null(gb_view_node(&view, "q"));
+    assert_null(gb_peer_view_node(&view, "q"));
     assert_int_equal(view.name_count, 1);
-    gb_view_end(&view);
+    gb_peer_view_end(&view);
 }
 
 /* Keys of another program, with a node's name that no node can have. */
 static void test_nodes_with_names_too_long_are_absent(void **state)
 {
-    struct gb_view view = {0};
-    char key[GB_NODE_BYTES + 32], name[GB_NODE_BYTES + 1];
+    struct gb_peer_view view = {0};
+    char key[GB_PEER_NODE_BYTES + 32], name[GB_PEER_NODE_BYTES + 1];
 
     (void)state;
-    memset(name, 'a', GB_NODE_BYTES);
-    name[GB_NODE_BYTES] = '\0';
+    memset(name, 'a', GB_PEER_NODE_BYTES);
+    name[GB_PEER_NODE_BYTES] = '\0';
     snprintf(key, sizeof(key), "nodes/%s", name);
     take(&view, key, AT_A, 1);
     snprintf(key, sizeof(key), "copies/x@5/%s", name);
     take(&view, key, "{\"version\":1}", 2);
     assert_int_equal(view.name_count, 0);
     assert_null(view.nodes);
-    name[GB_NODE_BYTES - 1] = '\0';
+    name[GB_PEER_NODE_BYTES - 1] = '\0';
     snprintf(key, sizeof(key), "nodes/%s", name);
     take(&view, key, AT_A, 3);
-    assert_non_null(gb_view_node(&view, name));
-    gb_view_end(&view);
+    assert_non_null(gb_peer_view_node(&view, name));
+    gb_peer_view_end(&view);
 }
 
 struct lost {
-    struct gb_view *view;
+    struct gb_peer_view *view;
     char names[64];
     bool known; /* node a was, at the first */
 };
 
-static void note(void *user, struct gb_entry *entry)
+static void note(void *user, struct gb_peer_entry *entry)
 {
     struct lost *lost = user;
 
-    lost->known |= gb_view_node(lost->view, "a") != NULL;
+    lost->known |= gb_peer_view_node(lost->view, "a") != NULL;
     strcat(lost->names, entry->name);
 }
 
 static void test_a_listing_forgets_what_it_does_not_tell(void **state)
 {
-    struct gb_view view = {0};
+    struct gb_peer_view view = {0};
     struct lost lost = {.view = &view};
 
     (void)state;
@@ -223,22 +223,22 @@ static void test_a_listing_forgets_what_it_does_not_tell(void **state)
     take(&view, "names/y", OF_A, 3);
     take(&view, "names/z", OF_A, 4);
     take(&view, "copies/y@3/b", "{\"version\":1}", 5);
-    gb_view_list(&view);
+    gb_peer_view_list(&view);
     assert_true(take(&view, "names/x", OF_A, 2)); /* etcd was restored: an older one counts */
     assert_false(take(&view, "names/y", OF_A, 3));
-    gb_view_listed(&view, note, &lost);
+    gb_peer_view_listed(&view, note, &lost);
     assert_string_equal(lost.names, "z");
     assert_false(lost.known); /* its node is forgotten before */
     assert_int_equal(revision_of(&view, "x"), 2);
-    assert_int_equal(gb_view_copies(gb_view_entry(&view, "y", false)), 0);
-    gb_view_end(&view);
+    assert_int_equal(gb_peer_view_copies(gb_peer_view_entry(&view, "y", false)), 0);
+    gb_peer_view_end(&view);
 }
 
 /* A name that is lost while more is to come stays until it is taken out, and may come again. */
 static void test_names_that_are_lost(void **state)
 {
-    struct gb_view view = {0};
-    struct gb_entry *entry;
+    struct gb_peer_view view = {0};
+    struct gb_peer_entry *entry;
     int count = 0;
 
     (void)state;
@@ -246,25 +246,25 @@ static void test_names_that_are_lost(void **state)
     take(&view, "names/y", OF_A, 2);
     for (uint64_t revision = 3; revision <= 5; revision += 2) {
         entry = take_raw(&view, "names/x", NULL, revision, 0);
-        gb_view_lose(&view, entry);
-        gb_view_tidy(&view, entry);
+        gb_peer_view_lose(&view, entry);
+        gb_peer_view_tidy(&view, entry);
         assert_true(take(&view, "names/x", OF_A, revision + 1));
     }
     entry = take_raw(&view, "names/y", NULL, 7, 0);
-    gb_view_lose(&view, entry);
-    gb_view_list(&view);
-    gb_view_listed(&view, note, &(struct lost){.view = &view}); /* nothing was told */
+    gb_peer_view_lose(&view, entry);
+    gb_peer_view_list(&view);
+    gb_peer_view_listed(&view, note, &(struct lost){.view = &view}); /* nothing was told */
     assert_int_equal(view.name_count, 2);
-    for (; (entry = gb_view_take_lost(&view)); count++)
-        gb_view_tidy(&view, entry);
+    for (; (entry = gb_peer_view_take_lost(&view)); count++)
+        gb_peer_view_tidy(&view, entry);
     assert_int_equal(count, 2);
     assert_int_equal(view.name_count, 0);
-    gb_view_end(&view);
+    gb_peer_view_end(&view);
 }
 
 static void test_names_in_order(void **state)
 {
-    struct gb_view view = {0};
+    struct gb_peer_view view = {0};
     const char *after = "";
     char key[32], before[32] = "";
     int count = 0;
@@ -274,17 +274,17 @@ static void test_names_in_order(void **state)
         snprintf(key, sizeof(key), "names/%03u", i * 367 % 1000);
         take(&view, key, OF_A, i + 1);
     }
-    for (struct gb_entry *entry; (entry = gb_view_next(&view, after, false)); count++) {
+    for (struct gb_peer_entry *entry; (entry = gb_peer_view_next(&view, after, false)); count++) {
         snprintf(key, sizeof(key), "%03d", count);
         assert_string_equal(entry->name, key);
         strcpy(before, entry->name);
         after = before;
     }
     assert_int_equal(count, 1000);
-    assert_string_equal(gb_view_next(&view, "500", true)->name, "500");
-    assert_string_equal(gb_view_next(&view, "5005", true)->name, "501");
-    assert_null(gb_view_next(&view, "999", false));
-    gb_view_end(&view);
+    assert_string_equal(gb_peer_view_next(&view, "500", true)->name, "500");
+    assert_string_equal(gb_peer_view_next(&view, "5005", true)->name, "501");
+    assert_null(gb_peer_view_next(&view, "999", false));
+    gb_peer_view_end(&view);
 }
 
 int main(void)

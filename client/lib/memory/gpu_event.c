@@ -17,11 +17,11 @@
 #define FLAGS_SHARED (CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 /* All under the lock of gpu.h. */
-static struct gb_event *buckets[BUCKETS];         /* those with a handle */
-static struct gb_event *idle, **idle_end = &idle; /* of all kinds */
+static struct gb_gpu_event *buckets[BUCKETS];         /* those with a handle */
+static struct gb_gpu_event *idle, **idle_end = &idle; /* of all kinds */
 static unsigned idle_opened;
 
-static struct gb_event **bucket_of(const unsigned char *handle)
+static struct gb_gpu_event **bucket_of(const unsigned char *handle)
 {
     uint64_t hash = 0;
 
@@ -30,7 +30,7 @@ static struct gb_event **bucket_of(const unsigned char *handle)
     return &buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-static void idle_add(struct gb_event *event)
+static void idle_add(struct gb_gpu_event *event)
 {
     event->next_idle = NULL;
     *idle_end = event;
@@ -39,9 +39,9 @@ static void idle_add(struct gb_event *event)
 }
 
 /* Takes off the list what *link points to. */
-static struct gb_event *idle_take(struct gb_event **link)
+static struct gb_gpu_event *idle_take(struct gb_gpu_event **link)
 {
-    struct gb_event *event = *link;
+    struct gb_gpu_event *event = *link;
 
     *link = event->next_idle;
     if (idle_end == &event->next_idle)
@@ -50,9 +50,9 @@ static struct gb_event *idle_take(struct gb_event **link)
     return event;
 }
 
-static struct gb_event **idle_link(const struct gb_event *event)
+static struct gb_gpu_event **idle_link(const struct gb_gpu_event *event)
 {
-    struct gb_event **link = &idle;
+    struct gb_gpu_event **link = &idle;
 
     while (*link != event)
         link = &(*link)->next_idle;
@@ -60,10 +60,10 @@ static struct gb_event **idle_link(const struct gb_event *event)
 }
 
 /* The event's context is retained, unless the driver has ended. */
-static void destroy(struct gb_event *event)
+static void destroy(struct gb_gpu_event *event)
 {
     if (event->shared) {
-        struct gb_event **link = bucket_of(event->handle);
+        struct gb_gpu_event **link = bucket_of(event->handle);
         while (*link != event)
             link = &(*link)->chain;
         *link = event->chain;
@@ -75,7 +75,7 @@ static void destroy(struct gb_event *event)
 /* The GPU's context is about to be released: destroys its idle events. */
 static void forget(struct gb_gpu *gpu)
 {
-    struct gb_event **link = &idle;
+    struct gb_gpu_event **link = &idle;
 
     while (*link) {
         if ((*link)->gpu == gpu)
@@ -87,7 +87,7 @@ static void forget(struct gb_gpu *gpu)
 
 static void trim_opened(void)
 {
-    struct gb_event **link = &idle;
+    struct gb_gpu_event **link = &idle;
 
     while (idle_opened > IDLE_OPENED_MAX) {
         if ((*link)->imported)
@@ -102,9 +102,9 @@ static void trim_opened(void)
 /* Makes an event in the current context: a new one, or the one that the handle (may be NULL)
    names. */
 static CUresult make(struct gb_gpu *gpu, bool shared, const unsigned char *handle,
-                     struct gb_event **out)
+                     struct gb_gpu_event **out)
 {
-    struct gb_event *event = calloc(1, sizeof(*event));
+    struct gb_gpu_event *event = calloc(1, sizeof(*event));
 
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -133,7 +133,7 @@ static CUresult make(struct gb_gpu *gpu, bool shared, const unsigned char *handl
     event->imported = handle != NULL;
     if (shared) {
         memcpy(event->handle, &bytes, sizeof(event->handle));
-        struct gb_event **bucket = bucket_of(event->handle);
+        struct gb_gpu_event **bucket = bucket_of(event->handle);
         event->chain = *bucket;
         *bucket = event;
     }
@@ -141,18 +141,18 @@ static CUresult make(struct gb_gpu *gpu, bool shared, const unsigned char *handl
     return CUDA_SUCCESS;
 }
 
-static struct gb_event *take_idle(const struct gb_gpu *gpu, bool shared)
+static struct gb_gpu_event *take_idle(const struct gb_gpu *gpu, bool shared)
 {
-    for (struct gb_event **link = &idle; *link; link = &(*link)->next_idle) {
-        const struct gb_event *event = *link;
+    for (struct gb_gpu_event **link = &idle; *link; link = &(*link)->next_idle) {
+        const struct gb_gpu_event *event = *link;
         if (event->gpu == gpu && event->shared == shared && !event->imported)
             return idle_take(link);
     }
     return NULL;
 }
 
-int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_event **out,
-                    struct gb_error *error)
+int gb_gpu_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_gpu_event **out,
+                        struct gb_error *error)
 {
     int r = gb_gpu_enter(gpu, error);
 
@@ -160,7 +160,7 @@ int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_
         return r;
     CUresult result = CUDA_SUCCESS;
     gb_gpu_lock();
-    struct gb_event *event = take_idle(gpu, shared);
+    struct gb_gpu_event *event = take_idle(gpu, shared);
     if (!event)
         result = make(gpu, shared, NULL, &event);
     if (event) {
@@ -172,7 +172,7 @@ int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_
     if (result == CUDA_SUCCESS) {
         result = gpu->cuda->cuEventRecord(event->event, stream);
         if (result != CUDA_SUCCESS)
-            gb_event_drop(event);
+            gb_gpu_event_drop(event);
     }
     gb_gpu_leave(gpu);
     if (result != CUDA_SUCCESS)
@@ -181,17 +181,17 @@ int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_
     return 0;
 }
 
-static struct gb_event *find(const unsigned char *handle)
+static struct gb_gpu_event *find(const unsigned char *handle)
 {
-    struct gb_event *event = *bucket_of(handle);
+    struct gb_gpu_event *event = *bucket_of(handle);
 
     while (event && memcmp(event->handle, handle, GB_IPC_BYTES) != 0)
         event = event->chain;
     return event;
 }
 
-int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
-                  struct gb_event **out, struct gb_error *error)
+int gb_gpu_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
+                      struct gb_gpu_event **out, struct gb_error *error)
 {
     int r = gb_gpu_enter(gpu, error);
 
@@ -199,7 +199,7 @@ int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
         return r;
     CUresult result = CUDA_SUCCESS;
     gb_gpu_lock();
-    struct gb_event *event = find(handle);
+    struct gb_gpu_event *event = find(handle);
     if (!event)
         result = make(gpu, true, handle, &event);
     else if (event->references == 0)
@@ -215,7 +215,7 @@ int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
     return 0;
 }
 
-struct gb_event *gb_event_ref(struct gb_event *event)
+struct gb_gpu_event *gb_gpu_event_ref(struct gb_gpu_event *event)
 {
     gb_gpu_lock();
     event->references++;
@@ -223,7 +223,7 @@ struct gb_event *gb_event_ref(struct gb_event *event)
     return event;
 }
 
-void gb_event_drop(struct gb_event *event)
+void gb_gpu_event_drop(struct gb_gpu_event *event)
 {
     if (!event)
         return;
@@ -239,7 +239,7 @@ void gb_event_drop(struct gb_event *event)
 
 /* ---- using ---- */
 
-int gb_event_query(const struct gb_event *event, struct gb_error *error)
+int gb_gpu_event_query(const struct gb_gpu_event *event, struct gb_error *error)
 {
     const struct gb_cuda *cuda = event->gpu->cuda;
     CUresult result = cuda->cuEventQuery(event->event);
@@ -251,7 +251,7 @@ int gb_event_query(const struct gb_event *event, struct gb_error *error)
     return gb_cuda_fail(error, cuda, result, "asking whether work on %s is done", event->gpu->id);
 }
 
-int gb_event_wait(const struct gb_event *event, struct gb_error *error)
+int gb_gpu_event_wait(const struct gb_gpu_event *event, struct gb_error *error)
 {
     const struct gb_cuda *cuda = event->gpu->cuda;
     CUresult result = cuda->cuEventSynchronize(event->event);
@@ -261,7 +261,7 @@ int gb_event_wait(const struct gb_event *event, struct gb_error *error)
     return 0;
 }
 
-int gb_event_stream_wait(const struct gb_event *event, CUstream stream, struct gb_error *error)
+int gb_event_stream_wait(const struct gb_gpu_event *event, CUstream stream, struct gb_error *error)
 {
     struct gb_gpu *gpu = event->gpu;
     int r = gb_gpu_enter(gpu, error);

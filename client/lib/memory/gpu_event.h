@@ -7,10 +7,10 @@
 
 #include "client/lib/memory/gpu.h"
 
-struct gb_event {
-    struct gb_event *chain;     /* those with a handle, in their bucket */
-    struct gb_event *next_idle; /* oldest first */
-    struct gb_gpu *gpu;         /* the event is a user of it while it has references */
+struct gb_gpu_event {
+    struct gb_gpu_event *chain;     /* those with a handle, in their bucket */
+    struct gb_gpu_event *next_idle; /* oldest first */
+    struct gb_gpu *gpu;             /* the event is a user of it while it has references */
     CUevent event;
     unsigned char handle[GB_IPC_BYTES];
     bool shared;   /* has a handle */
@@ -20,21 +20,22 @@ struct gb_event {
 
 /*
  * Records the work queued on `stream` so far in an idle event; `shared`: in one with a handle for
- * other processes. The caller gives the event back with gb_event_drop. GPUBUF_E_DEVICE, _NO_MEMORY.
+ * other processes. The caller gives the event back with gb_gpu_event_drop. GPUBUF_E_DEVICE,
+ * _NO_MEMORY.
  */
-int gb_event_record(struct gb_gpu *gpu, CUstream stream, bool shared, struct gb_event **event,
-                    struct gb_error *error);
+int gb_gpu_event_record(struct gb_gpu *gpu, CUstream stream, bool shared,
+                        struct gb_gpu_event **event, struct gb_error *error);
 /* The event with that handle: this process' own, or one that is opened, once for all who ask. */
-int gb_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
-                  struct gb_event **event, struct gb_error *error);
-struct gb_event *gb_event_ref(struct gb_event *event);
-void gb_event_drop(struct gb_event *event); /* NULL is fine */
+int gb_gpu_event_open(struct gb_gpu *gpu, const unsigned char handle[GB_IPC_BYTES],
+                      struct gb_gpu_event **event, struct gb_error *error);
+struct gb_gpu_event *gb_gpu_event_ref(struct gb_gpu_event *event);
+void gb_gpu_event_drop(struct gb_gpu_event *event); /* NULL is fine */
 
 /* 1: it has passed; 0: not yet; GPUBUF_E_DEVICE: the work failed. */
-int gb_event_query(const struct gb_event *event, struct gb_error *error);
+int gb_gpu_event_query(const struct gb_gpu_event *event, struct gb_error *error);
 /* Waits until it has passed. For events of this process. */
-int gb_event_wait(const struct gb_event *event, struct gb_error *error);
+int gb_gpu_event_wait(const struct gb_gpu_event *event, struct gb_error *error);
 /* Makes a stream wait. */
-int gb_event_stream_wait(const struct gb_event *event, CUstream stream, struct gb_error *error);
+int gb_event_stream_wait(const struct gb_gpu_event *event, CUstream stream, struct gb_error *error);
 
 #endif

@@ -12,7 +12,7 @@
 /* The private data of an array with an event: it wraps the array that was exported. */
 struct device_array {
     struct ArrowArray array;
-    struct gb_event *held;
+    struct gb_gpu_event *held;
     CUevent event; /* what sync_event points to */
 };
 
@@ -24,13 +24,13 @@ static void device_array_release(struct ArrowArray *array)
     bool forked = device->held && !gb_gpu_is_ours();
     device->array.release(&device->array);
     if (!forked)
-        gb_event_drop(device->held);
+        gb_gpu_event_drop(device->held);
     free(device);
     array->release = NULL;
 }
 
 /* `event` (may be NULL) is taken over. */
-static int wrap(struct ArrowArray *array, struct gb_event *event, struct device_array **out)
+static int wrap(struct ArrowArray *array, struct gb_gpu_event *event, struct device_array **out)
 {
     struct device_array *device = calloc(1, sizeof(*device));
 
@@ -54,7 +54,7 @@ int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema 
     if (r < 0)
         return r;
     struct gpubuf_client *client = object->lease->client;
-    struct gb_event *event = NULL;
+    struct gb_gpu_event *event = NULL;
     struct gb_error error;
     struct gb_gpu *gpu;
     r = gb_holding_gpu(object->lease, &gpu, &error);
@@ -75,7 +75,7 @@ int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema 
     struct device_array *device;
     r = gb_export_arrow(object, schema ? &made_schema : NULL, &made.array);
     if (r < 0) {
-        gb_event_drop(event);
+        gb_gpu_event_drop(event);
         return r;
     }
     if (event) {
@@ -83,7 +83,7 @@ int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema 
             made.array.release(&made.array);
             if (schema)
                 made_schema.release(&made_schema);
-            gb_event_drop(event);
+            gb_gpu_event_drop(event);
             return gb_report_memory(client);
         }
         made.sync_event = &device->event;

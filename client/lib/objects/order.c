@@ -18,13 +18,13 @@
 #define LOOKED_AT_MAX 16 /* how many unfinished events one call looks at */
 
 struct pending_seal {
-    struct gb_event *event;
+    struct gb_gpu_event *event;
     uint64_t version;
     char *name;
 };
 
 struct pending_release {
-    struct gb_event *event;
+    struct gb_gpu_event *event;
     struct gpubuf_object *object;
 };
 
@@ -47,7 +47,7 @@ void gb_order_end(struct gb_order *order)
     if (!order)
         return;
     for (size_t i = 0; i < order->seal_count; i++) {
-        gb_event_drop(order->seals[i].event);
+        gb_gpu_event_drop(order->seals[i].event);
         free(order->seals[i].name);
     }
     free(order);
@@ -101,14 +101,14 @@ static bool poll_seals(struct gpubuf_client *client, struct gb_order *order)
 
     for (size_t i = 0; i < order->seal_count; i++) {
         struct pending_seal seal = order->seals[i];
-        int r = unfinished < LOOKED_AT_MAX ? gb_event_query(seal.event, NULL) : 0;
+        int r = unfinished < LOOKED_AT_MAX ? gb_gpu_event_query(seal.event, NULL) : 0;
         if (r == 1) {
             done[done_count++] = seal;
         } else if (r == 0) {
             order->seals[kept++] = seal;
             unfinished++;
         } else {
-            gb_event_drop(seal.event);
+            gb_gpu_event_drop(seal.event);
             free(seal.name);
         }
     }
@@ -119,7 +119,7 @@ static bool poll_seals(struct gpubuf_client *client, struct gb_order *order)
             order->seals[order->seal_count++] = done[i];
             continue;
         }
-        gb_event_drop(done[i].event);
+        gb_gpu_event_drop(done[i].event);
         free(done[i].name);
     }
     return told;
@@ -134,7 +134,7 @@ static bool poll_releases(struct gb_order *order)
 
     for (size_t i = 0; i < order->release_count; i++) {
         struct pending_release *release = &order->releases[i];
-        if (unfinished < LOOKED_AT_MAX && gb_event_query(release->event, NULL) != 0) {
+        if (unfinished < LOOKED_AT_MAX && gb_gpu_event_query(release->event, NULL) != 0) {
             done[done_count++] = *release;
         } else {
             order->releases[kept++] = *release;
@@ -143,7 +143,7 @@ static bool poll_releases(struct gb_order *order)
     }
     order->release_count = kept;
     for (size_t i = 0; i < done_count; i++) {
-        gb_event_drop(done[i].event);
+        gb_gpu_event_drop(done[i].event);
         gb_object_drop(done[i].object);
     }
     return done_count > 0;
@@ -164,13 +164,13 @@ bool gb_order_poll(struct gpubuf_client *client)
 /* ---- seals ---- */
 
 /* Waits for an event that the order holds, and looks again. */
-static void wait_for(struct gpubuf_client *client, struct gb_event *event)
+static void wait_for(struct gpubuf_client *client, struct gb_gpu_event *event)
 {
-    (void)gb_event_ref(event);
+    (void)gb_gpu_event_ref(event);
     pthread_mutex_unlock(&client->lock);
-    (void)gb_event_wait(event, NULL);
+    (void)gb_gpu_event_wait(event, NULL);
     pthread_mutex_lock(&client->lock);
-    gb_event_drop(event);
+    gb_gpu_event_drop(event);
     (void)gb_order_poll(client);
 }
 
@@ -205,7 +205,7 @@ void gb_order_sealed(struct gb_holding *lease, struct gb_ready *ready)
     if (!name)
         return;
     order->seals[order->seal_count++] = (struct pending_seal){
-        .event = gb_event_ref(ready->event),
+        .event = gb_gpu_event_ref(ready->event),
         .version = atomic_load(&lease->version),
         .name = name,
     };
@@ -219,8 +219,8 @@ static int defer(struct gpubuf_client *client, struct gpubuf_object *object, str
                  void *stream)
 {
     struct gb_error error;
-    struct gb_event *event;
-    int r = gb_event_record(gpu, stream, false, &event, &error);
+    struct gb_gpu_event *event;
+    int r = gb_gpu_event_record(gpu, stream, false, &event, &error);
 
     if (r < 0)
         return gb_report(client, &error);
@@ -228,7 +228,7 @@ static int defer(struct gpubuf_client *client, struct gpubuf_object *object, str
     pthread_mutex_lock(&client->lock);
     struct gb_order *order = order_of(client);
     if (!order) {
-        gb_event_drop(event);
+        gb_gpu_event_drop(event);
         r = gb_report_memory(client);
     } else {
         while (order->release_count >= GB_ORDER_MAX)
@@ -268,7 +268,7 @@ void gb_order_break(struct gpubuf_client *client)
 
     while (order && order->seal_count > 0) {
         struct pending_seal *seal = &order->seals[--order->seal_count];
-        gb_event_drop(seal->event);
+        gb_gpu_event_drop(seal->event);
         free(seal->name);
     }
 }

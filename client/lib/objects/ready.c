@@ -5,7 +5,7 @@
 
 #include "client/lib/memory/gpu_event.h"
 
-struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_event *event)
+struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_gpu_event *event)
 {
     struct gb_ready *ready = calloc(1, sizeof(*ready));
 
@@ -20,6 +20,6 @@ void gb_ready_free(struct gb_ready *ready)
 {
     if (!ready)
         return;
-    gb_event_drop(ready->event);
+    gb_gpu_event_drop(ready->event);
     free(ready);
 }

@@ -7,17 +7,17 @@
 
 #include "proto/handle.h"
 
-struct gb_event;
+struct gb_gpu_event;
 
 /* Kept by the leases on the object. */
 struct gb_ready {
     unsigned char handle[GB_IPC_BYTES];
-    struct gb_event *event; /* NULL: not opened yet; set once, under the client's lock */
+    struct gb_gpu_event *event; /* NULL: not opened yet; set once, under the client's lock */
     _Atomic bool passed;
 };
 
 /* Takes the event over. NULL: out of memory. */
-struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_event *event);
+struct gb_ready *gb_ready_new(const unsigned char handle[GB_IPC_BYTES], struct gb_gpu_event *event);
 /* Drops the event. NULL is fine. Not in a child of fork, where it is merely to be freed. */
 void gb_ready_free(struct gb_ready *ready);
 

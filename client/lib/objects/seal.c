@@ -291,7 +291,8 @@ static int seal_start(struct gpubuf_object *object, const int64_t *null_counts, 
 }
 
 /* Reserves a place in the client's order if there is an event. The lock may be let go meanwhile. */
-static int reserve(struct gpubuf_client *client, struct gb_event *event, struct gb_ready **ready)
+static int reserve(struct gpubuf_client *client, struct gb_gpu_event *event,
+                   struct gb_ready **ready)
 {
     struct gb_error error;
 
@@ -301,11 +302,11 @@ static int reserve(struct gpubuf_client *client, struct gb_event *event, struct 
     int r = gb_order_reserve(client, &error);
     if (r < 0)
         return gb_report(client, &error);
-    *ready = gb_ready_new(event->handle, gb_event_ref(event));
+    *ready = gb_ready_new(event->handle, gb_gpu_event_ref(event));
     if (*ready)
         return 0;
     gb_order_unreserve(client);
-    gb_event_drop(event);
+    gb_gpu_event_drop(event);
     return gb_report_memory(client);
 }
 
@@ -346,7 +347,7 @@ static int check_null_counts(const struct gpubuf_object *object, const int64_t *
 }
 
 static int seal_and_wait(struct gpubuf_object *object, const int64_t *null_counts, bool release,
-                         struct gb_event *event)
+                         struct gb_gpu_event *event)
 {
     int r = gb_object_check(object);
 
@@ -395,19 +396,19 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
     if (r < 0 || !stream)
         return r < 0 ? r : gpubuf_seal(object, null_counts);
     struct gpubuf_client *client = object->lease->client;
-    struct gb_event *event = NULL;
+    struct gb_gpu_event *event = NULL;
     struct gb_error error;
     struct gb_gpu *gpu;
     r = gb_holding_gpu(object->lease, &gpu, &error);
     if (r == 0)
-        r = gpu ? gb_event_record(gpu, stream, true, &event, &error)
+        r = gpu ? gb_gpu_event_record(gpu, stream, true, &event, &error)
                 : gb_gpu_finish(NULL, stream, &error); /* host memory has no events */
     if (r < 0)
         return gb_report(client, &error);
     if (!event)
         return gpubuf_seal(object, null_counts);
     r = seal_and_wait(object, null_counts, false, event);
-    gb_event_drop(event);
+    gb_gpu_event_drop(event);
     return r;
 }
 

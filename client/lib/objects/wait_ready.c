@@ -91,12 +91,12 @@ static int open_event(struct gb_holding *lease, struct gb_ready *ready, struct g
         return r;
     pthread_mutex_lock(&client->lock);
     if (!ready->event)
-        r = gb_event_open(gpu, ready->handle, &ready->event, error);
+        r = gb_gpu_event_open(gpu, ready->handle, &ready->event, error);
     pthread_mutex_unlock(&client->lock);
     return r;
 }
 
-int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
+int gb_ready_event(struct gb_holding *lease, struct gb_gpu_event **event)
 {
     struct gb_ready *ready = atomic_load(&lease->ready);
     struct gb_error error;
@@ -106,9 +106,9 @@ int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
         return 0;
     int r = open_event(lease, ready, &error);
     if (r == 0) {
-        r = gb_event_query(ready->event, &error);
+        r = gb_gpu_event_query(ready->event, &error);
         if (r == 0) {
-            *event = gb_event_ref(ready->event);
+            *event = gb_gpu_event_ref(ready->event);
             return 0;
         }
     } else {
@@ -128,7 +128,7 @@ int gb_ready_event(struct gb_holding *lease, struct gb_event **event)
  * Waits for the event of another process. If that process is killed the event never passes, and the
  * driver would wait for ever; so the daemon is asked now and then.
  */
-static int wait_for_other(const struct gb_holding *lease, const struct gb_event *event)
+static int wait_for_other(const struct gb_holding *lease, const struct gb_gpu_event *event)
 {
     struct gb_error error;
     struct timespec pause = {.tv_nsec = 20000};
@@ -136,7 +136,7 @@ static int wait_for_other(const struct gb_holding *lease, const struct gb_event 
     int why = 0;
 
     for (;;) {
-        int r = gb_event_query(event, &error);
+        int r = gb_gpu_event_query(event, &error);
         if (r < 0)
             return gb_report(lease->client, &error);
         if (r == 1)
@@ -171,7 +171,7 @@ static void note_passed(struct gb_holding *lease)
 /* Asked before a stream waits for another process, since a stream cannot be told later to stop
    waiting. 1: the event has passed. GPUBUF_E_STALE: that process has ended. 0: it still lives, as
    far as can be told. */
-static int check_producer(const struct gb_holding *lease, const struct gb_event *event)
+static int check_producer(const struct gb_holding *lease, const struct gb_gpu_event *event)
 {
     if (!event->imported || gb_in_callback(lease->client))
         return 0;
@@ -188,7 +188,7 @@ int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)
     if (r < 0)
         return r;
     struct gb_holding *lease = object->lease;
-    struct gb_event *event;
+    struct gb_gpu_event *event;
     r = gb_ready_event(lease, &event);
     if (r < 0 || !event)
         return r;
@@ -203,7 +203,7 @@ int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)
             (void)gb_report(lease->client, &error);
         }
     } else if (!event->imported) {
-        r = gb_event_wait(event, &error);
+        r = gb_gpu_event_wait(event, &error);
         if (r < 0)
             (void)gb_report(lease->client, &error);
         else
@@ -216,6 +216,6 @@ int gpubuf_wait_ready(struct gpubuf_object *object, void *stream)
         if (r == 0)
             note_passed(lease);
     }
-    gb_event_drop(event);
+    gb_gpu_event_drop(event);
     return r;
 }

@@ -2,7 +2,7 @@
 #ifndef GB_LIB_WAIT_READY_H
 #define GB_LIB_WAIT_READY_H
 
-struct gb_event;
+struct gb_gpu_event;
 struct gb_holding;
 
 /*
@@ -10,6 +10,6 @@ struct gb_holding;
  * nothing to wait for. Without the lock; may ask the daemon. GPUBUF_E_DEVICE; GPUBUF_E_STALE: the
  * producer's end has withdrawn the object. Reports failures.
  */
-int gb_ready_event(struct gb_holding *lease, struct gb_event **event);
+int gb_ready_event(struct gb_holding *lease, struct gb_gpu_event **event);
 
 #endif
