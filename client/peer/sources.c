@@ -169,10 +169,7 @@ static void on_opened(void *user, int status, const char *result, size_t length,
             fetch->fetches->steps->go_on(fetch);
         return;
     }
-    if (!first && !fetch->word.told) /* the origin's, which may have other content by now */
-        gb_peer_transfer_restart(&fetch->transfer);
-    else
-        fetch->mixed = fetch->mixed || !first || !origins;
+    fetch->mixed = fetch->mixed || !first || !origins;
     gb_peer_transfer_add(&fetch->transfer, opening.remote, lease);
     fetch->until = 0;
     if (first)

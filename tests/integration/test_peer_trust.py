@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 
@@ -9,6 +10,7 @@ import pytest
 
 import device as test_device
 import etcds
+from cluster import PATIENT
 from etcds import Etcd
 from peer import wait_until
 from test_peer import (  # noqa: F401 (one is a fixture)
@@ -25,7 +27,8 @@ from test_peer import (  # noqa: F401 (one is a fixture)
 )
 from test_peer_cluster import ByEtcd
 
-TRUE, FALSE = b"true", b"data"  # of the latter, test_peer.py has the sums
+TRUE, FALSE = b"true", b"data"  # of the latter, test_peer.py has the checksum
+ZEROS, ONES = 0x918780B90550BF34, 0xF35272FFBEF30AA9  # XXH3 of 1 MiB of b"\0", and of b"1"
 
 
 def bytes_of(count):
@@ -110,7 +113,7 @@ def test_false_content_is_not_sealed(trio, authority):
     data = os.urandom(17 * MIB)
     share_true(a, liar, data)
     evil(liar, content=len(data), layout=bytes_of(len(data)))
-    liar.answers["read"] = lambda request: head(MIB, b"d", request, 0x918780B90550BF34) + bytes(MIB)
+    liar.answers["read"] = lambda request: head(MIB, b"d", request, ZEROS) + bytes(MIB)
     with b.connect() as there:
         with busy(authority, a, "x"):
             waiting = there.request("open", name="x", wait_ms=60_000)
@@ -118,6 +121,33 @@ def test_false_content_is_not_sealed(trio, authority):
             assert "x" not in there.names()
         there.reply(waiting)
         assert fetched(there, "x") == data
+
+
+# RELIABILITY.md: Other machines
+def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):  # noqa: F811
+    """Its link ends, and then it has other content of the same version: nothing of the former one is sealed."""
+    origin = Liar(authority)
+    (b,) = cluster.start("b", options=[f"--peer=a=127.0.0.1:{origin.port}", PATIENT])
+    first, then = bytes(MIB), b"1" * MIB
+    whole = hashlib.sha256(then * 9).digest()[:16]
+
+    def read(request):
+        if origin.asked.count("open") > 1:
+            return head(MIB, b"d", request, ONES) + then
+        if origin.last["chunk"] == 8:  # is asked for when one of the eight before it has come
+            raise OSError("the link ends")
+        return head(MIB, b"d", request, ZEROS) + first if origin.last["chunk"] == 0 else None
+
+    origin.answers = {
+        "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 9 * MIB},
+        "open": {"lease": 1, "content": 9 * MIB, "mode": 0o644, "layout": bytes_of(9 * MIB),
+                 "device": "gpu" if test_device.ON_GPU else "host"},
+        "word": {"described": "A" * 22 + "==", "content": base64.b64encode(whole).decode()},
+        "read": read,
+    }
+    with b.connect() as there:
+        assert fetched(there, "x") == then * 9
+    origin.close()
 
 
 # RELIABILITY.md: Other machines
