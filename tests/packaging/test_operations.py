@@ -16,8 +16,8 @@ SOURCES = {program: sorted((ROOT / folder).rglob("*.c")) for program, (folder, _
 
 
 def calls(text):
-    """The arguments of each gb_log(…), as text; each gb_log_limited(…) and gb_log_seldom(…) has one more key."""
-    for found in re.finditer(r"\bgb_log(?:_another|(_limited|_seldom))?\(", text):
+    """The arguments of each gb_log(…), as text; each gb_log_limited(…) and gb_peer_log_seldom(…) has one more key."""
+    for found in re.finditer(r"\bgb_(?:peer_)?log(?:_another|(_limited|_seldom))?\(", text):
         depth, end = 1, found.end()
         while depth:
             depth += {"(": 1, ")": -1}.get(text[end], 0)
