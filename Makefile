@@ -534,7 +534,6 @@ PEER_LINKS := $(addprefix client/peer/,content.c dial.c granted.c lane.c link.c 
 	word.c) client/common/remake.c
 $(B)/tests/unit/test_remote $(B)/tests/unit/test_peer_session: CTL_LIBS += $(SSL_LIBS)
 $(B)/tests/unit/test_remote: $(call objects,$(PEER_LINKS))
-$(B)/tests/unit/test_copies: $(call objects,$(addprefix client/peer/,content.c sum_avx2.c) client/common/remake.c)
 $(B)/tests/unit/test_peer_session: $(call objects,$(PEER_LINKS) \
 	$(addprefix client/peer/,copies.c described.c digest.c lease.c words.c))
 WRAP_test_dial := uv_getaddrinfo uv_strerror

@@ -145,13 +145,6 @@ static void drop_first(struct gb_peer_change **list)
     change_free(change);
 }
 
-static bool succeeded(struct gb_json answer)
-{
-    struct gb_json value = gb_peer_etcd_member(answer, "succeeded");
-
-    return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
-}
-
 /* The outcome of a change, for which the answer has `response`. */
 static int outcome(const struct gb_peer_batch *batch, const struct gb_peer_change *change,
                    struct gb_json response, struct gb_json *value)
@@ -159,7 +152,8 @@ static int outcome(const struct gb_peer_batch *batch, const struct gb_peer_chang
     if (!batch->apart || !change->compare)
         return 0;
     *value = gb_peer_etcd_member(response, "response_txn");
-    return succeeded(*value) ? 0 : GB_PEER_CHANGE_REFUSED;
+    return gb_peer_etcd_is_true(gb_peer_etcd_member(*value, "succeeded")) ? 0
+                                                                          : GB_PEER_CHANGE_REFUSED;
 }
 
 /* Runs the callbacks of those that were sent. A change stays in the list meanwhile, so that none is
@@ -167,8 +161,7 @@ static int outcome(const struct gb_peer_batch *batch, const struct gb_peer_chang
 static void end_sent(struct gb_peer_batch *batch, int code, struct gb_json answer,
                      struct gb_pool *pool, const struct gb_error *error)
 {
-    uint64_t revision =
-        gb_peer_etcd_number(gb_peer_etcd_member(gb_peer_etcd_member(answer, "header"), "revision"));
+    uint64_t revision = gb_peer_etcd_revision(answer);
     struct gb_json responses = gb_peer_etcd_member(answer, "responses"), response;
     struct gb_json_walk walk = {0};
     struct gb_error cut;
@@ -198,7 +191,8 @@ static void on_answered(void *user, int code, struct gb_json value, struct gb_po
     struct gb_error memory;
     bool sent = false;
 
-    if (code == 0 && !batch->apart && !succeeded(value)) {
+    if (code == 0 && !batch->apart &&
+        !gb_peer_etcd_is_true(gb_peer_etcd_member(value, "succeeded"))) {
         batch->apart = true;
         sent = send_changes(batch);
     } else {

@@ -1,57 +1,52 @@
 #include "client/peer/copies.h"
 
 #include <inttypes.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/peer/content.h"
-
-static size_t bucket(const char *name)
+static int compare(const void *a, const void *b)
 {
-    return gb_peer_content_sum(name, strlen(name)) %
-           (sizeof(((struct gb_peer_copies *)NULL)->buckets) / sizeof(struct gb_peer_copy *));
-}
-
-static struct gb_peer_copy **place(const struct gb_peer_copies *copies, const char *name)
-{
-    struct gb_peer_copy **place = (struct gb_peer_copy **)(uintptr_t)&copies->buckets[bucket(name)];
-
-    while (*place && strcmp((*place)->name, name) != 0)
-        place = &(*place)->next;
-    return place;
+    return strcmp(((const struct gb_peer_copy *)a)->name, ((const struct gb_peer_copy *)b)->name);
 }
 
 const struct gb_peer_copy *gb_peer_copies_find(const struct gb_peer_copies *copies,
                                                const char *name)
 {
-    return *place(copies, name);
+    const struct gb_peer_copy wanted = {.name = name};
+    void *place = tfind(&wanted, &copies->tree, compare);
+
+    return place ? *(struct gb_peer_copy **)place : NULL;
 }
 
 void gb_peer_copies_remove(struct gb_peer_copies *copies, const char *name)
 {
-    struct gb_peer_copy **at = place(copies, name), *copy = *at;
+    const struct gb_peer_copy *copy = gb_peer_copies_find(copies, name);
 
     if (!copy)
         return;
-    *at = copy->next;
+    tdelete(copy, &copies->tree, compare);
     copies->count--;
-    free(copy);
+    free((void *)(uintptr_t)copy);
 }
 
 bool gb_peer_copies_add(struct gb_peer_copies *copies, const char *name, uint64_t version,
                         const char *origin, uint64_t revision)
 {
-    struct gb_peer_copy *copy = malloc(sizeof(*copy) + strlen(name) + 1);
+    size_t length = strlen(name) + 1;
+    struct gb_peer_copy *copy = malloc(sizeof(*copy) + length);
 
     gb_peer_copies_remove(copies, name);
     if (!copy)
         return false;
     *copy = (struct gb_peer_copy){
-        .next = copies->buckets[bucket(name)], .version = version, .revision = revision};
+        .name = memcpy(copy + 1, name, length), .version = version, .revision = revision};
     snprintf(copy->origin, sizeof(copy->origin), "%s", origin);
-    strcpy(copy->name, name);
-    copies->buckets[bucket(name)] = copy;
+    if (!tsearch(copy, &copies->tree, compare)) {
+        free(copy);
+        return false;
+    }
     copies->count++;
     return true;
 }
@@ -92,7 +87,6 @@ bool gb_peer_copies_read(const char *label, char origin[GB_PEER_NODE_BYTES], uin
 
 void gb_peer_copies_end(struct gb_peer_copies *copies)
 {
-    for (size_t i = 0; i < sizeof(copies->buckets) / sizeof(copies->buckets[0]); i++)
-        while (copies->buckets[i])
-            gb_peer_copies_remove(copies, copies->buckets[i]->name);
+    tdestroy(copies->tree, free);
+    *copies = (struct gb_peer_copies){0};
 }

@@ -9,18 +9,17 @@
 #include "client/peer/directory.h"
 
 struct gb_peer_copy {
-    struct gb_peer_copy *next;
+    const char *name; /* lies behind the struct, but in a comparison */
     uint64_t version; /* here */
     uint64_t revision;
     char origin[GB_PEER_NODE_BYTES];
-    char name[];
 };
 
 /* Bytes of a copy's label, and of where it is from. */
 enum { GB_PEER_COPY_LABEL = 256 };
 
 struct gb_peer_copies {
-    struct gb_peer_copy *buckets[4096];
+    void *tree; /* of tsearch, by name */
     size_t count;
 };
 

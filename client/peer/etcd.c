@@ -225,9 +225,10 @@ static bool call_begin(struct gb_peer_etcd_call *call)
     return true;
 }
 
-static struct gb_peer_etcd_call *call_create(struct gb_peer_etcd *etcd, const char *method,
-                                             struct gb_writer *body, gb_peer_etcd_cb callback,
-                                             void *user)
+/* NULL: it cannot begin. */
+static struct gb_peer_etcd_call *call_new(struct gb_peer_etcd *etcd, const char *method,
+                                          struct gb_writer *body, bool stream,
+                                          gb_peer_etcd_cb callback, void *user)
 {
     struct gb_peer_etcd_call *call = calloc(1, sizeof(*call));
 
@@ -235,22 +236,12 @@ static struct gb_peer_etcd_call *call_create(struct gb_peer_etcd *etcd, const ch
         gb_writer_end(body);
         return NULL;
     }
-    call->etcd = etcd;
-    call->callback = callback;
-    call->user = user;
+    *call = (struct gb_peer_etcd_call){
+        .etcd = etcd, .callback = callback, .user = user, .stream = stream};
     snprintf(call->url_path, sizeof(call->url_path), "%s", method);
     gb_writer_init(&call->received, REPLY_MOST);
     call->body = gb_writer_take(body, &call->body_length);
-    if (call->body)
-        return call;
-    call_free(call);
-    return NULL;
-}
-
-/* The same, or NULL, if it cannot begin. */
-static struct gb_peer_etcd_call *begun(struct gb_peer_etcd_call *call)
-{
-    if (!call || call_begin(call))
+    if (call->body && call_begin(call))
         return call;
     call_free(call);
     return NULL;
@@ -260,18 +251,14 @@ struct gb_peer_etcd_call *gb_peer_etcd_call(struct gb_peer_etcd *etcd, const cha
                                             struct gb_writer *body, gb_peer_etcd_cb callback,
                                             void *user)
 {
-    return begun(call_create(etcd, method, body, callback, user));
+    return call_new(etcd, method, body, false, callback, user);
 }
 
 struct gb_peer_etcd_call *gb_peer_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
                                               struct gb_writer *body, gb_peer_etcd_cb callback,
                                               void *user)
 {
-    struct gb_peer_etcd_call *call = call_create(etcd, method, body, callback, user);
-
-    if (call)
-        call->stream = true;
-    return begun(call);
+    return call_new(etcd, method, body, true, callback, user);
 }
 
 void gb_peer_etcd_cancel(struct gb_peer_etcd_call *call)
@@ -602,6 +589,17 @@ uint64_t gb_peer_etcd_number(struct gb_json value)
     memcpy(digits, value.text + 1, length);
     digits[length] = '\0';
     return strtoull(digits, NULL, 10);
+}
+
+uint64_t gb_peer_etcd_revision(struct gb_json answer)
+{
+    return gb_peer_etcd_number(
+        gb_peer_etcd_member(gb_peer_etcd_member(answer, "header"), "revision"));
+}
+
+bool gb_peer_etcd_is_true(struct gb_json value)
+{
+    return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
 }
 
 char *gb_peer_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length)

@@ -80,6 +80,8 @@ void gb_peer_etcd_write_bytes(struct gb_writer *writer, const char *name, const 
 struct gb_json gb_peer_etcd_member(struct gb_json object, const char *name);
 /* A 64-bit number as the gateway writes it: a string of digits, or nothing for 0. */
 uint64_t gb_peer_etcd_number(struct gb_json value);
+bool gb_peer_etcd_is_true(struct gb_json value);
+uint64_t gb_peer_etcd_revision(struct gb_json answer); /* of its header */
 /* The bytes of a base64 member, in the pool, with a NUL at the end. NULL if it is absent or
    malformed, or if memory is out. */
 char *gb_peer_etcd_bytes(struct gb_json value, struct gb_pool *pool, size_t *length);

@@ -15,6 +15,7 @@
 #include "client/peer/publish.h"
 #include "client/peer/query.h"
 #include "client/peer/serve.h"
+#include "client/peer/tree.h"
 #include "client/peer/ucx.h"
 
 enum { EXIT_OK = 0, EXIT_LOST = 1, EXIT_NOT_STARTED = 2, DESCRIPTORS = 8192, WAIT_MS = 10000 };
@@ -93,27 +94,29 @@ static void adopt_copy(struct peer *peer, const struct gpubuf_info *info)
         (void)gb_peer_copies_add(&peer->copies, info->name, info->version, origin, revision);
 }
 
-/* Compares the copies with the directory, once both are known: what they were made of may have
-   changed while nobody looked. */
-static void check_copies(struct peer *peer)
+static void check_copy(void *item, void *user)
 {
+    const struct gb_peer_copy *copy = item;
+    struct peer *peer = user;
     struct gb_peer_directory *directory = peer->directory;
     struct gb_peer_listed one;
     struct gb_error unused;
 
-    if (!peer->synced || !peer->names_known || !directory->methods->list)
+    int count = directory->methods->list(directory, copy->name, NULL, &one, 1, &unused);
+    bool is_there = count == 1 && strcmp(one.name, copy->name) == 0;
+    if (count < 0)
         return;
-    for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++) {
-        for (const struct gb_peer_copy *copy = peer->copies.buckets[i]; copy; copy = copy->next) {
-            int count = directory->methods->list(directory, copy->name, NULL, &one, 1, &unused);
-            bool is_there = count == 1 && strcmp(one.name, copy->name) == 0;
-            if (count < 0)
-                return;
-            gb_peer_fetches_changed(peer->fetches, copy->name, is_there ? one.revision : 0);
-            if (is_there && one.revision == copy->revision)
-                directory->methods->copied(directory, copy->name, copy->revision, copy->version);
-        }
-    }
+    gb_peer_fetches_changed(peer->fetches, copy->name, is_there ? one.revision : 0);
+    if (is_there && one.revision == copy->revision)
+        directory->methods->copied(directory, copy->name, copy->revision, copy->version);
+}
+
+/* Compares the copies with the directory, once both are known: what they were made of may have
+   changed while nobody looked. */
+static void check_copies(struct peer *peer)
+{
+    if (peer->synced && peer->names_known && peer->directory->methods->list)
+        gb_peer_tree_each(peer->copies.tree, check_copy, peer);
 }
 
 static void forget_copy(struct peer *peer, const struct gb_peer_copy *copy)
@@ -135,9 +138,8 @@ static void on_reconnected(struct peer *peer)
     if (!anew)
         return;
     snprintf(peer->instance, sizeof(peer->instance), "%s", instance);
-    for (size_t i = 0; i < sizeof(peer->copies.buckets) / sizeof(peer->copies.buckets[0]); i++)
-        while (peer->copies.buckets[i])
-            forget_copy(peer, peer->copies.buckets[i]);
+    while (peer->copies.tree)
+        forget_copy(peer, *(struct gb_peer_copy **)peer->copies.tree);
     gb_peer_words_forget(peer->words);
 }
 

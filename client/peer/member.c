@@ -110,12 +110,6 @@ static void write_range(struct gb_writer *writer, const struct gb_peer_member *m
     gb_peer_etcd_write_bytes(writer, "range_end", end, (size_t)end_length);
 }
 
-uint64_t gb_peer_member_revision(struct gb_json answer)
-{
-    return gb_peer_etcd_number(
-        gb_peer_etcd_member(gb_peer_etcd_member(answer, "header"), "revision"));
-}
-
 static struct gb_json first_of(struct gb_json array)
 {
     struct gb_json item = {0};
@@ -136,11 +130,6 @@ struct gb_json gb_peer_member_found(struct gb_json answer)
     if (responses.text)
         answer = gb_peer_etcd_member(first_of(responses), "response_range");
     return first_of(gb_peer_etcd_member(answer, "kvs"));
-}
-
-bool gb_peer_member_is_true(struct gb_json value)
-{
-    return value.text && gb_json_length(value) == 4 && memcmp(value.text, "true", 4) == 0;
 }
 
 /* ---- the view ---- */
@@ -280,7 +269,7 @@ static void on_page(void *user, int code, struct gb_json value, struct gb_pool *
         return;
     }
     if (!member->listed)
-        member->listed = gb_peer_member_revision(value);
+        member->listed = gb_peer_etcd_revision(value);
     if (kvs.text && gb_json_type(kvs) == GB_JSON_ARRAY) {
         walk = gb_json_walk(kvs);
         while (gb_json_next(&walk, NULL, &kv)) {
@@ -288,7 +277,7 @@ static void on_page(void *user, int code, struct gb_json value, struct gb_pool *
             last = kv;
         }
     }
-    if (!gb_peer_member_is_true(gb_peer_etcd_member(value, "more"))) {
+    if (!gb_peer_etcd_is_true(gb_peer_etcd_member(value, "more"))) {
         list_end(member);
         return;
     }
@@ -347,7 +336,7 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
     struct gb_json events = gb_peer_etcd_member(result, "events");
     struct gb_json_walk walk;
     uint64_t newest = member->watched;
-    bool fragment = gb_peer_member_is_true(gb_peer_etcd_member(result, "fragment"));
+    bool fragment = gb_peer_etcd_is_true(gb_peer_etcd_member(result, "fragment"));
     int nodes;
 
     if (code < 0) { /* the tick begins another */
@@ -361,7 +350,7 @@ static void on_watched(void *user, int code, struct gb_json value, struct gb_poo
         watch_compacted(member);
         return;
     }
-    if (gb_peer_member_is_true(gb_peer_etcd_member(result, "canceled"))) {
+    if (gb_peer_etcd_is_true(gb_peer_etcd_member(result, "canceled"))) {
         gb_peer_member_leave(member, "etcd at %s has ended the watch", member->watched_at);
         return;
     }
@@ -417,8 +406,7 @@ static void on_entered(void *user, int code, struct gb_json value, struct gb_poo
         gb_peer_member_leave(member, "%s", error->message);
         return;
     }
-    if (!gb_peer_member_is_true(gb_peer_etcd_member(value, "succeeded")) &&
-        lease != member->lease) {
+    if (!gb_peer_etcd_is_true(gb_peer_etcd_member(value, "succeeded")) && lease != member->lease) {
         other = gb_peer_etcd_bytes(gb_peer_etcd_member(kv, "value"), pool, &length);
         gb_peer_member_leave(
             member,
@@ -499,15 +487,18 @@ static void on_revoked(void *user, int code, struct gb_json value, struct gb_poo
     grant(member);
 }
 
+static void write_id(struct gb_writer *body, uint64_t lease)
+{
+    gb_writer_init(body, 0);
+    gb_write_format(body, "{\"ID\":\"%llu\"}", (unsigned long long)lease);
+}
+
 static struct gb_peer_etcd_call *give_back(struct gb_peer_member *member, uint64_t lease,
                                            gb_peer_etcd_cb callback)
 {
     struct gb_writer body;
 
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
-    write_number(&body, "ID", lease);
-    GB_WRITE_LITERAL(&body, "}");
+    write_id(&body, lease);
     return gb_peer_etcd_call(member->etcd, "lease/revoke", &body, callback, member);
 }
 
@@ -554,10 +545,7 @@ static void renew(struct gb_peer_member *member)
 {
     struct gb_writer body;
 
-    gb_writer_init(&body, 0);
-    GB_WRITE_LITERAL(&body, "{");
-    write_number(&body, "ID", member->lease);
-    GB_WRITE_LITERAL(&body, "}");
+    write_id(&body, member->lease);
     member->asked_ms = now_ms();
     member->renewal = gb_peer_etcd_call(member->etcd, "lease/keepalive", &body, on_renewed, member);
 }

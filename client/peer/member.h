@@ -100,10 +100,8 @@ void gb_peer_member_write_delete(struct gb_writer *writer, const struct gb_peer_
 /* A Compare: the key has that revision; 0: it is absent. */
 void gb_peer_member_write_compare(struct gb_writer *writer, const struct gb_peer_member *member,
                                   const char *kind, const char *name, uint64_t revision);
-uint64_t gb_peer_member_revision(struct gb_json answer);
 uint64_t gb_peer_member_unix_ms(void); /* the time now, as values have it */
 /* The one key that a range has found, or the range of a transaction that failed; absent if none. */
 struct gb_json gb_peer_member_found(struct gb_json answer);
-bool gb_peer_member_is_true(struct gb_json value);
 
 #endif

@@ -23,14 +23,14 @@ struct gb_peer_etcd_call {
 
 static struct gb_peer_etcd_call calls[3]; /* of member->joining, renewal, watch */
 
-struct gb_peer_etcd_call *__wrap_gb_etcd_call(struct gb_peer_etcd *etcd, const char *method,
-                                              struct gb_writer *body, gb_peer_etcd_cb callback,
-                                              void *user);
-struct gb_peer_etcd_call *__wrap_gb_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
-                                                struct gb_writer *body, gb_peer_etcd_cb callback,
-                                                void *user);
-void __wrap_gb_etcd_cancel(struct gb_peer_etcd_call *call);
-const char *__wrap_gb_etcd_endpoint(const struct gb_peer_etcd *etcd);
+struct gb_peer_etcd_call *__wrap_gb_peer_etcd_call(struct gb_peer_etcd *etcd, const char *method,
+                                                   struct gb_writer *body, gb_peer_etcd_cb callback,
+                                                   void *user);
+struct gb_peer_etcd_call *__wrap_gb_peer_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
+                                                     struct gb_writer *body,
+                                                     gb_peer_etcd_cb callback, void *user);
+void __wrap_gb_peer_etcd_cancel(struct gb_peer_etcd_call *call);
+const char *__wrap_gb_peer_etcd_endpoint(const struct gb_peer_etcd *etcd);
 
 /* Each request is JSON, whatever was answered before. */
 static struct gb_peer_etcd_call *begin(struct gb_peer_etcd_call *call, struct gb_writer *body,
@@ -48,18 +48,18 @@ static struct gb_peer_etcd_call *begin(struct gb_peer_etcd_call *call, struct gb
     return call;
 }
 
-struct gb_peer_etcd_call *__wrap_gb_etcd_call(struct gb_peer_etcd *etcd, const char *method,
-                                              struct gb_writer *body, gb_peer_etcd_cb callback,
-                                              void *user)
+struct gb_peer_etcd_call *__wrap_gb_peer_etcd_call(struct gb_peer_etcd *etcd, const char *method,
+                                                   struct gb_writer *body, gb_peer_etcd_cb callback,
+                                                   void *user)
 {
     (void)etcd;
     (void)user;
     return begin(&calls[strcmp(method, "lease/keepalive") == 0 ? 1 : 0], body, callback);
 }
 
-struct gb_peer_etcd_call *__wrap_gb_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
-                                                struct gb_writer *body, gb_peer_etcd_cb callback,
-                                                void *user)
+struct gb_peer_etcd_call *__wrap_gb_peer_etcd_stream(struct gb_peer_etcd *etcd, const char *method,
+                                                     struct gb_writer *body,
+                                                     gb_peer_etcd_cb callback, void *user)
 {
     (void)etcd;
     (void)method;
@@ -67,13 +67,13 @@ struct gb_peer_etcd_call *__wrap_gb_etcd_stream(struct gb_peer_etcd *etcd, const
     return begin(&calls[2], body, callback);
 }
 
-void __wrap_gb_etcd_cancel(struct gb_peer_etcd_call *call)
+void __wrap_gb_peer_etcd_cancel(struct gb_peer_etcd_call *call)
 {
     if (call)
         call->under_way = false;
 }
 
-const char *__wrap_gb_etcd_endpoint(const struct gb_peer_etcd *etcd)
+const char *__wrap_gb_peer_etcd_endpoint(const struct gb_peer_etcd *etcd)
 {
     (void)etcd;
     return "http://etcd";
