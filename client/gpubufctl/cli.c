@@ -35,8 +35,7 @@ int gb_cli_connect(struct gb_cli *cli)
    name. */
 static int tell_call(const struct gb_cli *cli, int code, const char *method)
 {
-    static const char *const verbs[][2] = {
-        {"stat", "describe"}, {"why", "explain"}, {"leases", "tell who holds"}};
+    static const char *const verbs[][2] = {{"stat", "describe"}, {"leases", "tell who holds"}};
     /* The first argument of `call` is METHOD, and no name. */
     bool named = cli->subject && strcmp(cli->command->name, "call") != 0;
 
@@ -59,10 +58,10 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result)
 {
-    return gb_cli_call_version(cli, method, name, NULL, NULL, result);
+    return gb_cli_call_version(cli, method, false, name, NULL, NULL, result);
 }
 
-int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name,
+int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const char *name,
                         const char *version, const char *label, char **result)
 {
     struct gb_error error;
@@ -76,6 +75,8 @@ int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name
         cJSON_AddNumberToObject(params, "version", (double)number);
     if (label)
         cJSON_AddStringToObject(params, "label", label);
+    if (why)
+        cJSON_AddTrueToObject(params, "why");
     char *text = gb_cjson_text(params);
     cJSON_Delete(params);
     int status = gb_cli_call(cli, method, text, result);

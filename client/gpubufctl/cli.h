@@ -113,7 +113,7 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result);
 /* As gb_cli_call_name, for one version of the name: given by its number, as typed, or by its label.
    Both may be NULL: the current version. */
-int gb_cli_call_version(struct gb_cli *cli, const char *method, const char *name,
+int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const char *name,
                         const char *version, const char *label, char **result);
 
 /* Reads a command's options into *args and those that every command takes into cli->globals, and

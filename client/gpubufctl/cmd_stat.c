@@ -142,7 +142,7 @@ static int print_one(const struct gb_cli *cli, const cJSON *object)
 int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    int status = gb_cli_call_version(cli, "stat", args->value[0], args->option[VERSION],
+    int status = gb_cli_call_version(cli, "stat", false, args->value[0], args->option[VERSION],
                                      args->option[LABEL], &result);
 
     if (status != GB_STATUS_OK)

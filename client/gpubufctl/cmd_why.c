@@ -288,7 +288,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    int status = gb_cli_call_version(cli, "why", args->value[0], args->option[VERSION],
+    int status = gb_cli_call_version(cli, "stat", true, args->value[0], args->option[VERSION],
                                      args->option[LABEL], &result);
 
     if (status != GB_STATUS_OK)

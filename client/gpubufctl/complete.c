@@ -10,8 +10,8 @@ const char *gb_complete_words(const char *command)
     if (strcmp(command, "completion") == 0)
         return "bash zsh fish";
     if (strcmp(command, "call") == 0)
-        return "alias delete describe expire hello leases list pin release restore "
-               "segments sessions spill stat stats trim unpin why";
+        return "alias delete describe hello leases list move release segments sessions set stat "
+               "stats trim";
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* spill, restore: move an object on request, before room is short or before it is opened. */
+/* move: moves an object on request, before room is short or before it is opened. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,18 +9,16 @@
 #include "daemon/objects/lease.h"
 #include "daemon/spill/tiers.h"
 
-/* ---- spill ---- */
-
-struct spill_params {
+struct move_params {
     struct gb_string name, label, tier;
-    uint64_t version;
+    uint64_t version, wait_ms;
 };
 
-static const struct gb_field spill_fields[] = {
-    GB_FIELD(struct spill_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
-             GB_LIMIT(name_bytes)),
-    GB_FIELD(struct spill_params, tier, GB_FIELD_STRING, 0, 0, 0),
-    GB_WHICH_FIELDS(struct spill_params),
+static const struct gb_field move_fields[] = {
+    GB_FIELD(struct move_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct move_params, tier, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct move_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
+    GB_WHICH_FIELDS(struct move_params),
 };
 
 /* Reads the tier; if it is absent, takes the first tier that the device has. */
@@ -39,7 +37,7 @@ static int read_tier(struct gb_call *call, const struct gb_string *text,
     }
     if (!known)
         return gb_fail_at(&call->error, GB_PARAM("tier"),
-                          "expected \"host\" or \"disk\", found \"%.32s\"", text->text);
+                          "expected \"device\", \"host\" or \"disk\", found \"%.32s\"", text->text);
     return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
                    "there is no %s%stier below %s; --tier makes one", text->text ? text->text : "",
                    text->text ? " " : "", device->id);
@@ -67,17 +65,15 @@ static int check_free(struct gb_call *call, const struct gb_string *name,
                                                                 : "");
 }
 
-static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
+static int move_out(struct gb_call *call, const struct move_params *params,
+                    const struct gb_which *which)
 {
-    const struct spill_params *params = p;
-    const struct gb_which which = {params->version, params->label, false};
     struct gb_demand demand = gb_call_demand(call, 0);
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;
-    int r = gb_call_find_changeable(call, &params->name, &which, &object);
+    int r = gb_call_find_changeable(call, &params->name, which, &object);
 
-    (void)present;
     if (r == 0)
         r = read_tier(call, &params->tier, object->storage->device, &tier);
     if (r == 0)
@@ -98,31 +94,12 @@ static int handle_spill(struct gb_call *call, const void *p, uint64_t present)
     return r < 0 ? r : gb_call_empty(call);
 }
 
-const struct gb_method gb_method_spill = {
-    GB_METHOD_ROW("spill", 0, spill_fields, handle_spill, struct spill_params)};
-
-/* ---- restore ---- */
-
-struct restore_params {
-    struct gb_string name, label;
-    uint64_t version, wait_ms;
-};
-
-static const struct gb_field restore_fields[] = {
-    GB_FIELD(struct restore_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
-             GB_LIMIT(name_bytes)),
-    GB_FIELD(struct restore_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
-    GB_WHICH_FIELDS(struct restore_params),
-};
-
-static int handle_restore(struct gb_call *call, const void *p, uint64_t present)
+static int move_back(struct gb_call *call, const struct move_params *params,
+                     const struct gb_which *which)
 {
-    const struct restore_params *params = p;
-    const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
-    int r = gb_call_find_which(call, &params->name, &which, &object);
+    int r = gb_call_find_which(call, &params->name, which, &object);
 
-    (void)present;
     if (r == GPUBUF_E_NOT_FOUND && call->wait && gb_wait_failure(call->wait))
         return gb_call_fail_name(call, GPUBUF_E_DEVICE, &params->name, "\"%s\" is lost: %.400s",
                                  params->name.text, gb_wait_failure(call->wait)->message);
@@ -131,5 +108,18 @@ static int handle_restore(struct gb_call *call, const void *p, uint64_t present)
     return r == 0 ? gb_call_empty(call) : r;
 }
 
-const struct gb_method gb_method_restore = {
-    GB_METHOD_ROW("restore", 0, restore_fields, handle_restore, struct restore_params)};
+static int handle_move(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct move_params *params = p;
+    const struct gb_which which = {params->version, params->label, false};
+
+    (void)present;
+    if (params->tier.text && strcmp(params->tier.text, "device") == 0)
+        return move_back(call, params, &which);
+    if (params->wait_ms > 0)
+        return gb_fail_at(&call->error, GB_PARAM("wait_ms"), "goes with the tier \"device\"");
+    return move_out(call, params, &which);
+}
+
+const struct gb_method gb_method_move = {
+    GB_METHOD_ROW("move", 0, move_fields, handle_move, struct move_params)};

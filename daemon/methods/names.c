@@ -1,4 +1,4 @@
-/* Methods on names: delete, list, stat, pin, unpin, expire. */
+/* Methods on names: delete, list, set. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -188,101 +188,41 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
 const struct gb_method gb_method_list = {
     GB_METHOD_ROW("list", 0, list_fields, handle_list, struct list_params)};
 
-/* ---- stat, pin, unpin ---- */
+/* ---- set ---- */
 
-struct version_params {
-    struct gb_string name, label;
-    uint64_t version;
-};
-
-static const struct gb_field version_fields[] = {
-    GB_FIELD(struct version_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
-             GB_LIMIT(name_bytes)),
-    GB_WHICH_FIELDS(struct version_params),
-};
-
-static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
-{
-    const struct version_params *params = p;
-    const struct gb_which which = {params->version, params->label, .held = true};
-    struct gb_object *object;
-    int r = gb_call_find_which(call, &params->name, &which, &object);
-
-    (void)present;
-    if (r < 0)
-        return r;
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"object\":");
-    gb_object_write_idle(call->writer, object, true, call->server->registry.now_ms);
-    gb_write_char(call->writer, '}');
-    return GB_DONE;
-}
-
-const struct gb_method gb_method_stat = {
-    GB_METHOD_ROW("stat", 0, version_fields, handle_stat, struct version_params)};
-
-struct name_params {
-    struct gb_string name;
-};
-
-static const struct gb_field name_fields[] = {
-    GB_FIELD(struct name_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
-};
-
-static int set_pin(struct gb_call *call, const struct name_params *params, bool pin)
-{
-    struct gb_object *object;
-    int r = gb_call_find_changeable(call, &params->name, NULL, &object);
-
-    if (r < 0)
-        return r;
-    gb_object_pin(object, pin);
-    return gb_call_empty(call);
-}
-
-static int handle_pin(struct gb_call *call, const void *p, uint64_t present)
-{
-    (void)present;
-    return set_pin(call, p, true);
-}
-
-static int handle_unpin(struct gb_call *call, const void *p, uint64_t present)
-{
-    (void)present;
-    return set_pin(call, p, false);
-}
-
-const struct gb_method gb_method_pin = {
-    GB_METHOD_ROW("pin", 0, name_fields, handle_pin, struct name_params)};
-const struct gb_method gb_method_unpin = {
-    GB_METHOD_ROW("unpin", 0, name_fields, handle_unpin, struct name_params)};
-
-/* ---- expire ---- */
-
-struct expire_params {
+struct set_params {
     struct gb_string name, label;
     uint64_t version, ttl_ms;
+    bool pinned;
 };
 
-static const struct gb_field expire_fields[] = {
-    GB_FIELD(struct expire_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0,
-             GB_LIMIT(name_bytes)),
-    GB_FIELD(struct expire_params, ttl_ms, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
-    GB_WHICH_FIELDS(struct expire_params),
+#define HAS_TTL 2u /* bits of `present`: places in the table */
+#define HAS_PINNED 4u
+
+static const struct gb_field set_fields[] = {
+    GB_FIELD(struct set_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct set_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct set_params, pinned, GB_FIELD_BOOL, 0, 0, 0),
+    GB_WHICH_FIELDS(struct set_params),
 };
 
-static int handle_expire(struct gb_call *call, const void *p, uint64_t present)
+static int handle_set(struct gb_call *call, const void *p, uint64_t present)
 {
-    const struct expire_params *params = p;
+    const struct set_params *params = p;
     const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
     int r = gb_call_find_changeable(call, &params->name, &which, &object);
 
-    (void)present;
-    if (r == 0)
+    if (r == 0 && (present & HAS_PINNED) && !object->current)
+        r = gb_fail_at(&call->error, GB_PARAM("pinned"), "only the current version has a pin");
+    if (r == 0 && (present & HAS_TTL))
         r = gb_object_expire(&call->server->registry, object, params->ttl_ms, &call->error);
-    return r < 0 ? r : gb_call_empty(call);
+    if (r < 0)
+        return r;
+    if (present & HAS_PINNED)
+        gb_object_pin(object, params->pinned);
+    return gb_call_empty(call);
 }
 
-const struct gb_method gb_method_expire = {
-    GB_METHOD_ROW("expire", 0, expire_fields, handle_expire, struct expire_params)};
+const struct gb_method gb_method_set = {
+    GB_METHOD_ROW("set", 0, set_fields, handle_set, struct set_params)};

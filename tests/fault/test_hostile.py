@@ -437,9 +437,9 @@ def test_names_cannot_be_guessed(daemon_factory):
     owner, other = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
     owner.put("secret/there")
     calls = {
-        "open": {}, "stat": {}, "delete": {}, "pin": {}, "unpin": {}, "spill": {}, "restore": {},
+        "open": [{}], "stat": [{}, {"why": True}], "delete": [{}], "set": [{"pinned": True}], "move": [{}, {"tier": "device"}],
     }
-    for method, params in calls.items():
+    for method, params in [(method, one) for method, ones in calls.items() for one in ones]:
         there = other.error("not_found", method, name="secret/there", **params)
         absent = other.error("not_found", method, name="secret/none!", **params)
         assert there.message.replace("there\"", "none!\"") == absent.message, method
@@ -495,8 +495,8 @@ def test_hung_up_with_much_to_do(daemon, peer):
         one.put("last", b"0")
         one.call("open", name="last")
         lines = b"".join(
-            json.dumps({"jsonrpc": "2.0", "method": "pin" if i % 2 else "unpin",
-                        "params": {"name": "last"}}).encode() + b"\n" for i in range(1500))
+            json.dumps({"jsonrpc": "2.0", "method": "set",
+                        "params": {"name": "last", "pinned": i % 2 == 1}}).encode() + b"\n" for i in range(1500))
         one.send_raw(lines + b'{"jsonrpc":"2.0","method":"delete","params":{"name":"last"}}\n')
         one.close()
         assert peer.call("leases")["leases"] == []

@@ -363,7 +363,7 @@ static void count_answer(struct gpubuf_client *client, int status, const char *r
 }
 
 /* Asks for all of them, and waits until the last is done. */
-static double call_rate(struct gpubuf_client *client, const char *method, uint64_t bytes,
+static double move_rate(struct gpubuf_client *client, const char *tier, uint64_t bytes,
                         unsigned count)
 {
     double begun = microseconds();
@@ -371,8 +371,8 @@ static double call_rate(struct gpubuf_client *client, const char *method, uint64
     char params[64];
 
     for (unsigned i = 0; i < count; i++) {
-        snprintf(params, sizeof(params), "{\"name\":\"move/%u\"}", i);
-        check(client, gpubuf_call_async(client, method, params, count_answer, &left, NULL), method);
+        snprintf(params, sizeof(params), "{\"name\":\"move/%u\",\"tier\":\"%s\"}", i, tier);
+        check(client, gpubuf_call_async(client, "move", params, count_answer, &left, NULL), "move");
     }
     while (left > 0) {
         struct pollfd socket = {.fd = gpubuf_fd(client), .events = (short)gpubuf_events(client)};
@@ -433,9 +433,9 @@ static void move(char **arguments)
                   "put");
         }
         out_plain = pinned_copy(pinned, source, bytes, true, count);
-        spilled = call_rate(client, "spill", bytes, count);
+        spilled = move_rate(client, "host", bytes, count);
         in_plain = pinned_copy(pinned, source, bytes, false, count);
-        restored = call_rate(client, "restore", bytes, count);
+        restored = move_rate(client, "device", bytes, count);
         if (i < 3)
             continue;
         series_add(&out_floor, out_plain);

@@ -324,9 +324,9 @@ class Bench:
         for _ in range(1 if self.quick else 3):
             with Peer(daemon.path) as peer:
                 for i in range(count):  # all of them on the device, and dirty or not yet below
-                    peer.call("restore", name=f"big/{i}")
+                    peer.call("move", tier="device", name=f"big/{i}")
                 with self.lasting("reopen", daemon.path, "small/0") as busy:
-                    asked = [peer.request("spill", name=f"big/{i}", tier="host")
+                    asked = [peer.request("move", name=f"big/{i}", tier="host")
                              for i in range(count)]
                     for one in asked:
                         peer.reply(one, 60)
@@ -362,7 +362,7 @@ class Bench:
         daemon = self.tiered()
         with Peer(daemon.path) as peer:
             self.run("make", daemon.path, "first", 1, MIB)
-            peer.call("spill", name="first/0")
+            peer.call("move", name="first/0")
         line = self.taken(daemon, before, 0)
         daemon.stop()
         return rows + [dict(line, id="vram.spilling")]

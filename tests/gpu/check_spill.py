@@ -66,7 +66,7 @@ def to_disk(t):
     for i in range(8):
         worker.put(f"o/{i}", count, i + 1)
         worker.unmap()
-        daemon.call("spill", name=f"o/{i}", tier="disk")
+        daemon.call("move", name=f"o/{i}", tier="disk")
     equal(len([f for f in os.listdir(t.directory / "spill") if f.endswith(".spill")]), 8, "files")
     for i in range(8):
         worker.open(f"o/{i}")
@@ -127,7 +127,7 @@ def legacy(t):
     count = t.mib(64, 2)
     worker.put("a", count, 7, share="ipc")
     worker.unmap()
-    daemon.call("spill", name="a")
+    daemon.call("move", name="a")
     equal(daemon.call("stat", name="a")["object"]["tier"], "host")
     worker.open("a")
     equal(worker.sum("a"), 7 * count)

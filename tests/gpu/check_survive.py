@@ -82,7 +82,7 @@ def spilled(t):
     worker.put("legacy", count, 9, share="ipc")
     worker.unmap()
     for i in range(2):
-        daemon.call("spill", name=f"o/{i}")
+        daemon.call("move", name=f"o/{i}")
     kill(daemon)
     worker.forget()
     worker.connect(daemon.path)

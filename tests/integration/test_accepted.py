@@ -108,7 +108,7 @@ class Accepted:
             name = name and self.alias(name) or name
         if name and self.random.random() < 0.3:
             try:
-                self.peer.call("spill", name=name)
+                self.peer.call("move", name=name)
             except RpcError as error:
                 assert error.kind in ("unsupported", "invalid", "busy", "no_space"), error
 

@@ -150,7 +150,7 @@ def test_the_memory_goes_with_the_last_name(peer):
     size = 40 << 20
     peer.create_object("big", bytes_layout(size), b"B")
     peer.call("alias", name="part", of="big", slice={"offset": 0, "length": 1})
-    peer.call("pin", name="part")
+    peer.call("set", pinned=True, name="part")
     peer.call("delete", name="big")
     peer.error("no_space", "create", name="next", layout=bytes_layout(size))
     peer.call("delete", name="part")

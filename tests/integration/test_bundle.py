@@ -67,7 +67,7 @@ def test_there_and_back(daemon, peer):
     assert peer.call("stat", name="model")["object"]["layout"] == opened.layout
     (listed,) = peer.call("list")["objects"]
     assert listed["name"] == "model" and listed["bytes"] == len(FILE)
-    reasons = peer.call("why", name="model")["reasons"]
+    reasons = peer.call("stat", why=True, name="model")["reasons"]
     assert [r["kind"] for r in reasons][:1] == ["leased"]
     assert publish(peer, "model", file_of({}), replace=True) > version
     assert read_back(peer.open_object("model").read()) == ({}, None)
@@ -154,7 +154,7 @@ def test_spilled_and_restored(start, size):
     content = file_of({"a": ("U8", [size], os.urandom(size)), "b": ("F64", [], b"12345678")})
     with tiered.daemon.connect() as producer:
         publish(producer, "model", content)
-    tiered.peer.call("spill", name="model", tier="disk")
+    tiered.peer.call("move", name="model", tier="disk")
     told = tiered.peer.call("stat", name="model")["object"]
     assert told["tier"] == "disk"
     assert told["layout"] == {**layout_of(content), "data": {"segment": 0, "offset": 0, "bytes": len(content)}}
@@ -163,7 +163,7 @@ def test_spilled_and_restored(start, size):
         with open(os.path.join(tiered.directory, file), "rb") as spilled:
             spilled.seek(4096)
             assert spilled.read() == content
-    tiered.peer.call("restore", name="model")
+    tiered.peer.call("move", tier="device", name="model")
     assert tiered.tier_of("model") == "device"
     with tiered.daemon.connect() as reader:
         assert reader.open_object("model").read() == content
@@ -214,7 +214,7 @@ def test_parts(daemon, peer):
         assert opened.layout["parts"] == SOME and opened.read() == FILE
         assert {**opened.layout, "parts": 0} == {**peer.open_object("model").layout, "parts": 0}
     assert peer.call("stat", name="some")["object"]["version"] == version
-    assert peer.call("why", name="model")["aliases"] == ["some", "again"]
+    assert peer.call("stat", why=True, name="model")["aliases"] == ["some", "again"]
     peer.call("alias", name="some", of="model", parts=[], replace=True)
     assert peer.call("stat", name="some")["object"]["layout"]["parts"] == []
 

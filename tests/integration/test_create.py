@@ -49,8 +49,8 @@ def test_defaults(peer):
 def test_nobody_sees_it_before_the_seal(daemon, peer):
     lease = peer.create("a", bytes_layout(1))["lease"]
     other = daemon.connect()
-    for method in ("open", "stat", "delete", "pin"):
-        other.error("not_found", method, name="a")
+    for method, more in (("open", {}), ("stat", {}), ("delete", {}), ("set", {"pinned": True})):
+        other.error("not_found", method, name="a", **more)
     other.error("not_found", "alias", name="b", of="a")
     assert other.names() == [] and peer.names() == []
     peer.call("seal", lease=lease)

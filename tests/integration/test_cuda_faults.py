@@ -181,7 +181,7 @@ def losing(daemon_factory, switch):
         peer.put(f"on/{i}", b"on %d" % i, device=device)
     peer.create_object("on/0/ipc", bytes_layout(10), share="ipc")
     peer.call("alias", name="part", of="on/0", slice={"offset": 0, "length": 2})
-    peer.call("pin", name="on/0")
+    peer.call("set", pinned=True, name="on/0")
     watcher = daemon.connect()
     watcher.call("watch", kinds=["withdrawn", "synced"])
     assert watcher.events(1)[0][0] == "synced"

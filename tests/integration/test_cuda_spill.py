@@ -62,7 +62,7 @@ def gated(start, gate):
         for name in names:
             tiered.put(name)
         if function == IN:
-            tiered.peer.call("spill", name=names[0])
+            tiered.peer.call("move", name=names[0])
         return held, tiered
 
     return make
@@ -95,7 +95,7 @@ def empty(tiered):
 def test_others_are_opened_at_once_while_one_is_spilled(gated):
     out, tiered = gated(OUT, "ab")
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
         tiered.check("b")
         tiered.peer.call("hello", protocol=1)
@@ -108,7 +108,7 @@ def test_one_that_is_opened_while_it_is_copied_stays(gated):
     out, tiered = gated(OUT, "a")
     reader = tiered.daemon.connect()
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
         opened = reader.open_object("a")
         assert opened.read() == content("a", SIZE)
@@ -117,7 +117,7 @@ def test_one_that_is_opened_while_it_is_copied_stays(gated):
     assert opened.read() == content("a", SIZE)
     opened.release()
     writes = tiered.tier("host")["writes"]
-    tiered.peer.call("spill", name="a")
+    tiered.peer.call("move", name="a")
     assert tiered.tier("host")["writes"] == writes, "it was copied before"
     tiered.check("a")
 
@@ -136,7 +136,7 @@ def test_one_that_is_used_while_it_is_about_to_leave_is_passed_over(gated):
 def test_a_delete_during_a_spill(gated):
     out, tiered = gated(OUT, "a")
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
         assert tiered.peer.call("delete", name="a") == {}
         assert tiered.peer.names() == []
@@ -148,7 +148,7 @@ def test_a_replacement_during_a_spill(gated):
     """The new version is not what was copied."""
     out, tiered = gated(OUT, "a")
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
         tiered.put("a", MIB, replace=True)
         tiered.check("a")
@@ -161,7 +161,7 @@ def test_a_replacement_during_a_spill(gated):
 def test_an_alias_made_while_a_copy_is_under_way(gated):
     out, tiered = gated(OUT, "a")
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
         tiered.peer.call("alias", name="b", of="a", slice={"offset": 3 * MIB, "length": 100})
     assert peer.reply(ident) == {}
@@ -175,9 +175,9 @@ def test_an_alias_made_while_a_copy_is_under_way(gated):
 def test_a_pin_while_a_copy_is_under_way(gated):
     out, tiered = gated(OUT, "a")
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
-        tiered.peer.call("pin", name="a")
+        tiered.peer.call("set", pinned=True, name="a")
     assert failure(peer, ident).kind == "busy"
     assert tiered.tier_of("a") == "device"
     assert tiered.stats()["devices"][0]["pinned"] == SIZE
@@ -207,7 +207,7 @@ def test_two_wait_for_one_restore(gated):
     back, tiered = gated(IN, "a")
     with back:
         waiting = [ask(tiered, "open", name="a") for _ in range(3)]
-        waiting.append(ask(tiered, "restore", name="a"))
+        waiting.append(ask(tiered, "move", tier="device", name="a"))
         back.wait()
         for peer, _ in waiting:
             peer.wait_until_read()
@@ -222,7 +222,7 @@ def test_a_restore_and_a_delete(gated):
     back, tiered = gated(IN, "a")
     with back:
         opener, opening = ask(tiered, "open", name="a")
-        restorer, restoring = ask(tiered, "restore", name="a")
+        restorer, restoring = ask(tiered, "move", tier="device", name="a")
         back.wait()
         restorer.wait_until_read()
         assert tiered.peer.call("delete", name="a") == {}
@@ -280,15 +280,15 @@ def test_an_alias_does_not_make_one_that_comes_back_leave(gated):
 def test_pinned_while_it_is_restored(gated):
     back, tiered = gated(IN, "a")
     with back:
-        peer, ident = ask(tiered, "restore", name="a")
+        peer, ident = ask(tiered, "move", tier="device", name="a")
         back.wait()
-        tiered.peer.call("pin", name="a")
+        tiered.peer.call("set", pinned=True, name="a")
     assert peer.reply(ident) == {}
     for name in "bcd":
         tiered.put(name)
     assert tiered.tier_of("a") == "device"
     assert tiered.stats()["devices"][0]["pinned"] == SIZE
-    tiered.peer.call("unpin", name="a")
+    tiered.peer.call("set", pinned=False, name="a")
     assert tiered.stats()["devices"][0]["pinned"] == 0
 
 
@@ -314,7 +314,7 @@ def test_others_are_opened_while_one_comes_back(gated):
         back.wait()
         tiered.check("b")
         tiered.put("c")
-        assert tiered.peer.call("spill", name="b") == {}, "both directions at once"
+        assert tiered.peer.call("move", name="b") == {}, "both directions at once"
     assert peer.reply(ident)["object"]["tier"] == "device"
 
 
@@ -343,13 +343,13 @@ def test_a_copy_out_that_fails(start, broken, function, tier):
     tiered = start(env=env)
     tiered.put("a")
     with switch:
-        error = tiered.peer.error("device", "spill", name="a", tier=tier)
+        error = tiered.peer.error("device", "move", name="a", tier=tier)
         assert "CUDA_ERROR_UNKNOWN" in error.message, error.message
         assert tiered.tier_of("a") == "device"
         tiered.check("a")
         assert tiered.tier(tier)["failures"] == 0, "it is not the tier that fails"
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
-    assert tiered.peer.call("spill", name="a", tier=tier) == {}
+    assert tiered.peer.call("move", name="a", tier=tier) == {}
     assert tiered.tier_of("a") == tier
     tiered.check("a")
 
@@ -377,12 +377,12 @@ def test_a_copy_in_that_fails(start, broken, function, tier):
     switch, env = broken(function)
     tiered = start(env=env)
     tiered.put("a")
-    tiered.peer.call("spill", name="a", tier=tier)
+    tiered.peer.call("move", name="a", tier=tier)
     tiered.peer.call("trim")
     tiered.peer.wait_until_given_back()
     with switch:
-        for method in ("open", "restore"):
-            error = tiered.peer.error("device", method, name="a")
+        for method, more in (("open", {}), ("move", {"tier": "device"})):
+            error = tiered.peer.error("device", method, name="a", **more)
             assert "CUDA_ERROR_UNKNOWN" in error.message, error.message
             assert tiered.tier_of("a") == tier
             assert tiered.stats()["devices"][0]["used"] == 0
@@ -395,9 +395,9 @@ def test_a_context_that_cannot_be_made(start, broken):
     tiered = start(env=env)
     tiered.put("a")
     with switch:
-        error = tiered.peer.error("device", "spill", name="a")
+        error = tiered.peer.error("device", "move", name="a")
         assert "CUDA_ERROR_OUT_OF_MEMORY" in error.message, error.message
-    tiered.peer.call("spill", name="a")
+    tiered.peer.call("move", name="a")
     tiered.check("a")
 
 
@@ -408,7 +408,7 @@ def test_memory_that_cannot_be_pinned(start, broken):
     with switch:
         for name in names:
             tiered.put(name)
-        tiered.peer.call("spill", name=names[-1], tier="disk")
+        tiered.peer.call("move", name=names[-1], tier="disk")
         tiered.check(*names)
     said = [line for line in tiered.daemon.stderr().splitlines() if "not pinned" in line]
     assert len(said) == 1 and "CUDA_ERROR_OUT_OF_MEMORY" in said[0], said
@@ -421,15 +421,15 @@ def test_a_gpu_that_is_lost_while_it_spills(start, gate, directory):
     tiered.put("a")
     tiered.put("b")
     tiered.put("other", device=test_device.UUIDS[1])
-    tiered.peer.call("spill", name="b")
+    tiered.peer.call("move", name="b")
     with out:
-        peer, ident = ask(tiered, "spill", name="a")
+        peer, ident = ask(tiered, "move", name="a")
         out.wait()
         lost.on()
     assert failure(peer, ident).kind in ("device", "not_found")
     tiered.peer.wait_for_stats(lambda s: s["names"] == 1)
     assert tiered.peer.names() == ["other"]
-    tiered.peer.call("spill", name="other")
+    tiered.peer.call("move", name="other")
     tiered.check("other")
     tiered.peer.wait_for_stats(lambda s: s["devices"][0]["used"] == 0)
     tiered.peer.call("delete", name="other")
@@ -448,9 +448,9 @@ def test_it_stops_during_a_move(start, gate, gpu, function, tier):
     for name in "ab":
         tiered.put(name)
     if function == IN:
-        tiered.peer.call("spill", name="a", tier=tier)
+        tiered.peer.call("move", name="a", tier=tier)
     with held:
-        method = "open" if function == IN else "spill"
+        method = "open" if function == IN else "move"
         params = {} if function == IN else {"tier": tier}
         ask(tiered, method, name="a", **params)
         held.wait()

@@ -69,7 +69,7 @@ def test_by_anybody_of_the_same_user(daemon, peer):
 def test_pinned_and_kept(peer):
     """Neither protects from its owner."""
     peer.put("pinned")
-    peer.call("pin", name="pinned")
+    peer.call("set", pinned=True, name="pinned")
     peer.put("kept", evict="keep")
     peer.call("delete", names=["pinned", "kept"])
     assert peer.names() == []

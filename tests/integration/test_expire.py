@@ -21,7 +21,7 @@ def gone(watcher, count):
 def test_a_time(peer, watcher):
     peer.put("a")
     peer.put("b")
-    assert peer.call("expire", name="a", ttl_ms=1) == {}
+    assert peer.call("set", name="a", ttl_ms=1) == {}
     assert gone(watcher, 3) == [("deleted", "a")]
     assert peer.names() == ["b"]
     peer.error("not_found", "open", name="a")
@@ -33,21 +33,21 @@ def test_another_time(peer, watcher):
     """Later, sooner, never: what was said last counts."""
     for name in ("later", "never", "sooner"):
         peer.put(name, ttl_ms=3600000)
-    peer.call("expire", name="later", ttl_ms=7200000)
-    peer.call("expire", name="never", ttl_ms=0)
-    peer.call("expire", name="sooner", ttl_ms=1)
+    peer.call("set", name="later", ttl_ms=7200000)
+    peer.call("set", name="never", ttl_ms=0)
+    peer.call("set", name="sooner", ttl_ms=1)
     assert gone(watcher, 4) == [("deleted", "sooner")]
     told = {o["name"]: o["ttl_ms"] for o in peer.call("list")["objects"]}
     assert told == {"later": 7200000, "never": 0}
-    assert "expires_ms" not in peer.call("why", name="never")
-    assert 3600000 < peer.call("why", name="later")["expires_ms"] <= 7200000
+    assert "expires_ms" not in peer.call("stat", why=True, name="never")
+    assert 3600000 < peer.call("stat", why=True, name="later")["expires_ms"] <= 7200000
 
 
 def test_who_holds_it_keeps_it(daemon, peer, watcher):
     peer.put("a", b"still here")
     opened = daemon.connect().open_object("a")
-    peer.call("pin", name="a")
-    peer.call("expire", name="a", ttl_ms=1)
+    peer.call("set", pinned=True, name="a")
+    peer.call("set", name="a", ttl_ms=1)
     assert gone(watcher, 2) == [("deleted", "a")]
     peer.put("other", b"y" * 100)
     assert opened.read() == b"still here"
@@ -56,7 +56,7 @@ def test_who_holds_it_keeps_it(daemon, peer, watcher):
 def test_only_this_name(peer, watcher):
     peer.put("a", b"shared")
     peer.call("alias", name="b", of="a")
-    peer.call("expire", name="a", ttl_ms=1)
+    peer.call("set", name="a", ttl_ms=1)
     assert gone(watcher, 3) == [("deleted", "a")]
     assert peer.open_object("b").read() == b"shared"
 
@@ -64,7 +64,7 @@ def test_only_this_name(peer, watcher):
 def test_unsealed(peer):
     """There is no such name yet."""
     peer.create("a", bytes_layout(1))
-    peer.error("not_found", "expire", name="a", ttl_ms=1)
+    peer.error("not_found", "set", name="a", ttl_ms=1)
 
 
 @pytest.mark.root
@@ -74,9 +74,9 @@ def test_of_another_user(daemon, peer, as_user):
     peer.put("everybody's", mode="0666")
 
     def work(other):
-        other.error("denied", "expire", name="shown", ttl_ms=1)
-        other.error("not_found", "expire", name="hidden", ttl_ms=1)
-        return other.call("expire", name="everybody's", ttl_ms=3600000)
+        other.error("denied", "set", name="shown", ttl_ms=1)
+        other.error("not_found", "set", name="hidden", ttl_ms=1)
+        return other.call("set", name="everybody's", ttl_ms=3600000)
 
     assert as_user(daemon, 1001, 1001, work) == {}
     assert [o["ttl_ms"] for o in peer.call("list")["objects"]] == [3600000, 0, 0]

@@ -83,7 +83,7 @@ def test_what_leaves_its_segment_is_found_below(dying, directory):
     one = dying("--tier", f"disk:64M:{place}")
     peer = one.daemon.connect()
     register(peer, "a", b"r" * 5000)
-    peer = one.at("SEGMENT_GONE", peer, "spill", name="a", tier="disk")
+    peer = one.at("SEGMENT_GONE", peer, "move", name="a", tier="disk")
     assert peer.open_object("a", wait_ms=10000).read()[:5000] == b"r" * 5000
 
 
@@ -95,13 +95,13 @@ def test_a_file_that_is_gone_is_not_relied_upon(dying, directory):
     one = dying("--tier", f"disk:2M:{place}")
     peer = one.daemon.connect()
     peer.put("held", b"h" * MIB)
-    peer.call("spill", name="held", tier="disk")
+    peer.call("move", name="held", tier="disk")
     peer.open_object("held", wait_ms=10000)  # now it is in both places, and will not leave
     peer.put("wanting", b"w" * (MIB + MIB // 2))
-    peer = one.at("FILE_REMOVED", peer, "spill", name="wanting", tier="disk")
+    peer = one.at("FILE_REMOVED", peer, "move", name="wanting", tier="disk")
     one.points.set(Failpoints.END_GRACE, 1)
     peer.call("stats")
     peer.call("stats")
-    peer.call("spill", name="held", tier="disk")
+    peer.call("move", name="held", tier="disk")
     assert peer.open_object("held", wait_ms=10000).read() == b"h" * MIB
     assert peer.open_object("wanting", wait_ms=10000).read() == b"w" * (MIB + MIB // 2)

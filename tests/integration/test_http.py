@@ -119,7 +119,7 @@ def test_objects(guarded):
     peer = guarded.connect()
     peer.put("sales/price", b"1" * 800, mode="0644", keep=True)
     peer.put("sales/ünit \"x\"", b"1" * 300, evict="keep")
-    peer.call("pin", name="sales/price")
+    peer.call("set", pinned=True, name="sales/price")
     rows, answer = objects(guarded.port, headers=BEARER)
     assert [row["name"] for row in rows] == ["sales/price", "sales/ünit \"x\""]
     price, unit = rows

@@ -89,7 +89,7 @@ def test_a_tier_that_is_not_there_once(kept, directory):
     os.mkdir(place)
     with kept.start("--tier", f"disk:16M:{place}") as peer:
         peer.put("a", b"a" * 3 * MIB)
-        peer.call("spill", name="a", tier="disk")
+        peer.call("move", name="a", tier="disk")
     kept.crash()
     for _ in range(2):
         with kept.start() as peer:
@@ -111,7 +111,7 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
     peer.put("small", b"hello")
     peer.put("below", b"b" * 3 * MIB)
     for name in ("small", "below"):
-        peer.call("spill", name=name, tier="disk")
+        peer.call("move", name=name, tier="disk")
     os.rename(place, saved)
     if how == "a file":
         os.close(os.open(place, os.O_CREAT))
@@ -158,7 +158,7 @@ def test_a_directory_that_is_given_up(kept, directory):
     options = ("--tier", f"disk:16M:{place}")
     with kept.start(*options) as peer:
         peer.put("a", b"a" * 3 * MIB)
-        peer.call("spill", name="a", tier="disk")
+        peer.call("move", name="a", tier="disk")
     kept.crash()
     shutil.rmtree(place)
     os.mkdir(place)
@@ -170,7 +170,7 @@ def test_a_directory_that_is_given_up(kept, directory):
         assert peer.names() == ["a"]
         assert peer.error(("device", "not_found"), "open", name="a")
         peer.put("b", b"b" * 3 * MIB)
-        peer.call("spill", name="b", tier="disk")
+        peer.call("move", name="b", tier="disk")
     assert "object lost" in kept.crash()
 
 
@@ -182,7 +182,7 @@ def test_a_tier_that_has_become_smaller(kept, directory):
     with kept.start("--tier", f"disk:16M:{place}") as peer:
         for name in "abcd":
             peer.put(name, name.encode() * 3 * MIB)
-            peer.call("spill", name=name, tier="disk")
+            peer.call("move", name=name, tier="disk")
     kept.crash()
     with kept.start("--grace", "600000", "--tier", f"disk:8M:{place}") as peer:
         (tier,) = [one for one in peer.call("stats")["tiers"] if one["tier"] == "disk"]
@@ -190,7 +190,7 @@ def test_a_tier_that_has_become_smaller(kept, directory):
         assert peer.names() == ["a", "b", "c", "d"]
         peer.open_object("a", wait_ms=10000)
         peer.put("e", b"e" * 3 * MIB)
-        error = peer.error("no_space", "spill", name="e", tier="disk")
+        error = peer.error("no_space", "move", name="e", tier="disk")
         assert f"of {8 * MIB} bytes" in str(error)
         assert peer.names() == ["a", "b", "c", "d", "e"]
 

@@ -79,7 +79,7 @@ class Damaged:
         peer.put("large", b"l" * 3 * MIB)
         register(peer, "registered", b"r" * 100)
         peer.put("spilled", b"s" * MIB)
-        peer.call("spill", name="spilled")
+        peer.call("move", name="spilled")
         peer.put("empty", b"")
         peer.put("deleted", b"d" * 5 * MIB)
         peer.call("delete", name="deleted")

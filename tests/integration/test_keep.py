@@ -283,7 +283,7 @@ def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
 def test_a_slot_is_cleared_when_an_object_expires(peer, reader):
     peer.put("a")
     opened = reader.open_object("a")
-    peer.call("expire", name="a", ttl_ms=50)
+    peer.call("set", name="a", ttl_ms=50)
     wait_until(lambda: peer.names() == [])
     assert reader.slot(opened.slot) == 0
 
@@ -345,14 +345,14 @@ def test_what_is_kept_is_told_apart(peer, reader):
     assert (stats["leases"], stats["kept"], stats["devices"][0]["leased"]) == (0, 1, 0)
     session, = [s for s in peer.call("sessions")["sessions"] if s["client"] == "reader"]
     assert (session["leases"], session["kept"]) == (0, 1)
-    reason = peer.call("why", name="a")["reasons"][0]
+    reason = peer.call("stat", why=True, name="a")["reasons"][0]
     assert reason["kind"] == "kept" and reason["kept_ms"] >= 0
     reader.call("keep", leases=[opened.lease], used=True)
     lease, = peer.call("leases")["leases"]
     assert "kept_ms" not in lease
     told = peer.call("stat", name="a")["object"]
     assert told["leases"] == 1 and "kept" not in told
-    assert peer.call("why", name="a")["reasons"][0]["kind"] == "leased"
+    assert peer.call("stat", why=True, name="a")["reasons"][0]["kind"] == "leased"
 
 
 def test_only_ones_own_leases(daemon, peer, reader):
@@ -492,13 +492,13 @@ def test_spill_has_it_given_back(daemon_factory, tmp_path):
     peer, reader = daemon.connect(), keeper(daemon)
     peer.put("a", b"content")
     kept = keep(reader, "a")
-    request = peer.request("spill", name="a", tier="disk")
+    request = peer.request("move", name="a", tier="disk")
     assert recalled(reader) == [kept.lease]
     reader.call("release", lease=kept.lease)
     assert peer.reply(request) == {}
     assert peer.call("stat", name="a")["object"]["tier"] == "disk"
     kept = keep(reader, "a")
-    request = peer.request("spill", name="a", tier="disk")
+    request = peer.request("move", name="a", tier="disk")
     assert recalled(reader) == [kept.lease]
     reader.call("keep", leases=[kept.lease], used=True)
     with pytest.raises(RpcError, match="busy"):

@@ -298,18 +298,16 @@ class Machine(RuleBasedStateMachine):
 
     @rule(session=SESSIONS, name=NAMES, on=st.booleans())
     def pin(self, session, name, on):
-        self.do(session, "pin" if on else "unpin",
-                lambda _: self.model.pin(self.sessions[session], name, on), name=name)
+        self.do(session, "set", lambda _: self.model.pin(self.sessions[session], name, on), name=name, pinned=on)
 
     @rule(session=SESSIONS, name=NAMES, tier=st.sampled_from([None, None, "host", "disk"]))
     def spill(self, session, name, tier):
-        self.do(session, "spill", lambda _: self.model.spill(self.sessions[session], name, tier),
+        self.do(session, "move", lambda _: self.model.spill(self.sessions[session], name, tier),
                 name=name, **({"tier": tier} if tier else {}))
 
     @rule(session=SESSIONS, name=NAMES)
     def restore(self, session, name):
-        self.do(session, "restore",
-                lambda _: self.model.restore_name(self.sessions[session], name), name=name)
+        self.do(session, "move", lambda _: self.model.restore_name(self.sessions[session], name), name=name, tier="device")
 
     @rule(session=SESSIONS)
     def kill(self, session):

@@ -41,7 +41,7 @@ def port(daemon_factory, gateway, directory, tmp_path):
     daemon = daemon_factory("--tier", f"disk:64M:{place}")
     peer = daemon.connect()
     peer.put("a", b"x" * 100_000)
-    peer.call("spill", name="a", tier="disk")
+    peer.call("move", name="a", tier="disk")
     peer.call("open", name="a", wait_ms=20_000)
     peer.error("not_found", "open", name="missing")
     return gateway(daemon, "--http", "127.0.0.1:0").port

@@ -367,7 +367,7 @@ def test_a_provider_that_is_killed(daemon):
     reader, request = waiting(daemon, "cols/a")
     child.kill()
     nobody = "nobody who is here provides it"
-    wait_until(lambda: nobody in reader.error("not_found", "why", name="cols/a").message)
+    wait_until(lambda: nobody in reader.error("not_found", "stat", why=True, name="cols/a").message)
     late = providing(daemon, "cols/")
     assert wanted(late)["name"] == "cols/a"
     late.put("cols/a")
@@ -484,7 +484,7 @@ def test_who_waits_is_asked_for_before_who_came_later(daemon_factory):
     waits = [waiting(daemon, name) for name in ("a", "b", "c")]
     first = wanted(peer)
     waits[1][0].close()
-    wait_until(lambda: "waiting" not in peer.error("not_found", "why", name="b").message)
+    wait_until(lambda: "waiting" not in peer.error("not_found", "stat", why=True, name="b").message)
     peer.call("decline", request=first["request"])
     assert wanted(peer)["name"] == "c"
 
@@ -504,7 +504,7 @@ def test_users_take_turns(daemon_factory):
     asked = [wanted(provider) for _ in range(64)]  # user_wanted
     assert {one["uid"] for one in asked} == {1001}
     nothing_wanted(provider)
-    wait_until(lambda: "is behind" in provider.error("not_found", "why", name="cols/999/63").message)
+    wait_until(lambda: "is behind" in provider.error("not_found", "stat", why=True, name="cols/999/63").message)
     good = daemon.connect_as(1002, 1002)
     request = good.request("open", names=["cols/good", "cols/999/63"], wait_ms=LONG)
     told = [wanted(provider)]
@@ -581,12 +581,12 @@ def test_why_a_name_is_not_there(daemon, provider):
     reader.request("open", name="cols/a", wait_ms=LONG)
     wanted(provider)
     for peer in (provider, reader):
-        message = peer.error("not_found", "why", name="cols/a").message
+        message = peer.error("not_found", "stat", why=True, name="cols/a").message
         assert "1 waiting" in message and f"(loader, pid {os.getpid()}), was asked" in message
     stranger = daemon.connect_as(1002, 1002)
-    assert "waiting" not in stranger.error("not_found", "why", name="cols/a").message
+    assert "waiting" not in stranger.error("not_found", "stat", why=True, name="cols/a").message
     reader.request("open", name="other", wait_ms=LONG)
-    wait_until(lambda: "nobody" in reader.error("not_found", "why", name="other").message)
+    wait_until(lambda: "nobody" in reader.error("not_found", "stat", why=True, name="other").message)
 
 
 @pytest.mark.hunt
@@ -596,7 +596,7 @@ def test_ten_thousand_opens_of_one_name(daemon_factory):
     provider = providing(daemon, "")
     readers = [daemon.connect() for _ in range(40)]
     requests = [(r, [r.request("open", name="a", wait_ms=LONG, brief=True) for _ in range(250)]) for r in readers]
-    wait_until(lambda: "10000 waiting" in provider.error("not_found", "why", name="a").message)
+    wait_until(lambda: "10000 waiting" in provider.error("not_found", "stat", why=True, name="a").message)
     wanted(provider)
     nothing_wanted(provider)
     provider.put("a")

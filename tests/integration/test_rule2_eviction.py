@@ -78,11 +78,11 @@ def test_leased_ones_stay(daemon, peer, full, put):
 
 def test_pinned_ones_stay(peer, full, put):
     full()
-    peer.call("pin", name="a")
+    peer.call("set", pinned=True, name="a")
     put("d")
     put("e")
     assert peer.names() == ["a", "d", "e"]
-    peer.call("unpin", name="a")
+    peer.call("set", pinned=False, name="a")
     put("f")
     put("g")
     put("h")
@@ -171,7 +171,7 @@ def test_nothing_goes_in_vain(daemon, peer, full):
     full()
     reader = daemon.connect()
     reader.open_object("a")
-    peer.call("pin", name="b")
+    peer.call("set", pinned=True, name="b")
     peer.error("no_space", "create", name="d", layout=bytes_layout(40 * MIB))
     assert peer.names() == ["a", "b", "c"]
 
@@ -213,7 +213,7 @@ def test_no_space_says_the_figures(daemon, peer, full):
     full()
     reader = daemon.connect()
     reader.open_object("a")
-    peer.call("pin", name="b")
+    peer.call("set", pinned=True, name="b")
     error = peer.error("no_space", "create", name="d", layout=bytes_layout(40 * MIB))
     for word in ("free", "leased", "pinned"):
         assert word in error.message, error.message
@@ -248,8 +248,8 @@ def test_no_space_adds_up(daemon, peer, put):
     reader = daemon.connect()
     reader.open_object("leased")
     reader.open_object("both")
-    peer.call("pin", name="pinned")
-    peer.call("pin", name="both")
+    peer.call("set", pinned=True, name="pinned")
+    peer.call("set", pinned=True, name="both")
     told = refused()
     assert told["leased"] >= 21 * MIB and told["pinned or kept"] >= 5 * MIB + 800000
     assert told["not to be dropped and with no tier to go to"] >= 4 * MIB

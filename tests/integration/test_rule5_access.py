@@ -34,7 +34,8 @@ def try_all(mode):
     """Outcomes of everything that one may try with an object of that mode."""
 
     def work(peer):
-        out = {m: kind_of(peer, m, name=mode) for m in ("open", "stat", "pin", "unpin")}
+        out = {m: kind_of(peer, m, name=mode) for m in ("open", "stat")}
+        out["set"] = kind_of(peer, "set", name=mode, pinned=True)
         out["alias"] = kind_of(peer, "alias", name=f"alias/{mode}/{os.getuid()}", of=mode)
         out["list"] = "ok" if mode in peer.names() else "not_found"
         peer.call("watch", prefix=mode)
@@ -50,9 +51,9 @@ def try_all(mode):
     return work
 
 
-ALL = ("open", "stat", "list", "watch", "alias", "pin", "unpin", "replace", "delete")
+ALL = ("open", "stat", "list", "watch", "alias", "set", "replace", "delete")
 NOTHING = dict.fromkeys(ALL, "not_found") | {"replace": "denied"}
-READ = dict.fromkeys(ALL, "ok") | dict.fromkeys(("pin", "unpin", "replace", "delete"), "denied")
+READ = dict.fromkeys(ALL, "ok") | dict.fromkeys(("set", "replace", "delete"), "denied")
 FULL = dict.fromkeys(ALL, "ok")
 
 
@@ -101,8 +102,9 @@ def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user, mo
     def work(peer):
         out = []
         for name in (mode, "0700"):
-            for method in ("open", "stat", "delete", "pin", "unpin", "spill", "restore"):
-                error = peer.error("not_found", method, name=name)
+            for method, more in (("open", {}), ("stat", {}), ("stat", {"why": True}), ("delete", {}), ("set", {"pinned": True}),
+                                 ("move", {}), ("move", {"tier": "device"})):
+                error = peer.error("not_found", method, name=name, **more)
                 out.append((method, error.message.replace(name, "NAME"), sorted(error.data)))
         return out
 
@@ -162,7 +164,7 @@ def test_groups_are_those_of_the_connection(daemon):
     owner.put("a", mode="0660")
     member.call("watch")
     assert member.events(1)[0][:2] == ("sealed", "a")
-    member.call("pin", name="a")
+    member.call("set", pinned=True, name="a")
     assert member.names() == ["a"]
 
 

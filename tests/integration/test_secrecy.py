@@ -261,7 +261,7 @@ def test_names_touch_no_files(daemon_factory, directory, tier):
             continue
         assert peer.open_object(name).release() is None
         if tier:
-            peer.call("spill", name=name)
+            peer.call("move", name=name)
     made = [path for path in tree(directory) if path not in before]
     made = [path for path in made if not re.search(r"/spill/[0-9a-f]{16}\.spill$", path)]
     assert made == []
@@ -280,7 +280,7 @@ def test_spilled_content_is_the_daemons_alone(daemon_factory, directory):
     daemon = daemon_factory("--tier", f"disk:64M:{spill}")
     alice = daemon.connect_as(*ALICE)
     alice.put("a", MARK * (8 * MIB // len(MARK)), mode="0644")
-    daemon.connect().call("spill", name="a")
+    daemon.connect().call("move", name="a")
     assert alice.call("stat", name="a")["object"]["tier"] == "disk"
     files = [f"{spill}/{name}" for name in os.listdir(spill)]
     assert any(name.endswith(".spill") for name in files)

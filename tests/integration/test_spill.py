@@ -105,7 +105,7 @@ def test_what_stat_says_of_one_that_is_away(tiered):
     peer.create_object("t", layout, {"columns[0].data": b"abcdefghijkl",
                                      "columns[0].mask": b"\x05", "columns[1].data": b"x" * 24})
     before = peer.call("stat", name="t")["object"]
-    peer.call("spill", name="t")
+    peer.call("move", name="t")
     away = peer.call("stat", name="t")["object"]
     assert (away["tier"], away["version"]) == (BELOW, before["version"])
     buffers = [c[k] for c in away["layout"]["columns"] for k in ("data", "mask") if k in c]
@@ -135,7 +135,7 @@ def test_a_name_that_goes_while_another_comes_back(tiered):
     """`open` of both waits for it as for any name, and is told when it is there again."""
     tiered.put("a")
     tiered.put("b", 4096)
-    tiered.peer.call("spill", name="a")
+    tiered.peer.call("move", name="a")
     reader = tiered.daemon.connect()
     tiered.daemon.process.send_signal(signal.SIGSTOP)  # both come in one turn: "a" is on its way
     opening = reader.request("open", names=["a", "b"], wait_ms=600_000)
@@ -167,7 +167,7 @@ def test_aliases_are_moved_once(tiered):
     tiered.put("a")
     tiered.peer.call("alias", name="b", of="a")
     tiered.sizes["b"] = SIZE
-    tiered.peer.call("spill", name="b")
+    tiered.peer.call("move", name="b")
     assert tiered.tiers_of("ab") == [BELOW] * 2
     assert tiered.tier(BELOW)["copies"] == 1
     tiered.peer.call("alias", name="c", of="a")  # of what is away
@@ -202,8 +202,8 @@ def test_replacing_one_that_is_away(tiered):
 
 def test_one_that_expires_while_it_is_away(tiered):
     tiered.put("a")
-    tiered.peer.call("spill", name="a")
-    tiered.peer.call("expire", name="a", ttl_ms=1)
+    tiered.peer.call("move", name="a")
+    tiered.peer.call("set", name="a", ttl_ms=1)
     tiered.peer.wait_for_stats(lambda s: s["names"] == 0)
     tiered.peer.wait_for_stats(lambda s: all(t["used"] == 0 for t in s["tiers"]))
     assert tiered.peer.used() == 0
@@ -221,7 +221,7 @@ def test_registered_memory(tiered):
     finally:
         os.close(fd)
     tiered.sizes["mine"] = 4 * MIB
-    tiered.peer.call("spill", name="mine")
+    tiered.peer.call("move", name="mine")
     assert tiered.tier_of("mine") == BELOW
     tiered.check("mine")
 
@@ -230,7 +230,7 @@ def test_objects_of_users_come_back_to_their_domains(tiered):
     tiered.put("private")
     tiered.put("public", mode="0644")
     for name in ("private", "public"):
-        tiered.peer.call("spill", name=name)
+        tiered.peer.call("move", name=name)
     tiered.check("public", "private")
     reader = tiered.daemon.connect()
     result = reader.call("open", names=["private", "public"])
@@ -244,25 +244,25 @@ def test_objects_of_users_come_back_to_their_domains(tiered):
 def test_spill_and_restore_by_hand(tiered):
     tiered.put("a")
     peer = tiered.peer
-    assert peer.call("spill", name="a") == {}
-    assert peer.call("spill", name="a") == {}
+    assert peer.call("move", name="a") == {}
+    assert peer.call("move", name="a") == {}
     assert tiered.tier_of("a") == BELOW
-    assert peer.call("restore", name="a") == {}
+    assert peer.call("move", tier="device", name="a") == {}
     assert tiered.tier_of("a") == "device"
-    assert peer.call("restore", name="a") == {}
-    assert peer.call("spill", name="a", tier="disk") == {}
+    assert peer.call("move", tier="device", name="a") == {}
+    assert peer.call("move", name="a", tier="disk") == {}
     assert tiered.tier_of("a") == "disk" and len(tiered.files()) == 1
     tiered.check("a")
-    peer.error("not_found", "spill", name="nothing")
-    peer.error("not_found", "restore", name="nothing")
+    peer.error("not_found", "move", name="nothing")
+    peer.error("not_found", "move", tier="device", name="nothing")
 
 
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has one tier below it")
 def test_from_the_host_tier_to_the_disk(tiered):
     tiered.put("a")
-    tiered.peer.call("spill", name="a")
+    tiered.peer.call("move", name="a")
     assert tiered.tier_of("a") == "host" and tiered.files() == []
-    tiered.peer.call("spill", name="a", tier="disk")
+    tiered.peer.call("move", name="a", tier="disk")
     assert tiered.tier_of("a") == "disk" and len(tiered.files()) == 1
     assert tiered.tier("host")["used"] == 0
     tiered.check("a")
@@ -271,20 +271,20 @@ def test_from_the_host_tier_to_the_disk(tiered):
 def test_one_that_is_held_is_busy(tiered):
     tiered.put("a")
     opened = tiered.peer.open_object("a")
-    error = tiered.peer.error("busy", "spill", name="a")
+    error = tiered.peer.error("busy", "move", name="a")
     assert "1 leases" in error.message, error.message
     opened.release()
-    tiered.peer.call("pin", name="a")
-    tiered.peer.error("busy", "spill", name="a")
-    tiered.peer.call("unpin", name="a")
-    tiered.peer.call("spill", name="a")
+    tiered.peer.call("set", pinned=True, name="a")
+    tiered.peer.error("busy", "move", name="a")
+    tiered.peer.call("set", pinned=False, name="a")
+    tiered.peer.call("move", name="a")
 
 
 def test_a_tier_that_there_is_not(start, peer):
     peer.put("a")
-    assert "--tier" in peer.error("unsupported", "spill", name="a").message
-    peer.error("unsupported", "spill", name="a", tier="disk")
-    error = peer.error("invalid", "spill", name="a", tier="tape")
+    assert "--tier" in peer.error("unsupported", "move", name="a").message
+    peer.error("unsupported", "move", name="a", tier="disk")
+    error = peer.error("invalid", "move", name="a", tier="tape")
     assert error.message.startswith("params.tier: ")
 
 
@@ -294,9 +294,9 @@ def test_who_may(tiered, child):
     tiered.put("private")
 
     def kinds(peer):
-        return [peer.error(("denied", "not_found"), method, name=name).kind
-                for method, name in (("spill", "public"), ("spill", "private"),
-                                     ("restore", "private"))] + [peer.call("restore", name="public")]
+        return [peer.error(("denied", "not_found"), "move", name=name, **more).kind
+                for name, more in (("public", {}), ("private", {}), ("private", {"tier": "device"}))] + [
+                    peer.call("move", tier="device", name="public")]
 
     assert child(tiered.daemon, kinds, uid=4242, gid=4242).result == [
         "denied", "not_found", "not_found", {}]
@@ -343,7 +343,7 @@ def test_what_may_be_dropped_goes_when_the_tiers_are_full(start):
     watch = tiered.daemon.connect()
     watch.call("watch", kinds=["evicted"])
     tiered.put("below", evict="drop")
-    tiered.peer.call("spill", name="below", tier="disk")
+    tiered.peer.call("move", name="below", tier="disk")
     for i in range(4):
         tiered.put(f"o/{i}")
     assert tiered.tier_of("below") == "disk"
@@ -384,7 +384,7 @@ def test_one_that_no_tier_can_hold(start):
     tiered = start(host="8M", disk="16M")
     for name in "abc":
         tiered.put(name)
-    tiered.peer.error("no_space", "spill", name="b")
+    tiered.peer.error("no_space", "move", name="b")
     tiered.put("small", 9 * MIB)
     tiered.peer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
     tiered.put("smaller", 2 * MIB)
@@ -396,9 +396,9 @@ def test_one_that_fits_a_tier_but_for_what_a_file_begins_with(start):
     """Nothing leaves the tier for the sake of one that would not fit into all of it."""
     tiered = start(host=None, disk="20M")
     tiered.put("a", 5 * MIB)
-    tiered.peer.call("spill", name="a", tier="disk")
+    tiered.peer.call("move", name="a", tier="disk")
     tiered.put("b", 20 * MIB - 2048)
-    tiered.peer.error("no_space", "spill", name="b", tier="disk")
+    tiered.peer.error("no_space", "move", name="b", tier="disk")
     assert tiered.tiers_of("ab") == ["disk", "device"]
     tiered.check("a", "b")
 
@@ -406,8 +406,8 @@ def test_one_that_fits_a_tier_but_for_what_a_file_begins_with(start):
 def test_a_pinned_one_that_is_away_stays_in_its_tier(start):
     tiered = start(host=None, disk="40M")
     tiered.put("a")
-    tiered.peer.call("spill", name="a")
-    tiered.peer.call("pin", name="a")
+    tiered.peer.call("move", name="a")
+    tiered.peer.call("set", pinned=True, name="a")
     for i in range(8):
         tiered.put(f"o/{i}", evict="drop")
     assert tiered.tier_of("a") == "disk"
@@ -425,7 +425,7 @@ def test_a_writers_flags_are_its_own(start):
         flags = fcntl.fcntl(segment.fd, fcntl.F_GETFL)
         fcntl.fcntl(segment.fd, fcntl.F_SETFL, flags | os.O_APPEND)
     peer.call("seal", lease=lease, release=True)
-    peer.call("spill", name="a")
+    peer.call("move", name="a")
     opened = peer.open_object("a")
     assert opened.read() == b"a" * SIZE
 
@@ -496,15 +496,15 @@ def test_copies_do_not_take_turns_where_not_all_have_room(start):
     change for ever."""
     tiered = start(host="64M", disk="54M", watermarks="80:90")
     tiered.put("below", 50 * MIB)
-    tiered.peer.call("spill", name="below", tier="disk")
+    tiered.peer.call("move", name="below", tier="disk")
     names = [f"o/{i}" for i in range(20)]
     for name in names:
         tiered.put(name, 3 * MIB)
-        tiered.peer.call("spill", name=name, tier="host")
+        tiered.peer.call("move", name=name, tier="host")
     tiered.peer.wait_for_stats(lambda s: s["tiers"][1]["writes"] >= 2)
     for _ in range(20):  # each of these is a turn at least, with a copy that is made meanwhile
         tiered.put("other", MIB, replace=True)
-        tiered.peer.call("spill", name="other", tier="host")
+        tiered.peer.call("move", name="other", tier="host")
     assert tiered.tier("disk")["writes"] == 2
     tiered.check("below", *names)
 
@@ -522,7 +522,7 @@ def split(start):
         tiered = start(host=None, disk=disk, device=device)
         if evict == "spill":
             tiered.put("x", 4 * MIB, mode="0604")
-            tiered.peer.call("spill", name="x")
+            tiered.peer.call("move", name="x")
         for mode in ("0600", "0640"):
             tiered.put(f"large/{mode}", MIB, mode=mode, evict=evict)
             tiered.put(f"small/{mode}", 64 << 10, mode=mode)

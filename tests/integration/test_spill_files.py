@@ -29,8 +29,8 @@ def test_a_file_that_is_not_what_was_written(start, how):
     watch.call("watch", kinds=["withdrawn"])
     tiered.put("a")
     tiered.put("b")
-    tiered.peer.call("spill", name="a")
-    tiered.peer.call("spill", name="b")
+    tiered.peer.call("move", name="a")
+    tiered.peer.call("move", name="b")
     path, other = (os.path.join(tiered.directory, file) for file in tiered.files())
     with open(path, "r+b") as file:
         if how == "flipped":
@@ -82,11 +82,11 @@ def test_small_ones_share_a_file(start):
     names = [f"s/{i:03}" for i in range(len(sizes))]
     for name, size in zip(names, sizes):
         tiered.put(name, size)
-        tiered.peer.call("spill", name=name, tier="disk")
+        tiered.peer.call("move", name=name, tier="disk")
     assert tiered.files() == [] and tiered.tier("disk")["copies"] == len(names)
     assert tiered.tier("disk")["used"] == sum(on_disk(size) for size in sizes)
     tiered.put("large", 65_537)
-    tiered.peer.call("spill", name="large", tier="disk")
+    tiered.peer.call("move", name="large", tier="disk")
     assert len(tiered.files()) == 1
     tiered.check(*names, "large")
     gone = [name for i, name in enumerate(names) if i % 100]
@@ -99,7 +99,7 @@ def test_small_ones_share_a_file(start):
     tiered.check(*left)
     for name in names[1:50]:  # in place of what has gone
         tiered.put(name, 480)
-        tiered.peer.call("spill", name=name, tier="disk")
+        tiered.peer.call("move", name=name, tier="disk")
     tiered.check(*left, *names[1:50])
 
 
@@ -110,7 +110,7 @@ def test_a_pack_that_is_not_what_was_written(start, how):
     tiered = start(host=None)
     for name in "abc":
         tiered.put(name, 1000)
-        tiered.peer.call("spill", name=name, tier="disk")
+        tiered.peer.call("move", name=name, tier="disk")
     path, room = pack_of(tiered), on_disk(1000)
     with open(path, "r+b") as file:
         data = file.read()
@@ -149,7 +149,7 @@ def test_a_pack_of_an_earlier_time(start):
 
     def put_and_read():
         tiered.put("a", 1000)
-        tiered.peer.call("spill", name="a", tier="disk")
+        tiered.peer.call("move", name="a", tier="disk")
         with open(path, "rb") as file:
             return file.read(room)
 
@@ -175,7 +175,7 @@ def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     os.unlink(os.path.join(tiered.directory + "x", "gpubufd.lock"))
     os.rmdir(tiered.directory + "x")
     tiered.directory = None
-    error = tiered.peer.error("device", "spill", name="a")
+    error = tiered.peer.error("device", "move", name="a")
     assert "cannot open" in error.message, error.message
     tiered.check("a", "kept")
     tiered.put("b", evict="drop")
@@ -202,11 +202,11 @@ def test_a_disk_that_is_full(start, directory):
         with open(os.path.join(place, "other"), "wb") as other:
             other.write(bytes(20 * MIB))
         tiered.put("a")
-        error = tiered.peer.error("device", "spill", name="a")
+        error = tiered.peer.error("device", "move", name="a")
         assert "No space left" in error.message, error.message
         assert tiered.tier_of("a") == "device" and tiered.files() == []
         tiered.check("a")
-        tiered.peer.error("no_space", "spill", name="a")  # it is left alone for a while
+        tiered.peer.error("no_space", "move", name="a")  # it is left alone for a while
         for name in "bcd":
             tiered.put(name, evict="drop")
         assert tiered.peer.names() == ["a", "c", "d"]
@@ -316,7 +316,7 @@ def test_it_stops_while_it_spills(start):
         tiered.put(name)
     peers = [tiered.daemon.connect() for _ in range(3)]
     for peer, name in zip(peers, "abc"):
-        peer.request("spill", name=name)
+        peer.request("move", name=name)
         peer.wait_until_read()
     tiered.daemon.process.send_signal(signal.SIGTERM)
     assert tiered.daemon.process.wait(DEADLINE) == 0

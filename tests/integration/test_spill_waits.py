@@ -14,7 +14,7 @@ DAY_MS = 86400000
 AWAY = 40 * MIB  # of 64 MiB, and as much is held
 METHODS = {"open": ("open", {"name": "away"}),
            "names": ("open", {"names": ["away"]}),
-           "restore": ("restore", {"name": "away"})}
+           "move": ("move", {"name": "away", "tier": "device"})}
 PAIRS = list(itertools.product(METHODS, METHODS))
 
 
@@ -25,7 +25,7 @@ class Short:
         self.tiered, self.daemon = tiered, tiered.daemon
         for name in ("also", "away"):
             tiered.put(name, AWAY)
-            tiered.peer.call("spill", name=name)
+            tiered.peer.call("move", name=name)
         self.writer = self.daemon.connect()
         self.writer.create("written", bytes_layout(AWAY))
 
@@ -40,7 +40,7 @@ class Short:
         return ident
 
     def why(self, name):
-        return self.tiered.peer.call("why", name=name)
+        return self.tiered.peer.call("stat", why=True, name=name)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_one_of_two_is_deleted(short, kind):
     """The other one is waited for, and comes."""
     first, second = short.daemon.connect(), short.daemon.connect()
     waits = short.ask(first, kind)
-    also = second.request("restore", name="also", wait_ms=DAY_MS)
+    also = second.request("move", tier="device", name="also", wait_ms=DAY_MS)
     second.call("stats")
     short.tiered.peer.call("delete", name="also")
     with pytest.raises(RpcError, match="not_found"):
@@ -93,10 +93,10 @@ def test_one_of_two_is_deleted(short, kind):
 # RELIABILITY.md: Memory is short
 def test_one_that_is_deleted_is_not_found_at_once(tiered, which, waits):
     tiered.put("away", AWAY, label="best")
-    tiered.peer.call("spill", name="away")
+    tiered.peer.call("move", name="away")
     tiered.daemon.connect().create("written", bytes_layout(AWAY))
     peer = tiered.daemon.connect()
-    idents = [peer.request("restore", name="away", wait_ms=DAY_MS, **which) for _ in range(waits)]
+    idents = [peer.request("move", tier="device", name="away", wait_ms=DAY_MS, **which) for _ in range(waits)]
     peer.call("stats")
     tiered.peer.call("delete", name="away")
     for ident in idents:
@@ -119,7 +119,7 @@ def test_an_older_version_that_goes(short):
     """The name has others, but not the one that is waited for."""
     peer = short.daemon.connect()
     version = peer.call("stat", name="away")["object"]["version"]
-    ident = peer.request("restore", name="away", version=version, wait_ms=DAY_MS)
+    ident = peer.request("move", tier="device", name="away", version=version, wait_ms=DAY_MS)
     peer.call("stats")
     short.tiered.peer.put("away", b"new one", replace=True)
     with pytest.raises(RpcError, match="stale"):
@@ -153,7 +153,7 @@ def test_what_a_waiting_request_also_wants_may_leave(short):
     figures = dict(re.findall(r"(\d+) (pinned or kept|of objects that may leave)", message))
     assert {what: int(n) for n, what in figures.items()} == {
         "pinned or kept": 0, "of objects that may leave": 10 * MIB}, message
-    short.tiered.peer.call("spill", name="there")
+    short.tiered.peer.call("move", name="there")
     assert short.tiered.tier_of("there") == BELOW
     short.make_room()
     opened = peer.reply(ident)["objects"]

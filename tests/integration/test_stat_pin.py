@@ -1,10 +1,10 @@
-"""stat, pin and unpin."""
+"""stat and set."""
 
 import os
 import time
 
 import device as test_device
-from peer import DEADLINE
+from peer import DEADLINE, bytes_layout
 
 
 def test_stat(peer):
@@ -66,30 +66,52 @@ def test_idle_of_registered_memory(peer):
 
 def test_pin(peer):
     peer.put("a")
-    assert peer.call("pin", name="a") == {}
+    assert peer.call("set", pinned=True, name="a") == {}
     assert peer.call("stat", name="a")["object"]["pinned"] is True
-    assert peer.call("unpin", name="a") == {}
+    assert peer.call("set", pinned=False, name="a") == {}
     assert peer.call("stat", name="a")["object"]["pinned"] is False
 
 
 def test_pin_twice(peer):
     """A pin is a state, not a count."""
     peer.put("a")
-    peer.call("pin", name="a")
-    peer.call("pin", name="a")
-    peer.call("unpin", name="a")
+    peer.call("set", pinned=True, name="a")
+    peer.call("set", pinned=True, name="a")
+    peer.call("set", pinned=False, name="a")
     assert peer.call("stat", name="a")["object"]["pinned"] is False
-    assert peer.call("unpin", name="a") == {}
+    assert peer.call("set", pinned=False, name="a") == {}
 
 
 def test_a_pin_outlives_its_session(daemon, peer):
     peer.put("a")
     other = daemon.connect()
-    other.call("pin", name="a")
+    other.call("set", pinned=True, name="a")
     other.close()
     assert peer.call("stat", name="a")["object"]["pinned"] is True
 
 
 def test_missing(peer):
-    for method in ("stat", "pin", "unpin"):
-        assert peer.error("not_found", method, name="none").data["name"] == "none"
+    for method, more in (("stat", {}), ("set", {"pinned": True}), ("set", {"ttl_ms": 1})):
+        assert peer.error("not_found", method, name="none", **more).data["name"] == "none"
+
+
+def test_only_the_current_version_has_a_pin(peer):
+    first = peer.put("a", keep=True)[0]
+    peer.call("release", lease=peer.call("leases")["leases"][0]["lease"])
+    peer.call("set", name="a", version=first, pinned=True)
+    lease = peer.create("a", bytes_layout(1), replace=True)["lease"]
+    peer.call("seal", lease=lease, keep=1)
+    assert peer.error("invalid", "set", name="a", version=first, pinned=True).message.startswith("params.pinned: ")
+    peer.call("set", name="a", version=first, ttl_ms=3600000)
+    assert peer.call("stat", name="a", version=first)["object"]["pinned"] is False
+
+
+def test_one_of_two_is_set(peer):
+    peer.put("a")
+    peer.call("set", name="a", pinned=True, ttl_ms=3600000)
+    peer.call("set", name="a", pinned=False)
+    told = peer.call("stat", name="a")["object"]
+    assert (told["pinned"], told["ttl_ms"]) == (False, 3600000)
+    peer.call("set", name="a", ttl_ms=0)
+    assert "expires_ms" not in peer.call("stat", name="a", why=True)
+    assert peer.call("set", name="a") == {}

@@ -73,7 +73,7 @@ def test_everything_that_is_sealed(supervised):
     peer.put("empty", b"")
     peer.put("dropped", b"d", evict="drop")
     peer.put("kept", b"k" * 1000, evict="keep")
-    peer.call("pin", name="small/3")
+    peer.call("set", pinned=True, name="small/3")
     peer.call("alias", name="alias", of="small/5", slice={"offset": 10, "length": 20})
     peer.put("replaced", b"old")
     version = peer.put("replaced", b"new", replace=True)
@@ -112,13 +112,13 @@ def test_a_time_to_live(supervised):
     peer = daemon.connect()
     for name in ("given", "kept", "longer"):
         peer.put(name, ttl_ms=0 if name == "given" else 3600000)
-    peer.call("expire", name="given", ttl_ms=1500)
-    peer.call("expire", name="kept", ttl_ms=0)
-    peer.call("expire", name="longer", ttl_ms=7200000)
+    peer.call("set", name="given", ttl_ms=1500)
+    peer.call("set", name="kept", ttl_ms=0)
+    peer.call("set", name="longer", ttl_ms=7200000)
     daemon.crash()
     peer = daemon.connect()
-    assert "expires_ms" not in peer.call("why", name="kept")
-    assert 3600000 < peer.call("why", name="longer")["expires_ms"] <= 7200000
+    assert "expires_ms" not in peer.call("stat", why=True, name="kept")
+    assert 3600000 < peer.call("stat", why=True, name="longer")["expires_ms"] <= 7200000
     assert [peer.call("stat", name=n)["object"]["ttl_ms"] for n in ("kept", "longer")] == [0, 7200000]
     end = time.monotonic() + DEADLINE
     while "given" in peer.names():
@@ -143,7 +143,7 @@ def test_final_stays_final(supervised):
         assert peer.names() == ["a"]
         assert peer.call("stat", name="a")["object"]["final"] is True
         assert peer.open_object("a").read() == b"x" * 9
-        peer.error("unsupported", "spill", name="a", tier="disk")
+        peer.error("unsupported", "move", name="a", tier="disk")
 
 
 # RELIABILITY.md: The daemon ends
@@ -179,7 +179,7 @@ def test_spill_in_the_grace_period(supervised, directory):
     daemon = supervised("--grace", "600000", "--tier", f"disk:64M:{directory}/spill")
     daemon.connect().put("a")
     daemon.crash()
-    message = daemon.connect().error("busy", "spill", name="a").message
+    message = daemon.connect().error("busy", "move", name="a").message
     assert re.search(r"0 leases, 0 pins or keeps, and grace .*, (5\d\d|600) s more$", message), message
 
 
@@ -193,11 +193,11 @@ def test_what_is_kept_for_those_who_may_come(supervised):
     assert peer.call("stat", name="a")["object"]["leases"] == 0
     assert peer.call("list")["objects"][0]["leases"] == 0
     assert peer.call("stats")["leases"] == 0
-    told = peer.call("why", name="a")
+    told = peer.call("stat", why=True, name="a")
     assert told["reasons"] == [{"kind": "grace", "name": "a"}] and told["evictable"] is False
     assert peer.call("leases", name="a")["leases"] == []
     lease = peer.call("open", name="a")["lease"]
-    kinds = [(r["kind"], r.get("lease")) for r in peer.call("why", name="a")["reasons"]]
+    kinds = [(r["kind"], r.get("lease")) for r in peer.call("stat", why=True, name="a")["reasons"]]
     assert sorted(kinds) == [("grace", None), ("leased", lease)]
     assert peer.call("stat", name="a")["object"]["leases"] == peer.call("stats")["leases"] == 1
     peer.call("release", lease=lease)
@@ -206,7 +206,7 @@ def test_what_is_kept_for_those_who_may_come(supervised):
     daemon.connect().put("a", evict="drop")
     daemon.crash()
     peer = daemon.connect()
-    wait_until(lambda: peer.call("why", name="a")["evictable"])
+    wait_until(lambda: peer.call("stat", why=True, name="a")["evictable"])
 
 
 def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, directory):
@@ -218,7 +218,7 @@ def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, dire
     for name in "ab":
         with daemon.connect() as producer:
             producer.put(name, name.encode() * 3 * MIB)
-        peer.call("spill", name=name, tier="disk")
+        peer.call("move", name=name, tier="disk")
     daemon.crash()
     (file, _) = sorted(f for f in os.listdir(place) if f.endswith(".spill"))
     os.truncate(os.path.join(place, file), 5000)
@@ -240,7 +240,7 @@ def test_a_file_of_an_earlier_time(supervised, directory):
     daemon = supervised("--tier", f"disk:64M:{place}")
     peer = daemon.connect()
     peer.put("a", b"a" * 3 * MIB)
-    peer.call("spill", name="a", tier="disk")
+    peer.call("move", name="a", tier="disk")
     (file,) = [f for f in os.listdir(place) if f.endswith(".spill")]
     shutil.copy(os.path.join(place, file), os.path.join(directory, "earlier"))
     peer.call("delete", name="a")
@@ -250,7 +250,7 @@ def test_a_file_of_an_earlier_time(supervised, directory):
     for name in "bc":
         with daemon.connect() as producer:
             producer.put(name, name.encode() * 3 * MIB)
-        peer.call("spill", name=name, tier="disk")
+        peer.call("move", name=name, tier="disk")
     assert file in os.listdir(place), "the name is given again"
     shutil.copy(os.path.join(directory, "earlier"), os.path.join(place, file))
     error = peer.error("device", "open", name="b")
@@ -548,7 +548,7 @@ def test_what_lies_below(supervised, directory, tier):
         peer.put(name, data)
     if device.ON_GPU or tier == "disk":
         for name in ("s0", "s1", "s3"):
-            peer.call("spill", name=name, tier=tier)
+            peer.call("move", name=name, tier=tier)
             assert peer.call("stat", name=name)["object"]["tier"] == tier
     peer.call("delete", name="s1")
     del content["s1"]
@@ -575,7 +575,7 @@ def test_what_lies_below_in_one_file(supervised, directory):
         for name, data in content.items():
             if name not in peer.names():
                 peer.put(name, data)
-                peer.call("spill", name=name, tier="disk")
+                peer.call("move", name=name, tier="disk")
         gone = [f"s{i}" for i in range(crash, 20, 3)]
         peer.call("delete", names=gone)
         used = {name: -(-(len(data) + 96) // 256) * 256 for name, data in content.items()}

@@ -251,9 +251,9 @@ def test_final_stays_on_its_device(daemon_factory, directory):
     made = make_final(peer)
     hold(peer, made)
     peer.call("seal", lease=made["lease"], release=True)
-    error = peer.error("unsupported", "spill", name="f")
+    error = peer.error("unsupported", "move", name="f")
     assert "final" in error.message
-    why = peer.call("why", name="f")
+    why = peer.call("stat", why=True, name="f")
     assert "goes_to" not in why and why["reasons"] == [{"kind": "final"}], why
 
 

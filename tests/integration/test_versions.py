@@ -64,7 +64,7 @@ def test_a_label_is_told_everywhere(peer):
     for object in (peer.call("stat", name="w")["object"], peer.call("list")["objects"][0],
                    peer.call("open", name="w", brief=True)["object"],
                    peer.call("open", name="w", label="né\"w\\")["object"],
-                   peer.call("why", name="w")["object"]):
+                   peer.call("stat", why=True, name="w")["object"]):
         assert (object["label"], object["keep"]) == ("né\"w\\", 3)
 
 
@@ -111,17 +111,17 @@ def test_which_of_two_with_a_label_is_meant(peer):
         lease = peer.create("w", bytes_layout(1), b"x", label=label, keep=keep, replace=True)["lease"]
         return peer.call("seal", lease=lease, release=True)["version"]
 
-    def meant(method):
-        return peer.call(method, name="w", label="same")["object"]["version"]
+    def meant(method, **more):
+        return peer.call(method, name="w", label="same", **more)["object"]["version"]
 
     there = publish("same", 2)
     gone = publish("same", 2)
     reader = peer.open_object("w", version=gone)
     publish("other", 2)
     peer.call("delete", name="w", version=gone)
-    assert meant("stat") == meant("why") == meant("open") == there
+    assert meant("stat") == meant("stat", why=True) == meant("open") == there
     peer.call("delete", name="w", version=there)
-    assert meant("stat") == meant("why") == gone
+    assert meant("stat") == meant("stat", why=True) == gone
     peer.error("not_found", "open", name="w", label="same")
     peer.call("delete", name="w")
     publish("new", 2)
@@ -181,14 +181,14 @@ def test_one_that_is_not_kept_goes_with_its_last_reader(daemon, peer):
     assert versions(peer) == [(made[2], "step-2", "current"), (made[1], "step-1", "older"),
                               (made[0], "step-0", "gone")]
     peer.error("stale", "open", name="w", version=made[0])
-    why = peer.call("why", name="w", version=made[0])
+    why = peer.call("stat", why=True, name="w", version=made[0])
     assert why["object"]["gone"]
     assert [(r["kind"], r["client"]) for r in why["reasons"] if r["kind"] == "leased"] == [
         ("leased", "slow")]
-    assert peer.call("why", name="w", label="step-0")["object"]["version"] == made[0]
+    assert peer.call("stat", why=True, name="w", label="step-0")["object"]["version"] == made[0]
     assert held.read() == b"0"
     held.release()
-    peer.error("stale", "why", name="w", version=made[0])
+    peer.error("stale", "stat", why=True, name="w", version=made[0])
     assert len(versions(peer)) == 2
 
 
@@ -253,7 +253,7 @@ def test_its_own_time_to_live(peer):
         if len(versions(peer)) == 3:
             break
     wait_until(lambda: [v for v, _, _ in versions(peer)] == [made[2], made[0]])
-    peer.call("expire", name="w", ttl_ms=1)
+    peer.call("set", name="w", ttl_ms=1)
     wait_until(lambda: versions(peer) == [])
     assert peer.used() == 0
 
@@ -283,13 +283,13 @@ def test_eviction_takes_older_versions_as_others(daemon_factory):
 
 def test_one_that_is_not_current_is_meant(peer):
     made = [seal(peer, step, 2) for step in (1, 2, 3)]
-    peer.call("restore", name="w", version=made[0])
-    peer.error("unsupported", "spill", name="w", version=made[1])
-    peer.call("expire", name="w", label="step-2", ttl_ms=1)
+    peer.call("move", tier="device", name="w", version=made[0])
+    peer.error("unsupported", "move", name="w", version=made[1])
+    peer.call("set", name="w", label="step-2", ttl_ms=1)
     wait_until(lambda: labels(peer) == ["step-3", "step-1"])
     peer.call("delete", name="w", label="step-1")
     assert labels(peer) == ["step-3"]
-    for method, more in (("expire", {"ttl_ms": 1}), ("spill", {}), ("restore", {}), ("delete", {})):
+    for method, more in (("set", {"ttl_ms": 1}), ("move", {}), ("move", {"tier": "device"}), ("delete", {})):
         peer.error("stale", method, name="w", version=made[0], **more)
         peer.error("not_found", method, name="w", label="step-1", **more)
         peer.error("invalid", method, name="w", label="step-3", version=made[2], **more)
@@ -302,11 +302,11 @@ def test_bad_params(peer):
     for params in ({"label": "x" * 256}, {"label": 1}, {"keep": -1}, {"keep": 9}, {"keep": True}):
         peer.error("invalid", "create", name="w", layout=bytes_layout(1), replace=True, **params)
     for params in ({"label": ""}, {"label": "a", "version": 1}):
-        for method in ("open", "stat", "why"):
-            peer.error("invalid", method, name="w", **params)
+        for method, more in (("open", {}), ("stat", {}), ("stat", {"why": True})):
+            peer.error("invalid", method, name="w", **params, **more)
     peer.error("invalid", "open", names=["w"], label="a")
     peer.error("stale", "stat", name="w", version=999)
-    peer.error("not_found", "why", name="w", label="a")
+    peer.error("not_found", "stat", why=True, name="w", label="a")
 
 
 def test_no_slot_for_an_older_version(peer):

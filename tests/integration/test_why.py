@@ -27,7 +27,7 @@ def test_a_lease(daemon, peer):
     reader = daemon.connect()
     session = reader.call("hello", protocol=1, client="reader")["session"]
     opened = reader.open_object("a")
-    told = peer.call("why", name="a")
+    told = peer.call("stat", why=True, name="a")
     assert told["evictable"] is False and "before" not in told
     (reason,) = told["reasons"]
     (lease,) = peer.call("leases", name="a")["leases"]
@@ -35,7 +35,7 @@ def test_a_lease(daemon, peer):
     assert reason == {"kind": "leased", **lease} and reason["session"] == session
     assert reason["pid"] == os.getpid()
     opened.release()
-    told = peer.call("why", name="a")
+    told = peer.call("stat", why=True, name="a")
     assert told["evictable"] is True and told["reasons"] == []
 
 
@@ -43,7 +43,7 @@ def test_it_takes_no_lease_and_is_no_use(daemon, peer):
     peer.put("a")
     peer.put("b")
     for _ in range(3):
-        told = peer.call("why", name="a")
+        told = peer.call("stat", why=True, name="a")
     assert told["before"]["objects"] == 0 and peer.call("leases")["leases"] == []
     listed = peer.call("list", limit=1)["objects"][0]
     assert told["object"].pop("idle_ms") <= listed.pop("idle_ms")
@@ -53,29 +53,29 @@ def test_it_takes_no_lease_and_is_no_use(daemon, peer):
 def test_pins_and_keep(peer):
     peer.put("a", evict="keep")
     peer.put("b")
-    peer.call("pin", name="b")
-    peer.call("pin", name="a")
-    assert peer.call("why", name="a")["reasons"] == [
+    peer.call("set", pinned=True, name="b")
+    peer.call("set", pinned=True, name="a")
+    assert peer.call("stat", why=True, name="a")["reasons"] == [
         {"kind": "pinned", "name": "a"}, {"kind": "keep", "name": "a"}, {"kind": "no_tier"}]
-    assert peer.call("why", name="b")["reasons"] == [{"kind": "pinned", "name": "b"}]
-    peer.call("unpin", name="b")
-    assert peer.call("why", name="b")["evictable"] is True
+    assert peer.call("stat", why=True, name="b")["reasons"] == [{"kind": "pinned", "name": "b"}]
+    peer.call("set", pinned=False, name="b")
+    assert peer.call("stat", why=True, name="b")["evictable"] is True
 
 
 def test_aliases_hold_too(daemon, peer):
     peer.put("a", b"12345678")
     peer.call("alias", name="b", of="a", slice={"offset": 0, "length": 4})
     peer.call("alias", name="c", of="b")
-    assert peer.call("why", name="b")["aliases"] == ["a", "c"]
-    peer.call("pin", name="c")
+    assert peer.call("stat", why=True, name="b")["aliases"] == ["a", "c"]
+    peer.call("set", pinned=True, name="c")
     opened = daemon.connect().open_object("b")
-    told = peer.call("why", name="a")
+    told = peer.call("stat", why=True, name="a")
     assert [(r["kind"], r["name"]) for r in told["reasons"]] == [("leased", "b"), ("pinned", "c")]
     peer.call("delete", names=["b", "c"])
-    assert kinds(peer.call("why", name="a")) == ["leased"], "a name that is gone, still open"
-    assert peer.call("why", name="a")["aliases"] == []
+    assert kinds(peer.call("stat", why=True, name="a")) == ["leased"], "a name that is gone, still open"
+    assert peer.call("stat", why=True, name="a")["aliases"] == []
     opened.release()
-    assert peer.call("why", name="a")["evictable"] is True
+    assert peer.call("stat", why=True, name="a")["evictable"] is True
 
 
 def test_the_order(daemon, peer):
@@ -84,7 +84,7 @@ def test_the_order(daemon, peer):
     for name, size in sizes.items():
         peer.put(name, bytes(size))
     peer.open_object("a").release()
-    before = {name: peer.call("why", name=name)["before"] for name in sizes}
+    before = {name: peer.call("stat", why=True, name=name)["before"] for name in sizes}
     assert [before[name]["objects"] for name in "bcda"] == [0, 1, 2, 3]
     (device,) = peer.call("stats")["devices"]
     for told in before.values():
@@ -98,17 +98,17 @@ def test_without_a_tier(daemon, peer):
     """An object to be dropped goes nowhere; a needed one stays, also when nobody holds it."""
     peer.put("a", evict="spill")
     peer.put("b", evict="drop")
-    told = peer.call("why", name="a")
+    told = peer.call("stat", why=True, name="a")
     assert told["evictable"] is False and told["reasons"] == [{"kind": "no_tier"}]
     assert "goes_to" not in told and "before" not in told
     assert told["object"]["when_short"] == "stays"
-    told = peer.call("why", name="b")
+    told = peer.call("stat", why=True, name="b")
     assert told["evictable"] and told["goes_to"] == "nowhere" and told["reasons"] == []
     assert told["object"]["when_short"] == "drops"
     peer.put("none", b"")
-    assert peer.call("why", name="none")["object"]["when_short"] == "stays"
+    assert peer.call("stat", why=True, name="none")["object"]["when_short"] == "stays"
     daemon.connect().open_object("a")
-    assert kinds(peer.call("why", name="a")) == ["leased", "no_tier"]
+    assert kinds(peer.call("stat", why=True, name="a")) == ["leased", "no_tier"]
 
 
 def test_an_alias_that_is_needed(peer):
@@ -116,9 +116,9 @@ def test_an_alias_that_is_needed(peer):
     peer.put("a")
     peer.put("needed", b"y", evict="spill")
     peer.call("alias", name="b", of="needed")
-    assert kinds(peer.call("why", name="b")) == ["no_tier"]
+    assert kinds(peer.call("stat", why=True, name="b")) == ["no_tier"]
     peer.call("delete", name="needed")
-    assert kinds(peer.call("why", name="b")) == ["no_tier"]
+    assert kinds(peer.call("stat", why=True, name="b")) == ["no_tier"]
     peer.call("delete", name="b")
     assert peer.call("stats")["devices"][0]["evictable"] == 256
 
@@ -127,10 +127,10 @@ def test_one_without_bytes_stays(peer):
     """Its leaving would make no room for others."""
     peer.put("none", b"")
     peer.put("kept", b"", evict="keep")
-    told = peer.call("why", name="none")
+    told = peer.call("stat", why=True, name="none")
     assert told["evictable"] is False and told["reasons"] == [{"kind": "empty"}]
     assert "before" not in told
-    assert kinds(peer.call("why", name="kept")) == ["keep", "empty"]
+    assert kinds(peer.call("stat", why=True, name="kept")) == ["keep", "empty"]
 
 
 @pytest.fixture
@@ -148,31 +148,31 @@ def test_tiers(tiered):
     for name in "abc":
         with Peer(tiered.path) as producer:
             producer.put(name, bytes(1000), evict="drop" if name == "c" else "spill")
-    assert peer.call("why", name="a")["goes_to"] == BELOW
-    assert peer.call("why", name="a")["object"]["when_short"] == "spills"
-    told = peer.call("why", name="c")
+    assert peer.call("stat", why=True, name="a")["goes_to"] == BELOW
+    assert peer.call("stat", why=True, name="a")["object"]["when_short"] == "spills"
+    told = peer.call("stat", why=True, name="c")
     assert told["goes_to"] == "nowhere" and told["object"]["when_short"] == "drops"
-    peer.call("spill", name="b")
-    peer.call("spill", name="a")
-    told = peer.call("why", name="a")
+    peer.call("move", name="b")
+    peer.call("move", name="a")
+    told = peer.call("stat", why=True, name="a")
     assert told["object"]["tier"] == BELOW
     if test_device.ON_GPU:
         assert told["before"]["objects"] == 1 and told["before"]["of_objects"] == 2
         assert told["goes_to"] == "disk"
-        peer.call("spill", name="a", tier="disk")
-        told = peer.call("why", name="a")
+        peer.call("move", name="a", tier="disk")
+        told = peer.call("stat", why=True, name="a")
     assert told["evictable"] is False and kinds(told) == ["last_tier"] and "goes_to" not in told
     assert told["object"]["when_short"] == "stays"
-    peer.call("pin", name="a")
-    told = peer.call("why", name="a")
+    peer.call("set", pinned=True, name="a")
+    told = peer.call("stat", why=True, name="a")
     assert told["evictable"] is False and kinds(told) == ["pinned", "last_tier"] and "before" not in told
 
 
 def test_a_time_to_live(peer):
     peer.put("a", ttl_ms=100000)
     peer.put("b")
-    assert 50000 < peer.call("why", name="a")["expires_ms"] <= 100000
-    assert "expires_ms" not in peer.call("why", name="b")
+    assert 50000 < peer.call("stat", why=True, name="a")["expires_ms"] <= 100000
+    assert "expires_ms" not in peer.call("stat", why=True, name="b")
 
 
 def test_a_request_that_waits(tiered):
@@ -181,14 +181,14 @@ def test_a_request_that_waits(tiered):
     for name in "ab":
         with Peer(tiered.path) as producer:
             producer.create_object(name, bytes_layout(30 * MIB), b"x")
-        peer.call("spill", name=name)
+        peer.call("move", name=name)
     kept = tiered.connect()
     kept.create("kept", bytes_layout(30 * MIB))
     end = time.monotonic() + DEADLINE
     with Peer(tiered.path) as waiting:
         waiting.request("open", names=["a", "b"], wait_ms=60000)
         while True:
-            told = peer.call("why", name="a")
+            told = peer.call("stat", why=True, name="a")
             if told["evictable"] and told["object"]["tier"] == "device":
                 break
             assert time.monotonic() < end, told
@@ -196,7 +196,7 @@ def test_a_request_that_waits(tiered):
 
 
 def test_not_there(peer):
-    assert peer.error("not_found", "why", name="none").data["name"] == "none"
+    assert peer.error("not_found", "stat", why=True, name="none").data["name"] == "none"
 
 
 @pytest.mark.root
@@ -206,15 +206,15 @@ def test_what_one_may_not_open_is_only_counted(daemon, as_user):
 
     def other(peer):
         peer.call("alias", name="mine", of="secret", mode="0600")
-        peer.call("pin", name="mine")
-        return peer.call("why", name="mine")
+        peer.call("set", pinned=True, name="mine")
+        return peer.call("stat", why=True, name="mine")
 
     told = as_user(daemon, 1003, 1003, other)
     assert told["aliases"] == ["secret"]
     opened = daemon.connect_as(1003, 1003).open_object("mine")
 
-    told = as_user(daemon, 1001, 1001, lambda p: p.call("why", name="secret"))
+    told = as_user(daemon, 1001, 1001, lambda p: p.call("stat", why=True, name="secret"))
     assert told["aliases"] == [] and told["other_aliases"] == 1
     assert told["reasons"] == [{"kind": "leased", "others": 1}, {"kind": "pinned", "others": 1}]
-    assert as_user(daemon, 1002, 1002, lambda p: p.error("not_found", "why", name="mine").kind)
+    assert as_user(daemon, 1002, 1002, lambda p: p.error("not_found", "stat", why=True, name="mine").kind)
     opened.release()

@@ -576,7 +576,7 @@ class World:
         self.connect()
         names = [told["name"] for told in self.list()]
         for name in names:
-            self.ask("unpin", name=name)
+            self.ask("set", pinned=False, name=name)
         for states in (states for names in self.states for states in names):
             states.update([s and (*s[:4], False) for s in states])
         self.look_at_content(strict=True)

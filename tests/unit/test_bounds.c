@@ -319,22 +319,22 @@ static void ask_stat(void)
 
 static void ask_pin(void)
 {
-    begin_line("pin");
-    gb_write_text(&line, "\"name\":\"m/00000\"");
+    begin_line("set");
+    gb_write_text(&line, "\"name\":\"m/00000\",\"pinned\":true");
     end_line();
 }
 
 static void ask_why(void)
 {
-    begin_line("why");
-    gb_write_text(&line, "\"name\":\"m/00000\"");
+    begin_line("stat");
+    gb_write_text(&line, "\"why\":true,\"name\":\"m/00000\"");
     end_line();
 }
 
 static void ask_why_last(void)
 {
-    begin_line("why");
-    gb_write_format(&line, "\"name\":\"m/%05d\"", MANY / 2);
+    begin_line("stat");
+    gb_write_format(&line, "\"why\":true,\"name\":\"m/%05d\"", MANY / 2);
     end_line();
 }
 

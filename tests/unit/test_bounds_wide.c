@@ -32,14 +32,16 @@ static void empty_manager(void)
         ;
 }
 
-static void of_name(const char *method)
+/* `more`: further params. */
+static void of_name(const char *method, const char *more)
 {
     begin_line(method);
-    gb_write_text(&line, "\"name\":\"wide\"");
-    if (strcmp(method, "spill") != 0 && strcmp(method, "pin") != 0 && strcmp(method, "unpin") != 0)
-        gb_write_text(&line, ",\"wait_ms\":60000");
+    gb_write_format(&line, "\"name\":\"wide\"%s", more);
     end_line();
 }
+
+#define SPILL "move", ""
+#define RESTORE "move", ",\"tier\":\"device\",\"wait_ms\":60000"
 
 static void prepare_unsealed(void)
 {
@@ -56,7 +58,7 @@ static void prepare_resident(void)
 static void prepare_spilled(void)
 {
     prepare_resident();
-    of_name("spill");
+    of_name(SPILL);
     prepare(&asker, "\"result\":{}");
 }
 
@@ -64,7 +66,7 @@ static void prepare_spilled(void)
 static void prepare_clean(void)
 {
     prepare_spilled();
-    of_name("restore");
+    of_name(RESTORE);
     prepare(&asker, "\"result\":{}");
 }
 
@@ -77,17 +79,17 @@ static void ask_seal(void)
 
 static void ask_pin(void)
 {
-    of_name("pin");
+    of_name("set", ",\"pinned\":true");
 }
 
 static void ask_spill(void)
 {
-    of_name("spill");
+    of_name(SPILL);
 }
 
 static void ask_restore(void)
 {
-    of_name("restore");
+    of_name(RESTORE);
 }
 
 static void ask_alias(void)

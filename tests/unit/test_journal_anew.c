@@ -102,14 +102,20 @@ static void put(const char *name, int number)
     ask(request, "\"version\":");
 }
 
-static uint64_t of_name(const char *method, const char *name, int number)
+static uint64_t of_name(const char *method, const char *more, const char *name, int number)
 {
     char request[256];
 
-    snprintf(request, sizeof(request),
-             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"name\":\"%s/%05d\"}}\n",
-             method, name, number);
+    snprintf(
+        request, sizeof(request),
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"name\":\"%s/%05d\"%s}}\n",
+        method, name, number, more);
     return ask(request, "\"result\":");
+}
+
+static uint64_t pin(bool on, const char *name, int number)
+{
+    return of_name("set", on ? ",\"pinned\":true" : ",\"pinned\":false", name, number);
 }
 
 /* Changes one object until it is begun. */
@@ -118,7 +124,7 @@ static uint64_t until_begun(void)
     uint64_t longest = 0;
 
     for (int i = 0; inside.server.state.next.fd < 0; i++) {
-        uint64_t ns = of_name(i % 2 ? "unpin" : "pin", "kept", 0);
+        uint64_t ns = pin(i % 2 == 0, "kept", 0);
 
         longest = ns > longest ? ns : longest;
     }
@@ -167,10 +173,10 @@ static void test_pieces(void **state)
 
         for (; inside.server.state.next.fd >= 0; turns++) {
             /* One that it has, or has not yet. */
-            ns = of_name("pin", "kept", (round * 1000 + turns * 7) % (MANY - 200));
+            ns = pin(true, "kept", (round * 1000 + turns * 7) % (MANY - 200));
             longest = ns > longest ? ns : longest;
             if (turns < 50) {
-                of_name("delete", "kept", MANY - 1 - round * 50 - turns);
+                of_name("delete", "", "kept", MANY - 1 - round * 50 - turns);
                 put("new", round * 50 + turns);
             }
         }
@@ -202,7 +208,7 @@ static void test_given_up(void **state)
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     put("given-up", 1);
-    of_name("pin", "given-up", 1);
+    pin(true, "given-up", 1);
     assert_false(gb_state_is_kept(ours));
     assert_int_equal(fstat(former, &status), 0);
     assert_int_equal(status.st_size, 0);
@@ -210,7 +216,7 @@ static void test_given_up(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     put("given-up", 2);
     for (int i = 0; !gb_state_is_kept(ours); i++)
-        of_name(i % 2 ? "unpin" : "pin", "given-up", 2);
+        pin(i % 2 == 0, "given-up", 2);
     check();
 }
 

@@ -77,7 +77,7 @@ char *__wrap_strdup(const char *text)
 #define LARGE                                                                                      \
     CALL("create", "\"name\":\"p\"," BYTES(4194304)),                                              \
         CALL("seal", "\"lease\":1,\"release\":true"), CALL("unmap", "\"segments\":[1]")
-#define SPILLED CALL("spill", "\"name\":\"p\"")
+#define SPILLED CALL("move", "\"name\":\"p\"")
 #define PUBLISHED CALL("create", "\"name\":\"p\"," TABLE), CALL("seal", "\"lease\":1")
 
 /*
@@ -177,10 +177,9 @@ static const struct scenario {
     {"delete", {PUBLISHED}, CALL("delete", "\"names\":[\"p\",\"q\"]"), 1, false},
     {"list", {PUBLISHED}, CALL("list", "\"prefix\":\"p\""), 1, false},
     {"stat", {PUBLISHED}, CALL("stat", "\"name\":\"p\""), 1, false},
-    {"pin", {PUBLISHED}, CALL("pin", "\"name\":\"p\""), 1, false},
-    {"unpin", {PUBLISHED}, CALL("unpin", "\"name\":\"p\""), 1, false},
-    {"expire", {PUBLISHED}, CALL("expire", "\"name\":\"p\",\"ttl_ms\":60000"), 1, false},
-    {"why", {PUBLISHED}, CALL("why", "\"name\":\"p\""), 1, false},
+    {"pin", {PUBLISHED}, CALL("set", "\"name\":\"p\",\"pinned\":true"), 1, false},
+    {"expire", {PUBLISHED}, CALL("set", "\"name\":\"p\",\"ttl_ms\":60000"), 1, false},
+    {"why", {PUBLISHED}, CALL("stat", "\"name\":\"p\",\"why\":true"), 1, false},
     {"leases", {PUBLISHED}, CALL("leases", ""), 1, false},
     {"unmap", {PUBLISHED}, CALL("unmap", "\"segments\":[1]"), 1, false},
     {"trim", {PUBLISHED}, CALL("trim", ""), 1, false},
@@ -231,13 +230,9 @@ static const struct scenario {
 
 /* With a disk below the device, on which what has to leave is kept; `p` is never lost. */
 static const struct scenario tiered[] = {
-    {"spill", {LARGE}, CALL("spill", "\"name\":\"p\""), 1, false},
-    {"spill that is watched",
-     {LARGE, CALL("watch", "")},
-     CALL("spill", "\"name\":\"p\""),
-     1,
-     false},
-    {"restore", {LARGE, SPILLED}, CALL("restore", "\"name\":\"p\""), 1, false},
+    {"spill", {LARGE}, CALL("move", "\"name\":\"p\""), 1, false},
+    {"spill that is watched", {LARGE, CALL("watch", "")}, CALL("move", "\"name\":\"p\""), 1, false},
+    {"restore", {LARGE, SPILLED}, CALL("move", "\"name\":\"p\",\"tier\":\"device\""), 1, false},
     {"open of what was spilled", {LARGE, SPILLED}, CALL("open", "\"name\":\"p\""), 1, false},
     {"open of much that was spilled",
      {LARGE, SPILLED},

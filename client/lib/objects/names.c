@@ -99,6 +99,7 @@ struct target {
     uint64_t version;         /* 0: the current one */
     const char *tier;
     int64_t wait_ms, ttl_ms; /* ttl_ms: -1: not said */
+    const char *pinned;      /* "true" or "false"; NULL: not said */
 };
 
 static void write_target(struct gb_writer *writer, const void *arg)
@@ -121,6 +122,8 @@ static void write_target(struct gb_writer *writer, const void *arg)
         gb_write_format(writer, ",\"wait_ms\":%" PRIi64, target->wait_ms);
     if (target->ttl_ms >= 0)
         gb_write_format(writer, ",\"ttl_ms\":%" PRIi64, target->ttl_ms);
+    if (target->pinned)
+        gb_write_format(writer, ",\"pinned\":%s", target->pinned);
     gb_write_char(writer, '}');
 }
 
@@ -211,12 +214,14 @@ int gpubuf_stat(struct gpubuf_client *client, const char *name, struct gpubuf_in
 
 int gpubuf_pin(struct gpubuf_client *client, const char *name)
 {
-    return call_target(client, "pin", &(struct target){.name = name, .ttl_ms = -1}, 0);
+    return call_target(client, "set",
+                       &(struct target){.name = name, .ttl_ms = -1, .pinned = "true"}, 0);
 }
 
 int gpubuf_unpin(struct gpubuf_client *client, const char *name)
 {
-    return call_target(client, "unpin", &(struct target){.name = name, .ttl_ms = -1}, 0);
+    return call_target(client, "set",
+                       &(struct target){.name = name, .ttl_ms = -1, .pinned = "false"}, 0);
 }
 
 int gpubuf_delete_version(struct gpubuf_client *client, const char *name, uint64_t version,
@@ -238,7 +243,7 @@ int gpubuf_expire_version(struct gpubuf_client *client, const char *name, uint64
     if (ttl_ms < 0 || ttl_ms > (int64_t)GB_LIMIT(integer))
         return gb_report_text(client, GPUBUF_E_INVALID, "ttl_ms is not from 0 to 2^52 - 1");
     return call_target(
-        client, "expire",
+        client, "set",
         &(struct target){.name = name, .version = version, .label = label, .ttl_ms = ttl_ms}, 0);
 }
 
@@ -247,7 +252,7 @@ int gpubuf_expire(struct gpubuf_client *client, const char *name, int64_t ttl_ms
     return gpubuf_expire_version(client, name, 0, NULL, ttl_ms);
 }
 
-/* ---- spill, restore ---- */
+/* ---- move ---- */
 
 /* The daemon gives its own work a minute before it says `timeout` itself. */
 #define MOVE_MS 60000
@@ -260,7 +265,7 @@ int gpubuf_spill_version(struct gpubuf_client *client, const char *name, uint64_
 
     if (tier && !gb_utf8_valid(tier, strlen(tier)))
         return gb_report_text(client, GPUBUF_E_INVALID, "tier is not UTF-8");
-    return call_target(client, "spill", &target, MOVE_MS);
+    return call_target(client, "move", &target, MOVE_MS);
 }
 
 int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tier)
@@ -271,13 +276,17 @@ int gpubuf_spill(struct gpubuf_client *client, const char *name, const char *tie
 int gpubuf_restore_version(struct gpubuf_client *client, const char *name, uint64_t version,
                            const char *label, int64_t wait_ms)
 {
-    const struct target target = {
-        .name = name, .version = version, .label = label, .wait_ms = wait_ms, .ttl_ms = -1};
+    const struct target target = {.name = name,
+                                  .version = version,
+                                  .label = label,
+                                  .tier = "device",
+                                  .wait_ms = wait_ms,
+                                  .ttl_ms = -1};
 
     if (wait_ms < 0 || wait_ms > GB_LIMIT(wait_ms))
         return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
                               (int)GB_LIMIT(wait_ms));
-    return call_target(client, "restore", &target, wait_ms + MOVE_MS);
+    return call_target(client, "move", &target, wait_ms + MOVE_MS);
 }
 
 int gpubuf_restore(struct gpubuf_client *client, const char *name, int64_t wait_ms)

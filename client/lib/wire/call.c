@@ -132,9 +132,8 @@ void gb_write_json(struct gb_writer *writer, struct gb_json value)
 /* Whether a method may reach the daemon twice without harm. */
 static bool may_repeat(const char *method)
 {
-    static const char *const methods[] = {"list",    "stat",     "stats",  "leases",
-                                          "pin",     "describe", "unpin",  "spill",
-                                          "restore", "why",      "provide"};
+    static const char *const methods[] = {"list", "stat", "stats",    "leases",
+                                          "set",  "move", "describe", "provide"};
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         if (strcmp(method, methods[i]) == 0)
             return true;

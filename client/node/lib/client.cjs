@@ -441,11 +441,11 @@ class Client extends EventEmitter {
   }
 
   async pin (name, options) {
-    await this.#call('_request', 'pin', { name: text(name, 'the name') }, options)
+    await this.#call('_request', 'set', { name: text(name, 'the name'), pinned: true }, options)
   }
 
   async unpin (name, options) {
-    await this.#call('_request', 'unpin', { name: text(name, 'the name') }, options)
+    await this.#call('_request', 'set', { name: text(name, 'the name'), pinned: false }, options)
   }
 
   /** The daemon deletes the object in `ttl` milliseconds, whatever was set before; 0: never. */
@@ -453,21 +453,21 @@ class Client extends EventEmitter {
     const { signal, ...which } = optionsOf(options, WHICH)
     const params = { name: text(name, 'the name'), ttl_ms: number(ttl, 'ttl', undefined), ...versionOf(which) }
     if (ttl === undefined) throw new TypeError('ttl is missing: a number of milliseconds')
-    await this.#call('_request', 'expire', params, { signal })
+    await this.#call('_request', 'set', params, { signal })
   }
 
   /** Moves an object off its device now; `tier`: "host" or "disk", by default the first there is. */
   async spill (name, options) {
     const { tier, signal, ...which } = optionsOf(options, ['tier', ...WHICH])
     if (tier !== undefined) text(tier, 'the tier')
-    await this.#call('_ask', 'spill', { name: text(name, 'the name'), tier, ...versionOf(which) }, { signal })
+    await this.#call('_ask', 'move', { name: text(name, 'the name'), tier, ...versionOf(which) }, { signal })
   }
 
   /** Brings an object back to its device; `timeout`: milliseconds to wait for room there. */
   async restore (name, options) {
     const { timeout, signal, ...which } = optionsOf(options, ['timeout', ...WHICH])
-    const params = { name: text(name, 'the name'), wait_ms: wait(timeout), ...versionOf(which) }
-    await this.#call('_ask', 'restore', params, { signal })
+    const params = { name: text(name, 'the name'), tier: 'device', wait_ms: wait(timeout), ...versionOf(which) }
+    await this.#call('_ask', 'move', params, { signal })
   }
 
   /**

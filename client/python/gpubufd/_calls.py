@@ -344,11 +344,11 @@ class Calls(Steps):
 
     async def pin(self, *names: str) -> None:
         """Keeps objects from being evicted, until unpin(). NotFound, Denied."""
-        await self._each("pin", names)
+        await self._each("set", names, params={"pinned": True})
 
     async def unpin(self, *names: str) -> None:
         """Takes pins back."""
-        await self._each("unpin", names)
+        await self._each("set", names, params={"pinned": False})
 
     async def expire(
         self, *names: str, ttl: Optional[Seconds], version: Optional[int] = None, label: Optional[str] = None
@@ -357,7 +357,7 @@ class Calls(Steps):
 
         Of a `version`, or the newest with a `label`, in place of the current one: Stale.
         """
-        await self._each("expire", names, version, label, params={"ttl_ms": _params.ttl_ms(ttl)})
+        await self._each("set", names, version, label, params={"ttl_ms": _params.ttl_ms(ttl)})
 
     async def spill(
         self, *names: str, tier: Optional[str] = None, version: Optional[int] = None, label: Optional[str] = None
@@ -369,7 +369,7 @@ class Calls(Steps):
         The daemon spills by itself when memory is short. Busy: a program has a lease on the object. NoSpace: the tier
         is full. Unsupported: there is no such tier.
         """
-        await self._each("spill", names, version, label, timeout=MOVE, params={} if tier is None else {"tier": tier})
+        await self._each("move", names, version, label, timeout=MOVE, params={} if tier is None else {"tier": tier})
 
     async def restore(
         self, *names: str, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
@@ -380,7 +380,8 @@ class Calls(Steps):
         current one: Stale. NotFound, NoSpace (a MemoryError), Timeout.
         """
         wait_ms = _params.ms(timeout)
-        await self._each("restore", names, version, label, timeout=MOVE + wait_ms / 1000, params={"wait_ms": wait_ms})
+        params = {"tier": "device", "wait_ms": wait_ms}
+        await self._each("move", names, version, label, timeout=MOVE + wait_ms / 1000, params=params)
 
     async def alias(
         self, name: str, of: str, *, rows: Optional[Rows] = None, columns: Optional[Sequence[str]] = None,

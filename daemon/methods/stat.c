@@ -1,4 +1,4 @@
-/* why: tells what keeps an object where it is, or which objects leave before it. */
+/* stat: tells of an object; with `why` what keeps it where it is, or what leaves before it does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +14,16 @@
 #define TOLD_LIMIT 128u
 #define ALIASES_LIMIT 1024u
 
-struct why_params {
+struct stat_params {
     struct gb_string name, label;
     uint64_t version;
+    bool why;
 };
 
-static const struct gb_field why_fields[] = {
-    GB_FIELD(struct why_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
-    GB_WHICH_FIELDS(struct why_params),
+static const struct gb_field stat_fields[] = {
+    GB_FIELD(struct stat_params, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, GB_LIMIT(name_bytes)),
+    GB_FIELD(struct stat_params, why, GB_FIELD_BOOL, 0, 0, 0),
+    GB_WHICH_FIELDS(struct stat_params),
 };
 
 /* The state of the answer. */
@@ -287,26 +289,12 @@ static int tell_missing(struct gb_call *call, const struct gb_string *name)
                              missing->count, asked);
 }
 
-static int handle_why(struct gb_call *call, const void *p, uint64_t present)
+static void write_why(struct gb_call *call, const struct gb_object *object)
 {
-    const struct why_params *params = p;
-    const struct gb_which which = {params->version, params->label, .held = true};
-    struct answer answer = {.call = call};
-    struct gb_object *object;
+    struct answer answer = {.call = call, .storage = object->storage};
     uint64_t now = call->server->registry.now_ms;
-    const char *next, *stays;
-    int r = gb_call_find_which(call, &params->name, &which, &object);
+    const char *stays, *next = next_place(&call->server->spill, object->storage, &stays);
 
-    (void)present;
-    if (r == GPUBUF_E_NOT_FOUND)
-        return tell_missing(call, &params->name);
-    if (r < 0)
-        return r;
-    answer.storage = object->storage;
-    next = next_place(&call->server->spill, object->storage, &stays);
-    gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"object\":");
-    gb_object_write_idle(call->writer, object, false, now);
     gb_write_format(call->writer, ",\"evictable\":%s,\"reasons\":[",
                     next && object->storage->recent.holds == 0 ? "true" : "false");
     write_reasons(&answer, stays);
@@ -316,9 +304,30 @@ static int handle_why(struct gb_call *call, const void *p, uint64_t present)
     if (object->deadline.place)
         gb_write_format(call->writer, ",\"expires_ms\":%" PRIu64,
                         object->deadline.at > now ? object->deadline.at - now : 0);
-    gb_write_text(call->writer, answer.truncated ? ",\"truncated\":true}" : "}");
+    if (answer.truncated)
+        GB_WRITE_LITERAL(call->writer, ",\"truncated\":true");
+}
+
+static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
+{
+    const struct stat_params *params = p;
+    const struct gb_which which = {params->version, params->label, .held = true};
+    struct gb_object *object;
+    int r = gb_call_find_which(call, &params->name, &which, &object);
+
+    (void)present;
+    if (r == GPUBUF_E_NOT_FOUND && params->why)
+        return tell_missing(call, &params->name);
+    if (r < 0)
+        return r;
+    gb_call_begin_result(call);
+    GB_WRITE_LITERAL(call->writer, "{\"object\":");
+    gb_object_write_idle(call->writer, object, !params->why, call->server->registry.now_ms);
+    if (params->why)
+        write_why(call, object);
+    gb_write_char(call->writer, '}');
     return GB_DONE;
 }
 
-const struct gb_method gb_method_why = {
-    GB_METHOD_ROW("why", 0, why_fields, handle_why, struct why_params)};
+const struct gb_method gb_method_stat = {
+    GB_METHOD_ROW("stat", 0, stat_fields, handle_stat, struct stat_params)};
