@@ -62,7 +62,7 @@ endif
 WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wtype-limits -Wconversion -Wmissing-prototypes \
 	-Wstrict-prototypes -Wimplicit-fallthrough $(if $(WERROR),-Werror)
 
-MACHINE := $(shell $(CC) -dumpmachine)
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 ifeq ($(SANITIZE),)
   HARDEN := -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong \
 	-fstack-clash-protection -fno-plt \
@@ -106,7 +106,8 @@ DAEMON_LIBS := $(UV_LIBS) -ldl
 GPUBUF_LIBS ?= -L$(B)/lib -lgpubuf
 CTL_LIBS := $(CSV_LIBS) $(CJSON_LIBS) $(NNG_LIBS) -lm
 MHD_LIBS ?= -lmicrohttpd
-GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS) -lz
+Z_LIBS ?= -lz
+GATEWAY_LIBS := $(MHD_LIBS) $(NNG_LIBS) $(Z_LIBS)
 SSL_LIBS ?= -lssl -lcrypto
 CURL_LIBS ?= -lcurl
 PEER_LIBS := $(UV_LIBS) $(SSL_LIBS) $(CURL_LIBS)
@@ -495,14 +496,21 @@ $(READY_FOR:%=ready-%): ready-%: $(READY)/%/vendor/.made
 	@$(MAKE) BUILD=$(READY)/$* CC='$(ZIG) cc -target $*-linux-gnu.2.28' AR='$(ZIG) ar' OPTIMIZE=-O2 LDFLAGS=-s \
 		CFLAGS='$(READY_CFLAGS)' \
 		UV_LIBS=$(READY_LIB)/libuv.a NNG_LIBS=$(READY_LIB)/libnng.a CJSON_LIBS=$(READY_LIB)/libcjson.a \
-		CSV_LIBS=$(READY_LIB)/libcsv.a MHD_LIBS='$(READY_LIB)/libmicrohttpd.a $(READY_LIB)/libz.a' \
+		CSV_LIBS=$(READY_LIB)/libcsv.a MHD_LIBS=$(READY_LIB)/libmicrohttpd.a Z_LIBS=$(READY_LIB)/libz.a \
 		GPUBUF_LIBS='$(READY)/$*/obj/libclient.a' RPATH= MACHINE=$*-linux-gnu \
-		daemon library gpubufctl gateway python node
+		daemon $(READY)/$*/lib/libgpubuf.so gpubufctl gateway python node
 published: $(READY_FOR:%=ready-%) ## wheels and npm tarball for x86-64 and 64-bit Arm, in build/published (PyPI, Debian's sources)
 	@rm -rf $(BUILD)/published && mkdir -p $(BUILD)/published
 	@set -e; for arch in $(READY_FOR); do $(PYTHON) packaging/pack wheel $(READY)/$$arch $$arch manylinux_2_28 \
 		$(BUILD)/published $(READY)/$$arch/vendor/licences; done
 	@$(PYTHON) packaging/pack npm $(BUILD)/published $(foreach arch,$(READY_FOR),$(arch)=$(READY)/$(arch))
+
+.PHONY: release check-release
+release: ## all that a release consists of, in build/release: docs/RELEASING.md
+	@packaging/release $(BUILD)
+
+check-release: ## make the release twice, in two places, and compare every byte
+	@tests/packaging/check-release
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.
@@ -711,14 +719,19 @@ gpu-bench: all ## measure on the GPU of this machine; figures and plots go to OU
 
 # ---- packages ----
 
-.PHONY: check-bare check-packages check-systemd check-hardening
+.PHONY: check-bare check-image check-published check-packages check-systemd check-hardening
 WHO ?= root
 check-bare: ## the README's two commands on a bare machine, in a chroot (root); WHO=user SUITE=trixie
 	@tests/packaging/check-bare --as $(WHO) $(if $(SUITE),--suite $(SUITE))
 
-check-packages: ## build Debian packages, wheels and the npm tarball; install and use each in a chroot (root)
+check-packages: ## build Debian packages; install and use each in a chroot (root)
 	@tests/packaging/check-packages
+
+check-published: ## install wheels and npm tarball of `make published` on bare machines of both kinds (root); READY=DIR
 	@tests/packaging/check-published
+
+check-image: ## the steps of packaging/Containerfile in chroots; what it starts; examples/kubernetes (root)
+	@tests/packaging/check-image
 
 check-systemd: ## the packages on a machine that systemd boots, an emulated one: restarts, crashes, the watchdog (root)
 	@BUILD=$(BUILD) tests/packaging/check-systemd

@@ -18,6 +18,7 @@ PLACES = {
     "docs/NODE.md": r"gpubufd-(\d+\.\d+\.\d+)",
     "docs/HTTP.md": r'"version": "(.*?)"',
     "packaging/conda/recipe.yaml": r'^  version: "(.*?)"$',
+    "examples/kubernetes/kustomization.yaml": r'newTag: "(.*?)"',
     "docs/PROTOCOL-METHODS.md": r'"gpubufd (\d.*?)"',
 }
 

@@ -23,7 +23,7 @@ def program(name: str) -> str:
     import sysconfig
 
     here = pathlib.Path(__file__).resolve()
-    places = [str(parent / "bin") for parent in here.parents[1:5]] + [sysconfig.get_path("scripts")]
+    places = [str(parent / "bin") for parent in list(here.parents)[1:5]] + [sysconfig.get_path("scripts")]
     found = shutil.which(name, path=os.pathsep.join(places)) or shutil.which(name)
     if not found:
         raise FileNotFoundError(f"there is no {name} beside this package, nor on the PATH: install the wheel, which has "
