@@ -749,7 +749,7 @@ needs = @command -v $(1) >/dev/null || { echo '$(1) is not installed: it is in t
 .PHONY: lint lint-format lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd \
 	lint-words format
 LINT := $(BUILD)/lint
-SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* tests/*/* debian/* 2>/dev/null)
+SHELL_SCRIPTS = $(shell grep -lE '^\#!.*[/ ](ba)?sh$$' scripts/* .ci/* packaging/* tests/*/* debian/* 2>/dev/null)
 CHECK_FLAGS := -std=gnu11 -D_GNU_SOURCE -Iinclude -I.
 
 lint: lint-format lint-words lint-header lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-systemd ## formatting, wording, warnings as errors, static analysis
