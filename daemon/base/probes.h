@@ -1,6 +1,6 @@
 /*
  * Probes for perf, bpftrace and SystemTap, where the compiler has <sys/sdt.h>: an instruction that
- * does nothing until somebody attaches. docs/TRACING.md lists them.
+ * does nothing until somebody attaches. docs/METRICS.md lists them.
  */
 #ifndef GB_PROBES_H
 #define GB_PROBES_H

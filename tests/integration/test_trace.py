@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_written(directory):
 
 
 def test_probes():
-    """As docs/TRACING.md lists them, where the build had <sys/sdt.h>."""
+    """As docs/METRICS.md lists them, where the build had <sys/sdt.h>."""
     if not shutil.which("readelf") or not os.path.exists(
             "/usr/include/x86_64-linux-gnu/sys/sdt.h"):
         pytest.skip("no readelf, or no <sys/sdt.h>")
