@@ -651,7 +651,7 @@ quick: ## formatting, wording, unit tests with the sanitizers, and who may call 
 
 .PHONY: interop
 interop: all python ## the Python package beside the real libraries of tests/interop, from PyPI; ONLY=pandas3
-	@$(PYTHON) tests/interop/run --build $(BUILD) --only '$(ONLY)'
+	@$(PYTHON) tests/interop/run --build $(BUILD) --only '$(ONLY)' $(if $(RECORD),--record)
 
 check-tsan: ## unit, library and integration tests with ThreadSanitizer
 	@failed=; $(MAKE) -k SANITIZE=thread tests || failed=--build-failed; \

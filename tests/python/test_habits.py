@@ -208,8 +208,8 @@ def test_pop_takes_the_version_that_it_gives(daemon, client):
 
 
 FINGERS = {
-    "loc": "to_pandas", "iloc": "to_pandas", "filter": "to_pyarrow", "group_by": "polars.from_arrow", "sort_values": "to_pandas",
-    "query": "to_pandas", "with_columns": "polars.from_arrow", "describe": "to_pandas", "to_polars": "polars.from_arrow",
+    "loc": "to_pandas", "iloc": "to_pandas", "filter": "to_pyarrow", "group_by": "polars.DataFrame", "sort_values": "to_pandas",
+    "query": "to_pandas", "with_columns": "polars.DataFrame", "describe": "to_pandas", "to_polars": "polars.DataFrame",
 }
 
 

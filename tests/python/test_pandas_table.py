@@ -256,6 +256,9 @@ def same(back, frame):
     exact = {"check_index_type": "exact"} if not isinstance(frame.index, pd.RangeIndex) else {}
     pd.testing.assert_frame_equal(back, frame, check_freq=True, check_exact=True, **exact)
     assert back.attrs == frame.attrs
+    if frame.index.nlevels > 1:
+        found, expected = ([getattr(level, "freq", None) for level in one.index.levels] for one in (back, frame))
+        assert found == expected
     for column in frame:
         dtype = frame[column].dtype
         if dtype == object:

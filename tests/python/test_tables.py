@@ -273,6 +273,19 @@ def test_batches_are_joined(client):
 def test_no_batches(client):
     client.put("t", arrowc.StreamProducer([(n, f, []) for n, f, _ in BATCHES]))
     assert client["t"].shape == (0, 3) and client["t"].names == ["i", "s", "b"]
+    client.put("v", arrowc.StreamProducer([("s", "vu", []), ("z", "vz", [])]))
+    assert client["v"].dtypes == {"s": "large_utf8", "z": "large_binary"} and len(client["v"]) == 0
+
+
+def test_batches_of_intervals(client):
+    """Their elements have 4, 8 and 16 bytes."""
+    for format_, size in (("tiM", 4), ("tiD", 8), ("tin", 16)):
+        data = bytes(range(1, 1 + 2 * size))
+        client.put("t", arrowc.StreamProducer([("x", format_, [(2, 0, 0, [None, data]), (1, 1, 0, [None, data])])]),
+                   replace=True)
+        found = client["t"]["x"]
+        assert found.tolist() == [*found[:2].tolist(), found[1]]
+        assert bytes(memoryview(found.buffers.values).cast("B")) == data + data[size:]
 
 
 def test_batches_with_dictionaries(client):

@@ -453,14 +453,18 @@ def _index_of(table: Any, told: Told, names: List[str]) -> Tuple[Any, List[str]]
         return _levels(table, told, fields), fields
     entry = told.entries[fields[0]]
     array = _series.restored(table._column(fields[0]), entry)
-    index = pandas.Index(array, dtype=array.dtype, name=entry["name"], copy=False)
+    return _with_freq(pandas.Index(array, dtype=array.dtype, name=entry["name"], copy=False), entry), fields
+
+
+def _with_freq(index: Any, entry: Dict[str, Any]) -> Any:
+    """The index, a level of which the metadata's entry tells, with its `freq`."""
     freq = (_more(entry) or {}).get("freq")
     if freq is not None:
         try:
             index.freq = freq
         except (AttributeError, TypeError, ValueError):  # the rows are not those of the frame
             pass
-    return index, fields
+    return index
 
 
 def numbered_levels(table: Any) -> List[str]:
@@ -493,7 +497,7 @@ def _levels(table: Any, told: Told, fields: List[str]) -> Any:
                                                                    made.ordered))
         else:
             values = _series.restored(column._child(1), entry)
-            level = pandas.Index(values, dtype=values.dtype, copy=False)
+            level = _with_freq(pandas.Index(values, dtype=values.dtype, copy=False), entry)
             made = _series.categorical_of(_series.codes_of(column), level, False)
         levels.append(level)
         codes.append(made.codes)

@@ -160,7 +160,7 @@ def of_arrow(told: Tuple[Any, ...], device: int, keep: Any) -> Node:
     )
     if len(buffers) > 0 and dtype != "null":
         node.mask = buffers[0]
-    if format_ in VIEWS:
+    if format_ in VIEWS and buffers:  # a stream without batches has none
         made = _core.text_of_views(buffers, offset, offset + length)
         node.offsets, node.data = (_core.address(one)[0] for one in made)
         node.keep = (made, keep)

@@ -477,7 +477,7 @@ class Table(Rows):
             return f": a column is taken by its name in brackets, table[{name!r}]"
         if self._ordinal >= 0:
             return ", and computes nothing: take to_cudf() or to_host()"
-        return ", and computes nothing: take to_pandas(), to_pyarrow() or polars.from_arrow(table)"
+        return ", and computes nothing: take to_pandas(), to_pyarrow() or polars.DataFrame(table)"
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         raise TypeError(

@@ -106,11 +106,12 @@ static int64_t width_of(const char *format)
         const char *second = comma ? strchr(comma + 1, ',') : NULL;
         return !second || strcmp(second, ",128") == 0 ? 128 : 0;
     }
-    if (strcmp(format, "tdD") == 0 || strcmp(format, "tts") == 0 || strcmp(format, "ttm") == 0)
+    if (strcmp(format, "tdD") == 0 || strcmp(format, "tts") == 0 || strcmp(format, "ttm") == 0 ||
+        strcmp(format, "tiM") == 0)
         return 32;
-    if (format[0] == 't' && strncmp(format, "ti", 2) != 0)
-        return 64;
-    return 0;
+    if (strcmp(format, "tin") == 0)
+        return 128;
+    return format[0] == 't' ? 64 : 0;
 }
 
 /* ---- joining ---- */

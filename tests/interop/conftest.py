@@ -1,0 +1,58 @@
+"""Fixtures of the python suite, and `tidy`, which counts what a test leaves behind."""
+
+import gc
+import importlib.util
+import os
+import pathlib
+import sys
+
+import pytest
+
+PYTHON_TESTS = pathlib.Path(__file__).resolve().parents[1] / "python"
+sys.path.insert(0, str(PYTHON_TESTS))
+
+_spec = importlib.util.spec_from_file_location("python_conftest", PYTHON_TESTS / "conftest.py")
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+PACKAGE, ROOT, gpubufd = _module.PACKAGE, _module.ROOT, _module.gpubufd
+daemon, run = _module.daemon, _module.run
+pytest_runtest_makereport = _module.pytest_runtest_makereport
+
+
+def memory_of_daemons():
+    """The descriptors and mappings of this process that are memory of a daemon."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:  # listdir's own
+            continue
+    with open("/proc/self/maps") as maps:
+        return sum("memfd:gpubufd" in one for one in [*found, *maps])
+
+
+@pytest.fixture
+def client(daemon):
+    """A connection. After the test nobody holds a lease, and this process has no memory of the daemon's."""
+    before = memory_of_daemons()
+    client = gpubufd.connect(daemon.path)
+    yield client
+    gc.collect()
+    left = [lease for lease in client.leases() if "kept_ms" not in lease]
+    client.delete(*client.keys(), missing_ok=True)
+    names = list(client.keys())
+    client.close()
+    gc.collect()
+    assert (left, names) == ([], []), "a lease or a name stayed"
+    assert memory_of_daemons() <= before, "memory stayed mapped, or a descriptor open"
+
+
+@pytest.fixture
+def there(client):
+    """there(value): the object that it is when it was put; a later one replaces it."""
+
+    def put_and_get(value, **options):
+        client.put("x", value, replace=True, **options)
+        return client.get("x")
+
+    return put_and_get
