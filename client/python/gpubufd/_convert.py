@@ -384,7 +384,7 @@ def _plan_numpy(array: Any) -> Plan:
         if array.ndim != 1:
             raise TypeError("a structured array becomes a table, and so must have one axis")
         return _plan_dict({name: array[name] for name in array.dtype.names})
-    if isinstance(array, numpy.ma.MaskedArray) or array.dtype.kind in "OSU":
+    if isinstance(array, numpy.ma.MaskedArray) or array.dtype.kind in "OSUT":
         if array.ndim != 1:
             raise TypeError(
                 f"an array of {array.dtype} becomes a column, and so must have one axis, not "
@@ -423,7 +423,7 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> Tuple[Any, ...]:
         nulls = masked if nulls is None else nulls | masked
         array = array.data
     kind = array.dtype.kind
-    if kind in "OSU":
+    if kind in "OSUT":  # T: StringDType of NumPy 2
         values = array.tolist()
         if nulls is not None:
             values = [None if null else v for v, null in zip(values, nulls.tolist())]

@@ -15,7 +15,8 @@ enum {
 };
 
 /* format: the struct module's, where memoryview and NumPy agree on it; for floats that NumPy lacks
-   that of integers of the same width, so that numpy.asarray() has their bits and no strings */
+   that of integers of the same width, so that numpy.asarray() has their bits and no strings. 'l' is
+   NumPy's int64 itself; of 'q' it makes a type that is equal to it, and that zarr does not know. */
 static const struct {
     const char *dtype;
     struct element element;
@@ -24,11 +25,11 @@ static const struct {
     {"int8", {'b', DL_INT, 8, true, "|i1"}},
     {"int16", {'h', DL_INT, 16, true, "<i2"}},
     {"int32", {'i', DL_INT, 32, true, "<i4"}},
-    {"int64", {'q', DL_INT, 64, true, "<i8"}},
+    {"int64", {'l', DL_INT, 64, true, "<i8"}},
     {"uint8", {'B', DL_UINT, 8, true, "|u1"}},
     {"uint16", {'H', DL_UINT, 16, true, "<u2"}},
     {"uint32", {'I', DL_UINT, 32, true, "<u4"}},
-    {"uint64", {'Q', DL_UINT, 64, true, "<u8"}},
+    {"uint64", {'L', DL_UINT, 64, true, "<u8"}},
     {"float16", {'e', DL_FLOAT, 16, true, "<f2"}},
     {"bfloat16", {'H', DL_BFLOAT, 16, true, ""}},
     {"float32", {'f', DL_FLOAT, 32, true, "<f4"}},
@@ -78,7 +79,7 @@ bool element_of_dtype(const char *dtype, struct element *element)
         }
     }
     char unit[8];
-    *element = (struct element){.format = 'q', .code = DL_INT, .bits = 64};
+    *element = (struct element){.format = 'l', .code = DL_INT, .bits = 64};
     if (begins(dtype, "timestamp") || begins(dtype, "duration")) {
         read_unit(dtype, unit, sizeof(unit));
         (void)snprintf(element->typestr, sizeof(element->typestr), "<%c8[%s]",

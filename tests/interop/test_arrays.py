@@ -1,0 +1,210 @@
+"""NumPy, ml_dtypes, numba, joblib, zarr, fsspec, Dask and Ray: arrays both ways, in place where that is promised."""
+
+import conftest
+import pytest
+
+np = pytest.importorskip("numpy")
+
+gpubufd = conftest.gpubufd
+
+NUMBERS = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+TIMES = ["M8[s]", "M8[ms]", "M8[us]", "M8[ns]", "m8[s]", "m8[ns]"]
+
+
+def shapes_of(dtype):
+    flat = np.arange(24).astype("i8").astype(dtype)
+    cube = flat.reshape(2, 3, 4)
+    return [flat, cube, np.asfortranarray(cube), cube[:, ::-1, ::2], flat[:0], flat[:1].reshape(()), flat.reshape(4, 6).T]
+
+
+@pytest.mark.parametrize("dtype", NUMBERS + TIMES)
+def test_numpy_there_and_back(there, dtype):
+    for array in shapes_of(dtype):
+        held = there(array)
+        got = np.asarray(held)
+        np.testing.assert_array_equal(got, array, strict=True)
+        assert not got.flags.writeable
+        assert type(got.dtype) is type(array.dtype) and got.dtype.char == array.dtype.char  # zarr and others look at it
+        if array.nbytes and dtype not in TIMES:
+            assert got.__array_interface__["data"][0] == held.buffers.values.pointer
+            by_dlpack = np.from_dlpack(held)
+            np.testing.assert_array_equal(by_dlpack, array, strict=True)
+            assert not by_dlpack.flags.writeable and np.shares_memory(by_dlpack, got)
+        copy = np.array(held)
+        assert copy.flags.writeable and not np.shares_memory(copy, got)
+
+
+def test_numpy_is_told_when_it_may_not_copy(there):
+    held = there(np.arange(6.0))
+    if np.__version__ >= "2":
+        assert np.asarray(held, copy=False).__array_interface__["data"][0] == held.buffers.values.pointer
+        with pytest.raises(ValueError):
+            np.asarray(held, dtype="f4", copy=False)
+
+
+def test_numpy_strings_of_its_own(client, there):
+    if not hasattr(np.dtypes, "StringDType"):
+        pytest.skip("NumPy 1 has no StringDType")
+    given = np.array(["a", "äöü" * 9, ""], dtype=np.dtypes.StringDType())
+    assert there(given).tolist() == given.tolist() and there(given).dtype == "utf8"
+    missing = np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None))
+    assert there({"c": missing})["c"].tolist() == ["a", None]
+
+
+# ---- ml_dtypes ----
+
+SMALL = ["bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2",
+         "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_ml_dtypes_there_and_back(there, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = np.dtype(getattr(ml_dtypes, name))
+    bits = {"4": 16, "6": 64}.get(name[5], 256)
+    every = np.arange(1 << 16, dtype="u2").view(kind) if name == "bfloat16" else np.arange(bits, dtype="u1").view(kind)
+    for array in (every, every.reshape(-1, 4), every.reshape(-1, 8)[:, ::2]):
+        held = there(array)
+        got = held.to_numpy()
+        assert got.dtype == kind and got.shape == array.shape
+        unsigned = "u2" if name == "bfloat16" else "u1"
+        np.testing.assert_array_equal(got.view(unsigned), np.ascontiguousarray(array).view(unsigned))  # NaN's bits, too
+        np.testing.assert_array_equal(np.array(held.tolist(), "f4"), array.astype("f4"))
+
+
+# ---- numba ----
+
+
+def test_numba_compiles_for_what_is_shared(there):
+    numba = pytest.importorskip("numba")
+
+    @numba.njit
+    def total(values):
+        found = 0.0
+        for value in values:
+            found += value
+        return found
+
+    array = there(np.arange(1000.0)).to_numpy()
+    assert total(array) == 499500 and not numba.typeof(array).mutable
+
+    @numba.njit
+    def spoil(values):
+        values[0] = 1
+
+    with pytest.raises(numba.core.errors.TypingError):
+        spoil(array)
+
+
+# ---- processes ----
+
+
+def mean_of(ref):
+    with ref.get() as held:
+        return float(held.to_numpy().mean())
+
+
+def test_joblib_sends_refs(client, daemon, monkeypatch):
+    joblib = pytest.importorskip("joblib")
+    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+    monkeypatch.setenv("PYTHONPATH", f"{conftest.PACKAGE}:{conftest.ROOT / 'tests' / 'interop'}")
+    refs = [client.put(f"part/{i}", np.full(1000, i, "f4")) for i in range(4)]
+    from joblib.externals.loky import get_reusable_executor
+
+    try:
+        assert joblib.Parallel(n_jobs=2)(joblib.delayed(mean_of)(ref) for ref in refs) == [0, 1, 2, 3]
+    finally:
+        get_reusable_executor().shutdown(wait=True)
+
+
+def test_joblib_caches_what_was_read(client, there, tmp_path):
+    joblib = pytest.importorskip("joblib")
+    array = there(np.arange(10.0)).to_numpy()
+    joblib.dump(array, tmp_path / "a")
+    np.testing.assert_array_equal(joblib.load(tmp_path / "a"), array)
+    assert joblib.hash(array) == joblib.hash(np.arange(10.0))
+
+
+def test_ray_takes_refs_and_arrays(client, daemon, tmp_path):
+    """By a program of its own: Ray keeps threads and sockets for as long as its program lives."""
+    pytest.importorskip("ray")
+    import os
+    import subprocess
+    import sys
+
+    client.put("a", np.arange(1000, dtype="f4").reshape(10, 100))
+    code = f"""
+import ray, numpy as np, gpubufd, sys
+ray.init(num_cpus=1, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+
+@ray.remote
+def total(ref):
+    with ref.get() as held:
+        return float(held.to_numpy().sum())
+
+with gpubufd.connect() as client:
+    ref = client.ref("a")
+    assert ray.get(total.remote(ref)) == 499500
+    held = client.get("a")
+    stored = ray.get(ray.put(held.to_numpy()))           # into Ray's store, a copy
+    np.testing.assert_array_equal(stored, held.to_numpy())
+    client.put("b", stored)                              # read-only memory of Ray's
+    np.testing.assert_array_equal(client.get("b").to_numpy(), stored)
+    try:
+        ray.put(held)
+    except TypeError as error:
+        assert "Ref" in str(error), error
+    else:
+        raise AssertionError("an object was pickled")
+ray.shutdown()
+print("it holds")
+"""
+    env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=str(conftest.PACKAGE), HOME=str(tmp_path),
+               RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="180")
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "it holds" in done.stdout, done.stdout + done.stderr
+
+
+# ---- stores and collections ----
+
+
+@pytest.mark.parametrize("dtype", ["?", "i2", "u8", "f4", "c16"])
+def test_zarr_there_and_back(there, tmp_path, dtype):
+    zarr = pytest.importorskip("zarr")
+    given = np.arange(60).astype(dtype).reshape(6, 10)
+    held = there(given)
+    stored = zarr.create_array(str(tmp_path / "z"), data=held.to_numpy(), chunks=(4, 4))
+    np.testing.assert_array_equal(stored[:], given, strict=True)
+    np.testing.assert_array_equal(there(stored[:]).to_numpy(), given, strict=True)
+    np.testing.assert_array_equal(there(np.asarray(stored)).to_numpy(), given, strict=True)
+    stored[1:3] = held[1:3].to_numpy()[::-1]
+    np.testing.assert_array_equal(there(stored[1:3]).to_numpy(), given[1:3][::-1], strict=True)
+
+
+def test_fsspec_reads_and_writes_bytes(there):
+    fsspec = pytest.importorskip("fsspec")
+    content = bytes(range(256)) * 100
+    held = there(content)
+    with fsspec.open("memory://a", "wb") as file:
+        file.write(memoryview(held))
+    with fsspec.open("memory://a", "rb") as file:
+        assert there(file.read()).tobytes() == content
+    with fsspec.open("memory://a.npy", "wb") as file:
+        np.save(file, there(np.arange(5)).to_numpy())
+    with fsspec.open("memory://a.npy", "rb") as file:
+        np.testing.assert_array_equal(np.load(file), np.arange(5))
+
+
+def test_dask_computes_over_what_is_shared(there):
+    dask_array = pytest.importorskip("dask.array")
+    held = there(np.arange(10_000, dtype="f8").reshape(100, 100))
+    lazy = dask_array.from_array(held.to_numpy(), chunks=(50, 50))
+    assert float(lazy.sum().compute(scheduler="synchronous")) == 49995000
+    np.testing.assert_array_equal(there((lazy * 2).compute(scheduler="synchronous")).to_numpy(),
+                                  np.arange(10_000.0).reshape(100, 100) * 2)
+
+
+def test_a_type_that_numpy_lacks_is_refused(there):
+    for array in (np.zeros(2, "g"), np.zeros(2, "G"), np.zeros(2, "M8[ps]")):
+        with pytest.raises(TypeError, match="convert it"):
+            there(array)
