@@ -457,7 +457,7 @@ def _index_of(table: Any, told: Told, names: List[str]) -> Tuple[Any, List[str]]
 
 
 def _with_freq(index: Any, entry: Dict[str, Any]) -> Any:
-    """The index with its `freq`, of which the entry in the metadata tells."""
+    """The index, with the `freq` that its entry in the metadata tells."""
     freq = (_more(entry) or {}).get("freq")
     if freq is not None:
         try:
