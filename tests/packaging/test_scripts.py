@@ -43,12 +43,17 @@ def test_unknown_argument(run, script):
     assert "usage: " in done.stderr
 
 
+def make(*words):
+    """By itself, and not as a part of the make that runs the tests."""
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(["make", *words], cwd=ROOT, env=env, text=True, capture_output=True, check=False)
+
+
 @pytest.mark.parametrize("header, package", [("cmocka.h", "libcmocka-dev"), ("uv.h", "libuv1-dev"),
                                              ("ucp/api/ucp.h", "libucx-dev")])
 def test_a_missing_header_is_told_by_its_package(tmp_path, header, package):
     """-nostdinc hides what is installed."""
-    done = subprocess.run(["make", f"BUILD={tmp_path}", "CPPFLAGS=-nostdinc", f"{tmp_path}/has/{header}"], cwd=ROOT,
-                          text=True, capture_output=True, check=False)
+    done = make(f"BUILD={tmp_path}", "CPPFLAGS=-nostdinc", f"{tmp_path}/has/{header}")
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == f"{header} is not installed: it is in the package {package}"
 
@@ -56,8 +61,7 @@ def test_a_missing_header_is_told_by_its_package(tmp_path, header, package):
 @pytest.mark.parametrize("target, tool, package", [("lint-format", "CLANG_FORMAT", "clang-format"),
                                                    ("lint-shell", "SHELLCHECK", "shellcheck")])
 def test_a_missing_tool_is_told_by_its_package(tmp_path, target, tool, package):
-    done = subprocess.run(["make", f"BUILD={tmp_path}", f"{tool}=/nonexistent/it", target], cwd=ROOT,
-                          text=True, capture_output=True, check=False)
+    done = make(f"BUILD={tmp_path}", f"{tool}=/nonexistent/it", target)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == f"/nonexistent/it is not installed: it is in the package {package}"
 
