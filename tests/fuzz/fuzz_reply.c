@@ -25,7 +25,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/session/connect.h"
 #include "client/lib/session/tend.h"
@@ -501,8 +501,8 @@ static void make_client(bool resumes)
     stage.client->requests.timeout_ms = 5000;
     if (!stage.keeps)
         return;
-    DEMAND(gb_keep_prepare(stage.client, 2, 2000) == 0);
-    gb_keep_map(stage.client, stage.page_fd, SLOTS, stage.page_fd);
+    DEMAND(gb_cached_prepare(stage.client, 2, 2000) == 0);
+    gb_cached_map(stage.client, stage.page_fd, SLOTS, stage.page_fd);
 }
 
 static void connect_client(void)

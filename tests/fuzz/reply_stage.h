@@ -393,7 +393,7 @@ bool gb_flusher_engage(struct gpubuf_client *client)
     return stage.holds_releases;
 }
 
-void gb_flusher_keep(struct gpubuf_client *client)
+void gb_flusher_watch(struct gpubuf_client *client)
 {
     (void)client;
 }

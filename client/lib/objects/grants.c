@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/objects/ready.h"
 #include "client/lib/wire/link.h"
@@ -345,14 +345,14 @@ int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json obje
     return r;
 }
 
-int gb_grants_take_kept(struct gb_grants *grants, uint64_t lease, uint64_t slot,
-                        struct gb_json object, struct gpubuf_object **out, struct gb_error *error)
+int gb_grants_take_cached(struct gb_grants *grants, uint64_t lease, uint64_t slot,
+                          struct gb_json object, struct gpubuf_object **out, struct gb_error *error)
 {
     int r = gb_grants_take(grants, lease, object, out, error);
 
     if (r != 0)
         return r;
     (*out)->lease->slot = slot;
-    gb_keep_list((*out)->lease);
+    gb_cached_list((*out)->lease);
     return 0;
 }

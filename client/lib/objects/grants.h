@@ -32,8 +32,9 @@ int gb_grants_begin(struct gb_grants *grants, struct gpubuf_client *client,
 int gb_grants_take(struct gb_grants *grants, uint64_t lease, struct gb_json object,
                    struct gpubuf_object **out, struct gb_error *error);
 /* As gb_grants_take, for an open. `slot` is the lease's slot in the page, from 1 on; 0: none. */
-int gb_grants_take_kept(struct gb_grants *grants, uint64_t lease, uint64_t slot,
-                        struct gb_json object, struct gpubuf_object **out, struct gb_error *error);
+int gb_grants_take_cached(struct gb_grants *grants, uint64_t lease, uint64_t slot,
+                          struct gb_json object, struct gpubuf_object **out,
+                          struct gb_error *error);
 
 /* Keeps the cache within its bounds. */
 void gb_grants_end(struct gb_grants *grants);

@@ -40,7 +40,7 @@ void gb_holding_add(struct gb_holding *lease)
     client->leases = lease;
     client->releases.leases++;
     if (client->resume_ms != GPUBUF_NO_RESUME)
-        gb_flusher_keep(client);
+        gb_flusher_watch(client);
 }
 
 void gb_holding_discard(struct gb_holding *lease)

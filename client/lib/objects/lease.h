@@ -57,14 +57,14 @@ struct gb_holding {
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
     struct gb_holding_segment *segments;
     size_t segment_count, segment_capacity;
-    /* For keep.c. */
-    uint64_t slot;                    /* in the page, from 1 on; 0: it cannot be kept */
+    /* For cached.c. */
+    uint64_t slot;                    /* in the page, from 1 on; 0: it cannot be cached */
     uint64_t hash;                    /* of the name */
     bool twice;                       /* its version was opened before */
     struct gb_holding *chain;         /* in its bucket, while it is listed */
-    struct gb_holding *newer, *older; /* of those that are kept */
-    int64_t idle_since;               /* while it is kept */
-    bool listed, kept;
+    struct gb_holding *newer, *older; /* of those that are cached */
+    int64_t idle_since;               /* while it is cached */
+    bool listed, cached;
     bool told; /* the daemon knows that nobody uses it … */
     bool used; /* … but it was used since then */
     struct gb_pool pool;

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
-#include "client/lib/objects/keep.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/loop.h"
@@ -124,8 +124,8 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
     int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, false, open->drops, error);
     if (r < 0)
         return r;
-    r = gb_grants_take_kept(&grants, grant.lease, grant.slot + 1, grant.object, &open->object,
-                            error);
+    r = gb_grants_take_cached(&grants, grant.lease, grant.slot + 1, grant.object, &open->object,
+                              error);
     if (r == GB_AGAIN)
         r = request->canceled ? 0 : open_again(request, error);
     gb_grants_end(&grants);
@@ -192,7 +192,7 @@ static struct open *open_new(const char *name, size_t length,
     return open;
 }
 
-/* Sends an open. With the client entered, and when no kept lease has the answer. */
+/* Sends an open. With the client entered, and when no cached lease has the answer. */
 static int open_start(struct gpubuf_client *client, const char *name,
                       const struct gpubuf_open_options *options, struct open **out)
 {
@@ -224,15 +224,15 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
     if (r < 0)
         return r;
     struct open *open;
-    struct gpubuf_object *kept = NULL;
+    struct gpubuf_object *cached = NULL;
     r = gb_open_read_options(client, given, &options);
     if (r == 0 && name && !options.label)
-        kept = gb_keep_find(client, name, options.version);
-    if (kept)
-        *object = kept;
+        cached = gb_cached_find(client, name, options.version);
+    if (cached)
+        *object = cached;
     else if (r == 0)
         r = open_start(client, name, &options, &open);
-    if (r == 0 && !kept) {
+    if (r == 0 && !cached) {
         struct gb_request *request = &open->base;
         r = gb_request_wait(client, &request, gb_answer_timeout(client, open->options.wait_ms));
         if (r == 0)
@@ -248,7 +248,7 @@ struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *n
 {
     if (gb_enter(client) < 0)
         return NULL;
-    struct gpubuf_object *object = gb_keep_find(client, name, 0);
+    struct gpubuf_object *object = gb_cached_find(client, name, 0);
     gb_leave(client);
     return object;
 }
@@ -260,24 +260,24 @@ void gb_open_end_at_once(struct gb_request *request)
     gb_loop_wake(request->client);
 }
 
-/* An open that a kept lease answers: its request has ended already. NULL: none does, or memory is
+/* An open that a cached lease answers: its request has ended already. NULL: none does, or memory is
    out. */
-static struct open *open_kept(struct gpubuf_client *client, const char *name,
-                              const struct gpubuf_open_options *options)
+static struct open *open_cached(struct gpubuf_client *client, const char *name,
+                                const struct gpubuf_open_options *options)
 {
-    struct gpubuf_object *kept =
-        name && !options->label ? gb_keep_find(client, name, options->version) : NULL;
-    struct open *open = kept ? open_new(name, strlen(name), options) : NULL;
+    struct gpubuf_object *cached =
+        name && !options->label ? gb_cached_find(client, name, options->version) : NULL;
+    struct open *open = cached ? open_new(name, strlen(name), options) : NULL;
 
     if (open && gb_request_note(client, &open->base) < 0) {
         free(open);
         open = NULL;
     }
     if (!open) {
-        gb_object_drop(kept);
+        gb_object_drop(cached);
         return NULL;
     }
-    open->object = kept;
+    open->object = cached;
     gb_open_end_at_once(&open->base);
     return open;
 }
@@ -294,7 +294,7 @@ int gpubuf_open_async(struct gpubuf_client *client, const char *name,
     struct open *open = NULL;
     r = gb_open_read_options(client, given, &options);
     if (r == 0) {
-        open = open_kept(client, name, &options);
+        open = open_cached(client, name, &options);
         if (!open)
             r = open_start(client, name, &options, &open);
     }

@@ -26,7 +26,7 @@ int gb_open_malformed(struct gb_error *error);
 /* The object that a cached lease holds, with a reference, if the name still means it; NULL: ask the
    daemon. Unlike the others it takes the client's lock itself. */
 struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name);
-/* Ends a request that a kept lease has answered: its callback runs with the next ones. */
+/* Ends a request that a cached lease has answered: its callback runs with the next ones. */
 void gb_open_end_at_once(struct gb_request *request);
 
 #endif

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "client/lib/base/clock.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/grants.h"
-#include "client/lib/objects/keep.h"
 #include "client/lib/objects/open.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
@@ -68,7 +68,7 @@ static bool part_fill(struct part *part, size_t most)
 
     while (part->left_count < most && many->next < many->count) {
         size_t i = many->next++;
-        if (many->objects[i]) /* a kept lease had it */
+        if (many->objects[i]) /* a cached lease had it */
             continue;
         if (is_name(many->names[i]))
             part->left[part->left_count++] = i;
@@ -164,7 +164,7 @@ static int take_entry(struct gb_grants *grants, struct gb_json item, const struc
     if ((present & 3) != 3)
         return gb_fail(error, GPUBUF_E_PROTOCOL, "objects has neither a lease nor an error");
     *status = 0;
-    int r = gb_grants_take_kept(grants, grant.lease, grant.slot + 1, grant.object, object, error);
+    int r = gb_grants_take_cached(grants, grant.lease, grant.slot + 1, grant.object, object, error);
     if (r < 0 && r != GPUBUF_E_PROTOCOL)
         *status = r, r = 0; /* only this one */
     return r;
@@ -436,23 +436,23 @@ static int start_part(struct gpubuf_client *client, struct open_many *many, stru
     return r;
 }
 
-/* Opens the names that kept leases have. */
-static void open_all_kept(struct gpubuf_client *client, struct open_many *many)
+/* Opens the names that cached leases have. */
+static void open_all_cached(struct gpubuf_client *client, struct open_many *many)
 {
-    for (size_t i = 0; client->keeper && i < many->count; i++) {
-        many->objects[i] = many->names[i] ? gb_keep_find(client, many->names[i], 0) : NULL;
+    for (size_t i = 0; client->cached && i < many->count; i++) {
+        many->objects[i] = many->names[i] ? gb_cached_find(client, many->names[i], 0) : NULL;
         many->opened += many->objects[i] != NULL;
     }
 }
 
-/* Sends the first parts. 1; 0 if there is nothing to ask for, since each name is kept or no valid
+/* Sends the first parts. 1; 0 if there is nothing to ask for, since each name is cached or no valid
    name; or a failure, and then nothing is under way. If there is no memory for another part, those
    under way ask for its names later. */
 static int many_send(struct gpubuf_client *client, struct open_many *many)
 {
     struct gb_error error;
 
-    open_all_kept(client, many);
+    open_all_cached(client, many);
     if (many->opened == many->count && many->count > 0)
         return 0;
     if (gb_request_note(client, &many->base) < 0)

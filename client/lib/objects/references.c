@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/enter.h"
 
@@ -21,7 +21,7 @@ static bool drop_one(_Atomic size_t *references)
 
 /* Drops a reference. Returns the lease if that was its last one. The last reference to a root, and
    to a lease, is dropped with the client's lock held: until then the lease may be found by its name
-   (keep.h). */
+   (cached.h). */
 static struct gb_holding *unreference(struct gpubuf_object *object)
 {
     if (atomic_fetch_sub_explicit(&object->references, 1, memory_order_acq_rel) > 1)
@@ -40,7 +40,7 @@ void gb_object_drop(struct gpubuf_object *object)
 {
     struct gb_holding *lease = object ? unreference(object) : NULL;
 
-    if (lease && !gb_keep_take(lease))
+    if (lease && !gb_cached_take(lease))
         gb_holding_end(lease);
 }
 

@@ -13,7 +13,7 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/memory/gpu_own.h"
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/provide.h"
 #include "client/lib/objects/watch.h"
@@ -38,7 +38,7 @@
 
 static void lost(struct gpubuf_client *client)
 {
-    gb_keep_forget(client);
+    gb_cached_forget(client);
     gb_resume_end(client);
     gb_watcher_end_all(client);
     gb_provide_end_all(client);
@@ -47,15 +47,15 @@ static void lost(struct gpubuf_client *client)
 static void end(struct gpubuf_client *client)
 {
     gb_order_end(client->order);
-    gb_keep_end(client);
+    gb_cached_end(client);
     gb_resume_end(client);
 }
 
 static const struct gb_client_hooks hooks = {
     .event = gb_watcher_event,
     .wanted = gb_provide_wanted,
-    .recall = gb_keep_recall,
-    .retire = gb_keep_clear_segment,
+    .recall = gb_cached_recall,
+    .retire = gb_cached_clear_segment,
     .broken = gb_resume_break,
     .mend = gb_resume_mend,
     .lost = lost,
@@ -181,7 +181,7 @@ static int cache_leases(struct gpubuf_client *client, const struct gpubuf_connec
     if (most > CACHE_LEASES_MAX)
         most = CACHE_LEASES_MAX;
     int ms = options->cache_lease_ms > 0 ? options->cache_lease_ms : CACHE_LEASE_MS;
-    return gb_keep_prepare(client, most, ms) < 0 ? gb_report_memory(NULL) : 0;
+    return gb_cached_prepare(client, most, ms) < 0 ? gb_report_memory(NULL) : 0;
 }
 
 /* One attempt: a connection, and a greeting over it. */

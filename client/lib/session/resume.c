@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/order.h"
 #include "client/lib/objects/provide.h"
 #include "client/lib/objects/watch.h"
@@ -75,7 +75,7 @@ static void disconnect(struct gpubuf_client *client)
     (void)shutdown(client->conn.fd, SHUT_RDWR);
     gb_loop_watch(client, -1);
     gb_conn_reset(&client->conn);
-    client->input_kept = 0;
+    client->input_part = 0;
     client->end.write_failed = false;
     client->end.reason.code = 0;
 }
@@ -134,7 +134,7 @@ void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)
     client->resumption->why = *why;
     disconnect(client);
     gb_imports_hold(&client->imports); /* until the daemon has told which of them count */
-    gb_keep_forget(client);
+    gb_cached_forget(client);
     gb_request_break_all(client);
     break_leases(client);
     gb_watcher_break(client);
@@ -341,7 +341,7 @@ static void finish(struct gpubuf_client *client, bool same_instance)
         gb_client_doom(client, &error);
     gb_flush(client);
     if (client->flush.is_watched)
-        gb_flusher_keep(client);
+        gb_flusher_watch(client);
     gb_loop_wake(client);
     gb_client_changed(client);
 }

@@ -2,7 +2,7 @@
 
 #include <poll.h>
 
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 #include "client/lib/session/resume.h"
 #include "client/lib/wire/flusher.h"
 #include "client/lib/wire/loop.h"
@@ -50,13 +50,13 @@ static void receive_the_rest(struct gpubuf_client *client)
 bool gb_tend(struct gpubuf_client *client, bool *down)
 {
     pthread_mutex_lock(&client->lock);
-    bool keeps = gb_keep_begun(client);
+    bool caches = gb_cached_begun(client);
     if (client->link != GB_LINK_UP)
         resume(client);
-    else if (client->end.hung_up || (keeps && !client->polling.leader && meets(client, POLLIN)))
+    else if (client->end.hung_up || (caches && !client->polling.leader && meets(client, POLLIN)))
         receive_the_rest(client);
-    if (keeps && client->link == GB_LINK_UP && !client->end.lost.code)
-        gb_keep_sweep(client);
+    if (caches && client->link == GB_LINK_UP && !client->end.lost.code)
+        gb_cached_sweep(client);
     bool working = gb_poll_gpus(client);
     bool waiting = client->link == GB_LINK_UP &&
                    (client->releases.count > 0 || client->imports.unmap_count > 0 ||
@@ -68,11 +68,12 @@ bool gb_tend(struct gpubuf_client *client, bool *down)
     }
     bool resuming = client->link != GB_LINK_UP || client->end.hung_up;
     client->flush.quiet_ticks = waiting || working || resuming ? 0 : client->flush.quiet_ticks + 1;
-    bool keep = (!client->end.lost.code || working) && client->flush.quiet_ticks < QUIET_TICKS_MAX;
+    bool engaged =
+        (!client->end.lost.code || working) && client->flush.quiet_ticks < QUIET_TICKS_MAX;
     *down = *down && client->link == GB_LINK_DOWN && !working;
-    client->flush.engaged = keep;
-    if (!keep && keeps)
+    client->flush.engaged = engaged;
+    if (!engaged && caches)
         gb_flusher_listen(client);
     pthread_mutex_unlock(&client->lock);
-    return keep;
+    return engaged;
 }

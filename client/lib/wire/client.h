@@ -30,7 +30,7 @@ struct gb_delivery;
 struct gb_watcher;
 struct gb_provide;
 struct gb_order;
-struct gb_keeper;
+struct gb_cached;
 struct gb_holding;
 struct gb_resumption;
 
@@ -51,7 +51,7 @@ struct gb_client_hooks {
     void (*event)(struct gpubuf_client *client, struct gb_json params);
     /* The daemon wants a name that the client provides, or does not any more (`ended`). */
     void (*wanted)(struct gpubuf_client *client, struct gb_json params, bool ended);
-    /* The daemon wants kept leases back, or a segment that kept leases may lie in. */
+    /* The daemon wants cached leases back, or a segment that cached leases may lie in. */
     void (*recall)(struct gpubuf_client *client, struct gb_json params);
     void (*retire)(struct gpubuf_client *client, uint64_t segment);
     /* The connection has broken: it is made anew, or lost for good. */
@@ -173,8 +173,8 @@ struct gpubuf_client {
     struct gb_holding *leases;
     struct gb_imports imports;
     struct gb_order *order;   /* see objects/order.h; NULL: no event was ever waited for */
-    struct gb_keeper *keeper; /* see objects/keep.h; NULL: no lease is cached */
-    _Atomic bool keeps;       /* some leases are kept */
+    struct gb_cached *cached; /* see objects/cached.h; NULL: no lease is cached */
+    _Atomic bool caches;      /* some leases are cached */
     struct gb_releases releases;
     struct gb_flush flush;
 
@@ -182,7 +182,7 @@ struct gpubuf_client {
     struct gb_writer notice; /* of notifications */
     struct gb_pool pool;     /* of the message at hand */
     char *input;             /* GB_INPUT_BYTES to receive into */
-    size_t input_kept;       /* bytes at its front of a line whose end has not come */
+    size_t input_part;       /* bytes at its front of a line whose end has not come */
 };
 
 /* Allocates a client around a connected, non-blocking socket that has not been greeted. NULL: out

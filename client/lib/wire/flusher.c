@@ -15,8 +15,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpubuf_client *engaged; /* linked by flusher_next; each is counted */
-static struct gpubuf_client *kept;    /* linked by kept_next; not counted */
-static int sockets = -1;              /* an epoll set: the sockets of the kept clients, and
+static struct gpubuf_client *watched; /* linked by watched_next; not counted */
+static int sockets = -1;              /* an epoll set: the sockets of the watched clients, and
                                          `waker` */
 static int waker = -1;
 static pthread_t thread;
@@ -60,7 +60,7 @@ static void look_out(struct gpubuf_client *client, bool listens)
 static void look_at(uint64_t serial)
 {
     pthread_mutex_lock(&lock);
-    struct gpubuf_client *client = kept;
+    struct gpubuf_client *client = watched;
     while (client && client->serial != serial)
         client = client->flush.watched_next;
     if (client)
@@ -76,20 +76,21 @@ static void look_at(uint64_t serial)
     gb_client_release(client);
 }
 
-/* Looks at the kept clients from the `first` on that have something to read, or that keep leases,
-   which are swept now and then: as many as there is room for. Returns the place of the next one. */
+/* Looks at the watched clients from the `first` on that have something to read, or that keep
+   leases, which are swept now and then: as many as there is room for. Returns the place of the
+   next one. */
 static unsigned look_at_some(unsigned first)
 {
     uint64_t serials[EVENTS_MAX];
     unsigned count = 0, place = 0;
 
     pthread_mutex_lock(&lock);
-    for (struct gpubuf_client *client = kept; client && count < EVENTS_MAX;
+    for (struct gpubuf_client *client = watched; client && count < EVENTS_MAX;
          client = client->flush.watched_next) {
         struct pollfd socket = {.fd = client->flush.fd, .events = POLLIN};
         if (place++ < first)
             continue;
-        if (poll(&socket, 1, 0) > 0 || atomic_load(&client->keeps))
+        if (poll(&socket, 1, 0) > 0 || atomic_load(&client->caches))
             serials[count++] = client->serial;
     }
     pthread_mutex_unlock(&lock);
@@ -139,7 +140,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&lock);
     while (!stopping) {
         sleeping = !engaged;
-        int timeout = !sleeping ? pause : kept ? UNREAD_MS : -1;
+        int timeout = !sleeping ? pause : watched ? UNREAD_MS : -1;
         pthread_mutex_unlock(&lock);
         sleep_on(timeout);
         pthread_mutex_lock(&lock);
@@ -219,7 +220,7 @@ bool gb_flusher_engage(struct gpubuf_client *client)
     return can;
 }
 
-void gb_flusher_keep(struct gpubuf_client *client)
+void gb_flusher_watch(struct gpubuf_client *client)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = client->serial};
 
@@ -231,12 +232,12 @@ void gb_flusher_keep(struct gpubuf_client *client)
         client->flush.link_watched = true;
         client->flush.listens = false;
         if (!client->flush.is_watched) {
-            if (sleeping && !kept)
-                wake_up(); /* without kept clients it sleeps without a timeout */
+            if (sleeping && !watched)
+                wake_up(); /* without watched clients it sleeps without a timeout */
             client->flush.is_watched = true;
             client->flush.fd = client->conn.fd;
-            client->flush.watched_next = kept;
-            kept = client;
+            client->flush.watched_next = watched;
+            watched = client;
         }
     }
     pthread_mutex_unlock(&lock);
@@ -250,7 +251,7 @@ void gb_flusher_listen(struct gpubuf_client *client)
 void gb_flusher_forget(struct gpubuf_client *client)
 {
     pthread_mutex_lock(&lock);
-    struct gpubuf_client **link = &kept;
+    struct gpubuf_client **link = &watched;
     while (*link && *link != client)
         link = &(*link)->flush.watched_next;
     if (*link)
@@ -291,7 +292,7 @@ void gb_flusher_in_parent(void)
 
 void gb_flusher_in_child(void)
 {
-    engaged = kept = NULL;
+    engaged = watched = NULL;
     running = sleeping = false;
     close_sockets();
     pthread_mutex_unlock(&lock);

@@ -19,7 +19,7 @@ bool gb_flusher_engage(struct gpubuf_client *client);
 
 /* Has the thread look out for the end of a client's connection, whose lock is held. Idempotent.
    Without a thread, the program's next call finds out. */
-void gb_flusher_keep(struct gpubuf_client *client);
+void gb_flusher_watch(struct gpubuf_client *client);
 /* The client disconnects. Without its lock. */
 void gb_flusher_forget(struct gpubuf_client *client);
 
@@ -31,7 +31,7 @@ void gb_flusher_before_fork(void);
 void gb_flusher_in_parent(void);
 void gb_flusher_in_child(void);
 
-/* For a client that keeps leases, before the flusher stops looking after it: any message of the
+/* For a client that caches leases, before the flusher stops looking after it: any message of the
    daemon has the flusher look after the client again, at once. */
 void gb_flusher_listen(struct gpubuf_client *client);
 

@@ -166,22 +166,22 @@ static void handle_line(struct gpubuf_client *client, const char *line, size_t l
  * An answer about a thousand objects has some hundred KiB and comes in several parts. So it is put
  * together in the receive buffer itself, and not copied.
  */
-static bool keep_part(struct gpubuf_client *client, size_t received)
+static bool is_part(struct gpubuf_client *client, size_t received)
 {
-    const char *part = client->input + client->input_kept;
+    const char *part = client->input + client->input_part;
 
     if (gb_frame_is_partial(&client->conn.in) || memchr(part, '\n', received) ||
-        client->input_kept + received == GB_INPUT_BYTES)
+        client->input_part + received == GB_INPUT_BYTES)
         return false;
-    client->input_kept += received;
+    client->input_part += received;
     return true;
 }
 
 /* Receives once; only the leader may without the lock. */
 static ssize_t receive(struct gpubuf_client *client)
 {
-    return gb_conn_receive(&client->conn, client->input + client->input_kept,
-                           GB_INPUT_BYTES - client->input_kept);
+    return gb_conn_receive(&client->conn, client->input + client->input_part,
+                           GB_INPUT_BYTES - client->input_part);
 }
 
 /* Handles the bytes received, or the reason why there are none. Returns the number of messages, or
@@ -217,14 +217,14 @@ static int handle_received(struct gpubuf_client *client, ssize_t received)
         return 0;
     }
 
-    if (keep_part(client, (size_t)received))
+    if (is_part(client, (size_t)received))
         return 0;
 
     int handled = 0, r;
     const char *line;
     size_t length;
-    gb_frame_begin(&conn->in, client->input, client->input_kept + (size_t)received);
-    client->input_kept = 0;
+    gb_frame_begin(&conn->in, client->input, client->input_part + (size_t)received);
+    client->input_part = 0;
     while ((r = gb_frame_next(&conn->in, &line, &length)) == 1 && !client->end.lost.code) {
         handle_line(client, line, length);
         handled++;

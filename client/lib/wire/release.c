@@ -10,7 +10,7 @@
 
 /* The message that a lease's number is sent with, in the number's top bits. */
 #define RELEASE UINT64_C(0)
-#define KEEP (UINT64_C(2) << 62)
+#define CACHED (UINT64_C(2) << 62)
 #define USED (UINT64_C(3) << 62)
 #define WHAT(number) ((number)&USED)
 
@@ -125,7 +125,7 @@ void gb_push_release(struct gpubuf_client *client, uint64_t lease)
     push(client, lease);
 }
 
-void gb_push_keep(struct gpubuf_client *client, uint64_t lease, bool used)
+void gb_push_cached(struct gpubuf_client *client, uint64_t lease, bool used)
 {
-    push(client, lease | (used ? USED : KEEP));
+    push(client, lease | (used ? USED : CACHED));
 }

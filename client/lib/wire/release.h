@@ -20,8 +20,8 @@ void gb_flush_releases(struct gpubuf_client *client);
 int gb_reserve_releases(struct gpubuf_client *client, size_t more);
 /* Notes that a lease has ended; there must be room. */
 void gb_push_release(struct gpubuf_client *client, uint64_t lease);
-/* Notes that a kept lease is not used; or, with `used`, that it is used again. There must be room
+/* Notes that a cached lease is not used; or, with `used`, that it is used again. There must be room
    for one more. */
-void gb_push_keep(struct gpubuf_client *client, uint64_t lease, bool used);
+void gb_push_cached(struct gpubuf_client *client, uint64_t lease, bool used);
 
 #endif

@@ -1,4 +1,4 @@
-#include "client/lib/objects/keep.h"
+#include "client/lib/objects/cached.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -24,8 +24,8 @@ struct seen {
     uint32_t when; /* low bits of gb_coarse_ms() */
 };
 
-struct gb_keeper {
-    size_t most;       /* leases that are kept */
+struct gb_cached {
+    size_t most;       /* leases that are cached */
     int64_t ms;        /* for which they are, without a use */
     struct seen *seen; /* sets of WAYS; NULL: nothing was opened yet */
     size_t set_count;
@@ -36,46 +36,46 @@ struct gb_keeper {
     uint32_t alive;                /* … and its value until then */
     struct gb_holding **buckets;   /* of those that are listed */
     size_t bucket_count, listed;
-    struct gb_holding *newest, *oldest; /* those that are kept */
-    size_t kept;
+    struct gb_holding *newest, *oldest; /* those that are cached */
+    size_t count;
     int64_t swept_ms; /* when last */
 };
 
-int gb_keep_prepare(struct gpubuf_client *client, size_t most, int64_t ms)
+int gb_cached_prepare(struct gpubuf_client *client, size_t most, int64_t ms)
 {
-    struct gb_keeper *keeper = calloc(1, sizeof(*keeper));
+    struct gb_cached *cached = calloc(1, sizeof(*cached));
 
-    if (!keeper)
+    if (!cached)
         return GPUBUF_E_NO_MEMORY;
-    keeper->most = most;
-    keeper->ms = ms;
-    client->keeper = keeper;
+    cached->most = most;
+    cached->ms = ms;
+    client->cached = cached;
     return 0;
 }
 
-bool gb_keep_begun(const struct gpubuf_client *client)
+bool gb_cached_begun(const struct gpubuf_client *client)
 {
-    return client->keeper && client->keeper->slots;
+    return client->cached && client->cached->slots;
 }
 
-static void unmap_page(struct gb_keeper *keeper)
+static void unmap_page(struct gb_cached *cached)
 {
-    if (keeper->slots)
-        (void)munmap((void *)(uintptr_t)keeper->slots, keeper->slot_count * sizeof(uint64_t));
-    if (keeper->pulse)
-        (void)munmap((void *)(uintptr_t)keeper->pulse, sizeof(uint32_t));
-    keeper->slots = NULL;
-    keeper->pulse = NULL;
+    if (cached->slots)
+        (void)munmap((void *)(uintptr_t)cached->slots, cached->slot_count * sizeof(uint64_t));
+    if (cached->pulse)
+        (void)munmap((void *)(uintptr_t)cached->pulse, sizeof(uint32_t));
+    cached->slots = NULL;
+    cached->pulse = NULL;
 }
 
-void gb_keep_end(struct gpubuf_client *client)
+void gb_cached_end(struct gpubuf_client *client)
 {
-    if (!client->keeper)
+    if (!client->cached)
         return;
-    unmap_page(client->keeper);
-    free(client->keeper->buckets);
-    free(client->keeper->seen);
-    free(client->keeper);
+    unmap_page(client->cached);
+    free(client->cached->buckets);
+    free(client->cached->seen);
+    free(client->cached);
 }
 
 /* Maps a file that cannot shrink: reading one that did would end in SIGBUS. NULL: it could, or it
@@ -101,25 +101,25 @@ static bool is_dead(uint32_t pulse)
     return pulse == 0 || (pulse & FUTEX_OWNER_DIED);
 }
 
-void gb_keep_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
+void gb_cached_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd)
 {
-    struct gb_keeper *keeper = client->keeper;
+    struct gb_cached *cached = client->cached;
 
     if (slots == 0 || slots > UINT32_MAX)
         return;
-    if (!keeper->buckets) {
-        keeper->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
-        keeper->bucket_count = keeper->buckets ? BUCKETS_MIN : 0;
+    if (!cached->buckets) {
+        cached->buckets = calloc(BUCKETS_MIN, sizeof(struct gb_holding *));
+        cached->bucket_count = cached->buckets ? BUCKETS_MIN : 0;
     }
-    keeper->slot_count = (size_t)slots;
-    keeper->slots = map(fd, slots * sizeof(uint64_t));
-    keeper->pulse = map(pulse_fd, sizeof(uint32_t));
-    if (keeper->pulse)
-        keeper->alive = atomic_load_explicit(keeper->pulse, memory_order_acquire);
-    if (!keeper->slots || !keeper->pulse || is_dead(keeper->alive) || !keeper->buckets)
-        unmap_page(keeper);
+    cached->slot_count = (size_t)slots;
+    cached->slots = map(fd, slots * sizeof(uint64_t));
+    cached->pulse = map(pulse_fd, sizeof(uint32_t));
+    if (cached->pulse)
+        cached->alive = atomic_load_explicit(cached->pulse, memory_order_acquire);
+    if (!cached->slots || !cached->pulse || is_dead(cached->alive) || !cached->buckets)
+        unmap_page(cached);
     else
-        gb_flusher_keep(client);
+        gb_flusher_watch(client);
 }
 
 struct page {
@@ -155,7 +155,7 @@ static int page_reply(struct gb_request *request, const struct gb_reply *reply,
         r = gb_fail(error, GPUBUF_E_PROTOCOL, "cache names a descriptor that did not come");
     if (r < 0)
         return r == GPUBUF_E_NO_MEMORY ? r : (error->code = GPUBUF_E_PROTOCOL);
-    gb_keep_map(client, reply->fds[page.fd], page.slots, reply->fds[page.pulse]);
+    gb_cached_map(client, reply->fds[page.fd], page.slots, reply->fds[page.pulse]);
     return 0;
 }
 
@@ -175,7 +175,7 @@ static void ask_for_page(struct gpubuf_client *client)
 
     if (!request)
         return;
-    client->keeper->asked = true;
+    client->cached->asked = true;
     request->type = &page_type;
     request->canceled = request->once = true;
     gb_write_format(gb_request_begin(client, request, "hello", 0),
@@ -187,20 +187,20 @@ static void ask_for_page(struct gpubuf_client *client)
 /* ---- what was opened lately ---- */
 
 /* Notes that a version is opened. Returns whether it was before, not long ago. */
-static bool is_seen(struct gb_keeper *keeper, uint64_t hash)
+static bool is_seen(struct gb_cached *cached, uint64_t hash)
 {
     uint32_t now = (uint32_t)gb_coarse_ms(), tag = (uint32_t)(hash >> 32);
 
-    if (!keeper->seen) {
-        for (keeper->set_count = 1; keeper->set_count * WAYS < 2 * keeper->most;)
-            keeper->set_count *= 2;
-        keeper->seen = calloc(keeper->set_count * WAYS, sizeof(*keeper->seen));
+    if (!cached->seen) {
+        for (cached->set_count = 1; cached->set_count * WAYS < 2 * cached->most;)
+            cached->set_count *= 2;
+        cached->seen = calloc(cached->set_count * WAYS, sizeof(*cached->seen));
     }
-    if (!keeper->seen)
+    if (!cached->seen)
         return false;
-    struct seen *set = &keeper->seen[(hash & (keeper->set_count - 1)) * WAYS], *oldest = set;
+    struct seen *set = &cached->seen[(hash & (cached->set_count - 1)) * WAYS], *oldest = set;
     for (struct seen *one = set; one < set + WAYS; one++) {
-        if (one->tag == tag && now - one->when < keeper->ms) {
+        if (one->tag == tag && now - one->when < cached->ms) {
             one->when = now;
             return true;
         }
@@ -232,14 +232,14 @@ static uint64_t hash_of(const char *name, size_t length)
     return mix(hash, word);
 }
 
-static struct gb_holding **bucket_of(const struct gb_keeper *keeper, uint64_t hash)
+static struct gb_holding **bucket_of(const struct gb_cached *cached, uint64_t hash)
 {
-    return &keeper->buckets[hash & (keeper->bucket_count - 1)];
+    return &cached->buckets[hash & (cached->bucket_count - 1)];
 }
 
-static struct gb_holding *find(const struct gb_keeper *keeper, const char *name, uint64_t hash)
+static struct gb_holding *find(const struct gb_cached *cached, const char *name, uint64_t hash)
 {
-    struct gb_holding *lease = *bucket_of(keeper, hash);
+    struct gb_holding *lease = *bucket_of(cached, hash);
 
     while (lease && (lease->hash != hash || strcmp(lease->name, name) != 0))
         lease = lease->chain;
@@ -247,15 +247,15 @@ static struct gb_holding *find(const struct gb_keeper *keeper, const char *name,
 }
 
 /* A table that cannot grow only gets slower. */
-static void grow(struct gb_keeper *keeper)
+static void grow(struct gb_cached *cached)
 {
-    size_t count = keeper->bucket_count * 2;
+    size_t count = cached->bucket_count * 2;
     struct gb_holding **buckets = calloc(count, sizeof(struct gb_holding *));
 
     if (!buckets)
         return;
-    for (size_t i = 0; i < keeper->bucket_count; i++) {
-        struct gb_holding *lease = keeper->buckets[i];
+    for (size_t i = 0; i < cached->bucket_count; i++) {
+        struct gb_holding *lease = cached->buckets[i];
         while (lease) {
             struct gb_holding *next = lease->chain, **bucket = &buckets[lease->hash & (count - 1)];
             lease->chain = *bucket;
@@ -263,93 +263,94 @@ static void grow(struct gb_keeper *keeper)
             lease = next;
         }
     }
-    free(keeper->buckets);
-    keeper->buckets = buckets;
-    keeper->bucket_count = count;
+    free(cached->buckets);
+    cached->buckets = buckets;
+    cached->bucket_count = count;
 }
 
-static void unlist(struct gb_keeper *keeper, struct gb_holding *lease)
+static void unlist(struct gb_cached *cached, struct gb_holding *lease)
 {
-    struct gb_holding **link = bucket_of(keeper, lease->hash);
+    struct gb_holding **link = bucket_of(cached, lease->hash);
 
     while (*link != lease)
         link = &(*link)->chain;
     *link = lease->chain;
     lease->listed = false;
-    keeper->listed--;
+    cached->listed--;
 }
 
 /* ---- by use ---- */
 
-static void unkeep(struct gb_keeper *keeper, struct gb_holding *lease)
+static void uncache(struct gb_cached *cached, struct gb_holding *lease)
 {
-    *(lease->newer ? &lease->newer->older : &keeper->newest) = lease->older;
-    *(lease->older ? &lease->older->newer : &keeper->oldest) = lease->newer;
-    lease->kept = false;
-    keeper->kept--;
+    *(lease->newer ? &lease->newer->older : &cached->newest) = lease->older;
+    *(lease->older ? &lease->older->newer : &cached->oldest) = lease->newer;
+    lease->cached = false;
+    cached->count--;
 }
 
-static void put_newest(struct gb_keeper *keeper, struct gb_holding *lease)
+static void put_newest(struct gb_cached *cached, struct gb_holding *lease)
 {
     lease->newer = NULL;
-    lease->older = keeper->newest;
-    *(keeper->newest ? &keeper->newest->newer : &keeper->oldest) = lease;
-    keeper->newest = lease;
-    lease->kept = true;
-    keeper->kept++;
+    lease->older = cached->newest;
+    *(cached->newest ? &cached->newest->newer : &cached->oldest) = lease;
+    cached->newest = lease;
+    lease->cached = true;
+    cached->count++;
 }
 
 /* Tells the daemon that the lease is unused, now again if it was used since. False: memory is
    out. */
-static bool tell_kept(struct gb_holding *lease)
+static bool tell_cached(struct gb_holding *lease)
 {
     if (lease->told && !lease->used)
         return true;
     if (gb_reserve_releases(lease->client, 1) < 0)
         return false;
-    gb_push_keep(lease->client, lease->id, false);
+    gb_push_cached(lease->client, lease->id, false);
     lease->told = true;
     lease->used = false;
     return true;
 }
 
-/* Gives a kept lease back. Tells the daemon first of a use since it was last told: a release does
+/* Gives a cached lease back. Tells the daemon first of a use since it was last told: a release does
    not count as one. */
-static void give_back(struct gb_keeper *keeper, struct gb_holding *lease)
+static void give_back(struct gb_cached *cached, struct gb_holding *lease)
 {
     if (lease->told)
-        (void)tell_kept(lease);
-    unkeep(keeper, lease);
-    unlist(keeper, lease);
+        (void)tell_cached(lease);
+    uncache(cached, lease);
+    unlist(cached, lease);
     gb_holding_end(lease);
 }
 
-static bool is_current(const struct gb_keeper *keeper, const struct gb_holding *lease)
+static bool is_current(const struct gb_cached *cached, const struct gb_holding *lease)
 {
-    return keeper->slots &&
-           atomic_load_explicit(&keeper->slots[lease->slot - 1], memory_order_acquire) ==
+    return cached->slots &&
+           atomic_load_explicit(&cached->slots[lease->slot - 1], memory_order_acquire) ==
                lease->id &&
-           atomic_load_explicit(keeper->pulse, memory_order_acquire) == keeper->alive;
+           atomic_load_explicit(cached->pulse, memory_order_acquire) == cached->alive;
 }
 
-struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *name, uint64_t version)
+struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *name,
+                                     uint64_t version)
 {
-    struct gb_keeper *keeper = client->keeper;
+    struct gb_cached *cached = client->cached;
 
-    if (!keeper || keeper->listed == 0)
+    if (!cached || cached->listed == 0)
         return NULL;
-    struct gb_holding *lease = find(keeper, name, hash_of(name, strlen(name)));
+    struct gb_holding *lease = find(cached, name, hash_of(name, strlen(name)));
     if (!lease)
         return NULL;
-    if (!is_current(keeper, lease)) {
-        if (lease->kept)
-            give_back(keeper, lease);
+    if (!is_current(cached, lease)) {
+        if (lease->cached)
+            give_back(cached, lease);
         return NULL;
     }
     if (version && atomic_load(&lease->version) != version)
         return NULL;
-    if (lease->kept) {
-        unkeep(keeper, lease);
+    if (lease->cached) {
+        uncache(cached, lease);
         lease->used = true;
     }
     lease->twice = true;
@@ -359,54 +360,54 @@ struct gpubuf_object *gb_keep_find(struct gpubuf_client *client, const char *nam
     return root;
 }
 
-bool gb_keep_take(struct gb_holding *lease)
+bool gb_cached_take(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
-    struct gb_keeper *keeper = client->keeper;
+    struct gb_cached *cached = client->cached;
 
     if (!lease->listed)
         return false;
     if (client->end.lost.code || client->link != GB_LINK_UP || !lease->twice ||
-        atomic_load(&lease->ready) || !is_current(keeper, lease) ||
-        (!lease->told && !tell_kept(lease))) {
-        unlist(keeper, lease);
+        atomic_load(&lease->ready) || !is_current(cached, lease) ||
+        (!lease->told && !tell_cached(lease))) {
+        unlist(cached, lease);
         return false;
     }
     lease->idle_since = gb_coarse_ms();
-    put_newest(keeper, lease);
-    while (keeper->kept > keeper->most)
-        give_back(keeper, keeper->oldest);
-    atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
+    put_newest(cached, lease);
+    while (cached->count > cached->most)
+        give_back(cached, cached->oldest);
+    atomic_store_explicit(&client->caches, cached->count > 0, memory_order_relaxed);
     /* The flusher has to hear of recalls, whatever the program does next. */
     if (!client->flush.listens)
         (void)gb_flusher_engage(client);
     return true;
 }
 
-void gb_keep_list(struct gb_holding *lease)
+void gb_cached_list(struct gb_holding *lease)
 {
-    struct gb_keeper *keeper = lease->client->keeper;
+    struct gb_cached *cached = lease->client->cached;
 
-    if (!keeper || lease->id == 0)
+    if (!cached || lease->id == 0)
         return;
     lease->hash = hash_of(lease->name, strlen(lease->name));
-    lease->twice = is_seen(keeper, mix(lease->hash, atomic_load(&lease->version)));
-    if (lease->twice && !keeper->asked)
+    lease->twice = is_seen(cached, mix(lease->hash, atomic_load(&lease->version)));
+    if (lease->twice && !cached->asked)
         ask_for_page(lease->client);
-    if (!keeper->slots || !lease->slot || lease->slot > keeper->slot_count)
+    if (!cached->slots || !lease->slot || lease->slot > cached->slot_count)
         return;
-    struct gb_holding *former = find(keeper, lease->name, lease->hash);
-    if (former && former->kept)
-        give_back(keeper, former);
+    struct gb_holding *former = find(cached, lease->name, lease->hash);
+    if (former && former->cached)
+        give_back(cached, former);
     else if (former)
-        unlist(keeper, former);
-    if (keeper->listed >= keeper->bucket_count)
-        grow(keeper);
-    struct gb_holding **bucket = bucket_of(keeper, lease->hash);
+        unlist(cached, former);
+    if (cached->listed >= cached->bucket_count)
+        grow(cached);
+    struct gb_holding **bucket = bucket_of(cached, lease->hash);
     lease->chain = *bucket;
     *bucket = lease;
     lease->listed = true;
-    keeper->listed++;
+    cached->listed++;
 }
 
 /* ---- what the daemon wants ---- */
@@ -420,23 +421,23 @@ static void tell_used(struct gpubuf_client *client, uint64_t id)
         lease = lease->next;
     if (!lease || gb_reserve_releases(client, 1) < 0)
         return; /* its release is on its way */
-    gb_push_keep(client, id, true);
+    gb_push_cached(client, id, true);
     lease->told = lease->used = false;
 }
 
 static void recall(struct gpubuf_client *client, uint64_t id)
 {
-    struct gb_holding *lease = client->keeper->oldest;
+    struct gb_holding *lease = client->cached->oldest;
 
     while (lease && lease->id != id)
         lease = lease->newer;
     if (lease)
-        give_back(client->keeper, lease);
+        give_back(client->cached, lease);
     else
         tell_used(client, id);
 }
 
-void gb_keep_recall(struct gpubuf_client *client, struct gb_json params)
+void gb_cached_recall(struct gpubuf_client *client, struct gb_json params)
 {
     struct gb_json leases = {NULL, 0};
     static const struct gb_field fields[] = {
@@ -445,7 +446,7 @@ void gb_keep_recall(struct gpubuf_client *client, struct gb_json params)
     struct gb_path path = {.key = "params"};
     struct gb_error error;
 
-    if (!client->keeper)
+    if (!client->cached)
         return;
     if (gb_json_read(params, fields, 1, GB_UNKNOWN_IGNORE, &path, &client->pool, &leases, NULL,
                      &error) < 0) {
@@ -471,52 +472,52 @@ static bool lies_in(const struct gb_holding *lease, uint64_t segment)
     return false;
 }
 
-void gb_keep_clear_segment(struct gpubuf_client *client, uint64_t segment)
+void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment)
 {
-    struct gb_holding *lease = client->keeper ? client->keeper->oldest : NULL;
+    struct gb_holding *lease = client->cached ? client->cached->oldest : NULL;
 
     while (lease) {
         struct gb_holding *next = lease->newer;
         if (lies_in(lease, segment))
-            give_back(client->keeper, lease);
+            give_back(client->cached, lease);
         lease = next;
     }
 }
 
-void gb_keep_sweep(struct gpubuf_client *client)
+void gb_cached_sweep(struct gpubuf_client *client)
 {
-    struct gb_keeper *keeper = client->keeper;
+    struct gb_cached *cached = client->cached;
     int64_t now = gb_coarse_ms();
 
-    if (!keeper || now - keeper->swept_ms < SWEEP_MS)
+    if (!cached || now - cached->swept_ms < SWEEP_MS)
         return;
-    keeper->swept_ms = now;
-    while (keeper->oldest && now - keeper->oldest->idle_since >= keeper->ms)
-        give_back(keeper, keeper->oldest);
-    for (struct gb_holding *lease = keeper->oldest, *next; lease; lease = next) {
+    cached->swept_ms = now;
+    while (cached->oldest && now - cached->oldest->idle_since >= cached->ms)
+        give_back(cached, cached->oldest);
+    for (struct gb_holding *lease = cached->oldest, *next; lease; lease = next) {
         next = lease->newer;
-        if (is_current(keeper, lease))
-            (void)tell_kept(lease);
+        if (is_current(cached, lease))
+            (void)tell_cached(lease);
         else
-            give_back(keeper, lease);
+            give_back(cached, lease);
     }
-    atomic_store_explicit(&client->keeps, keeper->kept > 0, memory_order_relaxed);
+    atomic_store_explicit(&client->caches, cached->count > 0, memory_order_relaxed);
 }
 
-void gb_keep_forget(struct gpubuf_client *client)
+void gb_cached_forget(struct gpubuf_client *client)
 {
-    struct gb_keeper *keeper = client->keeper;
+    struct gb_cached *cached = client->cached;
 
-    if (!keeper)
+    if (!cached)
         return;
-    unmap_page(keeper);
-    keeper->asked = false;
-    while (keeper->oldest)
-        give_back(keeper, keeper->oldest);
+    unmap_page(cached);
+    cached->asked = false;
+    while (cached->oldest)
+        give_back(cached, cached->oldest);
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         if (lease->listed)
-            unlist(keeper, lease);
+            unlist(cached, lease);
         lease->slot = 0;
     }
-    atomic_store_explicit(&client->keeps, false, memory_order_relaxed);
+    atomic_store_explicit(&client->caches, false, memory_order_relaxed);
 }

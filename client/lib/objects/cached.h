@@ -1,0 +1,54 @@
+/*
+ * Cached leases: the library keeps them when their last reference is gone, so that the next open of
+ * the name finds them without asking the daemon: whether the name still means the object is read in
+ * a page that the daemon writes (`keep` of docs/PROTOCOL.md). All with the client's lock held.
+ *
+ * A version that is opened once costs nothing: the library asks for the page when a version was
+ * opened twice, and keeps only leases of such versions.
+ *
+ * A lease with a slot in the page is *listed* by its name, whether it is used or not; of each name
+ * only the newest is. A listed lease that nobody uses is *cached*. It is given back when the daemon
+ * recalls it, or wants a segment back that it lies in; and past a bound, the least recently used
+ * first.
+ */
+#ifndef GB_LIB_CACHED_H
+#define GB_LIB_CACHED_H
+
+#include "client/lib/objects/lease.h"
+
+struct gb_cached;
+
+/* Makes the cached of a client that caches up to `most` leases, each for `ms` without a use.
+   GPUBUF_E_NO_MEMORY. */
+int gb_cached_prepare(struct gpubuf_client *client, size_t most, int64_t ms);
+/* Frees the cached, at the end of the client. */
+void gb_cached_end(struct gpubuf_client *client);
+/* Whether there is a page, so that leases can be cached. */
+bool gb_cached_begun(const struct gpubuf_client *client);
+
+/* Takes a page and the daemon's pulse, whose descriptors stay the caller's; it is called when the
+   daemon gives them. If the memory cannot be mapped, or could shrink, nothing is cached. */
+void gb_cached_map(struct gpubuf_client *client, int fd, uint64_t slots, int pulse_fd);
+
+/* The session is over: gives back all cached leases, and unlists the others. */
+void gb_cached_forget(struct gpubuf_client *client);
+
+/* Lists a lease that was granted to an open, if it has a slot. If there is no page yet, and the
+   version was opened before, asks for one. */
+void gb_cached_list(struct gb_holding *lease);
+/* The object of that name (and version, unless 0), with a reference, if its lease is listed and
+   still what the name means; else NULL. */
+struct gpubuf_object *gb_cached_find(struct gpubuf_client *client, const char *name,
+                                     uint64_t version);
+/* The last reference to the lease is gone. True: it is cached. False: it is not, and is no longer
+   listed. */
+bool gb_cached_take(struct gb_holding *lease);
+
+/* The daemon wants leases back, or a segment. */
+void gb_cached_recall(struct gpubuf_client *client, struct gb_json params);
+void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment);
+/* Gives back the leases that were not used for long, and tells the daemon of those used since it
+   was last told. To be called now and then. */
+void gb_cached_sweep(struct gpubuf_client *client);
+
+#endif
