@@ -100,9 +100,9 @@ OTHERS = {
         "client/lib/objects/pinned"),
     "client/node/src": (
         "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
-        "client/lib/wire/gather",
+        "client/lib/wire/gather", "proto/dtype",
     ),
-    "client/python/src": ("include/",),
+    "client/python/src": ("include/", "proto/dtype", "proto/pool"),
 }
 SUFFIXES = (".c", ".h", ".py", ".cjs", ".mjs")
 

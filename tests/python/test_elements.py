@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import small_floats
 from conftest import ROOT
 
@@ -10,7 +11,8 @@ from gpubufd import _core, _floats
 ROW = re.compile(r'^ *\[GB_TYPE_\w+\] *=\s*\{"(\w+)", *(\d+), *\d, *\w+, *\w+, *-?\d+, *(NULL|"[^"]*"), *'
                  r'(NULL|"[^"]*"), *(DL_\w+), *(true|false)\},?$', re.M)
 CODE = re.compile(r"^    (DL_\w+) = (\d+),?$", re.M)
-NAMED = {"timestamp": "timestamp[us]", "duration": "duration[us]", "time32": "time32[s]", "time64": "time64[us]"}
+NAMED = {"timestamp": "timestamp[us]", "duration": "duration[us]", "time32": "time32[s]", "time64": "time64[us]",
+         "decimal128": "decimal128(5,2)"}
 
 
 def types():
@@ -28,19 +30,34 @@ def test_the_same_types_and_widths():
         assert _core.itemsize(NAMED.get(name, name)) == (max(bits // 8, 1) if known else 0), name
 
 
-def test_the_same_types_in_the_extension():
-    """Names, bits and DLPack codes of its table, and NumPy's types of those that are numbers."""
-    text = (ROOT / "client" / "python" / "src" / "element.c").read_text()
-    codes = {name: int(value) for name, value in CODE.findall(text)}
-    found = {
-        name: (int(bits), codes[code] if code in codes else int(code), numpy)
-        for name, code, bits, numpy in re.findall(r"\{\"(\w+)\", \{[^,]+, (\w+), (\d+), true, \"([^\"]*)\"\}\}", text)
-    }
-    times = {"date32", "date64", "time32", "time64", "timestamp", "duration", "fixed_binary", "decimal128"}
-    expected = {name: (bits, code, numpy or "") for name, bits, numpy, code, array in types() if array and name not in times}
-    for name in ("float6_e2m3fn", "float6_e3m2fn"):  # DLPack's code for them is not offered: no consumer packs alike
-        expected[name] = (6, codes["DL_NONE"], "")
-    assert found == expected
+def test_every_number_has_a_view(client):
+    """Its bits as memoryview has them, NumPy's type, and the DLPack code by which it comes back."""
+    letters = {1: "b?B", 2: "hHe", 4: "iIf", 8: "lLd"}
+    for name, bits, typestr, code, array in types():
+        if code == 255 or not array:
+            continue
+        made = client.create(name, name, (8,))
+        view = memoryview(made)
+        assert view.itemsize == max(bits // 8, 1) and view.nbytes == bits, name
+        assert "complex" in name or view.format in letters[view.itemsize], (name, view.format)
+        if typestr:
+            assert made.to_numpy().dtype.str == typestr
+        made.seal()
+        if bits >= 8:
+            assert _core.from_dlpack(made.__dlpack__()).dtype == name
+
+
+def test_arrows_formats_both_ways():
+    text = (ROOT / "proto" / "dtype.c").read_text()
+    for name, format_ in re.findall(r'\{"(\w+)", *\d+, *\d, *\w+, *\w+, *-?\d+, *"([^"]+)",', text):
+        more = {"fixed_binary": "3", "fixed_list": "3", "decimal128": "5,2", "timestamp": "u:UTC", "duration": "n",
+                "time32": "s", "time64": "n"}.get(name, "")
+        dtype = _core.dtype_of(format_ + more)
+        assert dtype and re.match(rf"{name}\W|{name}$", dtype) and _core.format_of(dtype) == format_ + more
+    assert _core.dtype_of("+us:0") is None and _core.dtype_of("d:5,2,256") is None
+    for none in ("bfloat16", "dictionary", "nonsense"):
+        with pytest.raises(TypeError, match=f"Arrow has no {none}"):
+            _core.format_of(none)
 
 
 def test_the_floats_that_numpy_lacks():

@@ -1,54 +1,31 @@
 'use strict'
 // The protocol's dtypes: the width of an element, and the typed array for it.
 
-const FIXED = {
-  bool8: [Uint8Array, 1],
-  int8: [Int8Array, 1],
-  int16: [Int16Array, 1],
-  int32: [Int32Array, 1],
-  int64: [BigInt64Array, 1],
-  uint8: [Uint8Array, 1],
-  uint16: [Uint16Array, 1],
-  uint32: [Uint32Array, 1],
-  uint64: [BigUint64Array, 1],
-  float16: [Uint16Array, 1],
-  bfloat16: [Uint16Array, 1],
-  float32: [Float32Array, 1],
-  float64: [Float64Array, 1],
-  complex64: [Float32Array, 2],
-  complex128: [Float64Array, 2],
-  date32: [Int32Array, 1],
-  date64: [BigInt64Array, 1],
-  time32: [Int32Array, 1],
-  time64: [BigInt64Array, 1],
-  timestamp: [BigInt64Array, 1],
-  duration: [BigInt64Array, 1],
+const { dtypes } = require('./native.cjs') // { bits, offsetBytes, code } of each, from the protocol's own table
+
+const INT = 0
+const FLOAT = 2
+const COMPLEX = 5
+const NONE = 255 // DLPack's codes
+// The arrays by bits, for signed integers and whatever is counted in such: dates, times.
+const SIGNED = { 8: Int8Array, 16: Int16Array, 32: Int32Array, 64: BigInt64Array }
+const UNSIGNED = { 8: Uint8Array, 16: Uint16Array, 32: Uint32Array, 64: BigUint64Array }
+const FLOATS = { 32: Float32Array, 64: Float64Array }
+// Elements of several numbers.
+const SEVERAL = {
   decimal128: [Uint32Array, 4],
-  month_interval: [Int32Array, 1],
   day_time_interval: [Int32Array, 2],
-  month_day_nano_interval: [Int32Array, 4],
-  float8_e3m4: [Uint8Array, 1],
-  float8_e4m3: [Uint8Array, 1],
-  float8_e4m3b11fnuz: [Uint8Array, 1],
-  float8_e4m3fn: [Uint8Array, 1],
-  float8_e4m3fnuz: [Uint8Array, 1],
-  float8_e5m2: [Uint8Array, 1],
-  float8_e5m2fnuz: [Uint8Array, 1],
-  float8_e8m0fnu: [Uint8Array, 1],
-  float6_e2m3fn: [Uint8Array, 1],
-  float6_e3m2fn: [Uint8Array, 1],
-  float4_e2m1fn: [Uint8Array, 1]
+  month_day_nano_interval: [Int32Array, 4]
 }
-// Bits of packed elements; typed arrays have their bytes.
-const PACKED = { float6_e2m3fn: 6, float6_e3m2fn: 6, float4_e2m1fn: 4 }
-const OFFSET_ARRAYS = {
-  utf8: Int32Array,
-  binary: Int32Array,
-  large_utf8: BigInt64Array,
-  large_binary: BigInt64Array,
-  list: Int32Array,
-  map: Int32Array,
-  large_list: BigInt64Array
+
+/** [typed array, its numbers for an element] for a dtype of a fixed width; floats without an array have their bits. */
+function fixed (name, { bits, code }) {
+  if (SEVERAL[name]) return SEVERAL[name]
+  if (bits < 2) return [] // bool, and types without a fixed width
+  if (code === COMPLEX) return [FLOATS[bits / 2], 2]
+  if (code === FLOAT && FLOATS[bits]) return [FLOATS[bits], 1]
+  const arrays = code === INT || code === NONE ? SIGNED : UNSIGNED
+  return [arrays[Math.max(bits, 8)], 1]
 }
 
 const parsed = new Map()
@@ -72,10 +49,11 @@ function parseDtype (text) {
       dtype.size = Number(match[4])
     }
   }
-  if (FIXED[name]) [dtype.array, dtype.stride] = FIXED[name]
-  dtype.packed = PACKED[name]
+  const told = dtypes[name]
+  if (told) [dtype.array, dtype.stride] = fixed(name, told)
+  if (told?.bits > 1 && told.bits < 8) dtype.packed = told.bits
   if (name === 'fixed_binary') [dtype.array, dtype.stride] = [Uint8Array, dtype.size]
-  dtype.offsets = OFFSET_ARRAYS[name]
+  dtype.offsets = { 4: Int32Array, 8: BigInt64Array }[told?.offsetBytes]
   dtype.strings = /^(large_)?(utf8|binary)$/.test(name)
   if (parsed.size < 1000) parsed.set(text, dtype)
   return dtype

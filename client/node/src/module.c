@@ -15,6 +15,7 @@
 #include "client/node/src/turn.h"
 #include "client/node/src/values.h"
 #include "client/node/src/watch.h"
+#include "proto/dtype.h"
 
 /* The environment, the process's or a worker's, ends. This may take a turn of libuv's loop, since
    poll handles must be closed before the loop. */
@@ -81,6 +82,27 @@ static bool add_errors(napi_env env, napi_value exports)
     return napi_set_named_property(env, exports, "kinds", codes) == napi_ok;
 }
 
+/* dtypes: the protocol's table, { name: { bits, offsetBytes, code } }; `code` is DLPack's. */
+static bool add_dtypes(napi_env env, napi_value exports)
+{
+    napi_value dtypes, row;
+
+    if (napi_create_object(env, &dtypes) != napi_ok)
+        return false;
+    for (int type = 0; type < GB_TYPE_COUNT; type++) {
+        const struct gb_type_info *info = gb_type_info((enum gb_type)type);
+
+        if (napi_create_object(env, &row) != napi_ok)
+            return false;
+        gb_set_number(env, row, "bits", info->bits);
+        gb_set_number(env, row, "offsetBytes", info->offset_bytes);
+        gb_set_number(env, row, "code", info->dlpack_code);
+        if (napi_set_named_property(env, dtypes, info->name, row) != napi_ok)
+            return false;
+    }
+    return napi_set_named_property(env, exports, "dtypes", dtypes) == napi_ok;
+}
+
 static napi_value init(napi_env env, napi_value exports)
 {
     static const struct {
@@ -139,7 +161,7 @@ static napi_value init(napi_env env, napi_value exports)
             return NULL;
     }
     gb_set_text(env, exports, "version", gpubuf_version());
-    return add_errors(env, exports) ? exports : NULL;
+    return add_errors(env, exports) && add_dtypes(env, exports) ? exports : NULL;
 }
 
 #ifdef NODE_API_MODULE_GET_API_VERSION /* newer headers define it without declaring it */

@@ -400,14 +400,6 @@ def _plan_numpy(array: Any) -> Plan:
     )
 
 
-FORMATS = {
-    "bool8": "b", "int8": "c", "uint8": "C", "int16": "s", "uint16": "S", "int32": "i",
-    "uint32": "I", "int64": "l", "uint64": "L", "float16": "e", "float32": "f", "float64": "g",
-    "date32": "tdD",
-}
-TIME_LETTERS = {"s": "s", "ms": "m", "us": "u", "ns": "n"}
-
-
 def _bitmap(valid: Any) -> Any:
     numpy = _numpy()
     return numpy.packbits(valid, bitorder="little")
@@ -440,17 +432,10 @@ def _numpy_source(array: Any, where: str, nulls: Any = None) -> Tuple[Any, ...]:
     if dtype == "bool8":
         return ("b", len(array), count, (mask, numpy.packbits(array, bitorder="little")), (), None)
     array = numpy.ascontiguousarray(array)
-    name, _, rest = dtype.partition("[")
-    if name == "timestamp":
-        format_ = f"ts{TIME_LETTERS[rest[:-1]]}:"
-    elif name == "duration":
-        format_ = f"tD{TIME_LETTERS[rest[:-1]]}"
-    elif name.startswith("fixed_binary"):
-        format_ = f"w:{array.dtype.itemsize}"
-    elif dtype in FORMATS:
-        format_ = FORMATS[dtype]
-    else:
-        raise TypeError(f"{at_column(where)}Arrow has no {dtype}: put it as an array of its own")
+    try:
+        format_ = _core.format_of(dtype)
+    except TypeError as error:
+        raise TypeError(f"{at_column(where)}{error}: put it as an array of its own") from None
     return (format_, len(array), count, (mask, array.view("u1")), (), None)
 
 

@@ -113,7 +113,7 @@ class HostCopy:
             b"" if data is None and i else data for i, (data, want) in enumerate(zip(found, wanted)) if want)
         unnamed = "entries" if self._dtype == "map" else "item"
         named = tuple((child._column_name or unnamed, child._source()) for child in children)
-        return (_nodes.format_of(self._dtype), self._length, self._null_count, buffers, named, None, *more)
+        return (_core.format_of(self._dtype), self._length, self._null_count, buffers, named, None, *more)
 
     def _arrow_schema(self) -> Any:
         return _core.capsules(self._source())[0]

@@ -10,7 +10,8 @@ import math
 import struct
 from typing import Any, List, Optional, Sequence, Tuple
 
-PACKED = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}  # bits of an element
+from . import _core
+
 # Bits of the exponent and of the mantissa, the exponent's bias, and which codes are no numbers: "ieee": as in IEEE
 # 754; "largest": the largest alone; "zero": that of the negative zero; "": none.
 FORMATS = {
@@ -20,6 +21,7 @@ FORMATS = {
     "float6_e2m3fn": (2, 3, 1, ""), "float6_e3m2fn": (3, 2, 3, ""), "float4_e2m1fn": (2, 1, 1, ""),
 }
 SMALL = frozenset(FORMATS) | {"float8_e8m0fnu"}
+PACKED = {name: bits for name, bits, _ in _core.dtypes() if name in SMALL and bits < 8}  # bits of an element
 FOREIGN = SMALL | {"bfloat16"}
 
 

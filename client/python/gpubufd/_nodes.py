@@ -11,19 +11,10 @@ import ctypes
 import struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _core, _floats, cuda
+from . import _core, cuda
 from ._layout import COLUMN, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
 
-FORMATS = {
-    "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32",
-    "I": "uint32", "l": "int64", "L": "uint64", "e": "float16", "f": "float32", "g": "float64",
-    "u": "utf8", "U": "large_utf8", "z": "binary", "Z": "large_binary", "tdD": "date32",
-    "tdm": "date64", "tts": "time32[s]", "ttm": "time32[ms]", "ttu": "time64[us]",
-    "ttn": "time64[ns]", "+l": "list", "+L": "large_list", "+s": "struct",
-    "+m": "map", "tiM": "month_interval", "tiD": "day_time_interval", "tin": "month_day_nano_interval",
-    "vu": "large_utf8", "vz": "large_binary",  # views: copied as the strings that they show
-}
-VIEWS = ("vu", "vz")
+VIEWS = {"vu": "large_utf8", "vz": "large_binary"}  # copied as the strings that they show
 # Formats that cannot be put: (what to call them, what to do instead).
 OTHERS = {
     "v": ("views of strings on a GPU", "cast it to large_string"),
@@ -31,53 +22,14 @@ OTHERS = {
     "+r": ("runs of equal values", "decode it"), "+u": ("unions", "make a column of each type"),
     "d:": ("decimals of other than 128 bits", "cast it to decimal128"),
 }
-UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
-# Bytes of an element, by the dtype without its parameters.
-WIDTHS = {
-    "bool8": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
-    "uint32": 4, "float32": 4, "date32": 4, "time32": 4, "int64": 8, "uint64": 8, "float64": 8,
-    "date64": 8, "time64": 8, "timestamp": 8, "duration": 8, "complex64": 8, "complex128": 16,
-    "decimal128": 16, "month_interval": 4, "day_time_interval": 8, "month_day_nano_interval": 16,
-    **{name: 1 for name in _floats.SMALL - set(_floats.PACKED)},
-}
-OFFSET_WIDTHS = {
-    "utf8": 4, "binary": 4, "list": 4, "map": 4, "large_utf8": 8, "large_binary": 8, "large_list": 8,
-}
+TYPES = _core.dtypes()
+WIDTHS = {name: bits // 8 for name, bits, _ in TYPES if bits >= 8}  # bytes of an element, by the dtype without parameters
+OFFSET_WIDTHS = {name: width for name, _, width in TYPES if width}
 
 
 def dtype_of(format_: str) -> Optional[str]:
     """The protocol's dtype for one of Arrow's formats; None: there is none."""
-    if format_ in FORMATS:
-        return FORMATS[format_]
-    if format_[:2] == "ts" and format_[3:4] == ":":
-        zone = f",{format_[4:]}" if format_[4:] else ""
-        return f"timestamp[{UNITS[format_[2]]}{zone}]"
-    if format_[:2] == "tD":
-        return f"duration[{UNITS[format_[2]]}]"
-    if format_[:2] == "w:":
-        return f"fixed_binary({format_[2:]})"
-    if format_[:3] == "+w:":
-        return f"fixed_list({format_[3:]})"
-    if format_[:2] == "d:":
-        digits = format_[2:].split(",")
-        if digits[2:] in ([], ["128"]):
-            return f"decimal128({digits[0]},{digits[1]})"
-    return None
-
-
-def format_of(dtype: str) -> str:
-    """Arrow's format for one of the protocol's dtypes. TypeError: there is none, as for a dictionary."""
-    for format_, name in FORMATS.items():
-        if name == dtype:
-            return format_
-    head, parameters = _head(dtype), dtype.rstrip("])").replace("(", "[").partition("[")[2]
-    unit, _, zone = parameters.partition(",")
-    letters = {"timestamp": "ts", "duration": "tD"}
-    if head in letters:
-        return f"{letters[head]}{unit[0] if unit != 's' else 's'}" + (f":{zone}" if head == "timestamp" else "")
-    if head in ("fixed_binary", "fixed_list", "decimal128"):
-        return {"fixed_binary": "w:", "fixed_list": "+w:", "decimal128": "d:"}[head] + parameters
-    raise TypeError(f"Arrow has no {dtype}")
+    return VIEWS.get(format_) or _core.dtype_of(format_)
 
 
 def _head(dtype: str) -> str:

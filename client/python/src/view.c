@@ -6,6 +6,7 @@
 
 #include "client/python/src/dlpack.h"
 #include "client/python/src/object.h"
+#include "proto/dtype.h"
 
 PyTypeObject *view_type;
 static PyTypeObject *view_class; /* the subclass to make; NULL: none */
@@ -108,19 +109,12 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
 /* Bytes of an item, so 1 for packed elements; 0: the elements have no fixed number of bytes. */
 static Py_ssize_t bytes_of_dtype(const char *dtype)
 {
-    struct element element;
+    struct gb_dtype parsed;
 
-    if (element_of_dtype(dtype, &element))
-        return element_item(&element);
-    if (strncmp(dtype, "decimal128", 10) == 0 || strcmp(dtype, "month_day_nano_interval") == 0)
-        return 16;
-    if (strcmp(dtype, "day_time_interval") == 0)
-        return 8;
-    if (strcmp(dtype, "month_interval") == 0)
-        return 4;
-    if (strncmp(dtype, "fixed_binary(", 13) == 0)
-        return (Py_ssize_t)strtoll(dtype + 13, NULL, 10);
-    return 0;
+    if (!gb_dtype_parse(dtype, strlen(dtype), &parsed) || parsed.type == GB_TYPE_BOOL ||
+        gb_dtype_bits(&parsed) == 0)
+        return 0;
+    return (Py_ssize_t)gb_dtype_item(&parsed);
 }
 
 /* itemsize(dtype): bytes of an element. */
