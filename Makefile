@@ -604,7 +604,7 @@ RUN_TESTS = $(NO_ASLR) $(PYTHON) scripts/run-tests --python $(PYTHON) --only '$(
 HAS_FUZZER = $(shell echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' | \
 	$(CLANG) -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null && echo yes)
 
-demo: all ## publish a real table in one process, open and slice it in another
+demo: daemon library gpubufctl examples ## publish a real table in one process, open and slice it in another
 	@GPUBUF_BUILD=$(BUILD) scripts/run-demo
 
 cluster-demo: all ## three machines, as network namespaces: one publishes, is killed, the others read on
