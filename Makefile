@@ -613,14 +613,14 @@ cluster-demo: all ## three machines, as network namespaces: one publishes, is ki
 test: ## all tests with ASan and UBSan, in some 10 minutes; ONLY=part of a suite's name
 	@failed=; \
 	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
-	$(MAKE) library node-tests || failed=--build-failed; \
+	$(MAKE) all node-tests || failed=--build-failed; \
 	$(RUN_TESTS) --together --build $(BUILD)/asan --plain $(BUILD) $(if $(COMPLETE),--complete) $$failed
 
 HUNT_SECONDS = $(if $(filter-out file,$(origin SECONDS)),$(SECONDS),20)
 hunt: ## what searches: fresh fuzzing, killing, races by the thousand; SECONDS=20 for each target
 	@failed=; fuzz='$(if $(HAS_FUZZER),--fuzz-build $(BUILD)/fuzz)'; \
 	$(MAKE) -k SANITIZE=address,undefined tests || failed=--build-failed; \
-	$(MAKE) library node-tests || failed=--build-failed; \
+	$(MAKE) all node-tests || failed=--build-failed; \
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \

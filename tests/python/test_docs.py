@@ -47,6 +47,12 @@ def test_readme(client, env, pd):
         assert run(env, "-c", block) == "".join(line + "\n" for line in said)
 
 
+def test_migrating(client, env, np):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "MIGRATING.md").read_text(), re.M | re.S)
+    assert len(blocks) == 4
+    run(env, "-W", "error", "-c", "\n".join(blocks))
+
+
 def test_weights(client, env, np):
     text = (ROOT / "docs" / "WEIGHTS.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
