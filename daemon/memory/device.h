@@ -99,6 +99,12 @@ struct gb_device_ops {
     void (*end)(struct gb_device *device);
 };
 
+struct gb_device_counts {
+    uint64_t evictions, evicted_bytes;
+    uint64_t segments_created, segments_destroyed;
+    uint64_t spills, spills_bytes, restores, restores_bytes;
+};
+
 struct gb_device {
     const struct gb_device_ops *ops;
     unsigned index;
@@ -129,11 +135,9 @@ struct gb_device {
     uint64_t leased, pinned; /* of used: under a lease; pinned or kept (may overlap) */
     uint64_t pinned_leased;  /* of these: both */
     uint64_t segments, objects;
-    uint64_t evictions, evicted_bytes, segments_created, segments_destroyed;
     uint64_t leaving;                /* of used: being copied to a tier below */
     uint64_t spilled, spilled_bytes; /* storages that are only in tiers below, and their bytes */
-    uint64_t spills, restores;       /* so far */
-    uint64_t spills_bytes, restores_bytes;
+    struct gb_device_counts so_far;
     uint64_t changes; /* gb_device_changed() so far */
 
     struct gb_link segment_list; /* struct gb_segment, in the order of their ids */

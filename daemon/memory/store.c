@@ -56,19 +56,20 @@ static void charge(struct gb_segment *segment, struct gb_user *user)
 {
     struct gb_device *device = segment->device;
     const struct gb_memory *memory = &segment->memory;
+    uint64_t files = 0u + (memory->write_fd >= 0) +
+                     (memory->read_fd >= 0 && memory->read_fd != memory->write_fd);
     bool ours = segment->memory.kind != GB_HANDLE_CUDA_IPC || segment->memory.pointer;
 
     segment->charged = ours ? segment->bytes : 0;
     segment->user = gb_user_ref(user);
     user->segments++;
     user->held[device->index] += segment->charged;
-    segment->files = 0u + (memory->write_fd >= 0) +
-                     (memory->read_fd >= 0 && memory->read_fd != memory->write_fd);
-    gb_user_take(user, GB_STOCK_OPEN, segment->files);
-    gb_user_take(user, GB_STOCK_KEPT, segment->files > 0);
+    segment->files.user = user;
+    gb_charge_set(&segment->files, GB_STOCK_OPEN, files);
+    gb_charge_set(&segment->files, GB_STOCK_KEPT, files > 0);
     device->allocated += segment->charged;
     device->segments++;
-    device->segments_created++;
+    device->so_far.segments_created++;
 }
 
 struct gb_segment *gb_segment_new(struct gb_store *store, enum gb_segment_kind kind,
@@ -136,13 +137,12 @@ static void given_back(struct gb_job *job)
     device->moving -= segment->charged;
     device->freeing -= segment->charged;
     device->segments--;
-    device->segments_destroyed++;
+    device->so_far.segments_destroyed++;
     gb_device_changed(device);
     segment->user->segments--;
     segment->user->held[device->index] -= segment->charged;
     segment->user->freeing[device->index] -= segment->charged;
-    gb_user_take(segment->user, GB_STOCK_OPEN, -(int64_t)segment->files);
-    gb_user_take(segment->user, GB_STOCK_KEPT, -(int64_t)(segment->files > 0));
+    gb_charge_end(&segment->files);
     gb_user_unref(segment->user);
     free(segment);
 }
@@ -338,7 +338,7 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     storage->key = *key;
     storage->device = key->device;
     storage->share = key->share;
-    gb_charge_init(storage, user);
+    gb_stake_init(storage, user);
     storage->resident = true;
     storage->placement_room = room;
     gb_list_init(&storage->objects);
@@ -385,7 +385,7 @@ void gb_storage_unref(struct gb_store *store, struct gb_storage *storage)
         storage->device->spilled--;
         storage->device->spilled_bytes -= storage->size;
     }
-    gb_charge_end(storage);
+    gb_stake_end(storage);
     free(storage->failure);
     free(storage);
 }
@@ -618,12 +618,12 @@ void gb_storage_vacate(struct gb_store *store, struct gb_storage *storage)
     gb_recent_leave(&storage->recent);
     gb_storage_untally(storage);
     gb_storage_count_holds(storage, -1);
-    gb_charge_leave(storage);
+    gb_stake_leave(storage);
     for (unsigned i = 0; i < storage->placement_count; i++)
         placement_free(store, &storage->placements[i]);
     storage->placement_count = 0;
     storage->bytes = 0;
-    gb_charge_enter(storage);
+    gb_stake_enter(storage);
     storage->resident = false;
     storage->adopted = false; /* restored content lies in the daemon's own memory */
     storage->device->spilled++;
@@ -658,7 +658,7 @@ static int place_adopted(struct gb_placing *placing, const struct gb_adoption *a
         return gb_fail_memory(placing->error);
     storage->share = memories[0].kind == GB_HANDLE_CUDA_IPC ? GB_SHARE_IPC : GB_SHARE_FD;
     storage->key.share = storage->share;
-    gb_charge_bytes(storage, storage->bytes);
+    gb_stake_bytes(storage, storage->bytes);
     placing->storage = storage;
     return 0;
 }
@@ -730,9 +730,9 @@ static int come_back(struct gb_placing *placing)
 
     placing->key = &storage->key;
     placing->user = storage->maker.user;
-    gb_charge_leave(storage);
+    gb_stake_leave(storage);
     r = place_content(placing);
-    gb_charge_enter(storage);
+    gb_stake_enter(storage);
     if (r != 0)
         return r;
     storage->device->spilled--;
@@ -771,7 +771,7 @@ static int place_new(struct gb_placing *placing)
     }
     if (own && storage->placements[0].range) /* placed in a hole of a shared segment */
         rounded = storage->bytes;
-    gb_charge_bytes(storage, rounded);
+    gb_stake_bytes(storage, rounded);
     return 0;
 }
 

@@ -9,10 +9,10 @@
 #include "daemon/base/size.h"
 #include "daemon/base/walk.h"
 #include "daemon/memory/arena.h"
-#include "daemon/memory/charge.h"
 #include "daemon/memory/device.h"
 #include "daemon/memory/domain.h"
 #include "daemon/memory/mover.h"
+#include "daemon/memory/stake.h"
 #include "daemon/memory/tier.h"
 #include "daemon/memory/user.h"
 
@@ -30,7 +30,7 @@ struct gb_segment {
     uint64_t id, bytes;
     enum gb_segment_kind kind;
     bool empty, retiring;
-    unsigned files;         /* descriptors of the daemon */
+    struct gb_charge files; /* descriptors of the daemon */
     uint64_t charged;       /* to its device's budget: its bytes, or 0 if its producer keeps them */
     struct gb_job job;      /* giving it back */
     struct gb_making *kept; /* of the request that it is kept for, for its next try; NULL: none */
@@ -77,7 +77,7 @@ struct gb_storage {
     uint64_t needs;         /* named objects that must not be dropped */
     struct gb_domain_key key;
     struct gb_stake maker;  /* of the user that its segments are made for */
-    struct gb_link stakes;  /* of all users who have objects of it, or leases: charge.h */
+    struct gb_link stakes;  /* of all users who have objects of it, or leases: stake.h */
     uint64_t named, opened; /* of all stakes: objects that have a name or are written; leases */
     uint64_t charged;       /* bytes that it counts for, wherever it is: those asked for, rounded */
     uint64_t used_ms;       /* when it was last opened or released */

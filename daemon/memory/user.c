@@ -55,8 +55,7 @@ void gb_user_unref(struct gb_user *user)
     if (!user || --user->references > 0)
         return;
     assert(user->sessions == 0 && user->objects == 0 && user->segments == 0);
-    assert(user->watches == 0 && user->provides == 0 && user->held_bytes == 0 &&
-           user->held_fds == 0);
+    assert(user->watches == 0 && user->provides == 0);
     assert(user->leases == 0 && user->text_bytes == 0);
     assert(!user->past);
     for (unsigned i = 0; i < GB_DEVICES; i++) {
@@ -64,8 +63,8 @@ void gb_user_unref(struct gb_user *user)
         assert(user->bytes[i] == 0 && user->nameless[i] == 0);
         assert(user->held[i] == 0 && user->retiring[i] == 0 && user->freeing[i] == 0);
     }
-    for (unsigned i = 0; i < GB_STOCKS; i++)
-        assert(user->stocks[i] == 0);
+    for (unsigned i = 0; i < GB_CHARGES; i++)
+        assert(user->charges[i] == 0);
     gb_hash_remove(&user->users->table, &user->link);
     gb_list_remove(&user->of_users);
     free(user);
@@ -108,7 +107,7 @@ uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind)
     if (stock->most == UINT64_MAX)
         return UINT64_MAX;
     /* The most n for which has + n <= left - n. */
-    return left > user->stocks[kind] ? (left - user->stocks[kind]) / 2 : 0;
+    return left > user->charges[kind] ? (left - user->charges[kind]) / 2 : 0;
 }
 
 int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
@@ -125,23 +124,38 @@ int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64
         "uid %u has %" PRIu64 " of the %" PRIu64 " descriptors that %s for all users, and all "
         "have %" PRIu64 ": it may have %" PRIu64 " more, since others may need some, and %" PRIu64
         " would be needed; close sessions or delete objects, or ask for a greater %s",
-        user->uid, user->stocks[kind], stock->most,
+        user->uid, user->charges[kind], stock->most,
         kind == GB_STOCK_KEPT ? "the service manager keeps" : "the daemon can open", stock->used,
         room, more, kind == GB_STOCK_KEPT ? "FileDescriptorStoreMax" : "RLIMIT_NOFILE");
     return gb_fail_limit(error, kind == GB_STOCK_KEPT ? "stored_files" : "open_files",
                          (long long)stock->most, text);
 }
 
-void gb_user_take(struct gb_user *user, enum gb_stock_kind kind, int64_t more)
+/* The amounts may fall: unsigned sums wrap. */
+static void take(struct gb_user *user, enum gb_stock_kind kind, uint64_t more)
 {
-    user->stocks[kind] += (uint64_t)more;
-    user->users->stocks[kind].used += (uint64_t)more;
+    user->charges[kind] += more;
+    if (kind < GB_STOCKS)
+        user->users->stocks[kind].used += more;
 }
 
-void gb_user_hold_fds(struct gb_user *user, int64_t more)
+void gb_charge_set(struct gb_charge *charge, enum gb_stock_kind kind, uint64_t amount)
 {
-    user->held_fds += (uint64_t)more;
-    gb_user_take(user, GB_STOCK_OPEN, more);
+    uint64_t more = amount - charge->amounts[kind];
+
+    if (!charge->user)
+        return;
+    charge->amounts[kind] = amount;
+    take(charge->user, kind, more);
+    if (kind == GB_HELD_FDS)
+        take(charge->user, GB_STOCK_OPEN, more);
+}
+
+void gb_charge_end(struct gb_charge *charge)
+{
+    for (unsigned kind = 0; kind < GB_CHARGES; kind++)
+        gb_charge_set(charge, kind, 0);
+    charge->user = NULL;
 }
 
 /* ---- quotas ---- */

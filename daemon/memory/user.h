@@ -1,7 +1,7 @@
 /*
  * The account of each uid: sessions, objects, segments, leases, text, bytes on each device,
  * descriptors; and whether that leaves room for more. Every resource is charged to a user, so that
- * quotas can be kept; charge.h decides who is charged with bytes. Pure; not thread-safe.
+ * quotas can be kept; stake.h decides who is charged with bytes. Pure; not thread-safe.
  *
  * The system limits descriptors for all users together, so they are *stocks*. A user may have as
  * much of a stock as is left for others: the first user up to half of it, a second one up to half
@@ -22,6 +22,10 @@ enum gb_stock_kind {
     GB_STOCK_KEPT,   /* kept by the service manager: one for each segment */
     GB_STOCK_FLIGHT, /* sent, and perhaps not received */
     GB_STOCKS,
+    /* No stocks: what is held for the user's sessions, see limits.h. */
+    GB_HELD_FDS = GB_STOCKS, /* also open */
+    GB_HELD_BYTES,
+    GB_CHARGES,
 };
 
 struct gb_stock {
@@ -40,6 +44,14 @@ struct gb_users {
                             and go on with what it keeps of the user, zeroed at first */
 };
 
+/* What one thing, a session or a segment, takes of its user's account. It is part of that thing, and
+   ends with it. Zeroed, but for `user`, who outlives it: nothing yet; `user` NULL: nobody's. The end
+   of a user asserts that all charges have. */
+struct gb_charge {
+    struct gb_user *user;
+    uint64_t amounts[GB_CHARGES];
+};
+
 struct gb_user {
     struct gb_hash_link link;
     struct gb_link of_users, of_past;
@@ -48,9 +60,8 @@ struct gb_user {
     uid_t uid;
     uint64_t references;
     uint64_t sessions, objects, segments, watches, provides, waits, leases;
-    uint64_t text_bytes;           /* of its objects' names, layouts and metadata */
-    uint64_t held_bytes, held_fds; /* kept for its sessions: see limits.h */
-    /* By the device's index; charge.h says what counts. */
+    uint64_t text_bytes; /* of its objects' names, layouts and metadata */
+    /* By the device's index; stake.h says what counts. */
     uint64_t bytes[GB_DEVICES];    /* of objects */
     uint64_t nameless[GB_DEVICES]; /* of bytes: versions without a name */
     uint64_t held[GB_DEVICES];     /* of the device's memory */
@@ -60,7 +71,7 @@ struct gb_user {
     struct gb_link nameless_stakes[GB_DEVICES];
     uint64_t pressed_ms[GB_DEVICES]; /* since when it is asked for its excess; 0: it is not */
     uint64_t past;                   /* a bit for each device on which it has an excess */
-    uint64_t stocks[GB_STOCKS];      /* its part of each stock's `used` */
+    uint64_t charges[GB_CHARGES];    /* of all its charges; its part of each stock's `used` */
     unsigned slots; /* of the object that lease.c looks at: its leases with a slot */
 };
 
@@ -84,10 +95,10 @@ uint64_t gb_user_room(const struct gb_user *user, enum gb_stock_kind kind);
 /* Whether the user may have `more` of a stock now; else GPUBUF_E_LIMIT. */
 int gb_user_may_take(const struct gb_user *user, enum gb_stock_kind kind, uint64_t more,
                      struct gb_error *error);
-/* Charges the user with `more`, which may be negative, without asking whether it may have them. */
-void gb_user_take(struct gb_user *user, enum gb_stock_kind kind, int64_t more);
-/* The same for descriptors that the user has sent and that are held: held_fds. */
-void gb_user_hold_fds(struct gb_user *user, int64_t more);
+/* Sets what is charged, without asking whether the user may have it. */
+void gb_charge_set(struct gb_charge *charge, enum gb_stock_kind kind, uint64_t amount);
+/* Gives all of it back. */
+void gb_charge_end(struct gb_charge *charge);
 
 /* Whether the user may have `more` of a kind (GB_QUOTA_BYTES: on that device, else NULL), with the
    descriptors that these take. Else GPUBUF_E_LIMIT; the sentence names the user, and how much of

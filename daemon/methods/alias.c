@@ -141,7 +141,7 @@ static struct gb_object *make_alias(struct gb_call *call, const struct alias_par
 {
     struct gb_object *object;
 
-    if (gb_charge_may_name(source->storage, call->session->user, &call->error) < 0)
+    if (gb_stake_may_name(source->storage, call->session->user, &call->error) < 0)
         return NULL;
     object = gb_object_make(call, &params->name, gb_storage_ref(source->storage), layout, mode);
     if (!object)
@@ -255,7 +255,7 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
         return r;
     search.device = source->storage->device;
     r = gb_call_spare(call, search.device,
-                      gb_charge_may_name(source->storage, call->session->user, &call->error));
+                      gb_stake_may_name(source->storage, call->session->user, &call->error));
     if (r != 0)
         return r < 0 ? r : gb_call_wait_space(call, &search, r, 0);
     if (!call->task && source->text_length > GB_TASK_BYTES)

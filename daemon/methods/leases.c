@@ -164,7 +164,7 @@ static bool write_list(struct gb_call *call, struct listing *listing, uint64_t u
 
 static int go_on(struct gb_call *call, void *state)
 {
-    uint64_t until = uv_hrtime() + call->server->slice_ns / 2;
+    uint64_t until = uv_hrtime() + call->server->turns.slice_ns / 2;
     struct listing *listing = state;
 
     if (!listing->mapped) {

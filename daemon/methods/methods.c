@@ -241,7 +241,7 @@ static int serve_message(struct gb_call *call)
 static bool has_settled(struct gb_server *server, const struct gb_message *message)
 {
     return message->r < 0 || (message->method->flags & GB_METHOD_APART) ||
-           gb_list_empty(&server->leaving);
+           gb_list_empty(&server->turns.leaving);
 }
 
 static int serve(struct gb_session *session, const char *line, size_t length)
@@ -256,7 +256,7 @@ static int serve(struct gb_session *session, const char *line, size_t length)
     gb_pool_reset(pool);
     read_message(&message, line, length, pool);
     if (!has_settled(session->server, &message) &&
-        !gb_sessions_give_back(session->server, uv_hrtime() + session->server->slice_ns / 2))
+        !gb_sessions_give_back(session->server, uv_hrtime() + session->server->turns.slice_ns / 2))
         return gb_task_read(session, line, length);
     call_init(&call, session, &message, NULL);
     r = serve_message(&call);

@@ -328,7 +328,8 @@ static int put_aside(struct gb_call *call, const struct gb_string *names, size_t
     if (call->session->user->waits >= limits->user_waits)
         return gb_fail_limit(&call->error, "user_waits", (long long)limits->user_waits,
                              "waiting requests of a user");
-    if (call->session->user->held_bytes + gb_wait_bytes(length, count) > limits->held_bytes)
+    if (call->session->user->charges[GB_HELD_BYTES] + gb_wait_bytes(length, count) >
+        limits->held_bytes)
         return gb_fail_limit(
             &call->error, "held_bytes", (long long)limits->held_bytes,
             "bytes of a user's messages that are not whole, wait, or are not read");

@@ -109,7 +109,7 @@ static void write_user(struct gb_call *call, const struct gb_user *user)
     gb_write_format(
         writer,
         ",\"descriptors\":{\"open\":%" PRIu64 ",\"kept\":%" PRIu64 ",\"in_flight\":%" PRIu64 "}",
-        user->stocks[GB_STOCK_OPEN], user->stocks[GB_STOCK_KEPT], user->stocks[GB_STOCK_FLIGHT]);
+        user->charges[GB_STOCK_OPEN], user->charges[GB_STOCK_KEPT], user->charges[GB_STOCK_FLIGHT]);
     GB_WRITE_LITERAL(writer, ",\"bytes\":[");
     for (unsigned i = 0; i < server->device_count; i++)
         gb_write_format(writer,

@@ -32,8 +32,7 @@ void gb_task_detach(struct gb_task *task)
     if (!task->session)
         return;
     gb_list_remove(&task->of_session);
-    task->session->user->held_bytes -= task->charged;
-    task->charged = 0;
+    gb_charge_end(&task->charge);
     if (task->session->task == task)
         task->session->task = NULL;
     task->session = NULL;
@@ -107,14 +106,14 @@ static void worked(struct gb_job *job)
 
     task->working = false;
     if (task->session)
-        gb_list_append(&task->server->tasks, &task->ready);
+        gb_list_append(&task->server->turns.tasks, &task->ready);
     else
         gb_task_free(task);
 }
 
 void gb_task_ready(struct gb_task *task)
 {
-    gb_list_append(&task->server->tasks, &task->ready);
+    gb_list_append(&task->server->turns.tasks, &task->ready);
 }
 
 static void submit(struct gb_task *task)
@@ -164,8 +163,8 @@ static struct gb_task *task_of_line(struct gb_session *session, const char *line
         return NULL;
     }
     task->message.length = length;
-    task->charged = length;
-    session->user->held_bytes += length;
+    task->charge.user = session->user;
+    gb_charge_set(&task->charge, GB_HELD_BYTES, length);
     session->task = task;
     task->since_ns = session->server->metrics.begun_ns;
     return task;
@@ -210,7 +209,7 @@ void gb_tasks_run(struct gb_server *server, uint64_t until)
     gb_sessions_end_hung_up(server);
     /* A task that is done in slices is queued again, for the next turn. */
     gb_list_init(&turn);
-    gb_list_move(&server->tasks, &turn);
+    gb_list_move(&server->turns.tasks, &turn);
     do {
         struct gb_task *task = GB_CONTAINER(turn.next, struct gb_task, ready);
 
@@ -219,7 +218,7 @@ void gb_tasks_run(struct gb_server *server, uint64_t until)
         gb_list_remove(&task->ready);
         go_on(task);
     } while (uv_hrtime() < until);
-    gb_list_move(&turn, &server->tasks);
+    gb_list_move(&turn, &server->turns.tasks);
 }
 
 /* ---- for the handlers ---- */

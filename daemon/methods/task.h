@@ -23,12 +23,12 @@
 
 struct gb_task {
     struct gb_job job;
-    struct gb_link of_session, ready; /* ready: in server->tasks, while it has more to do */
+    struct gb_link of_session, ready; /* ready: in server->turns.tasks, while it has more to do */
     struct gb_session *session;       /* NULL: it has ended, or the request waits */
     struct gb_server *server;
     bool working;
     uint64_t since_ns; /* when the message came, by the clock of the metrics */
-    uint64_t charged;  /* bytes, to the session's user */
+    struct gb_charge charge;
 
     struct gb_pool pool; /* of the message, and of the handler's state */
     char *line;          /* the message's text; owned */

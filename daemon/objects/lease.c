@@ -36,7 +36,7 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
         free(lease);
         return NULL;
     }
-    if (holder->user && gb_charge_lease(object->storage, holder->user, &lease->of_stake) < 0) {
+    if (holder->user && gb_stake_lease(object->storage, holder->user, &lease->of_stake) < 0) {
         gb_hash_remove(&registry->leases, &lease->link);
         free(lease);
         return NULL;
@@ -362,7 +362,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     registry->kept_count -= lease->holder->keeps;
     if (lease->holder->user) {
         lease->holder->user->leases--;
-        gb_charge_release(object->storage, lease->holder->user, &lease->of_stake);
+        gb_stake_release(object->storage, lease->holder->user, &lease->of_stake);
     }
     gb_page_drop(lease->holder->page, lease->slot);
     object->slots -= lease->slot > 0;

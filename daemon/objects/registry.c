@@ -54,7 +54,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 {
     struct gb_object *object = calloc(1, sizeof(*object) + name_length + 1);
 
-    if (!object || gb_charge_name(storage, owner) < 0) {
+    if (!object || gb_stake_name(storage, owner) < 0) {
         free(object);
         return NULL;
     }
@@ -80,7 +80,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
 static void end_charge(struct gb_object *object)
 {
     if (object->charged)
-        gb_charge_unname(object->storage, object->owner);
+        gb_stake_unname(object->storage, object->owner);
     object->charged = false;
 }
 
@@ -574,8 +574,8 @@ int gb_object_expire(struct gb_registry *registry, struct gb_object *object, uin
 
 void gb_registry_evict(struct gb_registry *registry, struct gb_storage *storage)
 {
-    storage->device->evictions++;
-    storage->device->evicted_bytes += storage->resident ? storage->bytes : storage->size;
+    storage->device->so_far.evictions++;
+    storage->device->so_far.evicted_bytes += storage->resident ? storage->bytes : storage->size;
     gb_registry_lose(registry, storage, GB_EVENT_EVICTED);
 }
 

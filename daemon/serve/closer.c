@@ -189,7 +189,7 @@ static void hand_out(struct gb_closer *closer)
 /* Releases a queue that is empty, and its reference to the user, which may be the last. */
 static void let_go(struct gb_foreign *foreign)
 {
-    struct gb_user *user = foreign->user;
+    struct gb_user *user = foreign->charge.user;
 
     if (foreign->count > 0 || foreign->in_hand)
         return;
@@ -198,10 +198,9 @@ static void let_go(struct gb_foreign *foreign)
     gb_user_unref(user);
 }
 
-static void uncharge(struct gb_foreign *foreign, uint64_t count)
+static void recount(struct gb_foreign *foreign)
 {
-    if (foreign->user)
-        gb_user_hold_fds(foreign->user, -(int64_t)count);
+    gb_charge_set(&foreign->charge, GB_HELD_FDS, (uint64_t)foreign->count + foreign->in_hand);
 }
 
 static void is_closed(struct gb_closer *closer, unsigned hand)
@@ -214,7 +213,7 @@ static void is_closed(struct gb_closer *closer, unsigned hand)
     if (!foreign)
         return; /* gb_closer_stop() has forgotten it */
     foreign->in_hand = false;
-    uncharge(foreign, 1);
+    recount(foreign);
     if (foreign->count > 0)
         gb_list_append(&closer->waiting, &foreign->of_closer);
     let_go(foreign);
@@ -371,11 +370,11 @@ static void hand_over(struct gb_closer *closer, struct gb_user *user, struct gb_
         close(fd); /* which may block: that is better than a leak */
         return;
     }
-    if (user)
-        gb_user_hold_fds(user, 1);
+    if (idle)
+        foreign->charge.user = user ? gb_user_ref(user) : NULL;
+    recount(foreign);
     if (!idle)
         return;
-    foreign->user = user ? gb_user_ref(user) : NULL;
     gb_list_append(&closer->waiting, &foreign->of_closer);
     hand_out(closer);
 }
@@ -440,9 +439,9 @@ void gb_close_connection(struct gb_closer *closer, struct gb_user *user, int fd)
 /* Forgets a queue. Its descriptors stay open until the daemon has ended. */
 static void forget(struct gb_foreign *foreign)
 {
-    uncharge(foreign, foreign->count + foreign->in_hand);
     foreign->count = 0;
     foreign->in_hand = false;
+    recount(foreign);
     let_go(foreign);
 }
 

@@ -57,7 +57,7 @@ static void leave_turn(struct gb_session *session)
 static void begin_leaving(struct gb_session *session)
 {
     if (!gb_list_linked(&session->leaving))
-        gb_list_append(&session->server->leaving, &session->leaving);
+        gb_list_append(&session->server->turns.leaving, &session->leaving);
 }
 
 /* Ends some leases and mappings of a session that has ended, and leaves some of the names that it
@@ -86,7 +86,7 @@ static bool give_back_some(struct gb_session *session)
 
 bool gb_sessions_give_back(struct gb_server *server, uint64_t until)
 {
-    GB_LIST_EACH(&server->leaving, link) {
+    GB_LIST_EACH(&server->turns.leaving, link) {
         struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
 
         if (session == server->serving)
@@ -102,7 +102,7 @@ static void close_socket(struct gb_session *session)
 {
     gb_close_connection(session->server->closer, session->user, session->conn.fd);
     session->conn.fd = -1;
-    gb_user_take(session->user, GB_STOCK_OPEN, -1);
+    gb_charge_end(&session->charge);
     gb_user_unref(session->user);
     session->user = NULL;
 }
@@ -139,14 +139,14 @@ void gb_session_end(struct gb_session *session, const char *why)
     server->session_count--;
     gb_idle_watch(server);
     session->user->sessions--;
-    session->user->held_bytes -= session->held_bytes;
-    gb_user_hold_fds(session->user, -(int64_t)session->held_fds);
-    gb_user_take(session->user, GB_STOCK_OPEN, -(int64_t)session->queued_fds);
+    gb_charge_set(&session->charge, GB_HELD_BYTES, 0);
+    gb_charge_set(&session->charge, GB_HELD_FDS, 0);
+    gb_charge_set(&session->charge, GB_STOCK_OPEN, 1); /* the socket */
     uv_poll_stop(&session->poll);
     uv_close((uv_handle_t *)&session->poll, on_closed);
     gb_conn_reset(&session->conn);
     /* The socket may stay open for long, so it leaves both epoll sets before that. */
-    epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
+    epoll_ctl(server->handles.ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
     if (gb_flight_end(&server->flights, &session->flight))
         close_socket(session);
     begin_leaving(session);
@@ -220,7 +220,8 @@ void gb_session_drain(struct gb_session *session)
     struct gb_server *server = session->server;
     struct gb_session *before = server->serving;
     bool all;
-    uint64_t ns = session->state == GB_SESSION_DRAINING ? server->slice_ns / 2 : server->drain_ns;
+    uint64_t ns =
+        session->state == GB_SESSION_DRAINING ? server->turns.slice_ns / 2 : server->turns.drain_ns;
 
     server->serving = session;
     all = drain_until(session, uv_hrtime() + ns);
@@ -253,7 +254,7 @@ void gb_sessions_end_hung_up(struct gb_server *server)
     int count;
 
     do {
-        count = epoll_wait(server->ends_fd, events, 64, 0);
+        count = epoll_wait(server->handles.ends_fd, events, 64, 0);
         for (int i = 0; i < count; i++) /* no session is freed before the loop's next turn */
             gb_session_see_off(events[i].data.ptr);
     } while (count == 64);

@@ -86,10 +86,14 @@ void gb_flights_init(struct gb_flights *flights)
     gb_list_init(&flights->grounded);
 }
 
+static uint64_t count_of(const struct gb_flight *flight)
+{
+    return flight->charge.amounts[GB_STOCK_FLIGHT];
+}
+
 static void uncharge(struct gb_flight *flight)
 {
-    gb_user_take(flight->user, GB_STOCK_FLIGHT, -(int64_t)flight->count);
-    flight->count = 0;
+    gb_charge_set(&flight->charge, GB_STOCK_FLIGHT, 0);
     gb_list_remove(&flight->of_all);
 }
 
@@ -98,7 +102,7 @@ static bool has_landed(struct gb_flight *flight)
 {
     int unread = 0;
 
-    if (flight->count == 0)
+    if (count_of(flight) == 0)
         return true;
     if (ioctl(flight->fd, SIOCOUTQ, &unread) == 0 && unread >= NOTHING_UNREAD)
         return false;
@@ -108,13 +112,14 @@ static bool has_landed(struct gb_flight *flight)
 
 uint64_t gb_flight_allowed(struct gb_flight *flight)
 {
-    uint64_t room, users, half;
+    uint64_t room, users, half, count;
 
     has_landed(flight);
-    users = flight->user->stocks[GB_STOCK_FLIGHT];
-    room = gb_user_room(flight->user, GB_STOCK_FLIGHT);
-    half = room > flight->count ? (room - flight->count) / 2 : 0;
-    if (half < GB_LIMIT(fds) && (users == 0 || (flight->count == 0 && room >= GB_LIMIT(fds))))
+    count = count_of(flight);
+    users = flight->charge.user->charges[GB_STOCK_FLIGHT];
+    room = gb_user_room(flight->charge.user, GB_STOCK_FLIGHT);
+    half = room > count ? (room - count) / 2 : 0;
+    if (half < GB_LIMIT(fds) && (users == 0 || (count == 0 && room >= GB_LIMIT(fds))))
         return GB_LIMIT(fds);
     return half;
 }
@@ -123,8 +128,7 @@ void gb_flight_sent(struct gb_flights *flights, struct gb_flight *flight, unsign
 {
     if (count == 0)
         return;
-    gb_user_take(flight->user, GB_STOCK_FLIGHT, count);
-    flight->count += count;
+    gb_charge_set(&flight->charge, GB_STOCK_FLIGHT, count_of(flight) + count);
     if (!gb_list_linked(&flight->of_all))
         gb_list_append(&flights->all, &flight->of_all);
 }
@@ -141,11 +145,11 @@ void gb_flight_ground(struct gb_flights *flights, struct gb_flight *flight)
 {
     gb_list_append(&flights->grounded, &flight->grounded);
     look_again(flights, gb_now_ms() + GROUNDED_MS);
-    gb_log_limited(GB_LOG_WARNING, flight->user->uid,
+    gb_log_limited(GB_LOG_WARNING, flight->charge.user->uid,
                    "descriptors wait: too many are sent and not received",
-                   GB_LOG_NUMBER("uid", flight->user->uid),
-                   GB_LOG_NUMBER("user", flight->user->stocks[GB_STOCK_FLIGHT]),
-                   GB_LOG_NUMBER("all", flight->user->users->stocks[GB_STOCK_FLIGHT].used));
+                   GB_LOG_NUMBER("uid", flight->charge.user->uid),
+                   GB_LOG_NUMBER("user", flight->charge.user->charges[GB_STOCK_FLIGHT]),
+                   GB_LOG_NUMBER("all", flight->charge.user->users->stocks[GB_STOCK_FLIGHT].used));
 }
 
 bool gb_flight_end(struct gb_flights *flights, struct gb_flight *flight)

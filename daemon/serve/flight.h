@@ -19,13 +19,12 @@
 
 #include "daemon/memory/user.h"
 
-/* The descriptors of one session. Zeroed at first, but for `user` and `fd`. */
+/* The descriptors of one session. Zeroed at first, but for the charge's user and `fd`. */
 struct gb_flight {
     struct gb_link of_all;   /* while its count is not 0 */
     struct gb_link grounded; /* while its output waits */
-    struct gb_user *user;    /* is charged; not ours */
     int fd;                  /* the session's socket; not ours */
-    uint64_t count;          /* descriptors that may be unread */
+    struct gb_charge charge; /* GB_STOCK_FLIGHT: descriptors that may be unread */
     bool lingers;
 };
 

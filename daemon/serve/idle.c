@@ -13,7 +13,7 @@ static void end_alone(struct gb_timer *timer)
     gb_log(GB_LOG_INFO, "stopping: nobody has been connected for the time of --idle-exit",
            GB_LOG_NUMBER("idle_ms", server->config->idle_exit_ms),
            GB_LOG_NUMBER("objects", server->registry.objects));
-    server->stopped_by = SIGINT; /* for good: no new daemon takes the objects over */
+    server->handles.stopped_by = SIGINT; /* for good: no new daemon takes the objects over */
     uv_stop(server->loop);
 }
 

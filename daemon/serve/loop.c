@@ -34,7 +34,7 @@ static void on_timer(uv_timer_t *handle)
 {
     struct gb_server *server = handle->data;
 
-    server->timer_at = UINT64_MAX; /* it only wakes the loop: serve() looks at the clock */
+    server->handles.timer_at = UINT64_MAX; /* it only wakes the loop: serve() looks at the clock */
 }
 
 static void on_idle(uv_idle_t *handle)
@@ -51,29 +51,29 @@ static void on_prepare(uv_prepare_t *handle)
     const struct gb_deadline *expiry = gb_deadlines_first(&server->registry.deadlines);
     uint64_t at = timer ? timer->at : UINT64_MAX, now;
 
-    if (!gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
-        !gb_list_empty(&server->leaving) || !gb_list_empty(&server->tasks) ||
-        !gb_list_empty(&server->dirty) || !gb_list_empty(&server->registry.orphans) ||
+    if (!gb_list_empty(&server->turns.ready) || !gb_list_empty(&server->turns.busy) ||
+        !gb_list_empty(&server->turns.leaving) || !gb_list_empty(&server->turns.tasks) ||
+        !gb_list_empty(&server->turns.dirty) || !gb_list_empty(&server->registry.orphans) ||
         gb_waits_have_more(server))
-        uv_idle_start(&server->go_on, on_idle);
+        uv_idle_start(&server->handles.go_on, on_idle);
     else
-        uv_idle_stop(&server->go_on);
+        uv_idle_stop(&server->handles.go_on);
     if (expiry && expiry->at < at)
         at = expiry->at;
-    if (server->retire_at < at)
-        at = server->retire_at;
+    if (server->turns.retire_at < at)
+        at = server->turns.retire_at;
     if (server->flights.look_at < at)
         at = server->flights.look_at;
     if (gb_state_due(&server->state) < at)
         at = gb_state_due(&server->state);
     if (gb_spill_tells_at(&server->spill) < at)
         at = gb_spill_tells_at(&server->spill);
-    if (at == UINT64_MAX || at == server->timer_at)
+    if (at == UINT64_MAX || at == server->handles.timer_at)
         return;
     now = gb_now_ms();
     uv_update_time(server->loop);
-    uv_timer_start(&server->timer, on_timer, at > now ? at - now : 0, 0);
-    server->timer_at = at;
+    uv_timer_start(&server->handles.timer, on_timer, at > now ? at - now : 0, 0);
+    server->handles.timer_at = at;
 }
 
 /* The end of the time for holders to answer the last recall. After it, waiting requests are tried
@@ -97,18 +97,18 @@ static void retire_idle(struct gb_server *server)
 {
     uint64_t at;
 
-    server->retire_at = gb_list_empty(&server->store.empties)
-                            ? UINT64_MAX
-                            : gb_store_retire_idle(&server->store, gb_now_ms());
+    server->turns.retire_at = gb_list_empty(&server->store.empties)
+                                  ? UINT64_MAX
+                                  : gb_store_retire_idle(&server->store, gb_now_ms());
     for (unsigned i = 0; i < server->device_count; i++) {
         at = recalls_due(server, server->devices[i]);
-        if (at < server->retire_at)
-            server->retire_at = at;
+        if (at < server->turns.retire_at)
+            server->turns.retire_at = at;
         if (gb_list_empty(&server->devices[i]->retiring) && !server->devices[i]->asked_ms)
             continue;
         at = gb_store_press(&server->store, server->devices[i], gb_now_ms());
-        if (at < server->retire_at)
-            server->retire_at = at;
+        if (at < server->turns.retire_at)
+            server->turns.retire_at = at;
     }
 }
 
@@ -134,13 +134,14 @@ void gb_loop_flush(struct gb_server *server, size_t most, uint64_t slice_ns)
 {
     uint64_t until = 0;
 
-    while (!gb_list_empty(&server->dirty)) {
-        struct gb_session *session = GB_CONTAINER(server->dirty.next, struct gb_session, dirty);
+    while (!gb_list_empty(&server->turns.dirty)) {
+        struct gb_session *session =
+            GB_CONTAINER(server->turns.dirty.next, struct gb_session, dirty);
 
         if (until && uv_hrtime() >= until)
             return;
         gb_list_remove(&session->dirty);
-        if (!until && !gb_list_empty(&server->dirty))
+        if (!until && !gb_list_empty(&server->turns.dirty))
             until = uv_hrtime() + slice_ns;
         gb_session_flush(session, most);
     }
@@ -159,7 +160,7 @@ static void serve_next(struct gb_link *list)
    every second turn of their user, so that many of them do not hold up one whose peer is there. */
 static void serve_busy(struct gb_server *server)
 {
-    struct gb_served *user = GB_CONTAINER(server->busy.next, struct gb_served, turn);
+    struct gb_served *user = GB_CONTAINER(server->turns.busy.next, struct gb_served, turn);
     bool drains = gb_list_empty(&user->busy) || (user->drains && !gb_list_empty(&user->draining));
     struct gb_link *next = drains ? user->draining.next : user->busy.next;
 
@@ -167,7 +168,7 @@ static void serve_busy(struct gb_server *server)
     gb_list_remove(next);
     gb_list_remove(&user->turn);
     if (gb_served_is_busy(user))
-        gb_list_append(&server->busy, &user->turn);
+        gb_list_append(&server->turns.busy, &user->turn);
     gb_session_serve(GB_CONTAINER(next, struct gb_session, ready));
 }
 
@@ -179,20 +180,20 @@ static void serve_sessions(struct gb_server *server)
 
     /* Sessions that become ready meanwhile wait for the next turn. */
     gb_list_init(&turn);
-    while (!gb_list_empty(&server->ready)) {
-        struct gb_link *link = server->ready.next;
+    while (!gb_list_empty(&server->turns.ready)) {
+        struct gb_link *link = server->turns.ready.next;
 
         gb_list_remove(link);
         gb_list_append(&turn, link);
     }
     while (!gb_list_empty(&turn))
         serve_next(&turn);
-    if (gb_list_empty(&server->busy))
+    if (gb_list_empty(&server->turns.busy))
         return;
-    until = uv_hrtime() + server->slice_ns / 4;
+    until = uv_hrtime() + server->turns.slice_ns / 4;
     do
         serve_busy(server);
-    while (!gb_list_empty(&server->busy) && uv_hrtime() < until);
+    while (!gb_list_empty(&server->turns.busy) && uv_hrtime() < until);
 }
 
 static void serve(struct gb_server *server)
@@ -202,8 +203,8 @@ static void serve(struct gb_server *server)
 
     server->registry.now_ms = uv_now(server->loop);
     serve_sessions(server);
-    if (!gb_list_empty(&server->tasks))
-        server->service->go_on(server, uv_hrtime() + server->slice_ns / 2);
+    if (!gb_list_empty(&server->turns.tasks))
+        server->service->go_on(server, uv_hrtime() + server->turns.slice_ns / 2);
     fire_timers(server);
     withdraw_lost(server);
     if (server->flights.look_at != UINT64_MAX)
@@ -212,15 +213,15 @@ static void serve(struct gb_server *server)
     gb_sessions_go_on_told(server);
     /* A waiting request that is served may publish a name that another waits for, and a session
        that is ended frees room. Nothing else would wake the loop for those that wait. */
-    if (gb_waits_have_more(server) || !gb_list_empty(&server->leaving))
-        until = uv_hrtime() + server->slice_ns / 4;
-    given_back = gb_list_empty(&server->leaving) ||
-                 gb_sessions_give_back(server, uv_hrtime() + server->slice_ns / 2);
+    if (gb_waits_have_more(server) || !gb_list_empty(&server->turns.leaving))
+        until = uv_hrtime() + server->turns.slice_ns / 4;
+    given_back = gb_list_empty(&server->turns.leaving) ||
+                 gb_sessions_give_back(server, uv_hrtime() + server->turns.slice_ns / 2);
     do {
         if (given_back) /* else in the next turn: they may wait for what is given back */
             gb_waits_run(server, until);
         retire_idle(server);
-        gb_loop_flush(server, GB_SESSION_SEND_BYTES, server->slice_ns / 2);
+        gb_loop_flush(server, GB_SESSION_SEND_BYTES, server->turns.slice_ns / 2);
     } while (given_back && gb_waits_have_more(server) && uv_hrtime() < until);
     gb_spill_tend(&server->spill);
 }
@@ -251,16 +252,16 @@ static void turn_away(struct gb_server *server, int why)
     gb_log_limited(GB_LOG_WARNING, GB_NOBODY, "session turned away",
                    GB_LOG_TEXT("why", strerror(why)));
     server->metrics.turned_away++;
-    if (server->spare_fd < 0)
+    if (server->handles.spare_fd < 0)
         return;
-    close(server->spare_fd);
+    close(server->handles.spare_fd);
     /* cppcheck-suppress nullPointer ; accept4 takes NULL */
     fd = accept4(server->listener.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0 && !writer->failed)
         (void)!send(fd, writer->data, writer->length, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (fd >= 0)
         gb_close_connection(server->closer, NULL, fd);
-    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    server->handles.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static void on_listen(uv_poll_t *handle, int status, int events)
@@ -307,7 +308,7 @@ static void on_signal(uv_signal_t *handle, int signum)
         gb_log(GB_LOG_INFO, "handing over");
     else
         gb_log(GB_LOG_INFO, "stopping", GB_LOG_TEXT("signal", strsignal(signum)));
-    server->stopped_by = signum;
+    server->handles.stopped_by = signum;
     uv_stop(server->loop);
 }
 
@@ -316,25 +317,25 @@ int gb_loop_start(struct gb_server *server, struct gb_error *error)
 {
     static const int signals[3] = {SIGTERM, SIGINT, SIGHUP};
     uv_loop_t *loop = server->loop;
-    int r = uv_poll_init(loop, &server->listen_poll, server->listener.fd);
+    int r = uv_poll_init(loop, &server->handles.listen, server->listener.fd);
 
     if (r < 0)
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll the socket: %s", uv_strerror(r));
-    server->listen_poll.data = server;
-    uv_poll_start(&server->listen_poll, UV_READABLE, on_listen);
-    uv_check_init(loop, &server->serve_check);
-    server->serve_check.data = server;
-    uv_check_start(&server->serve_check, on_check);
-    uv_prepare_init(loop, &server->timer_prepare);
-    server->timer_prepare.data = server;
-    uv_prepare_start(&server->timer_prepare, on_prepare);
-    uv_idle_init(loop, &server->go_on);
-    uv_timer_init(loop, &server->timer);
-    server->timer.data = server;
+    server->handles.listen.data = server;
+    uv_poll_start(&server->handles.listen, UV_READABLE, on_listen);
+    uv_check_init(loop, &server->handles.check);
+    server->handles.check.data = server;
+    uv_check_start(&server->handles.check, on_check);
+    uv_prepare_init(loop, &server->handles.prepare);
+    server->handles.prepare.data = server;
+    uv_prepare_start(&server->handles.prepare, on_prepare);
+    uv_idle_init(loop, &server->handles.go_on);
+    uv_timer_init(loop, &server->handles.timer);
+    server->handles.timer.data = server;
     for (int i = 0; i < 3; i++) {
-        uv_signal_init(loop, &server->signals[i]);
-        server->signals[i].data = server;
-        r = uv_signal_start(&server->signals[i], on_signal, signals[i]);
+        uv_signal_init(loop, &server->handles.signals[i]);
+        server->handles.signals[i].data = server;
+        r = uv_signal_start(&server->handles.signals[i], on_signal, signals[i]);
         if (r < 0)
             return gb_fail(error, GPUBUF_E_SYSTEM, "cannot watch signals: %s", uv_strerror(r));
     }

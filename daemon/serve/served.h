@@ -10,8 +10,8 @@
 /* Descriptors that a user has sent and that are yet to be closed: closer.h. */
 struct gb_foreign {
     struct gb_link of_closer;
-    struct gb_user *user; /* with a reference while there are any; NULL: nobody's */
-    int *fds;             /* a queue: `count` from `first` on; owned */
+    struct gb_charge charge; /* its user has a reference while there are any; NULL: nobody's */
+    int *fds;                /* a queue: `count` from `first` on; owned */
     unsigned first, count, capacity;
     bool in_hand; /* a closer is closing one more */
 };

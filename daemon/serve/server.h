@@ -57,6 +57,33 @@ struct gb_method_count {
     uint64_t calls, errors;
 };
 
+/* The loop's handles. */
+struct gb_handles {
+    uv_poll_t listen;
+    uv_check_t check;
+    uv_prepare_t prepare;
+    uv_idle_t go_on; /* active while there is more to do than a turn has time for */
+    uv_timer_t timer;
+    uint64_t timer_at; /* the time that it is set to; UINT64_MAX: not set */
+    uv_signal_t signals[3];
+    int stopped_by; /* the signal that ended the loop */
+    int ends_fd;    /* epoll set of all sessions' sockets, which tells hang-ups */
+    int spare_fd;   /* closed to accept and turn away a session when descriptors run out */
+};
+
+/* What a turn of the loop has to do. */
+struct gb_turns {
+    struct gb_link ready; /* sessions with something to receive or room to send */
+    struct gb_link busy;  /* users with busy sessions, which are served in turn after the others */
+    struct gb_link tasks; /* struct gb_task: requests with more to do */
+    struct gb_link leaving; /* sessions whose leases and mappings are ended in slices */
+    struct gb_link untold;  /* sessions whose output waits for the service manager, in order */
+    struct gb_link dirty;   /* sessions with output to send at the end of the turn */
+    uint64_t slice_ns;  /* of a session in a turn; busy ones, and waits, get a quarter together */
+    uint64_t drain_ns;  /* see GB_SESSION_DRAIN_NS */
+    uint64_t retire_at; /* when retire_idle() has something to do; UINT64_MAX: never */
+};
+
 struct gb_server {
     const struct gb_config *config;
     const struct gb_limits *limits; /* of the configuration */
@@ -68,29 +95,12 @@ struct gb_server {
     struct gb_closer *closer; /* closes received descriptors; not ours; NULL: the loop does */
     struct gb_heartbeat heartbeat;
     struct gb_listener listener;
-    uv_poll_t listen_poll;
-    uv_check_t serve_check;
-    uv_prepare_t timer_prepare;
-    uv_idle_t go_on; /* active while there is more to do than a turn has time for */
-    uv_timer_t timer;
-    uint64_t timer_at;  /* the time that it is set to; UINT64_MAX: not set */
-    uint64_t retire_at; /* when retire_idle() has something to do; UINT64_MAX: never */
-    uv_signal_t signals[3];
-    int stopped_by; /* the signal that ended the loop */
-    int spare_fd;   /* closed to accept and turn away a session when descriptors run out */
+    struct gb_handles handles;
 
-    int ends_fd; /* epoll set of all sessions' sockets, which tells hang-ups */
     struct gb_link sessions;
-    struct gb_link ready; /* sessions with something to receive or room to send */
-    struct gb_link busy;  /* users with busy sessions, which are served after the others, in turn */
-    uint64_t slice_ns;    /* of a session in a turn; busy ones, and waits, get a quarter together */
-    struct gb_link dirty; /* sessions with output to send at the end of the turn */
-    struct gb_link
-        untold;           /* sessions whose output waits for the service manager, the first first */
-    struct gb_link walks; /* struct gb_walk: over the sessions */
-    struct gb_link tasks; /* struct gb_task: requests with more to do */
+    struct gb_turns turns;
+    struct gb_link walks;       /* struct gb_walk: over the sessions */
     struct gb_mover *worker;    /* the thread for long work of requests */
-    struct gb_link leaving;     /* sessions whose leases and mappings are ended in slices */
     struct gb_flights flights;  /* descriptors that were sent */
     struct gb_session *serving; /* the session whose request is being served; NULL: none */
     uint64_t session_count, next_session;
@@ -112,7 +122,6 @@ struct gb_server {
 
     struct gb_workspace workspace;
     struct gb_writer event_writer;
-    uint64_t drain_ns; /* see GB_SESSION_DRAIN_NS */
 
     uint64_t started_ms;
     struct gb_trace *trace; /* NULL: none was asked for */

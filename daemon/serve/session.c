@@ -36,12 +36,12 @@ static void queue(struct gb_session *session)
 
     if (gb_list_linked(&session->ready))
         return;
-    gb_list_append(!session->busy                          ? &server->ready
+    gb_list_append(!session->busy                          ? &server->turns.ready
                    : session->state == GB_SESSION_DRAINING ? &user->draining
                                                            : &user->busy,
                    &session->ready);
     if (session->busy && !gb_list_linked(&user->turn))
-        gb_list_append(&server->busy, &user->turn);
+        gb_list_append(&server->turns.busy, &user->turn);
 }
 
 static void on_poll(uv_poll_t *handle, int status, int events)
@@ -92,23 +92,20 @@ static void half_line_over(struct gb_timer *timer)
 const char *gb_session_charge(struct gb_session *session)
 {
     const struct gb_limits *limits = session->server->limits;
-    struct gb_user *user = session->user;
+    const uint64_t *all = session->user->charges, *own = session->charge.amounts;
     const struct gb_frame *in = &session->conn.in;
     uint64_t bytes = in->partial_length - in->partial_start + gb_conn_output_bytes(&session->conn);
     uint64_t fds = in->fd_count;
-    bool more_bytes = bytes > session->held_bytes, more_fds = fds > session->held_fds;
+    bool more_bytes = bytes > own[GB_HELD_BYTES], more_fds = fds > own[GB_HELD_FDS];
 
-    user->held_bytes += bytes - session->held_bytes;
-    gb_user_hold_fds(user, (int64_t)(fds - session->held_fds));
-    gb_user_take(user, GB_STOCK_OPEN, (int64_t)(session->conn.out_fd_count - session->queued_fds));
-    session->held_bytes = bytes;
-    session->held_fds = fds;
-    session->queued_fds = session->conn.out_fd_count;
-    if (more_bytes && bytes > GB_SESSION_SPARED_BYTES && user->held_bytes > limits->held_bytes)
+    gb_charge_set(&session->charge, GB_HELD_BYTES, bytes);
+    gb_charge_set(&session->charge, GB_HELD_FDS, fds);
+    gb_charge_set(&session->charge, GB_STOCK_OPEN, 1 + session->conn.out_fd_count);
+    if (more_bytes && bytes > GB_SESSION_SPARED_BYTES && all[GB_HELD_BYTES] > limits->held_bytes)
         return "held_bytes";
-    if (more_fds && user->held_fds > limits->held_fds)
+    if (more_fds && all[GB_HELD_FDS] > limits->held_fds)
         return "held_fds";
-    return more_fds && gb_users_are_short(user->users) ? "open_files" : NULL;
+    return more_fds && gb_users_are_short(session->user->users) ? "open_files" : NULL;
 }
 
 void gb_session_put_off(struct gb_session *session)
@@ -208,10 +205,10 @@ static int watch_socket(struct gb_session *session, struct gb_error *error)
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = session};
     struct gb_server *server = session->server;
 
-    if (epoll_ctl(server->ends_fd, EPOLL_CTL_ADD, session->conn.fd, &event) < 0)
+    if (epoll_ctl(server->handles.ends_fd, EPOLL_CTL_ADD, session->conn.fd, &event) < 0)
         return gb_fail_errno(error, "cannot poll the connection");
     if (uv_poll_init(server->loop, &session->poll, session->conn.fd) < 0) {
-        epoll_ctl(server->ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
+        epoll_ctl(server->handles.ends_fd, EPOLL_CTL_DEL, session->conn.fd, NULL);
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll the connection");
     }
     session->poll.data = session;
@@ -245,8 +242,8 @@ int gb_session_new(struct gb_server *server, int fd)
     }
     session->id = server->next_session++;
     session->user->sessions++;
-    gb_user_take(session->user, GB_STOCK_OPEN, 1);
-    session->flight.user = session->user;
+    session->charge.user = session->flight.charge.user = session->user;
+    gb_charge_set(&session->charge, GB_STOCK_OPEN, 1);
     session->flight.fd = fd;
     session->half_line.fire = half_line_over;
     gb_holder_init(&session->holder);
@@ -314,7 +311,7 @@ void gb_session_doom(struct gb_session *session, const char *why)
 {
     doom(session, why);
     if (!gb_list_linked(&session->dirty))
-        gb_list_append(&session->server->dirty, &session->dirty);
+        gb_list_append(&session->server->turns.dirty, &session->dirty);
 }
 
 /* Whether the message can be queued; else its descriptors are closed. */
@@ -350,7 +347,7 @@ static void note_queued(struct gb_session *session, int r)
 static void note_dirty(struct gb_session *session)
 {
     if (!gb_session_has_ended(session) && !gb_list_linked(&session->dirty))
-        gb_list_append(&session->server->dirty, &session->dirty);
+        gb_list_append(&session->server->turns.dirty, &session->dirty);
 }
 
 void gb_session_send(struct gb_session *session, const struct gb_writer *message, const int *fds,
@@ -379,13 +376,14 @@ void gb_session_hold_back(struct gb_session *session)
         return;
     session->untold_notice = notice;
     gb_list_remove(&session->untold);
-    gb_list_append(&server->untold, &session->untold);
+    gb_list_append(&server->turns.untold, &session->untold);
 }
 
 void gb_sessions_go_on_told(struct gb_server *server)
 {
-    while (!gb_list_empty(&server->untold)) {
-        struct gb_session *session = GB_CONTAINER(server->untold.next, struct gb_session, untold);
+    while (!gb_list_empty(&server->turns.untold)) {
+        struct gb_session *session =
+            GB_CONTAINER(server->turns.untold.next, struct gb_session, untold);
 
         if (!gb_state_has_told(&server->state, session->untold_notice))
             return;
@@ -500,7 +498,7 @@ static ssize_t receive_some(struct gb_session *session, uint64_t begun)
     ssize_t n = gb_conn_receive(&session->conn, scratch, GB_SESSION_PIECE_BYTES), more;
 
     if (n < GB_SESSION_PIECE_BYTES || is_behind_with_closing(session) ||
-        session->conn.in.fd_count > 0 || uv_hrtime() - begun > server->slice_ns / 5)
+        session->conn.in.fd_count > 0 || uv_hrtime() - begun > server->turns.slice_ns / 5)
         return n;
     more = gb_conn_receive(&session->conn, scratch + n, GB_SCRATCH_BYTES - (size_t)n);
     if (more == 0 || more == GPUBUF_E_SYSTEM || more == GPUBUF_E_AGAIN)
@@ -552,7 +550,7 @@ static bool receive(struct gb_session *session, uint64_t begun)
 static void serve_received(struct gb_session *session, uint64_t begun)
 {
     struct gb_server *server = session->server;
-    uint64_t slice = session->busy ? server->slice_ns / 2 : server->slice_ns;
+    uint64_t slice = session->busy ? server->turns.slice_ns / 2 : server->turns.slice_ns;
     uint64_t until = begun + slice;
 
     server->serving = session;

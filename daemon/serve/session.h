@@ -97,7 +97,7 @@ struct gb_session {
     struct gb_link tasks;        /* requests that do not end in one turn (daemon/methods/task.h) */
     struct gb_task *task;        /* the one for which its input is held; NULL: none */
     struct gb_link produced;     /* objects that are withdrawn when it ends */
-    uint64_t held_bytes, held_fds, queued_fds;            /* that its user is charged with */
+    struct gb_charge charge;
     struct gb_flight flight;                              /* descriptors that were sent to it */
     uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
     struct gb_timer half_line;

@@ -21,7 +21,7 @@ struct gb_wait {
     struct gb_device *device; /* for its driver, space or tier; else NULL */
     struct gb_timer timer;
     uint64_t since_ms, begun_ns;
-    uint64_t charged;      /* bytes that the session's user is charged with */
+    struct gb_charge charge;
     uint64_t need;         /* bytes, while it waits for space */
     bool arriving;         /* the daemon's own work will bring them */
     uint64_t driver_since; /* while it waits for the driver */
@@ -86,8 +86,7 @@ int gb_wait_for_names(struct gb_wait *wait, const struct gb_string *names, size_
 
     if (count == 0 || wait->awaited_count > 0)
         return 0;
-    wait->charged += more;
-    wait->session->user->held_bytes += more;
+    gb_charge_set(&wait->charge, GB_HELD_BYTES, wait->charge.amounts[GB_HELD_BYTES] + more);
     return keep_names(wait, names, count, asks);
 }
 
@@ -107,8 +106,8 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     if (line)
         wait->line = gb_pool_strndup(&wait->pool, line, length);
     wait->length = length;
-    wait->charged = gb_wait_bytes(length, count);
-    session->user->held_bytes += wait->charged;
+    wait->charge.user = session->user;
+    gb_charge_set(&wait->charge, GB_HELD_BYTES, gb_wait_bytes(length, count));
     gb_list_append(&session->waits, &wait->of_session);
     session->wait_count++;
     session->user->waits++;
@@ -120,7 +119,7 @@ int gb_wait_new(struct gb_session *session, const char *line, size_t length, int
     if (fd_count > 0)
         memcpy(wait->fds, fds, fd_count * sizeof(*fds));
     wait->fd_count = fd_count;
-    gb_user_hold_fds(session->user, fd_count);
+    gb_charge_set(&wait->charge, GB_HELD_FDS, fd_count);
     *out = wait;
     return 0;
 }
@@ -176,8 +175,7 @@ static void stop(struct gb_wait *wait)
     gb_list_remove(&wait->woken);
     wait->session->wait_count--;
     wait->session->user->waits--;
-    wait->session->user->held_bytes -= wait->charged;
-    gb_user_hold_fds(wait->session->user, -(int64_t)wait->fd_count);
+    gb_charge_end(&wait->charge);
     gb_session_drop_fds(wait->session, wait->fds, wait->fd_count);
     server->service->end_task(wait->task);
     wait->over = true;

@@ -204,7 +204,7 @@ static void on_outage_over(void *arg)
     if (!gb_state_is_kept(&server->state))
         return;
     gb_log(GB_LOG_WARNING, "tier back: handing over");
-    server->stopped_by = SIGHUP;
+    server->handles.stopped_by = SIGHUP;
     uv_stop(server->loop);
 }
 
@@ -218,25 +218,25 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->limits = &config->limits;
     server->evict = config->drops ? GB_EVICT_DROP : GB_EVICT_SPILL;
     server->service = service;
-    server->ends_fd = server->spare_fd = -1;
+    server->handles.ends_fd = server->handles.spare_fd = -1;
     server->next_session = server->next_watch = 1;
     server->started_ms = gb_now_ms();
     server->heartbeat.devices = server->devices;
     server->heartbeat.session_count = &server->session_count;
-    server->retire_at = server->timer_at = UINT64_MAX;
+    server->turns.retire_at = server->handles.timer_at = UINT64_MAX;
     gb_flights_init(&server->flights);
     server->flights.go_on = on_go_on;
     server->flights.landed = gb_session_landed;
     gb_list_init(&server->walks);
     gb_list_init(&server->sessions);
-    gb_list_init(&server->ready);
-    gb_list_init(&server->busy);
-    gb_list_init(&server->leaving);
-    gb_list_init(&server->tasks);
-    server->slice_ns = GB_SESSION_SLICE_NS;
-    server->drain_ns = GB_SESSION_DRAIN_NS;
-    gb_list_init(&server->dirty);
-    gb_list_init(&server->untold);
+    gb_list_init(&server->turns.ready);
+    gb_list_init(&server->turns.busy);
+    gb_list_init(&server->turns.leaving);
+    gb_list_init(&server->turns.tasks);
+    server->turns.slice_ns = GB_SESSION_SLICE_NS;
+    server->turns.drain_ns = GB_SESSION_DRAIN_NS;
+    gb_list_init(&server->turns.dirty);
+    gb_list_init(&server->turns.untold);
     gb_list_init(&server->watches);
     gb_waits_init(&server->waits);
     gb_missings_init(&server->missings);
@@ -320,9 +320,9 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
         r = open_listener(server, error);
     if (r < 0)
         return r;
-    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    server->ends_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (server->spare_fd < 0 || server->ends_fd < 0)
+    server->handles.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    server->handles.ends_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (server->handles.spare_fd < 0 || server->handles.ends_fd < 0)
         return gb_fail_errno(error, "cannot open descriptors");
     if (gb_closer_start(server->closer, loop) < 0)
         return gb_fail_errno(error, "cannot poll the closer");
@@ -436,7 +436,7 @@ bool gb_server_run(struct gb_server *server)
     uv_run(server->loop, UV_RUN_DEFAULT);
     if (server->notify)
         gb_heartbeat_stop(&server->heartbeat);
-    resume = gb_state_is_kept(&server->state) && server->stopped_by != SIGINT;
+    resume = gb_state_is_kept(&server->state) && server->handles.stopped_by != SIGINT;
     GB_FAILPOINT(HAND_OVER_BEGIN);
     gb_state_hand_over(&server->state);
     say_shutdown(server, resume);
@@ -446,7 +446,7 @@ bool gb_server_run(struct gb_server *server)
         gb_session_end(GB_CONTAINER(server->sessions.next, struct gb_session, of_server),
                        "the daemon stops");
     refuse_waiting(server);
-    return server->stopped_by == SIGHUP;
+    return server->handles.stopped_by == SIGHUP;
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -489,10 +489,10 @@ void gb_server_end(struct gb_server *server)
     }
     gb_listener_close(&server->listener);
     gb_deadlines_end(&server->timers);
-    if (server->ends_fd >= 0)
-        close(server->ends_fd);
-    if (server->spare_fd >= 0)
-        close(server->spare_fd);
+    if (server->handles.ends_fd >= 0)
+        close(server->handles.ends_fd);
+    if (server->handles.spare_fd >= 0)
+        close(server->handles.spare_fd);
     end_workspace(&server->workspace);
     gb_writer_end(&server->event_writer);
     gb_metrics_end(&server->metrics);

@@ -99,8 +99,8 @@ static bool vacate(struct gb_spill *spill, struct gb_storage *storage)
     GB_FAILPOINT(VACATE_BEGIN);
     if (gb_storage_relocate(storage, true, NULL) < 0)
         return false;
-    device->spills++;
-    device->spills_bytes += storage->bytes;
+    device->so_far.spills++;
+    device->so_far.spills_bytes += storage->bytes;
     /* Recorded first: a successor must not look for it in a segment that may be freed now. */
     storage->resident = storage->adopted = false;
     gb_storage_set_clean(storage);
@@ -668,8 +668,8 @@ static void count_restore(struct gb_move *move)
     tier->read_bytes += move->from->bytes;
     tier->read_us += move->microseconds;
     tell_move(move, "restore", tier, move->from->bytes);
-    move->storage->device->restores++;
-    move->storage->device->restores_bytes += move->storage->size;
+    move->storage->device->so_far.restores++;
+    move->storage->device->so_far.restores_bytes += move->storage->size;
 }
 
 /* The storage could not be brought back. If the tier failed the copy is freed, as damaged; with the

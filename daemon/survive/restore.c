@@ -400,7 +400,7 @@ static void restore_storage(struct restoring *restoring, struct gb_replayed_stor
     for (unsigned i = 0; i < replayed->placement_count; i++)
         gb_storage_place_in(storage, segment_of(restoring, &replayed->placements[i]),
                             replayed->placements[i].range);
-    gb_charge_bytes(storage, replayed->fleeting ? 0 : replayed->charged);
+    gb_stake_bytes(storage, replayed->fleeting ? 0 : replayed->charged);
     storage->resident = replayed->resident;
     if (!replayed->resident) {
         storage->device->spilled++;

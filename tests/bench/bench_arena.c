@@ -181,7 +181,7 @@ static void bench(const struct workload *workload)
         if (run && taken < best)
             best = taken;
         fragmentation = cache.full ? cache.unused_when_full / (double)cache.full : cache.at_peak;
-        made = cache.device.segments_created;
+        made = cache.device.so_far.segments_created;
         cache_end(&cache);
     }
     printf("{\"workload\":\"%s\",\"waste\":%.6f,\"fragmentation\":%.4f,\"ns_per_op\":%.1f,"

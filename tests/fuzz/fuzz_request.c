@@ -409,8 +409,8 @@ static void hear(struct player *player)
 /* Whether the loop has more to do before it would sleep. */
 static bool goes_on(const struct gb_server *server)
 {
-    return !gb_list_empty(&server->ready) || !gb_list_empty(&server->busy) ||
-           !gb_list_empty(&server->tasks) || gb_waits_have_more(server) ||
+    return !gb_list_empty(&server->turns.ready) || !gb_list_empty(&server->turns.busy) ||
+           !gb_list_empty(&server->turns.tasks) || gb_waits_have_more(server) ||
            (!hand_jobs.hold && hand_first_job());
 }
 

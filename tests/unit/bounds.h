@@ -280,7 +280,7 @@ static inline void begin_world(const char *const *options, struct gb_notify *man
     inside.server.notify = manager;
     inside.threaded = true;
     inside_listen(&inside);
-    inside.server.slice_ns = GB_SESSION_SLICE_NS;
+    inside.server.turns.slice_ns = GB_SESSION_SLICE_NS;
     timed = gb_methods;
     timed.serve = timed_serve;
     timed.retry = timed_retry;

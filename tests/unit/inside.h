@@ -67,8 +67,8 @@ static inline void inside_make(struct inside *inside, const char *const *options
     gb_log_setup(GB_LOG_ERROR, false);
     DEMAND(gb_config_read(&inside->config, argv, &error) == 0);
     DEMAND(gb_server_init(&inside->server, &inside->config, &gb_methods, &error) == 0);
-    inside->server.slice_ns = INT64_MAX / 4; /* one turn serves all that has come */
-    inside->server.drain_ns = INT64_MAX / 4;
+    inside->server.turns.slice_ns = INT64_MAX / 4; /* one turn serves all that has come */
+    inside->server.turns.drain_ns = INT64_MAX / 4;
 }
 
 static inline void inside_listen(struct inside *inside)
@@ -97,7 +97,7 @@ static inline void inside_turn(struct inside *inside)
         inside->work();
     do
         uv_run(&inside->loop, UV_RUN_NOWAIT);
-    while (!inside->threaded && !gb_list_empty(&inside->server.tasks));
+    while (!inside->threaded && !gb_list_empty(&inside->server.turns.tasks));
 }
 
 /* Ends the server; gb_server_init() and inside_listen() start another one. */
@@ -163,11 +163,11 @@ static inline void peer_become(struct inside *inside, const struct peer *peer, u
 
     DEMAND(session && user);
     session->user->sessions--;
-    gb_user_take(session->user, GB_STOCK_OPEN, -1);
+    gb_charge_end(&session->charge);
     gb_user_unref(session->user);
-    session->user = session->flight.user = user;
+    session->user = session->charge.user = session->flight.charge.user = user;
     user->sessions++;
-    gb_user_take(user, GB_STOCK_OPEN, 1);
+    gb_charge_set(&session->charge, GB_STOCK_OPEN, 1);
     session->gid = uid;
     session->group_count = 0;
 }
@@ -563,11 +563,13 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     count->waits += waits;
     check_provider(session);
     count->timers += waits + (session->half_line.deadline.place != 0);
-    DEMAND(session->held_bytes == session->conn.in.partial_length - session->conn.in.partial_start +
-                                      gb_conn_output_bytes(&session->conn));
-    DEMAND(session->held_fds == session->conn.in.fd_count);
-    DEMAND(session->queued_fds == session->conn.out_fd_count);
-    DEMAND((session->flight.count > 0) == gb_list_linked(&session->flight.of_all));
+    DEMAND(session->charge.amounts[GB_HELD_BYTES] == session->conn.in.partial_length -
+                                                         session->conn.in.partial_start +
+                                                         gb_conn_output_bytes(&session->conn));
+    DEMAND(session->charge.amounts[GB_HELD_FDS] == session->conn.in.fd_count);
+    DEMAND(session->charge.amounts[GB_STOCK_OPEN] == 1 + session->conn.out_fd_count);
+    DEMAND((session->flight.charge.amounts[GB_STOCK_FLIGHT] > 0) ==
+           gb_list_linked(&session->flight.of_all));
     /* The session waits for every event that it needs to go on. One whose peer cannot be sent
        anything any more waits for its end only. */
     DEMAND(session->poll_events == wanted || (session->stopped_reading && session->poll_events) ||
@@ -611,7 +613,7 @@ static inline void check_users(const struct inside_count *count, uint64_t sessio
         waits += user->waits;
         bytes += user->bytes[0];
         for (int i = 0; i < GB_STOCKS; i++)
-            stocks[i] += user->stocks[i];
+            stocks[i] += user->charges[i];
     }
     for (int i = 0; i < GB_STOCKS; i++)
         DEMAND(stocks[i] == count->server->store.users.stocks[i].used);
@@ -686,7 +688,7 @@ static inline void inside_check(const struct inside *inside)
         sessions++;
         count_session(&count, GB_CONTAINER(link, struct gb_session, of_server));
     }
-    GB_LIST_EACH(&server->leaving, link) {
+    GB_LIST_EACH(&server->turns.leaving, link) {
         const struct gb_session *session = GB_CONTAINER(link, struct gb_session, leaving);
 
         if (gb_session_has_ended(session))

@@ -104,7 +104,7 @@ static inline struct gb_storage *storage_of(uint64_t bytes)
     gb_list_init(&storage->of_state);
     storage->references = 1;
     storage->device = &world.device;
-    gb_charge_init(storage, world.user);
+    gb_stake_init(storage, world.user);
     storage->resident = true;
     storage->bytes = bytes;
     gb_list_init(&storage->objects);

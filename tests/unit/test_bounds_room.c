@@ -67,7 +67,7 @@ static void test_eviction(void **state)
     play(&make_room, &request, &whole);
     print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
                   (double)whole / 1e3);
-    assert_true(SANITIZED || inside.server.devices[0]->evictions >= ROUNDS * 4000);
+    assert_true(SANITIZED || inside.server.devices[0]->so_far.evictions >= ROUNDS * 4000);
     peer_close(&asker);
     inside_end(&inside);
     gb_writer_end(&line);

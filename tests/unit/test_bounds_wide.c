@@ -128,7 +128,7 @@ static void test_wide(void **state)
         }
     }
     assert_true(inside.server.state.journal.bytes > 0 && !inside.server.state.failed);
-    assert_true(inside.server.devices[0]->restores > 0);
+    assert_true(inside.server.devices[0]->so_far.restores > 0);
     if (!SANITIZED)
         assert_int_equal(over, 0);
 }

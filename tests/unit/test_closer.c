@@ -153,7 +153,7 @@ static int socket_fd(void)
 
 static void run_until_closed(struct world *world)
 {
-    while (world->a->held_fds + world->b->held_fds > 0)
+    while (world->a->charges[GB_HELD_FDS] + world->b->charges[GB_HELD_FDS] > 0)
         uv_run(&world->loop, UV_RUN_ONCE);
 }
 
@@ -165,7 +165,7 @@ static void test_closes_what_it_is_handed(void **state)
     begin(&world);
     for (unsigned i = 0; i < 300; i++)
         gb_close_foreign(world.closer, i % 2 ? world.a : world.b, socket_fd());
-    assert_int_equal(world.a->held_fds + world.b->held_fds, 300);
+    assert_int_equal(world.a->charges[GB_HELD_FDS] + world.b->charges[GB_HELD_FDS], 300);
     run_until_closed(&world);
     assert_int_equal(open_fds(), world.open);
     gb_close_foreign(world.closer, NULL, socket_fd());
@@ -183,12 +183,12 @@ static void test_memory_is_closed_on_the_spot(void **state)
     begin(&world);
     signal_closers(&world, SIGSTOP);
     gb_close_foreign(world.closer, world.a, marked_fd(1 << 30)); /* none of it is there */
-    assert_int_equal(world.a->held_fds, 0);
+    assert_int_equal(world.a->charges[GB_HELD_FDS], 0);
     assert_int_equal(open_fds(), world.open);
     fd = marked_fd(4 << 20);
     assert_int_equal(fallocate(fd, 0, 0, 4 << 20), 0);
     gb_close_foreign(world.closer, world.a, fd); /* freeing that may take its time */
-    assert_int_equal(world.a->held_fds, 1);
+    assert_int_equal(world.a->charges[GB_HELD_FDS], 1);
     signal_closers(&world, SIGCONT);
     run_until_closed(&world);
     assert_int_equal(open_fds(), world.open);
@@ -207,7 +207,7 @@ static void test_a_user_has_one_at_a_time(void **state)
     signal_closers(&world, SIGSTOP);
     for (unsigned i = 0; i < 40; i++)
         gb_close_foreign(world.closer, world.a, socket_fd());
-    assert_int_equal(world.a->held_fds, 40);
+    assert_int_equal(world.a->charges[GB_HELD_FDS], 40);
     assert_int_equal(gb_served(world.a)->received.count, 39);
     assert_true(gb_served(world.a)->received.in_hand);
     assert_false(gb_closer_is_behind(world.a, 40));
@@ -299,7 +299,7 @@ static void test_connections(void **state)
         /* Receiving stops before a byte that was out of band. */
         assert_int_equal(gb_brings_descriptors(ends[0], bytes, sizeof(bytes)), how == 2);
         gb_close_connection(world.closer, world.a, ends[0]);
-        assert_int_equal(world.a->held_fds, brings);
+        assert_int_equal(world.a->charges[GB_HELD_FDS], brings);
         assert_int_equal(recv(ends[1], bytes, 1, MSG_DONTWAIT), 0);
         close(ends[1]);
         signal_closers(&world, SIGCONT);
@@ -324,7 +324,7 @@ static void test_stuck_at_the_end(void **state)
         gb_close_foreign(world.closer, NULL, socket_fd());
     }
     gb_closer_stop(world.closer);
-    assert_int_equal(world.a->held_fds, 0);
+    assert_int_equal(world.a->charges[GB_HELD_FDS], 0);
     end(&world);
     /* The sweeper waits for our end. */
     kill(world.sweeper, SIGKILL);

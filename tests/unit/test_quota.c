@@ -186,6 +186,7 @@ static void test_less_than_a_segment(void **state)
 static void test_stocks(void **state)
 {
     enum { USERS = 5 };
+    struct gb_charge charges[USERS] = {{NULL}};
     struct gb_user *all[USERS];
     struct gb_users users;
     const struct gb_stock *stock = &users.stocks[GB_STOCK_OPEN];
@@ -199,14 +200,14 @@ static void test_stocks(void **state)
 
         all[i] = gb_user_get(&users, 1000 + (uid_t)i);
         assert_non_null(all[i]);
+        charges[i].user = all[i];
         while (gb_user_may_take(all[i], GB_STOCK_OPEN, 1, &world.error) == 0) {
             uint64_t room = gb_user_room(all[i], GB_STOCK_OPEN);
 
             assert_int_equal(gb_user_may_take(all[i], GB_STOCK_OPEN, room, &world.error), 0);
             assert_int_equal(gb_user_may_take(all[i], GB_STOCK_OPEN, room + 1, &world.error),
                              GPUBUF_E_LIMIT);
-            gb_user_take(all[i], GB_STOCK_OPEN, 1);
-            taken++;
+            gb_charge_set(&charges[i], GB_STOCK_OPEN, ++taken);
         }
         assert_string_equal(world.error.limit, "open_files");
         assert_in_range(taken, left / 2 - 1, left / 2);
@@ -217,7 +218,7 @@ static void test_stocks(void **state)
                      GPUBUF_E_LIMIT);
     assert_true(gb_user_room(all[0], GB_STOCK_FLIGHT) == UINT64_MAX);
     for (int i = 0; i < USERS; i++) {
-        gb_user_take(all[i], GB_STOCK_OPEN, -(int64_t)all[i]->stocks[GB_STOCK_OPEN]);
+        gb_charge_end(&charges[i]);
         gb_user_unref(all[i]);
     }
     gb_users_end(&users);

@@ -195,8 +195,8 @@ static void test_eviction_order(void **state)
     assert_true(evict_oldest());
     assert_false(evict_oldest());
     assert_non_null(find("k"));
-    assert_int_equal(world.device.evictions, 3);
-    assert_int_equal(world.device.evicted_bytes, 7);
+    assert_int_equal(world.device.so_far.evictions, 3);
+    assert_int_equal(world.device.so_far.evicted_bytes, 7);
     end();
 }
 

@@ -260,8 +260,8 @@ static void test_a_round_in_slices(void **state)
         inside_turn(&inside);
         assert_null(peer_line(&waiters[i]));
     }
-    slice = inside.server.slice_ns;
-    inside.server.slice_ns = 0;
+    slice = inside.server.turns.slice_ns;
+    inside.server.turns.slice_ns = 0;
     peer_send(&holder,
               REQUEST(2, "release", "\"lease\":1") REQUEST(3, "unmap", "\"segments\":[1]"));
     for (int turns = 0; answered < WAITERS && turns < 40 * WAITERS; turns++) {
@@ -278,7 +278,7 @@ static void test_a_round_in_slices(void **state)
             assert_null(peer_line(&waiters[later]));
     }
     assert_int_equal(answered, WAITERS);
-    inside.server.slice_ns = slice;
+    inside.server.turns.slice_ns = slice;
     inside_check(&inside);
     for (int i = 0; i < WAITERS; i++)
         peer_close(&waiters[i]);
@@ -425,7 +425,7 @@ static void test_one_request_a_slice(void **state)
     begin(small);
     assert_true(peer_connect(&inside, &flood));
     assert_true(peer_connect(&inside, &modest));
-    inside.server.slice_ns = 0;
+    inside.server.turns.slice_ns = 0;
     for (int i = 0; i < 100; i++) {
         char line[128];
 
@@ -476,7 +476,7 @@ static void test_gone_while_behind(void **state)
 
     (void)state;
     begin_with_p(&flood, &modest);
-    inside.server.slice_ns = 0;
+    inside.server.turns.slice_ns = 0;
     for (int i = 0; i < 8; i++)
         peer_send(&flood, PING(3));
     peer_send(&flood, REQUEST(4, "delete", "\"name\":\"p\""));
@@ -497,7 +497,7 @@ static void gone_with_much_to_do(bool found)
 
     begin_with_p(&flood, &modest);
     expect(&flood, CREATE(3, "q", 64, ""), "\"lease\":2");
-    inside.server.slice_ns = inside.server.drain_ns = 0;
+    inside.server.turns.slice_ns = inside.server.turns.drain_ns = 0;
     for (int i = 0; i < 50; i++)
         peer_send(&flood, PING(4));
     peer_send(&flood, REQUEST(5, "open", "\"name\":\"p\""));
@@ -553,7 +553,7 @@ static void test_gone_while_waiting_for_many_names(void **state)
         inside_turn(&inside);
     }
     assert_int_equal(awaited->count, REQUESTS * NAMES);
-    inside.server.slice_ns = 0;
+    inside.server.turns.slice_ns = 0;
     peer_close(&flood);
     inside_turn(&inside);
     assert_int_equal(inside.server.session_count, 1);
@@ -584,7 +584,7 @@ static void test_descriptors_over_slices(void **state)
     (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &peer));
-    inside.server.slice_ns = 0;
+    inside.server.turns.slice_ns = 0;
     fd = sealed_memfd(4096, F_SEAL_SHRINK);
     for (int i = 0; i < 8; i++)
         assert_int_equal(peer_send_bytes(&peer, line, sizeof(line) - 1, &fd, 1), sizeof(line) - 1);
@@ -666,7 +666,7 @@ static void test_users_take_turns(void **state)
         for (int k = 0; k < REQUESTS; k++)
             peer_send(&crowd[i], REQUEST(1, "stats", ""));
     }
-    inside.server.slice_ns = 0; /* one busy session a turn, and one request of it */
+    inside.server.turns.slice_ns = 0; /* one busy session a turn, and one request of it */
     for (int i = 0; i < CROWD + 5; i++)
         inside_turn(&inside);
     assert_true(peer_connect(&inside, &newcomer));
@@ -683,7 +683,7 @@ static void test_users_take_turns(void **state)
         for (; (line = peer_line(&crowd[i])); answers++)
             free(line);
     assert_int_equal(answers, (CROWD - 1) * REQUESTS); /* nobody is left out */
-    inside.server.slice_ns = INT64_MAX / 4;
+    inside.server.turns.slice_ns = INT64_MAX / 4;
     for (int i = 1; i < CROWD; i++)
         peer_close(&crowd[i]);
     peer_close(&newcomer);
@@ -706,8 +706,8 @@ static void test_the_living_go_before_those_who_drain(void **state)
         for (int k = 0; k < REQUESTS; k++)
             peer_send(&crowd[i], REQUEST(1, "stats", ""));
     }
-    inside.server.slice_ns = 0; /* one busy session a turn, and one request of it */
-    inside.server.drain_ns = 0;
+    inside.server.turns.slice_ns = 0; /* one busy session a turn, and one request of it */
+    inside.server.turns.drain_ns = 0;
     inside_turn(&inside); /* some wait for their turn when they hang up */
     for (int i = 0; i < CROWD; i++)
         peer_close(&crowd[i]);
@@ -727,8 +727,8 @@ static void test_the_living_go_before_those_who_drain(void **state)
     while (inside.server.session_count > 1 && turns++ < 4 * CROWD * REQUESTS)
         inside_turn(&inside);
     assert_int_equal(inside.server.session_count, 1); /* they are served to their end */
-    inside.server.slice_ns = INT64_MAX / 4;
-    inside.server.drain_ns = INT64_MAX / 4;
+    inside.server.turns.slice_ns = INT64_MAX / 4;
+    inside.server.turns.drain_ns = INT64_MAX / 4;
     peer_close(&newcomer);
     end();
 }

@@ -111,7 +111,7 @@ static void test_large_spares(void **state)
     give_up(1);
     assert_int_equal(place(0, 20 * MIB), 0);
     assert_int_equal(segment_of(1)->bytes, 20 * MIB);
-    assert_int_equal(world.device.segments_destroyed, 1);
+    assert_int_equal(world.device.so_far.segments_destroyed, 1);
     check();
     map(0, 0, GB_ACCESS_READ);
     give_up(0); /* and the 20 MiB are the first */
@@ -137,7 +137,7 @@ static void test_full(void **state)
     check();
     give_up(0);
     assert_int_equal(place(1, 1), 0); /* the empty one was given back for it */
-    assert_int_equal(world.device.segments_destroyed, 1);
+    assert_int_equal(world.device.so_far.segments_destroyed, 1);
     check();
     end();
 }
@@ -158,7 +158,7 @@ static void test_versions(void **state)
         check();
         assert_int_equal(gb_device_retained(&world.device), 400 * MIB);
     }
-    assert_int_equal(world.device.segments_created, 3);
+    assert_int_equal(world.device.so_far.segments_created, 3);
     assert_int_equal(place(1, 624 * MIB), 0); /* and whoever needs the room has it */
     assert_int_equal(gb_device_retained(&world.device), 0);
     check();

@@ -391,7 +391,7 @@ static void test_leases_meanwhile(void **state)
         answer = await(&peer);
         free(answer);
     }
-    inside.server.slice_ns = 0; /* a few leases a turn */
+    inside.server.turns.slice_ns = 0; /* a few leases a turn */
     peer_send(&other, REQUEST(9, "leases", ""));
     for (int i = 0; i < 4; i++)
         inside_turn(&inside);

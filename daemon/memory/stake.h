@@ -14,8 +14,8 @@
  *
  * A *stake* is what one user has of one storage. Pure; not thread-safe: the loop's.
  */
-#ifndef GB_CHARGE_H
-#define GB_CHARGE_H
+#ifndef GB_STAKE_H
+#define GB_STAKE_H
 
 #include "daemon/memory/user.h"
 
@@ -33,27 +33,27 @@ struct gb_stake {
 
 /* For gb_storage_new: makes the maker's stake, which is part of the storage, and takes a reference
    to the maker. */
-void gb_charge_init(struct gb_storage *storage, struct gb_user *maker);
+void gb_stake_init(struct gb_storage *storage, struct gb_user *maker);
 /* For the end of the storage, after all its objects and leases. */
-void gb_charge_end(struct gb_storage *storage);
+void gb_stake_end(struct gb_storage *storage);
 
 /* Sets how many bytes the storage counts for. */
-void gb_charge_bytes(struct gb_storage *storage, uint64_t bytes);
+void gb_stake_bytes(struct gb_storage *storage, uint64_t bytes);
 /* To be called before and after storage->bytes, which it occupies on its device, changes, if other
    users than its maker may be charged for it. */
-void gb_charge_leave(struct gb_storage *storage);
-void gb_charge_enter(struct gb_storage *storage);
+void gb_stake_leave(struct gb_storage *storage);
+void gb_stake_enter(struct gb_storage *storage);
 
 /* Whether the user may have another object of the storage. GPUBUF_E_LIMIT. */
-int gb_charge_may_name(const struct gb_storage *storage, const struct gb_user *user,
-                       struct gb_error *error);
+int gb_stake_may_name(const struct gb_storage *storage, const struct gb_user *user,
+                      struct gb_error *error);
 /* The user gets an object of the storage, or a lease on it, which is listed by that link.
    GPUBUF_E_NO_MEMORY: nothing changes. */
-int gb_charge_name(struct gb_storage *storage, struct gb_user *user);
-int gb_charge_lease(struct gb_storage *storage, struct gb_user *user, struct gb_link *of_stake);
+int gb_stake_name(struct gb_storage *storage, struct gb_user *user);
+int gb_stake_lease(struct gb_storage *storage, struct gb_user *user, struct gb_link *of_stake);
 /* The user has an object, or a lease, less. */
-void gb_charge_unname(struct gb_storage *storage, const struct gb_user *user);
-void gb_charge_release(struct gb_storage *storage, const struct gb_user *user,
-                       struct gb_link *of_stake);
+void gb_stake_unname(struct gb_storage *storage, const struct gb_user *user);
+void gb_stake_release(struct gb_storage *storage, const struct gb_user *user,
+                      struct gb_link *of_stake);
 
 #endif

@@ -1,4 +1,4 @@
-#include "daemon/memory/charge.h"
+#include "daemon/memory/stake.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -104,7 +104,7 @@ static void count(struct gb_storage *storage, bool entered)
         list(storage);
 }
 
-void gb_charge_init(struct gb_storage *storage, struct gb_user *maker)
+void gb_stake_init(struct gb_storage *storage, struct gb_user *maker)
 {
     gb_list_init(&storage->stakes);
     storage->maker = (struct gb_stake){.user = gb_user_ref(maker), .storage = storage};
@@ -112,7 +112,7 @@ void gb_charge_init(struct gb_storage *storage, struct gb_user *maker)
     gb_list_append(&storage->stakes, &storage->maker.of_storage);
 }
 
-void gb_charge_end(struct gb_storage *storage)
+void gb_stake_end(struct gb_storage *storage)
 {
     count(storage, false);
     gb_user_note_excess(storage->maker.user, storage->device);
@@ -121,25 +121,25 @@ void gb_charge_end(struct gb_storage *storage)
     gb_user_unref(storage->maker.user);
 }
 
-void gb_charge_bytes(struct gb_storage *storage, uint64_t bytes)
+void gb_stake_bytes(struct gb_storage *storage, uint64_t bytes)
 {
     count(storage, false);
     storage->charged = bytes;
     count(storage, true);
 }
 
-void gb_charge_leave(struct gb_storage *storage)
+void gb_stake_leave(struct gb_storage *storage)
 {
     count(storage, false);
 }
 
-void gb_charge_enter(struct gb_storage *storage)
+void gb_stake_enter(struct gb_storage *storage)
 {
     count(storage, true);
 }
 
-int gb_charge_may_name(const struct gb_storage *storage, const struct gb_user *user,
-                       struct gb_error *error)
+int gb_stake_may_name(const struct gb_storage *storage, const struct gb_user *user,
+                      struct gb_error *error)
 {
     const struct gb_stake *stake = find(storage, user);
 
@@ -148,7 +148,7 @@ int gb_charge_may_name(const struct gb_storage *storage, const struct gb_user *u
     return gb_user_may_have(user, GB_QUOTA_BYTES, storage->device, storage->charged, error);
 }
 
-int gb_charge_name(struct gb_storage *storage, struct gb_user *user)
+int gb_stake_name(struct gb_storage *storage, struct gb_user *user)
 {
     struct gb_stake *stake = get(storage, user);
 
@@ -161,7 +161,7 @@ int gb_charge_name(struct gb_storage *storage, struct gb_user *user)
     return 0;
 }
 
-void gb_charge_unname(struct gb_storage *storage, const struct gb_user *user)
+void gb_stake_unname(struct gb_storage *storage, const struct gb_user *user)
 {
     struct gb_stake *stake = find(storage, user);
 
@@ -179,7 +179,7 @@ static void count_leases(struct gb_storage *storage, bool entered)
         count(storage, entered);
 }
 
-int gb_charge_lease(struct gb_storage *storage, struct gb_user *user, struct gb_link *of_stake)
+int gb_stake_lease(struct gb_storage *storage, struct gb_user *user, struct gb_link *of_stake)
 {
     struct gb_stake *stake = get(storage, user);
 
@@ -193,8 +193,8 @@ int gb_charge_lease(struct gb_storage *storage, struct gb_user *user, struct gb_
     return 0;
 }
 
-void gb_charge_release(struct gb_storage *storage, const struct gb_user *user,
-                       struct gb_link *of_stake)
+void gb_stake_release(struct gb_storage *storage, const struct gb_user *user,
+                      struct gb_link *of_stake)
 {
     struct gb_stake *stake = find(storage, user);
 
