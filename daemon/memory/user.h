@@ -44,9 +44,9 @@ struct gb_users {
                             and go on with what it keeps of the user, zeroed at first */
 };
 
-/* What one thing, a session or a segment, takes of its user's account. It is part of that thing, and
-   ends with it. Zeroed, but for `user`, who outlives it: nothing yet; `user` NULL: nobody's. The end
-   of a user asserts that all charges have. */
+/* The part of its user's account that one thing takes, as a session or a segment. It is a member of
+   that thing, and ends with it. Zeroed at first, but for `user`, who outlives it; NULL: nobody's.
+   The end of a user asserts that all its charges have ended. */
 struct gb_charge {
     struct gb_user *user;
     uint64_t amounts[GB_CHARGES];

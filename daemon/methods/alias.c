@@ -238,7 +238,7 @@ static int end_alias(struct gb_call *call, void *state)
     return finish(call, params, source, mode, aliasing, &task->layout, &task->text);
 }
 
-static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
+static int handle_alias(struct gb_call *call, const void *p)
 {
     const struct alias_params *params = p;
     struct aliasing *aliasing;
@@ -248,7 +248,6 @@ static int handle_alias(struct gb_call *call, const void *p, uint64_t present)
     unsigned mode = 0;
     int r = gb_object_check_name(call, &params->name, params->replace);
 
-    (void)present;
     if (r == 0)
         r = find_source(call, params, &source, &mode);
     if (r < 0)

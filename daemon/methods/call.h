@@ -76,7 +76,7 @@ struct gb_method {
     const struct gb_field *fields;
     size_t field_count;
     /* An outcome, or a negative code with call->error filled in. `params` is the row's struct. */
-    int (*handle)(struct gb_call *call, const void *params, uint64_t present);
+    int (*handle)(struct gb_call *call, const void *params);
     size_t params_size; /* of that struct; it starts as zeros */
     /* Reads the layout that a message brings; any thread. 0 or a code with the error. */
     int (*read)(const struct gb_message *message, struct gb_unsealed **unsealed,

@@ -119,7 +119,7 @@ static int make_created(struct gb_call *call, const struct gb_creation *creation
     return r;
 }
 
-static int handle_create(struct gb_call *call, const void *p, uint64_t present)
+static int handle_create(struct gb_call *call, const void *p)
 {
     const struct gb_create_params *params = p;
     struct gb_unsealed *unsealed = NULL;
@@ -127,7 +127,6 @@ static int handle_create(struct gb_call *call, const void *p, uint64_t present)
     struct gb_placing *placing = &creation.search.placing;
     int r = gb_creation_check(call, params, &creation);
 
-    (void)present;
     if (r == 0)
         r = gb_creation_layout(call, GB_LAYOUT_CREATE, &unsealed);
     if (r == 0)

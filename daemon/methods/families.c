@@ -130,7 +130,7 @@ size_t gb_server_figures(struct gb_server *server, struct gb_figure *figures)
     const struct gb_figure all[] = {
         {"sessions", "gpubufd_sessions", "Sessions.", server->session_count},
         {"sessions_total", "gpubufd_sessions_started_total", "Sessions that began.",
-         server->sessions_total},
+         server->metrics.sessions},
         {"names", "gpubufd_objects", "Objects that have a name.", gb_names_count(&registry->names)},
         {"objects", NULL, NULL, registry->objects},
         {"leases", "gpubufd_leases", "Leases that sessions use.",

@@ -235,7 +235,7 @@ static void give_page(struct gb_call *call)
     call->reply_fds[call->reply_fd_count++] = pulse;
 }
 
-static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
+static int handle_hello(struct gb_call *call, const void *p)
 {
     const struct hello_params *params = p;
     struct gb_server *server = call->server;
@@ -243,7 +243,6 @@ static int handle_hello(struct gb_call *call, const void *p, uint64_t present)
     struct resume resume = {0};
     int r = greet(call, params, &resume);
 
-    (void)present;
     if (r < 0)
         return r;
     if (params->resume.text)

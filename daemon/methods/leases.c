@@ -194,12 +194,11 @@ static int begin_listing(struct gb_call *call, void *state)
     return go_on(call, state);
 }
 
-static int handle_leases(struct gb_call *call, const void *params, uint64_t present)
+static int handle_leases(struct gb_call *call, const void *params)
 {
     const struct gb_string *name = &((const struct leases_params *)params)->name;
     struct listing *listing;
 
-    (void)present;
     if (name->text && gb_name_check(name->text, name->length, GB_PARAM("name"), &call->error) < 0)
         return call->error.code;
     if (!call->task)

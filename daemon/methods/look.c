@@ -92,7 +92,7 @@ static unsigned device_index(const struct gb_server *server, const struct gb_dev
     return i;
 }
 
-static int handle_segments(struct gb_call *call, const void *p, uint64_t present)
+static int handle_segments(struct gb_call *call, const void *p)
 {
     const struct page_params *params = p;
     struct gb_server *server = call->server;
@@ -100,7 +100,6 @@ static int handle_segments(struct gb_call *call, const void *p, uint64_t present
     struct page page;
     unsigned d = 0;
 
-    (void)present;
     if (params->cursor && !(last = gb_store_segment(&server->store, params->cursor)))
         return gb_fail(&call->error, GPUBUF_E_STALE,
                        "the cursor, segment %" PRIu64 ", is no more: begin anew", params->cursor);
@@ -160,12 +159,11 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
 }
 
 /* Lists sessions in the order in which they began, which is that of their ids. */
-static int handle_sessions(struct gb_call *call, const void *p, uint64_t present)
+static int handle_sessions(struct gb_call *call, const void *p)
 {
     const struct page_params *params = p;
     struct page page = page_begin(call, params, "sessions");
 
-    (void)present;
     GB_LIST_EACH(&call->server->sessions, link) {
         const struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
 

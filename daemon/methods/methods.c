@@ -100,7 +100,7 @@ static int handle(struct gb_call *call)
         call->error = call->message->error;
         return call->message->params_r;
     }
-    return method->handle(call, call->message->params, call->message->present);
+    return method->handle(call, call->message->params);
 }
 
 /* Counts the request as answered, with how long it took. */

@@ -108,12 +108,11 @@ static int move_back(struct gb_call *call, const struct move_params *params,
     return r == 0 ? gb_call_empty(call) : r;
 }
 
-static int handle_move(struct gb_call *call, const void *p, uint64_t present)
+static int handle_move(struct gb_call *call, const void *p)
 {
     const struct move_params *params = p;
     const struct gb_which which = {params->version, params->label, false};
 
-    (void)present;
     if (params->tier.text && strcmp(params->tier.text, "device") == 0)
         return move_back(call, params, &which);
     if (params->wait_ms > 0)

@@ -40,13 +40,12 @@ static int delete_item(struct gb_call *call, struct gb_json item, const struct g
     return r < 0 ? r : delete_one(call, &name, NULL);
 }
 
-static int handle_delete(struct gb_call *call, const void *p, uint64_t present)
+static int handle_delete(struct gb_call *call, const void *p)
 {
     const struct delete_params *params = p;
     const struct gb_which which = {params->version, params->label, false};
     int r;
 
-    (void)present;
     if (!params->name.text == !params->names.text)
         return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
     if (params->names.text && (params->version || params->label.text))
@@ -157,7 +156,7 @@ static void write_listed(struct gb_call *call, struct name_walk *walk,
     }
 }
 
-static int handle_list(struct gb_call *call, const void *p, uint64_t present)
+static int handle_list(struct gb_call *call, const void *p)
 {
     const struct list_params *params = p;
     struct gb_string prefix = params->prefix.text ? params->prefix : (struct gb_string){"", 0};
@@ -165,7 +164,6 @@ static int handle_list(struct gb_call *call, const void *p, uint64_t present)
     struct name_walk walk = {.names = &call->server->registry.names, .prefix = &prefix};
     uint64_t limit = params->limit ? params->limit : GB_LIMIT(list);
 
-    (void)present;
     if (first.length < prefix.length || memcmp(first.text, prefix.text, prefix.length) != 0)
         return gb_fail(&call->error, GPUBUF_E_STALE,
                        "the cursor \"%s\" does not belong to the prefix \"%s\"", first.text,
@@ -206,20 +204,20 @@ static const struct gb_field set_fields[] = {
     GB_WHICH_FIELDS(struct set_params),
 };
 
-static int handle_set(struct gb_call *call, const void *p, uint64_t present)
+static int handle_set(struct gb_call *call, const void *p)
 {
     const struct set_params *params = p;
     const struct gb_which which = {params->version, params->label, false};
     struct gb_object *object;
     int r = gb_call_find_changeable(call, &params->name, &which, &object);
 
-    if (r == 0 && (present & HAS_PINNED) && !object->current)
+    if (r == 0 && (call->message->present & HAS_PINNED) && !object->current)
         r = gb_fail_at(&call->error, GB_PARAM("pinned"), "only the current version has a pin");
-    if (r == 0 && (present & HAS_TTL))
+    if (r == 0 && (call->message->present & HAS_TTL))
         r = gb_object_expire(&call->server->registry, object, params->ttl_ms, &call->error);
     if (r < 0)
         return r;
-    if (present & HAS_PINNED)
+    if (call->message->present & HAS_PINNED)
         gb_object_pin(object, params->pinned);
     return gb_call_empty(call);
 }

@@ -394,12 +394,11 @@ static int open_names(struct gb_call *call, const struct open_params *params, bo
     return waits ? GB_WAITS : end_answer(call, &segments);
 }
 
-static int handle_open(struct gb_call *call, const void *p, uint64_t present)
+static int handle_open(struct gb_call *call, const void *p)
 {
     const struct open_params *params = p;
     bool all = params->segments.text && strcmp(params->segments.text, "all") == 0;
 
-    (void)present;
     if (params->segments.text && !all && strcmp(params->segments.text, "new") != 0)
         return gb_fail_at(&call->error, GB_PARAM("segments"),
                           "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
@@ -451,12 +450,12 @@ static int release_item(struct gb_call *call, struct gb_json item, const struct 
     return r < 0 ? r : release_one(call, id);
 }
 
-static int handle_release(struct gb_call *call, const void *p, uint64_t present)
+static int handle_release(struct gb_call *call, const void *p)
 {
     const struct release_params *params = p;
     int r;
 
-    if (!(present & 1) == !params->leases.text)
+    if (!(call->message->present & 1) == !params->leases.text)
         return gb_fail_at(&call->error, &gb_params_path, "expected either lease or leases");
     if (params->leases.text)
         return gb_call_each(call, params->leases, "leases", release_item);
@@ -502,11 +501,10 @@ static int keep_item(struct gb_call *call, struct gb_json item, const struct gb_
     return 0;
 }
 
-static int handle_keep(struct gb_call *call, const void *p, uint64_t present)
+static int handle_keep(struct gb_call *call, const void *p)
 {
     const struct keep_params *params = p;
 
-    (void)present;
     return gb_call_each(call, params->leases, "leases", keep_item);
 }
 

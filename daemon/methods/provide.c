@@ -15,14 +15,13 @@ static const struct gb_field provide_fields[] = {
     GB_FIELD(struct provide_params, end, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-static int handle_provide(struct gb_call *call, const void *p, uint64_t present)
+static int handle_provide(struct gb_call *call, const void *p)
 {
     const struct provide_params *params = p;
     const struct gb_string *prefix = &params->prefix;
     struct gb_session *session = call->session;
     int r = 0;
 
-    (void)present;
     if (params->end)
         gb_provider_end_prefix(&session->provider, prefix->text, prefix->length);
     else if (!gb_session_may_provide(session, prefix->text))
@@ -49,7 +48,7 @@ static const struct gb_field decline_fields[] = {
     GB_FIELD(struct decline_params, message, GB_FIELD_STRING, 0, 0, GB_LIMIT(decline_bytes)),
 };
 
-static int handle_decline(struct gb_call *call, const void *p, uint64_t present)
+static int handle_decline(struct gb_call *call, const void *p)
 {
     const struct decline_params *params = p;
     const char *message =
@@ -57,7 +56,6 @@ static int handle_decline(struct gb_call *call, const void *p, uint64_t present)
     struct gb_missing *missing;
     int code = GPUBUF_E_NOT_FOUND;
 
-    (void)present;
     if (params->kind.text && strcmp(params->kind.text, "unavailable") == 0)
         code = GPUBUF_E_UNAVAILABLE;
     else if (params->kind.text && strcmp(params->kind.text, "timeout") == 0)

@@ -105,7 +105,7 @@ static int make_registered(struct gb_call *call, const struct gb_creation *creat
     return gb_object_publish(call, object, r, params->replace);
 }
 
-static int handle_register(struct gb_call *call, const void *p, uint64_t present)
+static int handle_register(struct gb_call *call, const void *p)
 {
     const struct gb_create_params *params = p;
     struct gb_adoption adoptions[GB_LIMIT(fds)];
@@ -115,7 +115,6 @@ static int handle_register(struct gb_call *call, const void *p, uint64_t present
     struct gb_placing *placing = &creation.search.placing;
     int r = gb_creation_check(call, params, &creation);
 
-    (void)present;
     if (r == 0)
         r = gb_creation_layout(call, GB_LAYOUT_REGISTER, &unsealed);
     if (r == 0)

@@ -283,7 +283,7 @@ static int seal_with_counts(struct gb_call *call, const struct seal_params *para
     return r < 0 ? r : publish(call, params, lease);
 }
 
-static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
+static int handle_seal(struct gb_call *call, const void *p)
 {
     const struct seal_params *params = p;
     struct gb_lease *lease;
@@ -296,7 +296,8 @@ static int handle_seal(struct gb_call *call, const void *p, uint64_t present)
     r = retitle(call, params, lease->object);
     if (r == 0)
         r = gb_object_set_version(lease->object, call->server->registry.next_version,
-                                  params->label.text || params->scope.text || (present & HAS_KEEP),
+                                  params->label.text || params->scope.text ||
+                                      (call->message->present & HAS_KEEP),
                                   &call->error);
     return r < 0 ? r : publish(call, params, lease);
 }

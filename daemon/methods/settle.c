@@ -42,7 +42,7 @@ static struct gb_object *find_produced(struct gb_call *call, const struct settle
     return NULL;
 }
 
-static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
+static int handle_settle(struct gb_call *call, const void *p)
 {
     static const struct gb_field fields[] = {
         GB_FIELD(struct settled_object, name, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
@@ -54,7 +54,6 @@ static int handle_settle(struct gb_call *call, const void *p, uint64_t present)
     unsigned looked = 0;
     uint64_t index = 0;
 
-    (void)present;
     for (; gb_json_next(&walk, NULL, &item); index++) {
         struct gb_path path = {.up = GB_PARAM("objects"), .index = index};
         struct settled_object settled = {0};

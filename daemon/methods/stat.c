@@ -308,14 +308,13 @@ static void write_why(struct gb_call *call, const struct gb_object *object)
         GB_WRITE_LITERAL(call->writer, ",\"truncated\":true");
 }
 
-static int handle_stat(struct gb_call *call, const void *p, uint64_t present)
+static int handle_stat(struct gb_call *call, const void *p)
 {
     const struct stat_params *params = p;
     const struct gb_which which = {params->version, params->label, .held = true};
     struct gb_object *object;
     int r = gb_call_find_which(call, &params->name, &which, &object);
 
-    (void)present;
     if (r == GPUBUF_E_NOT_FOUND && params->why)
         return tell_missing(call, &params->name);
     if (r < 0)

@@ -147,13 +147,12 @@ static void write_users(struct gb_call *call)
     gb_write_text(call->writer, truncated ? "],\"truncated\":true" : "]");
 }
 
-static int handle_stats(struct gb_call *call, const void *p, uint64_t present)
+static int handle_stats(struct gb_call *call, const void *p)
 {
     const struct gb_server *server = call->server;
     const struct gb_service *service = server->service;
     struct gb_writer *writer = call->writer;
 
-    (void)present;
     gb_call_begin_result(call);
     if (((const struct stats_params *)p)->families) {
         GB_WRITE_LITERAL(writer, "{\"families\":[");
@@ -188,12 +187,11 @@ extern const char gb_protocol_json[];
 extern const size_t gb_protocol_json_length;
 
 /* Writes proto/protocol.json without its line ends, since a message is one line. */
-static int handle_describe(struct gb_call *call, const void *p, uint64_t present)
+static int handle_describe(struct gb_call *call, const void *p)
 {
     const char *text = gb_protocol_json, *end = text + gb_protocol_json_length;
 
     (void)p;
-    (void)present;
     gb_call_begin_result(call);
     while (text < end) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));

@@ -23,10 +23,10 @@ static uint64_t trim(struct gb_store *store, struct gb_device *device, uint64_t 
     return freed + device->freeing - freeing;
 }
 
-static int handle_trim(struct gb_call *call, const void *p, uint64_t present)
+static int handle_trim(struct gb_call *call, const void *p)
 {
     const struct trim_params *params = p;
-    uint64_t bytes = present & 2 ? params->bytes : UINT64_MAX, freed = 0;
+    uint64_t bytes = call->message->present & 2 ? params->bytes : UINT64_MAX, freed = 0;
     struct gb_device *device;
 
     if (params->device.text && gb_call_device(call, &params->device, &device) < 0)

@@ -28,11 +28,10 @@ static int unmap_item(struct gb_call *call, struct gb_json item, const struct gb
     return 0;
 }
 
-static int handle_unmap(struct gb_call *call, const void *p, uint64_t present)
+static int handle_unmap(struct gb_call *call, const void *p)
 {
     const struct unmap_params *params = p;
 
-    (void)present;
     return gb_call_each(call, params->segments, "segments", unmap_item);
 }
 

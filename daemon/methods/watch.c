@@ -265,7 +265,7 @@ static int read_kinds(struct gb_call *call, struct gb_json array, unsigned *bits
     return 0;
 }
 
-static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
+static int handle_watch(struct gb_call *call, const void *p)
 {
     const struct watch_params *params = p;
     struct gb_session *session = call->session;
@@ -288,7 +288,7 @@ static int handle_watch(struct gb_call *call, const void *p, uint64_t present)
     watch->session = session;
     watch->id = server->next_watch++;
     watch->kinds = params->kinds.text ? bits : (1u << KIND_COUNT) - 1;
-    watch->synced = (present & HAS_EXISTING) && !params->existing;
+    watch->synced = (call->message->present & HAS_EXISTING) && !params->existing;
     watch->placements = params->placements;
     watch->prefix_length = params->prefix.length;
     if (params->prefix.length)
@@ -320,11 +320,10 @@ static const struct gb_field unwatch_fields[] = {
     GB_FIELD(struct unwatch_params, watch, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
 };
 
-static int handle_unwatch(struct gb_call *call, const void *p, uint64_t present)
+static int handle_unwatch(struct gb_call *call, const void *p)
 {
     const struct unwatch_params *params = p;
 
-    (void)present;
     GB_LIST_EACH(&call->session->watches, link) {
         struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
 

@@ -41,6 +41,7 @@ struct gb_metrics {
     uint64_t hits, misses;             /* names in `open` that were there, and that were not */
     uint64_t limits[GB_METRICS_LIMITS];
     uint64_t crashes_survived;
+    uint64_t sessions;                      /* that began */
     uint64_t turned_away;                   /* connections for which there was no descriptor */
     uint64_t sessions_ended;                /* since they kept what others lacked */
     uint64_t turns_ns;                      /* time that the loop was at work */

@@ -71,7 +71,7 @@ struct gb_handles {
     int spare_fd;   /* closed to accept and turn away a session when descriptors run out */
 };
 
-/* What a turn of the loop has to do. */
+/* Work for the turns of the loop. */
 struct gb_turns {
     struct gb_link ready; /* sessions with something to receive or room to send */
     struct gb_link busy;  /* users with busy sessions, which are served in turn after the others */
@@ -124,9 +124,8 @@ struct gb_server {
     struct gb_writer event_writer;
 
     uint64_t started_ms;
-    struct gb_trace *trace; /* NULL: none was asked for */
-    uint64_t seq;           /* the number of the last event */
-    uint64_t sessions_total;
+    struct gb_trace *trace;         /* NULL: none was asked for */
+    uint64_t seq;                   /* the number of the last event */
     struct gb_method_count *counts; /* one a method */
     struct gb_metrics metrics;
 };

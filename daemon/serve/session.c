@@ -258,7 +258,7 @@ int gb_session_new(struct gb_server *server, int fd)
     gb_list_append(&server->sessions, &session->of_server);
     server->session_count++;
     gb_idle_watch(server);
-    server->sessions_total++;
+    server->metrics.sessions++;
     poll_for(session);
     gb_log(GB_LOG_DEBUG, "session began", GB_LOG_NUMBER("session", session->id),
            GB_LOG_NUMBER("pid", session->pid), GB_LOG_NUMBER("uid", session->user->uid));

@@ -152,6 +152,78 @@ def test_circles_are_found():
     assert circles([("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "c")]) == [["a", "b"], ["c", "d"]]
 
 
+# ---- structs ----
+
+MOST_MEMBERS = 40
+# Members of a struct that only rooms above use. Some are handed down on purpose: functions, and tables that are made
+# in one room and read in another. The rest is what a room above still keeps in a struct of a lower one.
+FOR_ROOMS_ABOVE = {
+    "gb_limits": "a table", "gb_config": "options for all rooms", "gb_device_spec": "an option", "gb_figure": "a table",
+    "gb_method_count": "one for each method", "gb_service": "functions handed down",
+    "gb_device.stages": "memory of the lanes", "gb_device.stage_pinned": "the same", "gb_storage.out": "moves",
+    "gb_storage.failure": "of the last move", "gb_storage.in": "moves", "gb_storage.used_ms": "a figure",
+    "gb_storage.idle": "holds", "gb_storage.text": "an account", "gb_storage.needs": "holds",
+    "gb_store.on_storage": "a function handed down", "gb_user.slots": "a walk over leases", "gb_user.waits": "an account",
+    "gb_unsealed.layout": "of a request", "gb_object.producer": "a session", "gb_session.watch_count": "an account",
+    "gb_session.greeted": "set by hello", "gb_session.task": "whose input it holds",
+}
+
+
+def without_comments(text):
+    return re.sub(r"^\s*#.*(?:\\\n.*)*$", " ", re.sub(r"/\*.*?\*/", " ", text, flags=re.S), flags=re.M)
+
+
+def structs(text):
+    """(name, body) of each struct that is defined in the text."""
+    for match in re.finditer(r"\bstruct\s+(\w+)\s*\{", text):
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        yield match[1], text[match.end():end - 1]
+
+
+def members(body):
+    """(name, declaration) of each member; those of a struct inside count, too."""
+    for declaration in body.split(";"):
+        function = re.search(r"\(\*(\w+)\)", declaration)
+        if function:
+            yield function[1], declaration
+            continue
+        for declarator in re.sub(r"\[[^]]*\]", "", declaration).split(","):
+            words = re.findall(r"\w+", declarator)
+            if words:
+                yield words[-1], declaration
+
+
+def test_no_struct_is_a_hub():
+    texts = [path for folder in ("daemon", "proto", "client", "include") for path in (ROOT / folder).rglob("*.[ch]")]
+    large = [f"{path.relative_to(ROOT)}: struct {name} has {count} members"
+             for path in texts for name, body in structs(without_comments(path.read_text()))
+             if (count := len(list(members(body)))) > MOST_MEMBERS]
+    assert not large, f"{large}: at most {MOST_MEMBERS}. Give the members of each file a struct of their own"
+
+
+def test_no_struct_keeps_what_is_a_room_s_above_it():
+    """Neither by the type of a member, nor by a member that no file of its own room uses."""
+    texts = {path: without_comments(path.read_text()) for path in SOURCES}
+    room_of = {path: rooms_of(stem_of(path))[0] for path in SOURCES}
+    defined = {name: room_of[path] for path, text in texts.items() for name, _ in structs(text)}
+    names = [name for name, _, _ in ROOMS]
+    wrong = []
+    for path, text in texts.items():
+        own = "\n".join(other for where, other in texts.items() if room_of[where] == room_of[path])
+        for struct, body in structs(text) if path.suffix == ".h" else ():
+            for member, declaration in members(body):
+                tags = [defined.get(tag, names[0]) for tag in re.findall(r"struct (\w+)", declaration)]
+                above = any(names.index(tag) > names.index(room_of[path]) for tag in tags)
+                used = re.search(r"(?:->|\.)\s*" + member + r"\b", own)
+                if (above or not used) and not {struct, f"{struct}.{member}"} & set(FOR_ROOMS_ABOVE):
+                    wrong.append(f"{path.relative_to(ROOT)}: struct {struct}, {member}: only a room above {room_of[path]} "
+                                 f"uses it. Keep it there, in a struct found by an index")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
 # ---- docs/ARCHITECTURE.md ----
 
 
