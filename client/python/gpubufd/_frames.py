@@ -216,7 +216,7 @@ def with_metadata(frame: Any, block: Any = None) -> Tuple[Dict[str, Any], Option
     columns: Dict[str, Any] = {}
     told = []
     numbers = str(labels.dtype).startswith(("int", "uint"))
-    for label, column in zip(labels, itertools.repeat(None)) if block is not None else frame.items():
+    for label, column in zip(labels.tolist(), itertools.repeat(None)) if block is not None else frame.items():
         if not isinstance(label, str) and not numbers:
             raise TypeError(
                 f"a column's name is a str, or all are whole numbers, not {label!r}: "
