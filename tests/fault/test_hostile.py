@@ -20,6 +20,7 @@ import pytest
 
 from device import BUILD
 from peer import DEADLINE, Closed, Peer, RpcError, bytes_layout
+from restarts import supervised  # noqa: F401
 
 MIB = 1 << 20
 BENCH = BUILD / "tests" / "bench" / "bench_hostile"
@@ -62,8 +63,8 @@ def test_others_are_served(daemon_factory, earlier, attack):
 
 
 # RELIABILITY.md: Hostile clients
-def test_others_are_served_beside_a_stopped_supervisor(daemon_factory):
-    row = run_bench(daemon_factory("--supervise", device="host:256M"), "manager_stopped")["manager_stopped"]
+def test_others_are_served_beside_a_stopped_supervisor(supervised):  # noqa: F811
+    row = run_bench(supervised(device="host:256M"), "manager_stopped")["manager_stopped"]
     assert row["measured"]["min"] <= 3 * row["floor"]["max"] + (500e3 if SANITIZED else 50e3), row
 
 
