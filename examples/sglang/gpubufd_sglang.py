@@ -6,10 +6,13 @@ A trainer, or another process with the weights, publishes them; every rank of an
         --custom-weight-loader gpubufd_sglang.load
 
     reference = gpubufd.torch.put_state_dict(client, "policy", model.state_dict(), replace=True)     # trainer
+    engine.begin_weight_update()
     engine.update_weights_from_tensor(gpubufd_sglang.named(reference), load_format="gpubufd_sglang.load")
+    engine.end_weight_update()       # layers rearrange their new weights
 
 The engine gets a tensor of one number, the version, under the name of the published object. With
-`--load-format dummy` a server begins without reading a file, and gets its first weights in the same way.
+`--load-format dummy` a server begins without reading a file, and gets its first weights in the same way. The interface is
+that of SGLang 0.5.23.
 """
 
 from typing import Any, Iterable, List, Optional, Tuple

@@ -20,7 +20,7 @@ register() makes both known to vLLM, which calls it in each of its processes if 
     gpubufd = "gpubufd_vllm:register"
 
 vLLM's layers rearrange weights after they are loaded, so that each engine computes with a copy of its own. The
-interfaces are those of vLLM 0.25 to 0.32; the trainer's half of a transfer engine is put_state_dict() itself.
+interfaces are those of vLLM 0.33, with which the tests run it (docs/INTEROP.md); the trainer's half of a transfer engine is put_state_dict() itself.
 """
 
 import dataclasses
@@ -105,10 +105,16 @@ class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
         self.client = gpubufd.connect(init_info.path)
 
     def start_weight_update(self) -> None:
-        """Does nothing: weights are loaded in place."""
+        """Layers that have rearranged their weights take those of a checkpoint again."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
-        """Does nothing."""
+        """They are rearranged anew, in the memory that the engine's graphs know."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        finalize_layerwise_reload(self.model, self.model_config)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         if self.client is None:

@@ -181,3 +181,16 @@ def test_install_does_without_the_tool_for_manual_pages():
     without = would("SCDOC=no-such-program")
     assert "no-such-program" not in without.replace("they need the package", "") and "the manual pages are left out" in without
     assert "no-such-program" in would("SCDOC=no-such-program", "DESTDIR=/nowhere")  # a package has to have them
+
+
+def test_the_matrix_names_each_pinned_version():
+    """INTEROP.md has what environments.toml pins: `make interop RECORD=1` writes it anew."""
+    tomllib = pytest.importorskip("tomllib")
+    known = tomllib.loads((ROOT / "tests" / "interop" / "environments.toml").read_text())
+    rows = {line.split("|")[1].strip(): line for line in (ROOT / "docs" / "INTEROP.md").read_text().splitlines()
+            if line.startswith("| ")}
+    del known["common"]
+    assert known.keys() <= rows.keys()
+    for name, told in known.items():
+        for package in told["packages"] + told.get("bare", []):
+            assert package.replace("==", " ") in rows[name], (name, package)

@@ -256,6 +256,7 @@ for step in range(3):
     engine.update_weights({"name": "policy"})
     engine.finish_weight_update()
     assert model.loaded == {"w": [step]}
+assert model.reloads == ["begun", "ended"] * 3
 engine.update_weights({"name": "policy", "label": "step-1"})
 assert model.loaded == {"w": [1]}
 fails(gpubufd.NotFound, lambda: engine.update_weights({"name": "policy", "label": "step-0"}))

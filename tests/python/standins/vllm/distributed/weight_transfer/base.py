@@ -16,6 +16,7 @@ class WeightTransferUpdateInfo(abc.ABC): ...
 class WeightTransferEngine(abc.ABC, Generic[TInit, TUpdate]):
     def __init__(self, config, vllm_config, device, model):
         self.config, self.vllm_config, self.device, self.model = config, vllm_config, device, model
+        self.model_config = None
 
     def update_weights(self, update_info):
         self.receive_weights(self.update_info_cls(**update_info))

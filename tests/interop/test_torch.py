@@ -1,0 +1,66 @@
+"""PyTorch, JAX and safetensors: each dtype both ways, in place where that is promised, and files byte for byte."""
+
+import conftest
+import pytest
+
+torch = pytest.importorskip("torch")
+np = pytest.importorskip("numpy")
+
+gpubufd = conftest.gpubufd
+DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
+          "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+          "float8_e8m0fnu"]
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_pytorch_there_and_back(there, name):
+    kind = getattr(torch, name)
+    flat = torch.arange(24).to(kind) if name != "bool" else torch.arange(24) % 3 == 0
+    cube = flat.reshape(2, 3, 4)
+    for tensor in (flat, cube, cube[:, :, ::2], flat[:0], flat[0]):
+        held = there(tensor)
+        got = held.to_torch()
+        assert got.dtype == kind and got.shape == tensor.shape and torch.equal(bits(got), bits(tensor))
+        if tensor.numel():
+            assert got.data_ptr() == held.buffers.values.pointer
+        del got
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_safetensors_write_and_read_the_same_files(client, daemon, tmp_path, monkeypatch, name):
+    safetensors = pytest.importorskip("safetensors.torch")
+    import gpubufd.torch as gt
+    from gpubufd import _weights
+
+    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+    kind = getattr(torch, name)
+    given = {"a": torch.arange(24).to(kind).reshape(4, 6), "empty": torch.empty((0, 3), dtype=kind)}
+    theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "ours.safetensors"
+    try:
+        safetensors.save_file(given, theirs, {"format": "pt"})
+    except (KeyError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        pytest.skip(f"safetensors does not write {name}: {error}")
+    gt.save_file(given, ours, {"format": "pt"})
+    for one in (gt.load_file(theirs), safetensors.load_file(ours)):
+        assert one.keys() == given.keys()
+        for key, tensor in given.items():
+            assert one[key].dtype == kind and one[key].shape == tensor.shape and torch.equal(bits(one[key]), bits(tensor))
+    del one
+    for key, connection in list(_weights._clients.items()):
+        if key[1] == daemon.path:
+            connection.close()
+            del _weights._clients[key]
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"])
+def test_jax_there_and_back(there, name):
+    jax = pytest.importorskip("jax")
+    array = (jax.numpy.arange(24).reshape(4, 6) % 7).astype(name)
+    held = there(array)
+    got = held.to_jax()
+    assert got.dtype == array.dtype and bool((got == array).all())
+    del got
