@@ -1,4 +1,4 @@
-"""What gpubufd.rmm, to_cudf(), to_cuda_core() and gpubufd.dask call, against the stubs and sources that RAPIDS' wheels have.
+"""The calls of gpubufd.rmm, to_cudf(), to_cuda_core() and gpubufd.dask beside the stubs and sources in RAPIDS' wheels.
 
 Their modules want the CUDA driver and libraries of some gigabytes, so their text is read. With a GPU and RAPIDS
 installed tests/gpu/rapids.py runs them.
