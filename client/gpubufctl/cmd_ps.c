@@ -38,11 +38,11 @@ static void add_access(struct gb_grid *grid, const cJSON *lease)
     bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
     char idle[32];
 
-    if (!cJSON_HasObjectItem(lease, "kept_ms")) {
+    if (!cJSON_HasObjectItem(lease, "cached_ms")) {
         gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
         return;
     }
-    gb_format_age(gb_cjson_int_of(lease, "kept_ms", 0), idle, sizeof(idle));
+    gb_format_age(gb_cjson_int_of(lease, "cached_ms", 0), idle, sizeof(idle));
     gb_grid_format(grid, GB_STYLE_DIM, "cached, idle %s", idle);
 }
 

@@ -115,8 +115,8 @@ static void fill(struct gb_line *line, const cJSON *object)
     add_row(line, "mode", "%s", gb_cjson_string_of(object, "mode", "?"));
     add_owner(line, object);
     add_row(line, "leases", "%" PRId64, gb_cjson_int_of(object, "leases", 0));
-    if (gb_cjson_int_of(object, "kept", 0) > 0)
-        add_row(line, "cached", "%" PRId64 " times", gb_cjson_int_of(object, "kept", 0));
+    if (gb_cjson_int_of(object, "cached", 0) > 0)
+        add_row(line, "cached", "%" PRId64 " times", gb_cjson_int_of(object, "cached", 0));
     add_row(line, "pinned", "%s", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
     if (gb_cjson_bool_of(object, "final"))
         add_row(line, "final", "yes");

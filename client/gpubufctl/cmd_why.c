@@ -47,8 +47,8 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
                    "by session %" PRId64 ": %s, pid %" PRId64 ", user %s, for %s",
                    gb_cjson_int_of(reason, "session", 0), gb_cjson_string_of(reason, "client", ""),
                    gb_cjson_int_of(reason, "pid", 0), user, age);
-    if (member(reason, "kept_ms")) {
-        (void)gb_format_age(gb_cjson_int_of(reason, "kept_ms", 0), age, sizeof(age));
+    if (member(reason, "cached_ms")) {
+        (void)gb_format_age(gb_cjson_int_of(reason, "cached_ms", 0), age, sizeof(age));
         gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first", age);
     }
     if (strcmp(of, name) != 0)
@@ -103,12 +103,12 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
         int64_t others = gb_cjson_int_of(reason, "others", 0);
 
         gb_line_text(line, GB_STYLE_NONE, "  ");
-        gb_line_text(line, GB_STYLE_YELLOW, strcmp(kind, "kept") == 0 ? "cached" : kind);
+        gb_line_text(line, GB_STYLE_YELLOW, kind);
         gb_line_to(line, 13);
         line->indent = 13;
         if (others > 0)
             tell_others(line, kind, others);
-        else if (strcmp(kind, "leased") == 0 || strcmp(kind, "kept") == 0)
+        else if (strcmp(kind, "leased") == 0 || strcmp(kind, "cached") == 0)
             tell_lease(line, reason, name);
         else
             tell_named(line, kind, gb_cjson_string_of(reason, "name", name), name);

@@ -131,7 +131,7 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
     memory->session_count = number_of(stats, "sessions");
     memory->object_count = number_of(stats, "names");
     memory->lease_count = number_of(stats, "leases");
-    memory->kept_count = number_of(stats, "kept");
+    memory->kept_count = number_of(stats, "cached");
     memory->place_count = memory->more_places = 0;
     read_places(memory, devices);
     read_places(memory, cJSON_GetObjectItemCaseSensitive(stats, "tiers"));
@@ -195,7 +195,7 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
             memory->failed = true;
             return true;
         }
-        bool cached = cJSON_HasObjectItem(item, "kept_ms");
+        bool cached = cJSON_HasObjectItem(item, "cached_ms");
         *(cached ? &session->cached : &session->leases) += 1;
         *(cached ? &session->cached_bytes : &session->held) += number_of(item, "bytes");
     }

@@ -135,7 +135,7 @@ size_t gb_server_figures(struct gb_server *server, struct gb_figure *figures)
         {"objects", NULL, NULL, registry->objects},
         {"leases", "gpubufd_leases", "Leases that sessions use.",
          gb_registry_lease_count(registry)},
-        {"kept", "gpubufd_kept_leases", "Leases that sessions keep without using them.",
+        {"cached", "gpubufd_cached_leases", "Leases that sessions cache without using them.",
          registry->idle_count},
         {"mappings", "gpubufd_mappings", "Segments that sessions were given.",
          server->store.mappings.count},

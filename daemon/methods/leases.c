@@ -59,7 +59,7 @@ void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *leas
                     lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
                     now - lease->since_ms);
     if (lease->idle_ms)
-        gb_write_format(writer, ",\"kept_ms\":%" PRIu64,
+        gb_write_format(writer, ",\"cached_ms\":%" PRIu64,
                         now < lease->idle_ms ? 0 : now - lease->idle_ms);
 }
 

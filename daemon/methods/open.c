@@ -466,21 +466,21 @@ static int handle_release(struct gb_call *call, const void *p)
 const struct gb_method gb_method_release = {GB_METHOD_ROW(
     "release", GB_METHOD_APART, release_fields, handle_release, struct release_params)};
 
-/* ---- keep ---- */
+/* ---- cache ---- */
 
-struct keep_params {
+struct cache_params {
     struct gb_json leases;
     bool used;
 };
 
-static const struct gb_field keep_fields[] = {
-    GB_FIELD(struct keep_params, leases, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, GB_LIMIT(ids)),
-    GB_FIELD(struct keep_params, used, GB_FIELD_BOOL, 0, 0, 0),
+static const struct gb_field cache_fields[] = {
+    GB_FIELD(struct cache_params, leases, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, GB_LIMIT(ids)),
+    GB_FIELD(struct cache_params, used, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-static int keep_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
+static int cache_item(struct gb_call *call, struct gb_json item, const struct gb_path *path)
 {
-    const struct keep_params *params = call->message->params;
+    const struct cache_params *params = call->message->params;
     struct gb_registry *registry = &call->server->registry;
     struct gb_lease *lease;
     uint64_t id;
@@ -490,7 +490,7 @@ static int keep_item(struct gb_call *call, struct gb_json item, const struct gb_
         r = gb_call_lease(call, id, &lease);
     if (r == 0 && !lease->slot)
         r = gb_fail(&call->error, GPUBUF_E_BUSY,
-                    "lease %" PRIu64 " has no slot in the page, and cannot be kept", id);
+                    "lease %" PRIu64 " has no slot in the page, and cannot be cached", id);
     if (r < 0)
         return r;
     call->session->holder.silent = false;
@@ -501,12 +501,12 @@ static int keep_item(struct gb_call *call, struct gb_json item, const struct gb_
     return 0;
 }
 
-static int handle_keep(struct gb_call *call, const void *p)
+static int handle_cache(struct gb_call *call, const void *p)
 {
-    const struct keep_params *params = p;
+    const struct cache_params *params = p;
 
-    return gb_call_each(call, params->leases, "leases", keep_item);
+    return gb_call_each(call, params->leases, "leases", cache_item);
 }
 
-const struct gb_method gb_method_keep = {
-    GB_METHOD_ROW("keep", GB_METHOD_APART, keep_fields, handle_keep, struct keep_params)};
+const struct gb_method gb_method_cache = {
+    GB_METHOD_ROW("cache", GB_METHOD_APART, cache_fields, handle_cache, struct cache_params)};

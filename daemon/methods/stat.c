@@ -103,7 +103,7 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
             write_name_reason(answer, "grace", object);
             continue;
         }
-        if (!begin_reason(answer, lease->idle_ms ? "kept" : "leased"))
+        if (!begin_reason(answer, lease->idle_ms ? "cached" : "leased"))
             return;
         gb_write_char(writer, ',');
         gb_lease_write_holder(writer, lease, now);
@@ -173,7 +173,7 @@ static void write_reasons(struct answer *answer, const char *stays)
         }
     }
     write_others(answer, "leased", leases);
-    write_others(answer, "kept", idle);
+    write_others(answer, "cached", idle);
     write_others(answer, "grace", kept);
     write_others(answer, "pinned", pins);
     write_others(answer, "keep", keeps);

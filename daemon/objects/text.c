@@ -273,7 +273,7 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     GB_WRITE_LITERAL(writer, "\",\"leases\":");
     gb_write_uint(writer, gb_object_lease_count(object));
     if (object->idle_count)
-        gb_write_format(writer, ",\"kept\":%" PRIu64, object->idle_count);
+        gb_write_format(writer, ",\"cached\":%" PRIu64, object->idle_count);
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (object->version && !object->current)
         gb_write_text(writer, object->named ? ",\"older\":true" : ",\"gone\":true");

@@ -173,7 +173,7 @@ def replaced(daemon_factory):
         opened = b.open_object("model")
         b.unmap()
         if keep:
-            b.call("keep", leases=[opened.lease])
+            b.call("cache", leases=[opened.lease])
         publish(a, "model", 16 * MIB, replace=True)
         return daemon, b, opened.lease
 

@@ -158,7 +158,7 @@ def test_what_is_cached_is_told_apart(tiered):
     reader = tiered.daemon.connect()
     reader.call("hello", protocol=1, client="keeper", cache=True)
     opened = reader.open_object("a")
-    reader.call("keep", leases=[opened.lease])
+    reader.call("cache", leases=[opened.lease])
     (told,) = tiered.json("ps")["sessions"]
     assert (told["leases"], told["holds"], told["cached"], told["cached_bytes"]) == (0, 0, 1, 20 * MIB)
     assert re.search(r"keeper +cached, idle \S+ \S+ ", tiered("ps", "a"))

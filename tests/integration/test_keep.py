@@ -60,7 +60,7 @@ def keep(reader, name):
     opened = reader.open_object(name)
     if reader.segments:
         reader.unmap()
-    reader.call("keep", leases=[opened.lease])
+    reader.call("cache", leases=[opened.lease])
     return opened
 
 
@@ -165,7 +165,7 @@ def test_a_session_has_one_of_an_object(peer, reader):
     peer.put("a")
     first, second = reader.open_object("a"), reader.open_object("a")
     assert second.slot is None and reader.slot(first.slot) == first.lease
-    assert "slot" in reader.error("busy", "keep", leases=[second.lease]).message
+    assert "slot" in reader.error("busy", "cache", leases=[second.lease]).message
     both = reader.call("open", names=["a", "a"])["objects"]
     assert not any("slot" in one for one in both)
     peer.put("a", b"new", replace=True)
@@ -206,13 +206,13 @@ def test_users_take_turns_at_slots(daemon, peer):
     theirs = openers(lambda: daemon.connect_as(1001, 1001), 128)
     assert len(slotted(theirs)) == 128
     for one in theirs[:2]:
-        one.peer.call("keep", leases=[one.lease])
+        one.peer.call("cache", leases=[one.lease])
     mine = openers(lambda: daemon.connect_as(1002, 1002), 66)
     assert len(slotted(mine)) == 64 and slotted(mine) == mine[:64]
     assert slotted(theirs) == theirs[64:]
     for one in theirs[:2]:  # kept: they are asked for, and count as in use until they are given back
         assert recalled(one.peer) == [one.lease]
-        assert one.peer.error("busy", "keep", leases=[one.lease])
+        assert one.peer.error("busy", "cache", leases=[one.lease])
         one.release()
     assert peer.call("stat", name="a")["object"]["leases"] == 126 + 66
     assert len(slotted(openers(lambda: daemon.connect_as(1001, 1001), 2))) == 0
@@ -273,7 +273,7 @@ def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
     peer.put("a", b"old")
     other = keeper(daemon)
     used, kept = reader.open_object("a"), other.open_object("a")
-    other.call("keep", leases=[kept.lease])
+    other.call("cache", leases=[kept.lease])
     change(peer, daemon)
     assert [reader.slot(used.slot), other.slot(kept.slot)] == [0, 0]
     assert used.read() == b"old"  # the lease is one all the same
@@ -336,22 +336,22 @@ def test_pages_are_their_sessions_own(daemon, peer, reader):
 def test_what_is_kept_is_told_apart(peer, reader):
     peer.put("a")
     opened = reader.open_object("a")
-    assert reader.call("keep", leases=[opened.lease]) == {}
+    assert reader.call("cache", leases=[opened.lease]) == {}
     lease, = peer.call("leases")["leases"]
-    assert lease["lease"] == opened.lease and lease["kept_ms"] >= 0
+    assert lease["lease"] == opened.lease and lease["cached_ms"] >= 0
     told = peer.call("stat", name="a")["object"]
-    assert (told["leases"], told["kept"]) == (0, 1)
+    assert (told["leases"], told["cached"]) == (0, 1)
     stats = peer.call("stats")
-    assert (stats["leases"], stats["kept"], stats["devices"][0]["leased"]) == (0, 1, 0)
+    assert (stats["leases"], stats["cached"], stats["devices"][0]["leased"]) == (0, 1, 0)
     session, = [s for s in peer.call("sessions")["sessions"] if s["client"] == "reader"]
-    assert (session["leases"], session["kept"]) == (0, 1)
+    assert (session["leases"], session["cached"]) == (0, 1)
     reason = peer.call("stat", why=True, name="a")["reasons"][0]
-    assert reason["kind"] == "kept" and reason["kept_ms"] >= 0
-    reader.call("keep", leases=[opened.lease], used=True)
+    assert reason["kind"] == "cached" and reason["cached_ms"] >= 0
+    reader.call("cache", leases=[opened.lease], used=True)
     lease, = peer.call("leases")["leases"]
-    assert "kept_ms" not in lease
+    assert "cached_ms" not in lease
     told = peer.call("stat", name="a")["object"]
-    assert told["leases"] == 1 and "kept" not in told
+    assert told["leases"] == 1 and "cached" not in told
     assert peer.call("stat", why=True, name="a")["reasons"][0]["kind"] == "leased"
 
 
@@ -360,12 +360,12 @@ def test_only_ones_own_leases(daemon, peer, reader):
     opened = reader.open_object("a")
     other = daemon.connect()
     other.call("hello", protocol=1, cache=True)
-    other.error("stale", "keep", leases=[opened.lease])
-    reader.error("stale", "keep", leases=[opened.lease, 1 << 40])
-    assert peer.call("stat", name="a")["object"]["kept"] == 1  # the others all the same
-    peer.error("busy", "keep", leases=[peer.open_object("a").lease])  # without a page
+    other.error("stale", "cache", leases=[opened.lease])
+    reader.error("stale", "cache", leases=[opened.lease, 1 << 40])
+    assert peer.call("stat", name="a")["object"]["cached"] == 1  # the others all the same
+    peer.error("busy", "cache", leases=[peer.open_object("a").lease])  # without a page
     write = reader.call("create", name="b", layout=bytes_layout(1))["lease"]
-    reader.error("busy", "keep", leases=[write])
+    reader.error("busy", "cache", leases=[write])
 
 
 def test_kept_leases_end_with_their_session(daemon, peer, reader):
@@ -373,7 +373,7 @@ def test_kept_leases_end_with_their_session(daemon, peer, reader):
     keep(reader, "a")
     reader.close()
     wait_until(lambda: peer.call("leases")["leases"] == [])
-    assert "kept" not in peer.call("stat", name="a")["object"]
+    assert "cached" not in peer.call("stat", name="a")["object"]
 
 
 # ---- giving back -------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_what_was_used_in_between_leaves_later(daemon, peer, reader, put):
     for name in "abc":
         put(name)
         kept[name] = keep(reader, name)
-    reader.call("keep", leases=[kept["a"].lease])  # now b, c, a
+    reader.call("cache", leases=[kept["a"].lease])  # now b, c, a
     reader.call("release", leases=[o.lease for o in kept.values()])
     put("d")
     assert peer.names() == ["a", "c", "d"]
@@ -413,7 +413,7 @@ def test_what_is_used_again_stays(daemon, peer, reader, put):
         kept[name] = keep(reader, name)
     writer, request = put_in_background(daemon, "d")
     assert recalled(reader) == [kept["a"].lease]
-    reader.call("keep", leases=[kept["a"].lease], used=True)
+    reader.call("cache", leases=[kept["a"].lease], used=True)
     assert recalled(reader) == [kept["b"].lease]
     reader.call("release", lease=kept["b"].lease)
     writer.reply(request)
@@ -455,7 +455,7 @@ def test_who_does_not_answer_uses_it(hasty):
     begun = time.monotonic()
     writer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
     assert time.monotonic() - begun >= 0.09
-    assert peer.call("stats")["kept"] == 0 and peer.call("stats")["leases"] == 3
+    assert peer.call("stats")["cached"] == 0 and peer.call("stats")["leases"] == 3
     writer.error("no_space", "create", name="d", layout=bytes_layout(SIZE))
     # A late answer is good all the same.
     reader.call("release", lease=opened["a"].lease)
@@ -481,7 +481,7 @@ def test_a_version_without_a_name_is_given_back(daemon, peer, reader):
     peer.put("a", b"1")
     kept = reader.open_object("a")
     peer.put("a", b"2", replace=True)
-    reader.call("keep", leases=[kept.lease])  # the message was on its way
+    reader.call("cache", leases=[kept.lease])  # the message was on its way
     assert recalled(reader) == [kept.lease]
     reader.call("release", leases=[kept.lease])
     assert peer.call("stats")["objects"] == 1
@@ -500,7 +500,7 @@ def test_spill_has_it_given_back(daemon_factory, tmp_path):
     kept = keep(reader, "a")
     request = peer.request("move", name="a", tier="disk")
     assert recalled(reader) == [kept.lease]
-    reader.call("keep", leases=[kept.lease], used=True)
+    reader.call("cache", leases=[kept.lease], used=True)
     with pytest.raises(RpcError, match="busy"):
         peer.reply(request)
 
@@ -539,9 +539,9 @@ def test_hoarders_cost_others_nothing(daemon_factory):
         hoarder = keeper(daemon)
         for first in range(0, len(names), 50):
             entries = hoarder.call("open", names=names[first:first + 50])["objects"]
-            hoarder.notify("keep", leases=[e["lease"] for e in entries])
+            hoarder.notify("cache", leases=[e["lease"] for e in entries])
         hoarders.append(hoarder)
-    wait_until(lambda: peer.call("stats")["kept"] == 20 * len(names))
+    wait_until(lambda: peer.call("stats")["cached"] == 20 * len(names))
     begun = time.monotonic()
     peer.error(("no_space",), "create", name="large", layout=bytes_layout(60 * MIB))
     assert time.monotonic() - begun < DEADLINE / 2

@@ -39,7 +39,7 @@ GOOD = {
     "alias": {"name": "another", "of": "there", "slice": {"offset": 0, "length": 1},
               "layout": {"kind": "bytes", "bytes": 1, "data": {"offset": 0, "bytes": 1}},
               "mode": "0600", "replace": True},
-    "keep": {"leases": [], "used": True},
+    "cache": {"leases": [], "used": True},
     "delete": {"name": "there", "version": "VERSION"},
     "list": {"prefix": "a", "limit": 3, "placements": True},
     "stat": {"name": "there"},

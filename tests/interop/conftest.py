@@ -38,7 +38,7 @@ def client(daemon):
     client = gpubufd.connect(daemon.path)
     yield client
     gc.collect()
-    left = [lease for lease in client.leases() if "kept_ms" not in lease]
+    left = [lease for lease in client.leases() if "cached_ms" not in lease]
     client.delete(*client.keys(), missing_ok=True)
     names = list(client.keys())
     client.close()

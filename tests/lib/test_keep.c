@@ -111,10 +111,10 @@ static void test_opened_again(void **state)
         gpubuf_release(again);
     }
     assert_int_equal(opens(other), before);
-    wait_for(other, "kept", 1);
+    wait_for(other, "cached", 1);
     assert_int_equal(leases_of(other, "a"), 0);
     gpubuf_disconnect(client);
-    wait_for(other, "kept", 0);
+    wait_for(other, "cached", 0);
     gpubuf_disconnect(other);
 }
 
@@ -126,7 +126,7 @@ static void test_opened_once(void **state)
     struct gpubuf_object *objects[100];
     char texts[100][16];
     const char *names[100];
-    uint64_t hellos = calls(other, "hello"), keeps = calls(other, "keep");
+    uint64_t hellos = calls(other, "hello"), keeps = calls(other, "cache");
     (void)state;
     for (unsigned i = 0; i < 100; i++) {
         names[i] = texts[i];
@@ -144,15 +144,15 @@ static void test_opened_once(void **state)
     /* Nor once there is a page. */
     warm(client, names[0]);
     assert_int_equal(calls(other, "hello"), hellos + 1);
-    wait_for(other, "kept", 1);
-    assert_int_equal(calls(other, "keep"), keeps + 1);
+    wait_for(other, "cached", 1);
+    assert_int_equal(calls(other, "cache"), keeps + 1);
     for (unsigned i = 0; i < 100; i++) {
         put_counting(other, "again", 16, i);
         gpubuf_release(open_one(client, "again"));
     }
     wait_for(other, "leases", 0);
-    assert_int_equal(calls(other, "keep"), keeps + 1);
-    assert_int_equal(stat_value(other, "kept"), 1);
+    assert_int_equal(calls(other, "cache"), keeps + 1);
+    assert_int_equal(stat_value(other, "cached"), 1);
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
 }
@@ -166,7 +166,7 @@ static void test_none_if_one_likes(void **state)
     warm(client, "a");
     gpubuf_release(open_one(client, "a"));
     wait_for(client, "leases", 0);
-    assert_int_equal(stat_value(client, "kept"), 0);
+    assert_int_equal(stat_value(client, "cached"), 0);
     assert_int_equal(opens(client), before + 4);
     assert_int_equal(calls(client, "hello"), hellos);
     gpubuf_disconnect(client);
@@ -196,7 +196,7 @@ static void test_changes_are_seen(void **state)
     gpubuf_release(object);
     ok(other, gpubuf_call(other, "delete", "{\"name\":\"a\"}", -1, NULL));
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_open(client, "a", NULL, &object));
-    wait_for(other, "kept", 0);       /* the nameless are given back */
+    wait_for(other, "cached", 0);     /* the nameless are given back */
     put_counting(client, "a", 16, 3); /* by the client itself, too */
     object = open_one(client, "a");
     gpubuf_release(object);
@@ -287,7 +287,7 @@ static void test_many_and_async(void **state)
     ok(client, gpubuf_cancel(client, request));
     assert_int_equal(outcome.status, GPUBUF_E_CANCELED);
     assert_int_equal(opens(client), before);
-    wait_for(client, "kept", COUNT_OF);
+    wait_for(client, "cached", COUNT_OF);
     assert_int_equal(stat_value(client, "leases"), 0);
     gpubuf_disconnect(client);
 }
@@ -306,7 +306,7 @@ static void test_bounds(void **state)
         put_counting(client, name, 400, i);
         warm(client, name);
     }
-    wait_for(client, "kept", 3);
+    wait_for(client, "cached", 3);
     wait_for(client, "leases", 0);
     before = opens(client);
     gpubuf_release(open_one(client, "bound/5"));
@@ -322,7 +322,7 @@ static void test_bounds(void **state)
         gpubuf_release(open_one(client, "bound/0"));
     } while (opens(other) > before);
     wait_for(other, "leases", 0);
-    wait_for(other, "kept", 0); /* by a thread of the library's, after a moment */
+    wait_for(other, "cached", 0); /* by a thread of the library's, after a moment */
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
 }
@@ -371,14 +371,14 @@ static void test_what_is_kept_is_given_back(void **state)
     struct timespec pause = {.tv_nsec = 200 * 1000000}; /* until the library's thread sleeps, too */
     (void)state;
     unsigned count = fill(client, other);
-    wait_for(other, "kept", count);
+    wait_for(other, "cached", count);
     nanosleep(&pause, NULL);
     ok(other, create_large(other, 200 * MIB, PATIENTLY));
     /* Seven of eight had to go. The last one may be asked for, too, if the unmapping of the others
        took long. */
-    assert_true(stat_value(other, "kept") <= 1);
+    assert_true(stat_value(other, "cached") <= 1);
     ok(other, create_large(other, 250 * MIB, PATIENTLY));
-    wait_for(other, "kept", 0);
+    wait_for(other, "cached", 0);
     gpubuf_disconnect(client);
     gpubuf_disconnect(other);
 }
@@ -398,7 +398,7 @@ static void test_of_many_clients_the_oldest_is_looked_at(void **state)
         clients[i] = connect_with(&options);
         warm(clients[i], i == 0 ? "old" : "new");
     }
-    wait_for(other, "kept", OTHERS); /* what the first one kept is given back */
+    wait_for(other, "cached", OTHERS); /* what the first one kept is given back */
     for (int i = 0; i < 1 + OTHERS; i++)
         gpubuf_disconnect(clients[i]);
     gpubuf_disconnect(other);
@@ -409,7 +409,7 @@ static void test_what_is_used_stays(void **state)
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     (void)state;
     (void)fill(client, other);
-    wait_for(other, "kept", 8);
+    wait_for(other, "cached", 8);
     struct gpubuf_object *used = open_one(client, "fill/0");
     fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB, 0));
     ok(other, create_large(other, 200 * MIB, PATIENTLY));
@@ -465,7 +465,7 @@ static pid_t start_hoarder(const char *pause_ms)
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
     struct gpubuf_client *other = connect_client();
-    wait_for(other, "kept", 8);
+    wait_for(other, "cached", 8);
     gpubuf_disconnect(other);
     return pid;
 }
@@ -496,17 +496,17 @@ static void test_one_that_is_slow(void **state)
         struct gpubuf_client *client = connect_client();
         unsigned count = fill(client, other);
         gpubuf_disconnect(client);
-        wait_for(other, "kept", 0);
+        wait_for(other, "cached", 0);
         pid_t pid = start_hoarder(i == 0 ? "0" : i == 1 ? "2" : "50");
         int r = create_large(other, 30 * MIB, BRIEFLY); /* one of eight leaves */
         if (r == 0 || ++tries == 5) { /* a machine that stood still for so long has another try */
             ok(other, r);
-            assert_int_equal(stat_value(other, "kept"), count - 1);
+            assert_int_equal(stat_value(other, "cached"), count - 1);
             assert_int_equal(stat_value(other, "leases"), 0);
             i++;
         }
         end_hoarder(pid);
-        wait_for(other, "kept", 0);
+        wait_for(other, "cached", 0);
     }
     gpubuf_disconnect(other);
 }
@@ -519,7 +519,7 @@ static void test_one_that_is_stopped(void **state)
     (void)state;
     (void)fill(client, other);
     gpubuf_disconnect(client);
-    wait_for(other, "kept", 0);
+    wait_for(other, "cached", 0);
     pid_t pid = start_hoarder("0");
     stop_hoarder(pid);
     fails(other, GPUBUF_E_NO_SPACE, create_large(other, 250 * MIB, 0));
@@ -553,7 +553,7 @@ static void test_one_that_is_killed(void **state)
     (void)state;
     (void)fill(client, other);
     gpubuf_disconnect(client);
-    wait_for(other, "kept", 0);
+    wait_for(other, "cached", 0);
     pid_t pid = start_hoarder("0");
     stop_hoarder(pid);
     assert_int_equal(pthread_create(&thread, NULL, want, &wanting), 0);
@@ -861,7 +861,7 @@ static void test_a_million_opens(void **state)
     assert_int_equal(atomic_load(&race.stale), 0);
     assert_true(opens(other) < 900000); /* and not all of them asked */
     gpubuf_disconnect(client);
-    wait_for(other, "kept", 0);
+    wait_for(other, "cached", 0);
     gpubuf_disconnect(other);
 }
 

@@ -486,7 +486,7 @@ test('a cached lease is opened without the daemon, and never out of date', async
       object.release()
     }
   }
-  await until(async () => (await c.stats()).kept === 1) // it is told with what is sent next, or soon
+  await until(async () => (await c.stats()).cached === 1) // it is told with what is sent next, or soon
   assert.equal((await c.stats()).leases, 0)
   let ticked = false // opens without a request do not starve the loop
   setImmediate(() => { ticked = true })

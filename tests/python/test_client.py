@@ -21,7 +21,7 @@ import gpubufd.aio
 def leases(client, name, of=None):
     """Those in use: the library may keep others of what was opened twice."""
     return [lease for lease in client.leases(name)
-            if "kept_ms" not in lease and (of is None or lease["client"] == of)]
+            if "cached_ms" not in lease and (of is None or lease["client"] == of)]
 
 
 def opens(client):
@@ -567,9 +567,9 @@ def test_what_is_kept_is_never_out_of_date(client, daemon, np):
             for _ in range(3):
                 assert keeper["kept"].to_numpy().tolist() == [i] * 3
         deadline = time.monotonic() + 30  # the daemon is told with what is sent next, or soon
-        while (stats := client.stats())["kept"] != 1 and time.monotonic() < deadline:
+        while (stats := client.stats())["cached"] != 1 and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert (stats["leases"], stats["kept"]) == (0, 1)
+        assert (stats["leases"], stats["cached"]) == (0, 1)
 
         client.delete("kept")
         with pytest.raises(gpubufd.NotFound):

@@ -417,7 +417,7 @@ before, files = rss(), fds()
 free = cuda.Device(0).memory_info()[0]
 work(3000)
 gc.collect()
-assert all("kept_ms" in lease for lease in client.leases()), client.leases()  # cached ones
+assert all("cached_ms" in lease for lease in client.leases()), client.leases()  # cached ones
 assert fds() == files, (fds(), files)
 assert cuda.Device(0).memory_info()[0] == free
 if "asan" not in os.environ.get("GPUBUF_BUILD", ""):

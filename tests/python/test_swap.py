@@ -53,5 +53,5 @@ def test_weights_larger_than_a_quota_are_swapped(guarded, np):
                 weights.release()
             rounds += 1
         stats = writer.stats()
-        assert stats["methods"]["keep"]["calls"] >= rounds  # it did keep each
+        assert stats["methods"]["cache"]["calls"] >= rounds  # it did keep each
         assert stats["methods"]["open"]["calls"] < 4 * rounds

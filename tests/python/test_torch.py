@@ -82,7 +82,7 @@ def test_a_state_dict_there_and_back(client, torch_run):
         assert set(gt.get_state_dict(client, "m", label="first")) == set(state)
         del found
         gc.collect()
-        assert all("kept_ms" in lease for lease in client.leases("m"))  # cached ones
+        assert all("cached_ms" in lease for lease in client.leases("m"))  # cached ones
     """)
 
 

@@ -56,7 +56,7 @@ static void queue_leases(struct gpubuf_client *client)
         while (count < client->releases.count && count < RELEASES_A_MESSAGE &&
                WHAT(client->releases.ids[count]) == what)
             count++;
-        if (!queue_numbers(client, what == RELEASE ? "release" : "keep", "leases",
+        if (!queue_numbers(client, what == RELEASE ? "release" : "cache", "leases",
                            client->releases.ids, count, what == USED ? "],\"used\":true}" : "]}"))
             return;
         drop_front(client->releases.ids, &client->releases.count, count);
