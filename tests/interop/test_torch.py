@@ -42,7 +42,7 @@ def test_safetensors_write_and_read_the_same_files(client, daemon, tmp_path, mon
     theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "ours.safetensors"
     try:
         safetensors.save_file(given, theirs, {"format": "pt"})
-    except (KeyError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+    except KeyError as error:
         pytest.skip(f"safetensors does not write {name}: {error}")
     gt.save_file(given, ours, {"format": "pt"})
     for one in (gt.load_file(theirs), safetensors.load_file(ours)):
