@@ -252,7 +252,7 @@ static int fuzz_list(struct gb_peer_directory *directory, const char *prefix, co
         snprintf(names[i], sizeof(names[i]), "n/%03u", i);
         if (strncmp(names[i], prefix, strlen(prefix)) == 0 &&
             (!after || strcmp(names[i], after) > 0))
-            listed[found++] = (struct gb_peer_listed){names[i], "other", i, i, i, i % 3};
+            listed[found++] = (struct gb_peer_listed){names[i], "other", i, i, i, i, i % 3};
     }
     return (int)found;
 }

@@ -679,16 +679,16 @@ static void test_what_leaving_would_bring(void **state)
 
     (void)state;
     for (unsigned round = 0; round < 500; round++) {
-        enum { RANGES = 32 };
+        enum { PLACED = 32 };
         struct gb_arena *arena = gb_arena_new();
-        struct gb_arena_block *block = gb_arena_add(arena, RANGES * 4 * GB_ARENA_GRANULE, NULL);
-        struct gb_range *ranges[RANGES], *gone[RANGES];
-        uint64_t holes[RANGES];
+        struct gb_arena_block *block = gb_arena_add(arena, PLACED * 4 * GB_ARENA_GRANULE, NULL);
+        struct gb_range *ranges[PLACED], *gone[PLACED];
+        uint64_t holes[PLACED];
         unsigned count = 0, going = 0;
 
-        for (unsigned i = 0; i < RANGES; i++)
+        for (unsigned i = 0; i < PLACED; i++)
             ranges[i] = must_alloc(arena, (1 + test_random_next(&random) % 4) * GB_ARENA_GRANULE);
-        for (unsigned i = 0; i < RANGES; i++)
+        for (unsigned i = 0; i < PLACED; i++)
             if (test_random_next(&random) % 4)
                 ranges[count++] = ranges[i];
             else
