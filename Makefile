@@ -624,8 +624,7 @@ hunt: ## what searches: fresh fuzzing, killing, races by the thousand; SECONDS=2
 	[ -z "$$fuzz" ] || $(MAKE) -k SANITIZE=fuzzer,address,undefined fuzzers || \
 		failed=--build-failed; \
 	[ -n "$$fuzz" ] || echo '  (no fresh fuzzing: $(CLANG) with libFuzzer is not installed)'; \
-	$(RUN_TESTS) --hunt --together --seconds $(HUNT_SECONDS) --build $(BUILD)/asan --plain $(BUILD) $$fuzz $$failed; \
-	status=$$?; $(MAKE) interop && exit $$status
+	$(RUN_TESTS) --hunt --together --seconds $(HUNT_SECONDS) --build $(BUILD)/asan --plain $(BUILD) $$fuzz $$failed
 
 # What cmocka or pytest is wanted for is left out, with a sentence, where there is none.
 .PHONY: core-tests core-programs
