@@ -1,6 +1,7 @@
-"""The package, the examples and a user's code are as mypy --strict wants them; mistakes are found."""
+"""The package, the examples and a user's code are as mypy --strict and pyright want them; mistakes are found."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -43,8 +44,23 @@ def test_what_users_write(cache):
     assert mypy(cache, HERE / "good.py", *examples, config="mypy.ini") == []
 
 
-def test_mistakes_are_found(cache):
+def marked():
+    """The numbers of the lines of bad.py that are wrong."""
     lines = (HERE / "bad.py").read_text().splitlines()
-    wrong = {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+def test_mistakes_are_found(cache):
     errors = mypy(cache, HERE / "bad.py", config="mypy.ini")
-    assert {int(re.search(r":(\d+):", line)[1]) for line in errors} == wrong
+    assert {int(re.search(r":(\d+):", line)[1]) for line in errors} == marked()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="needs pyright")
+def test_pyright_finds_the_same():
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", HERE / "good.py", HERE / "bad.py"],
+        cwd=PACKAGE, capture_output=True, text=True, timeout=300, check=False,
+    )
+    errors = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
+    assert {(pathlib.Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in errors} == {
+        ("bad.py", number) for number in marked()}

@@ -1,6 +1,6 @@
 """libgpubuf for Python. Not public: use gpubufd."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 version: str
 
@@ -168,7 +168,7 @@ def check_manifest(text: bytes, bytes: int) -> None: ...
 def plan_bundle(
     tensors: Tuple[Tuple[str, str, Tuple[int, ...]], ...], metadata: Tuple[str, ...]
 ) -> Tuple[bytes, int, int, List[int]]: ...
-def copy_bits(target: bytearray, at: int, source: bytes, start: int, length: int) -> None: ...
+def copy_bits(target: bytearray, at: int, source: Union[bytes, bytearray], start: int, length: int) -> None: ...
 def text_of(
     values: List[Any], missing: Tuple[type, ...]
 ) -> Optional[Tuple[bool, int, Optional[bytes], bytes, bytes]]: ...

@@ -183,7 +183,7 @@ def _number_list(view: Any) -> List[Any]:
     return memoryview(view).tolist()
 
 
-def _timestamp(value: int, unit: str, zone: Any) -> Any:
+def _timestamp(value: int, unit: Any, zone: Any) -> Any:
     per_us = UNITS[unit] // 10**6 or 1
     if UNITS[unit] > 10**6 and value % per_us:
         try:
@@ -207,7 +207,7 @@ def _timestamp(value: int, unit: str, zone: Any) -> Any:
     return naive.replace(tzinfo=datetime.timezone.utc).astimezone(_zones.of_name(zone))
 
 
-def _duration(value: int, unit: str) -> Any:
+def _duration(value: int, unit: Any) -> Any:
     """A timedelta; out of its range, or finer than microseconds, pandas' or NumPy's type."""
     if UNITS[unit] > 10**6 and value % 1000:
         try:
