@@ -102,14 +102,14 @@ class Lane:
         self.released.set()
 
     def cut(self):
-        """Connections end, and no new one is made."""
+        """Connections end, and no new one is made; held bytes are lost."""
         self.open = False
-        self.release()
         with self.lock:
             pairs, self.pairs = self.pairs, []
         for end in pairs:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        self.release()
 
     def close(self):
         self.cut()
