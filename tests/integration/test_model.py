@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         assert message["method"] == "segments.retire", message
         retired = set(message["params"]["segments"])
         assert not retired & self.in_use(self.peers.index(peer)), "an object lies in a retired segment"
-        self.unmap(peer, retired)
+        self.unmap(peer, retired & {key[0] for key in peer.segments})  # one that was asked for may be asked for again
 
     def in_use(self, session, without=None):
         """The segments in which a session has leases."""
