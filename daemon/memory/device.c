@@ -82,6 +82,11 @@ uint64_t gb_store_largest_shared(const struct gb_device *device)
     return largest / device->granularity * device->granularity;
 }
 
+bool gb_store_gets_own(const struct gb_device *device, uint64_t bytes)
+{
+    return bytes > gb_store_largest_shared(device) / 4;
+}
+
 uint64_t gb_device_retained(const struct gb_device *device)
 {
     return device->allocated - device->used - device->pinned_by_clients;
@@ -97,7 +102,7 @@ uint64_t gb_device_lacks(const struct gb_device *device, uint64_t bytes)
     uint64_t stays = device->used - device->recency.bytes + device->pinned_by_clients;
     uint64_t unit = device->granularity;
 
-    if (bytes > gb_store_largest_shared(device) / 4) /* it gets a segment of its own */
+    if (gb_store_gets_own(device, bytes))
         bytes = (bytes + unit - 1) / unit * unit;
     return stays + bytes > device->capacity ? stays + bytes - device->capacity : 0;
 }

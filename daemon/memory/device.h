@@ -179,6 +179,8 @@ void gb_device_free(struct gb_device *device); /* NULL is fine */
 
 /* The bytes of the largest shared segment that the device gets. */
 uint64_t gb_store_largest_shared(const struct gb_device *device);
+/* Whether content of `bytes` gets a segment of its own. */
+bool gb_store_gets_own(const struct gb_device *device, uint64_t bytes);
 uint64_t gb_device_retained(const struct gb_device *device);
 uint64_t gb_device_free_bytes(const struct gb_device *device);
 /* How many bytes would be missing for an object of `bytes`, even if all left that may leave. */

@@ -50,6 +50,7 @@ size_t gb_device_figures(const struct gb_device *device, struct gb_figure *figur
         {NULL, "gpubufd_device_lost", "1 if the driver has lost the device.", device->lost},
     };
 
+    _Static_assert(sizeof(all) <= GB_FIGURES * sizeof(all[0]), "a caller has room for GB_FIGURES");
     memcpy(figures, all, sizeof(all));
     return sizeof(all) / sizeof(all[0]);
 }
@@ -75,6 +76,7 @@ size_t gb_tier_figures(const struct gb_tier *tier, struct gb_figure *figures)
          tier->failures},
     };
 
+    _Static_assert(sizeof(all) <= GB_FIGURES * sizeof(all[0]), "a caller has room for GB_FIGURES");
     memcpy(figures, all, sizeof(all));
     return sizeof(all) / sizeof(all[0]);
 }

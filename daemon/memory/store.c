@@ -595,7 +595,7 @@ static int place_content(struct gb_placing *placing)
 {
     uint64_t size = placing->storage->size;
 
-    if (size > gb_store_largest_shared(placing->key->device) / 4)
+    if (gb_store_gets_own(placing->key->device, size))
         return place_own(placing);
     return size > 0 ? place_shared(placing) : 0;
 }
@@ -744,7 +744,7 @@ static int come_back(struct gb_placing *placing)
 static int place_new(struct gb_placing *placing)
 {
     const struct gb_device *device = placing->key->device;
-    bool own = placing->bytes > gb_store_largest_shared(device) / 4;
+    bool own = gb_store_gets_own(device, placing->bytes);
     uint64_t rounded = gb_round_up(placing->bytes, own ? device->granularity : GB_ARENA_GRANULE);
     struct gb_storage *storage;
     int r;
