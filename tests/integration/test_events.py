@@ -326,11 +326,14 @@ def only_those_who_do_not_read_are_ended(daemon, gateway, path, haste):
 
     one = gateway(daemon, "--events", f"ipc://{path}", "--http", "127.0.0.1:0", haste=haste)
     daemon.port = one.port
-    reads, stalled = Subscriber(f"ipc://{path}"), [Subscriber(f"ipc://{path}") for _ in range(3)]
     peer = daemon.connect()
     peer.put("base", mode="0604", replace=True)
     end = time.monotonic() + DEADLINE
     try:
+        reads = Subscriber(f"ipc://{path}")
+        stalled = []
+        for _ in range(3):  # no generator, which may not be ended by StopIteration
+            stalled.append(Subscriber(f"ipc://{path}"))
         while metric(daemon, "gpubufd_event_subscribers_ended_total") < 3:
             flood(peer, "alias", 500, name="x" * 250, of="base", mode="0604", replace=True)
             reads.event("stats")
@@ -341,7 +344,7 @@ def only_those_who_do_not_read_are_ended(daemon, gateway, path, haste):
         peer.put("still", mode="0604", replace=True)
         while reads.event()[0] != "sealed still":
             pass
-    except (StopIteration, ConnectionError):
+    except (StopIteration, EOFError, ConnectionError):
         return False
     assert metric(daemon, "gpubufd_event_subscribers_ended_total") == 3
     return True
