@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACES = {
     "include/gpubuf.h": r'run time, such as "(.*?)"',
     "client/node/package.json": r'"version": "(.*?)"',
+    "client/rust/Cargo.toml": r'^version = "(.*?)"$',
     "debian/changelog": r"\Agpubufd \((.*?)\)",
     "CHANGELOG.md": r"## \[Unreleased\]: (\S+)",
     "README.md": r"gpubufd (\d\S+) answers|^(\d\S+), not released yet",
