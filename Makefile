@@ -513,7 +513,7 @@ check-release: ## make the release twice, in two places, and compare every byte
 	@tests/packaging/check-release
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
-# directory; tests named test_fakecuda… always do, by DT_RPATH, which the sanitizers' dlopen honours.
+# directory; test_fakecuda_stream always does, by DT_RPATH, which the sanitizers' dlopen honours.
 $(FAKECUDA): $(call objects,$(FAKECUDA_SOURCES)) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

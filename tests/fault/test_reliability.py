@@ -22,14 +22,11 @@ def sections_of(file, test):
 
 
 def definition(text, file, test):
-    """The lines where a test is defined and run."""
+    """The line where a test is defined."""
     if file.endswith(".py"):
         return re.search(rf"^(def|class) {test}\b|^{test} = ", text, re.M)
     macro = re.escape(f"OPERATION({test.removeprefix('test_').removesuffix('_fails')})")
-    if not file.startswith("fuzz/"):
-        listed = rf"\b(cmocka_unit_test\w*|[A-Z_]+)\({test}[,)]"
-        assert re.search(listed, text), f"{test} is in no list of {file}"
-    return re.search(rf"^(static void|int) {test}\(|^{macro}", text, re.M)
+    return re.search(rf"^([A-Z_]+\({test}[,)]|(static void|int) {test}\()|^{macro}", text, re.M)
 
 
 @pytest.mark.parametrize("file,test", NAMED)

@@ -96,6 +96,19 @@ class Questions:
         return self._cu.result("cuMemCreate", byref(c_uint64()), 1 << 50, byref(cuda.exportable(0)),
                                0)
 
+    def create_in_a_forked_child(self):
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            answer = self._cu.result("cuMemCreate", byref(c_uint64()), SIZE, byref(cuda.exportable(0)), 0)
+            os.write(theirs, answer.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        answer = os.read(ours, 100).decode()
+        os.close(ours)
+        os.close(theirs)
+        return answer
+
     def new_memory_is_zero(self):
         pointer = self._mapped()
         return str(self._cu.sum(pointer, SIZE) == 0)

@@ -241,6 +241,14 @@ static inline bool is_settled(struct gpubuf_client *client, const char *name)
     return settled;
 }
 
-#define GPU_TEST(test) cmocka_unit_test_setup_teardown(test, gpu_set_up, gpu_tear_down)
+#define GPU_TEST(test) TEST_WITH(test, gpu_set_up, gpu_tear_down)
+
+#define RUN_GPU_TESTS                                                                              \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        (void)argc;                                                                                \
+        need_fakecuda(argv);                                                                       \
+        return cmocka_run_group_tests(listed_tests, NULL, NULL);                                   \
+    }
 
 #endif

@@ -5,14 +5,10 @@
 #ifndef GB_TEST_HARNESS_H
 #define GB_TEST_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "gpubuf.h"
 
@@ -62,7 +58,7 @@ size_t count_fds(void);
 size_t count_mappings(void);
 
 /* A test after which as many descriptors and mappings must be there as before. */
-#define COUNTED(test) cmocka_unit_test_setup_teardown(test, count_before, count_after)
+#define COUNTED(test) TEST_WITH(test, count_before, count_after)
 int count_before(void **state);
 int count_after(void **state);
 

@@ -311,7 +311,7 @@ static int prepare(void **state)
     return 0;
 }
 
-static void test_fixed_width_types(void **state)
+TEST(test_fixed_width_types)
 {
     static const char *const formats[] = {
         "b",          "c",   "C",   "s",   "S",   "i",      "I",       "l",
@@ -332,7 +332,7 @@ static void test_fixed_width_types(void **state)
     round_trip(node("n", 50, 3, 50, 1, NULL, NULL, NULL), false); /* as some producers give it */
 }
 
-static void test_strings(void **state)
+TEST(test_strings)
 {
     static const char *const formats[] = {"u", "z", "U", "Z"};
     for (size_t f = 0; f < COUNT(formats); f++) {
@@ -349,7 +349,7 @@ static void test_strings(void **state)
     round_trip(node("u", 3, 0, 0, 3, NULL, empty, NULL), false);
 }
 
-static void test_nested(void **state)
+TEST(test_nested)
 {
     prepare(state);
     /* list<struct<a: int16, b: utf8?>?>, all with offsets of their own */
@@ -385,7 +385,7 @@ static void test_nested(void **state)
     round_trip(empty, false);
 }
 
-static void test_dictionaries(void **state)
+TEST(test_dictionaries)
 {
     prepare(state);
     static uint8_t indices[128];
@@ -406,7 +406,7 @@ static void test_dictionaries(void **state)
     round_trip(table, true);
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     prepare(state);
     int table = node("+s", 70, 11, 0, 1, NULL, NULL, NULL);
@@ -432,7 +432,7 @@ static void test_tables(void **state)
     gpubuf_release(object);
 }
 
-static void test_metadata(void **state)
+TEST(test_metadata)
 {
     prepare(state);
     const char encoded[] = "\3\0\0\0"
@@ -485,7 +485,7 @@ static void test_metadata(void **state)
           gpubuf_put_arrow(client, "refused", &schemas[n], &arrays[n], false, NULL));
 }
 
-static void test_children_that_move(void **state)
+TEST(test_children_that_move)
 {
     prepare(state);
     int table = node("+s", 50, 0, 0, 1, NULL, NULL, NULL);
@@ -514,7 +514,7 @@ static void test_children_that_move(void **state)
     assert_int_equal(leases_of(client, "moving"), 0);
 }
 
-static void test_arrays_and_bytes(void **state)
+TEST(test_arrays_and_bytes)
 {
     prepare(state);
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
@@ -580,7 +580,7 @@ static void test_arrays_and_bytes(void **state)
 }
 
 /* Structs that contradict themselves: refused, and nothing is published. */
-static void test_bad_arrays(void **state)
+TEST(test_bad_arrays)
 {
     prepare(state);
     static const int32_t backwards[] = {0, 5, 3, 9}, negative[] = {-4, 0, 0, 1};
@@ -632,18 +632,4 @@ static void test_bad_arrays(void **state)
     assert_int_equal(leases_of(client, "refused"), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixed_width_types),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_dictionaries),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_children_that_move),
-        cmocka_unit_test(test_arrays_and_bytes),
-        cmocka_unit_test(test_bad_arrays),
-    };
-    return cmocka_run_group_tests_name("arrow", tests, connect_group, disconnect_group);
-}
+RUN_TESTS(connect_group, disconnect_group)

@@ -52,9 +52,8 @@ static void call_done(struct gpubuf_client *client, int status, const char *resu
         snprintf(outcome->result, sizeof(outcome->result), "%.*s", (int)length, result);
 }
 
-static void test_event_loop(void **state)
+COUNTED(test_event_loop)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client();
     struct outcome made = {0}, sealed = {0}, opened = {0}, missing = {0}, called = {0};
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
@@ -88,9 +87,8 @@ static void test_event_loop(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_canceling(void **state)
+COUNTED(test_canceling)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
@@ -153,9 +151,8 @@ static void reenter(struct gpubuf_client *client, int status, struct gpubuf_obje
     reentry->done = true;
 }
 
-static void test_callbacks(void **state)
+COUNTED(test_callbacks)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client();
     struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
     struct reentry reentry = {.blocking = 0};
@@ -213,9 +210,8 @@ static void note_objects(struct gpubuf_client *client, int status,
     memcpy(opened->errors, errors, sizeof(opened->errors));
 }
 
-static void test_open_many_without_waiting(void **state)
+COUNTED(test_open_many_without_waiting)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client();
     put_counting(client, "async/a", 3, 1);
     put_counting(client, "async/b", 3, 2);
@@ -308,9 +304,8 @@ static int64_t open_in_parts_blocking(struct gpubuf_client *client, const char *
 
 /* They go in parts, and the wait is that of all together: two of them wait, one after the other for
    six seconds. A machine that stands still for that long has several tries. */
-static void test_open_many_in_parts(void **state)
+COUNTED(test_open_many_in_parts)
 {
-    (void)state;
     static struct crowd crowd, blocking;
     const char *names[MANY];
     int64_t took = INT64_MAX;
@@ -353,9 +348,8 @@ static bool has_no_leases(void *arg)
 }
 
 /* A part that is refused is the end of all of them: what others have opened goes back. */
-static void test_a_part_is_refused(void **state)
+COUNTED(test_a_part_is_refused)
 {
-    (void)state;
     enum { WAITS = 255 }; /* of a session, 256 */
     static const struct gpubuf_open_options wait = {sizeof(wait), .wait_ms = 60000};
     static struct outcome waiting[WAITS];
@@ -388,9 +382,8 @@ static void test_a_part_is_refused(void **state)
 }
 
 /* Canceled at whatever moment. */
-static void test_parts_end(void **state)
+COUNTED(test_parts_end)
 {
-    (void)state;
     static struct crowd crowd;
     const char *names[MANY];
     struct gpubuf_client *client = connect_client();
@@ -448,9 +441,8 @@ static void note_text(struct gpubuf_client *client, const char *event, size_t le
     texts->last = strstr(event, "json/b") != NULL;
 }
 
-static void test_watching_as_json(void **state)
+COUNTED(test_watching_as_json)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct texts texts = {.last = false};
     uint64_t watch;
@@ -475,9 +467,8 @@ static void test_watching_as_json(void **state)
     gpubuf_disconnect(other);
 }
 
-static void test_watching(void **state)
+COUNTED(test_watching)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct events events = {.watch = 0};
     put_counting(other, "watched/a", 1, 0);
@@ -535,9 +526,8 @@ static uint64_t watch_count(struct gpubuf_client *client)
     return 64 - count;
 }
 
-static void test_watching_without_waiting(void **state)
+COUNTED(test_watching_without_waiting)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct answer answer = {.done = false}, canceled = {.done = false}, lost = {.done = false};
     put_counting(other, "watched/a", 1, 0);
@@ -573,9 +563,8 @@ static void test_watching_without_waiting(void **state)
 
 /* ---- the end ---- */
 
-static void test_objects_outlive_the_connection(void **state)
+COUNTED(test_objects_outlive_the_connection)
 {
-    (void)state;
     size_t mappings = count_mappings(), fds = count_fds();
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
     struct gpubuf_object *object, *slice;
@@ -602,9 +591,8 @@ static void test_objects_outlive_the_connection(void **state)
 }
 
 /* Last, since it kills the daemon. */
-static void test_the_daemon_dies(void **state)
+COUNTED(test_the_daemon_dies)
 {
-    (void)state;
     struct gpubuf_connect_options options = {
         .size = sizeof(options), .path = daemon_socket(), .resume_ms = GPUBUF_NO_RESUME};
     struct gpubuf_client *client = connect_with(&options);
@@ -636,21 +624,4 @@ static void test_the_daemon_dies(void **state)
     assert_int_equal(open.calls, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_open_many_without_waiting),
-        COUNTED(test_open_many_in_parts),
-        COUNTED(test_a_part_is_refused),
-        COUNTED(test_parts_end),
-        COUNTED(test_event_loop),
-        COUNTED(test_canceling),
-        COUNTED(test_callbacks),
-        COUNTED(test_watching),
-        COUNTED(test_watching_as_json),
-        COUNTED(test_watching_without_waiting),
-        COUNTED(test_objects_outlive_the_connection),
-        COUNTED(test_the_daemon_dies),
-    };
-    return cmocka_run_group_tests_name("async", tests, start_daemon, stop_daemon);
-}
+RUN_TESTS(start_daemon, stop_daemon)

@@ -88,9 +88,8 @@ static void check_tensors(const struct gpubuf_bundle *bundle, bool mapped)
     assert_int_equal(gpubuf_bundle_metadata_at(bundle, 2, &key, &value), 1);
 }
 
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
-    (void)state;
     struct gpubuf_bundle *planned = plan(), *bundle;
     struct gpubuf_object *object, *slice;
     struct gpubuf_layout_spec layout;
@@ -127,9 +126,8 @@ static void test_there_and_back(void **state)
     gpubuf_bundle_free(NULL);
 }
 
-static void test_arrays(void **state)
+COUNTED(test_arrays)
 {
-    (void)state;
     struct gpubuf_object *object, *array, *slice, *other;
     struct gpubuf_bundle *bundle;
     struct gpubuf_memory memory;
@@ -208,9 +206,8 @@ static int open_text(const char *manifest, uint64_t said, uint64_t data_bytes,
     return r;
 }
 
-static void test_what_others_write(void **state)
+COUNTED(test_what_others_write)
 {
-    (void)state;
     struct gpubuf_bundle *bundle;
     struct gpubuf_object *array;
     static const char odd[] = "{\"a\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1]},"
@@ -247,9 +244,8 @@ static void test_what_others_write(void **state)
 }
 
 /* A tensor that its file has not aligned, in memory of its own. */
-static void test_copies(void **state)
+COUNTED(test_copies)
 {
-    (void)state;
     struct gpubuf_bundle *bundle;
     struct gpubuf_object *array, *slice, *between;
     struct gpubuf_memory memory;
@@ -286,9 +282,8 @@ static void test_copies(void **state)
     gpubuf_bundle_free(bundle);
 }
 
-static void test_texts_of_the_host(void **state)
+COUNTED(test_texts_of_the_host)
 {
-    (void)state;
     struct gpubuf_bundle *planned = plan(), *bundle;
     struct gpubuf_layout_spec layout;
     struct gpubuf_object *array;
@@ -313,9 +308,8 @@ static void test_texts_of_the_host(void **state)
 }
 
 /* A safetensors file in a memfd of the caller's is a bundle as it is; and under another name. */
-static void test_registered_and_aliased(void **state)
+COUNTED(test_registered_and_aliased)
 {
-    (void)state;
     struct gpubuf_bundle *planned = plan(), *bundle;
     struct gpubuf_layout_spec spec;
     struct gpubuf_object *object;
@@ -372,9 +366,8 @@ static void check_names(const char *name, const char *const *names, size_t count
 }
 
 /* Of an alias with parts readers are told of these, in the order of the manifest. */
-static void test_parts(void **state)
+COUNTED(test_parts)
 {
-    (void)state;
     static const char *const names[] = {"bias", "none", "scale"};
     const char *const parts[] = {"s*", "scale", "bias", "non*", NULL}, *const none[] = {NULL};
     const char *const wrong[] = {"bias", "weigh", NULL};
@@ -410,9 +403,8 @@ static void test_parts(void **state)
 }
 
 /* Memory that was allocated from piece by piece, and is a bundle in the end. */
-static void test_gaps(void **state)
+COUNTED(test_gaps)
 {
-    (void)state;
     static const char *const names[] = {"bias", "none", "scale"};
     static const char manifest[] =
         "{\"__gap__0\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
@@ -445,17 +437,4 @@ static void test_gaps(void **state)
     ok(client, gpubuf_delete(client, "model"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back),
-        COUNTED(test_arrays),
-        COUNTED(test_what_others_write),
-        COUNTED(test_copies),
-        COUNTED(test_texts_of_the_host),
-        COUNTED(test_registered_and_aliased),
-        COUNTED(test_parts),
-        COUNTED(test_gaps),
-    };
-    return cmocka_run_group_tests_name("bundle", tests, connect_group, disconnect_group);
-}
+RUN_TESTS(connect_group, disconnect_group)

@@ -14,9 +14,8 @@
 
 /* ---- connecting ---- */
 
-static void test_connecting(void **state)
+COUNTED(test_connecting)
 {
-    (void)state;
     struct gpubuf_client *client = NULL;
     struct gpubuf_connect_options options = {.size = sizeof(options), .path = "/nonexistent/s"};
     assert_int_equal(gpubuf_connect(&client, &options), GPUBUF_E_CONNECT);
@@ -50,9 +49,8 @@ static void test_connecting(void **state)
     assert_non_null(gpubuf_strerror(12345));
 }
 
-static void test_calls(void **state)
+COUNTED(test_calls)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     char *text = NULL;
     ok(client, gpubuf_call(client, "list", "{\n\"prefix\"\r\n:\"none\"}", 60000, &text));
@@ -101,9 +99,8 @@ static int collect(const struct gpubuf_info *info, void *arg)
     return *count == 2500 ? 42 : 0;
 }
 
-static void test_names(void **state)
+COUNTED(test_names)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client();
     struct gpubuf_create_options options = {
         .size = sizeof(options), .mode = 0640, .ttl_ms = 3600000, .evict = GPUBUF_EVICT_KEEP};
@@ -155,9 +152,8 @@ static void test_names(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_registering(void **state)
+COUNTED(test_registering)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client();
     size_t fds = count_fds();
     int fd = fake_memfd(4096, 'm', F_SEAL_SHRINK);
@@ -186,9 +182,8 @@ static void test_registering(void **state)
 
 /* ---- many at once ---- */
 
-static void test_open_many(void **state)
+COUNTED(test_open_many)
 {
-    (void)state;
     enum { TOTAL = 5003 };
     struct gpubuf_client *client = connect_client();
     static char texts[TOTAL][270];
@@ -241,9 +236,8 @@ static void test_open_many(void **state)
 }
 
 /* Each object lies in a memfd of its own: one message cannot bring all descriptors. */
-static void test_many_segments(void **state)
+COUNTED(test_many_segments)
 {
-    (void)state;
     enum { TOTAL = 50 };
     struct gpubuf_client *client = connect_client(), *reader = connect_client();
     static char texts[TOTAL][32];
@@ -283,9 +277,8 @@ static bool nothing_leased(void *arg)
 }
 
 /* Releases in quick succession travel with the next request, or by themselves if none follows. */
-static void test_idle_after_releases(void **state)
+COUNTED(test_idle_after_releases)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
     struct gpubuf_object *object;
     put_counting(client, "idle", 10, 0);
@@ -309,9 +302,8 @@ static void test_idle_after_releases(void **state)
 
 /* ---- the import cache ---- */
 
-static void test_one_mapping_for_all(void **state)
+COUNTED(test_one_mapping_for_all)
 {
-    (void)state;
     struct gpubuf_client *writer = connect_client();
     put_counting(writer, "cache/a", 100, 1);
     put_counting(writer, "cache/b", 100, 2);
@@ -340,9 +332,8 @@ static void test_one_mapping_for_all(void **state)
     gpubuf_disconnect(writer);
 }
 
-static void test_idle_mappings_are_bounded(void **state)
+COUNTED(test_idle_mappings_are_bounded)
 {
-    (void)state;
     struct gpubuf_client *writer = connect_client();
     put_counting(writer, "bounded", 100, 1);
     size_t before = count_mappings();
@@ -384,9 +375,8 @@ static bool is_unmapped(void *arg)
 }
 
 /* The daemon asks for segments back: they go when no object needs them. */
-static void test_retiring(void **state)
+COUNTED(test_retiring)
 {
-    (void)state;
     struct gpubuf_client *writer = connect_client();
     struct gpubuf_object *object;
     size_t before = count_mappings();
@@ -415,9 +405,8 @@ static bool has_mappings(void *arg)
 }
 
 /* The same for a program that holds something and calls nothing: the library's thread answers. */
-static void test_retiring_while_busy(void **state)
+COUNTED(test_retiring_while_busy)
 {
-    (void)state;
     struct gpubuf_client *writer = connect_client(), *client = connect_client();
     struct gpubuf_object *object, *held;
     const char *layout = "{\"kind\":\"bytes\",\"bytes\":10,\"data\":{\"handle\":0,\"offset\":0,"
@@ -442,20 +431,4 @@ static void test_retiring_while_busy(void **state)
     gpubuf_disconnect(writer);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_connecting),
-        COUNTED(test_calls),
-        COUNTED(test_names),
-        COUNTED(test_registering),
-        COUNTED(test_open_many),
-        COUNTED(test_many_segments),
-        COUNTED(test_idle_after_releases),
-        COUNTED(test_one_mapping_for_all),
-        COUNTED(test_idle_mappings_are_bounded),
-        COUNTED(test_retiring),
-        COUNTED(test_retiring_while_busy),
-    };
-    return cmocka_run_group_tests_name("client", tests, start_daemon, stop_daemon);
-}
+RUN_TESTS(start_daemon, stop_daemon)

@@ -5,9 +5,8 @@
 
 #include "objects.h"
 
-static void test_columns_of_every_dtype(void **state)
+TEST(test_columns_of_every_dtype)
 {
-    (void)state;
     static const char *const dtypes[] = {"bool",
                                          "bool8",
                                          "int8",
@@ -71,9 +70,8 @@ static void test_columns_of_every_dtype(void **state)
     }
 }
 
-static void test_tables_and_metadata(void **state)
+TEST(test_tables_and_metadata)
 {
-    (void)state;
     const char *const metadata[] = {"unit", "m", "note", "a \"quoted\" ü", NULL};
     const struct gpubuf_column_spec columns[] = {
         {.name = "id", .dtype = "int64", .length = 6},
@@ -152,9 +150,8 @@ static void test_tables_and_metadata(void **state)
 
 /* Some of a table's columns, in another order, of a slice, exported and outliving what they
    are of. */
-static void test_selections(void **state)
+TEST(test_selections)
 {
-    (void)state;
     struct gpubuf_column_spec columns[] = {
         {.name = "a", .dtype = "int32", .length = 4},
         {.name = "b", .dtype = "int64", .length = 4, .mask = true, .null_count = -1},
@@ -223,9 +220,8 @@ static void test_selections(void **state)
 
 /* list<struct<x: int32, f: fixed_list(2) of int8>> and a dictionary, children of slices of slices
  */
-static void test_nested_columns(void **state)
+TEST(test_nested_columns)
 {
-    (void)state;
     const struct gpubuf_column_spec item = {.dtype = "int8", .length = 20};
     const struct gpubuf_column_spec fields[] = {
         {.name = "x", .dtype = "int32", .length = 10},
@@ -310,9 +306,8 @@ static void test_nested_columns(void **state)
     gpubuf_release(table);
 }
 
-static void test_aliases(void **state)
+TEST(test_aliases)
 {
-    (void)state;
     const struct gpubuf_column_spec columns[] = {
         {.name = "a", .dtype = "int32", .length = 100},
         {.name = "b", .dtype = "int32", .length = 100},
@@ -350,14 +345,4 @@ static void test_aliases(void **state)
     gpubuf_release(table);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_columns_of_every_dtype),
-        cmocka_unit_test(test_tables_and_metadata),
-        cmocka_unit_test(test_selections),
-        cmocka_unit_test(test_nested_columns),
-        cmocka_unit_test(test_aliases),
-    };
-    return cmocka_run_group_tests_name("columns", tests, connect_group, disconnect_group);
-}
+RUN_TESTS(connect_group, disconnect_group)

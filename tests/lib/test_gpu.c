@@ -76,9 +76,8 @@ static void put_everything(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_put_everything(void **state)
+GPU_TEST(test_put_everything)
 {
-    (void)state;
     run_gpu(put_everything);
 }
 
@@ -188,9 +187,8 @@ static void deface_column(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_two_processes(void **state)
+GPU_TEST(test_two_processes)
 {
-    (void)state;
     size_t before = free_on(0);
     struct child producer = start_gpu(produce_column);
     await(producer.socket);
@@ -226,9 +224,8 @@ static void same_process(int socket)
     CHECK(driver_calls("cuMemRelease") == 1 && driver_calls("cuDevicePrimaryCtxRelease") == 1);
 }
 
-static void test_same_process(void **state)
+GPU_TEST(test_same_process)
 {
-    (void)state;
     run_gpu(same_process);
 }
 
@@ -278,9 +275,8 @@ static void open_many(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_few_calls(void **state)
+GPU_TEST(test_few_calls)
 {
-    (void)state;
     run_gpu(publish_many);
     run_gpu(open_many);
 }
@@ -368,9 +364,8 @@ static void across(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_streams(void **state)
+GPU_TEST(test_streams)
 {
-    (void)state;
     run_gpu(streams);
     run_gpu(across);
 }
@@ -421,9 +416,8 @@ static void see_none(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_hidden(void **state)
+GPU_TEST(test_hidden)
 {
-    (void)state;
     run_gpu(publish_on_both);
     setenv("CUDA_VISIBLE_DEVICES", GPU1, 1);
     run_gpu(see_one);
@@ -432,9 +426,8 @@ static void test_hidden(void **state)
 }
 
 /* A program that has to do with host memory only never loads the driver. */
-static void test_host_only(void **state)
+GPU_TEST(test_host_only)
 {
-    (void)state;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -512,9 +505,8 @@ static void keep_then_delete(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_memory_comes_back(void **state)
+GPU_TEST(test_memory_comes_back)
 {
-    (void)state;
     size_t before = free_on(0);
     run_gpu(open_and_let_go);
     assert_int_equal(free_on(0), before);
@@ -564,9 +556,8 @@ static void end_in_disorder(int socket)
     exit(0); /* with the context, and what is mapped, as they are */
 }
 
-static void test_ends(void **state)
+GPU_TEST(test_ends)
 {
-    (void)state;
     run_gpu(publish_on_both);
     run_gpu(end_in_disorder);
     /* The driver may be gone by then. */
@@ -615,9 +606,8 @@ static void threads(int socket)
     CHECK(driver_calls("cuDevicePrimaryCtxRetain") == driver_calls("cuDevicePrimaryCtxRelease"));
 }
 
-static void test_threads(void **state)
+GPU_TEST(test_threads)
 {
-    (void)state;
     run_gpu(publish_on_both);
     run_gpu(threads);
 }
@@ -661,9 +651,8 @@ static void forks(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_fork(void **state)
+GPU_TEST(test_fork)
 {
-    (void)state;
     run_gpu(publish_on_both);
     run_gpu(forks);
 }
@@ -686,24 +675,10 @@ static void produce_ipc(int socket)
     (void)socket;
 }
 
-static void test_ipc(void **state)
+GPU_TEST(test_ipc)
 {
-    (void)state;
     run_gpu(produce_ipc);
     run_gpu(produce_ipc);
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {
-        GPU_TEST(test_put_everything), GPU_TEST(test_two_processes),
-        GPU_TEST(test_same_process),   GPU_TEST(test_few_calls),
-        GPU_TEST(test_streams),        GPU_TEST(test_hidden),
-        GPU_TEST(test_host_only),      GPU_TEST(test_memory_comes_back),
-        GPU_TEST(test_ends),           GPU_TEST(test_threads),
-        GPU_TEST(test_fork),           GPU_TEST(test_ipc),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_GPU_TESTS

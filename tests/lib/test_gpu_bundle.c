@@ -81,9 +81,8 @@ static void consume(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_another_process(void **state)
+TEST(test_another_process)
 {
-    (void)state;
     struct child producer = start_gpu(produce);
     await(producer.socket);
     run_gpu(consume);
@@ -133,9 +132,8 @@ static void seal_late(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_a_late_manifest(void **state)
+TEST(test_a_late_manifest)
 {
-    (void)state;
     run_gpu(seal_late);
 }
 
@@ -178,9 +176,8 @@ static void protect(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_protecting(void **state)
+TEST(test_protecting)
 {
-    (void)state;
     run_gpu(protect);
 }
 
@@ -188,10 +185,5 @@ int main(int argc, char **argv)
 {
     (void)argc;
     need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_another_process),
-        cmocka_unit_test(test_a_late_manifest),
-        cmocka_unit_test(test_protecting),
-    };
-    return cmocka_run_group_tests_name("gpu: bundles", tests, gpu_set_up, gpu_tear_down);
+    return cmocka_run_group_tests(listed_tests, gpu_set_up, gpu_tear_down);
 }

@@ -213,14 +213,13 @@ static bool is_tried(const char *name)
     return true;
 }
 
-static void test_every_function_fails(void **state)
+GPU_TEST(test_every_function_fails)
 {
     static const char *const functions[] = {
 #define NAME(name, suffix, version, parameters) #name,
         GB_CUDA_FUNCTION_MAP(NAME)
 #undef NAME
     };
-    (void)state;
     size_t used = 0, failures = 0;
     struct child holder = start_gpu(hold_late);
     await(holder.socket);
@@ -250,10 +249,4 @@ static void test_every_function_fails(void **state)
     assert_true(used > 20 && failures > 60);
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {GPU_TEST(test_every_function_fails)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_GPU_TESTS

@@ -83,9 +83,8 @@ static void consume(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_seal_on(void **state)
+GPU_TEST(test_seal_on)
 {
-    (void)state;
     gate = 0;
     struct child producer = start_gpu(produce);
     await(producer.socket);
@@ -126,9 +125,8 @@ static void consume_on_cpu(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_wait_on_cpu(void **state)
+GPU_TEST(test_wait_on_cpu)
 {
-    (void)state;
     gate = 0;
     struct child producer = start_gpu(produce);
     await(producer.socket);
@@ -172,9 +170,8 @@ static void same_process(int socket)
           driver_calls("cuDevicePrimaryCtxRelease") + 1);
 }
 
-static void test_same_process(void **state)
+GPU_TEST(test_same_process)
 {
-    (void)state;
     run_gpu(same_process);
 }
 
@@ -241,9 +238,8 @@ static void too_many_seals(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_bounds_of_seals(void **state)
+GPU_TEST(test_bounds_of_seals)
 {
-    (void)state;
     run_gpu(many_seals);
     run_gpu(too_many_seals);
 }
@@ -277,9 +273,8 @@ static void wait_in_vain(int socket)
     stay(socket);
 }
 
-static void test_killed_producer(void **state)
+GPU_TEST(test_killed_producer)
 {
-    (void)state;
     struct child producer = start_gpu(produce_and_stay);
     await(producer.socket);
     struct child consumer = start_gpu(wait_in_vain);
@@ -317,9 +312,8 @@ static void open_before_wait_after(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_producer_gone_when_done(void **state)
+GPU_TEST(test_producer_gone_when_done)
 {
-    (void)state;
     struct child producer = start_gpu(produce_and_go);
     await(producer.socket);
     struct child consumer = start_gpu(open_before_wait_after);
@@ -349,9 +343,8 @@ static void produce_in_vain(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_work_that_fails(void **state)
+GPU_TEST(test_work_that_fails)
 {
-    (void)state;
     run_gpu(produce_in_vain);
     struct gpubuf_client *client = connect_client();
     assert_int_equal(leases_of(client, "broken"), -1);
@@ -485,9 +478,8 @@ static void host_objects(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_release_on(void **state)
+GPU_TEST(test_release_on)
 {
-    (void)state;
     run_gpu(host_objects);
     run_gpu(publish);
     run_gpu(release_too_early);
@@ -495,15 +487,4 @@ static void test_release_on(void **state)
     run_gpu(release_many);
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {
-        GPU_TEST(test_seal_on),         GPU_TEST(test_wait_on_cpu),
-        GPU_TEST(test_same_process),    GPU_TEST(test_bounds_of_seals),
-        GPU_TEST(test_killed_producer), GPU_TEST(test_producer_gone_when_done),
-        GPU_TEST(test_work_that_fails), GPU_TEST(test_release_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_GPU_TESTS

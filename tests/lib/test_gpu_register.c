@@ -113,9 +113,8 @@ static void consume(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_register(void **state)
+GPU_TEST(test_register)
 {
-    (void)state;
     size_t before = free_on(1);
     struct child producer = start_gpu(produce);
     await(producer.socket);
@@ -265,9 +264,8 @@ static void consume_parts(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_parts(void **state)
+GPU_TEST(test_parts)
 {
-    (void)state;
     struct child producer = start_gpu(produce_parts);
     await(producer.socket);
     run_gpu(consume_parts);
@@ -294,9 +292,8 @@ static void refused(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_refused(void **state)
+GPU_TEST(test_refused)
 {
-    (void)state;
     setenv("FAKECUDA_POINTER", "8:1", 1); /* managed */
     run_gpu(refused);
     setenv("FAKECUDA_POINTER", "17:1,10:0", 1); /* of a pool, without a legacy handle */
@@ -332,9 +329,8 @@ static void send_line(int fd, const char *text)
     assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
 }
 
-static void test_lie(void **state)
+GPU_TEST(test_lie)
 {
-    (void)state;
     struct child liar = start_gpu(lie);
     unsigned char handle[64];
     char base64[89] = "", line[1024], answer[65536];
@@ -359,15 +355,4 @@ static void test_lie(void **state)
     ends_well(liar);
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {
-        GPU_TEST(test_register),
-        GPU_TEST(test_parts),
-        GPU_TEST(test_refused),
-        GPU_TEST(test_lie),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_GPU_TESTS

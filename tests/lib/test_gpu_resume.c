@@ -65,18 +65,9 @@ static void survive(int socket)
 }
 
 /* RELIABILITY.md: Time */
-static void test_survive(void **state)
+TEST_WITH(test_survive, supervised_set_up, gpu_tear_down)
 {
-    (void)state;
     run_gpu(survive);
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_survive, supervised_set_up, gpu_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_GPU_TESTS

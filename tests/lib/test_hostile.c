@@ -172,9 +172,8 @@ static const struct lie lies[] = {
 };
 
 /* RELIABILITY.md: Hostile clients */
-static void test_lies_about_open(void **state)
+TEST(test_lies_about_open)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(lies); i++) {
         size_t fds = count_fds(), mappings = count_mappings();
         struct fake fake;
@@ -203,9 +202,8 @@ static void test_lies_about_open(void **state)
 
 /* The same lies where an answer to something else was due. */
 /* RELIABILITY.md: Hostile clients */
-static void test_lies_elsewhere(void **state)
+TEST(test_lies_elsewhere)
 {
-    (void)state;
     static const char *const names[] = {"a", "b"};
     const struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 100};
     for (size_t i = 0; i < COUNT(lies); i++) {
@@ -245,9 +243,8 @@ static void test_lies_elsewhere(void **state)
 
 /* ---- greetings ---- */
 
-static void test_bad_greetings(void **state)
+TEST(test_bad_greetings)
 {
-    (void)state;
     static const struct lie greetings[] = {
         {RESULT "{}}", FD_NONE, GPUBUF_E_PROTOCOL},
         {RESULT "[]}", FD_NONE, GPUBUF_E_PROTOCOL},
@@ -289,9 +286,8 @@ static void be_silent(int fd, const void *arg)
 
 /* A daemon that accepts and says nothing. */
 /* RELIABILITY.md: Time */
-static void test_silence(void **state)
+TEST(test_silence)
 {
-    (void)state;
     size_t fds = count_fds();
     struct fake fake;
     fake_start(&fake, false, be_silent, NULL);
@@ -337,9 +333,8 @@ static void cut_off(int fd, const void *arg)
 }
 
 /* RELIABILITY.md: The kernel says no */
-static void test_cut_anywhere(void **state)
+TEST(test_cut_anywhere)
 {
-    (void)state;
     size_t fds = count_fds();
     for (size_t at = 1; at < strlen(FINE) - 2; at += 7) {
         struct fake fake;
@@ -380,9 +375,8 @@ static void answer_late(int fd, const void *arg)
 }
 
 /* The answer to an open that gave up is given back. */
-static void test_late_grants(void **state)
+TEST(test_late_grants)
 {
-    (void)state;
     struct record *record =
         mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct fake fake;
@@ -418,9 +412,8 @@ static void claim(int fd, const void *arg)
 }
 
 /* Two daemons that claim to be the same: the second's segment is not taken for the first's. */
-static void test_stolen_identity(void **state)
+TEST(test_stolen_identity)
 {
-    (void)state;
     struct fake first, second;
     fake_start(&first, true, claim, NULL);
     fake_start(&second, true, claim, NULL);
@@ -470,9 +463,8 @@ static void ration(int fd, const void *arg)
     }
 }
 
-static void test_asking_again(void **state)
+TEST(test_asking_again)
 {
-    (void)state;
     static const char *const names[] = {"a", "b", "c", "d", "e"};
     struct gpubuf_object *objects[5];
     int errors[5];
@@ -494,13 +486,4 @@ static void test_asking_again(void **state)
     fake_stop(&fake);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lies_about_open), cmocka_unit_test(test_lies_elsewhere),
-        cmocka_unit_test(test_bad_greetings),   cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_cut_anywhere),    cmocka_unit_test(test_late_grants),
-        cmocka_unit_test(test_stolen_identity), cmocka_unit_test(test_asking_again),
-    };
-    return cmocka_run_group_tests_name("hostile", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

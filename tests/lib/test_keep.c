@@ -87,11 +87,10 @@ static void wait_for(struct gpubuf_client *client, const char *key, uint64_t val
 
 /* ---- finding ---- */
 
-static void test_opened_again(void **state)
+COUNTED(test_opened_again)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct gpubuf_object *object, *slice, *again;
-    (void)state;
     put_counting(other, "a", 16, 5);
     warm(client, "a");
     object = open_one(client, "a");
@@ -120,14 +119,13 @@ static void test_opened_again(void **state)
 
 /* A version that is opened once costs what it did without a cache: no page, no message,
    nothing kept. */
-static void test_opened_once(void **state)
+COUNTED(test_opened_once)
 {
     struct gpubuf_client *other = connect_client(), *client = connect_client();
     struct gpubuf_object *objects[100];
     char texts[100][16];
     const char *names[100];
     uint64_t hellos = calls(other, "hello"), keeps = calls(other, "cache");
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         names[i] = texts[i];
         snprintf(texts[i], sizeof(texts[i]), "once/%u", i);
@@ -157,10 +155,9 @@ static void test_opened_once(void **state)
     gpubuf_disconnect(other);
 }
 
-static void test_none_if_one_likes(void **state)
+COUNTED(test_none_if_one_likes)
 {
     struct gpubuf_client *client = keeper(GPUBUF_NO_CACHE);
-    (void)state;
     put_counting(client, "a", 16, 5);
     uint64_t before = opens(client), hellos = calls(client, "hello");
     warm(client, "a");
@@ -172,12 +169,11 @@ static void test_none_if_one_likes(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_changes_are_seen(void **state)
+COUNTED(test_changes_are_seen)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct gpubuf_open_options version = {.size = sizeof(version)};
     struct gpubuf_object *object, *old;
-    (void)state;
     put_counting(other, "a", 16, 1);
     warm(client, "a");
     old = open_one(client, "a");
@@ -234,7 +230,7 @@ static void opened_many(struct gpubuf_client *client, int status,
     gpubuf_release_many(objects, count);
 }
 
-static void test_many_and_async(void **state)
+COUNTED(test_many_and_async)
 {
     enum { COUNT_OF = 200 };
     struct gpubuf_client *client = connect_client();
@@ -244,7 +240,6 @@ static void test_many_and_async(void **state)
     char texts[COUNT_OF][16];
     int errors[COUNT_OF + 2];
     uint64_t request, before;
-    (void)state;
     for (unsigned i = 0; i < COUNT_OF; i++) {
         snprintf(texts[i], sizeof(texts[i]), "many/%u", i);
         names[i] = texts[i];
@@ -294,13 +289,12 @@ static void test_many_and_async(void **state)
 
 /* ---- bounds ---- */
 
-static void test_bounds(void **state)
+COUNTED(test_bounds)
 {
     struct gpubuf_connect_options options = {.size = sizeof(options), .cache_lease_ms = 400};
     struct gpubuf_client *client = keeper(3), *other = connect_client();
     char name[16];
     uint64_t before;
-    (void)state;
     for (unsigned i = 0; i < 6; i++) {
         snprintf(name, sizeof(name), "bound/%u", i);
         put_counting(client, name, 400, i);
@@ -365,11 +359,10 @@ static int create_large(struct gpubuf_client *client, size_t bytes, int wait_ms)
 
 /* Also of a program that sleeps: the library's thread sees to it. */
 /* RELIABILITY.md: Memory is short */
-static void test_what_is_kept_is_given_back(void **state)
+COUNTED(test_what_is_kept_is_given_back)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct timespec pause = {.tv_nsec = 200 * 1000000}; /* until the library's thread sleeps, too */
-    (void)state;
     unsigned count = fill(client, other);
     wait_for(other, "cached", count);
     nanosleep(&pause, NULL);
@@ -384,12 +377,11 @@ static void test_what_is_kept_is_given_back(void **state)
 }
 
 /* The library's thread looks at sixteen clients at a time, and then at the others. */
-static void test_of_many_clients_the_oldest_is_looked_at(void **state)
+COUNTED(test_of_many_clients_the_oldest_is_looked_at)
 {
     enum { OTHERS = 20 };
     struct gpubuf_connect_options options = {.size = sizeof(options)};
     struct gpubuf_client *clients[1 + OTHERS], *other = connect_client();
-    (void)state;
     put_counting(other, "old", 8, 1);
     put_counting(other, "new", 8, 1);
     for (int i = 0; i < 1 + OTHERS; i++) {
@@ -404,10 +396,9 @@ static void test_of_many_clients_the_oldest_is_looked_at(void **state)
     gpubuf_disconnect(other);
 }
 
-static void test_what_is_used_stays(void **state)
+COUNTED(test_what_is_used_stays)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
-    (void)state;
     (void)fill(client, other);
     wait_for(other, "cached", 8);
     struct gpubuf_object *used = open_one(client, "fill/0");
@@ -487,11 +478,10 @@ static void end_hoarder(pid_t pid)
 
 /* However seldom it does something, the library hears what it is asked for. */
 /* RELIABILITY.md: Memory is short */
-static void test_one_that_is_slow(void **state)
+COUNTED(test_one_that_is_slow)
 {
     struct gpubuf_client *other = connect_client();
     unsigned tries = 0;
-    (void)state;
     for (int i = 0; i < 3;) {
         struct gpubuf_client *client = connect_client();
         unsigned count = fill(client, other);
@@ -513,10 +503,9 @@ static void test_one_that_is_slow(void **state)
 
 /* Others do not wait for it; what it has counts as used, as it does without keeping. */
 /* RELIABILITY.md: Memory is short */
-static void test_one_that_is_stopped(void **state)
+COUNTED(test_one_that_is_stopped)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
-    (void)state;
     (void)fill(client, other);
     gpubuf_disconnect(client);
     wait_for(other, "cached", 0);
@@ -545,12 +534,11 @@ static void *want(void *arg)
 
 /* In the middle of a recall. */
 /* RELIABILITY.md: Memory is short */
-static void test_one_that_is_killed(void **state)
+COUNTED(test_one_that_is_killed)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct wanting wanting = {other, -1};
     pthread_t thread;
-    (void)state;
     (void)fill(client, other);
     gpubuf_disconnect(client);
     wait_for(other, "cached", 0);
@@ -567,12 +555,11 @@ static void test_one_that_is_killed(void **state)
 
 /* ---- a connection that breaks, and a child ---- */
 
-static void test_a_child_has_nothing(void **state)
+COUNTED(test_a_child_has_nothing)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object;
     int status;
-    (void)state;
     put_counting(client, "a", 16, 5);
     warm(client, "a");
     pid_t pid = fork();
@@ -594,11 +581,10 @@ static bool has_resumed(void *arg)
 
 /* From the daemon's death on, whoever hears of that when, nothing is found any more. */
 /* RELIABILITY.md: The daemon ends */
-static void test_no_daemon(void **state)
+COUNTED(test_no_daemon)
 {
     struct gpubuf_connect_options options = {.size = sizeof(options),
                                              .resume_ms = GPUBUF_NO_RESUME};
-    (void)state;
     for (int i = 0; i < 5; i++) {
         struct gpubuf_client *client = connect_with(&options);
         struct gpubuf_object *object;
@@ -612,11 +598,10 @@ static void test_no_daemon(void **state)
     }
 }
 
-static void test_another_daemon(void **state)
+COUNTED(test_another_daemon)
 {
     struct gpubuf_client *client = connect_client(), *other;
     struct gpubuf_object *used, *object;
-    (void)state;
     put_counting(client, "a", 16, 1);
     put_counting(client, "used", 16, 7);
     warm(client, "a");
@@ -765,9 +750,8 @@ static int open_again(struct gpubuf_client *client)
 
 /* An error, or the name is asked for again: never something else than what was opened by it. */
 /* RELIABILITY.md: Hostile clients */
-static void test_lies(void **state)
+COUNTED(test_lies)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(lies); i++) {
         struct fake fake;
         struct gpubuf_client *client = NULL;
@@ -841,12 +825,11 @@ static void *open_again_and_again(void *arg)
 /* A million opens, by two threads of one client, of a name that is replaced all the time: none
    finds a version older than one whose seal had been answered when it began. */
 /* RELIABILITY.md: Clients that end */
-static void test_a_million_opens(void **state)
+COUNTED(test_a_million_opens)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     struct opener opener = {client, 500000};
     pthread_t openers[2], replacer;
-    (void)state;
     put_counting(other, "raced", 8, 1);
     warm(client, "raced");
     atomic_store(&race.stale, 0);
@@ -881,25 +864,5 @@ int main(int argc, char **argv)
 {
     if (argc > 2)
         return hoard(argv[1], strtol(argv[2], NULL, 10));
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_opened_again),
-        COUNTED(test_opened_once),
-        COUNTED(test_none_if_one_likes),
-        COUNTED(test_changes_are_seen),
-        COUNTED(test_many_and_async),
-        COUNTED(test_bounds),
-        COUNTED(test_what_is_kept_is_given_back),
-        COUNTED(test_of_many_clients_the_oldest_is_looked_at),
-        COUNTED(test_what_is_used_stays),
-        COUNTED(test_one_that_is_slow),
-        COUNTED(test_one_that_is_stopped),
-        COUNTED(test_one_that_is_killed),
-        COUNTED(test_a_child_has_nothing),
-        COUNTED(test_a_million_opens),
-        COUNTED(test_lies),
-        COUNTED(test_no_daemon),
-        COUNTED(test_another_daemon),
-    };
-
-    return cmocka_run_group_tests(tests, start_patient, stop_daemon);
+    return cmocka_run_group_tests(listed_tests, start_patient, stop_daemon);
 }

@@ -39,13 +39,12 @@ static const char *tier_of(struct gpubuf_client *client, const char *name)
     return info.tier;
 }
 
-static void test_spill_and_restore(void **state)
+TEST(test_spill_and_restore)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object;
     struct gpubuf_memory memory;
 
-    (void)state;
     put_counting(client, "moves/a", 300000, 7);
     assert_string_equal(tier_of(client, "moves/a"), "device");
     ok(client, gpubuf_spill(client, "moves/a", NULL));
@@ -70,14 +69,13 @@ static void test_spill_and_restore(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_no_room_to_restore_to(void **state)
+TEST(test_no_room_to_restore_to)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_create_options keep = {.size = sizeof(keep), .evict = GPUBUF_EVICT_KEEP};
     size_t bytes = 40 << 20, most = 200 << 20;
     unsigned char *content = calloc(1, most);
 
-    (void)state;
     assert_non_null(content);
     put_counting(client, "moves/cold", bytes, 1);
     ok(client, gpubuf_spill(client, "moves/cold", NULL));
@@ -99,11 +97,10 @@ static void test_no_room_to_restore_to(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_bad_arguments(void **state)
+TEST(test_bad_arguments)
 {
     struct gpubuf_client *client = connect_client();
 
-    (void)state;
     put_counting(client, "moves/b", 100, 0);
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_spill(client, "moves/none", NULL));
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_restore(client, "moves/none", 0));
@@ -121,13 +118,4 @@ static void test_bad_arguments(void **state)
     gpubuf_disconnect(client);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spill_and_restore),
-        cmocka_unit_test(test_no_room_to_restore_to),
-        cmocka_unit_test(test_bad_arguments),
-    };
-
-    return cmocka_run_group_tests(tests, start_tiered, stop_tiered);
-}
+RUN_TESTS(start_tiered, stop_tiered)

@@ -16,9 +16,8 @@ static bool writable(struct gpubuf_object *object)
     return memory.writable;
 }
 
-static void test_bytes_there_and_back(void **state)
+TEST(test_bytes_there_and_back)
 {
-    (void)state;
     struct gpubuf_object *object, *slice, *part;
     struct gpubuf_memory memory;
     put_counting(client, "bytes", 1000, 3);
@@ -70,9 +69,8 @@ static void test_bytes_there_and_back(void **state)
     gpubuf_release(object);
 }
 
-static void test_arrays_there_and_back(void **state)
+TEST(test_arrays_there_and_back)
 {
-    (void)state;
     static const struct {
         const char *dtype;
         size_t size;
@@ -128,9 +126,8 @@ static void test_arrays_there_and_back(void **state)
 
 /* Packed floats: extents are elements, strides and sizes bytes; rows are cut anywhere, the packed
    axis at whole bytes. */
-static void test_packed_arrays(void **state)
+TEST(test_packed_arrays)
 {
-    (void)state;
     static const uint64_t shape[] = {3, 8};
     static const unsigned char padded[] = {1, 2, 3, 4, 99, 5, 6, 7, 8, 99, 9, 10, 11, 12};
     static const unsigned char dense[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -171,9 +168,8 @@ static void test_packed_arrays(void **state)
     gpubuf_release(array);
 }
 
-static void test_strided_sources(void **state)
+TEST(test_strided_sources)
 {
-    (void)state;
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
     int32_t data[4][6];
     for (int i = 0; i < 24; i++)
@@ -227,9 +223,8 @@ static void test_strided_sources(void **state)
     gpubuf_release(array);
 }
 
-static void test_masked_array(void **state)
+TEST(test_masked_array)
 {
-    (void)state;
     const uint64_t shape[] = {5, 3};
     struct gpubuf_layout_spec layout = {
         .kind = GPUBUF_KIND_ARRAY, .dtype = "int16", .ndim = 2, .shape = shape, .mask = true};
@@ -271,9 +266,8 @@ static void test_masked_array(void **state)
     gpubuf_release(array);
 }
 
-static void test_versions_and_replacing(void **state)
+TEST(test_versions_and_replacing)
 {
-    (void)state;
     struct gpubuf_object *old, *new, *none;
     put_counting(client, "version", 64, 1);
     ok(client, gpubuf_open(client, "version", NULL, &old));
@@ -290,9 +284,8 @@ static void test_versions_and_replacing(void **state)
     gpubuf_release(new);
 }
 
-static void test_unsealed_is_aborted(void **state)
+TEST(test_unsealed_is_aborted)
 {
-    (void)state;
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1 << 20};
     struct gpubuf_object *object, *view;
     uint64_t unsealed = stat_value(client, "leases");
@@ -306,9 +299,8 @@ static void test_unsealed_is_aborted(void **state)
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_open(client, "unsealed", NULL, &object));
 }
 
-static void test_bad_layouts(void **state)
+TEST(test_bad_layouts)
 {
-    (void)state;
     const uint64_t huge[] = {UINT64_C(1) << 40, UINT64_C(1) << 40};
     const struct gpubuf_column_spec nameless = {.dtype = "int8", .length = 1};
     const char *const odd[] = {"key", NULL};
@@ -356,9 +348,8 @@ static void check_all(const char *name, size_t bytes, unsigned char value)
 
 /* Side by side, about the sizes from which on a copy goes another way, and again into memory that
    was written before: each time only what was put changes. */
-static void test_puts_side_by_side(void **state)
+TEST(test_puts_side_by_side)
 {
-    (void)state;
     static const size_t sizes[] = {65535, 1, 65536, 65537, 200001, 131072, 700, 300000};
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
     unsigned char values[COUNT(sizes)], *data = malloc(300000);
@@ -385,9 +376,8 @@ static void test_puts_side_by_side(void **state)
 }
 
 /* A limit on the files that a program may write is none on the memory that it shares. */
-static void test_puts_and_file_sizes(void **state)
+TEST(test_puts_and_file_sizes)
 {
-    (void)state;
     struct rlimit before, limit;
     unsigned char *data = malloc(3000000);
     assert_non_null(data);
@@ -405,9 +395,8 @@ static void test_puts_and_file_sizes(void **state)
 }
 
 /* Large enough for the copy to go by granules, twice, so that both ways of copying are taken. */
-static void test_large_puts(void **state)
+TEST(test_large_puts)
 {
-    (void)state;
     struct gpubuf_create_options options = {.size = sizeof(options), .replace = true};
     size_t words = (40u << 20) / 8 + 3;
     uint64_t *data = malloc(words * 8);
@@ -425,15 +414,4 @@ static void test_large_puts(void **state)
     free(data);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_there_and_back), cmocka_unit_test(test_arrays_there_and_back),
-        cmocka_unit_test(test_packed_arrays),        cmocka_unit_test(test_strided_sources),
-        cmocka_unit_test(test_masked_array),         cmocka_unit_test(test_versions_and_replacing),
-        cmocka_unit_test(test_unsealed_is_aborted),  cmocka_unit_test(test_bad_layouts),
-        cmocka_unit_test(test_puts_side_by_side),    cmocka_unit_test(test_puts_and_file_sizes),
-        cmocka_unit_test(test_large_puts),
-    };
-    return cmocka_run_group_tests_name("objects", tests, connect_group, disconnect_group);
-}
+RUN_TESTS(connect_group, disconnect_group)

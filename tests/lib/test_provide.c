@@ -105,11 +105,10 @@ static int end_open(struct opening *opening)
 
 /* ---- the tests ---- */
 
-static void test_made_in_a_loop(void **state)
+COUNTED(test_made_in_a_loop)
 {
     struct opening openings[4];
     struct loader loader;
-    (void)state;
     loader_begin(&loader, "cols/");
     for (unsigned i = 0; i < 4; i++)
         begin_open(&openings[i], "cols/a");
@@ -123,11 +122,10 @@ static void test_made_in_a_loop(void **state)
     loader_end(&loader);
 }
 
-static void test_made_in_the_callback(void **state)
+COUNTED(test_made_in_the_callback)
 {
     struct opening opening;
     struct loader loader;
-    (void)state;
     loader_begin(&loader, "");
     loader.makes = true;
     begin_open(&opening, "any");
@@ -138,12 +136,11 @@ static void test_made_in_the_callback(void **state)
     loader_end(&loader);
 }
 
-static void test_declined(void **state)
+COUNTED(test_declined)
 {
     struct opening opening;
     struct loader loader;
     char message[700];
-    (void)state;
     loader_begin(&loader, "cols/");
     loader.declines = true;
     begin_open(&opening, "cols/a");
@@ -179,12 +176,11 @@ static void note_end(struct gpubuf_client *client, int status, struct gpubuf_obj
     (void)arg;
 }
 
-static void test_nobody_waits_any_more(void **state)
+COUNTED(test_nobody_waits_any_more)
 {
     struct gpubuf_open_options options = {.size = sizeof(options), .wait_ms = LONG_MS};
     struct gpubuf_client *reader = connect_client();
     struct loader loader;
-    (void)state;
     loader_begin(&loader, "cols/");
     ok(reader, gpubuf_open_async(reader, "cols/a", &options, note_end, NULL, NULL));
     hear(&loader, &loader.count, 1);
@@ -204,13 +200,12 @@ static void note_provided(struct gpubuf_client *client, int status, const char *
     loader->answered = true;
 }
 
-static void test_beginning_and_ending(void **state)
+COUNTED(test_beginning_and_ending)
 {
     struct opening opening;
     struct loader loader;
     char prefix[300];
     uint64_t request;
-    (void)state;
     loader_begin(&loader, "cols/");
     struct gpubuf_client *client = loader.client;
     fails(client, GPUBUF_E_EXISTS, gpubuf_provide(client, "cols/", on_wanted, &loader));
@@ -238,12 +233,11 @@ static void test_beginning_and_ending(void **state)
 }
 
 /* One prefix more than a session may have: the client has it no more, either. */
-static void test_one_too_many(void **state)
+COUNTED(test_one_too_many)
 {
     struct gpubuf_client *client = connect_client();
     struct loader loader = {.client = client};
     char prefix[16];
-    (void)state;
     for (unsigned i = 0; i < 64; i++) {
         snprintf(prefix, sizeof(prefix), "p%u/", i);
         ok(client, gpubuf_provide(client, prefix, on_wanted, &loader));
@@ -259,7 +253,7 @@ static void test_one_too_many(void **state)
 
 /* A daemon that is killed while opens wait: they ask again, and the provider provides again. */
 /* RELIABILITY.md: A provider */
-static void test_the_daemon_is_killed(void **state)
+TEST(test_the_daemon_is_killed)
 {
     static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};
     enum { ROUNDS = 3, OPENS = 4 };
@@ -300,7 +294,7 @@ static void want_nonsense(int fd, const void *arg)
         ;
 }
 
-static void test_what_no_daemon_says(void **state)
+COUNTED(test_what_no_daemon_says)
 {
     static const char *const nonsense[] = {
         "{\"jsonrpc\":\"2.0\",\"method\":\"wanted\",\"params\":{\"prefix\":\"p\",\"name\":\"pq\"}}"
@@ -310,7 +304,6 @@ static void test_what_no_daemon_says(void **state)
         "\"name\":\"p\",\"uid\":1,\"gid\":1}}\n",
         "{\"jsonrpc\":\"2.0\",\"method\":\"unwanted\",\"params\":{\"request\":1}}\n",
     };
-    (void)state;
     for (size_t i = 0; i < COUNT(nonsense); i++) {
         struct fake fake;
         fake_start(&fake, true, want_nonsense, nonsense[i]);
@@ -329,17 +322,4 @@ static void test_what_no_daemon_says(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_made_in_a_loop),
-        COUNTED(test_made_in_the_callback),
-        COUNTED(test_declined),
-        COUNTED(test_nobody_waits_any_more),
-        COUNTED(test_beginning_and_ending),
-        COUNTED(test_one_too_many),
-        COUNTED(test_what_no_daemon_says),
-        cmocka_unit_test(test_the_daemon_is_killed),
-    };
-    return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
-}
+RUN_TESTS(start_daemon, stop_daemon)

@@ -52,9 +52,8 @@ static void assert_text(const struct gpubuf_object *column, uint64_t i, const ch
 }
 
 /* The example of the header. */
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     const char *city[] = {"Linz", NULL, "Größ", ""};
     const double degrees[] = {21.5, 19, 23.25, -1};
     const bool known[] = {true, false, true, true}, wet[] = {true, true, false, true};
@@ -103,9 +102,8 @@ static void test_table(void **state)
 }
 
 /* Texts that are longer than what is copied at a time, and more of them than go into it. */
-static void test_many_texts(void **state)
+TEST(test_many_texts)
 {
-    (void)state;
     enum { ROWS = 3000 };
     static char texts[ROWS][9], large[10000];
     const char *values[ROWS + 1];
@@ -128,9 +126,8 @@ static void test_many_texts(void **state)
     gpubuf_release(object);
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
-    (void)state;
     struct gpubuf_object *object;
     ok(client, gpubuf_put_table(client, "none", NULL, 0, 5, &again));
     ok(client, gpubuf_open(client, "none", NULL, &object));
@@ -145,9 +142,8 @@ static void test_nothing(void **state)
 }
 
 /* Another process may have written any offsets. */
-static void test_bad_offsets(void **state)
+TEST(test_bad_offsets)
 {
-    (void)state;
     const struct gpubuf_layout_spec layout = {
         .kind = GPUBUF_KIND_COLUMN, .column = {.dtype = "utf8", .length = 4, .data_bytes = 8}};
     const int32_t offsets[] = {-1, 3, 2, 9, 8};
@@ -162,9 +158,8 @@ static void test_bad_offsets(void **state)
     gpubuf_release(column);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const int8_t data[2] = {1, 2};
     const char *texts[2] = {"a", "b"};
     const struct gpubuf_values nested[] = {{"a", "int8", data, NULL}, {"b", "list", data, NULL}};
@@ -192,9 +187,8 @@ static void test_refused(void **state)
 }
 
 /* Readers believe a count of nulls, so one that the mask does not bear out is found. */
-static void test_null_counts(void **state)
+TEST(test_null_counts)
 {
-    (void)state;
     const struct gpubuf_column_spec item = {.dtype = "int8", .length = 10, .mask = true};
     const struct gpubuf_column_spec columns[] = {
         {.name = "x", .dtype = "int8", .length = 10, .null_count = -1, .mask = true},
@@ -237,9 +231,8 @@ static uint64_t version_of(const char *name)
     return info.version;
 }
 
-static void test_version(void **state)
+TEST(test_version)
 {
-    (void)state;
     const int64_t data[2] = {1, 2};
     const struct gpubuf_values column = {"a", "int64", data, NULL};
     const uint64_t shape = 2;
@@ -264,13 +257,4 @@ static void test_version(void **state)
     assert_int_equal(older, 99);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),       cmocka_unit_test(test_many_texts),
-        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_bad_offsets),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_version),
-        cmocka_unit_test(test_null_counts),
-    };
-    return cmocka_run_group_tests_name("put_table", tests, connect_group, disconnect_group);
-}
+RUN_TESTS(connect_group, disconnect_group)

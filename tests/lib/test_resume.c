@@ -100,9 +100,8 @@ static void check_counting(const struct gpubuf_object *object, size_t bytes, uns
 /* ---- tests ---- */
 
 /* RELIABILITY.md: The daemon ends */
-static void test_the_next_call(void **state)
+COUNTED(test_the_next_call)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_object *object, *another;
     struct gpubuf_info info;
@@ -151,9 +150,8 @@ static bool is_another_session(void *arg)
 
 /* A program that only reads keeps its lease. */
 /* RELIABILITY.md: The daemon ends */
-static void test_without_a_call(void **state)
+COUNTED(test_without_a_call)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_object *object;
     put_counting(pair.client, "idle", 100, 1);
@@ -195,9 +193,8 @@ static void note_call(struct gpubuf_client *client, int status, const char *resu
 
 /* The daemon has been sent the requests, and has not looked at them when the connection breaks. */
 /* RELIABILITY.md: The daemon ends */
-static void test_requests_under_way(void **state)
+COUNTED(test_requests_under_way)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_client *client = pair.client;
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
@@ -252,9 +249,8 @@ static void test_requests_under_way(void **state)
 }
 
 /* Given back while the daemon is being asked for it. */
-static void test_released_meanwhile(void **state)
+COUNTED(test_released_meanwhile)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_object *kept, *given;
     struct outcome stat = {0};
@@ -281,9 +277,8 @@ static void test_released_meanwhile(void **state)
     disconnect_pair(&pair);
 }
 
-static void test_watches(void **state)
+COUNTED(test_watches)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct told told = {.synced = false};
     uint64_t watch;
@@ -311,10 +306,9 @@ static void test_watches(void **state)
 }
 
 /* More leases than one message holds. */
-static void test_many_leases(void **state)
+COUNTED(test_many_leases)
 {
     enum { LEASES = 20000 };
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_object **objects = calloc(LEASES, sizeof(*objects));
     const char **names = calloc(LEASES, sizeof(*names));
@@ -341,9 +335,8 @@ static void test_many_leases(void **state)
 }
 
 /* A loop that was told of the descriptor once. */
-static void test_event_loop(void **state)
+COUNTED(test_event_loop)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     int set = epoll_create1(EPOLL_CLOEXEC), fd = gpubuf_fd(pair.client);
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
@@ -372,9 +365,8 @@ static void test_event_loop(void **state)
 
 /* A program that does not know yet that its object went with the connection goes on writing
    there: it must not die of what has been sealed in that memory since. */
-static void test_writing_what_is_gone(void **state)
+COUNTED(test_writing_what_is_gone)
 {
-    (void)state;
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1 << 20};
     struct pair pair = connect_pair(0);
     struct gpubuf_object *gone, *object;
@@ -399,9 +391,8 @@ static void test_writing_what_is_gone(void **state)
 }
 
 /* A child has nothing of the connection, also of one that was made anew. */
-static void test_forking(void **state)
+COUNTED(test_forking)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_object *object;
     struct gpubuf_info info;
@@ -464,9 +455,8 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+COUNTED(test_threads)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct worker workers[4] = {{.opened = 0}};
     _Atomic bool stop = false;
@@ -502,9 +492,8 @@ static void test_threads(void **state)
 }
 
 /* Another daemon knows nothing of what was, and numbers its segments from the start. */
-static void test_another_daemon(void **state)
+COUNTED(test_another_daemon)
 {
-    (void)state;
     struct pair pair = connect_pair(0);
     struct gpubuf_object *old, *new, *slice;
     char before[64];
@@ -535,7 +524,7 @@ static void test_another_daemon(void **state)
 
 /* A daemon that is killed loses nothing that is sealed: leases are the same objects', through which
    is read meanwhile, and what is asked for is answered by the next one. */
-static void test_the_same_daemon_again(void **state)
+COUNTED(test_the_same_daemon_again)
 {
     enum { OBJECTS = 100, ROUNDS = 10 };
     static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};
@@ -627,9 +616,8 @@ static bool has_begun(void *arg)
 
 /* A daemon that ends while it greets has a successor: the next attempt finds it, within the time
    for connecting, and only where connections may be made anew. */
-static void test_greeted_by_the_next(void **state)
+COUNTED(test_greeted_by_the_next)
 {
-    (void)state;
     char path[64];
     _Atomic bool waits = true;
     struct gpubuf_client *client = NULL;
@@ -660,7 +648,7 @@ static bool is_leased(void *arg)
 /* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end
    come at once, and there is nobody but the library to see them. */
 /* RELIABILITY.md: The daemon ends */
-static void test_handed_over_in_silence(void **state)
+COUNTED(test_handed_over_in_silence)
 {
     enum { ROUNDS = 20 };
     static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};
@@ -688,9 +676,8 @@ static void test_handed_over_in_silence(void **state)
 }
 
 /* RELIABILITY.md: The daemon ends */
-static void test_nobody_comes_back(void **state)
+COUNTED(test_nobody_comes_back)
 {
-    (void)state;
     struct pair pair = connect_pair(100), stubborn = connect_pair(-1);
     struct gpubuf_object *object;
     struct gpubuf_info info;
@@ -716,7 +703,7 @@ static void test_nobody_comes_back(void **state)
 }
 
 /* Last, since it ends the daemon: one that stops for good is not waited for. */
-static void test_the_daemon_stops(void **state)
+COUNTED(test_the_daemon_stops)
 {
     struct pair pair = connect_pair(-1);
     struct gpubuf_object *object;
@@ -732,25 +719,4 @@ static void test_the_daemon_stops(void **state)
     disconnect_pair(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_the_next_call),
-        COUNTED(test_without_a_call),
-        COUNTED(test_requests_under_way),
-        COUNTED(test_released_meanwhile),
-        COUNTED(test_watches),
-        COUNTED(test_many_leases),
-        COUNTED(test_event_loop),
-        COUNTED(test_writing_what_is_gone),
-        COUNTED(test_forking),
-        COUNTED(test_threads),
-        COUNTED(test_another_daemon),
-        COUNTED(test_greeted_by_the_next),
-        COUNTED(test_the_same_daemon_again),
-        COUNTED(test_handed_over_in_silence),
-        COUNTED(test_nobody_comes_back),
-        COUNTED(test_the_daemon_stops),
-    };
-    return cmocka_run_group_tests_name("resume", tests, start_daemon, stop_daemon);
-}
+RUN_TESTS(start_daemon, stop_daemon)

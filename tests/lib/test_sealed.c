@@ -51,12 +51,11 @@ static struct gpubuf_object *create_bytes(struct gpubuf_client *client, const ch
 }
 
 /* RELIABILITY.md: Users among themselves */
-static void test_what_is_sealed_faults(void **state)
+COUNTED(test_what_is_sealed_faults)
 {
     static const uint64_t sizes[] = {70000, MIB, 20 * MIB + 12345};
     struct gpubuf_client *client = connect_client();
 
-    (void)state;
     for (size_t i = 0; i < COUNT(sizes); i++) {
         uint64_t bytes = sizes[i];
         struct gpubuf_object *before = create_bytes(client, "before", 5000, NULL);
@@ -86,13 +85,12 @@ static void test_what_is_sealed_faults(void **state)
 }
 
 /* A seal that failed leaves the object as it was. */
-static void test_not_sealed_does_not_fault(void **state)
+COUNTED(test_not_sealed_does_not_fault)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "taken", MIB, NULL);
     char *data = data_of(object);
 
-    (void)state;
     put_counting(client, "taken", 10, 1);
     fails(client, GPUBUF_E_EXISTS, gpubuf_seal(object, NULL));
     memset(data, 1, MIB);
@@ -105,13 +103,12 @@ static void test_not_sealed_does_not_fault(void **state)
 }
 
 /* Memory that was an object's is another's to be written, whichever of the two ended how. */
-static void test_what_comes_after_can_be_written(void **state)
+COUNTED(test_what_comes_after_can_be_written)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
     const struct gpubuf_create_options replace = {.size = sizeof(replace), .replace = true};
     struct gpubuf_object *kept[4];
 
-    (void)state;
     for (int round = 0; round < 40; round++) {
         struct gpubuf_client *one = round % 2 ? client : other;
         uint64_t bytes = 70000 + (unsigned)(round * 79190) % MIB;
@@ -140,14 +137,13 @@ static void note(struct gpubuf_client *client, int status, struct gpubuf_object 
     gpubuf_release(object);
 }
 
-static void test_asynchronous(void **state)
+COUNTED(test_asynchronous)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "later", MIB, NULL);
     char *data = data_of(object);
     bool done = false;
 
-    (void)state;
     ok(client, gpubuf_seal_async(object, NULL, note, &done, NULL));
     dispatch_until(client, &done);
     assert_true(faults(data + MIB / 2));
@@ -158,11 +154,10 @@ static void test_asynchronous(void **state)
 
 /* A program cannot write what it opens, its own objects of any size included. */
 /* RELIABILITY.md: Users among themselves */
-static void test_what_is_opened_faults(void **state)
+COUNTED(test_what_is_opened_faults)
 {
     struct gpubuf_client *client = connect_client();
 
-    (void)state;
     for (uint64_t bytes = 8; bytes <= 8 * MIB; bytes *= 128) {
         struct gpubuf_object *made = create_bytes(client, "own", bytes, NULL), *opened;
 
@@ -180,13 +175,12 @@ static void test_what_is_opened_faults(void **state)
 
 /* More guards than a process should have: what is beyond can be written, and nothing else
    happens. */
-static void test_many(void **state)
+COUNTED(test_many)
 {
     static struct gpubuf_object *objects[300];
     struct gpubuf_client *client = connect_client();
     size_t before = count_mappings();
 
-    (void)state;
     for (int round = 0; round < 3; round++) {
         char name[32];
 
@@ -216,11 +210,10 @@ static const unsigned char *mask_of(const struct gpubuf_object *column)
     return memory.pointer;
 }
 
-static void test_masks_and_padding_are_zero(void **state)
+COUNTED(test_masks_and_padding_are_zero)
 {
     struct gpubuf_client *client = connect_client();
 
-    (void)state;
     for (int round = 0; round < 6; round++) {
         struct gpubuf_column_spec columns[2] = {
             {.name = "a", .dtype = "int64", .length = 1001, .mask = true},
@@ -260,11 +253,10 @@ static void test_masks_and_padding_are_zero(void **state)
 static const struct gpubuf_create_options final = {.size = sizeof(final), .final = true};
 
 /* RELIABILITY.md: Users among themselves */
-static void test_final(void **state)
+COUNTED(test_final)
 {
     struct gpubuf_client *client = connect_client();
 
-    (void)state;
     for (uint64_t bytes = 10; bytes <= 20 * MIB; bytes *= 1000) {
         struct gpubuf_object *object = create_bytes(client, "final", bytes, &final), *opened;
         char *data = data_of(object);
@@ -296,7 +288,7 @@ static void test_final(void **state)
 }
 
 /* Another process that has it mapped is in the way, and the object is as it was. */
-static void test_final_and_mapped_elsewhere(void **state)
+COUNTED(test_final_and_mapped_elsewhere)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "shared", 9000, &final);
@@ -304,7 +296,6 @@ static void test_final_and_mapped_elsewhere(void **state)
     pid_t child = fork();
     int status;
 
-    (void)state;
     assert_true(child >= 0);
     if (child == 0) {
         pause();
@@ -323,13 +314,12 @@ static void test_final_and_mapped_elsewhere(void **state)
 }
 
 /* The name was taken meanwhile: it may be sealed again, and no more be written. */
-static void test_final_and_refused(void **state)
+COUNTED(test_final_and_refused)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "taken", 9000, &final);
     struct gpubuf_memory memory;
 
-    (void)state;
     put_counting(client, "taken", 10, 1);
     fails(client, GPUBUF_E_EXISTS, gpubuf_seal(object, NULL));
     ok(client, gpubuf_memory(object, GPUBUF_DATA, &memory));
@@ -342,14 +332,13 @@ static void test_final_and_refused(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_put_final(void **state)
+COUNTED(test_put_final)
 {
     static char content[3 * MIB];
     struct gpubuf_client *client = connect_client();
     struct gpubuf_object *object;
     struct gpubuf_info info;
 
-    (void)state;
     memset(content, 3, sizeof(content));
     ok(client, gpubuf_put_bytes(client, "put", content, sizeof(content), &final));
     ok(client, gpubuf_stat(client, "put", &info));
@@ -361,12 +350,11 @@ static void test_put_final(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_protect_is_for_the_creator(void **state)
+COUNTED(test_protect_is_for_the_creator)
 {
     struct gpubuf_client *client = connect_client(), *reader = connect_client();
     struct gpubuf_object *object = create_bytes(client, "mine", MIB, NULL), *opened;
 
-    (void)state;
     assert_int_equal(gpubuf_protect(object), GPUBUF_E_INVALID); /* not sealed yet */
     ok(client, gpubuf_seal(object, NULL));
     assert_int_equal(gpubuf_protect(object), 1);
@@ -379,22 +367,4 @@ static void test_protect_is_for_the_creator(void **state)
     gpubuf_disconnect(client);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_what_is_sealed_faults),
-        COUNTED(test_not_sealed_does_not_fault),
-        COUNTED(test_what_comes_after_can_be_written),
-        COUNTED(test_asynchronous),
-        COUNTED(test_what_is_opened_faults),
-        COUNTED(test_many),
-        COUNTED(test_masks_and_padding_are_zero),
-        COUNTED(test_final),
-        COUNTED(test_final_and_mapped_elsewhere),
-        COUNTED(test_final_and_refused),
-        COUNTED(test_put_final),
-        COUNTED(test_protect_is_for_the_creator),
-    };
-
-    return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
-}
+RUN_TESTS(start_daemon, stop_daemon)

@@ -50,9 +50,8 @@ static void *open_and_release(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+COUNTED(test_threads)
 {
-    (void)state;
     enum { THREADS = 8 };
     struct gpubuf_connect_options options = {.size = sizeof(options), .cache_bytes = 1};
     struct gpubuf_client *client = connect_with(&options); /* every idle mapping is dropped */
@@ -103,9 +102,8 @@ static bool has_calls(void *arg)
 }
 
 /* Blocking calls in other threads return when the program disconnects. */
-static void test_disconnect_under_waiters(void **state)
+COUNTED(test_disconnect_under_waiters)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
     struct worker workers[3];
     pthread_t ids[3];
@@ -158,9 +156,8 @@ static int in_child(struct gpubuf_client *client, struct gpubuf_object *object,
     return 0;
 }
 
-static void test_forking(void **state)
+COUNTED(test_forking)
 {
-    (void)state;
     struct gpubuf_client *client = connect_client(), *observer = connect_client();
     struct gpubuf_object *object, *slice;
     struct gpubuf_memory memory;
@@ -199,12 +196,4 @@ static void test_forking(void **state)
     gpubuf_disconnect(observer);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        COUNTED(test_threads),
-        COUNTED(test_disconnect_under_waiters),
-        COUNTED(test_forking),
-    };
-    return cmocka_run_group_tests_name("threads", tests, start_daemon, stop_daemon);
-}
+RUN_TESTS(start_daemon, stop_daemon)

@@ -52,14 +52,13 @@ static struct told_versions versions(struct gpubuf_client *client)
     return told;
 }
 
-static void test_opened_by_label_and_version(void **state)
+TEST(test_opened_by_label_and_version)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_open_options options = {.size = sizeof(options)};
     struct gpubuf_object *object;
     struct told_versions told;
     char label[16];
-    (void)state;
     for (uint64_t i = 0; i < 5; i++) {
         snprintf(label, sizeof(label), "step-%u", (unsigned)i);
         ok(client, publish(client, label, 2, i));
@@ -88,11 +87,10 @@ static void test_opened_by_label_and_version(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_one_version(void **state)
+TEST(test_one_version)
 {
     struct gpubuf_client *client = connect_client();
     struct told_versions told;
-    (void)state;
     ok(client, publish(client, "one", 3, 1));
     ok(client, publish(client, "two", 3, 2));
     ok(client, publish(client, "three", 3, 3));
@@ -117,7 +115,7 @@ static void test_one_version(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_what_seal_says(void **state)
+TEST(test_what_seal_says)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_create_options options = {
@@ -126,7 +124,6 @@ static void test_what_seal_says(void **state)
     struct gpubuf_alias_options alias = {
         .size = sizeof(alias), .replace = true, .label = "alias", .keep = 2};
     struct gpubuf_object *object;
-    (void)state;
     ok(client, publish(client, "first", 0, 1));
     ok(client, gpubuf_create(client, "w", &layout, &options, &object));
     assert_string_equal(gpubuf_label(object), "made");
@@ -147,13 +144,12 @@ static void test_what_seal_says(void **state)
     gpubuf_disconnect(client);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_open_options options = {.size = sizeof(options), .label = ""};
     struct gpubuf_object *object;
     char label[257];
-    (void)state;
     memset(label, 'x', 256);
     label[256] = '\0';
     fails(client, GPUBUF_E_INVALID, publish(client, label, 0, 1));
@@ -197,14 +193,13 @@ static void *publish_many(void *arg)
 }
 
 /* RELIABILITY.md: Older versions */
-static void test_what_is_kept_is_never_older(void **state)
+TEST(test_what_is_kept_is_never_older)
 {
     struct gpubuf_connect_options connecting = {.size = sizeof(connecting)};
     struct gpubuf_client *client = connect_with(&connecting);
     struct race race = {.published = 1};
     pthread_t thread;
     uint64_t last = 0, switches = 0;
-    (void)state;
     ok(client, publish(client, "1", 2, 1));
     assert_int_equal(pthread_create(&thread, NULL, publish_many, &race), 0);
     while (last < STEPS) {
@@ -239,12 +234,11 @@ static void test_what_is_kept_is_never_older(void **state)
 
 /* A connection that broke: an older version that is held stays so, and an open by label is sent
    once more. */
-static void test_resumed(void **state)
+TEST(test_resumed)
 {
     struct gpubuf_client *client = connect_client();
     struct gpubuf_open_options options = {.size = sizeof(options), .label = "1"};
     struct gpubuf_object *object, *again;
-    (void)state;
     ok(client, publish(client, "1", 2, 1));
     ok(client, publish(client, "2", 2, 2));
     ok(client, gpubuf_open(client, "w", &options, &object));
@@ -267,15 +261,4 @@ static int start_supervised(void **state)
     return start_daemon_with(arguments);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_opened_by_label_and_version),
-        cmocka_unit_test(test_one_version),
-        cmocka_unit_test(test_what_seal_says),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_what_is_kept_is_never_older),
-        cmocka_unit_test(test_resumed),
-    };
-    return cmocka_run_group_tests(tests, start_supervised, stop_daemon);
-}
+RUN_TESTS(start_supervised, stop_daemon)

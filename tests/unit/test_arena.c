@@ -2,13 +2,9 @@
  * The arena against bitmaps: every short sequence of calls, long random ones, and every allocation
  * failed in turn.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #include "random.h"
@@ -253,9 +249,8 @@ static void act(unsigned action)
 
 /* Every sequence of up to six calls, on an arena with a block of six granules, checked at its end;
    its beginning is a sequence of its own. */
-static void test_every_short_sequence(void **state)
+TEST(test_every_short_sequence)
 {
-    (void)state;
     for (unsigned length = 1, count = ACTIONS; length <= LENGTH; length++, count *= ACTIONS) {
         for (unsigned sequence = 0; sequence < count; sequence++) {
             begin(&world);
@@ -276,11 +271,10 @@ static uint64_t some_bytes(struct test_random *random, unsigned bits)
     return top + test_random_next(random) % top;
 }
 
-static void test_long_random_sequences(void **state)
+TEST(test_long_random_sequences)
 {
     struct test_random random = {5};
 
-    (void)state;
     begin(&world);
     for (unsigned i = 0; i < 150000; i++) {
         struct block_model *block = &world.blocks[test_random_below(&random, BLOCKS)];
@@ -323,12 +317,11 @@ static struct gb_range *must_alloc(struct gb_arena *arena, uint64_t bytes)
     return range;
 }
 
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     struct gb_arena *arena = gb_arena_new();
     struct gb_range *range = NULL;
 
-    (void)state;
     assert_int_equal(gb_arena_alloc(arena, 1, &range), 1);
     gb_arena_add(arena, BYTES_MAX, NULL);
     assert_int_equal(gb_arena_alloc(arena, BYTES_MAX + 1, &range), 1);
@@ -347,13 +340,12 @@ static void test_no_room(void **state)
 }
 
 /* A segment of one object's size takes that object, whatever the size, whatever else there is. */
-static void test_own_segments(void **state)
+TEST(test_own_segments)
 {
     struct gb_arena *arena = gb_arena_new();
     struct test_random random = {6};
     uint64_t blocks = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 3000; i++) {
         uint64_t bytes = i < 1000 ? i + 1 : some_bytes(&random, 38);
         struct gb_arena_block *less = NULL, *block;
@@ -390,7 +382,7 @@ static void test_own_segments(void **state)
 
 /* Of free ranges of one class: the oldest segment's, at the lowest offset, even if a later one is
    tighter; a smaller class comes first. */
-static void test_oldest_first(void **state)
+TEST(test_oldest_first)
 {
     struct gb_arena *arena = gb_arena_new();
     struct gb_arena_block *old = gb_arena_add(arena, 71 * GB_ARENA_GRANULE, NULL);
@@ -398,7 +390,6 @@ static void test_oldest_first(void **state)
     struct gb_arena_block *small = gb_arena_add(arena, 40 * GB_ARENA_GRANULE, NULL);
     struct gb_range *first, *second, *third;
 
-    (void)state;
     assert_int_equal(class_of(71 * GB_ARENA_GRANULE), class_of(70 * GB_ARENA_GRANULE));
     first = must_alloc(arena, 70 * GB_ARENA_GRANULE);
     assert_ptr_equal(gb_range_block(first), old);
@@ -423,7 +414,7 @@ static void test_oldest_first(void **state)
 }
 
 /* When most of what is stored goes, most of the free memory is in segments that are empty. */
-static void test_segments_run_empty(void **state)
+TEST(test_segments_run_empty)
 {
     enum { LIVE = 2000, SEGMENT = 1 << 24 };
     static struct gb_range *live[LIVE];
@@ -432,7 +423,6 @@ static void test_segments_run_empty(void **state)
     struct gb_arena_stats stats;
     uint64_t empty = 0;
 
-    (void)state;
     memset(live, 0, sizeof live);
     for (unsigned i = 0; i < 100000; i++) {
         /* First LIVE objects of 256 bytes to 4 MiB at a time, later a tenth as many. */
@@ -501,11 +491,10 @@ static unsigned story(void)
     return failures;
 }
 
-static void test_every_allocation_fails_once(void **state)
+TEST(test_every_allocation_fails_once)
 {
     size_t allocations;
 
-    (void)state;
     failing_from(0, 0);
     assert_int_equal(story(), 0);
     allocations = failing_calls;
@@ -518,12 +507,11 @@ static void test_every_allocation_fails_once(void **state)
 }
 
 /* Once there are enough records, allocating and freeing ask nobody for memory. */
-static void test_records_are_reused(void **state)
+TEST(test_records_are_reused)
 {
     struct gb_range *ranges[100];
     struct gb_arena *arena = gb_arena_new();
 
-    (void)state;
     assert_non_null(gb_arena_add(arena, 1 << 20, NULL));
     for (unsigned round = 0; round < 50; round++) {
         if (round == 1)
@@ -561,7 +549,7 @@ static void expect(const struct gb_arena *arena, const char *part)
     } while (0)
 
 /* Each spoilt piece is noticed. */
-static void test_check_notices(void **state)
+TEST(test_check_notices)
 {
     struct gb_arena *arena = gb_arena_new();
     struct gb_arena_block *block = gb_arena_add(arena, 64 * GB_ARENA_GRANULE, NULL);
@@ -571,7 +559,6 @@ static void test_check_notices(void **state)
     struct gb_tree_node *root;
     unsigned class = class_of(9 * GB_ARENA_GRANULE);
 
-    (void)state;
     gb_range_free(arena, hole);
     gb_range_free(arena, hole2);
     root = arena->classes[class];
@@ -606,12 +593,11 @@ static void test_check_notices(void **state)
 }
 
 /* Ranges of an arena, taken at the same places in another, in any order or with a hint in order. */
-static void test_taking_places(void **state)
+TEST(test_taking_places)
 {
     enum { BYTES = 1 << 20, MOST = 300 };
     struct test_random random = {7};
 
-    (void)state;
     for (int round = 0; round < 200; round++) {
         struct gb_arena *first = gb_arena_new(), *second = gb_arena_new();
         struct gb_arena_block *here, *there;
@@ -673,11 +659,10 @@ static uint64_t hole_at(const struct gb_arena_block *block, uint64_t offset)
 
 /* The hole that ranges would leave is the one that they leave, in each look anew. */
 /* RELIABILITY.md: Memory is short */
-static void test_what_leaving_would_bring(void **state)
+TEST(test_what_leaving_would_bring)
 {
     struct test_random random = {11};
 
-    (void)state;
     for (unsigned round = 0; round < 500; round++) {
         enum { PLACED = 32 };
         struct gb_arena *arena = gb_arena_new();
@@ -714,21 +699,4 @@ static void test_what_leaving_would_bring(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_short_sequence),
-        cmocka_unit_test(test_long_random_sequences),
-        cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_own_segments),
-        cmocka_unit_test(test_oldest_first),
-        cmocka_unit_test(test_segments_run_empty),
-        cmocka_unit_test(test_every_allocation_fails_once),
-        cmocka_unit_test(test_records_are_reused),
-        cmocka_unit_test(test_check_notices),
-        cmocka_unit_test(test_taking_places),
-        cmocka_unit_test(test_what_leaving_would_bring),
-    };
-
-    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,12 +2,7 @@
  * How long requests hold the loop. Each method is asked for the most that its limits allow:
  * bounds.h says how that is measured. The table is printed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "bounds.h"
 
@@ -742,11 +737,10 @@ static void begin(void)
 }
 
 /* RELIABILITY.md: Hostile clients */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
     unsigned over = 0;
 
-    (void)state;
     begin();
     print_message("%-28s %12s %12s  us\n", "", "request", "turn");
     for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
@@ -768,11 +762,4 @@ static void test_bounds(void **state)
         assert_int_equal(over, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bounds),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

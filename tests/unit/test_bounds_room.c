@@ -1,12 +1,7 @@
 /*
  * How long requests hold the loop on a device that has no room: bounds.h says how that is measured.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "bounds.h"
 
@@ -55,14 +50,13 @@ static void end_large(void)
 
 /* Room for a large object on a device that is full of small ones. */
 /* RELIABILITY.md: Hostile clients */
-static void test_eviction(void **state)
+TEST(test_eviction)
 {
     static const char *const options[] = {"--device", "host:4M", "--evict", "drop", NULL};
     const struct ask make_room = {"create, evicting thousands", prepare_full, ask_large, end_large,
                                   "\"lease\":"};
     uint64_t request, whole;
 
-    (void)state;
     begin_world(options, NULL);
     play(&make_room, &request, &whole);
     print_message("%-28s %12.1f %12.1f  us\n", make_room.name, (double)request / 1e3,
@@ -78,13 +72,12 @@ static void test_eviction(void **state)
 /* A small object is asked for while as many requests as there may be wait for the room of large
    ones. */
 /* RELIABILITY.md: Hostile clients */
-static void test_many_wait_for_room(void **state)
+TEST(test_many_wait_for_room)
 {
     static const char *const options[] = {"--device", "host:64M", NULL};
     const struct ask behind = {"create, behind many", NULL, ask_small, end_large, "\"lease\":"};
     uint64_t request, whole;
 
-    (void)state;
     begin_world(options, NULL);
     begin_line("create");
     gb_write_text(&line, "\"name\":\"held\",\"layout\":{\"kind\":\"bytes\",\"bytes\":50000000}");
@@ -111,12 +104,4 @@ static void test_many_wait_for_room(void **state)
         assert_true(whole <= FACTOR * BOUND_US * UINT64_C(1000));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_many_wait_for_room),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,13 +3,9 @@
  * text when it moves between its device and a tier. bounds.h says how that is measured.
  */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "bounds.h"
 
@@ -109,11 +105,10 @@ static const struct ask asks[] = {
 };
 
 /* RELIABILITY.md: Hostile clients */
-static void test_wide(void **state)
+TEST(test_wide)
 {
     unsigned over = 0;
 
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         metadata = kind == 1;
         print_message("%-28s %12s %12s  us\n", metadata ? "metadata" : "4096 columns", "request",
@@ -148,7 +143,6 @@ static void remove_directory(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wide)};
     char tier[64];
     const char *const options[] = {"--device", "host:512M", "--tier", tier, NULL};
     int pair[2], failed;
@@ -159,7 +153,7 @@ int main(void)
     manager = pair[1];
     notify = (struct gb_notify){.socket = pair[0]};
     begin_world(options, &notify);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = cmocka_run_group_tests(listed_tests, NULL, NULL);
     peer_close(&asker);
     inside_end(&inside);
     gb_writer_end(&line);

@@ -1,15 +1,9 @@
 /* The closer: one descriptor of a user at a time, users apart, what is pending is charged and
    bounded. Its processes are stopped and let go on by signals, so that it is known what is
    pending. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -17,6 +11,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "tests/cases.h"
 
 #include "daemon/serve/closer.h"
 #include "descriptors.h"
@@ -157,11 +153,10 @@ static void run_until_closed(struct world *world)
         uv_run(&world->loop, UV_RUN_ONCE);
 }
 
-static void test_closes_what_it_is_handed(void **state)
+TEST(test_closes_what_it_is_handed)
 {
     struct world world;
 
-    (void)state;
     begin(&world);
     for (unsigned i = 0; i < 300; i++)
         gb_close_foreign(world.closer, i % 2 ? world.a : world.b, socket_fd());
@@ -174,12 +169,11 @@ static void test_closes_what_it_is_handed(void **state)
     end(&world);
 }
 
-static void test_memory_is_closed_on_the_spot(void **state)
+TEST(test_memory_is_closed_on_the_spot)
 {
     struct world world;
     int fd;
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     gb_close_foreign(world.closer, world.a, marked_fd(1 << 30)); /* none of it is there */
@@ -198,11 +192,10 @@ static void test_memory_is_closed_on_the_spot(void **state)
 /* With all but one process stopped, as if stuck, a user has one descriptor in hand, and another
    user's go through the process that is left. */
 /* RELIABILITY.md: Hostile clients */
-static void test_a_user_has_one_at_a_time(void **state)
+TEST(test_a_user_has_one_at_a_time)
 {
     struct world world;
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     for (unsigned i = 0; i < 40; i++)
@@ -224,12 +217,11 @@ static void test_a_user_has_one_at_a_time(void **state)
 }
 
 /* More users than processes: those that come later wait, and nobody's is lost. */
-static void test_more_users_than_processes(void **state)
+TEST(test_more_users_than_processes)
 {
     struct gb_user *many[3 * GB_CLOSERS];
     struct world world;
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     for (unsigned i = 0; i < 3 * GB_CLOSERS; i++) {
@@ -277,12 +269,11 @@ static void inline_urgent(int fd)
 /* A connection hangs up at once, whatever lies in it. It goes to a process only where descriptors
    do. */
 /* RELIABILITY.md: Hostile clients */
-static void test_connections(void **state)
+TEST(test_connections)
 {
     static char bytes[65536];
     struct world world;
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     for (unsigned how = 0; how < 4; how++) {
@@ -312,11 +303,10 @@ static void test_connections(void **state)
 }
 
 /* A close that is stuck when the daemon ends holds nobody up, and its users are forgotten. */
-static void test_stuck_at_the_end(void **state)
+TEST(test_stuck_at_the_end)
 {
     struct world world;
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     for (unsigned i = 0; i < 5; i++) {
@@ -335,11 +325,10 @@ static void test_stuck_at_the_end(void **state)
 
 /* Descriptors in the hands of closers that are killed are closed by those that are started then. */
 /* RELIABILITY.md: Hostile clients */
-static void test_killed_closers_are_replaced(void **state)
+TEST(test_killed_closers_are_replaced)
 {
     struct world world;
 
-    (void)state;
     begin(&world);
     for (unsigned round = 0; round < 3; round++) {
         if (round != 1) /* else they die idle, or while they close */
@@ -355,12 +344,11 @@ static void test_killed_closers_are_replaced(void **state)
 }
 
 /* RELIABILITY.md: Hostile clients */
-static void test_a_killed_sweeper_is_replaced(void **state)
+TEST(test_a_killed_sweeper_is_replaced)
 {
     struct world world;
     pid_t before;
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     for (unsigned i = 0; i < 60; i++)
@@ -376,12 +364,11 @@ static void test_a_killed_sweeper_is_replaced(void **state)
 
 /* A number that was given out again before it was known that its closer had died stays open. */
 /* RELIABILITY.md: Hostile clients */
-static void test_a_reused_number_stays_open(void **state)
+TEST(test_a_reused_number_stays_open)
 {
     struct world world;
     int fd = socket_fd();
 
-    (void)state;
     begin(&world);
     signal_closers(&world, SIGSTOP);
     gb_close_foreign(world.closer, world.a, fd);
@@ -394,19 +381,4 @@ static void test_a_reused_number_stays_open(void **state)
     end(&world);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_closes_what_it_is_handed),
-        cmocka_unit_test(test_memory_is_closed_on_the_spot),
-        cmocka_unit_test(test_a_user_has_one_at_a_time),
-        cmocka_unit_test(test_more_users_than_processes),
-        cmocka_unit_test(test_connections),
-        cmocka_unit_test(test_stuck_at_the_end),
-        cmocka_unit_test(test_killed_closers_are_replaced),
-        cmocka_unit_test(test_a_killed_sweeper_is_replaced),
-        cmocka_unit_test(test_a_reused_number_stays_open),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

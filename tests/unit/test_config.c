@@ -1,15 +1,11 @@
 /* Options and configuration files: every option in both, what wins, and what is said when wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 
@@ -89,7 +85,7 @@ static void refused(const char *words, const char *part)
 
 /* ---- the tests ---- */
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         const char *text;
@@ -115,7 +111,6 @@ static void test_sizes(void **state)
         "1e3", "16777216T"};
     uint64_t bytes = 7;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_true(gb_size_parse(good[i].text, &bytes));
         assert_int_equal(bytes, good[i].bytes);
@@ -127,11 +122,10 @@ static void test_sizes(void **state)
     assert_int_equal(bytes, 7);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     struct gb_config config;
 
-    (void)state;
     read_ok(&config, "");
     assert_null(config.socket);
     assert_int_equal(config.mode, 0666);
@@ -171,11 +165,10 @@ static void expect_all(const struct gb_config *config)
     assert_true(config->log_json);
 }
 
-static void test_every_option(void **state)
+TEST(test_every_option)
 {
     struct gb_config config;
 
-    (void)state;
     read_ok(&config,
             "--socket /s --mode 640 --device host:2G --device cuda:1:25% --device GPU-12ab "
             "--limit sessions=100 --limit output_bytes=1M --log-level error "
@@ -190,11 +183,10 @@ static void test_every_option(void **state)
     gb_config_end(&config);
 }
 
-static void test_retire_after(void **state)
+TEST(test_retire_after)
 {
     struct gb_config config;
 
-    (void)state;
     read_ok(&config, "--retire-after 0");
     assert_int_equal(config.retire_after_ms, 0);
     gb_config_end(&config);
@@ -210,12 +202,11 @@ static void test_retire_after(void **state)
     gb_config_end(&config);
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
     struct gb_config config;
     char words[128];
 
-    (void)state;
     write_file("# comment\n\n  \t\n socket =  /s \nmode=0640\r\ndevice = host:2G\n"
                "device = cuda:1:25%\ndevice = GPU-12ab\nlimit = sessions=100\n"
                "limit=output_bytes=1M\nlog-level = error\n   # another\nlog-format = json");
@@ -242,7 +233,7 @@ static void test_file(void **state)
     }
 }
 
-static void test_file_errors(void **state)
+TEST(test_file_errors)
 {
     static const struct {
         const char *text;
@@ -264,7 +255,6 @@ static void test_file_errors(void **state)
     };
     char words[128], where[128];
 
-    (void)state;
     snprintf(words, sizeof(words), "--config=%s", path);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         write_file(bad[i].text);
@@ -280,7 +270,7 @@ static void test_file_errors(void **state)
     refused("--config /tmp", "Is a directory");
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     static const char *const bad[][2] = {
         {"stray", "unexpected argument \"stray\""},
@@ -321,17 +311,15 @@ static void test_errors(void **state)
         {"--log-format xml", "no format"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         refused(bad[i][0], bad[i][1]);
 }
 
-static void test_many_devices(void **state)
+TEST(test_many_devices)
 {
     char words[512] = "";
     struct gb_config config;
 
-    (void)state;
     for (int i = 0; i < GB_DEVICES - 1; i++)
         sprintf(words + strlen(words), "--device=cuda:%d ", i);
     strcat(words, "--device=host ");
@@ -342,7 +330,7 @@ static void test_many_devices(void **state)
     refused(words, "more than 16 devices");
 }
 
-static void test_capacity(void **state)
+TEST(test_capacity)
 {
     static const struct {
         struct gb_device_spec spec;
@@ -356,7 +344,6 @@ static void test_capacity(void **state)
     struct gb_error error;
     uint64_t capacity;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct gb_device_spec spec = cases[i].spec;
         int r;
@@ -371,14 +358,13 @@ static void test_capacity(void **state)
     }
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct gb_config config;
     struct gb_error error;
     long before = failing_blocks; /* getline's blocks are freed here, and not counted before */
     int r = -1;
 
-    (void)state;
     for (size_t n = 1; r != 0; n++) {
         failing_from(n, 1);
         r = read_words(&config, "--socket /a --socket /b --device host --device cuda:0", &error);
@@ -390,15 +376,4 @@ static void test_no_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_every_option), cmocka_unit_test(test_retire_after),
-        cmocka_unit_test(test_file),         cmocka_unit_test(test_file_errors),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_many_devices),
-        cmocka_unit_test(test_capacity),     cmocka_unit_test(test_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+RUN_TESTS(make_file, remove_file)

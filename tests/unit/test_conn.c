@@ -2,16 +2,11 @@
  * conn: over a socketpair, with a peer that is a plain socket: partial writes, descriptors in their
  * places and never twice, everything a peer can do wrong, every allocation failed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+
+#include "tests/cases.h"
 
 #include "descriptors.h"
 #include "failing.h"
@@ -79,9 +74,8 @@ static void peer_send(struct pair *pair, const char *bytes, size_t length, const
 
 /* ---- sending ---- */
 
-static void test_plain_messages(void **state)
+TEST(test_plain_messages)
 {
-    (void)state;
     struct pair pair;
     pair_begin(&pair, 0);
     assert_false(gb_conn_has_output(&pair.conn));
@@ -107,9 +101,8 @@ static void test_plain_messages(void **state)
  * come by then, in order, each once, and that none is early: while a message without any is being
  * read, none of a later one is there.
  */
-static void test_descriptors_through_a_narrow_socket(void **state)
+TEST(test_descriptors_through_a_narrow_socket)
 {
-    (void)state;
     enum { MESSAGES = 400 };
     struct pair pair;
     pair_begin(&pair, 1); /* the kernel makes it its least */
@@ -176,9 +169,8 @@ static void test_descriptors_through_a_narrow_socket(void **state)
 
 /* A message larger than the socket's buffer: its descriptors have gone with its first bytes and are
    closed here at once, not kept to be sent again. */
-static void test_partial_write_lets_go(void **state)
+TEST(test_partial_write_lets_go)
 {
-    (void)state;
     enum { LARGE = 1000000 };
     struct pair pair;
     pair_begin(&pair, 1);
@@ -209,9 +201,8 @@ static void test_partial_write_lets_go(void **state)
 }
 
 /* No more descriptors go than are allowed; what waits stays whole, and goes when more are. */
-static void test_descriptors_that_may_not_go(void **state)
+TEST(test_descriptors_that_may_not_go)
 {
-    (void)state;
     struct pair pair;
     pair_begin(&pair, 1);
     pair.conn.limits_fds = true;
@@ -242,9 +233,8 @@ static void test_descriptors_that_may_not_go(void **state)
 }
 
 /* When what was sent makes way for more, descriptors that wait keep to their message. */
-static void test_room_made_under_waiting_descriptors(void **state)
+TEST(test_room_made_under_waiting_descriptors)
 {
-    (void)state;
     enum { LARGE = 16000, CAPACITY = 16384 };
     struct pair pair;
     pair_begin(&pair, 1);
@@ -288,9 +278,8 @@ static void test_room_made_under_waiting_descriptors(void **state)
     pair_end(&pair);
 }
 
-static void test_queue_refuses(void **state)
+TEST(test_queue_refuses)
 {
-    (void)state;
     struct pair pair;
     pair_begin(&pair, 0);
     size_t open_before = open_fds();
@@ -305,9 +294,8 @@ static void test_queue_refuses(void **state)
     pair_end(&pair);
 }
 
-static void test_end_with_output(void **state)
+TEST(test_end_with_output)
 {
-    (void)state;
     struct pair pair;
     pair_begin(&pair, 0);
     int fds[4];
@@ -318,9 +306,8 @@ static void test_end_with_output(void **state)
 }
 
 /* Nothing is left behind where it says so. */
-static void test_drained(void **state)
+TEST(test_drained)
 {
-    (void)state;
     struct pair pair, other;
     pair_begin(&pair, 0);
     pair_begin(&other, 0);
@@ -348,9 +335,8 @@ static void test_drained(void **state)
     pair_end(&pair);
 }
 
-static void test_closed_peer(void **state)
+TEST(test_closed_peer)
 {
-    (void)state;
     struct pair pair;
     pair_begin(&pair, 0);
     int fd = marked_fd(1);
@@ -385,9 +371,8 @@ static void test_closed_peer(void **state)
 
 /* ---- receiving ---- */
 
-static void test_too_many_fds(void **state)
+TEST(test_too_many_fds)
 {
-    (void)state;
     struct pair pair;
     char buffer[8];
     int fds[253];
@@ -419,9 +404,8 @@ static void test_too_many_fds(void **state)
 }
 
 /* A process that may open no more descriptors gets fewer than were sent: that is told, too. */
-static void test_no_room_for_fds(void **state)
+TEST(test_no_room_for_fds)
 {
-    (void)state;
     if (getenv("GPUBUF_WRAPPER")) {
         print_message("skipped: valgrind does not put the limit of descriptors into force\n");
         skip();
@@ -449,9 +433,8 @@ static void test_no_room_for_fds(void **state)
     pair_end(&pair);
 }
 
-static void test_other_control_messages(void **state)
+TEST(test_other_control_messages)
 {
-    (void)state;
     struct pair pair;
     char buffer[8];
     pair_begin(&pair, 0);
@@ -485,9 +468,8 @@ static int use(struct pair *pair)
     return rc < 0 ? rc : gb_conn_flush(&pair->conn);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     for (size_t n = 1;; n++) {
         struct pair pair;
         pair_begin(&pair, 0);
@@ -504,22 +486,4 @@ static void test_no_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_messages),
-        cmocka_unit_test(test_descriptors_through_a_narrow_socket),
-        cmocka_unit_test(test_partial_write_lets_go),
-        cmocka_unit_test(test_room_made_under_waiting_descriptors),
-        cmocka_unit_test(test_descriptors_that_may_not_go),
-        cmocka_unit_test(test_queue_refuses),
-        cmocka_unit_test(test_end_with_output),
-        cmocka_unit_test(test_drained),
-        cmocka_unit_test(test_closed_peer),
-        cmocka_unit_test(test_too_many_fds),
-        cmocka_unit_test(test_no_room_for_fds),
-        cmocka_unit_test(test_other_control_messages),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,10 +1,5 @@
 /* copies: the label by which a copy is known again (client/peer/copies.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/peer/copies.c"
 
@@ -22,11 +17,10 @@ static void expect_mark(const char *own, const char *origin, uint64_t revision, 
     assert_memory_equal(label, own ? own : "", kept);
 }
 
-static void test_labels_of_copies(void **state)
+TEST(test_labels_of_copies)
 {
     char long_one[256];
 
-    (void)state;
     expect_mark(NULL, "node1", 5, 0);
     expect_mark("step-42", "node1", UINT64_C(1) << 40, 7);
     expect_mark("x, copy of node9, revision 9", "a.b-c_d", 1,
@@ -39,7 +33,7 @@ static void test_labels_of_copies(void **state)
     expect_mark(long_one, "node1", 5, 200);
 }
 
-static void test_labels_of_others(void **state)
+TEST(test_labels_of_others)
 {
     static const char *const labels[] = {
         "",
@@ -58,19 +52,10 @@ static void test_labels_of_others(void **state)
     uint64_t revision;
     size_t own = 77;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
         assert_false(gb_peer_copies_read(labels[i], origin, &revision, &own));
         assert_int_equal(own, 77); /* as copies.h says */
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_labels_of_copies),
-        cmocka_unit_test(test_labels_of_others),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,13 +1,9 @@
 /* CSV into typed columns, in one piece and cut at every place; and fields written as CSV. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/gpubufctl/csv_table.h"
 #include "client/gpubufctl/csv_write.h"
@@ -75,7 +71,7 @@ static void read_bad(const char *text, const char *sentence)
     read_bad_bytes(text, strlen(text), sentence);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     static const struct {
         const char *fields[3];
@@ -131,7 +127,6 @@ static void test_types(void **state)
     };
     char text[256];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct gb_csv_table table = {0};
         const char *const *fields = cases[i].fields;
@@ -148,7 +143,7 @@ static void test_types(void **state)
     }
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     struct gb_csv_table table = {0};
     int64_t whole[4];
@@ -157,7 +152,6 @@ static void test_values(void **state)
     char text[16];
     int32_t offsets[5];
 
-    (void)state;
     read_good("i,f,b,s\n-9223372036854775808,0.1,true,one\n,,,\n"
               "42,-1e300,False,\"\"\n9223372036854775807,NaN,true,\"a,\"\"b\"\n",
               &table);
@@ -193,9 +187,8 @@ static void check_one_column(const char *text, uint64_t rows, uint64_t nulls)
     gb_csv_table_end(&table);
 }
 
-static void test_line_ends(void **state)
+TEST(test_line_ends)
 {
-    (void)state;
     check_one_column("a,b\n1,2\n3,4\n", 2, 0);
     check_one_column("a,b\n1,2\n3,4", 2, 0);
     check_one_column("a,b\r\n1,2\r\n3,4\r\n", 2, 0);
@@ -217,11 +210,10 @@ static void test_line_ends(void **state)
                      1, 0);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     struct gb_csv_table table = {0};
 
-    (void)state;
     read_good("\xef\xbb\xbf\"a \"\"b\"\"\nc\",,\xc3\xbc\n1,2,3\n", &table);
     assert_int_equal(table.column_count, 3);
     assert_string_equal(table.columns[0].name, "a \"b\"\nc");
@@ -230,9 +222,8 @@ static void test_names(void **state)
     gb_csv_table_end(&table);
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
-    (void)state;
     read_bad("", "the CSV is empty");
     read_bad("\n\r\n", "the CSV is empty");
     read_bad("\xef\xbb\xbf", "the CSV is empty");
@@ -253,12 +244,11 @@ static void test_mistakes(void **state)
     read_bad_bytes("a,b\n1,\0\n", 8, "line 2, field 2: a NUL byte");
 }
 
-static void test_too_many_columns(void **state)
+TEST(test_too_many_columns)
 {
     char *text = malloc(5000 * 8);
     size_t length = 0;
 
-    (void)state;
     assert_non_null(text);
     for (int i = 0; i < 4097; i++)
         length += (size_t)sprintf(text + length, "%sc%d", i ? "," : "", i);
@@ -278,9 +268,8 @@ static void check_field(const char *text, const char *expected)
     gb_writer_end(&writer);
 }
 
-static void test_fields_written(void **state)
+TEST(test_fields_written)
 {
-    (void)state;
     check_field("plain", "plain");
     check_field("", "\"\"");
     check_field("a,b", "\"a,b\"");
@@ -295,12 +284,11 @@ static void test_fields_written(void **state)
 }
 
 /* Any fields, written and read, are the same again. */
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     static const char alphabet[] = "ab,\"\n\r 1.-";
     unsigned seed = 1;
 
-    (void)state;
     for (int round = 0; round < 300; round++) {
         struct gb_writer csv, all;
         struct gb_csv_table table = {0};
@@ -335,14 +323,4 @@ static void test_round_trip(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_values),
-        cmocka_unit_test(test_line_ends),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_too_many_columns),
-        cmocka_unit_test(test_fields_written), cmocka_unit_test(test_round_trip),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,12 +2,7 @@
  * proto/cuda_types.h and the table of functions against the Toolkit's <cuda.h>, at compile time,
  * where that is installed. Elsewhere there is nothing to compare with, and the test says so.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #if defined(__has_include)
 #if __has_include(<cuda.h>)
@@ -77,28 +72,20 @@ _Static_assert(CU_IPC_HANDLE_SIZE == GB_CU_IPC_HANDLE_BYTES, "CU_IPC_HANDLE_SIZE
         #name #suffix " has other parameters");
 GB_CUDA_FUNCTION_MAP(FUNCTION)
 
-static void test_agrees_with_the_toolkit(void **state)
+TEST(test_agrees_with_the_toolkit)
 {
-    (void)state;
     assert_true(GB_CU_STREAM_LEGACY == CU_STREAM_LEGACY);
     assert_true(GB_CU_STREAM_PER_THREAD == CU_STREAM_PER_THREAD);
 }
 
 #else
 
-static void test_agrees_with_the_toolkit(void **state)
+TEST(test_agrees_with_the_toolkit)
 {
-    (void)state;
     print_message("skipped: the CUDA Toolkit's cuda.h is not installed\n");
     skip();
 }
 
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agrees_with_the_toolkit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,11 +1,4 @@
 /* dial: connections to hosts whose addresses refuse or say nothing, and a stop in each state. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -15,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tests/cases.h"
 
 #include "client/peer/dial.h"
 #include "descriptors.h"
@@ -162,7 +157,7 @@ static int tear_down(void **state)
 
 /* ---- what comes of it ---- */
 
-static void test_it_connects(void **state)
+TEST_WITH(test_it_connects, set_up, tear_down)
 {
     struct world *world = *state;
     struct dialed dialed = dial(world, "127.0.0.1", world->listening);
@@ -171,7 +166,7 @@ static void test_it_connects(void **state)
     close(dialed.fd);
 }
 
-static void test_it_is_refused(void **state)
+TEST_WITH(test_it_is_refused, set_up, tear_down)
 {
     struct world *world = *state;
     struct dialed dialed = dial(world, "127.0.0.1", world->refusing);
@@ -180,7 +175,7 @@ static void test_it_is_refused(void **state)
     assert_string_equal(dialed.why, strerror(ECONNREFUSED));
 }
 
-static void test_the_second_address_is_tried_where_the_first_refuses(void **state)
+TEST_WITH(test_the_second_address_is_tried_where_the_first_refuses, set_up, tear_down)
 {
     struct world *world = *state;
 
@@ -190,7 +185,7 @@ static void test_the_second_address_is_tried_where_the_first_refuses(void **stat
     close(dialed.fd);
 }
 
-static void test_the_second_address_is_tried_where_the_first_says_nothing(void **state)
+TEST_WITH(test_the_second_address_is_tried_where_the_first_says_nothing, set_up, tear_down)
 {
     struct world *world = *state;
 
@@ -200,7 +195,7 @@ static void test_the_second_address_is_tried_where_the_first_says_nothing(void *
     close(dialed.fd);
 }
 
-static void test_both_addresses_refuse(void **state)
+TEST_WITH(test_both_addresses_refuse, set_up, tear_down)
 {
     struct world *world = *state;
 
@@ -210,7 +205,7 @@ static void test_both_addresses_refuse(void **state)
     assert_string_equal(dialed.why, strerror(ECONNREFUSED));
 }
 
-static void test_a_host_that_cannot_be_looked_up(void **state)
+TEST_WITH(test_a_host_that_cannot_be_looked_up, set_up, tear_down)
 {
     struct world *world = *state;
 
@@ -241,7 +236,7 @@ static void on_worked(uv_work_t *work, int status)
 }
 
 /* The pool has one thread (main): what is queued later is done later. */
-static void test_stopped_while_the_lookup_waits_for_a_thread(void **state)
+TEST_WITH(test_stopped_while_the_lookup_waits_for_a_thread, set_up, tear_down)
 {
     struct world *world = *state;
     struct dialed dialed = {0};
@@ -256,7 +251,7 @@ static void test_stopped_while_the_lookup_waits_for_a_thread(void **state)
     assert_false(dialed.over);
 }
 
-static void test_stopped_when_the_lookup_is_done_and_not_told(void **state)
+TEST_WITH(test_stopped_when_the_lookup_is_done_and_not_told, set_up, tear_down)
 {
     struct world *world = *state;
     struct dialed dialed = {0};
@@ -316,7 +311,7 @@ static bool stop_after(struct world *world, const char *host, int at, unsigned t
     return !stopping.dialed.over;
 }
 
-static void test_stopped_in_each_turn(void **state)
+TEST_WITH(test_stopped_in_each_turn, set_up, tear_down)
 {
     struct world *world = *state;
     const struct {
@@ -341,7 +336,7 @@ static void test_stopped_in_each_turn(void **state)
     }
 }
 
-static void test_stopped_while_an_address_says_nothing(void **state)
+TEST_WITH(test_stopped_while_an_address_says_nothing, set_up, tear_down)
 {
     struct world *world = *state;
     struct dialed dialed = {0};
@@ -362,25 +357,10 @@ static void test_stopped_while_an_address_says_nothing(void **state)
     gb_peer_dial_stop(NULL);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_it_connects),
-        TEST(test_it_is_refused),
-        TEST(test_the_second_address_is_tried_where_the_first_refuses),
-        TEST(test_the_second_address_is_tried_where_the_first_says_nothing),
-        TEST(test_both_addresses_refuse),
-        TEST(test_a_host_that_cannot_be_looked_up),
-        TEST(test_stopped_while_the_lookup_waits_for_a_thread),
-        TEST(test_stopped_when_the_lookup_is_done_and_not_told),
-        TEST(test_stopped_in_each_turn),
-        TEST(test_stopped_while_an_address_says_nothing),
-    };
-
     (void)setenv("UV_THREADPOOL_SIZE", "1", 1);
     if (sem_init(&begun, 0, 0) < 0 || sem_init(&held, 0, 0) < 0)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(listed_tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* The types of elements: spelling, widths, Arrow formats and NumPy typestrs, both ways. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "proto/dtype.h"
 
@@ -135,9 +131,8 @@ static void check_row(const struct row *row)
         assert_string_equal(text, row->numpy);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct gb_dtype back;
 
@@ -152,11 +147,10 @@ static void test_rows(void **state)
 }
 
 /* Every type is in the table above, and what is said of it agrees with itself. */
-static void test_every_type(void **state)
+TEST(test_every_type)
 {
     bool seen[GB_TYPE_COUNT] = {false};
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++)
         seen[parse(rows[i].name).type] = true;
     for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
@@ -175,9 +169,8 @@ static void test_every_type(void **state)
 }
 
 /* Packed elements, counted one by one. */
-static void test_packed(void **state)
+TEST(test_packed)
 {
-    (void)state;
     for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
         struct gb_dtype dtype = {.type = (enum gb_type)type, .size = 1};
         bool packed = strncmp(gb_type_info(dtype.type)->name, "float4_", 7) == 0 ||
@@ -341,9 +334,8 @@ static const char *const bad[] = {
     "\xc3\xbc",
 };
 
-static void test_bad_spellings(void **state)
+TEST(test_bad_spellings)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(bad); i++) {
         struct gb_dtype dtype, before;
 
@@ -360,11 +352,10 @@ static void test_bad_spellings(void **state)
 
 /* Every prefix and every change of one character of a good spelling either is refused or is the one
    spelling of what it was taken for. */
-static void test_one_spelling_each(void **state)
+TEST(test_one_spelling_each)
 {
     static const char changes[] = "08-+,()[] smunxT\"/";
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows) + COUNT(zoned); i++) {
         const char *name = i < COUNT(rows) ? rows[i].name : zoned[i - COUNT(rows)].name;
         size_t length = strlen(name);
@@ -385,7 +376,7 @@ static void test_one_spelling_each(void **state)
     }
 }
 
-static void test_arrow_alone(void **state)
+TEST(test_arrow_alone)
 {
     static const char *const none[] = {
         "",         "B",          "x",        "cc",  "w",       "w:",      "w:0",
@@ -398,7 +389,6 @@ static void test_arrow_alone(void **state)
     };
     struct gb_dtype dtype;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(none); i++) {
         if (gb_dtype_from_arrow(none[i], &dtype))
             fail_msg("\"%s\" is taken for an Arrow format", none[i]);
@@ -407,7 +397,7 @@ static void test_arrow_alone(void **state)
     assert_spelling(&dtype, "decimal128(19,10)");
 }
 
-static void test_numpy_alone(void **state)
+TEST(test_numpy_alone)
 {
     static const struct {
         const char *typestr, *name;
@@ -426,7 +416,6 @@ static void test_numpy_alone(void **state)
     };
     struct gb_dtype dtype;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(other); i++) {
         assert_true(gb_dtype_from_numpy(other[i].typestr, strlen(other[i].typestr), &dtype));
         assert_spelling(&dtype, other[i].name);
@@ -437,16 +426,4 @@ static void test_numpy_alone(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_every_type),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_bad_spellings),
-        cmocka_unit_test(test_one_spelling_each),
-        cmocka_unit_test(test_arrow_alone),
-        cmocka_unit_test(test_numpy_alone),
-    };
-    return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

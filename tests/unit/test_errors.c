@@ -1,21 +1,15 @@
 /* errors: sentences, their cut, kinds and codes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <errno.h>
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "proto/errors.h"
 #include "proto/json.h"
 #include "proto/limits.h"
 
-static void test_fill(void **state)
+TEST(test_fill)
 {
-    (void)state;
     struct gb_error error = {.name = "old", .limit = "old", .cuda = "old"};
     assert_int_equal(gb_fail(&error, GPUBUF_E_STALE, "lease %d is no more", 7), GPUBUF_E_STALE);
     assert_int_equal(error.code, GPUBUF_E_STALE);
@@ -31,9 +25,8 @@ static void test_fill(void **state)
 }
 
 /* A message that is too long is cut between characters, wherever the cut falls. */
-static void test_cut(void **state)
+TEST(test_cut)
 {
-    (void)state;
     static const char *const characters[] = {"x", "é", "水", "𝄞"};
     struct gb_error error;
     for (size_t kind = 0; kind < 4; kind++) {
@@ -63,9 +56,8 @@ static void test_cut(void **state)
     assert_string_equal(error.message, "http://h?:1 ? ?");
 }
 
-static void test_errno(void **state)
+TEST(test_errno)
 {
-    (void)state;
     struct gb_error error;
     errno = ENOENT;
     assert_int_equal(gb_fail_errno(&error, "cannot open %s", "x"), GPUBUF_E_SYSTEM);
@@ -74,9 +66,8 @@ static void test_errno(void **state)
     assert_int_equal(gb_fail_errno(NULL, "x"), GPUBUF_E_SYSTEM);
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
-    (void)state;
     struct gb_error error;
     assert_int_equal(GB_FAIL_LIMIT(&error, names, "too many names"), GPUBUF_E_LIMIT);
     assert_string_equal(error.message, "too many names (the limit names is 64)");
@@ -84,9 +75,8 @@ static void test_limit(void **state)
     assert_int_equal(GB_FAIL_LIMIT(NULL, names, "too many names"), GPUBUF_E_LIMIT);
 }
 
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
-    (void)state;
     static const int codes[] = {
 #define CODE(name, code, kind, text) code,
         GPUBUF_ERROR_MAP(CODE)
@@ -106,11 +96,4 @@ static void test_kinds(void **state)
     assert_int_equal(gb_error_from_kind("", 0), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fill),  cmocka_unit_test(test_cut),   cmocka_unit_test(test_errno),
-        cmocka_unit_test(test_limit), cmocka_unit_test(test_kinds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -190,9 +190,8 @@ static void delayed_work_is_late(int socket)
     CHECK(host(memory)[0] == 5 && now() - asked >= 0.2);
 }
 
-static void test_stream_delay(void **state)
+TEST_WITH(test_stream_delay, set_up, tear_down)
 {
-    (void)state;
     setenv("FAKECUDA_STREAM_DELAY", "200", 1);
     run(delayed_work_is_late);
 }
@@ -318,9 +317,8 @@ static void waits_for_another(int socket)
     OK(cu->cuEventDestroy(event));
 }
 
-static void test_events_order_processes(void **state)
+TEST_WITH(test_events_order_processes, set_up, tear_down)
 {
-    (void)state;
     for (char killed = 0; killed < 2; killed++) {
         struct child producer = start(records_for_others);
         hear(producer.socket, &given, sizeof(given));
@@ -443,17 +441,15 @@ static void not_peers(int socket)
     OK(cu->cuCtxSynchronize()); /* the other context is well */
 }
 
-static void test_without_peers(void **state)
+TEST_WITH(test_without_peers, set_up, tear_down)
 {
-    (void)state;
     setenv("FAKECUDA_PEER", "0", 1);
     run(not_peers);
 }
 
 #define IN_CHILD(body)                                                                             \
-    static void test_##body(void **state)                                                          \
+    TEST_WITH(test_##body, set_up, tear_down)                                                      \
     {                                                                                              \
-        (void)state;                                                                               \
         run(body);                                                                                 \
     }
 IN_CHILD(streams_are_asynchronous)
@@ -467,24 +463,4 @@ IN_CHILD(kernel_faults)
 IN_CHILD(unmapping_too_early)
 IN_CHILD(peers)
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_streams_are_asynchronous),
-        TEST(test_pinned_memory_is_read_late),
-        TEST(test_null_stream_orders_itself),
-        TEST(test_stream_handles),
-        TEST(test_host_functions_run_in_order),
-        TEST(test_stream_delay),
-        TEST(test_events),
-        TEST(test_events_recorded_anew),
-        TEST(test_events_order_processes),
-        TEST(test_kernel_faults),
-        TEST(test_unmapping_too_early),
-        TEST(test_peers),
-        TEST(test_without_peers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,14 +1,10 @@
 /* Values as text, and what people type as values. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/gpubufctl/format.h"
 #include "client/gpubufctl/parse.h"
@@ -16,7 +12,7 @@
 
 static char text[GB_FORMAT_MAX];
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         uint64_t bytes;
@@ -27,7 +23,6 @@ static void test_sizes(void **state)
         {1048576, "1.0 MiB"}, {5ull << 30, "5.0 GiB"}, {UINT64_MAX, "16 EiB"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         size_t length = gb_format_size(cases[i].bytes, text, sizeof(text));
         assert_string_equal(text, cases[i].text);
@@ -36,9 +31,8 @@ static void test_sizes(void **state)
     assert_int_equal(gb_format_size(123456, text, 4), 3); /* cut, and still terminated */
 }
 
-static void test_counts_and_ages(void **state)
+TEST(test_counts_and_ages)
 {
-    (void)state;
     gb_format_count(9999, text, sizeof(text));
     assert_string_equal(text, "9999");
     gb_format_count(10000, text, sizeof(text));
@@ -66,9 +60,8 @@ static void check_double(double value, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_doubles(void **state)
+TEST(test_doubles)
 {
-    (void)state;
     check_double(0, "0.0");
     check_double(-0.0, "-0.0");
     check_double(1, "1.0");
@@ -94,9 +87,8 @@ static void test_doubles(void **state)
     }
 }
 
-static void test_floats(void **state)
+TEST(test_floats)
 {
-    (void)state;
     gb_format_float32(0.1f, text);
     assert_string_equal(text, "0.1");
     gb_format_float32(16777216.0f, text);
@@ -146,7 +138,7 @@ static double bfloat16_value(uint16_t bits)
  * 2^mantissa codes have the smallest value as theirs, each later run twice that of the one before.
  * So the table needs the smallest value alone; the largest, from the specifications, checks it.
  */
-static void test_small_floats(void **state)
+TEST(test_small_floats)
 {
     enum { NONE = 256 };
     static const struct {
@@ -167,7 +159,6 @@ static void test_small_floats(void **state)
         {GB_TYPE_FLOAT4_E2M1FN, 4, 1, 0x7, 0.5, 6, NONE, NONE, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         unsigned sign = 1u << (rows[i].bits - 1), run = 1u << rows[i].mantissa;
         double expected = 0, step = rows[i].smallest;
@@ -201,9 +192,8 @@ static void test_small_floats(void **state)
 }
 
 /* No sign, no mantissa, no zero: powers of two alone, and one NaN. */
-static void test_float8_e8m0fnu(void **state)
+TEST(test_float8_e8m0fnu)
 {
-    (void)state;
     for (unsigned bits = 0; bits < 255; bits++) {
         double expected = ldexp(1, (int)bits - 127);
 
@@ -214,9 +204,8 @@ static void test_float8_e8m0fnu(void **state)
     assert_true(isnan(gb_small_float_value(GB_TYPE_FLOAT8_E8M0FNU, 255)));
 }
 
-static void test_every_short_float(void **state)
+TEST(test_every_short_float)
 {
-    (void)state;
     for (uint32_t bits = 0; bits <= UINT16_MAX; bits++) {
         uint16_t magnitude = bits & 0x7fff;
         if (magnitude < 0x7c00) {
@@ -254,9 +243,8 @@ static void check_date(int64_t days, const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void test_dates(void **state)
+TEST(test_dates)
 {
-    (void)state;
     check_date(0, "1970-01-01");
     check_date(-1, "1969-12-31");
     check_date(11016, "2000-02-29");
@@ -289,9 +277,8 @@ static void test_dates(void **state)
     }
 }
 
-static void test_times(void **state)
+TEST(test_times)
 {
-    (void)state;
     gb_format_time(0, GB_UNIT_S, text);
     assert_string_equal(text, "00:00:00");
     gb_format_time(86399999, GB_UNIT_MS, text);
@@ -327,9 +314,8 @@ static void check_decimal(int64_t high, uint64_t low, int scale, const char *exp
     assert_string_equal(text, expected);
 }
 
-static void test_decimals(void **state)
+TEST(test_decimals)
 {
-    (void)state;
     check_decimal(0, 0, 0, "0");
     check_decimal(0, 12345, 2, "123.45");
     check_decimal(0, 5, 2, "0.05");
@@ -345,14 +331,13 @@ static void test_decimals(void **state)
 
 /* ---- what people type ---- */
 
-static void test_parsing_numbers(void **state)
+TEST(test_parsing_numbers)
 {
     struct gb_error error;
     uint64_t value;
     int64_t ms;
     unsigned mode;
 
-    (void)state;
     assert_int_equal(gb_parse_count("4503599627370495", &value, &error), 0);
     assert_true(value == 4503599627370495u);
     static const char *const counts[] = {
@@ -392,13 +377,12 @@ static void test_parsing_numbers(void **state)
         assert_int_equal(gb_parse_mode(modes[i], &mode, &error), GPUBUF_E_INVALID);
 }
 
-static void test_parsing_shapes(void **state)
+TEST(test_parsing_shapes)
 {
     struct gb_error error;
     uint64_t shape[GB_PARSE_NDIM];
     unsigned ndim;
 
-    (void)state;
     assert_int_equal(gb_parse_shape("3,4", shape, &ndim, &error), 0);
     assert_true(ndim == 2 && shape[0] == 3 && shape[1] == 4);
     assert_int_equal(gb_parse_shape("3x4x5", shape, &ndim, &error), 0);
@@ -430,12 +414,11 @@ static void check_slice(const char *typed, uint64_t length, uint64_t offset, uin
     assert_int_equal(got_count, count);
 }
 
-static void test_slices(void **state)
+TEST(test_slices)
 {
     struct gb_slice_text slice;
     struct gb_error error;
 
-    (void)state;
     check_slice("2:5", 10, 2, 3);
     check_slice(":", 10, 0, 10);
     check_slice("7:", 10, 7, 3);
@@ -465,9 +448,8 @@ static void check_clean(const char *dirty, size_t length, const char *expected)
     gb_writer_end(&writer);
 }
 
-static void test_terminal_text(void **state)
+TEST(test_terminal_text)
 {
-    (void)state;
     gb_term_init();
     check_clean("plain \xc3\xbc", 8, "plain \xc3\xbc");
     check_clean("a\nb\tc\rd", 7, "a\\nb\\tc\\rd");
@@ -487,24 +469,4 @@ static void test_terminal_text(void **state)
     assert_int_equal(gb_text_fit("abc", 3, 0), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_counts_and_ages),
-        cmocka_unit_test(test_doubles),
-        cmocka_unit_test(test_floats),
-        cmocka_unit_test(test_small_floats),
-        cmocka_unit_test(test_float8_e8m0fnu),
-        cmocka_unit_test(test_every_short_float),
-        cmocka_unit_test(test_dates),
-        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_decimals),
-        cmocka_unit_test(test_parsing_numbers),
-        cmocka_unit_test(test_parsing_shapes),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_terminal_text),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,14 +1,9 @@
 /* frame: lines out of arbitrary pieces, limits, the queue of descriptors, every allocation failed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "descriptors.h"
 #include "failing.h"
@@ -45,9 +40,8 @@ static void assert_none(struct gb_frame *frame)
     assert_int_equal(gb_frame_next(frame, &line, &length), 0);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
-    (void)state;
     struct gb_frame frame = {0};
     char *bytes = begin(&frame, "one\n\ntwo\r\nthr", 13);
     assert_line(&frame, "one");
@@ -78,9 +72,8 @@ static void test_lines(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_nothing_held_after_a_joined_line(void **state)
+TEST(test_nothing_held_after_a_joined_line)
 {
-    (void)state;
     struct gb_frame frame = {0};
     char *bytes = begin(&frame, "ab", 2);
     assert_int_equal(gb_frame_finish(&frame), 0);
@@ -96,9 +89,8 @@ static void test_nothing_held_after_a_joined_line(void **state)
 }
 
 /* Lines that nobody took before finish are there afterwards. */
-static void test_lines_kept(void **state)
+TEST(test_lines_kept)
 {
-    (void)state;
     struct gb_frame frame = {0};
     char *bytes = begin(&frame, "a\nb\nc\nd", 7);
     assert_line(&frame, "a");
@@ -121,9 +113,8 @@ static void test_lines_kept(void **state)
 }
 
 /* The longest line has LINE bytes with its newline, in whatever pieces it comes. */
-static void test_longest_line(void **state)
+TEST(test_longest_line)
 {
-    (void)state;
     static const size_t pieces[] = {2 * LINE, LINE, LINE - 1, LINE / 2 + 7, 65536};
     char *text = malloc(LINE + 1);
     memset(text, 'x', LINE + 1);
@@ -170,9 +161,8 @@ static void test_longest_line(void **state)
 }
 
 /* Any stream in any pieces, read on or left for later, comes out as its lines. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
-    (void)state;
     struct test_random random = {.state = 11};
     for (int round = 0; round < 3000; round++) {
         char stream[2000];
@@ -217,9 +207,8 @@ static void make_fds(int *fds, unsigned count, unsigned first_mark)
     }
 }
 
-static void test_fds_in_order(void **state)
+TEST(test_fds_in_order)
 {
-    (void)state;
     size_t before = open_fds();
     struct gb_frame frame = {0};
     int fds[16];
@@ -247,9 +236,8 @@ static void test_fds_in_order(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_fds_limit(void **state)
+TEST(test_fds_limit)
 {
-    (void)state;
     enum { MOST = GB_LIMIT(pending_fds) };
     size_t before = open_fds();
     struct gb_frame frame = {0};
@@ -293,9 +281,8 @@ static int use(struct gb_frame *frame)
     return 0;
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     size_t before = open_fds();
     for (size_t n = 1;; n++) {
         struct gb_frame frame = {0};
@@ -314,13 +301,4 @@ static void test_no_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),      cmocka_unit_test(test_nothing_held_after_a_joined_line),
-        cmocka_unit_test(test_lines_kept), cmocka_unit_test(test_longest_line),
-        cmocka_unit_test(test_pieces),     cmocka_unit_test(test_fds_in_order),
-        cmocka_unit_test(test_fds_limit),  cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

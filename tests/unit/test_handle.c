@@ -1,13 +1,9 @@
 /* Segment handles, in requests and in replies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "proto/handle.h"
 
@@ -40,12 +36,11 @@ static struct gb_json checked(const char *text)
     return value;
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
     struct gb_handle handle;
     struct gb_error error;
 
-    (void)state;
     assert_int_equal(gb_handle_read(checked("{\"kind\":\"memfd\",\"fd\":15,\"bytes\":4096,"
                                             "\"device\":\"host\"}"),
                                     &first, &pool, &handle, &error),
@@ -105,9 +100,8 @@ static const struct {
      ".uuid: unknown member"},
 };
 
-static void test_refused_requests(void **state)
+TEST(test_refused_requests)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(refused_requests); i++) {
         struct gb_handle handle, before;
         struct gb_error error;
@@ -133,9 +127,8 @@ static const char *const segments[] = {
     "\"handle\":{\"kind\":\"cuda_ipc\",\"ipc\":\"" IPC "\",\"uuid\":\"GPU-1\"}}",
 };
 
-static void test_segments(void **state)
+TEST(test_segments)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(segments); i++) {
         struct gb_segment_info segment;
         struct gb_writer writer;
@@ -152,12 +145,11 @@ static void test_segments(void **state)
     }
 }
 
-static void test_segments_with_more(void **state)
+TEST(test_segments_with_more)
 {
     struct gb_segment_info segment;
     struct gb_error error;
 
-    (void)state;
     assert_int_equal(
         gb_segment_read(
             checked("{\"x\":1,\"id\":3,\"device\":\"host\",\"bytes\":1,\"access\":\"rw\","
@@ -168,7 +160,7 @@ static void test_segments_with_more(void **state)
     assert_int_equal(segment.handle.fd, 2);
 }
 
-static void test_refused_segments(void **state)
+TEST(test_refused_segments)
 {
     static const struct {
         const char *text, *message;
@@ -190,7 +182,6 @@ static void test_refused_segments(void **state)
          "params.handle.uuid: missing; kind cuda_ipc needs it"},
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct gb_segment_info segment, before;
         struct gb_error error;
@@ -204,12 +195,4 @@ static void test_refused_segments(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),         cmocka_unit_test(test_refused_requests),
-        cmocka_unit_test(test_segments),         cmocka_unit_test(test_segments_with_more),
-        cmocka_unit_test(test_refused_segments),
-    };
-    return cmocka_run_group_tests_name("handle", tests, NULL, end_pool);
-}
+RUN_TESTS(NULL, end_pool)

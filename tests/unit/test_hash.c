@@ -1,10 +1,5 @@
 /* The hash table against an array, through growing and shrinking; SipHash against its reference. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #include "random.h"
@@ -30,12 +25,11 @@ static const struct vector vectors[] = {
     {15, 0xa129ca6149be45e5, 0xd320d86d2a519956}, {63, 0x958a324ceb064572, 0x9d199062b7bbb3a8},
 };
 
-static void test_sip_reference(void **state)
+TEST(test_sip_reference)
 {
     const uint64_t key[2] = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
     unsigned char message[64 + 1];
 
-    (void)state;
     for (unsigned shift = 0; shift < 2; shift++) { /* aligned or not makes no difference */
         for (unsigned i = 0; i < 64; i++)
             message[i + shift] = (unsigned char)i;
@@ -48,12 +42,11 @@ static void test_sip_reference(void **state)
     }
 }
 
-static void test_bytes_have_a_secret(void **state)
+TEST(test_bytes_have_a_secret)
 {
     const uint64_t zero[2] = {0, 0};
     uint64_t hash = gb_hash_bytes("sales/price", 11);
 
-    (void)state;
     assert_int_equal(gb_hash_bytes("sales/price", 11), hash);
     assert_int_equal(gb_hash_sip(1, 3, secret, "sales/price", 11), hash);
     assert_int_not_equal(gb_hash_bytes("sales/price", 10), hash);
@@ -62,11 +55,10 @@ static void test_bytes_have_a_secret(void **state)
     assert_int_equal(gb_hash_sip(1, 3, zero, "sales/price", 11), 0xb423cf72f012a510);
 }
 
-static void test_ids_spread(void **state)
+TEST(test_ids_spread)
 {
     unsigned low[256] = {0}, high[256] = {0};
 
-    (void)state;
     for (uint64_t id = 0; id < 65536; id++) {
         low[gb_hash_id(id) & 255]++;
         high[gb_hash_id(id) >> 56]++;
@@ -129,11 +121,10 @@ static void toggle(struct gb_hash_table *table, struct item *item)
     assert_true(table->mask + 1 <= SLOTS_MIN || table->mask + 1 <= 16 * (table->count + 1));
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct gb_hash_table table = {0};
 
-    (void)state;
     assert_null(gb_hash_first(&table, 1));
     gb_hash_end(&table);
     gb_hash_end(&table);
@@ -141,11 +132,10 @@ static void test_empty(void **state)
 }
 
 /* Every size up to 200, filled, and emptied in three orders, with all looked up at every step. */
-static void test_every_small_size(void **state)
+TEST(test_every_small_size)
 {
     static struct item items[200];
 
-    (void)state;
     for (size_t count = 1; count <= 200; count += count < 70 ? 1 : 13) {
         for (unsigned order = 0; order < 3; order++) {
             struct gb_hash_table table = {0};
@@ -172,7 +162,7 @@ static void test_every_small_size(void **state)
 
 /* A million random operations whose drift fills and empties the table again and again. Sixteen
    items share each hash. */
-static void test_against_a_model(void **state)
+TEST(test_against_a_model)
 {
     enum { COUNT = 16384, OPERATIONS = 1000000 };
     struct item *items = calloc(COUNT, sizeof *items);
@@ -180,7 +170,6 @@ static void test_against_a_model(void **state)
     struct gb_hash_table table = {0};
     unsigned grown = 0, shrunk = 0;
 
-    (void)state;
     assert_non_null(items);
     for (unsigned i = 0; i < COUNT; i++)
         items[i].hash = gb_hash_id(i / 16);
@@ -204,12 +193,11 @@ static void test_against_a_model(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_failing_first_insert(void **state)
+TEST(test_failing_first_insert)
 {
     struct gb_hash_table table = {0};
     struct item item = {.hash = 7};
 
-    (void)state;
     failing_from(1, 1);
     assert_false(gb_hash_insert(&table, &item.link, item.hash));
     assert_int_equal(table.count, 0);
@@ -222,12 +210,11 @@ static void test_failing_first_insert(void **state)
 }
 
 /* Growing and shrinking that fail cost time, not correctness, and are made up for later. */
-static void test_failing_resize(void **state)
+TEST(test_failing_resize)
 {
     static struct item items[1000];
     struct gb_hash_table table = {0};
 
-    (void)state;
     for (size_t i = 0; i < 1000; i++)
         items[i] = (struct item){.hash = gb_hash_id(i)};
     failing_from(2, SIZE_MAX);
@@ -262,14 +249,4 @@ static void test_failing_resize(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sip_reference),        cmocka_unit_test(test_bytes_have_a_secret),
-        cmocka_unit_test(test_ids_spread),           cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_every_small_size),     cmocka_unit_test(test_against_a_model),
-        cmocka_unit_test(test_failing_first_insert), cmocka_unit_test(test_failing_resize),
-    };
-
-    return cmocka_run_group_tests_name("hash", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

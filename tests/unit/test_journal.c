@@ -2,9 +2,7 @@
    file. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/survive/journal.h"
 
@@ -72,9 +70,8 @@ static int file_of(const unsigned char *bytes, size_t length)
     return fd;
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     struct gb_journal journal, again;
     struct gb_error error;
     uint64_t generation;
@@ -182,9 +179,8 @@ static unsigned char *full_journal(size_t ends[RECORDS], size_t *length)
 }
 
 /* RELIABILITY.md: The daemon ends */
-static void test_every_truncation(void **state)
+TEST(test_every_truncation)
 {
-    (void)state;
     struct gb_journal again;
     struct gb_error error;
     size_t ends[RECORDS], length, count = 0;
@@ -205,9 +201,8 @@ static void test_every_truncation(void **state)
 
 /* A kill while a record is appended leaves none of it, or a part, or all of it with the former
    header. */
-static void test_every_kill(void **state)
+TEST(test_every_kill)
 {
-    (void)state;
     struct gb_journal journal;
     struct gb_error error;
     size_t ends[RECORDS], length;
@@ -226,9 +221,8 @@ static void test_every_kill(void **state)
 }
 
 /* RELIABILITY.md: The daemon ends */
-static void test_every_byte_flipped(void **state)
+TEST(test_every_byte_flipped)
 {
-    (void)state;
     size_t ends[RECORDS], length;
     unsigned char *bytes = full_journal(ends, &length);
     for (size_t at = 0; at < length; at++) {
@@ -250,9 +244,8 @@ static void test_every_byte_flipped(void **state)
 
 /* Two neighbours that are damaged are told as one loss, of an unknown subject. */
 /* RELIABILITY.md: The daemon ends */
-static void test_two_records(void **state)
+TEST(test_two_records)
 {
-    (void)state;
     size_t ends[RECORDS], length;
     unsigned char *bytes = full_journal(ends, &length);
     for (size_t i = 0; i + 1 < RECORDS; i++) {
@@ -266,9 +259,8 @@ static void test_two_records(void **state)
 }
 
 /* A record is one only where it was written, and in the journal that it was written to. */
-static void test_records_elsewhere(void **state)
+TEST(test_records_elsewhere)
 {
-    (void)state;
     struct gb_journal journal, other, again;
     struct gb_error error;
     unsigned char *bytes, *others;
@@ -296,9 +288,8 @@ static void test_records_elsewhere(void **state)
 }
 
 /* RELIABILITY.md: The daemon ends */
-static void test_versions(void **state)
+TEST(test_versions)
 {
-    (void)state;
     struct gb_journal journal, again;
     struct gb_error error;
     uint32_t later = GB_JOURNAL_VERSION + 1;
@@ -326,9 +317,8 @@ static int refuse(const struct gb_journal_record *record, void *arg, struct gb_e
     return ++*(size_t *)arg == 5 ? gb_fail(error, GPUBUF_E_BUSY, "no more") : 0;
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
-    (void)state;
     struct gb_journal journal, again;
     struct gb_error error;
     struct rlimit before, limit;
@@ -363,9 +353,8 @@ static void test_failures(void **state)
     free(large);
 }
 
-static void test_growth(void **state)
+TEST(test_growth)
 {
-    (void)state;
     struct gb_journal journal;
     struct gb_error error;
     char data[4096] = {0};
@@ -386,14 +375,4 @@ static void test_growth(void **state)
     gb_journal_end(&journal);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_every_truncation),
-        cmocka_unit_test(test_every_kill),  cmocka_unit_test(test_every_byte_flipped),
-        cmocka_unit_test(test_two_records), cmocka_unit_test(test_records_elsewhere),
-        cmocka_unit_test(test_versions),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_growth),
-    };
-    return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,18 +2,14 @@
  * The journal is written anew a piece in a turn, and what changes meanwhile is in it. A whole
  * server in this process, and a manager that takes descriptors and does nothing with them.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #define DEMAND(condition) assert_true(condition)
+#include "tests/cases.h"
+
 #include "inside.h"
 
 #include "daemon/survive/replay.h"
@@ -162,11 +158,10 @@ static void check(void)
 }
 
 /* RELIABILITY.md: Hostile clients */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     uint64_t generation = inside.server.state.journal.generation;
 
-    (void)state;
     for (int round = 0; round < 3; round++) {
         uint64_t longest = until_begun(), ns;
         int turns = 0;
@@ -194,14 +189,13 @@ static void test_pieces(void **state)
 /* A journal that cannot be written is given up, and emptied, since the manager still has it.
    Requests are served meanwhile, and another journal is begun that has all of it. */
 /* RELIABILITY.md: The daemon ends */
-static void test_given_up(void **state)
+TEST(test_given_up)
 {
     struct gb_state *ours = &inside.server.state;
     int former = dup(ours->journal.fd);
     struct rlimit before, limit;
     struct stat status;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = before;
     limit.rlim_cur = 4096;
@@ -223,8 +217,6 @@ static void test_given_up(void **state)
 int main(void)
 {
     static const char *const options[] = {"--device", "host:64M", NULL};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces),
-                                       cmocka_unit_test(test_given_up)};
     int pair[2], failed;
 
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -237,7 +229,7 @@ int main(void)
     DEMAND(peer_connect(&inside, &peer));
     for (int i = 0; i < MANY; i++)
         put("kept", i);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed = cmocka_run_group_tests(listed_tests, NULL, NULL);
     peer_close(&peer);
     inside_end(&inside);
     close(pair[0]);

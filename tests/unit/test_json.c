@@ -1,13 +1,8 @@
 /* json: what is accepted, what the refusal says, walking against a slow model, paths. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "random.h"
 
@@ -47,9 +42,8 @@ static int check(const char *text, size_t length, struct gb_error *error)
     return rc;
 }
 
-static void test_accepts(void **state)
+TEST(test_accepts)
 {
-    (void)state;
     static const char *const good[] = {
         "{}",
         "[]",
@@ -85,9 +79,8 @@ static void test_accepts(void **state)
     free(text);
 }
 
-static void test_refuses(void **state)
+TEST(test_refuses)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } bad[] = {
@@ -160,9 +153,8 @@ static void test_refuses(void **state)
 }
 
 /* Every beginning of a text that is good and has no shorter good beginning is refused. */
-static void test_refuses_every_beginning(void **state)
+TEST(test_refuses_every_beginning)
 {
-    (void)state;
     static const char text[] = "{\"a\\u00e9\":[true,false,null,-1.5e+3,\"\\ud834\\udd1e é𝄞\",{}],"
                                "\"b\":{\"c\":\"0123456789abcdef0123456789\"}}";
     assert_int_equal(check(text, sizeof(text) - 1, NULL), 0);
@@ -170,9 +162,8 @@ static void test_refuses_every_beginning(void **state)
         assert_int_equal(check(text, length, NULL), GPUBUF_E_PARSE);
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
-    (void)state;
     enum { DEPTH = GB_LIMIT(depth) };
     char text[2 * (DEPTH + 1)];
     memset(text, '[', DEPTH);
@@ -216,9 +207,8 @@ static bool model_utf8(const unsigned char *s, size_t length)
     return true;
 }
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
-    (void)state;
     static const unsigned char edges[] = {0x00, 0x01, 0x1f, 0x41, 0x7f, 0x80, 0x8f, 0x90,
                                           0x9f, 0xa0, 0xbf, 0xc0, 0xc2, 0xe0, 0xf0, 0xff};
     for (unsigned lead = 0; lead < 256; lead++) {
@@ -337,9 +327,8 @@ static void compare_walk(struct gb_json value)
     assert_int_equal(gb_json_count(value), count);
 }
 
-static void test_walk(void **state)
+TEST(test_walk)
 {
-    (void)state;
     struct test_random random = {.state = 7};
     struct gb_pool pool = {0};
     struct gb_writer writer;
@@ -363,9 +352,8 @@ static void test_walk(void **state)
     gb_writer_end(&writer);
 }
 
-static void test_walk_of_scalars(void **state)
+TEST(test_walk_of_scalars)
 {
-    (void)state;
     static const char *const scalars[] = {"1", "\"[1]\"", "true", "null"};
     struct gb_pool pool = {0};
     struct gb_json key, item, value;
@@ -381,9 +369,8 @@ static void test_walk_of_scalars(void **state)
 
 /* The texts with the most tokens for their length, whole and broken off everywhere: the sanitizer
    sees a token that the tape has no room for. */
-static void test_many_tokens(void **state)
+TEST(test_many_tokens)
 {
-    (void)state;
     enum { LENGTH = 2001 };
     static const char *const pieces[] = {"1,", "[],", "\"\",", "[[[[[1]]]]],"};
     char text[LENGTH];
@@ -405,9 +392,8 @@ static void test_many_tokens(void **state)
 }
 
 /* A table of as many columns as there may be, each with metadata, in one message. */
-static void test_long_line(void **state)
+TEST(test_long_line)
 {
-    (void)state;
     struct gb_pool pool = {0};
     struct gb_writer writer;
     struct gb_json value, item;
@@ -433,9 +419,8 @@ static void test_long_line(void **state)
 
 /* Tens of thousands of names that differ, and that are the same, take no more time than their
    text. */
-static void test_many_names(void **state)
+TEST(test_many_names)
 {
-    (void)state;
     enum { NAMES = 80000 };
     static const struct gb_field fields[] = {
         {.name = "wanted", .type = GB_FIELD_UINT, .flags = GB_FIELD_REQUIRED},
@@ -458,9 +443,8 @@ static void test_many_names(void **state)
     gb_pool_end(&pool);
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
-    (void)state;
     static const struct {
         const char *text;
         enum gb_json_type type;
@@ -484,9 +468,8 @@ static void test_types(void **state)
 
 /* ---- paths ---- */
 
-static void test_paths(void **state)
+TEST(test_paths)
 {
-    (void)state;
     const struct gb_path params = {.key = "params"};
     const struct gb_path columns = {.up = &params, .key = "columns"};
     const struct gb_path second = {.up = &columns, .index = 2};
@@ -525,21 +508,4 @@ static void test_paths(void **state)
     assert_int_equal(gb_fail_at(NULL, &second, "is %d", 7), GPUBUF_E_INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_refuses_every_beginning),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_walk_of_scalars),
-        cmocka_unit_test(test_many_tokens),
-        cmocka_unit_test(test_long_line),
-        cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_paths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,13 +1,8 @@
 /* json: reading through tables: values, every refusal and its sentence, every allocation failed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "failing.h"
 
@@ -88,9 +83,8 @@ static void assert_string(struct gb_string string, const char *expected)
     assert_int_equal(string.length, strlen(expected));
 }
 
-static void test_all_types(void **state)
+TEST(test_all_types)
 {
-    (void)state;
     struct reading r = {0};
     assert_int_equal(read_thing(&r,
                                 "{\"name\":\"price\",\"count\":10,\"any_count\":4503599627370495,"
@@ -111,9 +105,8 @@ static void test_all_types(void **state)
     reading_end(&r);
 }
 
-static void test_any_order_and_absent(void **state)
+TEST(test_any_order_and_absent)
 {
-    (void)state;
     struct reading r = {.thing = {.count = 77, .on = true}};
     assert_int_equal(read_thing(&r, " { \"what\" : \"x\" , \"shift\" : 0 ,\n\"name\" : \"\" } ",
                                 GB_UNKNOWN_REFUSE),
@@ -137,9 +130,8 @@ static void test_any_order_and_absent(void **state)
     assert_int_equal(r.present, 0);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } bad[] = {
@@ -196,9 +188,8 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_unknown_ignored(void **state)
+TEST(test_unknown_ignored)
 {
-    (void)state;
     struct reading r = {0};
     assert_int_equal(read_thing(&r,
                                 "{\"x\":{\"name\":1},\"x\":2,\"\\u0078\":3,\"n\\u0061me\":\"ok\","
@@ -214,9 +205,8 @@ static void test_unknown_ignored(void **state)
 }
 
 /* A table of 64 fields uses every bit of `present`. */
-static void test_64_fields(void **state)
+TEST(test_64_fields)
 {
-    (void)state;
     static char names[64][4];
     struct gb_field many[64];
     uint64_t values[64] = {0};
@@ -240,9 +230,8 @@ static void test_64_fields(void **state)
     reading_end(&r);
 }
 
-static void test_integers(void **state)
+TEST(test_integers)
 {
-    (void)state;
     struct reading r = {0};
     uint64_t u = 99;
     int64_t n = 99;
@@ -285,9 +274,8 @@ static void test_integers(void **state)
     reading_end(&r);
 }
 
-static void test_strings(void **state)
+TEST(test_strings)
 {
-    (void)state;
     static const struct {
         const char *text, *meaning;
     } strings[] = {
@@ -338,9 +326,8 @@ static int read_much(struct reading *r, char *text)
     return 0;
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     enum { LONG = 70000 };
     char *text = malloc(LONG + 64);
     static const char head[] = "{\"\\u0078\":1,\"name\":\"a\",\"what\":\"";
@@ -381,13 +368,4 @@ static void test_no_memory(void **state)
     reading_end(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_types), cmocka_unit_test(test_any_order_and_absent),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_unknown_ignored),
-        cmocka_unit_test(test_64_fields), cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_strings),   cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,16 +1,11 @@
 /* json: writing, its bound, what is read back, base64, every allocation failed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "failing.h"
 
@@ -29,9 +24,8 @@ static void assert_written(struct gb_writer *writer, const char *expected)
     assert_int_equal(writer->length, 0);
 }
 
-static void test_integers(void **state)
+TEST(test_integers)
 {
-    (void)state;
     struct gb_writer writer;
     gb_writer_init(&writer, 0);
     uint64_t power = 1;
@@ -72,9 +66,8 @@ static void assert_double(double value)
     free(text);
 }
 
-static void test_doubles(void **state)
+TEST(test_doubles)
 {
-    (void)state;
     static const struct {
         double value;
         const char *text;
@@ -105,9 +98,8 @@ static void test_doubles(void **state)
 }
 
 /* Where the locale's decimal point is a comma, JSON's is not. Skipped without such a locale. */
-static void test_doubles_in_a_locale(void **state)
+TEST(test_doubles_in_a_locale)
 {
-    (void)state;
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "ps_AF.UTF-8"};
     const char *found = NULL;
     for (size_t i = 0; found == NULL && i < 4; i++)
@@ -123,9 +115,8 @@ static void test_doubles_in_a_locale(void **state)
     assert_written(&writer, "-2.5e-10");
 }
 
-static void test_strings(void **state)
+TEST(test_strings)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t length;
@@ -153,9 +144,8 @@ static void test_strings(void **state)
 }
 
 /* Every character is read back as it was written. */
-static void test_strings_round_trip(void **state)
+TEST(test_strings_round_trip)
 {
-    (void)state;
     struct gb_pool pool = {0};
     struct gb_writer writer;
     gb_writer_init(&writer, 0);
@@ -187,9 +177,8 @@ static void test_strings_round_trip(void **state)
     gb_pool_end(&pool);
 }
 
-static void test_growth_and_format(void **state)
+TEST(test_growth_and_format)
 {
-    (void)state;
     struct gb_writer writer;
     gb_writer_init(&writer, 0);
     char *expected = malloc(400001);
@@ -218,9 +207,8 @@ static void test_growth_and_format(void **state)
     assert_written(&writer, "x");
 }
 
-static void test_bound(void **state)
+TEST(test_bound)
 {
-    (void)state;
     struct gb_writer writer;
     gb_writer_init(&writer, 10);
     gb_write_text(&writer, "0123456789");
@@ -250,9 +238,8 @@ static void test_bound(void **state)
     gb_writer_end(&writer);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     char long_text[3000];
     memset(long_text, 'x', sizeof(long_text));
     long before = failing_blocks;
@@ -281,9 +268,8 @@ static void test_no_memory(void **state)
 
 /* ---- base64 ---- */
 
-static void test_base64(void **state)
+TEST(test_base64)
 {
-    (void)state;
     /* RFC 4648, section 10, and the ends of the alphabet. */
     static const char *const vectors[][2] = {
         {"", ""},
@@ -325,18 +311,4 @@ static void test_base64(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_doubles),
-        cmocka_unit_test(test_doubles_in_a_locale),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_strings_round_trip),
-        cmocka_unit_test(test_growth_and_format),
-        cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_base64),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

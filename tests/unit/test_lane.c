@@ -1,14 +1,9 @@
 /* lane: chunks by UCX, over its TCP: what comes whole, too short, too long, unasked, and never. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "client/peer/lane.h"
 #include "client/peer/ucx.h"
@@ -95,12 +90,11 @@ static char *filled(size_t bytes, int seed)
     return memory;
 }
 
-static void test_content_comes_whole(void **state)
+TEST(test_content_comes_whole)
 {
     static const size_t sizes[] = {1, 1000, 65536, 1 << 20, 9000001, LARGE};
     struct ends ends = make();
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct result came = {0}, went = {0};
         char *from = filled(sizes[i], (int)i + 1), *to = calloc(1, sizes[i]);
@@ -119,14 +113,13 @@ static void test_content_comes_whole(void **state)
     end(ends);
 }
 
-static void test_many_at_a_time_in_any_order(void **state)
+TEST(test_many_at_a_time_in_any_order)
 {
     enum { COUNT = 64, BYTES = 100000 };
     struct ends ends = make();
     struct result came[COUNT] = {{0}}, went[COUNT] = {{0}};
     char *from = filled(COUNT * BYTES, 1), *to = calloc(COUNT, BYTES);
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         assert_true(gb_peer_lane_receive(ends.in, i, to + i * BYTES, BYTES, on_result, &came[i]));
     for (size_t i = COUNT; i-- > 0;)
@@ -159,26 +152,23 @@ static void refuse(uint64_t tag, size_t sent, size_t awaited, const char *senten
     free(to);
 }
 
-static void test_another_length(void **state)
+TEST(test_another_length)
 {
-    (void)state;
     refuse(TAG, 99, 100, "99 bytes came in place of 100");
     refuse(TAG, 999999, 1 << 20, "999999 bytes came in place of 1048576");
     refuse(TAG, 101, 100, "runcated");
     refuse(TAG, (1 << 20) + 1, 1 << 20, "runcated");
 }
 
-static void test_unasked(void **state)
+TEST(test_unasked)
 {
-    (void)state;
     refuse(TAG + 1, 100, 100, "nobody awaits");
     refuse(TAG + 1, 1 << 20, 1 << 20, "nobody awaits");
 }
 
 /* After the close the memory is anybody's: the sanitizer sees what is written there. */
-static void test_closed_in_the_middle(void **state)
+TEST(test_closed_in_the_middle)
 {
-    (void)state;
     for (int closes_sender = 0; closes_sender < 2; closes_sender++) {
         struct ends ends = make();
         struct result came = {0}, went = {0};
@@ -202,13 +192,12 @@ static void test_closed_in_the_middle(void **state)
     }
 }
 
-static void test_nobody_is_there(void **state)
+TEST(test_nobody_is_there)
 {
     struct ends ends = make();
     struct result went = {0};
     char *from = filled(1 << 20, 1);
 
-    (void)state;
     gb_peer_lane_close(ends.in);
     ends.in = NULL;
     assert_true(gb_peer_lane_send(ends.out, TAG, from, 1 << 20, on_result, &went));
@@ -218,13 +207,12 @@ static void test_nobody_is_there(void **state)
     free(from);
 }
 
-static void test_no_address(void **state)
+TEST(test_no_address)
 {
     static const char *const texts[] = {"", "A", "AA=", "A===", "AAAA "};
     struct gb_error error;
     struct gb_peer_lane *lane = gb_peer_lane_new(&ucx, &loop, &error);
 
-    (void)state;
     assert_non_null(lane);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         assert_int_equal(gb_peer_lane_connect(lane, texts[i], &error), GPUBUF_E_INVALID);
@@ -234,15 +222,6 @@ static void test_no_address(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_content_comes_whole),
-        cmocka_unit_test(test_many_at_a_time_in_any_order),
-        cmocka_unit_test(test_another_length),
-        cmocka_unit_test(test_unasked),
-        cmocka_unit_test(test_closed_in_the_middle),
-        cmocka_unit_test(test_nobody_is_there),
-        cmocka_unit_test(test_no_address),
-    };
     struct gb_error error;
 
     (void)setenv("UCX_TLS", "tcp", 1);
@@ -255,7 +234,7 @@ int main(void)
     }
     if (uv_loop_init(&loop) != 0)
         return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(listed_tests, NULL, NULL);
     gb_peer_ucx_close(&ucx);
     return failed || uv_loop_close(&loop) != 0;
 }

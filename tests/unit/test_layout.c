@@ -1,13 +1,9 @@
 /* Layouts: reading and refusing, and writing back. test_layout_sizes.c has the sizes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "layout_text.h"
 #include "proto/limits.h"
@@ -256,21 +252,19 @@ static const struct {
     {REPLY, TABLE INT8("a") "]}", "params.layout.columns[0].data: missing"},
 };
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(refused); i++)
         assert_refused(refused[i].text, refused[i].form, INVALID, refused[i].message);
     gb_pool_reset(&pool);
 }
 
-static void test_long_texts_are_cut_in_messages(void **state)
+TEST(test_long_texts_are_cut_in_messages)
 {
     char text[1024], name[300];
     struct gb_error error;
     struct gb_layout layout;
 
-    (void)state;
     for (unsigned shift = 0; shift < 4; shift++) {
         memset(name, 'x', sizeof(name));
         for (unsigned i = shift; i + 4 < sizeof(name) - 1; i += 4)
@@ -319,11 +313,10 @@ static void assert_limit(const char *text, const char *limit, const char *messag
     gb_pool_reset(&pool);
 }
 
-static void test_columns_limit(void **state)
+TEST(test_columns_limit)
 {
     char *text = many_columns(4096, 0);
 
-    (void)state;
     assert_int_equal(read_good(text, CREATE).column.child_count, 4096);
     free(text);
     text = many_columns(4097, 0);
@@ -341,11 +334,10 @@ static void test_columns_limit(void **state)
     free(text);
 }
 
-static void test_depth_limit(void **state)
+TEST(test_depth_limit)
 {
     char *text = many_columns(1, GB_LIMIT(layout_depth) - 1);
 
-    (void)state;
     read_good(text, CREATE);
     free(text);
     text = many_columns(1, GB_LIMIT(layout_depth));
@@ -357,11 +349,10 @@ static void test_depth_limit(void **state)
     free(text);
 }
 
-static void test_other_limits(void **state)
+TEST(test_other_limits)
 {
     struct gb_writer writer;
 
-    (void)state;
     for (unsigned count = 32; count <= 33; count++) {
         gb_writer_init(&writer, 0);
         gb_write_text(&writer, ARRAY "[1");
@@ -392,12 +383,11 @@ static void test_other_limits(void **state)
 }
 
 /* Of many columns, any two of one name are found. */
-static void test_equal_names_among_many(void **state)
+TEST(test_equal_names_among_many)
 {
     static const unsigned counts[] = {2, 3, 8, 9, 10, 100};
     char text[8192];
 
-    (void)state;
     for (size_t c = 0; c < COUNT(counts); c++) {
         for (unsigned first = 0; first < counts[c]; first += 1 + counts[c] / 10) {
             for (unsigned second = first + 1; second < counts[c]; second += 1 + counts[c] / 10) {
@@ -420,7 +410,7 @@ static void test_equal_names_among_many(void **state)
 
 /* ---- what is accepted ---- */
 
-static void test_reply_ignores_unknown_members(void **state)
+TEST(test_reply_ignores_unknown_members)
 {
     static const char text[] =
         "{\"future\":[1,{}],\"kind\":\"table\",\"length\":1,\"x\":{},\"columns\":["
@@ -428,7 +418,6 @@ static void test_reply_ignores_unknown_members(void **state)
         "\"data\":{\"segment\":3,\"offset\":7,\"bytes\":1,\"tier\":\"disk\"}}]}";
     struct gb_layout layout = read_good(text, REPLY);
 
-    (void)state;
     assert_written(&layout, REPLY,
                    "{\"kind\":\"table\",\"length\":1,\"columns\":[{\"name\":\"a\",\"dtype\":"
                    "\"int8\",\"length\":1,\"data\":{\"segment\":3,\"offset\":7,\"bytes\":1}}]}");
@@ -507,9 +496,8 @@ static const struct {
      "\"data\":{\"handle\":15,\"offset\":1,\"bytes\":6}}"},
 };
 
-static void test_accepted(void **state)
+TEST(test_accepted)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(accepted); i++) {
         struct gb_layout layout = read_good(accepted[i].text, accepted[i].form);
         assert_written(&layout, accepted[i].form, accepted[i].written);
@@ -517,11 +505,10 @@ static void test_accepted(void **state)
     gb_pool_reset(&pool);
 }
 
-static void test_c_order_strides(void **state)
+TEST(test_c_order_strides)
 {
     struct gb_layout layout = read_good(ARRAY "[3,0,5,2]}", CREATE);
 
-    (void)state;
     assert_int_equal(layout.strides[3], 4);
     assert_int_equal(layout.strides[2], 8);
     assert_int_equal(layout.strides[1], 40);
@@ -534,7 +521,7 @@ static void test_c_order_strides(void **state)
 }
 
 /* However a buffer in a reply is spelled, it is read as the same, or refused in the same words. */
-static void test_spellings_of_a_buffer(void **state)
+TEST(test_spellings_of_a_buffer)
 {
     static const char *const same[] = {
         "{\"segment\":3,\"offset\":16,\"bytes\":9}",
@@ -564,7 +551,6 @@ static void test_spellings_of_a_buffer(void **state)
     };
     char text[256], message[256];
 
-    (void)state;
     for (size_t i = 0; i < COUNT(same); i++) {
         snprintf(text, sizeof(text), "{\"kind\":\"bytes\",\"bytes\":9,\"data\":%s}", same[i]);
         struct gb_layout layout = read_good(text, REPLY);
@@ -582,9 +568,8 @@ static void test_spellings_of_a_buffer(void **state)
 
 /* ---- writing and reading again ---- */
 
-static void test_random_round_trips(void **state)
+TEST(test_random_round_trips)
 {
-    (void)state;
     for (unsigned seed = 0; seed < 3000; seed++) {
         struct maker maker = {{seed}, (enum gb_layout_form)(seed % 3), &pool};
         struct gb_layout layout, back;
@@ -602,20 +587,4 @@ static void test_random_round_trips(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_long_texts_are_cut_in_messages),
-        cmocka_unit_test(test_columns_limit),
-        cmocka_unit_test(test_depth_limit),
-        cmocka_unit_test(test_other_limits),
-        cmocka_unit_test(test_equal_names_among_many),
-        cmocka_unit_test(test_reply_ignores_unknown_members),
-        cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_c_order_strides),
-        cmocka_unit_test(test_spellings_of_a_buffer),
-        cmocka_unit_test(test_random_round_trips),
-    };
-    return cmocka_run_group_tests_name("layout", tests, NULL, end_pool);
-}
+RUN_TESTS(NULL, end_pool)

@@ -3,14 +3,10 @@
  * the test's own: one block of the heap for each allocation, so that reads and writes past one's
  * end are found too.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "layouts.h"
 
@@ -111,7 +107,7 @@ static unsigned read_with_failures(const char *text, enum gb_layout_form form)
     }
 }
 
-static void test_failures_by_hand(void **state)
+TEST(test_failures_by_hand)
 {
     static const struct {
         const char *text;
@@ -139,16 +135,14 @@ static void test_failures_by_hand(void **state)
          11},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(read_with_failures(rows[i].text, GB_LAYOUT_CREATE), rows[i].allocations);
 }
 
-static void test_failures_at_random(void **state)
+TEST(test_failures_at_random)
 {
     unsigned failures = 0;
 
-    (void)state;
     for (unsigned seed = 0; seed < 300; seed++) {
         struct gb_pool pool = {.chunks = NULL};
         struct maker maker = {{seed}, (enum gb_layout_form)(seed % 3), &pool};
@@ -167,7 +161,7 @@ static void test_failures_at_random(void **state)
     assert_true(failures > 1000);
 }
 
-static void test_select_fails(void **state)
+TEST(test_select_fails)
 {
     static const char text[] = "{\"kind\":\"table\",\"length\":0,\"columns\":["
                                "{\"name\":\"1\",\"dtype\":\"null\",\"length\":0},"
@@ -178,7 +172,6 @@ static void test_select_fails(void **state)
     struct gb_layout layout;
     struct gb_error error;
 
-    (void)state;
     assert_int_equal(gb_json_check(text, sizeof(text) - 1, &pool, &value, &error), 0);
     assert_int_equal(gb_layout_read(value, GB_LAYOUT_CREATE, NULL, &pool, &layout, &error), 0);
     for (unsigned n = 1; n <= 2; n++) {
@@ -196,12 +189,4 @@ static void test_select_fails(void **state)
     gb_pool_end(&pool);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_failures_by_hand),
-        cmocka_unit_test(test_failures_at_random),
-        cmocka_unit_test(test_select_fails),
-    };
-    return cmocka_run_group_tests_name("layout, out of memory", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,13 +1,9 @@
 /* Layouts: placing their buffers, slicing them, choosing columns; and the names of objects. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "layout_text.h"
 
@@ -35,11 +31,10 @@ static int collect(struct gb_buffer *buffer, void *arg)
     return 0;
 }
 
-static void test_measure(void **state)
+TEST(test_measure)
 {
     static struct stretches stretches;
 
-    (void)state;
     for (unsigned seed = 0; seed < 1000; seed++) {
         struct maker maker = {{seed}, CREATE, &pool};
         struct gb_layout layout;
@@ -59,7 +54,7 @@ static void test_measure(void **state)
     }
 }
 
-static void test_measure_overflow(void **state)
+TEST(test_measure_overflow)
 {
     /* As they are the buffers fit; where each begins at a multiple of 64 they do not. */
     struct gb_layout layout = read_good(TABLE "{\"name\":\"a\",\"dtype\":\"binary\",\"length\":4,"
@@ -68,7 +63,6 @@ static void test_measure_overflow(void **state)
     struct gb_error error;
     uint64_t total = 7;
 
-    (void)state;
     assert_int_equal(gb_layout_measure(&layout, &total, &error), INVALID);
     assert_string_equal(error.message, "the layout needs 2^52 bytes or more");
     assert_int_equal(total, 7);
@@ -85,18 +79,17 @@ static int stop_at_third(struct gb_buffer *buffer, void *arg)
     return ++*calls == 3 ? 42 : 0;
 }
 
-static void test_each_stops(void **state)
+TEST(test_each_stops)
 {
     struct gb_layout layout =
         read_good(TABLE INT8("a") "," INT8("b") "," INT8("c") "," INT8("d") "]}", CREATE);
     unsigned calls = 0;
 
-    (void)state;
     assert_int_equal(gb_layout_each(&layout, stop_at_third, &calls), 42);
     assert_int_equal(calls, 3);
 }
 
-static void test_check_handles(void **state)
+TEST(test_check_handles)
 {
     static const char text[] = TABLE "{\"name\":\"a\",\"dtype\":\"list\",\"length\":4,"
                                      "\"offsets\":{\"handle\":0,\"offset\":0,\"bytes\":20},"
@@ -129,7 +122,6 @@ static void test_check_handles(void **state)
     };
     struct gb_layout layout = read_good(text, REGISTER);
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct gb_error error = {.message = ""};
         int r = gb_layout_check_handles(&layout, rows[i].bytes, rows[i].count, &at_layout, &error);
@@ -251,9 +243,8 @@ static void check_slices_of_slice(const char *text, uint64_t offset, uint64_t le
     }
 }
 
-static void test_slices(void **state)
+TEST(test_slices)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(sliceable); i++) {
         for (uint64_t offset = 0; offset <= 6; offset++) {
             for (uint64_t length = 0; offset + length <= 6; length++) {
@@ -274,9 +265,8 @@ static void test_slices(void **state)
     }
 }
 
-static void test_sliced_null_counts(void **state)
+TEST(test_sliced_null_counts)
 {
-    (void)state;
     assert_int_equal(sliced(sliceable[1], 0, 6).column.null_count, 2);
     assert_int_equal(sliced(sliceable[1], 0, 5).column.null_count, -1);
     assert_int_equal(sliced(sliceable[1], 3, 0).column.null_count, 0);
@@ -288,7 +278,7 @@ static void test_sliced_null_counts(void **state)
 }
 
 /* Along the packed axis at whole bytes alone, along others anywhere. */
-static void test_packed_slices(void **state)
+TEST(test_packed_slices)
 {
     static const char line[] = PACKED("4_e2m1fn") "[12],\"data\":{\"segment\":1,\"offset\":7,"
                                                   "\"bytes\":6}}";
@@ -298,7 +288,6 @@ static void test_packed_slices(void **state)
     struct gb_path path = {.key = "slice"};
     struct gb_error error;
 
-    (void)state;
     for (uint64_t offset = 0; offset <= 12; offset++) {
         for (uint64_t length = 0; offset + length <= 12; length++) {
             struct gb_layout layout = read_good(line, REPLY);
@@ -326,7 +315,7 @@ static void test_packed_slices(void **state)
     gb_pool_reset(&pool);
 }
 
-static void test_slices_past_the_end(void **state)
+TEST(test_slices_past_the_end)
 {
     static const struct {
         uint64_t offset, length;
@@ -341,7 +330,6 @@ static void test_slices_past_the_end(void **state)
     struct gb_path path = {.up = &params, .key = "slice"};
     struct gb_error error;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(sliceable); i++) {
         for (size_t row = 0; row < COUNT(rows); row++) {
             struct gb_layout layout = read_good(sliceable[i], REPLY);
@@ -383,13 +371,12 @@ static int choose(struct gb_layout *layout, const char *names, struct gb_error *
     return gb_layout_select(layout, strings, count, &path, &pool, error);
 }
 
-static void test_select(void **state)
+TEST(test_select)
 {
     static const char text[] = TABLE INT8("d") "," INT8("a") "," INT8("c") "," INT8("b") "]}";
     static const char *const good[] = {"", "a", "d", "ab", "ba", "dacb", "abcd", "cd"};
     struct gb_error error;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(good); i++) {
         struct gb_layout layout = read_good(text, CREATE);
         assert_int_equal(choose(&layout, good[i], &error), 0);
@@ -417,7 +404,7 @@ static void test_select(void **state)
 #define DECEPTIVE                                                                                  \
     "params.name: the name has a control character, or one that turns the direction of text"
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const good[] = {
         "a",        "sales/price", "a/b/c/d", "ü",    "US Gross", ".", "..",
@@ -449,7 +436,6 @@ static void test_names(void **state)
     struct gb_error error;
     char name[257];
 
-    (void)state;
     for (size_t i = 0; i < COUNT(good); i++)
         assert_int_equal(gb_name_check(good[i], strlen(good[i]), &path, &error), 0);
     for (size_t i = 0; i < COUNT(bad_names); i++) {
@@ -464,14 +450,4 @@ static void test_names(void **state)
     assert_int_equal(gb_name_check("a\0b", 3, &path, &error), INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measure),       cmocka_unit_test(test_measure_overflow),
-        cmocka_unit_test(test_each_stops),    cmocka_unit_test(test_check_handles),
-        cmocka_unit_test(test_slices),        cmocka_unit_test(test_sliced_null_counts),
-        cmocka_unit_test(test_packed_slices), cmocka_unit_test(test_slices_past_the_end),
-        cmocka_unit_test(test_select),        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests_name("layout, parts", tests, NULL, end_pool);
-}
+RUN_TESTS(NULL, end_pool)

@@ -1,12 +1,8 @@
 /* Layouts: the sizes of buffers of every dtype, and their alignment. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "layout_text.h"
 
@@ -125,11 +121,10 @@ static void check_sizes(const struct size_row *row, unsigned length, unsigned of
     gb_pool_reset(&pool);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     bool seen[GB_TYPE_COUNT] = {false};
 
-    (void)state;
     for (size_t i = 0; i < COUNT(size_rows); i++) {
         struct gb_dtype dtype;
 
@@ -148,12 +143,11 @@ static void test_sizes(void **state)
     }
 }
 
-static void test_sizes_overflow(void **state)
+TEST(test_sizes_overflow)
 {
     uint64_t data = 7, mask = 7, offsets = 7;
     struct gb_column column = {.length = UINT64_MAX, .offset = 1};
 
-    (void)state;
     for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
         column.dtype = (struct gb_dtype){.type = (enum gb_type)type, .size = INT32_MAX};
         column.length = UINT64_MAX;
@@ -168,7 +162,7 @@ static void test_sizes_overflow(void **state)
 }
 
 /* Every buffer one byte short, or one byte off its alignment, is refused by its path. */
-static void test_buffers_short_or_unaligned(void **state)
+TEST(test_buffers_short_or_unaligned)
 {
     static const struct {
         const char *dtype;
@@ -188,7 +182,6 @@ static void test_buffers_short_or_unaligned(void **state)
     static const char *const keys[] = {
         [GB_LAYOUT_REGISTER] = "handle", [GB_LAYOUT_REPLY] = "segment"};
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         for (enum gb_layout_form form = GB_LAYOUT_REGISTER; form <= GB_LAYOUT_REPLY; form++) {
             unsigned needs[] = {rows[i].data, rows[i].mask, rows[i].offsets};
@@ -236,12 +229,4 @@ static void test_buffers_short_or_unaligned(void **state)
     gb_pool_reset(&pool);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_sizes_overflow),
-        cmocka_unit_test(test_buffers_short_or_unaligned),
-    };
-    return cmocka_run_group_tests_name("layout_sizes", tests, NULL, end_pool);
-}
+RUN_TESTS(NULL, end_pool)

@@ -1,8 +1,4 @@
 /* The listening socket: whose path it is, and what may be in the way. In a directory of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/base/listener.h"
 #include "descriptors.h"
@@ -102,13 +98,12 @@ static int bound_socket(const char *path)
 
 /* ---- the tests ---- */
 
-static void test_open_and_close(void **state)
+TEST_WITH(test_open_and_close, begin, end)
 {
     const char *path = in_directory("s");
     struct gb_listener listener;
     struct stat st;
 
-    (void)state;
     for (int round = 0; round < 2; round++) {
         open_ok(&listener, path, 0640);
         assert_int_equal(stat(path, &st), 0);
@@ -125,14 +120,13 @@ static void test_open_and_close(void **state)
 }
 
 /* As after a daemon that was killed: its socket, and its lock without a holder. */
-static void test_stale(void **state)
+TEST_WITH(test_stale, begin, end)
 {
     const char *path = in_directory("s");
     struct gb_listener listener;
     pid_t child = fork();
     int status;
 
-    (void)state;
     if (child == 0) {
         struct gb_error error;
 
@@ -147,12 +141,11 @@ static void test_stale(void **state)
     gb_listener_close(&listener);
 }
 
-static void test_live(void **state)
+TEST_WITH(test_live, begin, end)
 {
     const char *path = in_directory("s");
     struct gb_listener listener;
 
-    (void)state;
     open_ok(&listener, path, 0600);
     for (int i = 0; i < 3; i++)
         open_refused(path, GPUBUF_E_BUSY, "in use");
@@ -161,12 +154,11 @@ static void test_live(void **state)
 }
 
 /* A live socket without our lock: some other program's. It stays, and so does what it serves. */
-static void test_live_stranger(void **state)
+TEST_WITH(test_live_stranger, begin, end)
 {
     const char *path = in_directory("s");
     int fd = bound_socket(path);
 
-    (void)state;
     assert_int_equal(listen(fd, 0), 0);
     for (int i = 0; i < 3; i++) /* also when its backlog is full of our attempts */
         open_refused(path, GPUBUF_E_BUSY, "in use");
@@ -176,14 +168,13 @@ static void test_live_stranger(void **state)
     unlink(path);
 }
 
-static void test_two_at_once(void **state)
+TEST_WITH(test_two_at_once, begin, end)
 {
     const char *path = in_directory("s");
     pid_t children[4];
     int go[2], hold[2], won = 0;
     char byte;
 
-    (void)state;
     assert_int_equal(pipe(go), 0);
     assert_int_equal(pipe(hold), 0);
     close(bound_socket(path)); /* a stale one, for all of them to take over */
@@ -223,12 +214,11 @@ static void test_two_at_once(void **state)
     assert_int_equal(won, 1);
 }
 
-static void test_in_the_way(void **state)
+TEST_WITH(test_in_the_way, begin, end)
 {
     const char *path = in_directory("s");
     int fd;
 
-    (void)state;
     fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     close(fd);
@@ -250,14 +240,13 @@ static void test_in_the_way(void **state)
     unlink(in_directory("s.lock"));
 }
 
-static void test_path_lengths(void **state)
+TEST_WITH(test_path_lengths, begin, end)
 {
     size_t room = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 - strlen(directory) - 1;
     struct gb_listener listener;
     char name[160];
     const char *path;
 
-    (void)state;
     assert_int_equal(room + strlen(directory) + 1, 107);
     memset(name, 'n', room);
     name[room] = '\0';
@@ -272,11 +261,10 @@ static void test_path_lengths(void **state)
     open_refused(in_directory(name), GPUBUF_E_INVALID, "108 bytes, and 107 is the most");
 }
 
-static void test_directories(void **state)
+TEST_WITH(test_directories, begin, end)
 {
     const char *closed = in_directory("d"), *path = in_directory("d/s");
 
-    (void)state;
     open_refused(path, GPUBUF_E_SYSTEM, "No such file or directory");
     assert_int_equal(mkdir(closed, 0500), 0);
     if (geteuid() != 0) {
@@ -303,12 +291,11 @@ static void test_directories(void **state)
 }
 
 /* Someone cleared the directory, and another daemon began there: what is its own stays. */
-static void test_cleared_under_us(void **state)
+TEST_WITH(test_cleared_under_us, begin, end)
 {
     const char *path = in_directory("s"), *lock = in_directory("s.lock");
     struct gb_listener first, second;
 
-    (void)state;
     open_ok(&first, path, 0600);
     unlink(path);
     unlink(lock);
@@ -341,11 +328,10 @@ static void try_own_directory(void)
     assert_int_equal(unlink(own), 0);
 }
 
-static void test_default_places(void **state)
+TEST_WITH(test_default_places, begin, end)
 {
     struct gb_listener listener;
 
-    (void)state;
     setenv("GPUBUFD_SOCKET", in_directory("e"), 1);
     open_ok(&listener, NULL, 0600);
     assert_string_equal(listener.path, in_directory("e"));
@@ -367,14 +353,13 @@ static void test_default_places(void **state)
 }
 
 /* Somebody else's socket: served, and left where it is. */
-static void test_adopt(void **state)
+TEST_WITH(test_adopt, begin, end)
 {
     const char *path = in_directory("s");
     struct gb_listener listener;
     struct gb_error error;
     int fd = bound_socket(path);
 
-    (void)state;
     assert_int_equal(gb_listener_adopt(&listener, dup(fd), NULL, &error), GPUBUF_E_INVALID);
     assert_non_null(strstr(error.message, "no listening unix stream socket"));
     assert_int_equal(listen(fd, 1), 0);
@@ -398,16 +383,4 @@ static void test_adopt(void **state)
     unlink(path);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_open_and_close), TEST(test_stale),       TEST(test_live),
-        TEST(test_live_stranger),  TEST(test_two_at_once), TEST(test_in_the_way),
-        TEST(test_path_lengths),   TEST(test_directories), TEST(test_cleared_under_us),
-        TEST(test_default_places), TEST(test_adopt),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,10 +1,5 @@
 /* How often a line that a user causes is written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/base/log.h"
 
@@ -18,11 +13,10 @@ static void says(const char *event, uid_t uid, uint64_t now, bool may, uint64_t 
 }
 
 /* RELIABILITY.md: Hostile clients */
-static void test_one_a_minute_with_a_count(void **state)
+TEST(test_one_a_minute_with_a_count)
 {
     uint64_t now = 1000;
 
-    (void)state;
     says("one", 7, now, true, 0);
     for (unsigned i = 0; i < 500; i++)
         says("one", 7, now + i, false, 0);
@@ -35,9 +29,8 @@ static void test_one_a_minute_with_a_count(void **state)
 
 /* A user's lines leave room for those of others, and for its own of another kind. */
 /* RELIABILITY.md: Hostile clients */
-static void test_by_user_and_kind(void **state)
+TEST(test_by_user_and_kind)
 {
-    (void)state;
     says("kind", 1, 1000000, true, 0);
     says("kind", 1, 1000000, false, 0);
     says("kind", 2, 1000000, true, 0);
@@ -47,13 +40,12 @@ static void test_by_user_and_kind(void **state)
 }
 
 /* More users than there is room for share one line a minute; each user's count is kept. */
-static void test_very_many_users(void **state)
+TEST(test_very_many_users)
 {
     const uint64_t now = 5000000;
     unsigned written = 0;
     uint64_t left_out;
 
-    (void)state;
     says("first", 0, now, true, 0);
     says("first", 0, now, false, 0);
     for (unsigned uid = 0; uid < 5000; uid++)
@@ -64,12 +56,11 @@ static void test_very_many_users(void **state)
 }
 
 /* Counts of users who do not come back leave room for others, later. */
-static void test_users_who_are_gone(void **state)
+TEST(test_users_who_are_gone)
 {
     const uint64_t now = 9000000, later = now + GB_LOG_PAUSE_MS;
     uint64_t left_out;
 
-    (void)state;
     for (unsigned uid = 0; uid < 2 * 300; uid++)
         gb_log_may("gone", uid / 2, now, &left_out);
     for (unsigned uid = 0; uid < 100; uid++)
@@ -77,14 +68,4 @@ static void test_users_who_are_gone(void **state)
     says("new", 0, later, false, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_a_minute_with_a_count),
-        cmocka_unit_test(test_by_user_and_kind),
-        cmocka_unit_test(test_very_many_users),
-        cmocka_unit_test(test_users_who_are_gone),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,14 +1,10 @@
 /* Manifests of bundles: what is read, what is refused and how, and where a plan puts arrays. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/lib/base/manifest.h"
 #include "random.h"
@@ -99,7 +95,7 @@ static void bad(const char *text, uint64_t data, const char *message)
     assert_int_equal(read_text(text, strlen(text), data, &manifest, NULL), GPUBUF_E_INVALID);
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     static const char text[] =
         "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"42\"},"
@@ -109,7 +105,6 @@ static void test_plain(void **state)
     struct gb_manifest manifest = good(text, 26);
     uint64_t start = 8 + strlen(text);
 
-    (void)state;
     assert_int_equal(manifest.bytes, start + 26);
     assert_int_equal(manifest.manifest_bytes, strlen(text));
     assert_int_equal(manifest.tensor_count, 3);
@@ -141,11 +136,10 @@ static void test_plain(void **state)
     gb_manifest_end(&manifest);
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     static const char *const texts[] = {"{}", "{\"__metadata__\":{}}", "{ }   "};
 
-    (void)state;
     for (size_t i = 0; i < COUNT(texts); i++) {
         struct gb_manifest manifest = good(texts[i], 0);
         assert_int_equal(manifest.tensor_count, 0);
@@ -158,7 +152,7 @@ static void test_nothing(void **state)
 #define T(name, dtype, shape, places)                                                              \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" places "}"
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
     static const struct {
         const char *file, *ours, *shape;
@@ -189,7 +183,6 @@ static void test_dtypes(void **state)
     };
     char text[256];
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         snprintf(text, sizeof(text), "{" T("a", "%s", "%s", "[0,%d]") "}", rows[i].file,
                  rows[i].shape, (int)rows[i].bytes);
@@ -200,7 +193,7 @@ static void test_dtypes(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *text, *message;
@@ -264,17 +257,15 @@ static void test_refused(void **state)
         {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__: occurs twice", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++)
         bad(rows[i].text, rows[i].data, rows[i].message);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     struct gb_manifest manifest;
     struct gb_error error;
 
-    (void)state;
     bad("", 9, "a manifest of 0 bytes; it has from 1 to 100000000");
     assert_int_equal(gb_manifest_read("{}", 2, 9, &manifest, &error), GPUBUF_E_INVALID);
     assert_string_equal(error.message,
@@ -286,11 +277,10 @@ static void test_sizes(void **state)
 }
 
 /* A long name is cut between characters. */
-static void test_long_names(void **state)
+TEST(test_long_names)
 {
     char text[1024] = "{\"", message[1024];
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         strcat(text, "ü");
     strcat(text, "\":1}");
@@ -300,7 +290,7 @@ static void test_long_names(void **state)
 }
 
 /* A plan, what was planned, and each array's place by its name. */
-static void test_plan(void **state)
+TEST(test_plan)
 {
     static const uint64_t odd[] = {3}, row[] = {2, 128}, even[] = {5, 2}, none[] = {4, 0};
     static const struct gpubuf_tensor_spec specs[] = {
@@ -312,7 +302,6 @@ static void test_plan(void **state)
     struct gb_manifest manifest;
     struct gb_error error;
 
-    (void)state;
     assert_int_equal(gb_manifest_plan(specs, 5, metadata, &head, &manifest, &error), 0);
     assert_int_equal(head.length % 256, 0);
     assert_int_equal(manifest.manifest_bytes, head.length - 8);
@@ -334,7 +323,7 @@ static void test_plan(void **state)
     gb_writer_end(&head);
 }
 
-static void test_plans_refused(void **state)
+TEST(test_plans_refused)
 {
     static const uint64_t shape[] = {1, 3}, large[] = {UINT64_C(1) << 51};
     static const struct {
@@ -362,7 +351,6 @@ static void test_plans_refused(void **state)
     struct gb_manifest manifest;
     struct gb_error error;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct gb_writer head = {.data = NULL};
         size_t count = rows[i].spec[1].name ? 2 : 1;
@@ -378,13 +366,12 @@ static void test_plans_refused(void **state)
 }
 
 /* Whatever is planned: each at a multiple of what divides its bytes, one behind the other. */
-static void test_random_plans(void **state)
+TEST(test_random_plans)
 {
     static const char *const dtypes[] = {"int8", "bfloat16", "float32", "float64", "float4_e2m1fn"};
     struct test_random random = {.state = 7};
     char names[40][8];
 
-    (void)state;
     for (int round = 0; round < 200; round++) {
         struct gpubuf_tensor_spec specs[40];
         uint64_t shapes[40][2], used = 0;
@@ -417,7 +404,7 @@ static void test_random_plans(void **state)
 }
 
 /* One or two bytes are changed, doubled or removed: mostly refused, and by all spellings alike. */
-static void test_changed_texts(void **state)
+TEST(test_changed_texts)
 {
     static const char text[] =
         "{\"__metadata__\":{\"f\":\"pt\",\"q\":\"\\\"}\"},\"a\":{\"dtype\":\"I8\",\"shape\":[10],"
@@ -427,7 +414,6 @@ static void test_changed_texts(void **state)
     struct test_random random = {.state = 11};
     unsigned taken = 0;
 
-    (void)state;
     for (int round = 0; round < 60000; round++) {
         char changed[sizeof(text) + 2];
         size_t length = sizeof(text) - 1;
@@ -454,7 +440,7 @@ static void test_changed_texts(void **state)
 }
 
 /* Each allocation of a pool fails in turn; nothing is left. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     static const char text[] = "{\"__metadata__\":{\"k\":\"v\"}," T("a", "I8", "[1]", "[0,1]") "}";
     static const struct gpubuf_tensor_spec spec = {"a", "int8", 0, NULL};
@@ -464,7 +450,6 @@ static void test_no_memory(void **state)
     size_t n = 0;
     int r;
 
-    (void)state;
     memset(&manifest, 0x5a, sizeof(manifest));
     before = manifest;
     do {
@@ -503,7 +488,7 @@ static double now_ms(void)
 }
 
 /* 20 000 tensors, as of a large mixture of experts: planned, read, and each found. */
-static void test_many(void **state)
+TEST(test_many)
 {
     static const uint64_t shape[] = {768, 2048};
     struct gpubuf_tensor_spec *specs = calloc(MANY, sizeof(*specs));
@@ -513,7 +498,6 @@ static void test_many(void **state)
     struct gb_error error;
     double best = 1e9;
 
-    (void)state;
     assert_true(specs && names);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof(names[i]), "model.layers.%u.mlp.experts.%u.down_proj.weight",
@@ -539,15 +523,4 @@ static void test_many(void **state)
     free(specs);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),         cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_plan),          cmocka_unit_test(test_plans_refused),
-        cmocka_unit_test(test_random_plans),  cmocka_unit_test(test_many),
-        cmocka_unit_test(test_changed_texts), cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests_name("manifest", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,15 +1,12 @@
 /* The table of methods against protocol.json, and `describe` against both. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
-#include <cmocka.h>
 
 #define DEMAND(condition) assert_true(condition)
+#include "tests/cases.h"
+
 #include "inside.h"
 
 extern const char gb_protocol_json[];
@@ -65,17 +62,15 @@ static const cJSON *described_param(const cJSON *method, const char *name)
 
 /* ---- the table ---- */
 
-static void test_methods_in_order(void **state)
+TEST(test_methods_in_order)
 {
-    (void)state;
     assert_int_equal(gb_method_count(), cJSON_GetArraySize(described));
     for (size_t i = 0; i < gb_method_count(); i++)
         assert_string_equal(gb_method_at(i)->name, text_of(described_method(i), "name"));
 }
 
-static void test_rights_and_descriptors(void **state)
+TEST(test_rights_and_descriptors)
 {
-    (void)state;
     for (size_t i = 0; i < gb_method_count(); i++) {
         const struct gb_method *method = gb_method_at(i);
         const cJSON *entry = described_method(i);
@@ -107,9 +102,8 @@ static bool type_matches(enum gb_field_type type, const char *name)
     }
 }
 
-static void test_params(void **state)
+TEST(test_params)
 {
-    (void)state;
     for (size_t i = 0; i < gb_method_count(); i++) {
         const struct gb_method *method = gb_method_at(i);
         const cJSON *entry = described_method(i);
@@ -240,9 +234,8 @@ static void check_array(const char *method, const cJSON *param)
     free(value);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
-    (void)state;
     inside_begin(&inside, (const char *const[]){"--device", "host:8M", NULL});
     assert_true(peer_connect(&inside, &peer));
     for (size_t i = 0; i < gb_method_count(); i++) {
@@ -266,12 +259,11 @@ static void test_ranges(void **state)
     inside_end(&inside);
 }
 
-static void test_describe(void **state)
+TEST(test_describe)
 {
     cJSON *answer;
     char *line;
 
-    (void)state;
     inside_begin(&inside, (const char *const[]){"--device", "host:8M", NULL});
     assert_true(peer_connect(&inside, &peer));
     peer_send(&peer, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"describe\"}\n");
@@ -287,13 +279,4 @@ static void test_describe(void **state)
     inside_end(&inside);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_methods_in_order), cmocka_unit_test(test_rights_and_descriptors),
-        cmocka_unit_test(test_params),           cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_describe),
-    };
-
-    return cmocka_run_group_tests(tests, parse, forget);
-}
+RUN_TESTS(parse, forget)

@@ -1,11 +1,6 @@
 /* Counters of the loop's turns: its time at work, and the longest turn of this minute and the one
    before. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/serve/metrics.h"
 
@@ -17,12 +12,11 @@ static void turn(struct gb_metrics *metrics, uint64_t begun_ns, uint64_t ns)
     gb_metrics_turn(metrics, begun_ns, begun_ns + ns);
 }
 
-static void test_longest_turn(void **state)
+TEST(test_longest_turn)
 {
     struct gb_metrics metrics = {0};
     uint64_t now = 1000 * MINUTE;
 
-    (void)state;
     assert_int_equal(gb_metrics_longest_turn(&metrics, now), 0);
     turn(&metrics, now, 70);
     turn(&metrics, now + SECOND, 500);
@@ -42,9 +36,4 @@ static void test_longest_turn(void **state)
     assert_int_equal(metrics.turns_ns, 70 + 500 + 30 + 90 + 700 + 40);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_longest_turn)};
-
-    return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 /* The mover: jobs in order, work on its own thread and endings on the loop's, and nothing lost. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/memory/mover.h"
 #include "descriptors.h"
@@ -108,9 +104,8 @@ static void run_until(unsigned ended)
 
 /* ---- the tests ---- */
 
-static void test_in_order(void **state)
+TEST_WITH(test_in_order, begin, end)
 {
-    (void)state;
     for (unsigned i = 0; i < 1000; i++)
         submit(job_new(i, work));
     run_until(1000);
@@ -119,9 +114,8 @@ static void test_in_order(void **state)
 }
 
 /* The loop goes on while the mover is stuck. */
-static void test_does_not_block(void **state)
+TEST_WITH(test_does_not_block, begin, end)
 {
-    (void)state;
     submit(job_new(0, wait_work));
     submit(job_new(1, work));
     for (int i = 0; i < 10; i++)
@@ -140,11 +134,10 @@ static void go_on_work(struct gb_job *base)
 }
 
 /* A job that goes on is not stuck, however long it takes. */
-static void test_goes_on(void **state)
+TEST_WITH(test_goes_on, begin, end)
 {
     uint64_t before;
 
-    (void)state;
     submit(job_new(0, go_on_work));
     while ((before = gb_mover_stuck_ms(world.mover)) < 50)
         uv_run(&world.loop, UV_RUN_NOWAIT);
@@ -156,9 +149,8 @@ static void test_goes_on(void **state)
 }
 
 /* For how long it has not gone on, from outside. */
-static void test_stuck(void **state)
+TEST_WITH(test_stuck, begin, end)
 {
-    (void)state;
     assert_int_equal(gb_mover_stuck_ms(NULL), 0);
     assert_int_equal(gb_mover_stuck_ms(world.mover), 0);
     submit(job_new(0, wait_work));
@@ -171,9 +163,8 @@ static void test_stuck(void **state)
 }
 
 /* Submitted jobs are done, and ended, before the mover ends. */
-static void test_end_finishes(void **state)
+TEST_WITH(test_end_finishes, begin, end)
 {
-    (void)state;
     submit(job_new(0, wait_work));
     for (unsigned i = 1; i < 50; i++)
         submit(job_new(i, work));
@@ -184,12 +175,11 @@ static void test_end_finishes(void **state)
 }
 
 /* Also what an end brings, and what that brings. */
-static void test_end_finishes_what_comes(void **state)
+TEST_WITH(test_end_finishes_what_comes, begin, end)
 {
     struct counted *job = job_new(0, wait_work);
     struct gb_mover *mover = world.mover;
 
-    (void)state;
     job->again = 5;
     job->job.done = done_again;
     gb_mover_submit(mover, &job->job);
@@ -201,11 +191,10 @@ static void test_end_finishes_what_comes(void **state)
 }
 
 /* Without one, jobs are done where they are submitted. */
-static void test_none(void **state)
+TEST_WITH(test_none, begin, end)
 {
     struct gb_mover *mover = world.mover;
 
-    (void)state;
     world.mover = NULL;
     for (unsigned i = 0; i < 3; i++) {
         submit(job_new(i, work));
@@ -217,11 +206,10 @@ static void test_none(void **state)
 }
 
 /* Nothing of it is left. */
-static void test_many_movers(void **state)
+TEST_WITH(test_many_movers, begin, end)
 {
     size_t fds = open_fds();
 
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct gb_mover *mover;
 
@@ -232,16 +220,4 @@ static void test_many_movers(void **state)
     assert_int_equal(open_fds(), fds);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_in_order),     TEST(test_does_not_block),
-        TEST(test_end_finishes), TEST(test_end_finishes_what_comes),
-        TEST(test_none),         TEST(test_many_movers),
-        TEST(test_stuck),        TEST(test_goes_on),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

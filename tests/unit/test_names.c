@@ -1,11 +1,7 @@
 /* The index of names against sorted arrays. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #include "random.h"
@@ -109,11 +105,10 @@ static const struct gb_name few[] = {
 };
 enum { FEW = sizeof few / sizeof few[0] };
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
     struct gb_names names = {0};
 
-    (void)state;
     assert_int_equal(gb_names_count(&names), 0);
     assert_null(gb_names_find(&names, "a", 1));
     assert_null(gb_names_lower(&names, "", 0, false));
@@ -121,14 +116,13 @@ static void test_empty(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_order_of_bytes(void **state)
+TEST(test_order_of_bytes)
 {
     static const char *const sorted[] = {"a", "a b", "a/b", "ab", "z", "\xc3\xa9", "\xc3\xa9/a"};
     struct gb_name copy[FEW];
     struct gb_names names = {0};
     struct gb_name *name;
 
-    (void)state;
     memcpy(copy, few, sizeof few);
     for (size_t i = 0; i < FEW; i++)
         assert_true(gb_names_insert(&names, &copy[i]));
@@ -146,14 +140,13 @@ static void test_order_of_bytes(void **state)
 }
 
 /* Names inserted in every order, removed in another, all looked up at each step. */
-static void test_every_order(void **state)
+TEST(test_every_order)
 {
     struct gb_name copy[FEW];
     bool present[FEW];
     struct model model;
     unsigned permutations = 1;
 
-    (void)state;
     for (unsigned i = 2; i <= FEW; i++)
         permutations *= i;
     for (unsigned p = 0; p < permutations; p++) {
@@ -202,7 +195,7 @@ static void fill_words(struct gb_name names[WORDS], char text[WORDS][LENGTH])
 }
 
 /* 200 000 random operations over a thousand words that are each other's prefixes. */
-static void test_against_a_sorted_array(void **state)
+TEST(test_against_a_sorted_array)
 {
     static struct gb_name names[WORDS];
     static char text[WORDS][LENGTH];
@@ -210,7 +203,6 @@ static void test_against_a_sorted_array(void **state)
     struct test_random random = {2};
     struct model model;
 
-    (void)state;
     fill_words(names, text);
     begin(&model, names, present, WORDS);
     for (unsigned i = 0; i < 200000; i++) {
@@ -230,7 +222,7 @@ static void test_against_a_sorted_array(void **state)
 }
 
 /* Names that come in order do not make the tree deep. */
-static void test_sorted_input_stays_shallow(void **state)
+TEST(test_sorted_input_stays_shallow)
 {
     enum { COUNT = 100000 };
     struct gb_name *names = calloc(COUNT, sizeof *names);
@@ -238,7 +230,6 @@ static void test_sorted_input_stays_shallow(void **state)
     struct gb_names index = {0};
     unsigned deepest = 0;
 
-    (void)state;
     assert_true(names && text);
     for (unsigned i = 0; i < COUNT; i++) {
         for (unsigned j = 0, rest = i; j < 5; j++, rest /= 10)
@@ -270,12 +261,11 @@ static void test_sorted_input_stays_shallow(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_failing_insert(void **state)
+TEST(test_failing_insert)
 {
     struct gb_name name = NAME("a");
     struct gb_names names = {0};
 
-    (void)state;
     failing_from(1, 1);
     assert_false(gb_names_insert(&names, &name));
     failing_from(0, 0);
@@ -288,16 +278,4 @@ static void test_failing_insert(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_order_of_bytes),
-        cmocka_unit_test(test_every_order),
-        cmocka_unit_test(test_against_a_sorted_array),
-        cmocka_unit_test(test_sorted_input_stays_shallow),
-        cmocka_unit_test(test_failing_insert),
-    };
-
-    return cmocka_run_group_tests_name("names", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

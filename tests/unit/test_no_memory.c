@@ -4,14 +4,10 @@
  * account is right, and nothing is lost. The Makefile has the linker send the daemon's allocations
  * here (--wrap); those of the libraries are left alone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define DEMAND(condition) assert_true(condition)
+#include "tests/cases.h"
+
 #include "inside.h"
 #include "is_json.h"
 
@@ -418,18 +414,16 @@ static void try_each(const struct scenario *all, size_t count, bool tiers)
 }
 
 /* RELIABILITY.md: Memory is short */
-static void test_requests(void **state)
+TEST(test_requests)
 {
-    (void)state;
     try_each(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), false);
 }
 
 /* RELIABILITY.md: Memory is short */
-static void test_tiers(void **state)
+TEST(test_tiers)
 {
     char lock[64];
 
-    (void)state;
     assert_non_null(mkdtemp(tier_directory));
     try_each(tiered, sizeof(tiered) / sizeof(tiered[0]), true);
     snprintf(lock, sizeof(lock), "%s/gpubufd.lock", tier_directory);
@@ -439,11 +433,10 @@ static void test_tiers(void **state)
 
 /* A session that cannot be begun is not there, and its socket is closed. */
 /* RELIABILITY.md: Memory is short */
-static void test_connecting(void **state)
+TEST(test_connecting)
 {
     bool connected = false;
 
-    (void)state;
     for (unsigned n = 1; !connected; n++) {
         struct peer peer;
 
@@ -463,13 +456,12 @@ static void test_connecting(void **state)
 
 /* Starting: it starts, or says why not, and leaves nothing behind. */
 /* RELIABILITY.md: Memory is short */
-static void test_starting(void **state)
+TEST(test_starting)
 {
     char directory[] = "/tmp/gpubufd-XXXXXX", path[64];
     size_t fds = open_fds();
     int r = -1;
 
-    (void)state;
     assert_non_null(mkdtemp(directory));
     snprintf(path, sizeof(path), "%s/s", directory);
     for (unsigned n = 1; r < 0; n++) {
@@ -508,14 +500,4 @@ static int warm_up(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_tiers),
-        cmocka_unit_test(test_connecting),
-        cmocka_unit_test(test_starting),
-    };
-
-    return cmocka_run_group_tests(tests, warm_up, NULL);
-}
+RUN_TESTS(warm_up, NULL)

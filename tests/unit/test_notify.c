@@ -5,17 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/survive/notify.h"
 #include "descriptors.h"
@@ -111,13 +107,12 @@ static void received_nothing(void)
 
 /* ---- telling ---- */
 
-static void test_what_it_is_told(void **state)
+TEST_WITH(test_what_it_is_told, begin, end)
 {
     struct gb_notify notify;
     unsigned long long time;
     char text[1024];
 
-    (void)state;
     begin_ok(&notify);
     assert_null(getenv("NOTIFY_SOCKET"));
     assert_int_equal(gb_notify_ready(&notify), 0);
@@ -140,12 +135,11 @@ static void test_what_it_is_told(void **state)
 }
 
 /* Nothing that is put into a status becomes another message. */
-static void test_status_is_one_line(void **state)
+TEST_WITH(test_status_is_one_line, begin, end)
 {
     char text[1024], longest[2000];
     struct gb_notify notify;
 
-    (void)state;
     begin_ok(&notify);
     gb_notify_status(&notify, "one\nFDSTOREREMOVE=1\nFDNAME=%s", "journal");
     received("STATUS=one");
@@ -159,12 +153,11 @@ static void test_status_is_one_line(void **state)
     gb_notify_end(&notify);
 }
 
-static void test_an_abstract_name(void **state)
+TEST_WITH(test_an_abstract_name, begin, end)
 {
     char name[64];
     struct gb_notify notify;
 
-    (void)state;
     close(manager.socket);
     snprintf(name, sizeof(name), "@gpubufd-test-%d", getpid());
     listen_at(name);
@@ -174,11 +167,10 @@ static void test_an_abstract_name(void **state)
     gb_notify_end(&notify);
 }
 
-static void test_no_manager(void **state)
+TEST_WITH(test_no_manager, begin, end)
 {
     struct gb_notify notify;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         if (i == 0)
             unsetenv("NOTIFY_SOCKET");
@@ -198,13 +190,12 @@ static void test_no_manager(void **state)
 
 /* ---- keeping ---- */
 
-static void test_store(void **state)
+TEST_WITH(test_store, begin, end)
 {
     struct gb_notify notify;
     char text[1024];
     int fd = marked_fd(77), got;
 
-    (void)state;
     begin_ok(&notify);
     assert_int_equal(gb_notify_store(&notify, "segment-17", fd), 0);
     close(fd);
@@ -218,13 +209,12 @@ static void test_store(void **state)
 }
 
 /* A message is there after its sender is not. */
-static void test_store_outlives_us(void **state)
+TEST_WITH(test_store_outlives_us, begin, end)
 {
     char text[1024];
     int status, got;
     pid_t child = fork();
 
-    (void)state;
     if (child == 0) {
         struct gb_notify notify;
 
@@ -240,7 +230,7 @@ static void test_store_outlives_us(void **state)
     close(got);
 }
 
-static void test_store_names(void **state)
+TEST_WITH(test_store_names, begin, end)
 {
     static const char *const bad[] = {"", "a:b", "a\nb", "\x7f", "\xc3\xa9", "\t"};
     char longest[GB_NOTIFY_NAME_BYTES + 2];
@@ -248,7 +238,6 @@ static void test_store_names(void **state)
     char text[1024];
     int fd = marked_fd(1);
 
-    (void)state;
     begin_ok(&notify);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(gb_notify_store(&notify, bad[i], fd), GPUBUF_E_INVALID);
@@ -266,11 +255,10 @@ static void test_store_names(void **state)
     gb_notify_end(&notify);
 }
 
-static void test_store_no_descriptor(void **state)
+TEST_WITH(test_store_no_descriptor, begin, end)
 {
     struct gb_notify notify;
 
-    (void)state;
     begin_ok(&notify);
     assert_int_equal(gb_notify_store(&notify, "name", 1000), GPUBUF_E_SYSTEM);
     received_nothing();
@@ -305,13 +293,12 @@ static void received_store(unsigned number, unsigned mark)
 
 /* Nothing waits, and what a full manager does not take comes in order when it reads again. */
 /* RELIABILITY.md: The daemon ends */
-static void test_full(void **state)
+TEST_WITH(test_full, begin, end)
 {
     struct gb_notify notify;
     int fd = marked_fd(9);
     unsigned count;
 
-    (void)state;
     begin_ok(&notify);
     assert_true(gb_notify_due(&notify) == UINT64_MAX);
     count = fill(&notify, fd);
@@ -339,7 +326,7 @@ static void test_full(void **state)
 /* Of memory that was given back a manager that does not read keeps what its socket holds, and no
    more: what waits in the daemon is not sent any more. */
 /* RELIABILITY.md: The daemon ends */
-static void test_what_a_full_manager_keeps(void **state)
+TEST_WITH(test_what_a_full_manager_keeps, begin, end)
 {
     enum { COUNT = 400 };
     struct gb_notify notify;
@@ -348,7 +335,6 @@ static void test_what_a_full_manager_keeps(void **state)
     FILE *setting = fopen("/proc/sys/net/unix/max_dgram_qlen", "re");
     char name[16];
 
-    (void)state;
     if (!setting || fscanf(setting, "%u", &length) != 1 || length + 1 >= COUNT)
         length = 0;
     if (setting)
@@ -382,13 +368,12 @@ static void test_what_a_full_manager_keeps(void **state)
 /* A manager that takes nothing for a second is late, until it has taken all. A sign of life passes
    what is queued. */
 /* RELIABILITY.md: The daemon ends */
-static void test_late(void **state)
+TEST_WITH(test_late, begin, end)
 {
     struct gb_notify notify;
     int fd = marked_fd(9);
     unsigned count;
 
-    (void)state;
     begin_ok(&notify);
     count = fill(&notify, fd);
     assert_false(notify.late);
@@ -406,11 +391,10 @@ static void test_late(void **state)
 }
 
 /* A manager that was started anew is found again, and gets what was queued meanwhile. */
-static void test_manager_restarts(void **state)
+TEST_WITH(test_manager_restarts, begin, end)
 {
     struct gb_notify notify;
 
-    (void)state;
     begin_ok(&notify);
     close(manager.socket);
     assert_int_equal(gb_notify_ready(&notify), 0);
@@ -525,9 +509,8 @@ static bool takes_three(struct gb_notify *notify, int r, struct gb_error *error)
     return is_open(first) && is_open(second) && !is_open(4);
 }
 
-static void test_take(void **state)
+TEST_WITH(test_take, begin, end_taking)
 {
-    (void)state;
     hand_over("self", "3", "segment::segment");
     with_fds(3, takes_three);
 }
@@ -539,9 +522,8 @@ static bool takes_unnamed(struct gb_notify *notify, int r, struct gb_error *erro
            mark_of(gb_notify_take(notify, GB_NOTIFY_SOCKET)) == 100;
 }
 
-static void test_take_unnamed(void **state)
+TEST_WITH(test_take_unnamed, begin, end_taking)
 {
-    (void)state;
     hand_over("self", "1", NULL);
     with_fds(2, takes_unnamed);
 }
@@ -555,9 +537,8 @@ static bool drops_the_rest(struct gb_notify *notify, int r, struct gb_error *err
     return r == 0 && is_open(taken) && !is_open(4) && gb_notify_take(notify, "b") == -1;
 }
 
-static void test_drop(void **state)
+TEST_WITH(test_drop, begin, end_taking)
 {
-    (void)state;
     hand_over("self", "2", "a:b");
     with_fds(2, drops_the_rest);
 }
@@ -570,9 +551,8 @@ static bool takes_none(struct gb_notify *notify, int r, struct gb_error *error)
     return r == 0 && is_open(3) && is_open(4);
 }
 
-static void test_take_what_is_for_others(void **state)
+TEST_WITH(test_take_what_is_for_others, begin, end_taking)
 {
-    (void)state;
     hand_over("1", "2", NULL);
     with_fds(2, takes_none);
     hand_over("self", "0", NULL);
@@ -598,11 +578,10 @@ static ino_t inode_of(pid_t pid)
 }
 
 /* Where the kernel gives processes inodes, a number that was used again is seen through. */
-static void test_take_by_inode(void **state)
+TEST_WITH(test_take_by_inode, begin, end_taking)
 {
     ino_t ours = inode_of(getpid());
 
-    (void)state;
     if (ours == 0 || ours == inode_of(getppid())) {
         print_message("skipped: this kernel gives processes no inodes of their own\n");
         skip();
@@ -620,7 +599,7 @@ static bool is_refused(struct gb_notify *notify, int r, struct gb_error *error)
            notify->socket == -1 && notify->fd_count == 0 && is_open(3) && is_open(4);
 }
 
-static void test_contradictions(void **state)
+TEST_WITH(test_contradictions, begin, end_taking)
 {
     static const struct {
         const char *pid, *count, *names, *part;
@@ -638,7 +617,6 @@ static void test_contradictions(void **state)
         {"self", "2", "", "1 names for 2 descriptors"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         hand_over(cases[i].pid, cases[i].count, cases[i].names);
         expected_part = cases[i].part;
@@ -646,7 +624,7 @@ static void test_contradictions(void **state)
     }
 }
 
-static void test_bad_sockets(void **state)
+TEST_WITH(test_bad_sockets, begin, end)
 {
     static const struct {
         const char *path, *part;
@@ -659,7 +637,6 @@ static void test_bad_sockets(void **state)
     };
     char longest[200];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct gb_notify notify;
         struct gb_error error = {0};
@@ -687,7 +664,7 @@ static bool has_watchdog(struct gb_notify *notify, int r, struct gb_error *error
     return r == 0 && notify->watchdog_ms == expected_ms;
 }
 
-static void test_watchdog(void **state)
+TEST_WITH(test_watchdog, begin, end_taking)
 {
     static const struct {
         const char *usec, *pid;
@@ -700,7 +677,6 @@ static void test_watchdog(void **state)
         {"0", NULL, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         setenv("WATCHDOG_USEC", cases[i].usec, 1);
         if (cases[i].pid)
@@ -712,33 +688,4 @@ static void test_watchdog(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-#define TAKING(name) cmocka_unit_test_setup_teardown(name, begin, end_taking)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_it_is_told),
-        TEST(test_status_is_one_line),
-        TEST(test_an_abstract_name),
-        TEST(test_no_manager),
-        TEST(test_store),
-        TEST(test_store_outlives_us),
-        TEST(test_store_names),
-        TEST(test_store_no_descriptor),
-        TEST(test_full),
-        TEST(test_late),
-        TEST(test_what_a_full_manager_keeps),
-        TEST(test_manager_restarts),
-        TAKING(test_take),
-        TAKING(test_take_unnamed),
-        TAKING(test_drop),
-        TAKING(test_take_what_is_for_others),
-        TAKING(test_take_by_inode),
-        TAKING(test_contradictions),
-        TEST(test_bad_sockets),
-        TAKING(test_watchdog),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

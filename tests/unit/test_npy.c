@@ -1,12 +1,8 @@
 /* Headers of .npy files: read strictly, and written so that they are read back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/gpubufctl/npy.h"
 
@@ -56,11 +52,10 @@ static void read_bad(const char *text, const char *sentence)
     assert_memory_equal(&npy, &before, sizeof(npy));
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     struct gb_npy npy;
 
-    (void)state;
     read_good("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }          \n", &npy);
     assert_int_equal(npy.dtype.type, GB_TYPE_FLOAT64);
     assert_false(npy.swap);
@@ -73,11 +68,10 @@ static void test_plain(void **state)
     assert_int_equal(npy.data_bytes, 96);
 }
 
-static void test_variants(void **state)
+TEST(test_variants)
 {
     struct gb_npy npy;
 
-    (void)state;
     read_good("{\"shape\":(5,),\"fortran_order\":True,\"descr\":\">i2\"}", &npy);
     assert_int_equal(npy.dtype.type, GB_TYPE_INT16);
     assert_true(npy.swap);
@@ -98,7 +92,7 @@ static void test_variants(void **state)
     assert_int_equal(npy.data_bytes, 30);
 }
 
-static void test_broken_dictionaries(void **state)
+TEST(test_broken_dictionaries)
 {
     static const char *const cases[][2] = {
         {"", "expected '{'"},
@@ -132,12 +126,11 @@ static void test_broken_dictionaries(void **state)
          "more than 32 axes"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         read_bad(cases[i][0], cases[i][1]);
 }
 
-static void test_dtypes_that_have_no_counterpart(void **state)
+TEST(test_dtypes_that_have_no_counterpart)
 {
     static const char *const cases[][2] = {
         {"'|O'", "Python objects"},
@@ -154,7 +147,6 @@ static void test_dtypes_that_have_no_counterpart(void **state)
     };
     char text[256];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         (void)snprintf(text, sizeof(text), "{'descr': %s, 'fortran_order': False, 'shape': (1,)}",
                        cases[i][0]);
@@ -162,14 +154,13 @@ static void test_dtypes_that_have_no_counterpart(void **state)
     }
 }
 
-static void test_prefix(void **state)
+TEST(test_prefix)
 {
     unsigned char bytes[64] = "\x93NUMPY\x01\x00";
     struct gb_error error;
     struct gb_npy npy;
     size_t header;
 
-    (void)state;
     assert_true(gb_npy_is(bytes, 6));
     assert_false(gb_npy_is(bytes, 5));
     assert_false(gb_npy_is("\x93NUMPX", 6));
@@ -198,13 +189,12 @@ static void test_prefix(void **state)
 }
 
 /* Cutting a good file anywhere before its header's end is noticed. */
-static void test_every_cut(void **state)
+TEST(test_every_cut)
 {
     unsigned char bytes[256];
     struct gb_error error;
     struct gb_npy npy;
 
-    (void)state;
     size_t length =
         make(bytes, 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }    \n");
     for (size_t cut = 0; cut < length; cut++)
@@ -212,7 +202,7 @@ static void test_every_cut(void **state)
     assert_int_equal(gb_npy_read(bytes, length, &npy, &error), 0);
 }
 
-static void test_write_and_read_back(void **state)
+TEST(test_write_and_read_back)
 {
     static const char *const dtypes[] = {
         "bool8",     "int8",       "int16",         "int32",       "int64",          "uint8",
@@ -222,7 +212,6 @@ static void test_write_and_read_back(void **state)
                                                 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7};
     struct gb_error error;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         for (unsigned ndim = 0; ndim <= GB_NPY_NDIM; ndim++) {
             char out[GB_NPY_WRITE_MAX], name[64];
@@ -242,13 +231,12 @@ static void test_write_and_read_back(void **state)
 }
 
 /* The widest header that there can be fits the space that callers give. */
-static void test_write_the_widest(void **state)
+TEST(test_write_the_widest)
 {
     char out[GB_NPY_WRITE_MAX];
     uint64_t shape[GB_NPY_NDIM];
     struct gb_dtype dtype;
 
-    (void)state;
     for (unsigned i = 0; i < GB_NPY_NDIM; i++)
         shape[i] = UINT64_MAX;
     assert_true(gb_dtype_parse("timestamp[ns]", 13, &dtype));
@@ -260,14 +248,13 @@ static void test_write_the_widest(void **state)
     assert_int_equal(gb_npy_write(&dtype, shape, 1, out), 0);
 }
 
-static void test_swap(void **state)
+TEST(test_swap)
 {
     unsigned char data[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     static const unsigned char by_4[16] = {3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12};
     static const unsigned char by_8[16] = {4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11};
     struct gb_npy npy = {.dtype.type = GB_TYPE_INT32, .item_bytes = 4};
 
-    (void)state;
     gb_npy_swap(&npy, data, sizeof(data));
     assert_memory_equal(data, by_4, sizeof(data));
     npy.dtype.type = GB_TYPE_FLOAT64;
@@ -288,19 +275,4 @@ static void test_swap(void **state)
     assert_memory_equal(data, by_8, sizeof(data));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_broken_dictionaries),
-        cmocka_unit_test(test_dtypes_that_have_no_counterpart),
-        cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_every_cut),
-        cmocka_unit_test(test_write_and_read_back),
-        cmocka_unit_test(test_write_the_widest),
-        cmocka_unit_test(test_swap),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,16 +4,12 @@
  * the daemon's, and after each step it is asked whether somebody was told of a change and then
  * found what was before, or took what was not his any more.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 
@@ -41,9 +37,8 @@ static void end(void)
 
 /* ---- slots ---- */
 
-static void test_slots(void **state)
+TEST(test_slots)
 {
-    (void)state;
     begin();
     for (unsigned i = 0; i < GB_PAGE_SLOTS; i++) {
         assert_int_equal(gb_page_take(page, 1000 + i), i + 1);
@@ -63,12 +58,11 @@ static void test_slots(void **state)
     end();
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     struct gb_error error;
     int fd;
 
-    (void)state;
     failing_from(1, 1);
     assert_int_equal(gb_page_new(&page, &fd, &error), GPUBUF_E_NO_MEMORY);
     failing_from(0, 0);
@@ -223,34 +217,22 @@ static struct tally all_orders(const step *changing)
 }
 
 /* RELIABILITY.md: Clients that end */
-static void test_every_order(void **state)
+TEST(test_every_order)
 {
     struct tally tally = all_orders(changes);
 
-    (void)state;
     assert_int_equal(tally.orders, 12600); /* 10! / (4! 1! 3! 2!) */
     assert_int_equal(tally.wrong, 0);
     assert_in_range(tally.hits, 1, tally.orders - 1);
 }
 
 /* Were the answer sent before the slot is cleared, it would show. */
-static void test_the_wrong_order_shows(void **state)
+TEST(test_the_wrong_order_shows)
 {
     struct tally tally = all_orders(hasty);
 
-    (void)state;
     assert_int_equal(tally.orders, 12600);
     assert_true(tally.wrong > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_every_order),
-        cmocka_unit_test(test_the_wrong_order_shows),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,10 +1,5 @@
 /* session of gpubufd-peer: each request is answered, also without memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #define gb_peer_link_send_error note_error
@@ -37,13 +32,12 @@ static void expect_answer(uint64_t request)
     noted.count = 0;
 }
 
-static void test_each_request_is_answered_without_memory(void **state)
+TEST(test_each_request_is_answered_without_memory)
 {
     struct gb_peer_session session = {0};
     struct gb_peer_lease lease = {.uses = 1};
     struct gb_peer_session_params params = {.method = {"find", 4}, .name = {"x", 1}};
 
-    (void)state;
     failing_from(1, 1);
     stat_name(&session, 7, &params, on_found);
     expect_answer(7);
@@ -55,11 +49,4 @@ static void test_each_request_is_answered_without_memory(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_request_is_answered_without_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

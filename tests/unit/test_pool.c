@@ -1,10 +1,5 @@
 /* pool: alignment, growth, what reset keeps, every allocation failed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #include "random.h"
@@ -12,9 +7,8 @@
 #include "proto/pool.c"
 
 /* Pieces of all sizes: aligned, apart from each other, and unchanged to the end. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
-    (void)state;
     enum { PIECES = 500 };
     struct gb_pool pool = {0};
     struct test_random random = {.state = 5};
@@ -41,9 +35,8 @@ static void test_pieces(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_reset_keeps_a_chunk(void **state)
+TEST(test_reset_keeps_a_chunk)
 {
-    (void)state;
     struct gb_pool pool = {0};
     assert_non_null(gb_pool_alloc(&pool, 1));
     for (int i = 0; i < 100; i++)
@@ -64,9 +57,8 @@ static void test_reset_keeps_a_chunk(void **state)
 }
 
 /* Large pieces do not waste what is left in the newest chunk. */
-static void test_large_pieces_keep_room(void **state)
+TEST(test_large_pieces_keep_room)
 {
-    (void)state;
     struct gb_pool pool = {0};
     char *first = gb_pool_alloc(&pool, 16);
     assert_non_null(gb_pool_alloc(&pool, 100000));
@@ -75,9 +67,8 @@ static void test_large_pieces_keep_room(void **state)
 }
 
 /* Room that is given back is handed out again; what came later keeps its own. */
-static void test_shrink(void **state)
+TEST(test_shrink)
 {
-    (void)state;
     struct gb_pool pool = {0};
     char *first = gb_pool_alloc(&pool, 1000);
     gb_pool_shrink(&pool, first, 1000, 17);
@@ -96,9 +87,8 @@ static void test_shrink(void **state)
     gb_pool_end(&pool);
 }
 
-static void test_calloc_and_strndup(void **state)
+TEST(test_calloc_and_strndup)
 {
-    (void)state;
     struct gb_pool pool = {0};
     memset(gb_pool_alloc(&pool, 1000), 0xff, 1000);
     gb_pool_reset(&pool);
@@ -116,9 +106,8 @@ static void test_calloc_and_strndup(void **state)
     gb_pool_end(&pool);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     static const size_t sizes[] = {100, 40000, 15000, 15000, 15000, 15000, 15000, 100000, 8};
     enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
     for (size_t n = 1, failures = 1; failures > 0; n++) {
@@ -141,15 +130,4 @@ static void test_no_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_reset_keeps_a_chunk),
-        cmocka_unit_test(test_shrink),
-        cmocka_unit_test(test_large_pieces_keep_room),
-        cmocka_unit_test(test_calloc_and_strndup),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

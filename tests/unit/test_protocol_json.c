@@ -1,13 +1,10 @@
 /* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the table of types. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
-#include <cmocka.h>
+
+#include "tests/cases.h"
 
 #include "is_json.h"
 
@@ -119,9 +116,8 @@ static void assert_unique(const cJSON *list, const char *key)
 /* ---- the tests ---- */
 
 /* It goes out as one message: our own strict checker takes it, and it is small and ASCII. */
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     assert_true(gb_protocol_json_length < 61440);
     for (size_t i = 0; i < gb_protocol_json_length; i++) {
         unsigned char c = (unsigned char)gb_protocol_json[i];
@@ -131,7 +127,7 @@ static void test_text(void **state)
     assert_int_equal(number(root, "protocol"), GPUBUF_PROTOCOL);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
     static const struct {
         const char *name;
@@ -144,7 +140,6 @@ static void test_limits(void **state)
     };
     const cJSON *list = array(root, "limits");
 
-    (void)state;
     assert_int_equal(cJSON_GetArraySize(list), COUNT(limits));
     for (size_t i = 0; i < COUNT(limits); i++) {
         const cJSON *item = find(list, "name", limits[i].name);
@@ -156,7 +151,7 @@ static void test_limits(void **state)
     }
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
     static const struct {
         const char *kind;
@@ -169,7 +164,6 @@ static void test_errors(void **state)
     const cJSON *list = array(root, "errors");
     int on_the_wire = 0;
 
-    (void)state;
     for (size_t i = 0; i < COUNT(errors); i++) {
         const cJSON *item = find(list, "kind", errors[i].kind);
 
@@ -192,11 +186,10 @@ static void assert_text_or_null(const cJSON *object, const char *name, const cha
         assert_true(cJSON_IsNull(member(object, name)));
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
     const cJSON *list = array(root, "dtypes");
 
-    (void)state;
     assert_int_equal(cJSON_GetArraySize(list), GB_TYPE_COUNT);
     for (unsigned type = 0; type < GB_TYPE_COUNT; type++) {
         const struct gb_type_info *info = gb_type_info((enum gb_type)type);
@@ -278,11 +271,10 @@ static void check_members(const cJSON *list, bool params)
     }
 }
 
-static void test_methods(void **state)
+TEST(test_methods)
 {
     const cJSON *list = array(root, "methods"), *method;
 
-    (void)state;
     assert_unique(list, "name"); /* test_methods.c has them against the daemon's table */
     cJSON_ArrayForEach(method, list)
     {
@@ -303,11 +295,10 @@ static void test_methods(void **state)
     }
 }
 
-static void test_notifications_and_structures(void **state)
+TEST(test_notifications_and_structures)
 {
     const cJSON *item;
 
-    (void)state;
     assert_unique(array(root, "notifications"), "name");
     cJSON_ArrayForEach(item, array(root, "notifications"))
         check_members(array(item, "params"), false);
@@ -319,7 +310,7 @@ static void test_notifications_and_structures(void **state)
 }
 
 /* The ranges of params that are limits of limits.h. */
-static void test_ranges_are_limits(void **state)
+TEST(test_ranges_are_limits)
 {
     static const struct {
         const char *method, *param;
@@ -332,7 +323,6 @@ static void test_ranges_are_limits(void **state)
         {"hello", "protocol", GPUBUF_PROTOCOL},
     };
 
-    (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         const cJSON *method = find(array(root, "methods"), "name", rows[i].method);
         const cJSON *param = find(array(method, "params"), "name", rows[i].param);
@@ -342,16 +332,4 @@ static void test_ranges_are_limits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_notifications_and_structures),
-        cmocka_unit_test(test_ranges_are_limits),
-    };
-    return cmocka_run_group_tests_name("protocol.json", tests, parse, forget);
-}
+RUN_TESTS(parse, forget)

@@ -1,11 +1,7 @@
 /* Quotas: how they are written, what several of them come to, and what a user is told past one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 
@@ -72,18 +68,16 @@ static void expect_quota(uid_t uid, uint64_t sessions, uint64_t objects, uint64_
 
 /* ---- the tests ---- */
 
-static void test_standard(void **state)
+TEST_WITH(test_standard, begin, end)
 {
-    (void)state;
     expect_quota(7, GB_LIMIT(user_sessions), GB_LIMIT(user_objects), GB_LIMIT(user_segments),
                  (uint64_t)GB_LIMIT(user_bytes), (uint64_t)GB_LIMIT(user_bytes));
     assert_int_equal(set(), 0);
     expect_quota(7, 10, 20, 30, 40 * MIB, 40 * MIB);
 }
 
-static void test_everybodys_are_limits(void **state)
+TEST_WITH(test_everybodys_are_limits, begin, end)
 {
-    (void)state;
     assert_int_equal(read_one("default:objects=1K,bytes=1G,sessions=3,segments=4"), 0);
     assert_int_equal(world.count, 0);
     assert_int_equal(world.limits.user_objects, 1024);
@@ -94,9 +88,8 @@ static void test_everybodys_are_limits(void **state)
 
 /* Somebody's own before everybody's, a device before all, and what comes later before the
    earlier. */
-static void test_which_holds(void **state)
+TEST_WITH(test_which_holds, begin, end)
 {
-    (void)state;
     assert_int_equal(read_one("1000:bytes=8M@cuda:0,bytes=9M,objects=5"), 0);
     assert_int_equal(read_one("1001:segments=6"), 0);
     assert_int_equal(read_one("1002:bytes=12M"), 0);
@@ -111,7 +104,7 @@ static void test_which_holds(void **state)
     expect_quota(0, 1, 20, 30, 40 * MIB, 20 * MIB);
 }
 
-static void test_bad_ones(void **state)
+TEST_WITH(test_bad_ones, begin, end)
 {
     static const char *const bad[][2] = {
         {"", "WHO:NAME=VALUE"},
@@ -138,7 +131,6 @@ static void test_bad_ones(void **state)
     };
     char text[1024];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(read_one(bad[i][0]), GPUBUF_E_INVALID);
         if (!strstr(world.error.message, bad[i][1]))
@@ -166,9 +158,8 @@ static void refuses(const char *text, const char *part)
     world.count = 0;
 }
 
-static void test_less_than_a_segment(void **state)
+TEST_WITH(test_less_than_a_segment, begin, end)
 {
-    (void)state;
     refuses("1000:bytes=2097151@host",
             "uid 1000, 2097151 bytes on host, is less than one segment, 2097152");
     refuses("1000:bytes=3M", "uid 1000, 3145728 bytes on GPU-1, is less than one segment, 4194304");
@@ -183,7 +174,7 @@ static void test_less_than_a_segment(void **state)
 /* However many users take all they can, there is some for the next; what is refused leaves a
    quarter of what is left. */
 /* RELIABILITY.md: Hostile clients */
-static void test_stocks(void **state)
+TEST_WITH(test_stocks, begin, end)
 {
     enum { USERS = 5 };
     struct gb_charge charges[USERS] = {{NULL}};
@@ -191,7 +182,6 @@ static void test_stocks(void **state)
     struct gb_users users;
     const struct gb_stock *stock = &users.stocks[GB_STOCK_OPEN];
 
-    (void)state;
     gb_users_init(&users);
     gb_users_stock(&users, 1024, 100, 0);
     assert_int_equal(stock->most, 1024 - 128);
@@ -225,7 +215,7 @@ static void test_stocks(void **state)
 }
 
 /* The store is the narrower: the sentence says what to raise. */
-static void test_stored(void **state)
+TEST_WITH(test_stored, begin, end)
 {
     struct gb_limits limits = {.sessions = GB_LIMIT(sessions),
                                .user_sessions = 5000, /* as it was set */
@@ -234,7 +224,6 @@ static void test_stored(void **state)
     struct gb_users users;
     struct gb_user *user;
 
-    (void)state;
     gb_users_init(&users);
     gb_users_stock(&users, 4096, 108, 4096);
     user = gb_user_get(&users, 1000);
@@ -256,12 +245,11 @@ static void test_stored(void **state)
 }
 
 /* To the last one, and not one more; and the sentence. */
-static void test_users(void **state)
+TEST_WITH(test_users, begin, end)
 {
     struct gb_users users;
     struct gb_user *user;
 
-    (void)state;
     gb_users_init(&users);
     assert_int_equal(read_one("1000:objects=5,segments=2,sessions=1,bytes=4M@cuda:0"), 0);
     assert_int_equal(gb_quotas_set(&users.quotas, &world.limits, world.rules, world.count, devices,
@@ -303,9 +291,8 @@ static void test_users(void **state)
     gb_users_end(&users);
 }
 
-static void test_no_memory(void **state)
+TEST_WITH(test_no_memory, begin, end)
 {
-    (void)state;
     failing_from(1, 1);
     assert_int_equal(read_one("1000:objects=5"), GPUBUF_E_NO_MEMORY);
     failing_from(0, 0);
@@ -317,21 +304,4 @@ static void test_no_memory(void **state)
     expect_quota(1000, 10, 5, 30, 40 * MIB, 40 * MIB);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_standard),
-        TEST(test_everybodys_are_limits),
-        TEST(test_which_holds),
-        TEST(test_bad_ones),
-        TEST(test_less_than_a_segment),
-        TEST(test_users),
-        TEST(test_stocks),
-        TEST(test_stored),
-        TEST(test_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

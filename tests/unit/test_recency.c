@@ -1,11 +1,7 @@
 /* Recency against arrays, by every short sequence of calls. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #include "random.h"
@@ -200,12 +196,11 @@ static void check_world(const struct world *world)
 }
 
 /* Every sequence of up to four calls on three entries and two lists. */
-static void test_recency_exhaustively(void **state)
+TEST(test_recency_exhaustively)
 {
     enum { CALLS = ENTRIES * ACTIONS, LENGTH = 4 };
     struct world world;
 
-    (void)state;
     for (unsigned length = 1, count = CALLS; length <= LENGTH; length++, count *= CALLS) {
         for (unsigned sequence = 0; sequence < count; sequence++) {
             begin(&world);
@@ -216,12 +211,11 @@ static void test_recency_exhaustively(void **state)
     }
 }
 
-static void test_recency_at_length(void **state)
+TEST(test_recency_at_length)
 {
     struct test_random random = {3};
     struct world world;
 
-    (void)state;
     begin(&world);
     for (unsigned i = 0; i < 200000; i++) {
         act(&world, (int)test_random_below(&random, ENTRIES),
@@ -231,13 +225,12 @@ static void test_recency_at_length(void **state)
 }
 
 /* A place in a long order is found from whichever end is nearer, or not within the bound. */
-static void test_before_in_a_long_order(void **state)
+TEST(test_before_in_a_long_order)
 {
     enum { COUNT = 1000, MOST = 100 };
     static struct gb_recent entries[COUNT];
     struct gb_recency recency;
 
-    (void)state;
     gb_recency_init(&recency);
     memset(entries, 0, sizeof(entries));
     for (unsigned i = 0; i < COUNT; i++) {
@@ -257,13 +250,4 @@ static void test_before_in_a_long_order(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recency_exhaustively),
-        cmocka_unit_test(test_recency_at_length),
-        cmocka_unit_test(test_before_in_a_long_order),
-    };
-
-    return cmocka_run_group_tests_name("recency", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,24 +2,18 @@
  * Names, versions, leases, pins and the order of eviction: small cases, and every allocation
  * failing in turn. test_registry_model.c has the random operations.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "registry_world.h"
 
 /* ---- small cases ---- */
 
-static void test_publish_replace_unname(void **state)
+TEST(test_publish_replace_unname)
 {
     struct gb_object *first, *second, *third;
     struct gb_error error;
     struct gb_lease *reader;
 
-    (void)state;
     begin();
     first = publish("a", storage_of(10), false);
     assert_int_equal(first->version, 1);
@@ -46,12 +40,11 @@ static void test_publish_replace_unname(void **state)
     end();
 }
 
-static void test_leases(void **state)
+TEST(test_leases)
 {
     struct gb_object *object;
     struct gb_lease *mine, *theirs;
 
-    (void)state;
     begin();
     object = publish("a", storage_of(10), false);
     mine = lease(object, 0);
@@ -84,12 +77,11 @@ static struct gb_lease *kept_lease(struct gb_object *object, int holder)
 
 /* A kept lease is no hold, and its storage is in the order; it is recalled once, and waited for,
    for a while. */
-static void test_recall(void **state)
+TEST(test_recall)
 {
     const _Atomic uint64_t *page;
     struct gb_lease *a, *b;
 
-    (void)state;
     begin();
     page = give_page(0);
     a = kept_lease(publish("a", storage_of(1), false), 0);
@@ -124,14 +116,13 @@ static void test_recall(void **state)
 
 /* A slot is empty before anybody is told that the name means something else, and a release of what
    is kept is no use. */
-static void test_outdate(void **state)
+TEST(test_outdate)
 {
     const _Atomic uint64_t *pages[2];
     struct gb_lease *used, *kept;
     struct gb_object *first;
     unsigned slots[2];
 
-    (void)state;
     begin();
     for (int i = 0; i < 2; i++)
         pages[i] = give_page(i);
@@ -164,11 +155,10 @@ static void test_outdate(void **state)
 
 /* Least recently used first: a lease's end is a use. Pinned and kept ones stay; aliases go
    with it. */
-static void test_eviction_order(void **state)
+TEST(test_eviction_order)
 {
     struct gb_object *a, *b, *kept;
 
-    (void)state;
     begin();
     a = publish("a", storage_of(1), false);
     b = publish("b", storage_of(2), false);
@@ -201,12 +191,11 @@ static void test_eviction_order(void **state)
 }
 
 /* A lease or pin on one alias holds the storage that all share; an alias may replace its source. */
-static void test_aliases(void **state)
+TEST(test_aliases)
 {
     struct gb_object *a, *alias;
     struct gb_lease *reader;
 
-    (void)state;
     begin();
     a = publish("a", storage_of(5), false);
     alias = publish("b", gb_storage_ref(a->storage), false);
@@ -225,12 +214,11 @@ static void test_aliases(void **state)
     end();
 }
 
-static void test_expiry(void **state)
+TEST(test_expiry)
 {
     static const int64_t lives[] = {300, 100, 0, 200, 100};
     struct gb_error error;
 
-    (void)state;
     begin();
     for (int i = 0; i < 5; i++) {
         char name[2] = {(char)('a' + i), '\0'};
@@ -253,12 +241,11 @@ static void test_expiry(void **state)
     end();
 }
 
-static void test_unsealed(void **state)
+TEST(test_unsealed)
 {
     struct gb_object *object;
     struct gb_lease *writer;
 
-    (void)state;
     begin();
     object = object_new("a", storage_of(10));
     writer = gb_lease_new(&world.registry, object, &world.holders[0], true, 0);
@@ -280,11 +267,10 @@ static void test_unsealed(void **state)
     end();
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
     bool done = false;
 
-    (void)state;
     for (size_t n = 1; !done; n++) {
         bool rendered = false; /* by json_write.c, whose blocks are not counted here */
         struct gb_storage *storage;
@@ -318,19 +304,4 @@ static void test_no_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_publish_replace_unname),
-        cmocka_unit_test(test_leases),
-        cmocka_unit_test(test_recall),
-        cmocka_unit_test(test_outdate),
-        cmocka_unit_test(test_eviction_order),
-        cmocka_unit_test(test_aliases),
-        cmocka_unit_test(test_expiry),
-        cmocka_unit_test(test_unsealed),
-        cmocka_unit_test(test_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,12 +2,7 @@
  * Names, leases, pins and the order of eviction: random operations against a model that keeps
  * everything in arrays.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "random.h"
 #include "registry_world.h"
@@ -361,9 +356,8 @@ static void compare(void)
     assert_int_equal(world.device.stay.bytes, stays);
 }
 
-static void test_random_operations(void **state)
+TEST(test_random_operations)
 {
-    (void)state;
     for (unsigned seed = 0; seed < 20; seed++) {
         struct test_random random = {seed};
 
@@ -404,11 +398,4 @@ static void test_random_operations(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_operations),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

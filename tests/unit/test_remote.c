@@ -1,12 +1,7 @@
 /* remote: machines that nobody asks any more are freed, and those of use are not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <unistd.h>
+
+#include "tests/cases.h"
 
 #include "client/peer/remote.c"
 #include "loopback.h"
@@ -89,7 +84,7 @@ static void wait_until_left(struct world *world, unsigned count)
     assert_int_equal(world->remotes->count, count);
 }
 
-static void test_a_machine_that_is_not_reached_is_freed(void **state)
+TEST_WITH(test_a_machine_that_is_not_reached_is_freed, set_up, tear_down)
 {
     struct world *world = *state;
     struct asked asked;
@@ -102,7 +97,7 @@ static void test_a_machine_that_is_not_reached_is_freed(void **state)
     }
 }
 
-static void test_that_it_is_not_reached_is_remembered_for_a_moment(void **state)
+TEST_WITH(test_that_it_is_not_reached_is_remembered_for_a_moment, set_up, tear_down)
 {
     struct world *world = *state;
     struct gb_peer_remote *remote = get(world, "gone", world->refusing);
@@ -119,7 +114,7 @@ static void test_that_it_is_not_reached_is_remembered_for_a_moment(void **state)
     assert_int_equal(again.status, GPUBUF_E_CLOSED);
 }
 
-static void test_a_machine_that_is_held_stays(void **state)
+TEST_WITH(test_a_machine_that_is_held_stays, set_up, tear_down)
 {
     struct world *world = *state;
     struct gb_peer_remote *held = get(world, "held", world->refusing);
@@ -139,7 +134,7 @@ static void test_a_machine_that_is_held_stays(void **state)
     wait_until_left(world, 0);
 }
 
-static void test_a_request_under_way_keeps_its_machine(void **state)
+TEST_WITH(test_a_request_under_way_keeps_its_machine, set_up, tear_down)
 {
     struct world *world = *state;
     struct gb_peer_remote *remote = get(world, "mute", world->mute);
@@ -158,7 +153,7 @@ static void test_a_request_under_way_keeps_its_machine(void **state)
 }
 
 /* More than there may be at a time come and go. */
-static void test_machines_come_and_go(void **state)
+TEST_WITH(test_machines_come_and_go, set_up, tear_down)
 {
     struct world *world = *state;
     char node[32];
@@ -173,17 +168,4 @@ static void test_machines_come_and_go(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_machine_that_is_not_reached_is_freed),
-        TEST(test_that_it_is_not_reached_is_remembered_for_a_moment),
-        TEST(test_a_machine_that_is_held_stays),
-        TEST(test_a_request_under_way_keeps_its_machine),
-        TEST(test_machines_come_and_go),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,7 @@
 /* rpc: requests, replies, notifications and errors, both ways; every allocation failed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <string.h>
+
+#include "tests/cases.h"
 
 #include "failing.h"
 
@@ -72,9 +67,8 @@ static void assert_span(struct gb_json span, const char *expected)
 
 /* ---- requests ---- */
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
-    (void)state;
     static const struct {
         const char *line, *id, *method, *params;
         uint64_t fds;
@@ -105,9 +99,8 @@ static void test_requests(void **state)
     }
 }
 
-static void test_bad_requests(void **state)
+TEST(test_bad_requests)
 {
-    (void)state;
     static const struct {
         const char *line;
         int code;
@@ -170,9 +163,8 @@ static void test_bad_requests(void **state)
 
 /* ---- replies and notifications ---- */
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
-    (void)state;
     static const struct {
         const char *line;
         uint64_t id;
@@ -247,9 +239,8 @@ static void assert_written(struct gb_writer *writer, const char *expected)
     free(text);
 }
 
-static void test_writing(void **state)
+TEST(test_writing)
 {
-    (void)state;
     struct gb_writer writer;
     gb_writer_init(&writer, 0);
     gb_rpc_begin_request(&writer, 3, "open", 0);
@@ -292,9 +283,8 @@ static int write_and_read_error(const struct gb_error *sent, struct gb_error *re
     return rc;
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     struct gb_error sent = {0}, received = {0};
     gb_fail(&sent, GPUBUF_E_NOT_FOUND, "no object \"%s\"\n", "été");
     memcpy(sent.name, "été", sizeof("été"));
@@ -320,9 +310,8 @@ static void test_errors(void **state)
     assert_string_equal(received.name, "");
 }
 
-static void test_odd_errors(void **state)
+TEST(test_odd_errors)
 {
-    (void)state;
     static const struct {
         const char *text;
         int code;
@@ -383,9 +372,8 @@ static int read_both(struct reading *r)
     return rc;
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     struct reading r = {0};
     keep_line(&r, "{\"jsonrpc\":\"2.0\",\"\\u0069d\":\"a\",\"method\":\"m\"}");
     long before = failing_blocks;
@@ -405,13 +393,4 @@ static void test_no_memory(void **state)
     reading_end(&r);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),  cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_messages),  cmocka_unit_test(test_writing),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_odd_errors),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,14 +2,10 @@
  * Sessions inside a server in this process: what goes on between turns of the loop, which a test
  * from outside cannot choose.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #define DEMAND(condition) assert_true(condition)
+#include "tests/cases.h"
+
 #include "inside.h"
 
 static struct inside inside;
@@ -102,7 +98,7 @@ static void fire(struct gb_timer *timer)
 /* A session is kept waiting since its peer does not read; then the peer reads all, within the same
    turn. The rest of its requests must be served all the same. */
 /* RELIABILITY.md: The kernel says no */
-static void test_throttled_and_read_at_once(void **state)
+TEST(test_throttled_and_read_at_once)
 {
     struct meanwhile meanwhile = {.timer.fire = fire};
     struct gb_session *session;
@@ -111,7 +107,6 @@ static void test_throttled_and_read_at_once(void **state)
     int room = 200000; /* doubled by the system: more than what makes it wait */
     char *line;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &peer));
     session = peer_session(&inside, &peer);
@@ -136,7 +131,7 @@ static void test_throttled_and_read_at_once(void **state)
 
 /* Existing objects are told as far as the peer reads: also where the socket takes it all at
    once. */
-static void test_watch_goes_on(void **state)
+TEST(test_watch_goes_on)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "session_leases=8",
                                           NULL};
@@ -145,7 +140,6 @@ static void test_watch_goes_on(void **state)
     int room = 1 << 20;
     char *line;
 
-    (void)state;
     begin(options);
     assert_true(peer_connect(&inside, &writer));
     assert_true(peer_connect(&inside, &watcher));
@@ -180,13 +174,12 @@ static void test_watch_goes_on(void **state)
 
 /* A `create` that waits is tried again in the turn in which a session that is thrown out gives up
    what is missing. */
-static void test_space_from_a_session_thrown_out(void **state)
+TEST(test_space_from_a_session_thrown_out)
 {
     static const char *const options[] = {"--device", "host:4M", "--limit", "output_bytes=300K",
                                           NULL};
     struct peer holder, waiter;
 
-    (void)state;
     begin(options);
     assert_true(peer_connect(&inside, &holder));
     assert_true(peer_connect(&inside, &waiter));
@@ -209,12 +202,11 @@ static void test_space_from_a_session_thrown_out(void **state)
 }
 
 /* A request behind one that gives up is tried then, and not only when its own time is up. */
-static void test_next_in_line(void **state)
+TEST(test_next_in_line)
 {
     struct peer holder, first, second;
     char *line;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &holder));
     assert_true(peer_connect(&inside, &first));
@@ -243,14 +235,13 @@ static void test_next_in_line(void **state)
 
 /* A turn that has time for one request only: the round goes on in the next, and leaves nobody
    out. */
-static void test_a_round_in_slices(void **state)
+TEST(test_a_round_in_slices)
 {
     enum { WAITERS = 20 };
     struct peer holder, waiters[WAITERS];
     uint64_t slice;
     int answered = 0;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &holder));
     expect(&holder, CREATE(1, "a", 8388608, ""), "\"lease\":1");
@@ -287,7 +278,7 @@ static void test_a_round_in_slices(void **state)
 }
 
 /* A `register` that waited for space wakes who waits for its name, in the same turn. */
-static void test_registered_late_wakes(void **state)
+TEST(test_registered_late_wakes)
 {
     struct peer holder, producer, reader;
     int fd = sealed_memfd(4194304, F_SEAL_SHRINK);
@@ -298,7 +289,6 @@ static void test_registered_late_wakes(void **state)
                 "\"fd\":0,\"bytes\":4194304,\"device\":\"host\"}],\"wait_ms\":60000");
     char with_fds[sizeof(request) + 16];
 
-    (void)state;
     begin(small);
     snprintf(with_fds, sizeof(with_fds), "{\"fds\":1,%s", request + 1);
     assert_true(peer_connect(&inside, &holder));
@@ -325,13 +315,12 @@ static void test_registered_late_wakes(void **state)
 
 /* Two objects whose descriptions together are longer than a message, opened in one call: the second
    is told to come later, and the session lives on. */
-static void test_open_many_too_long(void **state)
+TEST(test_open_many_too_long)
 {
     size_t size = 700000, at;
     char *request = malloc(size + 4096), *line;
     struct peer peer;
 
-    (void)state;
     assert_non_null(request);
     begin(small);
     assert_true(peer_connect(&inside, &peer));
@@ -374,11 +363,10 @@ static void test_open_many_too_long(void **state)
 /* Rule 1: what was sent before another session's end is served after it, in whatever order the loop
    hears of them. */
 /* RELIABILITY.md: Clients that end */
-static void test_the_dead_go_first(void **state)
+TEST(test_the_dead_go_first)
 {
     struct peer dead, living;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &living));
     assert_true(peer_connect(&inside, &dead));
@@ -415,13 +403,12 @@ static unsigned answers(struct peer *peer)
 /* With no time at all a session is served one request a turn: who asks for much goes on behind who
    asks for little, and each gets all of its answers, in order. */
 /* RELIABILITY.md: Hostile clients */
-static void test_one_request_a_slice(void **state)
+TEST(test_one_request_a_slice)
 {
     struct peer flood, modest;
     char expected[64];
     unsigned heard;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &flood));
     assert_true(peer_connect(&inside, &modest));
@@ -470,11 +457,10 @@ static void begin_with_p(struct peer *flood, struct peer *modest)
 
 /* The loop is woken while lines are kept, and nothing is lost when the peer is gone. */
 /* RELIABILITY.md: Clients that end */
-static void test_gone_while_behind(void **state)
+TEST(test_gone_while_behind)
 {
     struct peer flood, modest;
 
-    (void)state;
     begin_with_p(&flood, &modest);
     inside.server.turns.slice_ns = 0;
     for (int i = 0; i < 8; i++)
@@ -523,9 +509,8 @@ static void gone_with_much_to_do(bool found)
 
 /* A session that hung up and left much to do is served in slices; nobody sees what it held. */
 /* RELIABILITY.md: Clients that end */
-static void test_gone_with_much_to_do(void **state)
+TEST(test_gone_with_much_to_do)
 {
-    (void)state;
     gone_with_much_to_do(false);
     gone_with_much_to_do(true);
 }
@@ -533,13 +518,12 @@ static void test_gone_with_much_to_do(void **state)
 /* Names that a session waited for are left in slices when it has hung up; who publishes one of them
    meanwhile wakes nobody. */
 /* RELIABILITY.md: Hostile clients */
-static void test_gone_while_waiting_for_many_names(void **state)
+TEST(test_gone_while_waiting_for_many_names)
 {
     enum { REQUESTS = 32, NAMES = 64 };
     const struct gb_hash_table *awaited = &inside.server.missings.table;
     struct peer flood, modest;
 
-    (void)state;
     begin_with_p(&flood, &modest);
     for (int i = 0; i < REQUESTS; i++) {
         char line[4096];
@@ -570,7 +554,7 @@ static void test_gone_while_waiting_for_many_names(void **state)
 }
 
 /* Descriptors stay with their messages over slices. */
-static void test_descriptors_over_slices(void **state)
+TEST(test_descriptors_over_slices)
 {
     static const char line[] =
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"fds\":1,\"method\":\"register\",\"params\":{\"name\":"
@@ -581,7 +565,6 @@ static void test_descriptors_over_slices(void **state)
     struct peer peer;
     int fd;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &peer));
     inside.server.turns.slice_ns = 0;
@@ -598,14 +581,13 @@ static void test_descriptors_over_slices(void **state)
 /* Input kept for a user is limited: a session with more of it than a little ends, one with little
    stays. */
 /* RELIABILITY.md: Hostile clients */
-static void test_held_for_a_user(void **state)
+TEST(test_held_for_a_user)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K",
                                           NULL};
     static char half[200 * 1024];
     struct peer peers[3];
 
-    (void)state;
     begin(options);
     memset(half, ' ', sizeof(half));
     half[0] = '[';
@@ -629,11 +611,10 @@ static void test_held_for_a_user(void **state)
 
 /* It sends, and is gone, with an answer that it has not read: nobody else is there whose requests
    would show that. */
-static void test_gone_without_reading(void **state)
+TEST(test_gone_without_reading)
 {
     struct peer peer;
 
-    (void)state;
     begin(small);
     assert_true(peer_connect(&inside, &peer));
     expect(&peer, CREATE(1, "a", 100, ""), "lease");
@@ -651,14 +632,13 @@ static void test_gone_without_reading(void **state)
 /* A session that has just begun is behind one busy session of each other user, not behind a
    crowd. */
 /* RELIABILITY.md: Hostile clients */
-static void test_users_take_turns(void **state)
+TEST(test_users_take_turns)
 {
     enum { CROWD = 60, REQUESTS = 20 };
     struct peer crowd[CROWD], newcomer;
     unsigned turns = 0, answers = 0;
     char *line;
 
-    (void)state;
     begin(small);
     for (int i = 0; i < CROWD; i++) {
         assert_true(peer_connect(&inside, &crowd[i]));
@@ -692,14 +672,13 @@ static void test_users_take_turns(void **state)
 
 /* Nor is it behind those of its own user that have hung up and left much to do. */
 /* RELIABILITY.md: Hostile clients */
-static void test_the_living_go_before_those_who_drain(void **state)
+TEST(test_the_living_go_before_those_who_drain)
 {
     enum { CROWD = 60, REQUESTS = 40 };
     struct peer crowd[CROWD], newcomer;
     unsigned turns = 0;
     char *line;
 
-    (void)state;
     begin(small);
     for (int i = 0; i < CROWD; i++) {
         assert_true(peer_connect(&inside, &crowd[i]));
@@ -733,27 +712,4 @@ static void test_the_living_go_before_those_who_drain(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_throttled_and_read_at_once),
-        cmocka_unit_test(test_watch_goes_on),
-        cmocka_unit_test(test_space_from_a_session_thrown_out),
-        cmocka_unit_test(test_next_in_line),
-        cmocka_unit_test(test_a_round_in_slices),
-        cmocka_unit_test(test_registered_late_wakes),
-        cmocka_unit_test(test_open_many_too_long),
-        cmocka_unit_test(test_the_dead_go_first),
-        cmocka_unit_test(test_one_request_a_slice),
-        cmocka_unit_test(test_gone_while_behind),
-        cmocka_unit_test(test_gone_with_much_to_do),
-        cmocka_unit_test(test_gone_while_waiting_for_many_names),
-        cmocka_unit_test(test_gone_without_reading),
-        cmocka_unit_test(test_users_take_turns),
-        cmocka_unit_test(test_the_living_go_before_those_who_drain),
-        cmocka_unit_test(test_descriptors_over_slices),
-        cmocka_unit_test(test_held_for_a_user),
-    };
-
-    return cmocka_run_group_tests(tests, warm_up, NULL);
-}
+RUN_TESTS(warm_up, NULL)

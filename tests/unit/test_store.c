@@ -2,19 +2,14 @@
  * The store over a device that is made up. Figures are worked out here from what the header says;
  * random operations are followed by a walk over everything there is.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "random.h"
 #include "store_world.h"
 
 /* ---- small cases ---- */
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const uint64_t largest[][3] = {
         /* capacity, largest shared segment, and where the driver is slow, in MiB */
@@ -23,7 +18,6 @@ static void test_sizes(void **state)
         {16384, 256, 512}, {65536, 1024, 1024}, {1 << 20, 1024, 1024},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(largest) / sizeof(largest[0]); i++) {
         struct gb_device device = {.capacity = largest[i][0] * MIB, .granularity = 2 * MIB};
 
@@ -34,9 +28,8 @@ static void test_sizes(void **state)
 }
 
 /* Small objects share segments that double; domains never do; nothing takes nothing. */
-static void test_shared(void **state)
+TEST(test_shared)
 {
-    (void)state;
     begin(1024 * MIB);
     assert_int_equal(place(0, 1), 0);
     assert_int_equal(segment_of(0)->bytes, 2 * MIB);
@@ -60,11 +53,10 @@ static void test_shared(void **state)
 }
 
 /* Large ones have a segment of their own, which serves the domain's next one of about that size. */
-static void test_own(void **state)
+TEST(test_own)
 {
     struct gb_segment *segment;
 
-    (void)state;
     begin(1024 * MIB);
     assert_int_equal(place(0, 16 * MIB + 1), 0);
     segment = segment_of(0);
@@ -87,9 +79,8 @@ static void test_own(void **state)
 }
 
 /* On a device so small that rounding up to a granule is much of an object, its spare serves too. */
-static void test_own_small_device(void **state)
+TEST(test_own_small_device)
 {
-    (void)state;
     begin(8 * MIB);
     for (int i = 0; i < 5; i++) {
         assert_int_equal(place(0, 2 * MIB + 1), 0);
@@ -102,9 +93,8 @@ static void test_own_small_device(void **state)
 
 /* On a full device a spare that is far too large is given back for one that fits, unless somebody
    maps it: then it is used as it is, and nobody has to be asked. */
-static void test_large_spares(void **state)
+TEST(test_large_spares)
 {
-    (void)state;
     begin(128 * MIB);
     assert_int_equal(place(0, 60 * MIB), 0);
     assert_int_equal(place(0, 60 * MIB), 0);
@@ -125,9 +115,8 @@ static void test_large_spares(void **state)
 }
 
 /* Sizes that can never fit, and sizes that do not fit now. */
-static void test_full(void **state)
+TEST(test_full)
 {
-    (void)state;
     begin(9 * MIB);
     assert_int_equal(place(0, 9 * MIB), GPUBUF_E_NO_SPACE); /* 9 MiB are 4 granules */
     assert_int_equal(place(0, UINT64_MAX / 2), GPUBUF_E_NO_SPACE);
@@ -144,9 +133,8 @@ static void test_full(void **state)
 
 /* A name's next version goes into the memory of the one before the last, however large they are:
    what ran empty last is kept, and everything else is given back for it. */
-static void test_versions(void **state)
+TEST(test_versions)
 {
-    (void)state;
     begin(1024 * MIB);
     assert_int_equal(place(1, 200 * MIB), 0); /* what another user has is kept, too, until then */
     give_up(0);
@@ -166,11 +154,10 @@ static void test_versions(void **state)
 }
 
 /* Empty segments are kept up to a quarter of the capacity, but 64 MiB at least; the oldest go. */
-static void test_retained(void **state)
+TEST(test_retained)
 {
     struct gb_segment *newest;
 
-    (void)state;
     begin(512 * MIB);
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(place(0, 20 * MIB + i * 4 * MIB), 0);
@@ -185,9 +172,8 @@ static void test_retained(void **state)
 }
 
 /* Trimming takes first what nobody maps, asks for the rest, and for no more than is needed. */
-static void test_trim(void **state)
+TEST(test_trim)
 {
-    (void)state;
     begin(1024 * MIB);
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(place(0, 20 * MIB), 0);
@@ -218,11 +204,10 @@ static void test_trim(void **state)
 }
 
 /* A mapping is counted once, with the widest access; its end is the segment's if that waits. */
-static void test_mappings(void **state)
+TEST(test_mappings)
 {
     struct gb_mapping *mapping;
 
-    (void)state;
     begin(1024 * MIB);
     assert_int_equal(place(0, 1), 0);
     map(0, 0, GB_ACCESS_WRITE);
@@ -238,9 +223,8 @@ static void test_mappings(void **state)
     end();
 }
 
-static void test_adopt(void **state)
+TEST(test_adopt)
 {
-    (void)state;
     begin(64 * MIB);
     assert_int_equal(adopt_some(1, 4096, 16), 0);
     assert_int_equal(world.storages[0]->placement_count, 16);
@@ -268,9 +252,8 @@ static void test_adopt(void **state)
     end();
 }
 
-static void test_device_fails(void **state)
+TEST(test_device_fails)
 {
-    (void)state;
     begin(64 * MIB);
     fake.fail_in = 1;
     assert_int_equal(place(0, 1), GPUBUF_E_DEVICE);
@@ -282,9 +265,8 @@ static void test_device_fails(void **state)
     end();
 }
 
-static void test_user_limit(void **state)
+TEST(test_user_limit)
 {
-    (void)state;
     begin(1024 * MIB);
     world.store.users.quotas.standard.segments = 3;
     assert_int_equal(place(0, 20 * MIB), 0);
@@ -299,9 +281,8 @@ static void test_user_limit(void **state)
     end();
 }
 
-static void test_bytes_of_a_user(void **state)
+TEST(test_bytes_of_a_user)
 {
-    (void)state;
     begin(1024 * MIB);
     world.store.users.quotas.standard.bytes[0] = 50 * MIB;
     assert_int_equal(place(0, 1), 0);
@@ -331,9 +312,8 @@ static void test_bytes_of_a_user(void **state)
     end();
 }
 
-static void test_idle(void **state)
+TEST(test_idle)
 {
-    (void)state;
     begin(1024 * MIB);
     world.store.retire_after_ms = 100;
     assert_int_equal(gb_store_retire_idle(&world.store, 1000), UINT64_MAX);
@@ -391,9 +371,8 @@ static int some_work(unsigned which)
     }
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     for (unsigned which = 0; which < 4; which++)
         for (size_t n = 1;; n++) {
             int r;
@@ -450,11 +429,10 @@ static void random_step(struct test_random *random, uint64_t now)
     }
 }
 
-static void test_random_operations(void **state)
+TEST(test_random_operations)
 {
     static const uint64_t capacities[] = {6, 17, 64, 200, 1024};
 
-    (void)state;
     for (unsigned seed = 0; seed < 10; seed++) {
         struct test_random random = {seed};
 
@@ -470,27 +448,4 @@ static void test_random_operations(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_own),
-        cmocka_unit_test(test_own_small_device),
-        cmocka_unit_test(test_large_spares),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_retained),
-        cmocka_unit_test(test_trim),
-        cmocka_unit_test(test_mappings),
-        cmocka_unit_test(test_adopt),
-        cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_user_limit),
-        cmocka_unit_test(test_bytes_of_a_user),
-        cmocka_unit_test(test_idle),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_random_operations),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,14 +2,9 @@
  * The store over a device whose driver is slow: memory is made by a mover, and ahead of those who
  * will want it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <uv.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "store_world.h"
 
@@ -69,9 +64,8 @@ static void place_slowly(unsigned key, uint64_t bytes)
 
 /* Another segment is made as soon as less than half of the largest is free, so that nobody waits
    for it. It counts like any other from the start. */
-static void test_ahead(void **state)
+TEST(test_ahead)
 {
-    (void)state;
     begin_slow(1024 * MIB);
     place_slowly(0, 1);
     assert_int_equal(world.device.allocated, 2 * MIB);
@@ -86,9 +80,8 @@ static void test_ahead(void **state)
 }
 
 /* One that is on its way when memory is wanted is given back as soon as it is there. */
-static void test_ahead_is_not_wanted(void **state)
+TEST(test_ahead_is_not_wanted)
 {
-    (void)state;
     begin_slow(1024 * MIB);
     place_slowly(0, 1);
     assert_int_equal(place(0, MIB), 0);
@@ -103,9 +96,8 @@ static void test_ahead_is_not_wanted(void **state)
 }
 
 /* Not of what a device or a user is short of, and once only. */
-static void test_not_ahead(void **state)
+TEST(test_not_ahead)
 {
-    (void)state;
     begin_slow(17 * MIB); /* 15 left: 4 are more than a quarter */
     place_slowly(0, 2 * MIB);
     assert_int_equal(world.device.allocated, 2 * MIB);
@@ -120,9 +112,8 @@ static void test_not_ahead(void **state)
 
 /* Memory beside an object that somebody maps is its domain's at once, without a question, and
    nobody else's: a segment goes as a whole. */
-static void test_beside_mapped(void **state)
+TEST(test_beside_mapped)
 {
-    (void)state;
     begin_slow(64 * MIB);
     place_slowly(0, 16 * MIB);
     assert_int_equal(segment_of(0)->bytes, 16 * MIB);
@@ -141,14 +132,4 @@ static void test_beside_mapped(void **state)
     end_slow();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_ahead_is_not_wanted),
-        cmocka_unit_test(test_not_ahead),
-        cmocka_unit_test(test_beside_mapped),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,13 +1,9 @@
 /* client/peer/sum_avx2.c: the same sums as without AVX2, or machines of a cluster would differ. */
+#include "tests/cases.h"
+
 #include "client/peer/sum_avx2.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -23,12 +19,11 @@ static uint64_t sum(const void *bytes, size_t length)
     return XXH3_64bits(bytes, length);
 }
 
-static void test_sums_are_those_of_xxh3(void **state)
+TEST(test_sums_are_those_of_xxh3)
 {
     static unsigned char bytes[MOST];
     uint32_t number = 1;
 
-    (void)state;
     for (size_t i = 0; i < MOST; i++) {
         number = number * 1664525 + 1013904223;
         bytes[i] = (unsigned char)(number >> 24);
@@ -42,11 +37,4 @@ static void test_sums_are_those_of_xxh3(void **state)
     assert_int_equal(sum(bytes, 0), UINT64_C(0x2d06800538d394c2));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_are_those_of_xxh3),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

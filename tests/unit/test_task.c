@@ -3,15 +3,11 @@
  * will, so that a test chooses what happens between two parts of a request.
  */
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #define DEMAND(condition) assert_true(condition)
+#include "tests/cases.h"
+
 #include "inside.h"
 
 #define COLUMNS 1000
@@ -181,12 +177,11 @@ static void make(struct peer *of, const char *name)
 
 /* Later requests of its session wait for it; those of others do not. */
 /* RELIABILITY.md: Hostile clients */
-static void test_order(void **state)
+TEST(test_order)
 {
     struct gate gate;
     char *early;
 
-    (void)state;
     begin("host:64M");
     close_gate(&gate);
     send_create(&peer, 1, "a", "");
@@ -208,9 +203,8 @@ static void test_order(void **state)
 
 /* At either part, and with what it had in hand by then. */
 /* RELIABILITY.md: Hostile clients */
-static void test_ends_meanwhile(void **state)
+TEST(test_ends_meanwhile)
 {
-    (void)state;
     for (int second = 0; second < 2; second++) {
         struct gate first, later;
 
@@ -239,9 +233,8 @@ static void test_ends_meanwhile(void **state)
 }
 
 /* The end of input is no end of requests: all that was sent is served, in order, and answered. */
-static void test_half_close(void **state)
+TEST(test_half_close)
 {
-    (void)state;
     begin("host:64M");
     send_create(&peer, 1, "a", "");
     peer_send(&peer, REQUEST(2, "seal", "\"lease\":1"));
@@ -255,12 +248,11 @@ static void test_half_close(void **state)
 
 /* The source of an alias is replaced while its layout is read: the alias is of the new one. */
 /* RELIABILITY.md: Hostile clients */
-static void test_changed_meanwhile(void **state)
+TEST(test_changed_meanwhile)
 {
     struct gate gate;
     char *answer;
 
-    (void)state;
     begin("host:64M");
     make(&peer, "a");
     close_gate(&gate);
@@ -285,12 +277,11 @@ static void test_changed_meanwhile(void **state)
 }
 
 /* A name that is taken while the layout is written is not taken twice. */
-static void test_name_taken_meanwhile(void **state)
+TEST(test_name_taken_meanwhile)
 {
     struct gate first, later;
     int fd = sealed_memfd(4096, F_SEAL_SHRINK);
 
-    (void)state;
     begin("host:64M");
     close_gate(&first);
     gb_writer_reset(&line);
@@ -316,11 +307,10 @@ static void test_name_taken_meanwhile(void **state)
 }
 
 /* It waits for room like any other, and what was read is not read again. */
-static void test_waits_for_room(void **state)
+TEST(test_waits_for_room)
 {
     char *answer;
 
-    (void)state;
     begin("host:4M");
     peer_send(&other,
               REQUEST(1, "create",
@@ -341,11 +331,10 @@ static void test_waits_for_room(void **state)
 
 /* Counts for a wide table are looked up by the worker; one that is wrong leaves the object as it
    was. */
-static void test_null_counts(void **state)
+TEST(test_null_counts)
 {
     struct gate gate;
 
-    (void)state;
     begin("host:64M");
     send_create(&peer, 1, "a", "");
     expect(&peer, "\"lease\":1");
@@ -362,11 +351,10 @@ static void test_null_counts(void **state)
 }
 
 /* The session of a seal is thrown out while the worker has the layout. */
-static void test_seal_ends_meanwhile(void **state)
+TEST(test_seal_ends_meanwhile)
 {
     struct gate gate;
 
-    (void)state;
     begin("host:64M");
     send_create(&peer, 1, "a", "");
     expect(&peer, "\"lease\":1");
@@ -379,11 +367,10 @@ static void test_seal_ends_meanwhile(void **state)
 }
 
 /* `leases` goes on over turns, in which what it stands on ends. */
-static void test_leases_meanwhile(void **state)
+TEST(test_leases_meanwhile)
 {
     char *answer;
 
-    (void)state;
     begin("host:64M");
     make(&peer, "a");
     for (int i = 0; i < 200; i++) {
@@ -403,19 +390,4 @@ static void test_leases_meanwhile(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_ends_meanwhile),
-        cmocka_unit_test(test_half_close),
-        cmocka_unit_test(test_changed_meanwhile),
-        cmocka_unit_test(test_name_taken_meanwhile),
-        cmocka_unit_test(test_waits_for_room),
-        cmocka_unit_test(test_null_counts),
-        cmocka_unit_test(test_seal_ends_meanwhile),
-        cmocka_unit_test(test_leases_meanwhile),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,8 @@
 /* JSON lines, and text of other encodings: in one piece and cut at every place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/gpubufctl/decode.h"
 #include "client/gpubufctl/json_table.h"
@@ -31,11 +27,10 @@ static int read_lines(const char *text, size_t step, struct gb_json_lines **line
     return code == 0 ? gb_json_lines_settle(*lines, error) : code;
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
     static const char text[] = "\xef\xbb\xbf{\"a\": 1, \"t\": \"x\\u00e4\"}\r\n\n"
                                "{\"t\": null, \"b\": true, \"a\": -2}\n  {\"c\":1.5}";
-    (void)state;
     for (size_t i = 0; i < STEPS; i++) {
         struct gb_json_lines *lines;
         struct gb_error error;
@@ -64,7 +59,7 @@ static void test_lines(void **state)
     }
 }
 
-static void test_bad_lines(void **state)
+TEST(test_bad_lines)
 {
     static const char *const cases[][2] = {
         {"{\"a\":1}\n{\"a\":}\n", "line 2, byte 5"},
@@ -76,7 +71,6 @@ static void test_bad_lines(void **state)
         {"", "no columns"},
     };
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++)
         for (size_t i = 0; i < STEPS; i++) {
             struct gb_json_lines *lines;
@@ -128,7 +122,7 @@ static int decode(const char *encoding, const char *bytes, size_t length, size_t
     return code;
 }
 
-static void test_encodings(void **state)
+TEST(test_encodings)
 {
     static const struct {
         const char *encoding, *bytes;
@@ -143,7 +137,6 @@ static void test_encodings(void **state)
         {"latin1", "", 0, ""},
     };
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++)
         for (size_t i = 0; i < STEPS; i++) {
             struct taken taken;
@@ -157,7 +150,7 @@ static void test_encodings(void **state)
         }
 }
 
-static void test_bytes_that_are_none(void **state)
+TEST(test_bytes_that_are_none)
 {
     static const struct {
         const char *encoding, *bytes;
@@ -173,7 +166,6 @@ static void test_bytes_that_are_none(void **state)
         {"utf-16le", "a\0b", 3, "line 1, byte 2: a character of utf-16le that does not end"},
     };
 
-    (void)state;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++)
         for (size_t i = 0; i < STEPS; i++) {
             struct taken taken;
@@ -188,13 +180,4 @@ static void test_bytes_that_are_none(void **state)
     assert_int_equal(gb_decoder_new(&decoder, "klingon", &error), GPUBUF_E_INVALID);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_encodings),
-        cmocka_unit_test(test_bytes_that_are_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,8 @@
 /* Claims on tiers, by random calls against a plain search: the oldest that claims a tier comes
    first. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "daemon/memory/tier.h"
 #include "random.h"
@@ -52,12 +48,11 @@ static void check(const struct world *world)
 }
 
 /* RELIABILITY.md: Memory is short */
-static void test_by_random_calls(void **state)
+TEST(test_by_random_calls)
 {
     struct test_random random = {7};
     struct world world;
 
-    (void)state;
     begin(&world);
     check(&world);
     for (unsigned i = 0; i < 20000; i++) {
@@ -72,11 +67,10 @@ static void test_by_random_calls(void **state)
 }
 
 /* A request for room in the host tier needs it below as well, where content of that tier goes. */
-static void test_those_below_are_claimed_too(void **state)
+TEST(test_those_below_are_claimed_too)
 {
     struct world world;
 
-    (void)state;
     begin(&world);
     assert_false(gb_claim_set(&world.claims[1], world.tiers, GB_TIER_HOST));
     assert_true(gb_tier_claimed(&world.tiers[GB_TIER_HOST], UINT64_MAX));
@@ -90,11 +84,4 @@ static void test_those_below_are_claimed_too(void **state)
     assert_false(gb_tier_claimed(&world.tiers[GB_TIER_DISK], 10));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_random_calls),
-        cmocka_unit_test(test_those_below_are_claimed_too),
-    };
-    return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,11 +1,7 @@
 /* Deadlines against a plain search; timers by the order in which they are called. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "failing.h"
 #include "random.h"
@@ -22,12 +18,11 @@ static void check_heap(const struct gb_deadlines *deadlines)
     assert_true(deadlines->count <= deadlines->capacity);
 }
 
-static void test_no_deadlines(void **state)
+TEST(test_no_deadlines)
 {
     struct gb_deadlines deadlines = {0};
     struct gb_deadline one = {0};
 
-    (void)state;
     assert_null(gb_deadlines_first(&deadlines));
     gb_deadlines_remove(&deadlines, &one);
     gb_deadlines_end(&deadlines);
@@ -37,12 +32,11 @@ static void test_no_deadlines(void **state)
 
 /* Seven deadlines of four different times in all 4^7 ways; each of them removed or moved; then all
    taken in order. */
-static void test_deadlines_exhaustively(void **state)
+TEST(test_deadlines_exhaustively)
 {
     enum { COUNT = 7, TIMES = 4, WAYS = 1 << 14 };
     struct gb_deadlines deadlines = {0};
 
-    (void)state;
     for (unsigned way = 0; way < WAYS; way++) {
         for (unsigned other = 0; other < COUNT; other++) {
             struct gb_deadline all[COUNT] = {{0, 0}};
@@ -74,7 +68,7 @@ static void test_deadlines_exhaustively(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-static void test_deadlines_against_a_search(void **state)
+TEST(test_deadlines_against_a_search)
 {
     enum { COUNT = 300 };
     static struct gb_deadline all[COUNT];
@@ -82,7 +76,6 @@ static void test_deadlines_against_a_search(void **state)
     struct test_random random = {4};
     size_t most = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 200000; i++) {
         bool filling = i / 5000 % 2 == 0;
         struct gb_deadline *one = &all[test_random_below(&random, COUNT)];
@@ -116,13 +109,12 @@ static void test_deadlines_against_a_search(void **state)
 
 /* Each allocation fails once: the add that needed it fails and changes nothing, the next works.
    A heap that cannot be made smaller stays as it is. */
-static void test_deadlines_failing(void **state)
+TEST(test_deadlines_failing)
 {
     enum { COUNT = 200 };
     static struct gb_deadline all[COUNT];
     size_t allocations = 1;
 
-    (void)state;
     for (size_t n = 1; n <= allocations; n++) {
         struct gb_deadlines deadlines = {0};
         unsigned failures = 0;
@@ -176,7 +168,7 @@ static void ring(struct gb_timer *timer)
 }
 
 /* Those that are due are called in order, one that is set meanwhile too; the others are not. */
-static void test_timers(void **state)
+TEST(test_timers)
 {
     struct gb_deadlines timers = {0};
     char called[16] = "";
@@ -184,7 +176,6 @@ static void test_timers(void **state)
     struct alarm b = {{{0, 0}, ring}, &timers, &a, 25, 'b', called};
     struct alarm c = {{{0, 0}, ring}, &timers, &b, 50, 'c', called};
 
-    (void)state;
     assert_true(gb_timer_set(&timers, &a.timer, 10));
     assert_true(gb_timer_set(&timers, &b.timer, 20));
     assert_true(gb_timer_set(&timers, &c.timer, 30));
@@ -201,15 +192,4 @@ static void test_timers(void **state)
     assert_int_equal(failing_blocks, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_deadlines),
-        cmocka_unit_test(test_deadlines_exhaustively),
-        cmocka_unit_test(test_deadlines_against_a_search),
-        cmocka_unit_test(test_deadlines_failing),
-        cmocka_unit_test(test_timers),
-    };
-
-    return cmocka_run_group_tests_name("timer", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

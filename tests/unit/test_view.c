@@ -1,10 +1,5 @@
 /* The view that a peer has of the others' keys (client/peer/view.h), by events made by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/cases.h"
 
 #include "client/peer/view.c"
 
@@ -42,11 +37,10 @@ static uint64_t revision_of(struct gb_peer_view *view, const char *name)
 #define OF_A "{\"node\":\"a\",\"version\":3,\"bytes\":10,\"serial\":1,\"since\":99}"
 #define AT_A "{\"host\":\"h\",\"port\":7}"
 
-static void test_a_name_comes_is_replaced_and_goes(void **state)
+TEST(test_a_name_comes_is_replaced_and_goes)
 {
     struct gb_peer_view view = {0};
 
-    (void)state;
     assert_true(take(&view, "names/x", OF_A, 5));
     assert_false(take(&view, "names/x", OF_A, 5)); /* told twice */
     assert_true(take(&view, "names/x", OF_A, 8));
@@ -60,12 +54,11 @@ static void test_a_name_comes_is_replaced_and_goes(void **state)
     gb_peer_view_end(&view);
 }
 
-static void test_places_are_of_the_revision_and_of_nodes_that_are_there(void **state)
+TEST(test_places_are_of_the_revision_and_of_nodes_that_are_there)
 {
     struct gb_peer_view view = {0};
     struct gb_peer_place places[4];
 
-    (void)state;
     take(&view, "names/x@1/y", OF_A, 5);
     const struct gb_peer_entry *entry = gb_peer_view_entry(&view, "x@1/y", false);
     assert_int_equal(gb_peer_view_places(entry, "me", 0, places, 4), 0); /* a has no address */
@@ -95,12 +88,11 @@ static void test_places_are_of_the_revision_and_of_nodes_that_are_there(void **s
     "{\"described\":\"AAECAwQFBgcICQoLDA0ODw==\","                                                 \
     "\"content\":\"8PHy8/T19vf4+fr7/P3+/w==\"}"
 
-static void test_the_origins_word_is_of_a_revision(void **state)
+TEST(test_the_origins_word_is_of_a_revision)
 {
     struct gb_peer_view view = {0};
     struct gb_peer_place place;
 
-    (void)state;
     take(&view, "words/x@5", WORD, 4); /* of no name: it is nobody's */
     take(&view, "nodes/a", AT_A, 4);
     take(&view, "names/x", OF_A, 5);
@@ -124,13 +116,12 @@ static void test_the_origins_word_is_of_a_revision(void **state)
     gb_peer_view_end(&view);
 }
 
-static void test_the_origin_is_among_the_places(void **state)
+TEST(test_the_origin_is_among_the_places)
 {
     struct gb_peer_view view = {0};
     struct gb_peer_place places[2];
     char key[64];
 
-    (void)state;
     take(&view, "names/x", OF_A, 5);
     take(&view, "nodes/a", AT_A, 4);
     for (int i = 0; i < 4; i++) {
@@ -147,7 +138,7 @@ static void test_the_origin_is_among_the_places(void **state)
     gb_peer_view_end(&view);
 }
 
-static void test_what_cannot_be_read_is_absent(void **state)
+TEST(test_what_cannot_be_read_is_absent)
 {
     static const char *const bad[] = {
         "",
@@ -159,7 +150,6 @@ static void test_what_cannot_be_read_is_absent(void **state)
     };
     struct gb_peer_view view = {0};
 
-    (void)state;
     take(&view, "names/x", OF_A, 1);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_true(take(&view, "names/x", bad[i], 2 + 2 * i));
@@ -177,12 +167,11 @@ static void test_what_cannot_be_read_is_absent(void **state)
 }
 
 /* Keys of another program, with a node's name that no node can have. */
-static void test_nodes_with_names_too_long_are_absent(void **state)
+TEST(test_nodes_with_names_too_long_are_absent)
 {
     struct gb_peer_view view = {0};
     char key[GB_PEER_NODE_BYTES + 32], name[GB_PEER_NODE_BYTES + 1];
 
-    (void)state;
     memset(name, 'a', GB_PEER_NODE_BYTES);
     name[GB_PEER_NODE_BYTES] = '\0';
     snprintf(key, sizeof(key), "nodes/%s", name);
@@ -212,12 +201,11 @@ static void note(void *user, struct gb_peer_entry *entry)
     strcat(lost->names, entry->name);
 }
 
-static void test_a_listing_forgets_what_it_does_not_tell(void **state)
+TEST(test_a_listing_forgets_what_it_does_not_tell)
 {
     struct gb_peer_view view = {0};
     struct lost lost = {.view = &view};
 
-    (void)state;
     take(&view, "nodes/a", AT_A, 1);
     take(&view, "names/x", OF_A, 9);
     take(&view, "names/y", OF_A, 3);
@@ -235,13 +223,12 @@ static void test_a_listing_forgets_what_it_does_not_tell(void **state)
 }
 
 /* A name that is lost while more is to come stays until it is taken out, and may come again. */
-static void test_names_that_are_lost(void **state)
+TEST(test_names_that_are_lost)
 {
     struct gb_peer_view view = {0};
     struct gb_peer_entry *entry;
     int count = 0;
 
-    (void)state;
     take(&view, "names/x", OF_A, 1);
     take(&view, "names/y", OF_A, 2);
     for (uint64_t revision = 3; revision <= 5; revision += 2) {
@@ -262,14 +249,13 @@ static void test_names_that_are_lost(void **state)
     gb_peer_view_end(&view);
 }
 
-static void test_names_in_order(void **state)
+TEST(test_names_in_order)
 {
     struct gb_peer_view view = {0};
     const char *after = "";
     char key[32], before[32] = "";
     int count = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 1000; i++) {
         snprintf(key, sizeof(key), "names/%03u", i * 367 % 1000);
         take(&view, key, OF_A, i + 1);
@@ -287,19 +273,4 @@ static void test_names_in_order(void **state)
     gb_peer_view_end(&view);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_name_comes_is_replaced_and_goes),
-        cmocka_unit_test(test_places_are_of_the_revision_and_of_nodes_that_are_there),
-        cmocka_unit_test(test_the_origins_word_is_of_a_revision),
-        cmocka_unit_test(test_the_origin_is_among_the_places),
-        cmocka_unit_test(test_what_cannot_be_read_is_absent),
-        cmocka_unit_test(test_nodes_with_names_too_long_are_absent),
-        cmocka_unit_test(test_a_listing_forgets_what_it_does_not_tell),
-        cmocka_unit_test(test_names_that_are_lost),
-        cmocka_unit_test(test_names_in_order),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)
