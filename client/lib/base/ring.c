@@ -1,0 +1,437 @@
+#include "client/lib/base/ring.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPIN_LEAST_NS 1000
+#define SPIN_MOST_NS 50000
+/* Nobody sleeps for longer without looking: another reader can move sleepers to a futex of its own,
+   and a reader that died wakes nobody. */
+#define READER_NAP_NS 100000000
+#define WRITER_NAP_NS 5000000
+#define TRIES 1000 /* times that the newest frame may be another one by the time it is claimed */
+
+/* Tests kill a process, or let another one go on, at these points. */
+#ifndef GB_RING_STEP
+#define GB_RING_STEP() ((void)0)
+#endif
+
+#define LOAD(word_) atomic_load_explicit(&(word_), memory_order_acquire)
+#define LOOK(word_) atomic_load_explicit(&(word_), memory_order_relaxed)
+#define STORE(word_, value_) atomic_store_explicit(&(word_), (value_), memory_order_release)
+#define SET(word_, value_) atomic_store_explicit(&(word_), (value_), memory_order_relaxed)
+#define FENCE() atomic_thread_fence(memory_order_seq_cst)
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* The word may be in memory that this process can only read. */
+static void nap(const _Atomic uint32_t *word, uint32_t value, int64_t ns)
+{
+    const struct timespec time = {ns / 1000000000, ns % 1000000000};
+
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
+}
+
+static void wake(const _Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static uint64_t bit(unsigned i)
+{
+    return UINT64_C(1) << i;
+}
+
+/* ---- the writer ---- */
+
+void gb_ring_write(struct gb_ring_writer *writer, struct gb_stream_front *front,
+                   const struct gb_stream_roster *roster, unsigned slots, uint32_t number)
+{
+    memset(writer, 0, sizeof(*writer));
+    writer->front = front;
+    writer->roster = roster;
+    writer->slots = slots;
+    writer->head = (uint64_t)number << GB_STREAM_COUNT_BITS;
+    writer->newest = writer->taken = writer->victim = -1;
+}
+
+/* The slots that a reader holds: no more than it may, whatever it says. */
+static uint64_t held_by(const struct gb_ring_writer *writer, unsigned reader)
+{
+    const struct gb_stream_claim *claim = writer->claims[reader];
+    uint64_t held = LOAD(claim->held);
+
+    for (uint64_t left = writer->on_gpu ? held : 0; left; left &= left - 1) {
+        unsigned slot = (unsigned)__builtin_ctzll(left);
+
+        if (writer->frames[slot] && LOAD(claim->done[slot]) == (uint32_t)writer->frames[slot])
+            held &= ~bit(slot);
+    }
+    for (int more = __builtin_popcountll(held) - LOOK(writer->roster->hold[reader]); more > 0;
+         more--)
+        held &= held - 1;
+    return held;
+}
+
+/* Looks at all claims. Returns the oldest frame that is kept for readers of each frame, and notes
+   which slots are held. */
+static uint64_t look_at_claims(struct gb_ring_writer *writer)
+{
+    uint64_t kept = UINT64_MAX, next = writer->head + 1;
+
+    writer->busy = 0;
+    for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
+        unsigned reader = (unsigned)__builtin_ctzll(left);
+
+        if (!writer->claims[reader])
+            continue;
+        writer->busy |= held_by(writer, reader);
+        uint64_t from = LOAD(writer->claims[reader]->from);
+        uint64_t oldest = next - LOOK(writer->roster->lag[reader]);
+        if (from && from < oldest)
+            from = oldest;
+        if (from && from < kept)
+            kept = from;
+    }
+    return kept;
+}
+
+/* The slot with the oldest frame that is not held; -1: none. */
+static int oldest_free(const struct gb_ring_writer *writer, uint64_t kept)
+{
+    int found = -1;
+
+    for (int i = 0; i < (int)writer->slots; i++) {
+        if (i == writer->newest || (writer->busy & bit((unsigned)i)) || writer->frames[i] >= kept)
+            continue;
+        if (found < 0 || writer->frames[i] < writer->frames[found])
+            found = i;
+    }
+    return found;
+}
+
+int gb_ring_take(struct gb_ring_writer *writer)
+{
+    struct gb_stream_slot *slots = writer->front->slots;
+
+    if (writer->taken >= 0)
+        return writer->taken;
+    if (writer->victim < 0)
+        writer->victim = oldest_free(writer, UINT64_MAX);
+    for (unsigned tries = 0; tries < GB_STREAM_SLOTS + 2; tries++) {
+        int victim = writer->victim;
+
+        if (victim >= 0)
+            SET(slots[victim].frame, 0);
+        GB_RING_STEP();
+        FENCE(); /* before: the frame is out; after: who claims it? */
+        GB_RING_STEP();
+        if (LOAD(writer->roster->epoch) != writer->epoch)
+            return GB_RING_PAGES;
+        uint64_t kept = look_at_claims(writer);
+        GB_RING_STEP();
+        if (victim >= 0 && !(writer->busy & bit((unsigned)victim)) &&
+            writer->frames[victim] < kept) {
+            writer->taken = victim;
+            writer->victim = -1;
+            writer->frames[victim] = 0;
+            return victim;
+        }
+        if (victim >= 0)
+            STORE(slots[victim].frame, writer->frames[victim]); /* it never was away */
+        writer->victim = oldest_free(writer, kept);
+        if (writer->victim < 0)
+            return GB_RING_NONE;
+        GB_RING_STEP();
+    }
+    return GB_RING_NONE;
+}
+
+static void wake_readers(const struct gb_ring_writer *writer)
+{
+    for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
+        const struct gb_stream_claim *claim = writer->claims[__builtin_ctzll(left)];
+
+        if (claim && LOOK(claim->asleep)) {
+            wake(&writer->front->bell);
+            return;
+        }
+    }
+}
+
+uint64_t gb_ring_publish(struct gb_ring_writer *writer, uint64_t bytes, uint64_t time_ns)
+{
+    struct gb_stream_front *front = writer->front;
+    unsigned slot = (unsigned)writer->taken;
+    uint64_t frame = ++writer->head, both = frame << GB_STREAM_SLOT_BITS | slot;
+
+    SET(front->slots[slot].bytes, bytes);
+    SET(front->slots[slot].time_ns, time_ns);
+    GB_RING_STEP();
+    STORE(front->slots[slot].frame, frame); /* after its content */
+    GB_RING_STEP();
+    STORE(front->at[frame % GB_STREAM_SLOTS], both);
+    GB_RING_STEP();
+    STORE(front->head, both); /* after its slot and its place */
+    GB_RING_STEP();
+    STORE(front->bell, (uint32_t)frame);
+    writer->frames[slot] = frame;
+    writer->newest = (int)slot;
+    writer->taken = -1;
+    FENCE(); /* before: the bell; after: who sleeps? */
+    GB_RING_STEP();
+    wake_readers(writer);
+    return frame;
+}
+
+int gb_ring_late(const struct gb_ring_writer *writer)
+{
+    uint64_t next = writer->head + 1;
+    uint64_t first = (next >> GB_STREAM_COUNT_BITS << GB_STREAM_COUNT_BITS) + 1;
+
+    for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
+        unsigned reader = (unsigned)__builtin_ctzll(left);
+        const struct gb_stream_claim *claim = writer->claims[reader];
+
+        if (!claim || !LOOK(claim->waits))
+            continue;
+        uint64_t from = LOAD(claim->from), wants = from < first ? first : from;
+        if (from && wants < next && next - wants >= LOOK(writer->roster->lag[reader]) &&
+            from != writer->late[reader])
+            return (int)reader;
+    }
+    return -1;
+}
+
+void gb_ring_wait_late(struct gb_ring_writer *writer, int64_t timeout_ns)
+{
+    uint64_t end = now_ns() + (uint64_t)timeout_ns;
+    int reader = gb_ring_late(writer);
+
+    for (; reader >= 0; reader = gb_ring_late(writer)) {
+        const struct gb_stream_claim *claim = writer->claims[reader];
+        uint32_t moved = LOAD(claim->moved);
+        uint64_t now = now_ns();
+
+        if (now >= end) {
+            writer->late[reader] = LOAD(claim->from);
+            continue;
+        }
+        SET(writer->front->asleep, 1);
+        FENCE(); /* before: it sleeps; after: has the reader moved? */
+        if (gb_ring_late(writer) == reader)
+            nap(&claim->moved, moved,
+                end - now < WRITER_NAP_NS ? (int64_t)(end - now) : WRITER_NAP_NS);
+        SET(writer->front->asleep, 0);
+    }
+}
+
+/* ---- a reader ---- */
+
+void gb_ring_join(struct gb_ring_reader *reader, struct gb_stream_claim *claim,
+                  const struct gb_stream_roster *roster, unsigned slots, unsigned hold, bool each,
+                  bool waits)
+{
+    memset(reader, 0, sizeof(*reader));
+    reader->claim = claim;
+    reader->roster = roster;
+    reader->slots = slots;
+    reader->hold = hold;
+    reader->each = each;
+    reader->spin_ns = SPIN_MOST_NS / 2;
+    SET(claim->waits, waits);
+    if (each)
+        STORE(claim->from, 1); /* the first frame of whoever writes */
+}
+
+void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front *front,
+                    uint32_t writer)
+{
+    uint64_t first = ((uint64_t)writer << GB_STREAM_COUNT_BITS) + 1;
+    uint64_t head = LOAD(front->head) >> GB_STREAM_SLOT_BITS;
+
+    reader->front = front;
+    reader->writer = writer;
+    /* Of a writer that was there before it the reader wants the newest frame; of one that came
+       later each. */
+    if (reader->last == 0 && head > first)
+        first = head;
+    reader->last = first - 1;
+    if (reader->each)
+        STORE(reader->claim->from, first);
+}
+
+/* Lets the writer know that the reader has moved, if it waits for that. */
+static void tell_moved(struct gb_ring_reader *reader)
+{
+    struct gb_stream_claim *claim = reader->claim;
+
+    if (!LOOK(claim->waits))
+        return;
+    STORE(claim->moved, LOOK(claim->moved) + 1);
+    FENCE(); /* before: it has moved; after: does the writer sleep? */
+    if (LOOK(reader->front->asleep))
+        wake(&claim->moved);
+}
+
+/* Claims the slot, if that frame is in it. */
+static bool claim_slot(struct gb_ring_reader *reader, uint64_t frame, unsigned slot)
+{
+    struct gb_stream_claim *claim = reader->claim;
+    uint64_t held = LOOK(claim->held);
+
+    if (slot >= reader->slots || (held & bit(slot)))
+        return false; /* a writer that lies */
+    SET(claim->held, held | bit(slot));
+    GB_RING_STEP();
+    FENCE(); /* before: it is claimed; after: is the frame still there? */
+    GB_RING_STEP();
+    if (LOAD(reader->front->slots[slot].frame) == frame &&
+        LOAD(reader->roster->writer) == reader->writer)
+        return true;
+    GB_RING_STEP();
+    STORE(claim->held, held);
+    return false;
+}
+
+static void describe(struct gb_ring_reader *reader, uint64_t number, unsigned slot,
+                     struct gb_ring_frame *frame)
+{
+    const struct gb_stream_slot *from = &reader->front->slots[slot];
+    struct gb_stream_claim *claim = reader->claim;
+
+    frame->number = number;
+    frame->slot = slot;
+    frame->bytes = LOOK(from->bytes);
+    frame->time_ns = LOOK(from->time_ns);
+    frame->missed = number - reader->last - 1;
+    reader->last = number;
+    GB_RING_STEP();
+    if (reader->each)
+        STORE(claim->from, number + 1); /* after the claim of its slot */
+    GB_RING_STEP();
+    SET(claim->frames, LOOK(claim->frames) + 1);
+    SET(claim->missed, LOOK(claim->missed) + frame->missed);
+    tell_moved(reader);
+}
+
+/* Says why there is no frame. A writer's last words are read before its end is believed. */
+static int none(const struct gb_ring_reader *reader, uint64_t head)
+{
+    uint32_t writer = LOAD(reader->roster->writer);
+
+    if (!reader->front || writer != reader->writer)
+        return writer && LOAD(reader->roster->over) != writer ? GB_RING_PAGES : GB_RING_NONE;
+    if (LOAD(reader->roster->over) != writer || LOAD(reader->front->head) != head)
+        return GB_RING_NONE;
+    return GB_RING_OVER;
+}
+
+int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame)
+{
+    if (!reader->front)
+        return none(reader, 0);
+    if (__builtin_popcountll(LOOK(reader->claim->held)) >= (int)reader->hold)
+        return GB_RING_FULL;
+    for (unsigned tries = 0; tries < TRIES; tries++) {
+        uint64_t both = LOAD(reader->front->head), newest = both >> GB_STREAM_SLOT_BITS;
+        uint64_t next = reader->each ? reader->last + 1 : newest;
+
+        if (newest <= reader->last || LOAD(reader->roster->writer) != reader->writer)
+            return none(reader, both);
+        /* Older frames have no place any more. */
+        if (newest - next >= GB_STREAM_SLOTS)
+            next = newest - GB_STREAM_SLOTS + 1;
+        for (;; next++) {
+            if (next != newest)
+                both = LOAD(reader->front->at[next % GB_STREAM_SLOTS]);
+            else
+                both = LOAD(reader->front->head);
+            unsigned slot = (unsigned)(both % (1u << GB_STREAM_SLOT_BITS));
+            if (both >> GB_STREAM_SLOT_BITS == next && claim_slot(reader, next, slot)) {
+                describe(reader, next, slot, frame);
+                return 0;
+            }
+            if (next == newest)
+                break; /* it is not the newest any more */
+        }
+        if (LOAD(reader->front->head) >> GB_STREAM_SLOT_BITS == newest)
+            return none(reader, 0); /* a writer that lies, or another one has joined */
+    }
+    return GB_RING_NONE;
+}
+
+void gb_ring_done(struct gb_ring_reader *reader, unsigned slot)
+{
+    struct gb_stream_claim *claim = reader->claim;
+
+    STORE(claim->held, LOOK(claim->held) & ~bit(slot)); /* after its content was read */
+    GB_RING_STEP();
+}
+
+/* Whether there may be something new. */
+static bool is_news(const struct gb_ring_reader *reader, uint32_t bell)
+{
+    uint32_t writer = LOAD(reader->roster->writer);
+
+    return writer != reader->writer || LOAD(reader->roster->over) == writer ||
+           LOAD(reader->front->bell) != bell;
+}
+
+void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
+{
+    struct gb_stream_claim *claim = reader->claim;
+    uint64_t begin = now_ns(), spent = 0, most = (uint64_t)timeout_ns;
+
+    uint32_t over = LOAD(reader->roster->over), last = LOAD(reader->roster->writer);
+    if (!reader->front || (over == last && last == reader->writer)) {
+        if (over == last)
+            nap(&reader->roster->writer, last,
+                timeout_ns < READER_NAP_NS ? timeout_ns : READER_NAP_NS);
+        return;
+    }
+    uint32_t bell = LOAD(reader->front->bell);
+    if (bell != (uint32_t)reader->last)
+        return; /* it came in between */
+    for (unsigned looks = 0; spent < reader->spin_ns && spent < most; looks++) {
+        if (is_news(reader, bell)) {
+            reader->spin_ns =
+                reader->spin_ns * 2 < SPIN_MOST_NS ? reader->spin_ns * 2 : SPIN_MOST_NS;
+            return;
+        }
+        pause_briefly();
+        if (looks % 32 == 31)
+            spent = now_ns() - begin;
+    }
+    if (spent >= most)
+        return;
+    if (reader->spin_ns > SPIN_LEAST_NS)
+        reader->spin_ns /= 2;
+    SET(claim->asleep, 1);
+    FENCE(); /* before: it sleeps; after: has the bell rung? */
+    GB_RING_STEP();
+    if (!is_news(reader, bell))
+        nap(&reader->front->bell, bell,
+            most - spent < READER_NAP_NS ? (int64_t)(most - spent) : READER_NAP_NS);
+    SET(claim->asleep, 0);
+}

@@ -1,0 +1,68 @@
+/*
+ * The pages of a stream. A stream is an array whose first axis is its slots; frames are written to
+ * the slots, and the daemon is not asked for any of them. Each page has one writer, and the kernel
+ * lets nobody else write it:
+ *
+ * - the *roster*, the daemon's: who takes part, and what each reader may hold;
+ * - the *front*, the writer's: which frame is in which slot;
+ * - a *claim* for each reader: what that reader holds and wants.
+ *
+ * Whatever is read from another's page may be anything at any time: readers of a page bound each
+ * number that they use as an index. client/lib/base/ring.c has the algorithm, and the decision on
+ * streams (docs/decisions) why it is right. A page has GB_STREAM_PAGE_BYTES and cannot shrink.
+ */
+#ifndef GB_STREAM_H
+#define GB_STREAM_H
+
+#include <stdint.h>
+
+#define GB_STREAM_SLOTS 64u   /* most slots: each is a bit of a word */
+#define GB_STREAM_READERS 64u /* most readers: likewise */
+#define GB_STREAM_PAGE_BYTES 8192u
+
+/* A frame's number is its writer's, then its count among that writer's frames, from 1 on. */
+#define GB_STREAM_COUNT_BITS 40
+/* A number beside its slot, in one word. */
+#define GB_STREAM_SLOT_BITS 6
+#define GB_STREAM_WRITERS (1u << 18) /* most writers that a stream has in its life, less one */
+
+struct gb_stream_roster {
+    _Atomic uint64_t active; /* a bit for each reader that takes part */
+    _Atomic uint32_t epoch;  /* grows whenever a reader joins, before that reader is answered */
+    _Atomic uint32_t writer; /* the number of the last writer that has joined; 0: none has */
+    _Atomic uint32_t over;   /* the number of the last writer that has ended */
+    _Atomic uint8_t hold[GB_STREAM_READERS]; /* slots that the reader may hold at a time */
+    _Atomic uint8_t lag[GB_STREAM_READERS];  /* newest frames that are kept for it */
+};
+
+struct gb_stream_slot {
+    _Alignas(64) _Atomic uint64_t frame; /* 0: none, or it is being written */
+    _Atomic uint64_t bytes, time_ns;     /* of that frame */
+    _Atomic uint32_t ready; /* on a GPU: low bits of `frame`, once its content is complete */
+};
+
+struct gb_stream_front {
+    _Alignas(64) _Atomic uint64_t head; /* the newest frame and its slot; 0: there is none */
+    _Atomic uint32_t bell;              /* a futex: readers sleep on it. Low bits of that frame */
+    _Atomic uint32_t asleep;            /* the writer sleeps on a reader's `moved` */
+    _Alignas(
+        64) _Atomic uint64_t at[GB_STREAM_SLOTS]; /* by the frame's low bits: it and its slot */
+    struct gb_stream_slot slots[GB_STREAM_SLOTS];
+};
+
+struct gb_stream_claim {
+    _Alignas(64) _Atomic uint64_t held; /* a bit for each slot that is being read */
+    _Atomic uint64_t from;   /* this frame and later ones are wanted, each; 0: the newest alone */
+    _Atomic uint64_t frames; /* read so far, for those who look on */
+    _Atomic uint64_t missed; /* likewise: not read, since they came too fast */
+    _Atomic uint32_t asleep; /* it sleeps on the writer's bell */
+    _Atomic uint32_t waits;  /* asks the writer to wait for it */
+    _Atomic uint32_t moved;  /* a futex: the writer sleeps on it */
+    _Alignas(64) _Atomic uint32_t done[GB_STREAM_SLOTS]; /* on a GPU: low bits of the frame in the
+                                       slot, once work there that reads it has ended */
+};
+
+_Static_assert(sizeof(struct gb_stream_front) <= GB_STREAM_PAGE_BYTES, "a front fits its page");
+_Static_assert(sizeof(struct gb_stream_claim) <= GB_STREAM_PAGE_BYTES, "a claim fits its page");
+
+#endif

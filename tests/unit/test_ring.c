@@ -1,0 +1,474 @@
+/*
+ * The frames of a stream, without a daemon: this test is the daemon. Processes write and read, and
+ * are killed at each of their steps; whoever is left finds whole frames, in order, and none is
+ * lost to a reader that is waited for.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int steps_left; /* until this process is killed; 0: it is not */
+static void step(void)
+{
+    if (steps_left > 0 && --steps_left == 0)
+        (void)raise(SIGKILL);
+}
+#define GB_RING_STEP() step()
+#include "client/lib/base/ring.c"
+
+#define WORDS 64
+#define FOR_EVER INT64_MAX
+
+struct world {
+    _Alignas(4096) struct gb_stream_roster roster;
+    _Alignas(4096) struct gb_stream_front front;
+    _Alignas(4096) struct gb_stream_claim claims[GB_STREAM_READERS];
+    _Alignas(4096) _Atomic uint64_t content[GB_STREAM_SLOTS][WORDS];
+    _Atomic uint64_t enough;  /* readers that have what they want */
+    _Atomic uint64_t torn;    /* frames that were found with another's content */
+    _Atomic uint64_t missing; /* frames that a reader that is waited for did not get */
+};
+
+static struct world *world;
+
+static void begin(void)
+{
+    world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(world, MAP_FAILED);
+}
+
+static void end(void)
+{
+    munmap(world, sizeof(*world));
+}
+
+/* The daemon's part. */
+
+static uint32_t writer_joins(void)
+{
+    world->roster.writer++;
+    return world->roster.writer;
+}
+
+static void writer_ends(void)
+{
+    world->roster.over = world->roster.writer;
+    world->front.bell++;
+    wake(&world->front.bell);
+}
+
+static void reader_joins(unsigned reader, unsigned hold, unsigned lag)
+{
+    memset(&world->claims[reader], 0, sizeof(world->claims[reader]));
+    world->roster.hold[reader] = (uint8_t)hold;
+    world->roster.lag[reader] = (uint8_t)lag;
+    world->roster.active |= bit(reader);
+    world->roster.epoch++;
+}
+
+static void reader_ends(unsigned reader)
+{
+    world->roster.active &= ~bit(reader);
+}
+
+/* The part of the libraries. */
+
+static void join_writer(struct gb_ring_writer *writer, unsigned slots)
+{
+    gb_ring_write(writer, &world->front, &world->roster, slots, writer_joins());
+    for (unsigned i = 0; i < GB_STREAM_READERS; i++)
+        writer->claims[i] = &world->claims[i];
+    writer->epoch = world->roster.epoch;
+}
+
+static void join_reader(struct gb_ring_reader *reader, unsigned i, unsigned slots, bool each,
+                        bool waits)
+{
+    gb_ring_join(reader, &world->claims[i], &world->roster, slots, world->roster.hold[i], each,
+                 waits);
+    if (world->roster.writer)
+        gb_ring_follow(reader, &world->front, world->roster.writer);
+}
+
+static int take(struct gb_ring_writer *writer)
+{
+    int slot = gb_ring_take(writer);
+
+    while (slot == GB_RING_PAGES) {
+        writer->epoch = LOAD(world->roster.epoch);
+        slot = gb_ring_take(writer);
+    }
+    return slot;
+}
+
+static uint64_t put(struct gb_ring_writer *writer)
+{
+    int slot = take(writer);
+
+    assert_true(slot >= 0);
+    return gb_ring_publish(writer, 8, 9);
+}
+
+static uint64_t count_of(uint64_t frame)
+{
+    return frame & (bit(GB_STREAM_COUNT_BITS) - 1);
+}
+
+/* ---- in one thread ---- */
+
+static void test_newest(void **state)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame frame;
+
+    (void)state;
+    begin();
+    join_writer(&writer, 4);
+    reader_joins(5, 1, 0);
+    join_reader(&reader, 5, 4, false, false);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE);
+    assert_int_equal(gb_ring_take(&writer), GB_RING_PAGES);
+    assert_int_equal(gb_ring_take(&writer), GB_RING_PAGES);
+    put(&writer);
+    assert_int_equal(gb_ring_read(&reader, &frame), 0);
+    assert_int_equal(count_of(frame.number), 1);
+    assert_int_equal(frame.bytes, 8);
+    assert_int_equal(frame.time_ns, 9);
+    assert_int_equal(frame.missed, 0);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_FULL);
+    unsigned held = frame.slot;
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_not_equal(take(&writer), held); /* the writer goes around what is held */
+        put(&writer);
+    }
+    gb_ring_done(&reader, held);
+    assert_int_equal(gb_ring_read(&reader, &frame), 0);
+    assert_int_equal(count_of(frame.number), 21);
+    assert_int_equal(frame.missed, 19);
+    gb_ring_done(&reader, frame.slot);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE);
+    assert_int_equal(world->claims[5].missed, 19);
+    end();
+}
+
+static void test_each(void **state)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame frame;
+
+    (void)state;
+    begin();
+    reader_joins(0, 2, 5);
+    join_writer(&writer, 8); /* 5 that are kept, 2 that are held, 1 that is written */
+    join_reader(&reader, 0, 8, true, true);
+    for (unsigned round = 0; round < 30; round++) {
+        struct gb_ring_frame first;
+
+        while (gb_ring_late(&writer) < 0)
+            put(&writer);
+        assert_int_equal(gb_ring_read(&reader, &first), 0);
+        assert_int_equal(gb_ring_read(&reader, &frame), 0);
+        assert_int_equal(frame.number, first.number + 1);
+        assert_int_equal(first.missed + frame.missed, 0);
+        assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_FULL);
+        gb_ring_done(&reader, first.slot);
+        gb_ring_done(&reader, frame.slot);
+    }
+    /* Not waited for any more, it misses frames, and is told how many. */
+    gb_ring_wait_late(&writer, 0);
+    assert_int_equal(gb_ring_late(&writer), -1);
+    uint64_t last = reader.last;
+    for (unsigned i = 0; i < 100; i++)
+        put(&writer);
+    assert_int_equal(gb_ring_read(&reader, &frame), 0);
+    assert_int_equal(frame.missed, frame.number - last - 1);
+    assert_true(writer.head - frame.number >= 4); /* what is kept is there */
+    end();
+}
+
+static void test_another_writer(void **state)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame frame, held;
+
+    (void)state;
+    begin();
+    reader_joins(0, 2, 0);
+    join_reader(&reader, 0, 4, false, false);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE); /* nobody writes yet */
+    join_writer(&writer, 4);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_PAGES);
+    gb_ring_follow(&reader, &world->front, world->roster.writer);
+    put(&writer);
+    put(&writer);
+    assert_int_equal(gb_ring_read(&reader, &held), 0);
+    put(&writer);
+    writer_ends();
+    assert_int_equal(gb_ring_read(&reader, &frame), 0); /* its last words */
+    gb_ring_done(&reader, frame.slot);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_OVER);
+    memset(&world->front, 0, sizeof(world->front)); /* as new as a new page */
+    join_writer(&writer, 4);
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_PAGES);
+    gb_ring_follow(&reader, &world->front, world->roster.writer);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_not_equal(take(&writer), held.slot);
+        put(&writer);
+    }
+    assert_int_equal(gb_ring_read(&reader, &frame), 0);
+    assert_int_equal(count_of(frame.number), 20);
+    end();
+}
+
+static uint64_t random_word(void)
+{
+    static uint64_t word = 88172645463325252u;
+
+    word ^= word << 13;
+    word ^= word >> 7;
+    word ^= word << 17;
+    return word;
+}
+
+static void scribble(void *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / 8; i++)
+        ((uint64_t *)memory)[i] = random_word() >> random_word() % 64;
+}
+
+/* A reader that lies costs no more than it may hold and have kept: others read on. */
+static void test_reader_lies(void **state)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame frame;
+
+    (void)state;
+    begin();
+    reader_joins(0, 1, 0);
+    reader_joins(1, 2, 3);
+    join_writer(&writer, 7);
+    join_reader(&reader, 0, 7, false, false);
+    for (unsigned i = 0; i < 20000; i++) {
+        scribble(&world->claims[1], sizeof(world->claims[1]));
+        writer.on_gpu = i % 2;
+        gb_ring_wait_late(&writer, 0);
+        put(&writer);
+        assert_int_equal(gb_ring_read(&reader, &frame), 0);
+        assert_int_equal(frame.number, writer.head);
+        gb_ring_done(&reader, frame.slot);
+    }
+    world->claims[1].held = UINT64_MAX;
+    world->claims[1].from = 1;
+    put(&writer);
+    end();
+}
+
+/* A writer that lies is read without harm: slots are there, and calls return. */
+static void test_writer_lies(void **state)
+{
+    struct gb_ring_reader readers[2];
+    struct gb_ring_frame frame;
+    unsigned found = 0;
+
+    (void)state;
+    begin();
+    writer_joins();
+    for (unsigned i = 0; i < 2; i++) {
+        reader_joins(i, 2, 3);
+        join_reader(&readers[i], i, 7, i, true);
+    }
+    for (unsigned i = 0; i < 20000; i++) {
+        struct gb_ring_reader *reader = &readers[i % 2];
+
+        scribble(&world->front, sizeof(world->front));
+        unsigned slot = (unsigned)random_word() % 64;
+        uint64_t number = reader->last + 1 + random_word() % 3;
+        world->front.head = number << GB_STREAM_SLOT_BITS | slot;
+        world->front.at[number % 64] = world->front.head;
+        world->front.slots[slot].frame = number;
+        int r = gb_ring_read(reader, &frame);
+        if (r == 0) {
+            found++;
+            assert_true(frame.slot < 7);
+            assert_int_equal(LOOK(reader->claim->held) & bit(frame.slot), bit(frame.slot));
+        }
+        if (r == GB_RING_FULL || random_word() % 2)
+            STORE(reader->claim->held, 0);
+        gb_ring_wait(reader, 1);
+    }
+    assert_true(found > 100);
+    end();
+}
+
+/* ---- processes ---- */
+
+static void write_content(unsigned slot, uint64_t frame)
+{
+    for (unsigned i = 0; i < WORDS; i++) {
+        SET(world->content[slot][i], frame);
+        if (i == WORDS / 2)
+            step();
+    }
+}
+
+static void check_content(unsigned slot, uint64_t frame)
+{
+    for (unsigned i = 0; i < WORDS; i++)
+        if (LOOK(world->content[slot][i]) != frame)
+            world->torn++;
+}
+
+/* Writes until all readers that are to see the end have; then ends. */
+static void write_on(unsigned slots, uint64_t wanted)
+{
+    struct gb_ring_writer writer;
+
+    join_writer(&writer, slots);
+    while (LOAD(world->enough) < wanted) {
+        gb_ring_wait_late(&writer, FOR_EVER);
+        int slot = take(&writer);
+        if (slot < 0)
+            _exit(3);
+        write_content((unsigned)slot, writer.head + 1);
+        gb_ring_publish(&writer, WORDS, 0);
+    }
+    _exit(0);
+}
+
+/* Reads that many frames. `always`: it is never killed, and is to get each frame. */
+static void read_on(unsigned reader, unsigned slots, bool each, uint64_t frames, bool always)
+{
+    struct gb_ring_reader ring;
+    struct gb_ring_frame frame;
+    uint64_t writer = 0;
+
+    join_reader(&ring, reader, slots, each, each);
+    while (frames > 0) {
+        int r = gb_ring_read(&ring, &frame);
+
+        if (r == GB_RING_PAGES) {
+            gb_ring_follow(&ring, &world->front, LOAD(world->roster.writer));
+        } else if (r < 0) {
+            gb_ring_wait(&ring, FOR_EVER);
+        } else {
+            check_content(frame.slot, frame.number);
+            step();
+            check_content(frame.slot, frame.number);
+            if (each && always && writer == frame.number >> GB_STREAM_COUNT_BITS)
+                world->missing += frame.missed;
+            writer = frame.number >> GB_STREAM_COUNT_BITS;
+            gb_ring_done(&ring, frame.slot);
+            frames--;
+        }
+    }
+    if (always)
+        world->enough++;
+    _exit(0);
+}
+
+enum role { NOBODY, WRITER, NEWEST, EACH };
+
+static pid_t begin_process(enum role role, unsigned reader, unsigned slots, int steps,
+                           uint64_t frames, uint64_t wanted)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid)
+        return pid;
+    steps_left = steps;
+    if (role == WRITER)
+        write_on(slots, wanted);
+    read_on(reader, slots, role == EACH, frames, steps == 0);
+    _exit(2);
+}
+
+#define SLOTS 12
+#define ALWAYS 3 /* readers that are not killed */
+
+/* Processes are killed after more and more of their steps, and others take their places. Those
+   that are not killed end when they have read enough. */
+static void kill_at_each_step(unsigned kills, uint64_t frames)
+{
+    static const enum role roles[] = {NEWEST, EACH, EACH, NEWEST, EACH};
+    pid_t pids[6] = {0};
+    unsigned killed = 0, left = ALWAYS, steps[6] = {0};
+    int status;
+
+    begin();
+    for (unsigned i = 0; i < 5; i++)
+        reader_joins(i, 1, roles[i] == EACH ? 4 : 0);
+    for (unsigned i = 0; i < 5; i++)
+        pids[i] = begin_process(roles[i], i, SLOTS, i < ALWAYS ? 0 : 1, frames, 0);
+    pids[5] = begin_process(WRITER, 0, SLOTS, 1, 0, ALWAYS);
+    while (left > 0) {
+        pid_t pid = wait(&status);
+        unsigned i = 0;
+
+        assert_true(pid > 0);
+        while (pids[i] != pid)
+            i++;
+        if (!WIFSIGNALED(status))
+            assert_int_equal(WEXITSTATUS(status), 0);
+        if (i < ALWAYS) {
+            assert_false(WIFSIGNALED(status));
+            reader_ends(i);
+            pids[i] = 0;
+            left--;
+            continue;
+        }
+        killed += WIFSIGNALED(status);
+        steps[i]++;
+        /* When there were kills enough the rest ends by itself. */
+        int next = killed < kills ? (int)(1 + steps[i] % 90) : 1 << 30;
+        if (i == 5) {
+            writer_ends();
+            memset(&world->front, 0, offsetof(struct gb_stream_front, bell));
+            memset(world->front.at, 0, sizeof(world->front.at));
+            memset(world->front.slots, 0, sizeof(world->front.slots));
+            pids[5] = begin_process(WRITER, 0, SLOTS, next, 0, ALWAYS);
+        } else {
+            reader_ends(i);
+            reader_joins(i, 1, roles[i] == EACH ? 4 : 0);
+            pids[i] = begin_process(roles[i], i, SLOTS, next, frames, 0);
+        }
+    }
+    for (unsigned i = ALWAYS; i < 6; i++) {
+        kill(pids[i], SIGKILL);
+        assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+    }
+    assert_true(killed >= kills);
+    assert_int_equal(world->torn, 0);
+    assert_int_equal(world->missing, 0);
+    end();
+}
+
+static void test_kills(void **state)
+{
+    (void)state;
+    kill_at_each_step(200, 30000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_newest),         cmocka_unit_test(test_each),
+        cmocka_unit_test(test_another_writer), cmocka_unit_test(test_reader_lies),
+        cmocka_unit_test(test_writer_lies),    cmocka_unit_test(test_kills),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
