@@ -584,6 +584,53 @@ GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label,
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
+/* A stretch of a regular file, and where it goes: bytes from `at` on of an object's buffer. */
+struct gpubuf_file_range {
+    int fd; /* open for reading until gpubuf_fill_end; its position does not matter */
+    uint64_t offset, bytes;
+    uint64_t at;
+};
+
+struct gpubuf_fill_options {
+    size_t size;
+    unsigned readers; /* threads that read; 0: one for each CPU of this process, at most 8 */
+};
+
+struct gpubuf_fill;
+
+/*
+ * Reads files into a buffer of an unsealed object, on the host or on a GPU, and waits until all is
+ * there. Several threads read, in the order of the ranges. To a GPU each thread copies from one
+ * piece of pinned memory while it reads the next; this memory counts among the 2 GiB that the
+ * library pins at most, and up to 256 MiB of it stay pinned for the next copies. What is not in the
+ * page cache is read past it, where the file system allows that: the file is opened once more for
+ * it. `options` may be NULL.
+ *
+ * GPUBUF_E_INVALID: a file that became shorter or was changed meanwhile (the message names it and
+ * the byte), that is no regular file, or a range past the buffer's end; GPUBUF_E_SYSTEM: it could
+ * not be read; GPUBUF_E_DEVICE; GPUBUF_E_BUSY: the object is sealed. After a failure the buffer's
+ * content is undefined: release the object, and nothing is published.
+ */
+GPUBUF_API int gpubuf_fill_file(struct gpubuf_object *object, enum gpubuf_which which,
+                                const struct gpubuf_file_range *ranges, size_t count,
+                                const struct gpubuf_fill_options *options);
+
+/*
+ * As gpubuf_fill_file, without waiting; the ranges are copied. The caller ends *fill with
+ * gpubuf_fill_end, and does not seal the object before. gpubuf_fill_wait waits until `bytes` bytes
+ * from `at` on are there (UINT64_MAX: all, and the files are unchanged), which this process may then
+ * use; `*done`, if `done` is not NULL, is how many bytes are there in all. Any thread may wait.
+ * GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); the others are those of the reading.
+ * gpubuf_fill_end stops the readers, and waits for them. NULL is fine.
+ */
+GPUBUF_API int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
+                                 const struct gpubuf_file_range *ranges, size_t count,
+                                 const struct gpubuf_fill_options *options,
+                                 struct gpubuf_fill **fill);
+GPUBUF_API int gpubuf_fill_wait(struct gpubuf_fill *fill, uint64_t at, uint64_t bytes,
+                                int timeout_ms, uint64_t *done);
+GPUBUF_API void gpubuf_fill_end(struct gpubuf_fill *fill);
+
 /*
  * create + copy + seal + release in one call, from memory of the host or of a GPU (see GPUs) into
  * an object on either. Work on the data must be done, unless it was queued on its GPU's default

@@ -71,6 +71,26 @@ int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t 
     return 0;
 }
 
+int gb_file_fill(struct gpubuf_object *object, enum gpubuf_which which,
+                 const struct gpubuf_file_range *range, struct gb_progress *progress,
+                 uint64_t before)
+{
+    enum { EVERY_MS = 100 };
+    struct gpubuf_fill *fill;
+    uint64_t done = 0;
+
+    int code = gpubuf_fill_begin(object, which, range, 1, NULL, &fill);
+    if (code < 0)
+        return code;
+    do {
+        code = gpubuf_fill_wait(fill, 0, UINT64_MAX, EVERY_MS, &done);
+        if (progress)
+            gb_progress_update(progress, before + done);
+    } while (code == GPUBUF_E_TIMEOUT);
+    gpubuf_fill_end(fill);
+    return code;
+}
+
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* The file that a signal is to remove. Set while a temporary file exists; one at a time. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "format.h"
 #include "json_print.h"
@@ -79,6 +80,24 @@ int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got)
     if (code == 0 && put->most && put->input.done > put->most)
         return gb_fail(&put->error, GPUBUF_E_NO_SPACE, "it is larger than %s", put->where);
     return code;
+}
+
+int gb_put_stream(struct gb_put *put, uint64_t at, uint64_t bytes)
+{
+    struct gb_input *input = &put->input;
+    off_t position = lseek(input->fd, 0, SEEK_CUR) - (off_t)put->start_length;
+    struct gpubuf_file_range range = {input->fd, (uint64_t)position, bytes, at};
+
+    int code = gb_file_fill(put->object, GPUBUF_DATA, &range, input->progress, input->done);
+    if (code == GPUBUF_E_INVALID || code == GPUBUF_E_SYSTEM) /* names the file itself */
+        return gb_cli_fail(GB_STATUS_FAILED, "%s", gpubuf_errmsg(put->cli->client));
+    if (code < 0)
+        return gb_cli_error(put->cli, code, "cannot write %s", put->name);
+    input->done += bytes;
+    put->start_length = 0;
+    if (lseek(input->fd, position + (off_t)bytes, SEEK_SET) < 0)
+        return gb_cli_fail(GB_STATUS_FAILED, "cannot read %s: %m", input->name);
+    return GB_STATUS_OK;
 }
 
 int gb_put_failure(struct gb_put *put)
@@ -187,7 +206,8 @@ int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsign
         };
     }
     int status = gb_put_create(put, &layout);
-    return status != GB_STATUS_OK ? status : gb_put_memory(put, put->object, GPUBUF_DATA, data);
+    return status != GB_STATUS_OK || !data ? status
+                                           : gb_put_memory(put, put->object, GPUBUF_DATA, data);
 }
 
 int gb_put_wrong_length(struct gb_put *put, uint64_t expected, uint64_t got, bool more)

@@ -76,6 +76,7 @@ static int settle_shape(struct gb_put *put, uint64_t length, uint64_t *expected)
     return GB_STATUS_OK;
 }
 
+/* Creates the object, and gives its memory, unless `data` is NULL. */
 static int create(struct gb_put *put, uint64_t bytes, void **data)
 {
     if (put->has_dtype)
@@ -83,20 +84,24 @@ static int create(struct gb_put *put, uint64_t bytes, void **data)
 
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = bytes};
     int status = gb_put_create(put, &layout);
-    return status == GB_STATUS_OK ? gb_put_memory(put, put->object, GPUBUF_DATA, data) : status;
+    return status == GB_STATUS_OK && data ? gb_put_memory(put, put->object, GPUBUF_DATA, data)
+                                          : status;
 }
 
 /* The size is known beforehand, so that the file is read straight into the object. */
 static int put_sized(struct gb_put *put, uint64_t bytes)
 {
+    bool pipe = put->input.bytes == GB_FILE_UNKNOWN;
+    uint64_t got = bytes, more = 0;
     void *data = NULL;
-    uint64_t got = 0, more = 0;
     char byte;
 
-    int status = create(put, bytes, &data);
+    int status = create(put, bytes, pipe ? &data : NULL);
+    if (status == GB_STATUS_OK && !pipe)
+        status = gb_put_stream(put, 0, bytes);
     if (status != GB_STATUS_OK)
         return status;
-    if ((bytes > 0 && gb_put_read(put, data, bytes, &got) != 0) ||
+    if ((pipe && bytes > 0 && gb_put_read(put, data, bytes, &got) != 0) ||
         gb_put_read(put, &byte, 1, &more) != 0)
         return gb_put_failure(put);
     if (got < bytes || more > 0)

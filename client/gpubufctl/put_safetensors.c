@@ -79,52 +79,6 @@ int gb_put_create_bundle(struct gb_put *put, const struct gpubuf_bundle *bundle,
     return code < 0 ? gb_cli_error(put->cli, code, "cannot write %s", put->name) : GB_STATUS_OK;
 }
 
-static int cut_short(struct gb_put *put)
-{
-    return gb_cli_fail(GB_STATUS_FAILED, "%s: was cut short while it was read", put->input.name);
-}
-
-/* For an object on a GPU: reads a piece at a time into host memory and copies it. */
-static int stream_copied(struct gb_put *put, uint64_t offset, uint64_t bytes)
-{
-    const uint64_t most = 4 << 20, piece = bytes < most ? bytes : most;
-    char *stage = malloc(piece + 1);
-    uint64_t got;
-    int status = GB_STATUS_OK, code;
-
-    if (!stage) {
-        gb_fail_memory(&put->error);
-        return gb_put_failure(put);
-    }
-    for (uint64_t done = 0; done < bytes && status == GB_STATUS_OK; done += got) {
-        uint64_t count = bytes - done < piece ? bytes - done : piece;
-        if (gb_put_read(put, stage, count, &got) != 0)
-            status = gb_put_failure(put);
-        else if (got < count)
-            status = cut_short(put);
-        else if ((code = gpubuf_write(put->object, GPUBUF_DATA, offset + done, stage, count,
-                                      NULL)) < 0)
-            status = gb_cli_error(put->cli, code, "cannot write %s", put->name);
-    }
-    free(stage);
-    return status;
-}
-
-int gb_put_stream(struct gb_put *put, uint64_t offset, uint64_t bytes)
-{
-    struct gpubuf_memory memory;
-    uint64_t got;
-
-    if (gpubuf_device_ordinal(put->object) >= 0)
-        return stream_copied(put, offset, bytes);
-    int code = gpubuf_memory(put->object, GPUBUF_DATA, &memory);
-    if (code < 0)
-        return gb_cli_error(put->cli, code, "cannot write %s", put->name);
-    if (gb_put_read(put, (char *)memory.pointer + offset, bytes, &got) != 0)
-        return gb_put_failure(put);
-    return got < bytes ? cut_short(put) : GB_STATUS_OK;
-}
-
 int gb_put_safetensors(struct gb_put *put)
 {
     struct gpubuf_bundle *bundle = NULL;

@@ -16,8 +16,4 @@ int gb_put_manifest(struct gb_put *put, char **text, uint64_t *length,
 int gb_put_create_bundle(struct gb_put *put, const struct gpubuf_bundle *bundle, const void *head,
                          uint64_t length);
 
-/* Reads the next bytes of put->input to where they belong in the object, in pieces of some MiB. 0,
-   or a status, also where the file ends before. */
-int gb_put_stream(struct gb_put *put, uint64_t offset, uint64_t bytes);
-
 #endif

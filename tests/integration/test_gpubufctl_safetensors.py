@@ -131,7 +131,7 @@ def test_a_file_that_changes_while_it_is_read(ctl, full, change, sentence):
     os.truncate(os.path.join(ctl.directory, "m.safetensors"), size + change)
     full()
     assert process.wait(DEADLINE) == FAILED
-    assert process.stderr.read().decode() == f"gpubufctl: m.safetensors: {sentence}\n"
+    assert f"m.safetensors: {sentence}" in process.stderr.read().decode()
     process.communicate()
     wait_until(lambda: ctl.json("stats")["objects"] == 0)
 

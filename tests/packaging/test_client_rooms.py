@@ -70,7 +70,7 @@ PARTS = {
         ("connection", "link"),
         ("elements", "element bits concat text"),
         ("objects", "object options pending view"),
-        ("calls", "reconnect bundle pool exchange"),
+        ("calls", "reconnect bundle fill pool exchange"),
         ("arrow", "arrow arrow_stream"),
         ("types", "async client object_type"),
         ("module", "module"),

@@ -76,11 +76,10 @@ int gpubuf_read(const struct gpubuf_object *object, enum gpubuf_which which, uin
     return copy(object->lease, data, from, data, bytes, stream);
 }
 
-int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
-                 const void *data, uint64_t bytes, void *stream)
+int gb_writable(const struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
+                uint64_t bytes, char **place)
 {
-    char *to;
-    int r = locate(object, which, offset, data, bytes, &to);
+    int r = locate(object, which, offset, "", bytes, place);
 
     if (r < 0)
         return r;
@@ -92,7 +91,18 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
         return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
                               "%s is sealed, or about to be, and cannot be written",
                               object->lease->name);
-    return bytes == 0 ? 0 : copy(object->lease, to, data, data, bytes, stream);
+    return 0;
+}
+
+int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
+                 const void *data, uint64_t bytes, void *stream)
+{
+    char *to;
+    int r = locate(object, which, offset, data, bytes, &to);
+
+    if (r == 0)
+        r = gb_writable(object, which, offset, bytes, &to);
+    return r < 0 || bytes == 0 ? r : copy(object->lease, to, data, data, bytes, stream);
 }
 
 int gb_finish_writing(const struct gb_holding *lease)

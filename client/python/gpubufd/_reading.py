@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, BinaryIO, Tuple
+from typing import Any, BinaryIO, Callable, Tuple
 
 from . import _core, _errors
 from ._layout import DATA
 
-PIECE = 8 << 20  # bytes that are read or written at a time
 MANIFEST_MAX = 100_000_000  # bytes, as safetensors has it
 
 
@@ -55,28 +54,27 @@ class File:
         stem = stem.encode()[:100].decode("utf-8", "ignore")
         return f"safetensors/{stem}-{hashlib.blake2b(words, digest_size=12).hexdigest()}"
 
-    def read_into(self, made: Any, at: int, start: int, size: int) -> None:
-        """Reads bytes from `start` on into an object, to its byte `at`. ValueError: the file has become shorter."""
-        self.file.seek(start)
-        memory = None if made._ordinal >= 0 else memoryview(made._buffer(DATA))
-        stage = bytearray(min(PIECE, size)) if memory is None else b""
-        end = at + size
-        while at < end:
-            count = min(PIECE, end - at)
-            piece = memoryview(stage)[:count] if memory is None else memory[at : at + count]
-            got = self.file.readinto(piece)  # type: ignore[attr-defined]
-            if not got:
-                raise _errors.SafetensorError(f"{self.path}: was changed while it was read")
-            if memory is None:
-                made._write(DATA, at, _core.address(stage)[0], got, 0)
-            at += got
+    def begin(self, made: Any) -> Any:
+        """A _core.Fill, whose threads read the whole file into an object of its size."""
+        return _core.Fill(made, DATA, ((self.file.fileno(), 0, self.bytes, 0),))
 
     def check_unchanged(self) -> None:
         """ValueError: the file has been changed since it was opened."""
         if self._look() != self.key[:4]:
             raise _errors.SafetensorError(f"{self.path}: was changed while it was read")
 
+    def waited(self, wait: Callable[..., None], *stretch: int) -> None:
+        """Waits for the threads, for the object's bytes (at, count) or for all. ValueError: the file is being changed."""
+        try:
+            wait(*stretch)
+        except _errors.Invalid as error:
+            raise _errors.SafetensorError(str(error)) from None
+
     def fill(self, made: Any) -> None:
         """Reads the whole file into an object of its size. ValueError: the file is being changed."""
-        self.read_into(made, 0, 0, self.bytes)
+        reading = self.begin(made)
+        try:
+            self.waited(reading.wait)
+        finally:
+            reading.end()
         self.check_unchanged()

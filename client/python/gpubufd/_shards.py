@@ -8,6 +8,7 @@ import os
 from typing import Any, BinaryIO, Dict, List, Tuple
 
 from . import _core, _errors
+from ._layout import DATA
 from ._reading import File
 from ._safetensors import DTYPES
 
@@ -84,10 +85,12 @@ class Shards(File):
             self.parts.append((at, shard, 8 + len(shard.manifest) + start, end - start))
         return size, count
 
-    def fill(self, made: Any) -> None:
-        made._write(0, 0, _core.address(self.head)[0], len(self.head), 0)
-        for at, shard, start, size in sorted(self.parts, key=lambda part: part[0]):
-            shard.read_into(made, at, start, size)
+    def begin(self, made: Any) -> Any:
+        made._write(DATA, 0, _core.address(self.head)[0], len(self.head), 0)
+        return _core.Fill(made, DATA, tuple(
+            (shard.file.fileno(), start, size, at) for at, shard, start, size in sorted(self.parts, key=lambda part: part[0])))
+
+    def check_unchanged(self) -> None:
         for shard in self.shards.values():
             shard.check_unchanged()
-        self.check_unchanged()
+        super().check_unchanged()

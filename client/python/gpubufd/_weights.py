@@ -19,8 +19,10 @@ from ._client import Client
 from ._files import FilePath
 from ._layout import BUNDLE
 from ._params import Evict, Mode, Seconds
-from ._reading import PIECE, File
+from ._reading import File
 from ._shards import SUFFIX, Shards
+
+PIECE = 8 << 20  # bytes that are written at a time
 
 # ---- writing ----
 

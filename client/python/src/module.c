@@ -5,6 +5,7 @@
 #include "client/python/src/bundle.h"
 #include "client/python/src/client.h"
 #include "client/python/src/exchange.h"
+#include "client/python/src/fill.h"
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
 #include "client/python/src/object_type.h"
@@ -89,7 +90,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!module)
         return NULL;
     if (client_setup(module) < 0 || object_setup(module) < 0 || view_setup(module) < 0 ||
-        pool_setup(module) < 0 || exchange_setup(module) < 0 ||
+        pool_setup(module) < 0 || fill_setup(module) < 0 || exchange_setup(module) < 0 ||
         PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0 ||
         add_errors(module) < 0) {
         Py_DECREF(module);
