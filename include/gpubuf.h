@@ -602,9 +602,8 @@ struct gpubuf_fill;
  * Reads files into a buffer of an unsealed object, on the host or on a GPU, and waits until all is
  * there. Several threads read, in the order of the ranges. To a GPU each thread copies from one
  * piece of pinned memory while it reads the next; this memory counts among the 2 GiB that the
- * library pins at most, and up to 256 MiB of it stay pinned for the next copies. What is not in the
- * page cache is read past it, where the file system allows that: the file is opened once more for
- * it. `options` may be NULL.
+ * library pins at most, and up to 256 MiB of it stay pinned for the next copies. The file is opened
+ * once more, to read past the page cache the pieces that are not in it. `options` may be NULL.
  *
  * GPUBUF_E_INVALID: a file that became shorter or was changed meanwhile (the message names it and
  * the byte), that is no regular file, or a range past the buffer's end; GPUBUF_E_SYSTEM: it could
@@ -618,10 +617,10 @@ GPUBUF_API int gpubuf_fill_file(struct gpubuf_object *object, enum gpubuf_which 
 /*
  * As gpubuf_fill_file, without waiting; the ranges are copied. The caller ends *fill with
  * gpubuf_fill_end, and does not seal the object before. gpubuf_fill_wait waits until `bytes` bytes
- * from `at` on are there (UINT64_MAX: all, and the files are unchanged), which this process may then
- * use; `*done`, if `done` is not NULL, is how many bytes are there in all. Any thread may wait.
- * GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); the others are those of the reading.
- * gpubuf_fill_end stops the readers, and waits for them. NULL is fine.
+ * from `at` on are there, which this process may then use. With UINT64_MAX it waits for all, and
+ * checks that the files are unchanged. `*done`, if `done` is not NULL, is how many bytes are there
+ * in all. Any thread may wait. GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); other errors
+ * are those of the reading. gpubuf_fill_end stops the readers, and waits for them. NULL is fine.
  */
 GPUBUF_API int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
                                  const struct gpubuf_file_range *ranges, size_t count,

@@ -32,8 +32,8 @@ void gb_input_close(struct gb_input *input);
 int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t *got,
                   struct gb_error *error);
 
-/* Reads a range of a file into an object by the library, and moves the bar, which has `before` already
-   done. Returns a code of the library, whose sentence names the file. */
+/* Reads a range of a file into an object by the library, and moves the bar on from `before`.
+   Returns a code of the library, whose sentence names the file. */
 int gb_file_fill(struct gpubuf_object *object, enum gpubuf_which which,
                  const struct gpubuf_file_range *range, struct gb_progress *progress,
                  uint64_t before);

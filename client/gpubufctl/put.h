@@ -71,8 +71,8 @@ int gb_put_bound(struct gb_put *put, bool text);
    put->error. */
 int gb_put_read(struct gb_put *put, void *buffer, uint64_t size, uint64_t *got);
 
-/* Reads the next bytes of a regular file to byte `at` of the object's data, by the library's threads.
-   0, or a status, also where the file ends before or is changed. */
+/* Reads the next bytes of a regular file to byte `at` of the object's data, by the library. 0, or a
+   status, also where the file ends before or is changed. */
 int gb_put_stream(struct gb_put *put, uint64_t at, uint64_t bytes);
 
 /* Tells put->error with the file's name in front; returns GB_STATUS_FAILED or what fits. */
@@ -81,7 +81,7 @@ int gb_put_failure(struct gb_put *put);
 /* Creates the object. 0, or a status; the failure has been told. */
 int gb_put_create(struct gb_put *put, const struct gpubuf_layout_spec *layout);
 
-/* Creates an array of this shape, or a column for GB_PUT_COLUMN, and gives its memory, unless `data`
+/* Creates an array of this shape, or a column for GB_PUT_COLUMN, and gives its memory unless `data`
    is NULL. */
 int gb_put_create_array(struct gb_put *put, const struct gb_dtype *dtype, unsigned ndim,
                         const uint64_t *shape, void **data);

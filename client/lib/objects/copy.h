@@ -4,8 +4,8 @@
 
 #include "client/lib/objects/lease.h"
 
-/* Finds a stretch of a buffer that may be written. Reports GPUBUF_E_INVALID: past the end, or no such
-   buffer; GPUBUF_E_STALE, GPUBUF_E_BUSY: it can no longer be written. */
+/* Finds a stretch of a buffer that may be written. Reports GPUBUF_E_INVALID: past the end, or no
+   such buffer; GPUBUF_E_STALE, GPUBUF_E_BUSY: it can no longer be written. */
 int gb_writable(const struct gpubuf_object *object, enum gpubuf_which which, uint64_t offset,
                 uint64_t bytes, char **place);
 

@@ -159,7 +159,7 @@ static int read_all(const struct file *file, char *to, uint64_t offset, uint64_t
 }
 
 /* Reads the whole pages of a piece past the page cache, and tells how many bytes from `*first` on
-   it has read. What it could not read is read the other way. */
+   it has read. The rest is left to read_all. */
 static uint64_t read_direct(const struct file *file, char *to, uint64_t offset, uint64_t bytes,
                             uint64_t *first)
 {
