@@ -204,6 +204,24 @@ COUNTED(test_changes_are_seen)
     gpubuf_disconnect(other);
 }
 
+/* A version that was replaced counts for whoever keeps it: before it asks for memory it gives that
+   back, and is not refused because the daemon's question came to it too late. */
+/* RELIABILITY.md: Users among themselves */
+COUNTED(test_what_is_stale_is_given_back_before_a_create)
+{
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+
+    (void)state;
+    put_counting(other, "a", 16, 1);
+    warm(client, "a");
+    wait_for(other, "cached", 1);
+    put_counting(other, "a", 16, 2);
+    put_counting(client, "b", 16, 3);
+    assert_int_equal(stat_value(other, "cached"), 0);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
 struct outcome {
     int status;
     bool done;

@@ -14,10 +14,11 @@ READER = 4711
 
 @pytest.fixture
 def guarded(tmp_path):
-    """A daemon on which users have 8 MiB each, and root 48."""
+    """A daemon on which users have 8 MiB each, and root 48, and which hardly waits for answers."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to be two users")
-    daemon = conftest.Daemon(str(tmp_path), ["--quota", "default:bytes=8M", "--quota", "0:bytes=48M"], device="host:64M")
+    options = ["--quota", "default:bytes=8M", "--quota", "0:bytes=48M", "--limit", "recall_ms=1"]
+    daemon = conftest.Daemon(str(tmp_path), options, device="host:64M")
     for path in (tmp_path, *tmp_path.parents):
         if path.owner() == "root" and str(path).startswith("/tmp/"):
             os.chmod(path, 0o755)
@@ -39,7 +40,7 @@ def connect_as(daemon, uid):
 
 # RELIABILITY.md: Users among themselves
 def test_weights_larger_than_a_quota_are_swapped(guarded, np):
-    """The reader publishes something, and so is asked for the version that it merely keeps, before it opens the next.
+    """The reader publishes something, and so gives back the version that it merely keeps, before it opens the next.
     A count of rounds; $GPUBUF_SWAP_SECONDS says for how long instead."""
     until = time.monotonic() + float(os.environ.get("GPUBUF_SWAP_SECONDS", 0))
     with gpubufd.connect(guarded.path) as writer, connect_as(guarded, READER) as reader:

@@ -484,6 +484,17 @@ void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment)
     }
 }
 
+void gb_cached_drop_stale(struct gpubuf_client *client)
+{
+    struct gb_cached *cached = client->cached;
+
+    for (struct gb_holding *lease = cached ? cached->oldest : NULL, *next; lease; lease = next) {
+        next = lease->newer;
+        if (!is_current(cached, lease))
+            give_back(cached, lease);
+    }
+}
+
 void gb_cached_sweep(struct gpubuf_client *client)
 {
     struct gb_cached *cached = client->cached;
@@ -494,13 +505,9 @@ void gb_cached_sweep(struct gpubuf_client *client)
     cached->swept_ms = now;
     while (cached->oldest && now - cached->oldest->idle_since >= cached->ms)
         give_back(cached, cached->oldest);
-    for (struct gb_holding *lease = cached->oldest, *next; lease; lease = next) {
-        next = lease->newer;
-        if (is_current(cached, lease))
-            (void)tell_cached(lease);
-        else
-            give_back(cached, lease);
-    }
+    gb_cached_drop_stale(client);
+    for (struct gb_holding *lease = cached->oldest; lease; lease = lease->newer)
+        (void)tell_cached(lease);
     atomic_store_explicit(&client->caches, cached->count > 0, memory_order_relaxed);
 }
 

@@ -47,6 +47,9 @@ bool gb_cached_take(struct gb_holding *lease);
 /* The daemon wants leases back, or a segment. */
 void gb_cached_recall(struct gpubuf_client *client, struct gb_json params);
 void gb_cached_clear_segment(struct gpubuf_client *client, uint64_t segment);
+/* Gives back the leases whose names mean something else by now: they count for the user. To be
+   called before a request for memory, which would be refused while the daemon asks for them. */
+void gb_cached_drop_stale(struct gpubuf_client *client);
 /* Gives back the leases that were not used for long, and tells the daemon of those used since it
    was last told. To be called now and then. */
 void gb_cached_sweep(struct gpubuf_client *client);

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/objects/cached.h"
 #include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
 #include "client/lib/objects/object.h"
@@ -302,6 +303,7 @@ struct create {
 
 static int create_send(struct gpubuf_client *client, struct create *create, struct gb_error *error)
 {
+    gb_cached_drop_stale(client);
     if (gb_reserve_releases(client, 1) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
         return gb_fail_memory(error);
