@@ -379,3 +379,95 @@ def test_without_a_driver():
         pytest.skip("there is one")
     env = dict(os.environ, PYTHONPATH=str(PACKAGE))
     subprocess.run([sys.executable, "-c", program], env=env, check=True, timeout=60)
+
+
+@needs_numpy
+def test_views_of_a_device_array(run):
+    """Each is what NumPy makes of the same key, and keeps the memory that it is of."""
+    run(
+        """
+        values = np.arange(24, dtype="f4").reshape(2, 3, 4)
+        for order in "CF":
+            here = np.asarray(values, order=order)
+            array = cuda.to_device(here)
+            assert array.strides == here.strides and array.size == 24 and array.ndim == 3 and len(array) == 2
+            assert (array.is_c_contiguous(), array.is_f_contiguous()) == (order == "C", order == "F")
+            assert array.ptr == array.__cuda_array_interface__["data"][0]
+            for key in (1, -1, (0, 2, 3), slice(1, None), (..., slice(None, None, -2)), (slice(None), 1), None,
+                        (slice(None, None, -1), ..., 0), slice(0, 0), (np.int64(1), None, slice(3, 0, -1))):
+                view, expected = array[key], here[key]
+                got = view.copy_to_host()
+                assert view.shape == expected.shape and got.dtype == here.dtype and (got == expected).all(), key
+                given = np.empty(expected.shape, "f4")
+                assert view.copy_to_host(given) is given and (given == expected).all(), key
+            assert (array.ravel(order).copy_to_host() == here.ravel(order)).all()
+            assert (array.reshape(4, -1, order=order).copy_to_host() == here.reshape(4, -1, order=order)).all()
+            assert (array.T.copy_to_host() == here.T).all() and array.T.is_f_contiguous() == (order == "C")
+        part = cuda.to_device(values)[1, ::2]
+        assert (part.copy_to_host() == values[1, ::2]).all()  # the array itself has gone
+        part.close()
+        assert (part.copy_to_host() == values[1, ::2]).all()
+        client.put("part", part)
+        assert (client["part"].copy_to_host() == values[1, ::2]).all()
+
+        array = cuda.to_device(values)
+        raises(IndexError, lambda: array[2])
+        for key in ([0, 1], np.array([True, False]), True, 1.5, "a"):
+            assert "expected a number, a slice" in raises(TypeError, lambda: array[key]), key
+        assert "not contiguous" in raises(ValueError, lambda: array[:, ::2].ravel())
+        assert "not contiguous" in raises(ValueError, lambda: array.reshape(6, 4, order="F"))
+        assert "has gaps" in raises(ValueError, lambda: array[:, ::2].copy_to_host(stream=cuda.Stream()))
+        assert "ary is float64 (3,)" in raises(ValueError, lambda: array.copy_to_host(np.empty(3)))
+        assert "order is 'A'" in raises(ValueError, lambda: cuda.empty(3, order="A"))
+        """
+    )
+
+
+@needs_numpy
+def test_arrays_like_others(run):
+    run(
+        """
+        for order in "CF":
+            model = cuda.empty((2, 3), "i2", order=order)
+            assert model.strides == np.empty((2, 3), "i2", order).strides
+            for of in (model, np.empty((2, 3), "i2", order)):
+                made = cuda.zeros_like(of)
+                assert (made.shape, made.dtype, made.strides) == (model.shape, model.dtype, model.strides)
+                assert not made.copy_to_host().any()
+                assert cuda.empty_like(of).strides == model.strides
+            model.copy_to_device(np.arange(6, dtype="i2").reshape(2, 3))
+            assert model.get().tolist() == [[0, 1, 2], [3, 4, 5]]
+            into = cuda.empty((2, 3), "i2", order=order)
+            stream = cuda.Stream()
+            with stream.auto_synchronize() as same:
+                assert same is stream
+                host = np.asarray([[6, 7, 8], [9, 10, 11]], "i2", order=order)
+                assert cuda.to_device(host, to=into, stream=stream) is into
+            assert (into.copy_to_host() == host).all()
+        assert "to is int16" in raises(ValueError, lambda: cuda.to_device(np.arange(3), to=into))
+        assert cuda.zeros((0, 3)).copy_to_host().shape == (0, 3)
+        assert cuda.zeros(()).copy_to_host().tolist() == 0.0
+        """
+    )
+
+
+@needs_numpy
+def test_arrays_that_exist_are_pinned_for_a_block(run):
+    run(
+        """
+        values, other = np.arange(100_000.0), np.ones((300, 300), order="F")
+        stream = cuda.Stream()
+        with cuda.pinned(values, other):
+            assert "ALREADY_REGISTERED" in raises(cuda.CudaError, lambda: cuda.pinned(values).__enter__())
+            array = cuda.to_device(values, stream=stream)
+            stream.synchronize()
+        assert (array.copy_to_host() == values).all()
+        with cuda.pinned(values):  # not any more
+            pass
+        assert "has gaps" in raises(ValueError, lambda: cuda.pinned(other, values[::2]).__enter__())
+        with cuda.pinned(other):
+            pass
+        assert cuda.pinned((3, 2), "f4").shape == (3, 2) and cuda.pinned(4).dtype == np.float64
+        assert "shape" in raises(TypeError, cuda.pinned)
+        """
+    )

@@ -310,6 +310,14 @@ class Stream(_Owned):
                 raise
         return True
 
+    @contextlib.contextmanager
+    def auto_synchronize(self) -> "Iterator[Stream]":
+        """A context manager that waits at its end until the work queued is done."""
+        try:
+            yield self
+        finally:
+            self.synchronize()
+
     def record(self, timing: bool = False) -> "Event":
         """A new event, recorded behind the work queued so far."""
         event = Event(self.device, timing=timing)
@@ -403,54 +411,248 @@ def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:
 
 
 class DeviceArray(_Owned):
-    """Memory on a GPU with a shape and a NumPy dtype, in C order; empty() and to_device() make it."""
+    """Memory on a GPU with a shape and a NumPy dtype. empty(), zeros(), their *_like() and to_device() make it.
 
-    def __init__(self, shape: Any, dtype: Any = "float64", device: int = 0):
+    `shape` and `size` in elements, `strides` and `nbytes` in bytes. `order` "F" is Fortran's: the first axis is dense.
+    Slices, ravel(), reshape() and T are views of the same memory; they keep it, and close() of a view does nothing.
+    """
+
+    base: Optional["DeviceArray"] = None  # the array that a view is of
+
+    def __init__(self, shape: Any, dtype: Any = "float64", device: int = 0, *, order: str = "C"):
         import numpy
 
+        if order not in ("C", "F"):
+            raise ValueError(f"order is {order!r}: expected 'C' or 'F'")
         self.dtype = numpy.dtype(dtype)
         self.shape, self.nbytes = _count(shape, self.dtype.itemsize)
+        strides, step = [], self.dtype.itemsize
+        for extent in self.shape if order == "F" else reversed(self.shape):
+            strides.append(step)
+            step *= extent
+        self.strides = tuple(strides if order == "F" else reversed(strides))
         pointer = ctypes.c_uint64()
         with Device(device):
             _call("cuMemAlloc_v2", ctypes.byref(pointer), _size(max(self.nbytes, 1)))
         super().__init__(device, "cuMemFree_v2", pointer.value)
 
     @property
+    def ptr(self) -> int:
+        """The address of the first element on the device."""
+        return self.handle
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.nbytes // self.dtype.itemsize if self.dtype.itemsize else 0
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without axes has no length")
+        return self.shape[0]
+
+    @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         return {
-            "shape": self.shape, "typestr": self.dtype.str, "strides": None, "stream": None,
-            "data": (self.handle if self.nbytes else 0, False), "version": 3,
+            "shape": self.shape, "typestr": self.dtype.str, "strides": None if self.is_c_contiguous() else self.strides,
+            "stream": None, "data": (self.handle if self.nbytes else 0, False), "version": 3,
         }
 
-    def copy_to_host(self, stream: Any = None) -> Any:
-        """A new NumPy array; with a stream the copy is queued there."""
+    # ---- views: NumPy computes them, over the device's addresses, which it never follows ----
+
+    def _numbers(self) -> Any:
+        """A NumPy array of this shape and these strides at this address. Nobody may look at its elements."""
         import numpy
 
-        out = numpy.empty(self.shape, self.dtype)
-        copy(out, self, stream=stream)
+        class Here:
+            __array_interface__ = {
+                "version": 3, "shape": self.shape, "typestr": self.dtype.str, "strides": self.strides,
+                "data": (self.handle, False),
+            }
+
+        return numpy.asarray(Here())
+
+    def _view(self, numbers: Any) -> "DeviceArray":
+        made = DeviceArray.__new__(DeviceArray)
+        made.dtype, made.shape, made.strides, made.nbytes = self.dtype, numbers.shape, numbers.strides, numbers.nbytes
+        made.device, made.handle = self.device, numbers.__array_interface__["data"][0]
+        made.base, made._end = self, lambda: None
+        return made
+
+    def is_c_contiguous(self) -> bool:
+        """Whether the elements lie without gaps, the last axis dense."""
+        return bool(self._numbers().flags.c_contiguous)
+
+    def is_f_contiguous(self) -> bool:
+        """Whether the elements lie without gaps, the first axis dense."""
+        return bool(self._numbers().flags.f_contiguous)
+
+    def __getitem__(self, key: Any) -> "DeviceArray":
+        """A view, by numbers, slices, `...` and None; numbers alone give an array without axes."""
+        keys = key if isinstance(key, tuple) else (key,)
+        for one in keys:
+            if one is not None and one is not ... and not isinstance(one, slice) and (
+                    isinstance(one, bool) or not hasattr(one, "__index__") or getattr(one, "ndim", False)):
+                raise TypeError(f"an index is {one!r}: expected a number, a slice, ... or None; take others with a kernel")
+        return self._view(self._numbers()[keys if ... in keys else (*keys, ...)])
+
+    def reshape(self, *shape: Any, order: str = "C") -> "DeviceArray":
+        """A view of another shape; one extent may be -1. ValueError: it would need a copy."""
+        if not (self.is_c_contiguous() if order == "C" else self.is_f_contiguous()):
+            raise ValueError(f"the array is not contiguous in order {order!r}: a view cannot have another shape")
+        return self._view(self._numbers().reshape(*shape, order=order))
+
+    def ravel(self, order: str = "C") -> "DeviceArray":
+        """A view with one axis. ValueError: it would need a copy."""
+        return self.reshape(-1, order=order)
+
+    @property
+    def T(self) -> "DeviceArray":
+        """A view with the axes reversed."""
+        return self._view(self._numbers().T)
+
+    def _dense(self) -> Optional["DeviceArray"]:
+        """The same memory in C order, if it has no gaps."""
+        return self if self.is_c_contiguous() else self.T if self.is_f_contiguous() else None
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> Any:
+        """Copies to a NumPy array: `ary`, of the same shape and dtype, or a new one in the same order.
+
+        With a stream the copy is queued. An array with gaps, or of another order than `ary`, is copied through the
+        host, and not queued: ValueError with a stream.
+        """
+        import numpy
+
+        out = numpy.empty(self.shape, self.dtype, "F" if self.is_f_contiguous() else "C") if ary is None else ary
+        if out.shape != self.shape or out.dtype != self.dtype:
+            raise ValueError(f"ary is {out.dtype} {out.shape}, the array {self.dtype} {self.shape}")
+        dense = self._dense()
+        order = "C" if dense is self else "F"
+        if dense is not None and out.flags[f"{order}_CONTIGUOUS"]:
+            copy(out if order == "C" else out.T, dense, stream=stream)
+            return out
+        if stream is not None:
+            raise ValueError("the array has gaps, or another order than ary: copy it without a stream")
+        if self.nbytes:
+            low, high = _extent(self)
+            part = read_bytes(self.handle + low, high - low, self.device)
+            out[...] = numpy.ndarray(self.shape, self.dtype, part, -low, self.strides)
         return out
 
+    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
+        """Copies `ary`, of the host or a GPU, into this array, which has no gaps. With a stream it is queued."""
+        if hasattr(ary, "__cuda_array_interface__"):
+            copy(self, ary, stream=stream)
+        else:
+            to_device(ary, to=self, stream=stream)
 
-def empty(shape: Any, dtype: Any = "float64", device: int = 0) -> DeviceArray:
+    get, set = copy_to_host, copy_to_device  # as PyCUDA and CuPy call them
+
+
+def _extent(array: DeviceArray) -> Tuple[int, int]:
+    """The bytes that the elements lie in, counted from the first element."""
+    steps = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides)]
+    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + array.dtype.itemsize
+
+
+def empty(shape: Any, dtype: Any = "float64", device: int = 0, *, order: str = "C") -> DeviceArray:
     """Uninitialised memory on a GPU."""
-    return DeviceArray(shape, dtype, device)
+    return DeviceArray(shape, dtype, device, order=order)
 
 
-def to_device(values: Any, *, device: int = 0, stream: Any = None) -> DeviceArray:
-    """A copy of a NumPy array on a GPU; with a stream the copy is queued: keep `values` until it is done."""
-    import numpy
-
-    values = numpy.asarray(values)
-    if stream is not None and not values.flags.c_contiguous:
-        raise ValueError("with a stream the values must be contiguous: copy them into C order first")
-    values = numpy.ascontiguousarray(values)
-    made = DeviceArray(values.shape, values.dtype, device)
-    copy(made, values, stream=stream)
+def zeros(
+    shape: Any, dtype: Any = "float64", device: int = 0, *, order: str = "C", stream: Any = None
+) -> DeviceArray:
+    """Memory on a GPU that is set to 0; with a stream that is queued."""
+    made = DeviceArray(shape, dtype, device, order=order)
+    if made.nbytes:
+        on = _pointer(handle_of(stream))
+        with Device(device):
+            _call("cuMemsetD8Async", ctypes.c_uint64(made.handle), 0, _size(made.nbytes), on)
+            if stream is None:
+                _call("cuStreamSynchronize", on)
     return made
 
 
-def pinned(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
-    """A NumPy array in page-locked memory, for copies that run beside other work."""
+def _like(values: Any, device: Optional[int]) -> Tuple[Any, Any, int, str]:
+    """(shape, dtype, device, order) of another array of a GPU or the host."""
+    import numpy
+
+    there = getattr(values, "__cuda_array_interface__", None)
+    if there is None:
+        values = numpy.asarray(values)
+        dense = values.flags.f_contiguous and not values.flags.c_contiguous
+        return values.shape, values.dtype, device or 0, "F" if dense else "C"
+    if device is None:
+        device = pointer_device(there["data"][0]) if there["data"][0] else 0
+    shape, strides, step = tuple(there["shape"]), there.get("strides"), numpy.dtype(there["typestr"]).itemsize
+    in_f = []
+    for extent in shape:
+        in_f.append(step)
+        step *= extent
+    return shape, there["typestr"], device or 0, "F" if strides is not None and tuple(strides) == tuple(in_f) else "C"
+
+
+def empty_like(values: Any, device: Optional[int] = None) -> DeviceArray:
+    """Uninitialised memory of another array's shape, dtype and order, on its GPU."""
+    shape, dtype, device, order = _like(values, device)
+    return DeviceArray(shape, dtype, device, order=order)
+
+
+def zeros_like(values: Any, device: Optional[int] = None, *, stream: Any = None) -> DeviceArray:
+    """As empty_like(), set to 0."""
+    shape, dtype, device, order = _like(values, device)
+    return zeros(shape, dtype, device, order=order, stream=stream)
+
+
+def to_device(values: Any, *, device: int = 0, stream: Any = None, to: Optional[DeviceArray] = None) -> DeviceArray:
+    """A copy of a NumPy array on a GPU, in its order: a new array, or `to`, of the same shape and dtype.
+
+    With a stream the copy is queued: keep `values` until it is done.
+    """
+    import numpy
+
+    values = numpy.asarray(values)
+    if not (values.flags.c_contiguous or values.flags.f_contiguous):
+        if stream is not None:
+            raise ValueError("with a stream the values must be contiguous: copy them into C order first")
+        values = numpy.ascontiguousarray(values)
+    order = "C" if values.flags.c_contiguous else "F"
+    made = DeviceArray(values.shape, values.dtype, device, order=order) if to is None else to
+    if made.shape != values.shape or made.dtype != values.dtype:
+        raise ValueError(f"to is {made.dtype} {made.shape}, the values {values.dtype} {values.shape}")
+    if made.is_f_contiguous() and not made.is_c_contiguous():
+        order, values, target = "F", numpy.asfortranarray(values), made.T
+    else:
+        order, values, target = "C", numpy.ascontiguousarray(values), made
+    copy(target, values.T if order == "F" else values, stream=stream)
+    return made
+
+
+@contextlib.contextmanager
+def _pinned_block(arrays: Tuple[Any, ...], device: int = 0) -> Iterator[None]:
+    with contextlib.ExitStack() as done:
+        for array in arrays:
+            if not (array.flags.c_contiguous or array.flags.f_contiguous):
+                raise ValueError("an array to be pinned has gaps: pin the array that it is a view of")
+            pointer = array.__array_interface__["data"][0]
+            if array.nbytes:
+                with Device(device):
+                    _call("cuMemHostRegister_v2", _pointer(pointer), _size(array.nbytes), 1)  # PORTABLE
+                done.callback(_unpin, device, pointer)
+        yield
+
+
+def _unpin(device: int, pointer: int) -> None:
+    with Device(device):
+        _call("cuMemHostUnregister", _pointer(pointer))
+
+
+def _pinned_array(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
     import numpy
 
     dtype = numpy.dtype(dtype)
@@ -461,6 +663,24 @@ def pinned(shape: Any, dtype: Any = "float64", device: int = 0) -> Any:
     memory: Any = (ctypes.c_ubyte * max(count, 1)).from_address(pointer.value or 0)
     memory.owner = _Owned(device, "cuMemFreeHost", pointer.value or 0)  # lives as long as the memory
     return numpy.frombuffer(memory, "u1", count).view(dtype).reshape(extents)
+
+
+def pinned(*arguments: Any, **options: Any) -> Any:
+    """pinned(shape, dtype="float64", device=0): a NumPy array in page-locked memory, for copies beside other work.
+
+    pinned(*arrays, device=0): a context manager that page-locks NumPy arrays which exist, for its block:
+
+        with cuda.pinned(left, right):
+            cuda.to_device(left, stream=stream)
+            stream.synchronize()
+
+    Copies from and to them must be done before the block ends. CudaError: an array is page-locked already.
+    """
+    import numpy
+
+    if arguments and all(isinstance(one, numpy.ndarray) for one in arguments):
+        return _pinned_block(arguments, **options)
+    return _pinned_array(*arguments, **options)
 
 
 def _place(value: Any, writing: bool) -> Tuple[int, int, Any]:
@@ -513,5 +733,6 @@ def copy(target: Any, source: Any, *, stream: Any = None) -> None:
 
 __all__ = [
     "CudaError", "Device", "DeviceArray", "Event", "LEGACY_STREAM", "PER_THREAD_STREAM", "Stream", "copy",
-    "defer_cleanup", "devices", "empty", "is_available", "pinned", "pointer_device", "to_device",
+    "defer_cleanup", "devices", "empty", "empty_like", "is_available", "pinned", "pointer_device", "to_device", "zeros",
+    "zeros_like",
 ]
