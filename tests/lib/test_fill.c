@@ -79,9 +79,8 @@ static void fill_whole(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_whole(void **state)
+TEST(test_whole)
 {
-    (void)state;
     run_gpu(fill_whole);
 }
 
@@ -126,9 +125,8 @@ static void fill_ranges(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
-    (void)state;
     run_gpu(fill_ranges);
 }
 
@@ -182,9 +180,8 @@ static void fill_wrong(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
-    (void)state;
     run_gpu(fill_wrong);
 }
 
@@ -210,9 +207,8 @@ static void fill_failing(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_failing(void **state)
+TEST(test_failing)
 {
-    (void)state;
     setenv("FAKECUDA_FAIL", "cuMemcpyHtoDAsync:3:999", 1);
     run_gpu(fill_failing);
     unsetenv("FAKECUDA_FAIL");
@@ -241,9 +237,8 @@ static void fill_slowly(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_slowly(void **state)
+TEST(test_slowly)
 {
-    (void)state;
     char rule[100];
     strcpy(gate, "/tmp/gpubuf-gate-XXXXXX");
     int made = mkstemp(gate);
@@ -279,9 +274,8 @@ static void fill_and_fork(int socket)
     gpubuf_disconnect(client);
 }
 
-static void test_fork(void **state)
+TEST(test_fork)
 {
-    (void)state;
     run_gpu(fill_and_fork);
 }
 
@@ -289,9 +283,5 @@ int main(int argc, char **argv)
 {
     (void)argc;
     need_fakecuda(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),   cmocka_unit_test(test_ranges), cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_failing), cmocka_unit_test(test_slowly), cmocka_unit_test(test_fork),
-    };
-    return cmocka_run_group_tests(tests, gpu_set_up, gpu_tear_down);
+    return cmocka_run_group_tests(listed_tests, gpu_set_up, gpu_tear_down);
 }
