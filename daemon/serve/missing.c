@@ -59,8 +59,13 @@ static struct gb_missing *missing_new(struct gb_missings *missings, uint64_t has
 static void enter(struct gb_missings *missings, struct gb_awaited *awaited)
 {
     struct gb_missing *missing = awaited->missing;
+    struct gb_link *list = awaited->asks ? &missing->asking : &missing->others;
 
-    gb_list_append(awaited->asks ? &missing->asking : &missing->others, &awaited->link);
+    /* A request that says a name often is there once: others walk the list. */
+    if (!gb_list_empty(list) &&
+        GB_CONTAINER(list->prev, struct gb_awaited, link)->wait == awaited->wait)
+        return;
+    gb_list_append(list, &awaited->link);
     if (awaited->asks && !missing->declined)
         gb_provider_want(&missings->providers, missing, awaited->by->user);
 }

@@ -31,7 +31,7 @@ struct gb_missing {
     struct gb_link others;        /* struct gb_awaited for which none may be asked */
     struct gb_link to_wake;       /* struct gb_awaited of requests that must be tried again */
     struct gb_link woken;         /* in the server's list while `to_wake` is not empty */
-    uint64_t count;               /* in all three lists */
+    uint64_t count;               /* of struct gb_awaited; a request is once in the lists */
     int declined;                 /* the error's code; 0: it was not declined */
     char *message;                /* the sentence of the provider that was asked last; owned */
 

@@ -523,6 +523,33 @@ def test_users_take_turns(daemon_factory):
     assert daemon.connect().call("stats")
 
 
+def looks(daemon, often):
+    """The daemon's processor time for a provider with many prefixes that waits for a name which it says so `often`
+    in each request, and says another prefix again and again."""
+    name = "x" * 100
+    peer = providing(daemon, *(name[:i] for i in range(63)))
+    for _ in range(256):
+        peer.request("open", names=[name] * often, wait_ms=LONG)
+    peer.call("stats")
+    begun = processor_ns(daemon)
+    for end in [False, True] * 50:
+        peer.call("provide", prefix=name[:63], end=end)
+    took = processor_ns(daemon) - begun
+    peer.close()
+    return took
+
+
+def processor_ns(daemon):
+    with open(f"/proc/{daemon.process.pid}/schedstat") as file:
+        return int(file.read().split()[0])
+
+
+# RELIABILITY.md: Hostile clients
+def test_a_name_that_is_said_often(daemon):
+    """A request waits for it once, so who looks for a provider of it looks at each request once."""
+    assert looks(daemon, 64) < 6 * looks(daemon, 1)
+
+
 @pytest.mark.parametrize("prefix", ["rows/", "cols/"])
 def test_a_provider_that_is_not_looked_for_in_time(daemon, prefix):
     """A wait of 1 ms may be over before; only a provider of the name can be behind with it."""
