@@ -1,3 +1,4 @@
+/* The device `host`: segments are memfds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
