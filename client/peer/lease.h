@@ -11,6 +11,7 @@
 struct gb_peer_lease {
     struct gb_peer_lease *next; /* in the owner's list */
     uint64_t id;
+    uint64_t used; /* when it was last asked for anything, by the loop's clock */
     unsigned uses;
     struct gb_peer_figures *figures; /* count the bytes sent */
     struct gpubuf_object *object;

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    LEASE_MS = 120000 /* without a question; memory for a copy may take a machine half of it */
+};
+
 /* A chunk on the lane. */
 struct passage {
     struct gb_peer_session *session;
@@ -20,6 +24,23 @@ static struct gb_peer_lease **lease_place(struct gb_peer_session *session, uint6
     while (*place && (*place)->id != id)
         place = &(*place)->next;
     return place;
+}
+
+void gb_peer_session_end_idle(struct gb_peer_session *session, uint64_t now)
+{
+    struct gb_peer_lease **place = &session->leases, *lease;
+
+    while ((lease = *place)) {
+        if (lease->uses > 1) /* a chunk is on its way */
+            lease->used = now;
+        if (now - lease->used < LEASE_MS) {
+            place = &lease->next;
+            continue;
+        }
+        *place = lease->next;
+        session->lease_count--;
+        gb_peer_lease_drop(lease);
+    }
 }
 
 static int fill(struct gb_peer_source *source, const void **bytes, size_t *length, uint64_t *sum,
@@ -150,6 +171,8 @@ void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
         gb_peer_lease_drop(lease);
         return;
     }
+    if (lease)
+        lease->used = uv_now(session->options->loop);
     if (!lease) {
         (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
         gb_peer_link_send_error(session->link, id, &error);

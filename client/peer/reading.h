@@ -10,6 +10,8 @@
 /* read, release */
 void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
                                const struct gb_peer_session_params *params);
+/* Ends leases that the machine has asked nothing of for two minutes. */
+void gb_peer_session_end_idle(struct gb_peer_session *session, uint64_t now);
 /* Replaces the lane, or closes it if the request has no address. */
 void gb_peer_session_change_lane(struct gb_peer_session *session, uint64_t id,
                                  const struct gb_peer_session_params *params);

@@ -279,6 +279,7 @@ static void grant(struct request *request)
     if (!copy_of(session, described)) /* others will fetch it from the machine that asks */
         gb_peer_words_want(session->options->words, described, lease, NULL, NULL);
     lease->id = ++session->last_lease;
+    lease->used = uv_now(session->options->loop);
     lease->next = session->leases;
     session->leases = lease;
     session->lease_count++;
@@ -549,6 +550,7 @@ void gb_peer_session_tick(struct gb_peer_session *session)
     const char *why = "it takes nothing";
 
     look_at_lane(session);
+    gb_peer_session_end_idle(session, now);
     if (session->unknown && is_known(session))
         let_in(session);
     if (!session->placed && !session->unknown && gb_peer_link_is_open(session->link) &&

@@ -9,6 +9,7 @@
  *                                              gone by the lane
  *     → {"method":"word","name","version"}  ← {"described","content"} (word.h), no copy's
  *     → {"method":"release","lease"}        (no answer)
+ *     (a lease that is asked for nothing for two minutes ends)
  *     or ← {"error":{"kind","message"}}: `open` with "busy", past what crowd.h says, and `open` and
  *     `find` with it while this machine serves as many others as it may
  *     and while an answer takes long, each second, {} without a request
@@ -42,7 +43,7 @@ uint64_t gb_peer_session_idle(const struct gb_peer_session *session);
 /* Whether this machine has a lease on that version. */
 bool gb_peer_session_reads(const struct gb_peer_session *session, uint64_t version);
 
-/* To be called every second: ends a session that is stuck. */
+/* To be called every second: ends a session that is stuck, and leases that are not used. */
 void gb_peer_session_tick(struct gb_peer_session *session);
 
 #endif

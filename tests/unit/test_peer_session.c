@@ -49,4 +49,39 @@ TEST(test_each_request_is_answered_without_memory)
     assert_int_equal(failing_blocks, 0);
 }
 
+static struct gb_peer_lease *lend(struct gb_peer_session *session, uint64_t id, uint64_t used)
+{
+    struct gb_peer_lease *lease = calloc(1, sizeof(*lease));
+
+    assert_non_null(lease);
+    *lease = (struct gb_peer_lease){.next = session->leases, .id = id, .used = used, .uses = 1};
+    session->leases = lease;
+    session->lease_count++;
+    return lease;
+}
+
+/* A machine that asks nothing of its leases does not hold memory by them for ever. */
+/* RELIABILITY.md: Other machines */
+TEST(test_leases_that_are_not_used_end)
+{
+    struct gb_peer_session session = {0};
+    struct gb_peer_lease *slow = gb_peer_lease_use(lend(&session, 1, 1000)); /* a chunk of it */
+
+    lend(&session, 2, 1000);
+    lend(&session, 3, 2000);
+    gb_peer_session_end_idle(&session, 1000 + LEASE_MS - 1);
+    assert_int_equal(session.lease_count, 3);
+    gb_peer_session_end_idle(&session, 1000 + LEASE_MS);
+    assert_int_equal(session.lease_count, 2);
+    assert_int_equal(session.leases->id, 3);
+    assert_ptr_equal(session.leases->next, slow);
+    gb_peer_session_end_idle(&session, 2000 + LEASE_MS);
+    gb_peer_lease_drop(slow);
+    gb_peer_session_end_idle(&session, 2000 + 2 * LEASE_MS - 1);
+    assert_int_equal(session.lease_count, 1);
+    gb_peer_session_end_idle(&session, 2000 + 2 * LEASE_MS);
+    assert_null(session.leases);
+    assert_int_equal(session.lease_count, 0);
+}
+
 RUN_TESTS(NULL, NULL)
