@@ -319,6 +319,64 @@ GPUBUF_API void gpubuf_release(struct gpubuf_object *object);
 /* Releases `count` objects, of any clients; NULL among them is fine. */
 GPUBUF_API void gpubuf_release_many(struct gpubuf_object *const *objects, size_t count);
 
+/* ---- views --------------------------------------------------------------------------------- */
+
+/*
+ * A view shows one version of a name after another at the same addresses: pointers, CUDA graphs and
+ * compiled code that were made for one version work on the next.
+ *
+ * The versions must have the same layout, each in a segment of its own (`own` of
+ * gpubuf_create_options, which bundles of some size have by themselves). It is read-only.
+ * A view is for one thread at a time: another one meanwhile gets GPUBUF_E_BUSY. Nothing may read
+ * through it while it is switched or parked. On a GPU these functions wait for the streams that
+ * they are given, which are all that use the view; without any, for all work of the context. On the
+ * host `streams` are not looked at.
+ */
+struct gpubuf_view;
+
+/* Opens a name as gpubuf_open does, and shows it at addresses of its own. The caller ends *view
+   with gpubuf_unfollow. Also GPUBUF_E_UNSUPPORTED: others share its segment, or its memory is of
+   cudaMalloc. */
+GPUBUF_API int gpubuf_follow(struct gpubuf_client *client, const char *name,
+                             const struct gpubuf_open_options *options, struct gpubuf_view **view);
+
+/*
+ * The object that is shown. It belongs to the view; gpubuf_retain it to have it longer. It, its
+ * parts and its memory stay the same through all switches; its version and label are of what is
+ * shown, and its label lives until the next switch. Metadata stays that of the first version.
+ */
+GPUBUF_API struct gpubuf_object *gpubuf_view_object(const struct gpubuf_view *view);
+
+/*
+ * Shows another version of the name: what gpubuf_open would open now. Waits for its content.
+ * Returns 1 if it was shown already, else 0. On failure all is as it was. GPUBUF_E_UNSUPPORTED: it
+ * has another layout (the message names the first difference), or lies in a shared segment;
+ * GPUBUF_E_STALE, _NOT_FOUND: as gpubuf_open; GPUBUF_E_DEVICE: if the driver cannot undo its
+ * failure nothing is shown, until gpubuf_resume.
+ */
+GPUBUF_API int gpubuf_switch(struct gpubuf_view *view, const struct gpubuf_open_options *options,
+                             void *const *streams, size_t stream_count);
+
+/*
+ * Shows nothing, and keeps the claim: the version may leave its device for a tier, and is not
+ * dropped, whatever becomes of its name. The addresses stay reserved. To read there is a fault: on
+ * the host SIGSEGV, with an address inside; on a GPU an error that ends the context. Returns 1 if
+ * it was parked already, else 0.
+ */
+GPUBUF_API int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_count);
+
+/* Shows again what was parked, at the same addresses; brings it back from a tier if need be, and
+   waits for room at most `wait_ms`. gpubuf_switch does so, too, with what it opens. Returns 1 if
+   the view was not parked, else 0. */
+GPUBUF_API int gpubuf_resume(struct gpubuf_view *view, int64_t wait_ms);
+
+/* Whether the view is parked. */
+GPUBUF_API bool gpubuf_is_parked(const struct gpubuf_view *view);
+
+/* Ends a view. Objects that were retained stay, and show what was shown last. NULL is fine. In a
+   child of fork it frees memory and nothing else. */
+GPUBUF_API void gpubuf_unfollow(struct gpubuf_view *view);
+
 /* ---- what an object is --------------------------------------------------------------------- */
 
 enum gpubuf_kind {
@@ -525,6 +583,7 @@ struct gpubuf_create_options {
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
                           are freed when this one is sealed, or with their last reader */
     enum gpubuf_scope scope;
+    bool own; /* a segment of its own, so that views can show it; costs up to 2 MiB */
 };
 
 /*

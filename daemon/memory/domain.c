@@ -33,6 +33,7 @@ struct gb_domain *gb_domain_get(struct gb_hash_table *domains, const struct gb_d
     if (!domain)
         return NULL;
     domain->key = *key;
+    domain->key.own = false;
     gb_list_init(&domain->shared);
     gb_list_init(&domain->spares);
     domain->arena = gb_arena_new();

@@ -25,6 +25,8 @@ struct gb_domain_key {
     uid_t uid;
     gid_t gid;
     unsigned mode;
+    bool
+        own; /* a segment of its own, so that views can show it; it is of the domain all the same */
     bool final; /* its producer seals it against writing: it gets memory of its own, no domain */
 };
 

@@ -121,7 +121,7 @@ enum gb_look gb_store_look(struct gb_store *store, struct gb_device *device,
 
     if (!gb_device_may_fit(device, bytes + stuck))
         return GB_LOOK_NOTHING;
-    prospect.spare = gb_store_gets_own(device, bytes);
+    prospect.spare = key ? gb_key_gets_own(key, bytes) : gb_store_gets_own(device, bytes);
     if (prospect.spare)
         bytes = gb_round_up(bytes, device->granularity);
     there = gb_store_near(store, device, soon, bytes);

@@ -492,16 +492,15 @@ uint64_t gb_store_near(const struct gb_store *store, const struct gb_device *dev
     return near;
 }
 
-/* The smallest spare that has room for the bytes and wastes at most an eighth of them. `any`: the
-   smallest that has room. */
-static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, bool any)
+/* The smallest spare that has room for the bytes and wastes at most `waste` of them. */
+static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, uint64_t waste)
 {
     struct gb_segment *best = NULL;
 
     GB_LIST_EACH(&domain->spares, link) {
         struct gb_segment *segment = GB_CONTAINER(link, struct gb_segment, place);
 
-        if (segment->bytes >= bytes && (any || segment->bytes - bytes <= bytes / 8) &&
+        if (segment->bytes >= bytes && segment->bytes - bytes <= waste &&
             (!best || segment->bytes < best->bytes))
             best = segment;
     }
@@ -513,12 +512,13 @@ static struct gb_segment *find_spare(struct gb_domain *domain, uint64_t bytes, b
 static int place_in_own(struct gb_domain *domain, uint64_t bytes, bool near,
                         struct gb_storage *storage)
 {
-    struct gb_segment *spare = find_spare(domain, bytes, !near);
+    bool own = storage->key.own; /* of that size, so that all versions fit in one window */
+    struct gb_segment *spare = find_spare(domain, bytes, own ? 0 : near ? bytes / 8 : UINT64_MAX);
     struct gb_range *range = NULL;
     int r = 0;
 
     if (!spare)
-        r = near ? 1 : gb_arena_alloc(domain->arena, storage->size, &range);
+        r = near || own ? 1 : gb_arena_alloc(domain->arena, storage->size, &range);
     if (r == 0)
         gb_storage_place_in(storage, spare ? spare : gb_range_owner(range), range);
     return r;
@@ -590,14 +590,24 @@ static int place_shared(struct gb_placing *placing)
                    "a new segment has no room for what it was made for");
 }
 
+bool gb_key_gets_own(const struct gb_domain_key *key, uint64_t bytes)
+{
+    return key->own || gb_store_gets_own(key->device, bytes);
+}
+
+bool gb_storage_is_own(const struct gb_storage *storage)
+{
+    return storage->placement_count == 1 && !storage->placements[0].range;
+}
+
 /* Finds room for the content of a storage without placements. */
 static int place_content(struct gb_placing *placing)
 {
     uint64_t size = placing->storage->size;
 
-    if (gb_store_gets_own(placing->key->device, size))
-        return place_own(placing);
-    return size > 0 ? place_shared(placing) : 0;
+    if (size == 0)
+        return 0;
+    return gb_key_gets_own(placing->key, size) ? place_own(placing) : place_shared(placing);
 }
 
 void gb_storage_count_holds(const struct gb_storage *storage, int sign)
@@ -744,7 +754,7 @@ static int come_back(struct gb_placing *placing)
 static int place_new(struct gb_placing *placing)
 {
     const struct gb_device *device = placing->key->device;
-    bool own = gb_store_gets_own(device, placing->bytes);
+    bool own = gb_key_gets_own(placing->key, placing->bytes);
     uint64_t rounded = gb_round_up(placing->bytes, own ? device->granularity : GB_ARENA_GRANULE);
     struct gb_storage *storage;
     int r;

@@ -74,7 +74,7 @@ struct gb_storage {
     uint64_t text;          /* bytes of the texts of these objects */
     uint64_t leases, pins;  /* of all its objects; leases in use; pins: `keep` too */
     uint64_t idle;          /* leases not in use, which must be recalled before it leaves */
-    uint64_t needs;         /* named objects that must not be dropped */
+    uint64_t needs;         /* named objects that must not be dropped, and parked leases */
     struct gb_domain_key key;
     struct gb_stake maker;  /* of the user that its segments are made for */
     struct gb_link stakes;  /* of all users who have objects of it, or leases: stake.h */
@@ -194,6 +194,9 @@ struct gb_placing {
    makes resident when the content is there, too. An enum gb_place, or GPUBUF_E_NO_SPACE (it can
    never fit), _LIMIT, _DEVICE, _NO_MEMORY. */
 int gb_store_place(struct gb_placing *placing);
+/* Whether content of `bytes` gets a segment of its own, and whether a storage has one. */
+bool gb_key_gets_own(const struct gb_domain_key *key, uint64_t bytes);
+bool gb_storage_is_own(const struct gb_storage *storage);
 /* Adds the storage's bytes to its device's figures by leases and pins, or (`sign` -1) takes them
    away. */
 void gb_storage_count_holds(const struct gb_storage *storage, int sign);

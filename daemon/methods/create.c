@@ -17,6 +17,7 @@ static const struct gb_field create_fields[] = {
     GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
     GB_TITLE_FIELDS(struct gb_create_params),
     GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, own, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),
 };
@@ -119,6 +120,9 @@ static int make_created(struct gb_call *call, const struct gb_creation *creation
     return r;
 }
 
+/* A bundle of this size has a segment of its own without being asked for it. */
+#define OWN_BUNDLE (UINT64_C(16) << 20)
+
 static int handle_create(struct gb_call *call, const void *p)
 {
     const struct gb_create_params *params = p;
@@ -133,6 +137,8 @@ static int handle_create(struct gb_call *call, const void *p)
         r = gb_layout_measure(&unsealed->layout, &placing->bytes, &call->error);
     if (r == 0)
         r = check_unsealed(call);
+    creation.key.own = params->own || (r == 0 && unsealed->layout.kind == GB_KIND_BUNDLE &&
+                                       placing->bytes >= OWN_BUNDLE);
     if (r == 0)
         r = gb_call_place(call, &creation.search);
     if (r == 0)

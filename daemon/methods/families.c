@@ -137,6 +137,8 @@ size_t gb_server_figures(struct gb_server *server, struct gb_figure *figures)
          gb_registry_lease_count(registry)},
         {"cached", "gpubufd_cached_leases", "Leases that sessions cache without using them.",
          registry->idle_count},
+        {"parked", "gpubufd_parked_leases", "Leases that sessions have parked.",
+         registry->parked_count},
         {"mappings", "gpubufd_mappings", "Segments that sessions were given.",
          server->store.mappings.count},
         {"segments", NULL, NULL, server->store.segments.count},

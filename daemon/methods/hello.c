@@ -34,6 +34,7 @@ struct resume_params {
 struct resumed_object {
     struct gb_string name;
     uint64_t version, segment, offset;
+    bool parked;
 };
 
 struct resume {
@@ -78,13 +79,18 @@ static void write_limits(struct gb_call *call)
     gb_write_char(call->writer, '}');
 }
 
-/* Grants a lease to a client that still maps the object's segments, which count as given. */
-static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object)
+/* Grants a lease to a client that still maps the object's segments, which count as given; or maps
+   none, if the lease was parked. */
+static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object, bool parked)
 {
     struct gb_server *server = call->server;
     struct gb_lease *lease =
         gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
 
+    if (lease && parked) {
+        gb_lease_park(&server->registry, lease, gb_now_ms());
+        return lease;
+    }
     for (unsigned i = 0; lease && i < object->storage->placement_count; i++)
         if (gb_mapper_add(&server->store, &call->session->mapper,
                           object->storage->placements[i].segment, GB_ACCESS_READ) < 0) {
@@ -98,9 +104,11 @@ static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *obj
    and come back to another place. */
 static bool lies_there(const struct gb_object *object, const struct resumed_object *wanted)
 {
+    if (wanted->parked)
+        return true;
     return object->storage->resident &&
            (!wanted->segment ||
-            (object->first_segment == wanted->segment && object->first_offset == wanted->offset));
+            (object->first.segment == wanted->segment && object->first.offset == wanted->offset));
 }
 
 static int read_resumed(struct gb_call *call, struct gb_json item, const struct gb_path *path,
@@ -111,6 +119,7 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
         GB_FIELD(struct resumed_object, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct resumed_object, parked, GB_FIELD_BOOL, 0, 0, 0),
     };
     struct gb_path name = {.up = path, .key = "name"};
     int r;
@@ -118,7 +127,7 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
     memset(wanted, 0, sizeof(*wanted));
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail_at(&call->error, path, "expected an object");
-    r = gb_json_read(item, fields, 4, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+    r = gb_json_read(item, fields, 5, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
                      &call->error);
     return r < 0 ? r : gb_name_check(wanted->name.text, wanted->name.length, &name, &call->error);
 }
@@ -175,7 +184,7 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
                 gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
         if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
             lies_there(object, wanted) && gb_call_may_lease(call) == 0)
-            lease = resume_lease(call, object);
+            lease = resume_lease(call, object, wanted->parked);
         if (i > 0)
             gb_write_char(list, ',');
         if (lease)

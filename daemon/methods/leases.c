@@ -58,9 +58,10 @@ void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *leas
                     ",\"access\":\"%s\",\"age_ms\":%" PRIu64,
                     lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
                     now - lease->since_ms);
-    if (lease->idle_ms)
-        gb_write_format(writer, ",\"cached_ms\":%" PRIu64,
-                        now < lease->idle_ms ? 0 : now - lease->idle_ms);
+    uint64_t since = lease->idle_ms ? lease->idle_ms : lease->parked_ms;
+    if (since)
+        gb_write_format(writer, ",\"%s_ms\":%" PRIu64, lease->idle_ms ? "cached" : "parked",
+                        now < since ? 0 : now - since);
 }
 
 static void begin_item(struct gb_writer *writer, struct listing *listing)

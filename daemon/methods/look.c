@@ -150,10 +150,11 @@ static void write_session(struct gb_writer *writer, const struct gb_session *ses
                     session->pid, session->user->uid);
     gb_write_cstring(writer, session->client ? session->client : "");
     gb_write_format(writer,
-                    ",\"leases\":%" PRIu64 ",\"cached\":%" PRIu64 ",\"bytes\":%" PRIu64
-                    ",\"mapped_bytes\":%" PRIu64,
-                    session->holder.count - session->holder.idle, session->holder.idle,
-                    gb_holder_bytes(&session->holder), session->mapper.bytes);
+                    ",\"leases\":%" PRIu64 ",\"cached\":%" PRIu64 ",\"parked\":%" PRIu64
+                    ",\"bytes\":%" PRIu64 ",\"mapped_bytes\":%" PRIu64,
+                    session->holder.count - session->holder.idle - session->holder.parked,
+                    session->holder.idle, session->holder.parked, gb_holder_bytes(&session->holder),
+                    session->mapper.bytes);
     write_provides(writer, &session->provider);
     gb_write_char(writer, '}');
 }

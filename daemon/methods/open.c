@@ -13,8 +13,8 @@
 struct open_params {
     struct gb_string name, segments, label;
     struct gb_json names;
-    uint64_t version, wait_ms;
-    bool brief;
+    uint64_t version, wait_ms, lease;
+    bool brief, own;
 };
 
 static const struct gb_field open_fields[] = {
@@ -24,6 +24,8 @@ static const struct gb_field open_fields[] = {
     GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
     GB_FIELD(struct open_params, brief, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct open_params, lease, GB_FIELD_UINT, 0, 0, 0),
+    GB_FIELD(struct open_params, own, GB_FIELD_BOOL, 0, 0, 0),
 };
 
 /* Outcomes of open_one(), besides 0 and negative codes. */
@@ -43,36 +45,73 @@ static void count_name(struct gb_call *call, const struct gb_string *name, bool 
     gb_loads_opened(&call->server->missings.providers.loads, name->text, name->length, hit);
 }
 
+/* The version that is asked for: by its name, or by a lease of the session on it. */
+static int find_version(struct gb_call *call, const struct open_params *params,
+                        const struct gb_string *name, struct gb_object **object)
+{
+    const struct gb_which which = {.version = params->version, .label = params->label};
+    struct gb_lease *lease;
+    int r;
+
+    if (name->text) {
+        r = gb_call_find_which(call, name, &which, object);
+        if (r == 0 || r == GPUBUF_E_NOT_FOUND)
+            count_name(call, name, r == 0);
+        return r;
+    }
+    r = gb_call_lease(call, params->lease, &lease);
+    if (r == 0 && lease->write)
+        r = gb_fail(&call->error, GPUBUF_E_BUSY,
+                    "lease %" PRIu64 " is for writing, and what it is on is not sealed", lease->id);
+    if (r == 0)
+        *object = lease->object;
+    return r;
+}
+
+/* For a view, which maps the segment as a whole: the content stays in a segment of its own when it
+   comes back from a tier, too. */
+static int check_own(struct gb_call *call, const struct gb_object *object)
+{
+    struct gb_storage *storage = object->storage;
+
+    if (!gb_storage_is_own(storage))
+        return gb_fail(&call->error, GPUBUF_E_UNSUPPORTED,
+                       "\"%s\" version %" PRIu64 " shares its segment with other objects: create "
+                       "it with own",
+                       object->name, object->version);
+    storage->key.own = !storage->adopted;
+    return 0;
+}
+
 /* Gets a read lease on the version that is asked for, and its segments for the reply. */
 static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
 {
-    const struct gb_which which = {.version = params->version, .label = params->label};
     struct gb_object *object;
-    int r = gb_call_find_which(call, name, &which, &object);
+    int r = find_version(call, params, name, &object);
 
-    if (r == 0 || r == GPUBUF_E_NOT_FOUND)
-        count_name(call, name, r == 0);
-    if (r < 0)
-        return r;
-    r = gb_call_may_lease(call);
+    if (r == 0)
+        r = gb_call_may_lease(call);
     if (r < 0)
         return r;
     if (!object->storage->resident) {
-        r = gb_call_restore(call, object, params->wait_ms > 0 ? name : NULL, params->wait_ms);
+        r = gb_call_restore(call, object, params->wait_ms > 0 && name->text ? name : NULL,
+                            params->wait_ms);
         if (r != 0)
             return r == GB_WAITS ? COMES_BACK : r;
     }
+    if (params->own && check_own(call, object) < 0)
+        return call->error.code;
     *lease =
         gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
     if (!*lease)
         return gb_call_no_memory(call);
     /* Last, since the segments count as given from now on, and must be sent. */
     r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
-    if (r == 0) {
+    if (r == 0 && !params->own) {
         gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
-    } else {
+    } else if (r != 0) {
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
     }
@@ -402,14 +441,18 @@ static int handle_open(struct gb_call *call, const void *p)
     if (params->segments.text && !all && strcmp(params->segments.text, "new") != 0)
         return gb_fail_at(&call->error, GB_PARAM("segments"),
                           "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
-    if (!params->name.text == !params->names.text)
-        return gb_fail_at(&call->error, &gb_params_path, "expected either name or names");
-    call->asks = !params->version && !params->label.text;
-    if (params->name.text)
-        return open_name(call, params, all);
-    if (params->version || params->label.text)
-        return gb_fail_at(&call->error, GB_PARAM(params->version ? "version" : "label"),
+    if (!!params->name.text + !!params->names.text + (params->lease > 0) != 1)
+        return gb_fail_at(&call->error, &gb_params_path, "expected one of name, names and lease");
+    call->asks = !params->version && !params->label.text && !params->lease;
+    if ((params->version || params->label.text || params->own) && !params->name.text &&
+        (params->names.text || !params->own))
+        return gb_fail_at(&call->error,
+                          GB_PARAM(params->version      ? "version"
+                                   : params->label.text ? "label"
+                                                        : "own"),
                           "goes with name, not with names");
+    if (!params->names.text)
+        return open_name(call, params, all);
     return open_names(call, params, all);
 }
 
@@ -421,23 +464,32 @@ const struct gb_method gb_method_open = {
 struct release_params {
     uint64_t lease;
     struct gb_json leases;
+    bool park;
 };
 
 static const struct gb_field release_fields[] = {
     GB_FIELD(struct release_params, lease, GB_FIELD_UINT, 0, 0, 0),
     GB_FIELD(struct release_params, leases, GB_FIELD_ARRAY, 0, 0, GB_LIMIT(ids)),
+    GB_FIELD(struct release_params, park, GB_FIELD_BOOL, 0, 0, 0),
 };
 
-static int release_one(struct gb_call *call, uint64_t id)
+static int release_one(struct gb_call *call, uint64_t id, bool park)
 {
     struct gb_lease *lease;
     int r = gb_call_lease(call, id, &lease);
 
     if (r < 0)
         return r;
+    call->session->holder.silent = false;
+    if (park && lease->write)
+        return gb_fail(&call->error, GPUBUF_E_BUSY,
+                       "lease %" PRIu64 " is for writing, and cannot be parked", id);
+    if (park) {
+        gb_lease_park(&call->server->registry, lease, gb_now_ms());
+        return 0;
+    }
     if (lease->write) /* the object is given up */
         call->session->unsealed--;
-    call->session->holder.silent = false;
     gb_lease_end(&call->server->registry, lease);
     return 0;
 }
@@ -447,7 +499,9 @@ static int release_item(struct gb_call *call, struct gb_json item, const struct 
     uint64_t id;
     int r = gb_json_uint(item, 0, GB_LIMIT(integer), path, &id, &call->error);
 
-    return r < 0 ? r : release_one(call, id);
+    const struct release_params *params = call->message->params;
+
+    return r < 0 ? r : release_one(call, id, params->park);
 }
 
 static int handle_release(struct gb_call *call, const void *p)
@@ -459,7 +513,7 @@ static int handle_release(struct gb_call *call, const void *p)
         return gb_fail_at(&call->error, &gb_params_path, "expected either lease or leases");
     if (params->leases.text)
         return gb_call_each(call, params->leases, "leases", release_item);
-    r = release_one(call, params->lease);
+    r = release_one(call, params->lease, params->park);
     return r < 0 ? r : gb_call_empty(call);
 }
 

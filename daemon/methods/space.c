@@ -268,7 +268,8 @@ static void begin_search(struct gb_call *call, struct gb_search *search)
     placing->making = call->wait ? gb_wait_making(call->wait) : NULL;
     placing->error = &call->error;
     search->device = placing->key->device;
-    search->need = placing->bytes;
+    search->need = placing->key->own ? gb_round_up(placing->bytes, search->device->granularity)
+                                     : placing->bytes;
     for (unsigned i = 0; i < placing->count; i++)
         search->need += placing->adoptions[i].handle.bytes;
     search->look = GB_LOOK_NOTHING;

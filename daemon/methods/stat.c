@@ -103,7 +103,9 @@ static void write_leases(struct answer *answer, const struct gb_object *object)
             write_name_reason(answer, "grace", object);
             continue;
         }
-        if (!begin_reason(answer, lease->idle_ms ? "cached" : "leased"))
+        if (!begin_reason(answer, lease->idle_ms     ? "cached"
+                                  : lease->parked_ms ? "parked"
+                                                     : "leased"))
             return;
         gb_write_char(writer, ',');
         gb_lease_write_holder(writer, lease, now);
@@ -142,7 +144,8 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
 static void write_reasons(struct answer *answer, const char *stays)
 {
     const struct gb_storage *storage = answer->storage;
-    uint64_t leases = 0, idle = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0, held = 0;
+    uint64_t leases = 0, idle = 0, parked = 0, kept = 0, pins = 0, keeps = 0, unsettled = 0,
+             held = 0;
     unsigned looked = 0;
 
     begin_list(answer);
@@ -153,8 +156,8 @@ static void write_reasons(struct answer *answer, const char *stays)
 
         if (!may_look(answer, &looked))
             return;
-        held +=
-            object->lease_count - object->idle_count + object->pinned + keep + object->unsettled;
+        held += object->lease_count - object->idle_count - object->parked_count + object->pinned +
+                keep + object->unsettled;
         if (told) {
             write_leases(answer, object);
             if (object->pinned)
@@ -166,6 +169,7 @@ static void write_reasons(struct answer *answer, const char *stays)
         } else {
             leases += gb_object_lease_count(object);
             idle += object->idle_count;
+            parked += object->parked_count;
             kept += object->kept_count;
             pins += object->pinned;
             keeps += keep;
@@ -174,6 +178,7 @@ static void write_reasons(struct answer *answer, const char *stays)
     }
     write_others(answer, "leased", leases);
     write_others(answer, "cached", idle);
+    write_others(answer, "parked", parked);
     write_others(answer, "grace", kept);
     write_others(answer, "pinned", pins);
     write_others(answer, "keep", keeps);

@@ -9,7 +9,7 @@ void gb_holder_init(struct gb_holder *holder)
     holder->user = NULL;
     holder->keeps = false;
     gb_list_init(&holder->leases);
-    holder->count = holder->idle = 0;
+    holder->count = holder->idle = holder->parked = 0;
     holder->page = NULL;
     holder->silent = false;
     memset(holder->bytes, 0, sizeof(holder->bytes));
@@ -185,6 +185,18 @@ static void lose_slot(struct gb_registry *registry, struct gb_lease *lease, uint
     send_recall(registry, lease, now_ms);
 }
 
+void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+{
+    if (lease->parked_ms)
+        return;
+    gb_lease_used(registry, lease);
+    if (lease->slot)
+        lose_slot(registry, lease, now_ms);
+    lease->parked_ms = now_ms ? now_ms : 1;
+    lease->holder->parked++;
+    gb_object_park(registry, lease->object, now_ms);
+}
+
 static bool has_slot(struct gb_object *object, const struct gb_holder *holder)
 {
     GB_LIST_EACH(&object->leases, link) {
@@ -350,7 +362,9 @@ bool gb_users_press(struct gb_registry *registry, struct gb_device *device, uint
 void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
 {
     struct gb_object *object = lease->object;
-    bool idle = lease->idle_ms > 0;
+    enum gb_hold_kind claim = lease->idle_ms     ? GB_HELD_IDLE
+                              : lease->parked_ms ? GB_HELD_PARKED
+                                                 : GB_HELD_USED;
 
     gb_list_remove(&lease->of_object);
     gb_walks_leave(&registry->walks, &lease->of_holder);
@@ -366,10 +380,11 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     }
     gb_page_drop(lease->holder->page, lease->slot);
     object->slots -= lease->slot > 0;
-    lease->holder->idle -= idle;
+    lease->holder->idle -= claim == GB_HELD_IDLE;
+    lease->holder->parked -= claim == GB_HELD_PARKED;
     gb_unsealed_free(lease->unsealed);
     free(lease);
-    gb_object_drop(registry, object, idle);
+    gb_object_drop(registry, object, claim);
 }
 
 unsigned gb_holder_end_some(struct gb_registry *registry, struct gb_holder *holder, bool writes,

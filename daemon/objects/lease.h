@@ -8,6 +8,9 @@
  * ends. So before the object leaves, the lease is *recalled*: its holder is asked to end it, or to
  * say that it is in use again. A holder that says nothing for `recall_ms` is *silent*: until it
  * says something of leases, all that it keeps count as in use.
+ *
+ * Or it may be *parked*: a claim on the content and not on memory. It is no hold either, and is not
+ * recalled: the object may leave its device for a tier, and is not dropped, named or not.
  */
 #ifndef GB_LEASE_H
 #define GB_LEASE_H
@@ -26,9 +29,9 @@ struct gb_holder {
     struct gb_link leases;
     struct gb_user *user; /* is charged for them; referenced by the owner; NULL: nobody is */
     bool keeps; /* the grace period: its leases are left out of the counts that clients see */
-    uint64_t count, idle;       /* all leases; idle ones */
-    uint64_t bytes[GB_DEVICES]; /* of its leases' objects, by the device's index */
-    struct gb_page *page;       /* owned; NULL: it keeps no leases */
+    uint64_t count, idle, parked; /* all leases; idle ones; parked ones */
+    uint64_t bytes[GB_DEVICES];   /* of its leases' objects, by the device's index */
+    struct gb_page *page;         /* owned; NULL: it keeps no leases */
     bool silent; /* it has not answered a recall, nor said anything of leases since */
 };
 
@@ -44,6 +47,7 @@ struct gb_lease {
                       slot come first */
     uint64_t since_ms;
     uint64_t idle_ms;             /* since when it is idle; 0: it is in use */
+    uint64_t parked_ms;           /* since when it is parked; 0: it is not */
     uint64_t recalled_ms;         /* when it was asked for; 0: it was not */
     struct gb_unsealed *unsealed; /* owned; NULL for read leases */
 };
@@ -72,6 +76,8 @@ void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_
 void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* The lease is in use again. Does nothing if it is not idle. */
 void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease);
+/* Parks a read lease, which loses its slot. */
+void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
 /* Recalls a storage's idle leases. Returns whether to wait for their holders, which takes until
    `recall_ms` after `now_ms` at most. */
 bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms);

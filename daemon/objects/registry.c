@@ -142,12 +142,13 @@ static void end_hold(struct gb_storage *storage)
 
 uint64_t gb_registry_lease_count(const struct gb_registry *registry)
 {
-    return registry->leases.count - registry->kept_count - registry->idle_count;
+    return registry->leases.count - registry->kept_count - registry->idle_count -
+           registry->parked_count;
 }
 
 uint64_t gb_object_lease_count(const struct gb_object *object)
 {
-    return object->lease_count - object->kept_count - object->idle_count;
+    return object->lease_count - object->kept_count - object->idle_count - object->parked_count;
 }
 
 static void hold_lease(struct gb_storage *storage)
@@ -203,17 +204,10 @@ void gb_object_resume(struct gb_registry *registry, struct gb_object *object)
     gb_device_changed(object->storage->device); /* waiting requests must look for other room */
 }
 
-void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool idle)
+static void count_parked(struct gb_registry *registry, struct gb_object *object, int more)
 {
-    object->lease_count--;
-    if (idle) {
-        count_idle(registry, object, -1);
-        end_hold(object->storage);
-    } else {
-        drop_lease(object->storage, registry->now_ms);
-    }
-    if (!object->named && object->lease_count == 0)
-        object_free(registry, object);
+    object->parked_count += (uint64_t)more;
+    registry->parked_count += (uint64_t)more;
 }
 
 static void hold_pin(struct gb_storage *storage)
@@ -336,17 +330,44 @@ static void gain_name(struct gb_object *object)
     gb_storage_enter(storage);
 }
 
-/* An object that must not be dropped has lost its name: if it was the last such one, the storage is
-   clean now, unless it is about to be freed. */
+/* An object that must not be dropped has lost its name, or a parked lease has ended: if it was the
+   last such one, the storage is clean now, unless it is about to be freed. */
 static void lose_need(struct gb_object *object)
 {
     struct gb_storage *storage = object->storage;
 
-    if (--storage->needs > 0 || (storage->references == 1 && gb_list_empty(&object->leases)))
+    if (--storage->needs > 0 ||
+        (!object->named && storage->references == 1 && gb_list_empty(&object->leases)))
         return;
     gb_storage_set_clean(storage);
     if (storage->recent.in)
         gb_storage_enter(storage);
+}
+
+void gb_object_park(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms)
+{
+    count_parked(registry, object, 1);
+    object->storage->needs++;
+    gb_storage_set_clean(object->storage);
+    gb_storage_enter(object->storage);
+    drop_lease(object->storage, now_ms);
+}
+
+void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum gb_hold_kind claim)
+{
+    object->lease_count--;
+    if (claim == GB_HELD_USED) {
+        drop_lease(object->storage, registry->now_ms);
+    } else if (claim == GB_HELD_IDLE) {
+        count_idle(registry, object, -1);
+        end_hold(object->storage);
+    } else {
+        count_parked(registry, object, -1);
+        lose_need(object);
+        end_hold(object->storage);
+    }
+    if (!object->named && object->lease_count == 0)
+        object_free(registry, object);
 }
 
 /* Puts a version without a name, which leases keep, at the end of the ring of its name. */

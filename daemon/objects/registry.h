@@ -28,6 +28,11 @@ enum gb_event {
 /* "sealed", … Static. */
 const char *gb_event_kind(enum gb_event event);
 
+/* Where a buffer lies. */
+struct gb_first {
+    uint64_t segment, offset;
+};
+
 struct gb_object {
     struct gb_name index;   /* while it is the name's current version */
     struct gb_link of_name; /* a ring: the current version, older ones that have the name, newest
@@ -37,6 +42,7 @@ struct gb_object {
     struct gb_link leases;
     uint64_t lease_count, kept_count; /* all leases; those of the grace period */
     uint64_t idle_count, slots;       /* of all: idle ones; those with a slot in a page */
+    uint64_t parked_count;            /* of all: parked ones */
     uint64_t version;                 /* 0 while unsealed */
     uint64_t bytes;                   /* of its buffers */
     struct gb_user *owner;
@@ -59,7 +65,7 @@ struct gb_object {
     int64_t created_ms, ttl_ms;
     struct gb_deadline deadline; /* of ttl_ms */
 
-    uint64_t first_segment, first_offset; /* of its first buffer that has bytes; 0: none */
+    struct gb_first first; /* of its first buffer that has bytes; 0: none */
 
     /* The unchanging part of replies about it, rendered once: members without braces. Up to
        `head_length` name, version, label and device; up to `brief_length` all but the layout
@@ -82,7 +88,8 @@ struct gb_registry {
     struct gb_names names;
     struct gb_hash_table leases;
     uint64_t kept_count;           /* of leases: those of the grace period */
-    uint64_t idle_count;           /* of leases: idle ones (lease.h) */
+    uint64_t idle_count;           /* of leases: idle ones (lease.h) … */
+    uint64_t parked_count;         /* … and parked ones */
     struct gb_deadlines deadlines; /* of objects with a time to live */
     uint64_t next_version, next_lease;
     struct gb_link walks; /* struct gb_walk: over leases of a holder */
@@ -188,7 +195,7 @@ void gb_registry_withdraw(struct gb_registry *registry, const struct gb_device *
 /* Deletes objects whose time to live is over. */
 void gb_registry_expire(struct gb_registry *registry, uint64_t now_ms);
 
-/* Leases in use by clients: without idle ones and those of the grace period. */
+/* Leases in use by clients: without idle and parked ones and those of the grace period. */
 uint64_t gb_registry_lease_count(const struct gb_registry *registry);
 uint64_t gb_object_lease_count(const struct gb_object *object);
 
@@ -196,9 +203,13 @@ uint64_t gb_object_lease_count(const struct gb_object *object);
 
 /* An object has got a lease, which keeps its storage from being evicted. */
 void gb_object_hold(struct gb_object *object, uint64_t now_ms);
-/* An object has lost a lease; `idle`: which was no hold. Frees it if it has no name and this was
-   the last. */
-void gb_object_drop(struct gb_registry *registry, struct gb_object *object, bool idle);
+/* An object has lost a lease, which was a hold if it was used. Frees it if it has no name and this
+   was the last. */
+enum gb_hold_kind { GB_HELD_USED, GB_HELD_IDLE, GB_HELD_PARKED };
+void gb_object_drop(struct gb_registry *registry, struct gb_object *object,
+                    enum gb_hold_kind claim);
+/* A lease of the object that was in use is parked. */
+void gb_object_park(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms);
 /* A lease of the object has become idle; not `first`: it was idle, and was used in between. */
 void gb_object_idle(struct gb_registry *registry, struct gb_object *object, bool first,
                     uint64_t now_ms);

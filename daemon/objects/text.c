@@ -179,8 +179,7 @@ void gb_object_note_place(struct gb_object *object, struct gb_layout *layout)
     struct gb_buffer first = {.segment = 0};
 
     gb_layout_each(layout, take_first, &first);
-    object->first_segment = first.segment;
-    object->first_offset = first.offset;
+    object->first = (struct gb_first){first.segment, first.offset};
 }
 
 static struct gb_string layout_text(const struct gb_object *object)
@@ -274,6 +273,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     gb_write_uint(writer, gb_object_lease_count(object));
     if (object->idle_count)
         gb_write_format(writer, ",\"cached\":%" PRIu64, object->idle_count);
+    if (object->parked_count)
+        gb_write_format(writer, ",\"parked\":%" PRIu64, object->parked_count);
     gb_write_text(writer, object->pinned ? ",\"pinned\":true" : ",\"pinned\":false");
     if (object->version && !object->current)
         gb_write_text(writer, object->named ? ",\"older\":true" : ",\"gone\":true");
@@ -418,7 +419,7 @@ static int relocated_text(const struct gb_object *object, const struct relocatio
 {
     struct scan scan = {object->text + object->brief_length, object->text + object->text_length};
     struct gb_buffer place,
-        first = {.segment = object->first_segment, .offset = object->first_offset};
+        first = {.segment = object->first.segment, .offset = object->first.offset};
     size_t room = object->text_length + object->text_length / 8 + 64; /* for longer numbers */
     struct gb_writer writer = {.data = malloc(room), .capacity = room};
     const char *done = object->text, *end = scan.end, *begin;
@@ -464,8 +465,7 @@ int gb_storage_relocate(struct gb_storage *storage, bool leaves, struct gb_error
 
         if (r == 0) {
             set_text(object, &texts[done]);
-            object->first_segment = texts[done].first.segment;
-            object->first_offset = texts[done].first.offset;
+            object->first = (struct gb_first){texts[done].first.segment, texts[done].first.offset};
         } else if (done < count) {
             free(texts[done].text);
         }

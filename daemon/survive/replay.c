@@ -533,7 +533,9 @@ static int read_places(struct gb_replay *replay, struct gb_replayed_storage *sto
 {
     storage->uid = take_id(cursor);
     storage->key = take_key(cursor, replay);
-    storage->adopted = take_bool(cursor);
+    unsigned flags = (unsigned)take_number(cursor, 1, 3);
+    storage->adopted = flags & 1;
+    storage->key.own = flags & 2;
     storage->resident = take_bool(cursor);
     storage->charged = take_integer(cursor);
     storage->size = take_integer(cursor);

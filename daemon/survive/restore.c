@@ -484,8 +484,7 @@ static struct gb_object *make_object(struct restoring *restoring,
     text = copy_text(replayed->text, replayed->text_length);
     if (text)
         gb_object_set_text(object, text, replayed->text_length, replayed->brief_length);
-    object->first_segment = replayed->first_segment;
-    object->first_offset = replayed->first_offset;
+    object->first = (struct gb_first){replayed->first_segment, replayed->first_offset};
     if (text && hold(restoring, object) == 0)
         return object;
     gb_object_discard(registry, object);

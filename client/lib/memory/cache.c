@@ -41,6 +41,11 @@ uint64_t gb_mapped_bytes(const struct gb_mapped *mapping)
     return mapping->memory.bytes;
 }
 
+const struct gb_imported *gb_mapped_memory(const struct gb_mapped *mapping)
+{
+    return &mapping->memory;
+}
+
 struct gb_gpu *gb_mapped_gpu(const struct gb_mapped *mapping)
 {
     return mapping->memory.gpu;

@@ -25,6 +25,7 @@ struct gb_mapped; /* one segment, mapped in this process with one access */
 
 void *gb_mapped_address(const struct gb_mapped *mapping);
 uint64_t gb_mapped_bytes(const struct gb_mapped *mapping);
+const struct gb_imported *gb_mapped_memory(const struct gb_mapped *mapping);
 /* NULL: it is host memory. */
 struct gb_gpu *gb_mapped_gpu(const struct gb_mapped *mapping);
 /* See gb_import_write. Needs no lock as long as a lease uses the import. */

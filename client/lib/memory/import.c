@@ -13,9 +13,13 @@
 
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/memory/import_cuda.h"
+#include "client/lib/memory/window.h"
 
 /* A copy of at least this size goes by granules of this size (see memfd_write). */
 #define GRANULE_BYTES (UINT64_C(64) << 10)
+
+/* A mapping for reading of at least this size is aligned for a window (window.h). */
+#define ALIGNED_BYTES (UINT64_C(32) << 20)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -62,9 +66,16 @@ static int memfd_map(const struct gb_segment_info *segment, int fd, struct gb_im
                      struct gb_error *error)
 {
     int protection = segment->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *address = mmap(NULL, (size_t)segment->bytes, protection, MAP_SHARED, fd, 0);
+    bool aligned = !segment->writable && segment->bytes >= ALIGNED_BYTES;
+    void *at = aligned ? gb_window_reserve(segment->bytes) : NULL;
+    void *address =
+        mmap(at, (size_t)segment->bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
 
     if (address == MAP_FAILED) {
+        int cause = errno;
+        if (at)
+            (void)munmap(at, (size_t)segment->bytes);
+        errno = cause;
         if (errno == ENOMEM)
             return gb_fail(error, GPUBUF_E_NO_MEMORY,
                            "segment %" PRIu64 ": no room to map %" PRIu64 " bytes", segment->id,

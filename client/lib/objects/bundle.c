@@ -47,7 +47,7 @@ static int finish(struct gpubuf_bundle *made, int r, const struct gpubuf_client 
  * Copies the first bytes of a bundle. Another process may have the memory mapped for writing, and
  * the manifest must not change while it is read.
  */
-static int copy_head(struct gpubuf_object *object, uint64_t bytes, unsigned char **head)
+int gb_bundle_copy_head(struct gpubuf_object *object, uint64_t bytes, unsigned char **head)
 {
     const struct gpubuf_client *client = object->lease->client;
     int r = 0;
@@ -71,8 +71,8 @@ static int copy_head(struct gpubuf_object *object, uint64_t bytes, unsigned char
     return 0;
 }
 
-static int read_head(const struct gb_layout *layout, const unsigned char *head,
-                     struct gb_manifest *manifest, struct gb_error *error)
+int gb_bundle_read_head(const struct gb_layout *layout, const unsigned char *head,
+                        struct gb_manifest *manifest, struct gb_error *error)
 {
     uint64_t said = 0;
 
@@ -106,7 +106,7 @@ int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bund
         return gb_report_text(client, GPUBUF_E_INVALID, "%s is no bundle", object->lease->name);
     r = gpubuf_memory(object, GPUBUF_DATA, &memory);
     if (r == 0)
-        r = copy_head(object, GB_BUNDLE_PREFIX + layout->manifest_bytes, &head);
+        r = gb_bundle_copy_head(object, GB_BUNDLE_PREFIX + layout->manifest_bytes, &head);
     if (r < 0)
         return r;
     struct gpubuf_bundle *made = bundle_new(client);
@@ -115,7 +115,7 @@ int gpubuf_bundle_open(struct gpubuf_object *object, struct gpubuf_bundle **bund
         return GPUBUF_E_NO_MEMORY;
     }
     made->object = gpubuf_retain(object);
-    r = read_head(layout, head, &made->manifest, &inner);
+    r = gb_bundle_read_head(layout, head, &made->manifest, &inner);
     free(head);
     if (r < 0)
         r = gb_fail(&error, r, "%s: %s", object->lease->name, inner.message);

@@ -97,6 +97,8 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
         gb_write_format(writer, ",\"evict\":\"%s\"", evict[options->evict]);
     if (options->final)
         GB_WRITE_LITERAL(writer, ",\"final\":true");
+    if (options->own)
+        GB_WRITE_LITERAL(writer, ",\"own\":true");
     gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
     if (options->scope == GPUBUF_SCOPE_CLUSTER)
         GB_WRITE_LITERAL(writer, ",\"scope\":\"cluster\"");

@@ -5,6 +5,7 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/memory/gpu.h"
+#include "client/lib/memory/window.h"
 #include "client/lib/objects/ready.h"
 #include "client/lib/wire/callback.h"
 #include "client/lib/wire/flusher.h"
@@ -18,14 +19,16 @@
 void gb_holding_free(struct gb_holding *lease)
 {
     free(atomic_load(&lease->ready));
+    free(lease->relabeled);
     gb_pool_end(&lease->pool);
     free(lease);
 }
 
-static void unuse_segments(struct gb_holding *lease)
+void gb_holding_unuse(struct gb_holding *lease)
 {
     for (size_t i = 0; i < lease->segment_count; i++)
         gb_imports_unuse(&lease->client->imports, lease->segments[i].import);
+    lease->segment_count = 0;
 }
 
 void gb_holding_add(struct gb_holding *lease)
@@ -45,7 +48,7 @@ void gb_holding_add(struct gb_holding *lease)
 
 void gb_holding_discard(struct gb_holding *lease)
 {
-    unuse_segments(lease);
+    gb_holding_unuse(lease);
     gb_holding_free(lease);
 }
 
@@ -175,10 +178,12 @@ void gb_holding_end(struct gb_holding *lease)
     if (lease->asked)
         *lease->asked = NULL;
     let_go(lease);
+    if (lease->window)
+        gb_window_close(lease->window);
     if (state != GB_LEASE_ENDED && state != GB_LEASE_STALE)
         gb_push_release(client, lease->id);
     gb_ready_free(atomic_exchange(&lease->ready, NULL));
-    unuse_segments(lease);
+    gb_holding_unuse(lease);
     if (client->end.lost.code)
         gb_imports_abandon(&client->imports);
     else

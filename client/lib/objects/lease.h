@@ -5,7 +5,8 @@
  * last object.
  *
  * A lease, its root object and its layout lie in one allocation. Nothing but `version`, `state`,
- * `ready` and null counts (at seal) changes once it is made, so that reading needs no lock.
+ * `ready` and null counts (at seal) changes once it is made, so that reading needs no lock. The
+ * lease of a view changes with its switches (view.c).
  */
 #ifndef GB_LIB_LEASE_H
 #define GB_LIB_LEASE_H
@@ -17,6 +18,7 @@
 
 struct gb_ready;
 struct gb_gpu;
+struct gb_view_window;
 
 #define GB_NO_SEGMENT UINT64_MAX /* in a buffer of 0 bytes */
 
@@ -57,6 +59,9 @@ struct gb_holding {
     struct gb_layout layout;          /* its buffers' `segment` is an index into `segments` */
     struct gb_holding_segment *segments;
     size_t segment_count, segment_capacity;
+    struct gb_view_window *window; /* of a view's lease: where its one segment is shown; or NULL */
+    char *relabeled; /* owned; what `label` points to once a view was switched; or NULL */
+    bool parked;     /* a claim without memory: no segment is used */
     /* For cached.c. */
     uint64_t slot;                    /* in the page, from 1 on; 0: it cannot be cached */
     uint64_t hash;                    /* of the name */
@@ -78,6 +83,8 @@ void gb_holding_end(struct gb_holding *lease);
 /* Frees it and nothing else. In a child of fork nothing of the client may be touched, since its
    lock may be held for ever, and what a lease waits for is not the child's to give back. */
 void gb_holding_free(struct gb_holding *lease);
+/* Lets the lease's segments go. For a lease that is in the client's. */
+void gb_holding_unuse(struct gb_holding *lease);
 /* Ends a lease that was not added to the client's: lets its segments go, and frees it. */
 void gb_holding_discard(struct gb_holding *lease);
 

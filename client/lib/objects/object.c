@@ -257,6 +257,10 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
     if (atomic_load(&lease->client->disconnected))
         return gb_report_text(lease->client, GPUBUF_E_CLOSED,
                               "the client has disconnected; the memory is no longer promised");
+    if (lease->parked)
+        return gb_report_text(lease->client, GPUBUF_E_BUSY,
+                              "%s is parked: resume its view before its memory is used",
+                              lease->name);
 
     const struct gb_buffer *buffer = NULL;
     switch (which) {

@@ -51,6 +51,13 @@ int gb_object_array(struct gb_holding *lease, const struct gb_dtype *dtype, unsi
                     const uint64_t *shape, uint64_t start, void *copy,
                     struct gpubuf_object **array);
 
+struct gb_manifest;
+
+/* Copies the first bytes of a bundle, and reads them (bundle.c). The first reports failures. */
+int gb_bundle_copy_head(struct gpubuf_object *object, uint64_t bytes, unsigned char **head);
+int gb_bundle_read_head(const struct gb_layout *layout, const unsigned char *head,
+                        struct gb_manifest *manifest, struct gb_error *error);
+
 /* Where the data of an array or of bytes lies here, from which `start` counts. */
 char *gb_object_data(const struct gpubuf_object *object);
 

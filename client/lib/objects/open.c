@@ -1,5 +1,6 @@
 #include "client/lib/objects/open.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,9 +66,24 @@ struct open {
     struct gpubuf_open_options options;
     uint64_t drops; /* the imports' count, when the request was sent */
     struct gpubuf_object *object;
+    bool alone;  /* for a view */
+    uint64_t of; /* the version that this lease is on; 0: that of the name */
     size_t name_length;
     char name[];
 };
+
+static void write_which(struct gb_writer *writer, const struct open *open)
+{
+    if (open->of) {
+        gb_write_format(writer, "{\"lease\":%" PRIu64, open->of);
+    } else {
+        GB_WRITE_LITERAL(writer, "{\"name\":");
+        gb_write_string(writer, open->name, open->name_length);
+    }
+    if (open->alone)
+        GB_WRITE_LITERAL(writer, ",\"own\":true");
+    gb_open_write_options(writer, &open->options);
+}
 
 static int open_send(struct gpubuf_client *client, struct open *open, enum gb_release_order order,
                      struct gb_error *error)
@@ -76,9 +92,7 @@ static int open_send(struct gpubuf_client *client, struct open *open, enum gb_re
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
         return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &open->base, "open", 0);
-    GB_WRITE_LITERAL(writer, "{\"name\":");
-    gb_write_string(writer, open->name, open->name_length);
-    gb_open_write_options(writer, &open->options);
+    write_which(writer, open);
     open->drops = client->imports.drops;
     return gb_request_send(client, &open->base, NULL, 0, order, error);
 }
@@ -124,8 +138,9 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
     int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, false, open->drops, error);
     if (r < 0)
         return r;
-    r = gb_grants_take_cached(&grants, grant.lease, grant.slot + 1, grant.object, &open->object,
-                              error);
+    r = open->alone ? gb_grants_take(&grants, grant.lease, grant.object, &open->object, error)
+                    : gb_grants_take_cached(&grants, grant.lease, grant.slot + 1, grant.object,
+                                            &open->object, error);
     if (r == GB_AGAIN)
         r = request->canceled ? 0 : open_again(request, error);
     gb_grants_end(&grants);
@@ -194,7 +209,8 @@ static struct open *open_new(const char *name, size_t length,
 
 /* Sends an open. With the client entered, and when no cached lease has the answer. */
 static int open_start(struct gpubuf_client *client, const char *name,
-                      const struct gpubuf_open_options *options, struct open **out)
+                      const struct gpubuf_open_options *options, bool alone,
+                      const struct gb_holding *of, struct open **out)
 {
     size_t length = name ? strlen(name) : 0;
     struct gb_path path = {.key = "name"};
@@ -206,6 +222,8 @@ static int open_start(struct gpubuf_client *client, const char *name,
     struct open *open = open_new(name, length, options);
     if (!open)
         return gb_report_memory(client);
+    open->alone = alone;
+    open->of = of ? of->id : 0;
     int r = open_send(client, open, GB_RELEASES_FIRST, &error);
     if (r < 0) {
         free(open);
@@ -213,6 +231,41 @@ static int open_start(struct gpubuf_client *client, const char *name,
     }
     *out = open;
     return 0;
+}
+
+/* Sends an open and waits for its answer, with the client entered. */
+static int open_now(struct gpubuf_client *client, const char *name,
+                    const struct gpubuf_open_options *options, bool alone,
+                    const struct gb_holding *of, struct gpubuf_object **object)
+{
+    struct open *open;
+    int r = open_start(client, name, options, alone, of, &open);
+
+    if (r < 0)
+        return r;
+    struct gb_request *request = &open->base;
+    r = gb_request_wait(client, &request, gb_answer_timeout(client, options->wait_ms));
+    if (r == 0)
+        *object = open->object;
+    if (request)
+        open_free(request);
+    return r;
+}
+
+int gb_open_alone(struct gpubuf_client *client, const char *name,
+                  const struct gpubuf_open_options *given, const struct gb_holding *of,
+                  struct gpubuf_object **object)
+{
+    struct gpubuf_open_options options;
+    int r = gb_enter_blocking(client);
+
+    if (r < 0)
+        return r;
+    r = gb_open_read_options(client, given, &options);
+    if (r == 0)
+        r = open_now(client, name, &options, true, of, object);
+    gb_leave(client);
+    return r;
 }
 
 int gpubuf_open(struct gpubuf_client *client, const char *name,
@@ -223,7 +276,6 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
 
     if (r < 0)
         return r;
-    struct open *open;
     struct gpubuf_object *cached = NULL;
     r = gb_open_read_options(client, given, &options);
     if (r == 0 && name && !options.label)
@@ -231,15 +283,7 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
     if (cached)
         *object = cached;
     else if (r == 0)
-        r = open_start(client, name, &options, &open);
-    if (r == 0 && !cached) {
-        struct gb_request *request = &open->base;
-        r = gb_request_wait(client, &request, gb_answer_timeout(client, open->options.wait_ms));
-        if (r == 0)
-            *object = open->object;
-        if (request)
-            open_free(request);
-    }
+        r = open_now(client, name, &options, false, NULL, object);
     gb_leave(client);
     return r;
 }
@@ -296,7 +340,7 @@ int gpubuf_open_async(struct gpubuf_client *client, const char *name,
     if (r == 0) {
         open = open_cached(client, name, &options);
         if (!open)
-            r = open_start(client, name, &options, &open);
+            r = open_start(client, name, &options, false, NULL, &open);
     }
     if (r == 0) {
         open->base.waited = false; /* nothing is received before the lock is let go */

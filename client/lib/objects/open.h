@@ -23,6 +23,15 @@ int gb_open_read_options(const struct gpubuf_client *client,
 void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_options *options);
 /* Has *error say that the answer to open is malformed. Returns GPUBUF_E_PROTOCOL. */
 int gb_open_malformed(struct gb_error *error);
+/*
+ * Opens a lease that nothing else in the process shares, whose object lies in one segment of its
+ * own. Blocks, and enters the client itself. With `of`, the version that this lease is on, whatever
+ * its name means by now; else as gpubuf_open. GPUBUF_E_UNSUPPORTED: it lies in a segment that
+ * others share. Reports failures.
+ */
+int gb_open_alone(struct gpubuf_client *client, const char *name,
+                  const struct gpubuf_open_options *given, const struct gb_holding *of,
+                  struct gpubuf_object **object);
 /* The object that a cached lease holds, with a reference, if the name still means it; NULL: ask the
    daemon. Unlike the others it takes the client's lock itself. */
 struct gpubuf_object *gb_open_cached(struct gpubuf_client *client, const char *name);

@@ -191,7 +191,9 @@ static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, lease->name);
     gb_write_format(writer, ",\"version\":%" PRIu64, atomic_load(&lease->version));
-    if (first)
+    if (lease->parked)
+        GB_WRITE_LITERAL(writer, ",\"parked\":true");
+    else if (first)
         gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64,
                         lease->segments[first->segment].import->segment, first->offset);
     gb_write_char(writer, '}');
