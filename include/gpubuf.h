@@ -645,7 +645,7 @@ GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *nu
 
 /* A stretch of a regular file, and where it goes: bytes from `at` on of an object's buffer. */
 struct gpubuf_file_range {
-    int fd; /* open for reading until gpubuf_fill_end; its position does not matter */
+    int fd; /* open for reading; its position does not matter */
     uint64_t offset, bytes;
     uint64_t at;
 };
@@ -674,12 +674,13 @@ GPUBUF_API int gpubuf_fill_file(struct gpubuf_object *object, enum gpubuf_which 
                                 const struct gpubuf_fill_options *options);
 
 /*
- * As gpubuf_fill_file, without waiting; the ranges are copied. The caller ends *fill with
- * gpubuf_fill_end, and does not seal the object before. gpubuf_fill_wait waits until `bytes` bytes
- * from `at` on are there, which this process may then use. With UINT64_MAX it waits for all, and
- * checks that the files are unchanged. `*done`, if `done` is not NULL, is how many bytes are there
- * in all. Any thread may wait. GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); other errors
- * are those of the reading. gpubuf_fill_end stops the readers, and waits for them. NULL is fine.
+ * As gpubuf_fill_file, without waiting; ranges are copied, and descriptors duplicated. The caller
+ * ends *fill with gpubuf_fill_end, and does not seal the object before. gpubuf_fill_wait waits for
+ * `bytes` bytes from `at` on, which this process may then use. With UINT64_MAX it waits for all,
+ * and checks that the files are unchanged. `*done`, if `done` is not NULL, is how many bytes are
+ * there in all. Any thread may wait. GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); other
+ * errors are those of the reading. gpubuf_fill_end stops the readers, and waits for them. NULL is
+ * fine.
  */
 GPUBUF_API int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
                                  const struct gpubuf_file_range *ranges, size_t count,

@@ -442,6 +442,11 @@ def test_onto_a_gpu(gpu_run, tmp_path):
         path = os.environ["FILE"]
         bundle = _weights.load(path, device="cuda:0")
         assert bundle._ordinal == 0 and bundle["w"][1000:1003].copy_to_host().tolist() == [1000, 1001, 1002]
+        with client.get(bundle.name):
+            client.delete(bundle.name)
+        late = load_file(path, device="cuda:0", wait=False)
+        assert np.array_equal(late["w"], np.arange(3_000_000)) and late["b"].shape == (2, 3)
+        late.wait()
         found = load_file(path, device="cuda:0")
         assert np.array_equal(found["w"], np.arange(3_000_000)) and found["b"].shape == (2, 3)
         with safe_open(path, "np", "cuda:0") as f:
@@ -527,3 +532,91 @@ def test_shards_that_are_wrong(here, index):
         with pytest.raises(ValueError, match="is no index of .safetensors files"):
             load_file(index)
     assert len(here) == 0
+
+
+# ---- tensors that are used before all are there ----
+
+
+def test_without_waiting(here, path):
+    before = puts(here)
+    found = load_file(path, wait=False)
+    same(dict(found))
+    assert len(found) == 3 and "w" in found and list(found) == list(load_file(path))
+    with pytest.raises(KeyError):
+        found["nothing"]
+    with pytest.raises(ValueError):
+        found["w"][0, 0] = 1
+    found.wait()
+    (name,) = here.keys()
+    assert puts(here) == before + 1
+    again = load_file(path, wait=False)  # it is published
+    same(dict(again))
+    again.wait()
+    here.delete(name)
+    w = load_file(path, wait=False, writable="copy")["w"]
+    w[0, 0] = 7
+    wait_until(lambda: len(here) == 1)
+    same(load_file(path))
+
+
+class Held:
+    """A _core.Fill that has all bytes up to the one given, and the rest when it is let go."""
+
+    def __init__(self, fill, until):
+        self.fill, self.until, self.gate, self.waits = fill, until, threading.Event(), 0
+        fill.wait()
+
+    def wait(self, at=0, count=-1):
+        self.waits += 1
+        if count < 0 or at + count > self.until:
+            assert self.gate.wait(DEADLINE)
+        self.fill.wait()
+
+    def end(self):
+        self.fill.end()
+
+
+def test_a_tensor_is_there_before_the_next(here, path, monkeypatch):
+    begin, held = _weights.File.begin, []
+
+    def slow(file, made):
+        held.append(Held(begin(file, made), 8 + len(file.manifest)))
+        return held[0]
+
+    monkeypatch.setattr(_weights.File, "begin", slow)
+    found = load_file(path, wait=False)
+    places = {entry[0]: entry[3] + entry[4] for _, entry in found._entries.values()}
+    held[0].until = sorted(places.values())[1]
+    for name in sorted(places, key=places.get)[:2]:
+        assert np.array_equal(found[name], TENSORS[name])
+    assert len(here) == 0 and not held[0].gate.is_set()
+    held[0].gate.set()
+    found.wait()
+    same(dict(found))
+    assert len(here) == 1
+
+
+def test_a_file_that_changes_while_its_tensors_are_used(here, path, monkeypatch):
+    begin, held = _weights.File.begin, []
+
+    def slow(file, made):
+        held.append(Held(begin(file, made), 1 << 20))
+        return held[0]
+
+    monkeypatch.setattr(_weights.File, "begin", slow)
+    found = load_file(path, wait=False)
+    kept = found["w"]
+    with open(path, "ab") as file:
+        file.write(b"more")
+    held[0].gate.set()
+    with pytest.raises(ValueError, match="was changed while it was read"):
+        found.wait()
+    with pytest.raises(ValueError, match="was changed while it was read"):
+        found["w"]
+    assert len(here) == 0 and np.array_equal(kept, TENSORS["w"])
+
+
+def test_a_program_that_ends_while_it_reads_has_published(here, begin, path):
+    one = begin("import sys, gpubufd.numpy\ngpubufd.numpy.load_file(sys.argv[1], wait=False)", path)
+    one.communicate(timeout=DEADLINE)
+    assert one.returncode == 0 and len(here) == 1

@@ -176,6 +176,12 @@ def test_files(client, torch_run, tmp_path):
         assert values(gt.load_file(path, "cpu")) == values(found) and calls() == before + 1
         assert values(found)["again"] == values(found)["w"] == ("torch.float32", [[1, 2, 3], [4, 5, 6]])
         gt.load_file(path, writable="copy")["w"].items[:] = 0
+        (name,) = [name for name in client if name.startswith("safetensors/")]
+        client.delete(name)
+        later = gt.load_file(path, wait=False)
+        assert values(later) == values(found)
+        later.wait()
+        assert calls() == before + 2 and values(gt.load_file(path, wait=False)) == values(found)
         with gt.safe_open(path, framework="pt", device="cpu") as f:
             assert f.keys() == ["again", "turned", "w"] and f.metadata() == {{"format": "pt"}}
             whole, part = f.get_tensor("w"), f.get_slice("w")
@@ -185,12 +191,12 @@ def test_files(client, torch_run, tmp_path):
         assert whole.tolist() == [[1, 2, 3], [4, 5, 6]]
         fails(ValueError, lambda: gt.safe_open(path, framework="np"))
         gt.load_file(path, name="mine", client=client, ttl=60)
-        assert client.stat("mine").ttl == 60 and calls() == before + 2
+        assert client.stat("mine").ttl == 60 and calls() == before + 3
         gt.save_file(client.get("mine"), path + ".copy")
         assert open(path, "rb").read() == open(path + ".copy", "rb").read()
         import gpubufd.numpy
         gpubufd.numpy.load_file(path)
-        assert calls() == before + 2  # the same name, whoever loads it
+        assert calls() == before + 3  # the same name, whoever loads it
     """)
     found, metadata = weights.read(path.read_bytes())
     assert metadata == {"format": "pt"} and found["again"] == found["w"] and found["turned"][1] == (2, 2)

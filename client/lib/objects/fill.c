@@ -31,7 +31,8 @@
 enum { READERS = 8, READERS_MAX = 64, STAGES = 2, SAMPLES = 4, NAME_MAX_SHOWN = 300 };
 
 struct file {
-    int fd;
+    int given;        /* the caller's descriptor */
+    int fd;           /* a duplicate of it */
     int direct;       /* the same file, opened to read past the page cache; -1: not so */
     const char *map;  /* what mincore() is asked about, never read; NULL: none */
     struct stat then; /* as it was at the beginning */
@@ -80,15 +81,28 @@ static const char *name_of(const struct file *file, char name[NAME_MAX_SHOWN])
     return name;
 }
 
-static int file_open(struct file *file, int fd, struct gb_error *error)
+static void file_close(struct file *file)
+{
+    if (file->map)
+        munmap((void *)(uintptr_t)file->map, (size_t)file->then.st_size);
+    if (file->direct >= 0)
+        close(file->direct);
+    close(file->fd);
+}
+
+static int file_open(struct file *file, int given, struct gb_error *error)
 {
     char link[40], name[NAME_MAX_SHOWN];
+    int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
 
-    *file = (struct file){.fd = fd, .direct = -1};
-    if (fstat(fd, &file->then) != 0)
-        return gb_fail_errno(error, "cannot read the file of descriptor %d", fd);
-    if (!S_ISREG(file->then.st_mode))
-        return gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file", name_of(file, name));
+    *file = (struct file){.given = given, .fd = fd, .direct = -1};
+    if (fd < 0)
+        return gb_fail_errno(error, "cannot read the file of descriptor %d", given);
+    if (fstat(fd, &file->then) != 0 || !S_ISREG(file->then.st_mode)) {
+        int r = gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file", name_of(file, name));
+        file_close(file);
+        return r;
+    }
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     file->direct = open(link, O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (file->direct >= 0 && file->then.st_size > 0) {
@@ -96,14 +110,6 @@ static int file_open(struct file *file, int fd, struct gb_error *error)
         file->map = map != MAP_FAILED ? map : NULL;
     }
     return 0;
-}
-
-static void file_close(struct file *file)
-{
-    if (file->map)
-        munmap((void *)(uintptr_t)file->map, (size_t)file->then.st_size);
-    if (file->direct >= 0)
-        close(file->direct);
 }
 
 static int check_unchanged(const struct file *file, struct gb_error *error)
@@ -372,7 +378,7 @@ static void cut(struct gpubuf_fill *fill, const struct gpubuf_file_range *ranges
         for (end = i + 1; end < count && goes_on(&all, &ranges[end]); end++)
             all.bytes += ranges[end].bytes;
         const struct file *file = fill->files;
-        while (file->fd != all.fd)
+        while (file->given != all.fd)
             file++;
         for (uint64_t bytes; all.bytes > 0; all.bytes -= bytes, made++) {
             bytes = PIECE - all.offset % PIECE;
@@ -396,7 +402,7 @@ static int compare_at(const void *a, const void *b)
 static int add_file(struct gpubuf_fill *fill, int fd, struct gb_error *error)
 {
     for (size_t i = fill->file_count; i-- > 0;)
-        if (fill->files[i].fd == fd)
+        if (fill->files[i].given == fd)
             return 0;
     struct file *files = realloc(fill->files, (fill->file_count + 1) * sizeof(*files));
     if (!files)
@@ -571,7 +577,8 @@ int gpubuf_fill_wait(struct gpubuf_fill *fill, uint64_t at, uint64_t bytes, int 
         *done = fill->done_bytes;
     error = fill->error;
     pthread_mutex_unlock(&fill->lock);
-    for (size_t i = 0; all && i < fill->file_count && error.code == 0; i++)
+    bool check = all && bytes == UINT64_MAX;
+    for (size_t i = 0; check && i < fill->file_count && error.code == 0; i++)
         (void)check_unchanged(&fill->files[i], &error);
     if (error.code != 0)
         return gb_report(client, &error);

@@ -10,7 +10,7 @@ The first process that loads a file publishes it; the others map it, and copy no
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Literal, Mapping, Optional, overload
 
 from . import _weights
 from ._bundle import Bundle
@@ -18,6 +18,7 @@ from ._client import Client
 from ._errors import SafetensorError
 from ._files import FilePath
 from ._safetensors import DTYPES, SafeOpen, check_writable
+from ._weights import Loading
 
 __all__ = ["DTYPES", "SafetensorError", "load_file", "safe_open", "save_file"]
 
@@ -26,18 +27,33 @@ def _copies(bundle: Bundle, writable: Optional[str]) -> bool:
     return writable == "copy" or bundle._ordinal >= 0
 
 
+@overload
 def load_file(
     filename: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None,
-    writable: Optional[str] = None, device: str = "host", **options: Any,
-) -> Dict[str, Any]:
+    writable: Optional[str] = None, device: str = "host", wait: Literal[True] = True, **options: Any,
+) -> Dict[str, Any]: ...
+
+
+@overload
+def load_file(filename: FilePath, *, wait: Literal[False], **options: Any) -> Loading: ...
+
+
+def load_file(
+    filename: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None,
+    writable: Optional[str] = None, device: str = "host", wait: bool = True, **options: Any,
+) -> Any:
     """A safetensors file's tensors by name, as NumPy arrays. The first process reads the file, the others map it.
 
     `writable="copy"`: private copies, which may be changed. `device`: where to publish the file; from a GPU each
-    array is a copy. `name`, `client` and the other options: docs/WEIGHTS.md.
+    array is a copy. `wait=False`: a mapping from which tensors are taken while others are still read. `name`, `client`
+    and the other options: docs/WEIGHTS.md.
     """
     check_writable(writable)
-    bundle = _weights.load(filename, client=client, name=name, device=device, **options)
-    return bundle._arrays(_copies(bundle, writable))
+    bundle, reading = _weights.begin(filename, client=client, name=name, device=device, wait=wait, **options)
+    copy = _copies(bundle, writable)
+    if wait:
+        return bundle._arrays(copy)
+    return Loading(bundle, reading, lambda i, entry: bundle._array(bundle._content(copy), i, entry, copy))
 
 
 def save_file(

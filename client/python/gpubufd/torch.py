@@ -12,7 +12,7 @@ the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes pr
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 import torch
 
@@ -25,6 +25,7 @@ from ._files import FilePath
 from ._layout import DATA
 from ._safetensors import SafeOpen, check_writable
 from ._states import Mismatch
+from ._weights import Loading
 
 __all__ = [
     "MemPool", "Mismatch", "SafetensorError", "get_state_dict", "load_file", "mem_pool", "put_state_dict", "safe_open",
@@ -311,6 +312,14 @@ def _private(tensor: Any, where: Any, writable: Optional[str]) -> Any:
     return copy.view(tensor.dtype) if small else copy
 
 
+def _taken(bundle: _bundle.Bundle, shared: Any, where: Any, writable: Optional[str]) -> Any:
+    """A tensor of the bundle, or its copy, when that is done."""
+    made = _private(shared, where, writable)
+    if made is not shared:
+        _settle(bundle)
+    return made
+
+
 def _state(bundle: _bundle.Bundle, where: Any, writable: Optional[str]) -> Dict[str, Any]:
     """The state dict of a bundle. A tensor with several names is one tensor in it."""
     _ready(bundle)
@@ -363,30 +372,49 @@ def get_state_dict(
 # ---- files ----
 
 
-def _load(filename: FilePath, device: _Device, options: Dict[str, Any]) -> Tuple[_bundle.Bundle, Any]:
-    """(a file's bundle, the device of its tensors). Each GPU has a bundle of its own."""
+def _load(
+    filename: FilePath, device: _Device, options: Dict[str, Any], wait: bool = True
+) -> Tuple[_bundle.Bundle, Any, Optional[_weights.Reading]]:
+    """(a file's bundle, the device of its tensors, its reading under way). Each GPU has a bundle of its own."""
     where = _device_of(device)
     place = _place_of(where)
     if place is None or where.type == "cpu":
-        return _weights.load(filename, device="host", **options), where
-    return _weights.load(filename, device=place, place=place, **options), where
+        bundle, reading = _weights.begin(filename, device="host", wait=wait, **options)
+    else:
+        bundle, reading = _weights.begin(filename, device=place, place=place, wait=wait, **options)
+    return bundle, where, reading
+
+
+@overload
+def load_file(
+    filename: FilePath, device: Union[str, int, torch.device] = "cpu", *, client: Optional[Client] = None,
+    name: Optional[str] = None, writable: Optional[str] = None, wait: Literal[True] = True, **options: Any,
+) -> Dict[str, Any]: ...
+
+
+@overload
+def load_file(
+    filename: FilePath, device: Union[str, int, torch.device] = "cpu", *, wait: Literal[False], **options: Any
+) -> Loading: ...
 
 
 def load_file(
     filename: FilePath, device: Union[str, int, torch.device] = "cpu", *, client: Optional[Client] = None,
-    name: Optional[str] = None, writable: Optional[str] = None, **options: Any,
-) -> Dict[str, Any]:
+    name: Optional[str] = None, writable: Optional[str] = None, wait: bool = True, **options: Any,
+) -> Any:
     """A safetensors file's tensors by name. The first process reads the file, the others map it.
 
     The tensors are read-only; `writable="copy"`: private copies, which may be changed. `device`: where they are wanted.
     `name`: the name to publish; None: a name made of its path, size, inode, time of its last change, of
-    the user and the GPU. `client`: None: a connection of the process' own. Others, such as `mode` and `ttl`, are
-    those of Client.put().
+    the user and the GPU. `client`: None: a connection of the process' own. `wait=False`: a mapping from which tensors
+    are taken while others are still read. Others, such as `mode` and `ttl`, are those of Client.put().
 
     ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
     """
     check_writable(writable)
-    bundle, where = _load(filename, device, {"client": client, "name": name, **options})
+    bundle, where, reading = _load(filename, device, {"client": client, "name": name, **options}, wait)
+    if not wait:
+        return Loading(bundle, reading, lambda i, entry: _taken(bundle, _tensor(bundle, i, entry), where, writable))
     with bundle:
         return _state(bundle, where, writable)
 
@@ -423,7 +451,7 @@ class safe_open(SafeOpen):  # named as in the safetensors package
         client: Optional[Client] = None, name: Optional[str] = None, writable: Optional[str] = None, **options: Any,
     ):
         self._check(framework, writable)
-        bundle, self._where = _load(filename, device, {"client": client, "name": name, **options})
+        bundle, self._where, _ = _load(filename, device, {"client": client, "name": name, **options})
         super().__init__(bundle, writable, filename)
         _ready(bundle)
 
@@ -432,10 +460,7 @@ class safe_open(SafeOpen):  # named as in the safetensors package
         return _tensor(self._bundle, i, self._bundle._entry(i))
 
     def _made(self, shared: Any) -> Any:
-        made = _private(shared, self._where, self._writable)
-        if made is not shared:
-            _settle(self._bundle)
-        return made
+        return _taken(self._bundle, shared, self._where, self._writable)
 
     def _whole(self, name: str) -> Any:
         return self._made(self._shared(name))

@@ -35,7 +35,7 @@ static struct gpubuf_file_range *parse_ranges(PyObject *tuple)
     return ranges;
 }
 
-/* Fill(object, which, ranges): begins to read. The descriptors stay open until end(). */
+/* Fill(object, which, ranges): begins to read. */
 static PyObject *fill_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     PyObject *held, *tuple;
