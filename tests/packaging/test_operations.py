@@ -1,5 +1,5 @@
 """docs/OPERATIONS.md and the source: every warning and error that a program may log is explained, and no line that none
-logs; what it says of units and reasons is there."""
+logs; the reasons that it has are there."""
 
 import pathlib
 import re
@@ -90,14 +90,3 @@ def test_links_lead_somewhere():
                 assert (page.parent / path).exists(), f"{page.name}: {target}"
             else:
                 assert anchor in anchors, f"{page.name}: {target}"
-
-
-def test_the_unit_and_the_guide_agree():
-    """Each line that the unit withholds something by is in the table of what was tried."""
-    unit = (ROOT / "systemd" / "gpubufd.service.in").read_text(encoding="utf-8")
-    hardening = unit.split("CapabilityBoundingSet=")[1].split("[Install]")[0]
-    keys = set(re.findall(r"^(\w+)=", "CapabilityBoundingSet=" + hardening, re.M))
-    keys -= {"SystemCallErrorNumber", "SystemCallArchitectures"}
-    table = PAGE.split("| line | on the host")[1].split("Left out on purpose")[0]
-    table = table.replace("`…Modules=` `…Logs=`", "`ProtectKernelModules=` `ProtectKernelLogs=`")
-    assert sorted(key for key in keys if f"`{key}=" not in table) == []
