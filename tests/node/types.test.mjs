@@ -23,7 +23,14 @@ import { connect, Table, Column, NotFoundError, type Bundle, type Client, type E
 import { createHandler } from 'gpubufd/serve'
 import { putBuffer, toDataFrame } from 'gpubufd/rapids'
 import { list, peers, stats, where, type Place } from 'gpubufd/cluster'
+import { getDataset, publishDataset, type Dataset } from 'gpubufd/dask'
 import { createServer } from 'node:http'
+export const rows = async (client: Client): Promise<number | undefined> => {
+  await publishDataset(client, 'a', [{ n: [1, 2] }], { replace: true, mode: '0640' })
+  const found: Dataset = await getDataset(client, 'a', { timeout: 5 })
+  for await (const table of found) await found.open(0).then(part => part.numRows + table.numRows)
+  return (await found.toArrow({ columns: ['n'] })).numRows + (found.numRows ?? 0)
+}
 export const told = async (signal: AbortSignal): Promise<unknown> => {
   const places: Place[] & { why?: string } = await where('a', { socket: '/s', timeout: 5, signal })
   return [places[0].host ?? places.why, (await list('a/'))[0].copies, (await peers())[0].port, (await stats()).up]

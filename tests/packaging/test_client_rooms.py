@@ -63,7 +63,7 @@ PARTS = {
         ("objects", "objects"),
         ("values", "content"),
         ("client", "watch provide client"),
-        ("package", "index cluster serve rapids"),
+        ("package", "index cluster dask serve rapids"),
     ],
     "client/python/src": [
         ("core", "core pybuffer dlpack"),

@@ -109,7 +109,7 @@ def pd():
 
 # ---- GPUs ----
 
-REAL_GPU = os.environ.get("GPUBUF_TEST_DEVICE") == "real"
+REAL_GPU = os.environ.get("GPUBUF_TEST_GPU") == "real"
 FAKE_GPU = BUILD / "fakecuda"
 needs_gpu = pytest.mark.skipif(
     not REAL_GPU and not (FAKE_GPU / "libcuda.so.1").exists(), reason="needs a GPU, or tests/fakecuda"

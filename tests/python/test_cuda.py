@@ -1,5 +1,5 @@
 """GPUs: on the driver of tests/fakecuda, each test in a process of its own (its device pointers are
-addresses that the tests may read); on a real GPU with GPUBUF_TEST_DEVICE=real. See conftest.gpu_run."""
+addresses that the tests may read); on a real GPU with GPUBUF_TEST_GPU=real. See conftest.gpu_run."""
 
 import os
 import subprocess
