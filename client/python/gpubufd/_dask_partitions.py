@@ -153,15 +153,18 @@ def purge(name: str, publication: str) -> None:
 
 def sweep(name: str) -> None:
     """Deletes the publications that no process makes or reads, except for the current one."""
-    found = _publications(name)  # before the manifest, so that a publication begun later is not among them
-    current = read_manifest(name)
-    for publication, objects in found.items():
-        leases = sum(info.leases for info in objects if info.name.endswith("/lease"))
-        if leases == 0 and (current is None or publication != current["publication"]):
-            try:
+    idle = [publication for publication, objects in _publications(name).items() if not _in_use(objects)]
+    current = read_manifest(name)  # later, so that a publication that is being made is not among the idle
+    for publication in idle:
+        lease = f"{name}/{publication}/lease"
+        # Asked again: one may have been loaded while it was current. A program that loads it from now on sees that it is not.
+        if (current is None or publication != current["publication"]) and not _in_use(found_here(lease)):
+            with contextlib.suppress(_errors.Denied):  # another user's: that user will
                 purge(name, publication)
-            except _errors.Denied:
-                pass  # another user's: that user will
+
+
+def _in_use(objects: List[Info]) -> bool:
+    return any(info.leases for info in objects if info.name.endswith("/lease"))
 
 
 def keep_only(manifest: Manifest) -> None:
@@ -349,7 +352,7 @@ def _open_partition(hold: _Hold, number: int, timeout: Optional[float] = None) -
 
 def _spec(manifest: Manifest, entry: Dict[str, Any]) -> Dict[str, Any]:
     spec = {"columns": entry.get("columns", manifest["columns"]), "index": entry["index"]}
-    return {**spec, **{key: manifest[key] for key in ("label", "series") if key in manifest}}
+    return {**spec, **{key: manifest[key] for key in ("label", "labels", "series") if key in manifest}}
 
 
 def read_here(hold: _Hold, number: int) -> Any:

@@ -27,7 +27,7 @@ def local_daemon() -> Client:
     with _connecting:
         client = _connections.get(key)
         if client is None or client.closed:
-            client = _connections[key] = connect(name="dask")
+            client = _connections[key] = connect(name="dask", cache_leases=False)  # leases are counted, those cached are not
         return client
 
 

@@ -40,8 +40,11 @@ def take_apart(frame: Any) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     spec: Dict[str, Any] = {"columns": described, "index": _index_spec(frame.index, columns)}
     if series:
         spec["series"] = True
-    elif frame.columns.name is not None:
+        return columns, spec
+    if frame.columns.name is not None:
         spec["label"] = _label(frame.columns.name)
+    if frame.columns.dtype != _pandas().Index([one["label"] for one in described]).dtype:  # not what pandas would make
+        spec["labels"] = str(frame.columns.dtype)
     return columns, spec
 
 
@@ -111,7 +114,7 @@ def put_together(table: Any, spec: Dict[str, Any]) -> Any:
     if data and len(index) != count:
         raise ValueError(f"{table.name!r} has {count} rows and an index of {len(index)}")
     frame = pandas.DataFrame(data, index=index, copy=False)
-    frame.columns = pandas.Index(labels, dtype=None if labels else object, name=spec.get("label"))
+    frame.columns = pandas.Index(labels, dtype=spec.get("labels"), name=spec.get("label"))
     return frame
 
 
