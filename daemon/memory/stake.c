@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "daemon/memory/store.h"
+#include "daemon/memory/storage.h"
 
 static struct gb_stake *stake_at(struct gb_link *link)
 {

@@ -1,6 +1,7 @@
 /* segments and sessions: the segments of all devices, and all sessions, for the gateway's page. */
 #include <inttypes.h>
 
+#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
 
 struct page_params {

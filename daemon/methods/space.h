@@ -6,6 +6,7 @@
 #ifndef GB_SPACE_H
 #define GB_SPACE_H
 
+#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
 #include "daemon/spill/spill.h"
 

@@ -1,6 +1,7 @@
 /* trim: gives empty segments back to their device. */
 #include <inttypes.h>
 
+#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
 
 struct trim_params {

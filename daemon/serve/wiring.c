@@ -16,6 +16,7 @@
 #include "daemon/base/probes.h"
 #include "daemon/config.h"
 #include "daemon/memory/device_kinds.h"
+#include "daemon/memory/store.h"
 #include "daemon/objects/lease.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"

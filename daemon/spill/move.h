@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#include "daemon/memory/store.h"
+#include "daemon/memory/storage.h"
 
 struct gb_move {
     struct gb_job job;          /* its `done` is the owner's */

@@ -8,6 +8,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "daemon/base/probes.h"
+#include "daemon/memory/store.h"
 #include "daemon/objects/lease.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"

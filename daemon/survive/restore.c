@@ -15,6 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
+#include "daemon/memory/store.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
 #include "daemon/survive/replay.h"

@@ -209,6 +209,39 @@ def test_a_stale_socket_is_taken_over(directory, daemon_factory):
     assert daemon_factory(socket_path=path).connect().call("stats")
 
 
+def test_of_many_that_begin_at_once_one_serves(directory):
+    path = f"{directory}/stale"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    begun = [subprocess.Popen([str(GPUBUFD), "--device", "host:64M", "--log-level", "error", "--socket", path],
+                              stderr=subprocess.DEVNULL) for _ in range(4)]
+    try:
+        end = time.monotonic() + DEADLINE
+        while [one.poll() for one in begun].count(2) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        winner, = (one for one in begun if one.poll() is None)
+        with Peer(path) as peer:
+            assert peer.call("stats")
+        winner.terminate()
+        assert winner.wait(DEADLINE) == 0 and not os.path.exists(path)
+    finally:
+        for one in begun:
+            one.kill()
+            one.wait()
+
+
+def test_a_directory_that_was_cleared(daemon_factory):
+    """Another daemon began there since, and what is its own stays."""
+    first = daemon_factory()
+    os.unlink(first.path)
+    os.unlink(first.path + ".lock")
+    second = daemon_factory(socket_path=first.path)
+    first.process.terminate()
+    first.process.wait(DEADLINE)
+    assert second.connect().names() == [] and os.path.exists(second.path + ".lock")
+
+
 # RELIABILITY.md: The daemon ends
 def test_after_kill_9_the_next_one_takes_over(daemon_factory):
     first = daemon_factory()
@@ -276,6 +309,31 @@ def test_default_socket_from_the_environment(directory):
     finally:
         process.terminate()
         assert process.wait(DEADLINE) == 0
+
+
+@pytest.mark.root
+def test_the_place_in_tmp_is_of_its_user_alone(directory):
+    """Where there is no other, and only if nobody else may enter or has put something there."""
+    uid = 30000 + os.getpid() % 30000
+    program, place = runs_as(uid, GPUBUFD, directory), f"/tmp/gpubufd-{uid}"
+    env = {key: value for key, value in os.environ.items() if key not in ("GPUBUFD_SOCKET", "XDG_RUNTIME_DIR")}
+
+    def says():
+        done = subprocess.run([program, "--device", "host:64M"], user=uid, group=uid, extra_groups=[], env=env,
+                              capture_output=True, text=True, timeout=DEADLINE, check=False)
+        assert done.returncode == 2, done.stderr
+        return done.stderr
+
+    try:
+        os.mkdir(place)
+        os.chmod(place, 0o755)
+        os.chown(place, uid, uid)
+        assert "alone; say --socket" in says()
+        os.rmdir(place)
+        os.symlink(directory, place)
+        assert "alone; say --socket" in says()
+    finally:
+        (os.unlink if os.path.islink(place) else os.rmdir)(place)
 
 
 def test_socket_in_the_directory_of_a_claim(directory):

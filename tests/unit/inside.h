@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "daemon/config.h"
+#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/task.h"

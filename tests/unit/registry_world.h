@@ -13,6 +13,7 @@
 
 #include "failing.h"
 
+#include "daemon/memory/store.h"
 #include "daemon/objects/lease.c"
 #include "daemon/objects/registry.c"
 #include "daemon/objects/text.c"
