@@ -45,6 +45,7 @@ from ._bundle import Bundle  # noqa: E402
 from ._provide import Provider, Wanted  # noqa: E402
 from ._objects import Array, Bytes, Column, Table  # noqa: E402
 from ._told import Event, Info, Watch  # noqa: E402
+from ._views import View  # noqa: E402
 
 __version__ = _core.version
 
@@ -52,7 +53,7 @@ __all__ = [
     "Array", "Buffer", "Buffers", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column",
     "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Interval",
     "Invalid", "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
-    "Unavailable", "Unsupported", "Validity", "Wanted", "Watch", "connect",
+    "Unavailable", "Unsupported", "Validity", "View", "Wanted", "Watch", "connect",
 ]
 
 for _name in set(__all__) - {"Event", "Info"}:  # dataclasses' types are looked up in their own module

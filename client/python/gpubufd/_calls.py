@@ -171,7 +171,8 @@ class Calls(Steps):
         self, name: str, value: Any, *, device: Optional[str] = None, mode: Mode = None,
         ttl: Optional[Seconds] = None, evict: Evict = None, replace: bool = False, stream: Any = None,
         timeout: Optional[float] = None, final: bool = False, nan_as_null: bool = False,
-        label: Optional[str] = None, keep: int = 0, scope: Scope = "local", wait: bool = True,
+        label: Optional[str] = None, keep: int = 0, scope: Scope = "local", own: bool = False,
+        wait: bool = True,
     ) -> Ref:
         """Publishes a copy of a value under a name; returns a Ref, which has the version.
 
@@ -193,7 +194,7 @@ class Calls(Steps):
         again, within the client's `resume_timeout`. `nan_as_null`: NaN in columns of floats on the host is null.
         `label`: your label for this version, such as "step-42". `keep`: how many older versions of the name can
         still be opened, 0 to 8; others go when their last reader does. `scope`: with "cluster" other machines can open
-        the object, by way of gpubufd-peer.
+        the object, by way of gpubufd-peer. `own`: a segment of its own, for Client.follow().
         `wait=False`, for a value on a GPU: put() returns when the copies are queued on the stream; the object is
         published with them under way, and readers' streams wait for them on the GPU. Keep the value until the stream is
         done, and let only work on that stream change it. The object needs this client until then.
@@ -208,7 +209,7 @@ class Calls(Steps):
         plan = _convert.plan(value, on, nan_as_null)
         return await self._put(name, plan, on, wait, dict(
             device=device, mode=mode, ttl=ttl, evict=evict, replace=replace, timeout=timeout, final=final, label=label,
-            keep=keep, scope=scope))
+            keep=keep, scope=scope, own=own))
 
     async def put_many(self, /, values: Mapping[str, Any], **options: Any) -> Dict[str, Ref]:
         """Publishes many values by name, one after the other: put() of each, with its options. The Refs by name.

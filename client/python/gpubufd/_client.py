@@ -20,6 +20,7 @@ from ._params import Options
 from ._provide import Provider, Wanted
 from ._ref import Ref, set_connect
 from ._told import Info, Watch, newer_of
+from ._views import View
 
 if TYPE_CHECKING:
     import numpy
@@ -387,6 +388,18 @@ class Client(_core.Client, Steps, Names):
             for event in watch:
                 if newer(event):
                     yield event.info  # type: ignore[misc]
+
+    def follow(
+        self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
+    ) -> View:
+        """Opens a name, and shows one version of it after another at the same addresses: a View.
+
+        Its versions have one layout, and each a segment of its own: put(own=True); Bundles of 16 MiB and more have
+        that. Arguments as of get(). Unsupported: it shares its segment.
+        """
+        if timeout is not None:
+            self.get(name, timeout=timeout, version=version, label=label).release()
+        return View(self, name, _params.which(name, version, label).get("version", 0), label)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
         """An iterator over the events of names that begin with `prefix`.

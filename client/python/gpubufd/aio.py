@@ -28,6 +28,7 @@ from ._provide import Wanted
 from ._provide_aio import Provider
 from ._ref import Ref
 from ._told import Event, Info
+from ._views import AsyncView
 
 __all__ = ["Client", "Provider", "Watch", "connect"]
 
@@ -332,6 +333,15 @@ class Client(Calls):
             async for event in watch:
                 if newer(event):
                     yield event.info  # type: ignore[misc]
+
+    async def follow(
+        self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
+    ) -> AsyncView:
+        """One version of a name after another at the same addresses; see gpubufd.Client.follow."""
+        if timeout is not None:
+            (await self.get(name, timeout=timeout, version=version, label=label)).release()
+        which = _params.which(name, version, label)
+        return await asyncio.to_thread(AsyncView, self, name, which.get("version", 0), label)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
         """Events of names that begin with `prefix`: "sealed" for each existing object first, then "synced".

@@ -26,10 +26,11 @@ from ._layout import DATA
 from ._safetensors import SafeOpen, check_writable
 from ._states import Mismatch
 from ._weights import Loading
+from ._views import View
 
 __all__ = [
-    "MemPool", "Mismatch", "SafetensorError", "get_state_dict", "load_file", "mem_pool", "put_state_dict", "safe_open",
-    "save_file",
+    "MemPool", "Mismatch", "SafetensorError", "TensorView", "follow", "get_state_dict", "load_file", "mem_pool",
+    "put_state_dict", "safe_open", "save_file",
 ]
 
 LEGACY_STREAM = 1  # a handle; torch calls it 0
@@ -367,6 +368,49 @@ def get_state_dict(
             return _state(bundle, None if device is None else _device_of(device), writable)
         _copy_into(bundle, into)
         return dict(into)
+
+
+# ---- views ----
+
+
+class TensorView(View):
+    """A View whose values are tensors; made by follow()."""
+
+    def __init__(self, client: Client, name: str, version: int, label: Optional[str]):
+        super().__init__(client, name, version, label)
+        bundle = self.value
+        try:
+            if not isinstance(bundle, _bundle.Bundle):
+                raise TypeError(f"{name!r} is of the kind {type(bundle).__name__}, not Bundle")
+            for entry in bundle._entries():
+                if entry[3] % _itemsize(entry[1]):
+                    raise ValueError(f"tensor {entry[0]!r} of {name!r} is not aligned, and would be a copy")
+            _ready(bundle)
+            self._state: Dict[str, Any] = dict(_tensors(bundle))
+        except BaseException:
+            self.close()
+            raise
+
+    def _parts(self) -> Mapping[str, Any]:
+        return self._state
+
+
+def follow(
+    client: Client, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None,
+    label: Optional[str] = None,
+) -> TensorView:
+    """A state dict whose tensors stay where they are while their content changes from version to version:
+
+        state = gpubufd.torch.follow(client, "policy")
+        model.load_state_dict(state, assign=True)      # then capture graphs, compile
+        for info in state.versions():
+            state.switch(streams=[torch.cuda.current_stream()])
+
+    The tensors are read-only. Arguments and errors as of Client.follow(); ValueError: a tensor is not aligned.
+    """
+    if timeout is not None:
+        client.get(name, timeout=timeout, version=version, label=label).release()
+    return TensorView(client, name, _params.which(name, version, label).get("version", 0), label)
 
 
 # ---- files ----

@@ -7,6 +7,7 @@
 
 #include "client/python/src/arrow.h"
 #include "client/python/src/async.h"
+#include "client/python/src/follow.h"
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
@@ -348,6 +349,7 @@ static PyMethodDef methods[] = {
     {"_call", client_call, METH_VARARGS, NULL},
     {"_wait", client_wait, METH_VARARGS, NULL},
     {"_open", client_open, METH_VARARGS, NULL},
+    {"_follow", client_follow, METH_VARARGS, NULL},
     {"_put_array", client_put_array, METH_VARARGS, NULL},
     {"_put_bytes", client_put_bytes, METH_VARARGS, NULL},
     {"_put_arrow", client_put_arrow, METH_VARARGS, NULL},

@@ -6,6 +6,7 @@
 #include "client/python/src/client.h"
 #include "client/python/src/exchange.h"
 #include "client/python/src/fill.h"
+#include "client/python/src/follow.h"
 #include "client/python/src/link.h"
 #include "client/python/src/object.h"
 #include "client/python/src/object_type.h"
@@ -54,6 +55,10 @@ static PyMethodDef functions[] = {
     {"text_of_views", core_text_of_views, METH_VARARGS, NULL},
     {"text_list", core_text_list, METH_VARARGS, NULL},
     {"count_nulls", core_count_nulls, METH_VARARGS, NULL},
+    {"switch", core_switch, METH_VARARGS, NULL},
+    {"park", core_park, METH_VARARGS, NULL},
+    {"resume", core_resume, METH_VARARGS, NULL},
+    {"is_parked", core_is_parked, METH_O, NULL},
     {"add_to_integers", core_add_to_integers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

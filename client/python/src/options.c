@@ -6,15 +6,15 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
     const char *device, *label;
     unsigned mode;
-    int replace, evict, final, keep, scope;
+    int replace, evict, final, keep, scope, own;
     long long ttl_ms, wait_ms;
 
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zIpLiLpzii:options", &device, &mode, &replace, &ttl_ms, &evict,
-                          &wait_ms, &final, &label, &keep, &scope))
+    if (!PyArg_ParseTuple(tuple, "zIpLiLpziip:options", &device, &mode, &replace, &ttl_ms, &evict,
+                          &wait_ms, &final, &label, &keep, &scope, &own))
         return -1;
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
@@ -28,6 +28,7 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
         .label = label,
         .keep = (unsigned)keep,
         .scope = (enum gpubuf_scope)scope,
+        .own = own,
     };
     return 0;
 }

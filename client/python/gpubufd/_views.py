@@ -1,0 +1,154 @@
+"""Views: the versions of a name, one after another, at the same addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, AsyncIterator, Iterable, Iterator, Mapping, Optional, Tuple
+
+from . import _core, _errors, _params
+from ._bundle import Bundle
+from ._objects import Table
+from ._told import Info
+from .cuda import handle_or_zero
+
+
+def _handles(streams: Iterable[Any]) -> Tuple[int, ...]:
+    return tuple(handle_or_zero(stream) for stream in streams)
+
+
+class View(Mapping[str, Any]):
+    """One version of a name after another, at addresses that stay; made by Client.follow().
+
+        view = client.follow("policy")
+        weights = view["layers.0.weight"]     # stays valid, with new content, when the view is switched
+        for info in view.versions():
+            view.switch()
+
+    A mapping of a Bundle's arrays, or of a Table's columns; `value` is the object itself, of any kind. Whatever was
+    made of it (NumPy arrays, tensors, captured graphs) shows the version that the view shows. Nothing may read
+    through the view while it is switched or parked. A view is for one thread at a time: Busy.
+
+    On a GPU `streams` are those that work with the view, and are waited for; without any, all of the context's work.
+    """
+
+    def __init__(self, client: Any, name: str, version: int, label: Optional[str]):
+        self._client = client
+        self._name = name
+        self._view, self.value = client._client._follow(name, version, label)
+
+    # ---- what is shown ----
+
+    def _parts(self) -> Mapping[str, Any]:
+        if not isinstance(self.value, (Bundle, Table)):
+            raise TypeError(f"{self._name!r} is of the kind {type(self.value).__name__}, without parts: see view.value")
+        return self.value  # type: ignore[return-value]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._parts()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts())
+
+    def __len__(self) -> int:
+        return len(self._parts())
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def version(self) -> int:
+        """The version that is shown, or parked."""
+        return int(self.value.version)
+
+    @property
+    def label(self) -> Optional[str]:
+        label: Optional[str] = self.value.label
+        return label
+
+    @property
+    def parked(self) -> bool:
+        return _core.is_parked(self._held())
+
+    def __repr__(self) -> str:
+        if self._view is None:
+            return f"<gpubufd.View of {self._name!r}, closed>"
+        label = f" ({self.label})" if self.label else ""
+        return f"<gpubufd.View of {self._name!r}, version {self.version}{label}{', parked' if self.parked else ''}>"
+
+    def _held(self) -> Any:
+        if self._view is None:
+            raise _errors.failure("closed", f"the view of {self._name!r} was closed")
+        return self._view
+
+    # ---- changing it ----
+
+    def switch(
+        self, *, version: Optional[int] = None, label: Optional[str] = None, timeout: Optional[float] = None,
+        streams: Iterable[Any] = (),
+    ) -> bool:
+        """Shows the newest version, or this one, or the newest with this label. False: it was shown already.
+
+        Unsupported: it has another layout (the sentence names what differs), or shares its segment: put() it with
+        own=True. Errors as of Client.get(). After an error the view is as it was.
+        """
+        which = _params.which(self._name, version, label)
+        return _core.switch(self._held(), which.get("version", 0), label, _params.ms(timeout), _handles(streams))
+
+    def park(self, *, streams: Iterable[Any] = ()) -> bool:
+        """Gives the memory up, and keeps the content and the addresses. False: it was parked already.
+
+        The daemon moves the content to a tier when the memory is wanted, and does not drop it. To read what the view
+        showed is an error until resume(): on the host a segmentation fault.
+        """
+        return _core.park(self._held(), _handles(streams))
+
+    def resume(self, *, timeout: Optional[float] = None) -> bool:
+        """Shows what was parked again. `timeout`: how long to wait for room. False: it was not parked. NoSpace."""
+        return _core.resume(self._held(), _params.ms(timeout))
+
+    def versions(self, *, timeout: Optional[float] = None) -> Iterator[Info]:
+        """Infos of versions newer than the one that is shown; see Client.versions()."""
+        for info in self._client.versions(self._name, timeout=timeout):
+            if info.version > self.version:
+                yield info
+
+    def close(self) -> None:
+        """Ends the view. Arrays that were made of it go on showing the last version."""
+        self._view = None
+        self.value.release()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+
+class AsyncView(View):
+    """A view for asyncio: switch(), park() and resume() are awaited, and run in a thread."""
+
+    async def switch(self, **keywords: Any) -> bool:  # type: ignore[override]
+        return await asyncio.to_thread(View.switch, self, **keywords)
+
+    async def park(self, **keywords: Any) -> bool:  # type: ignore[override]
+        return await asyncio.to_thread(View.park, self, **keywords)
+
+    async def resume(self, **keywords: Any) -> bool:  # type: ignore[override]
+        return await asyncio.to_thread(View.resume, self, **keywords)
+
+    async def versions(self, **keywords: Any) -> AsyncIterator[Info]:  # type: ignore[override]
+        async for info in self._client.versions(self._name, **keywords):
+            if info.version > self.version:
+                yield info
+
+    async def __aenter__(self) -> "AsyncView":
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        self.close()

@@ -1,0 +1,230 @@
+"""Views: arrays that stay where they are while their content changes from version to version, and claims that sleep."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import gpubufd
+import gpubufd.aio
+import numpy
+import pytest
+from conftest import Daemon
+
+SHAPES = {"a": (64, 64), "b": (1000,)}
+
+
+def model(value, dtype="float32"):
+    return {name: numpy.full(shape, value, dtype) for name, shape in SHAPES.items()}
+
+
+def publish(client, value, name="policy", **options):
+    return client.put_bundle(name, model(value), replace=True, own=True, keep=2, label=f"step-{value}", **options)
+
+
+def values(arrays):
+    """The one value that all of the arrays have."""
+    found = {float(x) for array in arrays for x in (array.min(), array.max())}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+def test_arrays_stay_where_they_are(client):
+    publish(client, 1)
+    with client.follow("policy") as view:
+        arrays = {name: array.to_numpy() for name, array in view.items()}
+        addresses = {name: array.ctypes.data for name, array in arrays.items()}
+        assert values(arrays.values()) == 1 and view.label == "step-1" and not view.switch()
+        ref = publish(client, 2)
+        assert values(arrays.values()) == 1
+        assert view.switch() and values(arrays.values()) == 2 and view.version == ref.version
+        assert {name: array.to_numpy().ctypes.data for name, array in view.items()} == addresses
+        assert view.switch(label="step-1") and values(arrays.values()) == 1
+        assert view.switch(version=ref.version) and values(arrays.values()) == 2
+        assert "version" in repr(view) and "step-2" in repr(view)
+    with pytest.raises(gpubufd.Closed):
+        view.switch()
+    assert values(arrays.values()) == 2  # the arrays hold what the view showed last
+
+
+def test_any_kind(client):
+    client.put("x", numpy.arange(5000), own=True)
+    view = client.follow("x")
+    array = view.value.to_numpy()
+    client.put("x", numpy.arange(5000) * 2, own=True, replace=True)
+    view.switch()
+    assert array[4999] == 9998
+    with pytest.raises(TypeError, match="without parts"):
+        view["x"]
+    client.put("t", {"n": [1, None, 3], "s": ["a", "b", "c"]}, own=True)
+    table = client.follow("t")
+    client.put("t", {"n": [None, 5, None], "s": ["x", "y", "z"]}, own=True, replace=True)
+    table.switch()
+    assert table["n"].tolist() == [None, 5, None] and table["s"].tolist() == ["x", "y", "z"]
+
+
+def test_refusals_name_what_differs(client):
+    publish(client, 1)
+    view = client.follow("policy")
+    array = view["a"].to_numpy()
+    client.put_bundle("policy", model(2, "float64"), replace=True, own=True)
+    with pytest.raises(gpubufd.Unsupported, match='another layout: the dtype of "a" is float64, and was float32'):
+        view.switch()
+    client.put_bundle("policy", {**model(2), "b": numpy.zeros(1001, "float32")}, replace=True, own=True)
+    with pytest.raises(gpubufd.Unsupported, match=r'the shape of "b" is \[1001\], and was \[1000\]'):
+        view.switch()
+    client.put_bundle("policy", {"a": model(2)["a"]}, replace=True, own=True)
+    with pytest.raises(gpubufd.Unsupported, match="the number of arrays"):
+        view.switch()
+    client.put_bundle("policy", model(2), replace=True)
+    with pytest.raises(gpubufd.Unsupported, match="shares its segment"):
+        view.switch()
+    with pytest.raises(gpubufd.NotFound):
+        view.switch(label="step-9")
+    assert array[0, 0] == 1
+    publish(client, 3)
+    view.switch()
+    assert array[0, 0] == 3
+
+
+def test_versions(client, daemon):
+    publish(client, 0)
+    view = client.follow("policy")
+    array = view["b"].to_numpy()
+
+    def produce():
+        with gpubufd.connect(daemon.path) as other:
+            for step in range(1, 20):
+                publish(other, step)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    seen = [0]
+    for info in view.versions(timeout=10):
+        if view.switch(version=None):
+            seen.append(values([array]))
+        if seen[-1] == 19:
+            break
+    thread.join()
+    assert seen == sorted(seen)
+
+
+def test_park_keeps_what_has_lost_its_name(client, run):
+    publish(client, 1)
+    view = client.follow("policy")
+    array = view["a"].to_numpy()
+    assert view.park() and view.parked and not view.park()
+    (row,) = client.leases("policy")
+    assert row["parked_ms"] >= 0
+    (session,) = [s for s in client.call("sessions")["sessions"] if s["session"] == client.session]
+    assert session["parked"] == 1
+    assert [r["kind"] for r in client.call("stat", {"name": "policy", "why": True})["reasons"]][0] == "parked"
+    with pytest.raises(gpubufd.Busy, match="is parked"):
+        view["a"].to_numpy()
+    client.delete("policy")
+    publish(client, 2)
+    assert view.resume() and not view.resume() and values([array]) == 1
+    view.switch()
+    assert values([array]) == 2
+
+
+@pytest.fixture
+def tiered(tmp_path):
+    """A daemon with room for one, and a tier for both."""
+    (tmp_path / "tier").mkdir()
+    daemon = Daemon(str(tmp_path), ["--tier", f"disk:256M:{tmp_path / 'tier'}"], device="host:64M")
+    try:
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.kill()
+
+
+def test_two_models_in_room_for_one(tiered):
+    """One sleeps in the tier while the other is in use."""
+    big = 40 << 20
+    with gpubufd.connect(tiered.path) as client:
+        client.put("one", numpy.full(big, 1, "uint8"))
+        one = client.follow("one")
+        first = one.value.to_numpy()
+        with pytest.raises(gpubufd.NoSpace):
+            client.put("two", numpy.full(big, 2, "uint8"))
+        one.park()
+        client.put("two", numpy.full(big, 2, "uint8"), evict="drop")
+        two = client.follow("two")
+        second = two.value.to_numpy()
+        for _ in range(3):
+            assert values([second]) == 2
+            with pytest.raises(gpubufd.NoSpace):
+                one.resume()
+            two.park()
+            assert one.resume(timeout=30) and values([first]) == 1
+            one.park()
+            assert two.resume(timeout=30) and values([second]) == 2
+
+
+def test_asyncio(daemon):
+    async def main():
+        async with await gpubufd.aio.connect(daemon.path) as client:
+            await client.put("x", numpy.full(9000, 1), own=True)
+            async with await client.follow("x", timeout=5) as view:
+                array = view.value.to_numpy()
+                await client.put("x", numpy.full(9000, 2), own=True, replace=True)
+                async for _ in view.versions():
+                    assert await view.switch()
+                    break
+                assert values([array]) == 2
+                assert await view.park() and await view.resume()
+                assert values([array]) == 2
+            del array
+            await client.delete("x")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_successor_keeps_the_claim(tmp_path, parked):
+    daemon = Daemon(str(tmp_path), ["--supervise", "--grace", "600000"], device="host:64M")
+    try:
+        with gpubufd.connect(daemon.path) as client:
+            publish(client, 1)
+            view = client.follow("policy")
+            array = view["a"].to_numpy()
+            client.delete("policy")
+            if parked:
+                view.park()
+            instance = client.instance
+            pid = daemon.pid
+            with open(f"/proc/{pid}/task/{pid}/children") as file:
+                for child in file.read().split():
+                    os.kill(int(child), signal.SIGKILL)
+            publish(client, 2)
+            assert client.instance == instance
+            if parked:
+                assert client.stats()["parked"] == 1
+                view.resume()
+            assert values([array]) == 1 and not view.value.stale
+            view.switch()
+            assert values([array]) == 2
+            del array, view
+        daemon.stop()
+    finally:
+        daemon.kill()
+
+
+def test_readers_end_with_their_claims(client, run, daemon):
+    publish(client, 1)
+    run(
+        """
+        import os, signal, gpubufd
+        client = gpubufd.connect()
+        shown, asleep = client.follow("policy"), client.follow("policy")
+        asleep.park()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        status=-signal.SIGKILL,
+    )
+    while client.leases("policy") or client.stats()["parked"]:
+        pass
+    client.delete("policy")
+    assert client.stats()["objects"] == 0
