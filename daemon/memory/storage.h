@@ -72,7 +72,7 @@ struct gb_storage {
     struct gb_link objects; /* of the registry's */
     uint64_t text;          /* bytes of the texts of these objects */
     uint64_t leases, pins;  /* of all its objects; leases in use; pins: `keep` too */
-    uint64_t idle;          /* leases not in use, which must be recalled before it leaves */
+    struct gb_link idles;   /* leases not in use, which must be recalled before it leaves */
     uint64_t needs;         /* named objects that must not be dropped, and parked leases */
     struct gb_domain_key key;
     struct gb_stake maker;  /* of the user that its segments are made for */

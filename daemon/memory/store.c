@@ -342,6 +342,7 @@ struct gb_storage *gb_storage_new(struct gb_store *store, const struct gb_domain
     storage->resident = true;
     storage->placement_room = room;
     gb_list_init(&storage->objects);
+    gb_list_init(&storage->idles);
     return storage;
 }
 

@@ -72,6 +72,7 @@ static int move_out(struct gb_call *call, const struct move_params *params,
     struct gb_storage *storage;
     struct gb_object *object;
     enum gb_tier_kind tier = GB_TIER_HOST;
+    unsigned recalled = 0;
     int r = gb_call_find_changeable(call, &params->name, which, &object);
 
     if (r == 0)
@@ -81,7 +82,7 @@ static int move_out(struct gb_call *call, const struct move_params *params,
     if (r < 0)
         return r;
     storage = object->storage;
-    if (storage->idle > 0 && gb_storage_recall(&call->server->registry, storage, gb_now_ms()))
+    if (gb_storage_recall(&call->server->registry, storage, gb_now_ms(), &recalled))
         return gb_call_wait_recall(call, storage->device);
     r = check_free(call, &params->name, storage);
     if (r < 0)

@@ -108,6 +108,10 @@ void gb_object_outdate(struct gb_object *object)
 static void send_recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {
     lease->recalled_ms = now_ms ? now_ms : 1;
+    if (lease->idle_ms) {
+        gb_list_remove(&lease->of_idle);
+        gb_list_append(&lease->object->storage->idles, &lease->of_idle);
+    }
     registry->recall(registry->recall_arg, lease);
 }
 
@@ -117,6 +121,8 @@ void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_
 
     lease->idle_ms = now_ms ? now_ms : 1;
     lease->recalled_ms = 0;
+    gb_list_remove(&lease->of_idle);
+    gb_list_append(lease->object->storage->idles.next, &lease->of_idle);
     lease->holder->idle += first;
     gb_object_idle(registry, lease->object, first, now_ms);
     if (!lease->object->named)
@@ -128,6 +134,7 @@ void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease)
     if (!lease->idle_ms)
         return;
     lease->idle_ms = lease->recalled_ms = 0;
+    gb_list_remove(&lease->of_idle);
     lease->holder->idle--;
     gb_object_resume(registry, lease->object);
 }
@@ -228,42 +235,44 @@ void gb_lease_slot(struct gb_registry *registry, struct gb_lease *lease, uint64_
         lose_slot(registry, other, now_ms);
 }
 
-/* Recalls a lease. Returns whether to wait for its holder. */
-static bool recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
+/* Whether the holder of an idle lease was asked for it, and has time left to answer. */
+static bool is_asked(const struct gb_registry *registry, const struct gb_lease *lease,
+                     uint64_t now_ms)
 {
-    bool overdue = lease->recalled_ms && now_ms - lease->recalled_ms >= registry->recall_ms;
-
-    if (overdue)
-        lease->holder->silent = true;
-    if (lease->holder->silent) {
-        gb_lease_used(registry, lease);
-        return false;
-    }
-    registry->recalled_ms[lease->object->storage->device->index] = now_ms;
-    if (!lease->recalled_ms)
-        send_recall(registry, lease, now_ms);
-    return true;
+    return lease->recalled_ms && !lease->holder->silent &&
+           now_ms - lease->recalled_ms < registry->recall_ms;
 }
 
-bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms)
+/* Recalls an idle lease; if its holder was asked and has not answered it counts as in use. */
+static void recall(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms)
 {
-    bool waits = false;
+    lease->holder->silent |= lease->recalled_ms > 0;
+    if (lease->holder->silent)
+        gb_lease_used(registry, lease);
+    else
+        send_recall(registry, lease, now_ms);
+}
 
-    GB_LIST_EACH(&storage->objects, object_link) {
-        struct gb_object *object = GB_CONTAINER(object_link, struct gb_object, of_storage);
+/* The most leases that are recalled in one try of a request. */
+#define RECALL_LIMIT 512u
 
-        if (storage->idle == 0)
-            break;
-        GB_LIST_EACH(&object->leases, link) {
-            struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_object);
+bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms,
+                       unsigned *recalled)
+{
+    while (!gb_list_empty(&storage->idles)) {
+        struct gb_lease *lease = GB_CONTAINER(storage->idles.next, struct gb_lease, of_idle);
 
-            if (!lease->slot)
-                break;
-            if (lease->idle_ms)
-                waits |= recall(registry, lease, now_ms);
+        if (is_asked(registry, lease, now_ms)) { /* and so are those after it */
+            registry->recalled_ms[storage->device->index] = now_ms;
+            return true;
         }
+        if (++*recalled > RECALL_LIMIT) {
+            gb_device_changed(storage->device);
+            return true;
+        }
+        recall(registry, lease, now_ms);
     }
-    return waits;
+    return false;
 }
 
 /* ---- versions without a name, which count for whoever holds them open ---- */
@@ -279,16 +288,13 @@ static struct gb_stake *nameless_at(struct gb_link *link)
 bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,
                     const struct gb_device *device, uint64_t now_ms)
 {
-    unsigned looked = 0;
+    unsigned looked = 0, recalled = 0;
     bool waits = false;
 
     GB_LIST_EACH(&user->nameless_stakes[device->index], link) {
-        struct gb_storage *storage = nameless_at(link)->storage;
-
         if (looked++ == LOOK_LIMIT)
             break;
-        if (storage->idle > 0)
-            waits |= gb_storage_recall(registry, storage, now_ms);
+        waits |= gb_storage_recall(registry, nameless_at(link)->storage, now_ms, &recalled);
     }
     return waits;
 }
@@ -367,6 +373,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
                                                  : GB_HELD_USED;
 
     gb_list_remove(&lease->of_object);
+    gb_list_remove(&lease->of_idle);
     gb_walks_leave(&registry->walks, &lease->of_holder);
     gb_list_remove(&lease->of_holder);
     gb_hash_remove(&registry->leases, &lease->link);

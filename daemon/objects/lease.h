@@ -38,6 +38,7 @@ struct gb_holder {
 struct gb_lease {
     struct gb_hash_link link; /* by id */
     struct gb_link of_object, of_holder;
+    struct gb_link of_idle;  /* of its storage, while it is idle: those not recalled yet first */
     struct gb_link of_stake; /* of its user in the object's storage */
     uint64_t id;
     struct gb_object *object;
@@ -78,9 +79,11 @@ void gb_lease_idle(struct gb_registry *registry, struct gb_lease *lease, uint64_
 void gb_lease_used(struct gb_registry *registry, struct gb_lease *lease);
 /* Parks a read lease, which loses its slot. */
 void gb_lease_park(struct gb_registry *registry, struct gb_lease *lease, uint64_t now_ms);
-/* Recalls a storage's idle leases. Returns whether to wait for their holders, which takes until
-   `recall_ms` after `now_ms` at most. */
-bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms);
+/* Recalls a storage's idle leases, of all storages of one try not more than 512, which `recalled`
+   counts. Returns whether to wait: for their holders, which takes until `recall_ms` after `now_ms`
+   at most, or for the next turn, in which the others are recalled. */
+bool gb_storage_recall(struct gb_registry *registry, struct gb_storage *storage, uint64_t now_ms,
+                       unsigned *recalled);
 /* Recalls the idle leases on versions of the device without a name that the user holds: they count
    for it. Returns the same. */
 bool gb_user_recall(struct gb_registry *registry, const struct gb_user *user,

@@ -179,7 +179,6 @@ void gb_object_hold(struct gb_object *object, uint64_t now_ms)
 static void count_idle(struct gb_registry *registry, struct gb_object *object, int more)
 {
     object->idle_count += (uint64_t)more;
-    object->storage->idle += (uint64_t)more;
     registry->idle_count += (uint64_t)more;
 }
 

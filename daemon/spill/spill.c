@@ -238,7 +238,7 @@ static void on_copied_out(struct gb_job *job)
     copied = take_copy(move);
     GB_FAILPOINT(OUT_TAKEN);
     leaves = copied && move->leave && storage->resident && storage->recent.holds == 0 &&
-             storage->idle == 0 && !gb_list_empty(&storage->objects);
+             gb_list_empty(&storage->idles) && !gb_list_empty(&storage->objects);
     /* For a storage that leaves one record is enough: vacate() writes it. */
     if (copied && !(leaves && vacate(move->owner, storage)))
         gb_storage_set_clean(storage);
@@ -563,8 +563,8 @@ static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, u
     const struct gb_link *list =
         storage->recent.clean ? &storage->device->recency.clean : &storage->device->recency.dirty;
     uint64_t now = gb_now_ms(), coming = 0;
-    bool waits = gb_storage_recall(spill->registry, storage, now);
-    unsigned looked = 0;
+    unsigned looked = 0, recalled = 0;
+    bool waits = gb_storage_recall(spill->registry, storage, now, &recalled);
 
     if (bytes < storage->device->capacity / RECALL_PART)
         bytes = storage->device->capacity / RECALL_PART;
@@ -574,8 +574,8 @@ static enum gb_room recall(struct gb_spill *spill, struct gb_storage *storage, u
         if (coming >= bytes || ++looked > RECALL_AHEAD)
             break;
         coming += other->bytes;
-        if (other != storage && other->idle > 0)
-            (void)gb_storage_recall(spill->registry, other, now);
+        if (other != storage)
+            (void)gb_storage_recall(spill->registry, other, now, &recalled);
     }
     return waits ? GB_ROOM_ARRIVING : GB_ROOM_MADE;
 }
@@ -603,7 +603,7 @@ enum gb_room gb_spill_make_room(struct gb_spill *spill, struct gb_device *device
     storage = storage_of(oldest);
     if (storage->out)
         return GB_ROOM_ARRIVING;
-    if (storage->idle > 0)
+    if (!gb_list_empty(&storage->idles))
         return recall(spill, storage, bytes);
     if (best_copy(storage))
         return vacate(spill, storage) ? GB_ROOM_MADE : GB_ROOM_NONE;

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import etcds
+from cluster import QUERY, Asker
 from peer import wait_until
 from test_peer_cluster import PATIENCE, SHARED, cluster, etcd, fetched, is_here  # noqa: F401 (two are fixtures)
 
@@ -89,7 +90,7 @@ def test_a_copy_that_has_the_name(cluster):  # noqa: F811
 
 # RELIABILITY.md: Other machines
 def test_a_name_that_changes_hands(cluster):  # noqa: F811
-    a, b, c = cluster.start("a", "b", "c")
+    a, b, c = cluster.start("a", "b", "c", options=[QUERY])
     a.connect().put("x", b"of a", **SHARED)
     assert fetched(c.connect(), "x") == b"of a"
     there = b.connect()
@@ -102,3 +103,5 @@ def test_a_name_that_changes_hands(cluster):  # noqa: F811
     there.put("y", b"of b from the beginning", **SHARED)
     assert fetched(c.connect(), "y").startswith(b"of b")
     assert "another's name=y " not in b.peer.stderr()
+    with Asker(b) as asker:
+        assert asker.figure("names_taken_total") == 1

@@ -406,7 +406,7 @@ static inline void count_storage(struct inside_count *count, const struct gb_sto
 static inline void count_object(struct inside_count *count, const struct gb_object *object)
 {
     const struct gb_storage *storage = object->storage;
-    uint64_t objects = 0, leases = 0, idle = 0, pins = 0, holds = 0, needs = 0, workers;
+    uint64_t objects = 0, leases = 0, idle = 0, idles = 0, pins = 0, holds = 0, needs = 0, workers;
     bool named = false;
 
     if (!inside_add(&count->objects, object) || !inside_add(&count->storages, storage))
@@ -427,7 +427,9 @@ static inline void count_object(struct inside_count *count, const struct gb_obje
     holds += leases + pins;
     /* Moves have references, waits have references and holds. */
     workers = (uint64_t)(storage->out != NULL) + (storage->in != NULL);
-    DEMAND(storage->idle == idle && (storage->resident || idle == 0));
+    GB_LIST_EACH(&storage->idles, link)
+        idles++;
+    DEMAND(idles == idle && (storage->resident || idle == 0));
     DEMAND(storage->leases == leases && storage->pins == pins && storage->needs == needs);
     DEMAND(storage->references >= objects + workers && storage->recent.holds >= holds);
     DEMAND(storage->references - objects - workers == storage->recent.holds - holds);

@@ -109,6 +109,7 @@ static inline struct gb_storage *storage_of(uint64_t bytes)
     storage->resident = true;
     storage->bytes = bytes;
     gb_list_init(&storage->objects);
+    gb_list_init(&storage->idles);
     return storage;
 }
 

@@ -93,23 +93,62 @@ TEST(test_recall)
     gb_lease_idle(&world.registry, a, 6); /* it was used: now b, a */
     assert_ptr_equal(gb_recency_oldest(&world.device.recency), &b->object->storage->recent);
 
-    assert_true(gb_storage_recall(&world.registry, b->object->storage, 1000));
+    assert_true(gb_storage_recall(&world.registry, b->object->storage, 1000, &(unsigned){0}));
     assert_int_equal(world.recalled, b->id);
-    assert_true(gb_storage_recall(&world.registry, b->object->storage, 1099));
+    assert_true(gb_storage_recall(&world.registry, b->object->storage, 1099, &(unsigned){0}));
     assert_int_equal(world.recalls, 1);
     gb_lease_used(&world.registry, b); /* that was the answer */
-    assert_false(gb_storage_recall(&world.registry, b->object->storage, 1099));
+    assert_false(gb_storage_recall(&world.registry, b->object->storage, 1099, &(unsigned){0}));
     assert_int_equal(world.device.leased, 2);
     gb_lease_idle(&world.registry, b, 1100);
 
-    assert_true(gb_storage_recall(&world.registry, a->object->storage, 2000));
-    assert_false(gb_storage_recall(&world.registry, a->object->storage, 2100));
+    assert_true(gb_storage_recall(&world.registry, a->object->storage, 2000, &(unsigned){0}));
+    assert_false(gb_storage_recall(&world.registry, a->object->storage, 2100, &(unsigned){0}));
     assert_true(world.holders[0].silent);
     assert_int_equal(world.device.leased, 1);
-    assert_false(gb_storage_recall(&world.registry, b->object->storage, 2100)); /* at once */
+    assert_false(
+        gb_storage_recall(&world.registry, b->object->storage, 2100, &(unsigned){0})); /* at once */
     assert_int_equal(world.recalls, 2);
     assert_int_equal(world.device.leased, 3);
     assert_false(evict_oldest());
+    munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
+    end();
+}
+
+/* However many a storage has, a try recalls a part of them and the next one goes on, to the end. */
+/* RELIABILITY.md: Hostile clients */
+TEST(test_recall_in_parts)
+{
+    enum { MANY = 1300, PART = 512 };
+    struct gb_storage *storage;
+    const _Atomic uint64_t *page;
+    uint64_t changes;
+
+    begin();
+    storage = storage_of(1);
+    page = give_page(0);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "n%d", i);
+        kept_lease(publish(name, i ? gb_storage_ref(storage) : storage, false), 0);
+    }
+    for (unsigned told = 0; told < MANY;) {
+        changes = world.device.changes;
+        assert_true(gb_storage_recall(&world.registry, storage, 1000, &(unsigned){0}));
+        told = told + PART < MANY ? told + PART : MANY;
+        assert_int_equal(world.recalls, told);
+        assert_int_equal(world.device.changes > changes, told < MANY); /* so there is a next try */
+    }
+    changes = world.device.changes;
+    assert_true(gb_storage_recall(&world.registry, storage, 1050, &(unsigned){0}));
+    assert_int_equal(world.device.changes, changes); /* it waits for answers */
+    /* The one that has not answered in time has all of them in use, a part in each try, too. */
+    assert_true(gb_storage_recall(&world.registry, storage, 1100, &(unsigned){0}));
+    assert_int_equal(world.registry.idle_count, MANY - PART);
+    assert_true(gb_storage_recall(&world.registry, storage, 1100, &(unsigned){0}));
+    assert_false(gb_storage_recall(&world.registry, storage, 1100, &(unsigned){0}));
+    assert_int_equal(world.recalls, MANY);
+    assert_int_equal(world.registry.idle_count, 0);
     munmap((void *)(uintptr_t)page, GB_PAGE_SLOTS * 8);
     end();
 }
