@@ -753,6 +753,14 @@ def example_cupy_to_torch(client, device):
     assert re.search(r"mean square 0\.[45]", out), out
 
 
+@check("the example: an Arrow table, a kernel, and a query in another process", on="gpu")
+def example_arrow_kernel(client, device):
+    need("pyarrow")
+    need_numba()
+    out = child(os.path.join(ROOT, "examples", "python", "arrow_kernel.py"), "--device", device, mended=True)
+    assert re.search(r"[1-9][0-9,]* flights were over an hour late", out) and "speed: float" in out, out
+
+
 @check("the example: eight workers on one pandas table", on="host")
 def example_eight_workers(client, device):
     need("pandas")
