@@ -1189,6 +1189,17 @@ GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which whic
                             const void *data, uint64_t bytes, void *stream);
 
 /*
+ * Registers the memory of an object on the host with the CUDA driver, so that copies from and to it
+ * run at the full speed of the bus, and beside other work. That lasts until the last reference to
+ * the object or a view of it is released, and its lease no longer cached; asking again costs
+ * nothing. The object's whole segment is pinned, once for the process, in some 40 ms for each GiB.
+ * The context that is current is used, else that of the first GPU.
+ * GPUBUF_E_INVALID: the object is on a GPU; GPUBUF_E_UNSUPPORTED: there is no driver;
+ * GPUBUF_E_DEVICE: the driver refuses, as some do for a reader's memory, which is read-only.
+ */
+GPUBUF_API int gpubuf_pin_memory(struct gpubuf_object *object);
+
+/*
  * As gpubuf_seal, for a writer with work still queued on `stream`. This function does not wait for
  * the work; readers wait for it on their own streams, on the device (gpubuf_wait_ready). The object
  * is *settled* when the work is done; the library notices that by itself within milliseconds. Until

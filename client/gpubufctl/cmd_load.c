@@ -243,7 +243,12 @@ static void print_outcome(const struct load *load)
         return;
     }
     gb_format_size(load->bytes, size, sizeof(size));
-    printf("loaded %d object%s, %s\n", loaded, loaded == 1 ? "" : "s", size);
+    struct gb_writer rate;
+    gb_writer_init(&rate, 0);
+    gb_progress_rate(&load->progress, load->bytes, &rate);
+    printf("loaded %d object%s, %s%.*s\n", loaded, loaded == 1 ? "" : "s", size, (int)rate.length,
+           rate.data ? rate.data : "");
+    gb_writer_end(&rate);
     if (load->verbose)
         GB_CJSON_EACH(name, load->skipped)
             printf("skipped %s, which exists\n", name->valuestring);

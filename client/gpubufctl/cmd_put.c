@@ -256,7 +256,9 @@ static void print_outcome(const struct gb_put *put)
     gb_text_clean(&text, put->name, strlen(put->name));
     GB_WRITE_LITERAL(&text, ": ");
     gb_describe(object, &text);
-    gb_write_format(&text, ", version %" PRIu64 "\n", version);
+    gb_write_format(&text, ", version %" PRIu64, version);
+    gb_progress_rate(&put->progress, put->input.done, &text);
+    GB_WRITE_LITERAL(&text, "\n");
     if (!text.failed)
         fwrite(text.data, 1, text.length, stdout);
     gb_writer_end(&text);

@@ -233,6 +233,15 @@ void gb_progress_update(struct gb_progress *progress, uint64_t done)
     fflush(stderr);
 }
 
+void gb_progress_rate(const struct gb_progress *progress, uint64_t bytes, struct gb_writer *text)
+{
+    const uint64_t least = 100000000;
+    uint64_t elapsed = gb_term_clock_ms() - progress->start_ms;
+
+    if (bytes >= least)
+        gb_write_format(text, ", %.1f GB/s", (double)bytes / 1e6 / (double)(elapsed ? elapsed : 1));
+}
+
 void gb_progress_end(struct gb_progress *progress)
 {
     if (progress->visible) {

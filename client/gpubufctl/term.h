@@ -69,6 +69,8 @@ struct gb_progress {
 void gb_progress_begin(struct gb_progress *progress, const char *what, uint64_t total);
 void gb_progress_update(struct gb_progress *progress, uint64_t done);
 void gb_progress_end(struct gb_progress *progress); /* wipes the bar */
+/* Writes ", 29.1 GB/s" for these bytes since the beginning; nothing for fewer than 100 MB. */
+void gb_progress_rate(const struct gb_progress *progress, uint64_t bytes, struct gb_writer *text);
 
 uint64_t gb_term_clock_ms(void); /* monotonic */
 

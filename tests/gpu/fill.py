@@ -56,6 +56,35 @@ print(json.dumps([seconds, min(again, default=seconds), sums]))
 """
 
 
+PINNED = """
+import json, sys, time
+import torch
+import gpubufd
+size = int(sys.argv[1])
+target = torch.empty(size, dtype=torch.uint8, device="cuda")
+def timed(source):
+    torch.cuda.synchronize()
+    begun = time.monotonic()
+    target.copy_(source, non_blocking=True)
+    torch.cuda.synchronize()
+    return time.monotonic() - begun
+own = torch.empty(size, dtype=torch.uint8, pin_memory=True).fill_(3)
+best = min(timed(own) for _ in range(5))
+del own
+client = gpubufd.connect()
+if "shared" not in client:
+    with client.create("shared", "uint8", size, device="host") as made:
+        made.to_numpy()[:] = 5
+held = client.get("shared")
+shared = torch.from_numpy(held.to_numpy())
+pageable = min(timed(shared) for _ in range(2))
+begun = time.monotonic()
+held.pin_memory()
+pinning = time.monotonic() - begun
+print(json.dumps([best, pageable, pinning, min(timed(shared) for _ in range(5)), int(target[::4096].sum()) == 5 * (size // 4096)]))
+"""
+
+
 def row(what, value, beside="", ratio=None, aim=None):
     verdict = ""
     if aim is not None:
@@ -134,6 +163,17 @@ def cached(place, load):
     path.unlink()
 
 
+def pinned(place):
+    size = 4 * GIB
+    for who in ("its writer", "a reader"):
+        own, pageable, pinning, ours, right = json.loads(output(
+            sys.executable, "-W", "ignore", "-c", PINNED, size, env=place.environment).splitlines()[-1])
+        assert right, "other bytes"
+        row(f"from a shared object on the host that {who} has pinned", rate(size, ours),
+            f"from own pinned memory {rate(size, own)}, not pinned {rate(size, pageable)}, pinning {pinning:.3f} s", own / ours, 0.95)
+    output(place.ctl, "rm", "shared", env=place.environment)
+
+
 def disk(place, load):
     path = place.files / "disk.safetensors"
     size = write(path, place.disk_gib)
@@ -181,6 +221,7 @@ def main():
         place = Place(options, files)
         try:
             cached(place, load)
+            pinned(place)
             disk(place, load)
         finally:
             place.daemon.terminate()

@@ -81,6 +81,71 @@ GPU_TEST(test_put_everything)
     run_gpu(put_everything);
 }
 
+/* ---- host memory that is pinned ---- */
+
+static bool is_registered(const struct gpubuf_object *object)
+{
+    CUdeviceptr address = address_of(object, GPUBUF_DATA);
+    unsigned type = 0;
+
+    return cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_HOST;
+}
+
+static void pin_memory(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    put_pattern(client, "pinned", 3 * MB, "host");
+    put_pattern(client, "on a GPU", 1000, "cuda:0");
+    begin(1);
+    struct gpubuf_object *object = open_object(client, "pinned"), *view = NULL;
+    CHECK(!is_registered(object));
+    WORKS(client, gpubuf_pin_memory(object)); /* a reader's memory, which is read-only */
+    WORKS(client, gpubuf_pin_memory(object));
+    CHECK(is_registered(object) && driver_calls("cuMemHostRegister") == 1);
+    WORKS(client, gpubuf_slice(object, 10, 100, &view));
+    WORKS(client, gpubuf_pin_memory(view));
+    gpubuf_release(object);
+    CHECK(is_registered(view));
+
+    /* Its copies are queued, and wait for nothing. */
+    int gate = 0;
+    CUstream stream = new_stream();
+    CUdeviceptr target;
+    unsigned char got[100];
+    OK(cu->cuMemAlloc(&target, sizeof(got)));
+    OK(hold_stream(&gate, stream));
+    WORKS(client, gpubuf_read(view, GPUBUF_DATA, 0, (void *)(uintptr_t)target, 100, stream));
+    let_go(&gate);
+    OK(cu->cuStreamSynchronize(stream));
+    OK(cu->cuMemcpyDtoH(got, target, sizeof(got)));
+    for (unsigned i = 0; i < sizeof(got); i++)
+        CHECK(got[i] == PATTERN(i + 10));
+
+    struct gpubuf_object *on_gpu = open_object(client, "on a GPU");
+    RETURNS(GPUBUF_E_INVALID, client, gpubuf_pin_memory(on_gpu));
+    gpubuf_release(on_gpu);
+    gpubuf_release(view);
+    CHECK(driver_calls("cuMemHostUnregister") == 1);
+
+    /* A writer's memory, which is guarded by the seal. */
+    object = create_bytes(client, "written", 2 * MB, "host");
+    WORKS(client, gpubuf_pin_memory(object));
+    CHECK(is_registered(object));
+    WORKS(client, gpubuf_seal(object, NULL));
+    CHECK(is_registered(object));
+    gpubuf_release(object);
+    CHECK(driver_calls("cuMemHostUnregister") == 2);
+    gpubuf_disconnect(client);
+}
+
+GPU_TEST(test_pinned_memory)
+{
+    run_gpu(pin_memory);
+}
+
 /* ---- columns, masks, slices, Arrow ---- */
 
 enum { ROWS = 1000 };

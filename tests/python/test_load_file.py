@@ -447,6 +447,13 @@ def test_onto_a_gpu(gpu_run, tmp_path):
         late = load_file(path, device="cuda:0", wait=False)
         assert np.array_equal(late["w"], np.arange(3_000_000)) and late["b"].shape == (2, 3)
         late.wait()
+        client.put("pinned", np.arange(100_000), device="host")
+        held = client.get("pinned")
+        assert held.pin_memory() is held and held[10:].pin_memory()[0] == 10
+        there = cuda.to_device(held.to_numpy(), stream=(stream := cuda.Stream()))
+        stream.synchronize()
+        assert there.copy_to_host()[-1] == 99_999
+        assert "is on a GPU" in raises(ValueError, client.get(bundle.name).pin_memory)
         found = load_file(path, device="cuda:0")
         assert np.array_equal(found["w"], np.arange(3_000_000)) and found["b"].shape == (2, 3)
         with safe_open(path, "np", "cuda:0") as f:

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/lib/memory/import_cuda.h"
+
 #define IDLE_COUNT_MAX 256u
 #define MAPPING_BUCKETS 256u /* a process maps few segments; chains only get longer past that */
 #define IMPORT_BUCKETS_MIN 16u
@@ -23,6 +25,8 @@ struct gb_mapped {
     size_t references; /* imports that have it */
     bool making;       /* by a thread that calls the driver, without the lock */
     _Atomic int guards, strays;
+    size_t pins;           /* see gb_mapped_pin */
+    struct gb_gpu *pinned; /* by which it is registered, while there are pins */
 };
 
 /* Not held while a GPU's driver is called: the driver is slow, and around a fork takes locks of its
@@ -117,6 +121,23 @@ void gb_mapped_stray(struct gb_mapped *mapping, int more)
 int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error)
 {
     return gb_import_finish(&mapping->memory, error);
+}
+
+/* ---- pins ---- */
+
+int gb_mapped_pin(struct gb_mapped *mapping, struct gb_error *error)
+{
+    int r = mapping->pins > 0 ? 0 : gb_cuda_register(&mapping->memory, &mapping->pinned, error);
+
+    if (r == 0)
+        mapping->pins++;
+    return r;
+}
+
+void gb_mapped_unpin(struct gb_mapped *mapping)
+{
+    if (--mapping->pins == 0)
+        gb_cuda_unregister(&mapping->memory, mapping->pinned);
 }
 
 static size_t hash_segment(uint64_t segment)

@@ -47,6 +47,11 @@ void gb_mapped_open(struct gb_mapped *mapping, uint64_t from, uint64_t to);
    before it was sealed. Its program may not know, and may write to memory that is another object's
    by now. Such a write must not meet a guard. */
 void gb_mapped_stray(struct gb_mapped *mapping, int more);
+/* Registers host memory with the driver (gb_cuda_register) once, however often it is asked for; the
+   last unpin ends that. One lock of the caller's is held for all pins of the process, and a lease
+   uses the import. */
+int gb_mapped_pin(struct gb_mapped *mapping, struct gb_error *error);
+void gb_mapped_unpin(struct gb_mapped *mapping);
 /* See gb_import_finish. */
 int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error);
 

@@ -225,3 +225,45 @@ void gb_cuda_unmap(const struct gb_imported *imported)
         gb_gpu_leave(gpu);
     gb_gpu_release(gpu);
 }
+
+/* ---- host memory ---- */
+
+int gb_cuda_register(const struct gb_imported *imported, struct gb_gpu **out,
+                     struct gb_error *error)
+{
+    unsigned flags = CU_MEMHOSTREGISTER_PORTABLE;
+    CUcontext current = NULL;
+    CUdevice device = 0;
+    struct gb_gpu *gpu;
+    int r = gb_gpu_at(0, &gpu, error);
+
+    if (r == 0 && gpu->cuda->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
+        gpu->cuda->cuCtxGetDevice(&device) == CUDA_SUCCESS)
+        r = gb_gpu_at((int)device, &gpu, error);
+    if (r == 0)
+        r = gb_gpu_enter(gpu, error);
+    if (r < 0)
+        return r;
+    if (!imported->writable)
+        flags |= CU_MEMHOSTREGISTER_READ_ONLY;
+    CUresult result =
+        gpu->cuda->cuMemHostRegister(imported->address, (size_t)imported->bytes, flags);
+    if (result == CUDA_SUCCESS)
+        r = gb_gpu_retain(gpu, error);
+    else
+        r = gb_cuda_fail(error, gpu->cuda, result, "pinning %" PRIu64 " bytes for %s",
+                         imported->bytes, gpu->id);
+    gb_gpu_leave(gpu);
+    if (r == 0)
+        *out = gpu;
+    return r;
+}
+
+void gb_cuda_unregister(const struct gb_imported *imported, struct gb_gpu *gpu)
+{
+    if (gb_gpu_enter(gpu, NULL) == 0) {
+        (void)gpu->cuda->cuMemHostUnregister(imported->address);
+        gb_gpu_leave(gpu);
+    }
+    gb_gpu_release(gpu);
+}

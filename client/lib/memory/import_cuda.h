@@ -13,4 +13,11 @@ void gb_cuda_unmap(const struct gb_imported *imported);
    nothing for other memory. Returns whether it could. */
 bool gb_cuda_set_writable(const struct gb_imported *imported, bool writable);
 
+/* Registers host memory with the driver, for GPUs to copy from at the full speed of their bus, with
+   the GPU whose context is current, else the first. *gpu is retained until gb_cuda_unregister.
+   GPUBUF_E_UNSUPPORTED, GPUBUF_E_DEVICE. */
+int gb_cuda_register(const struct gb_imported *imported, struct gb_gpu **gpu,
+                     struct gb_error *error);
+void gb_cuda_unregister(const struct gb_imported *imported, struct gb_gpu *gpu);
+
 #endif

@@ -105,6 +105,21 @@ int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which which, uint64_t
     return r < 0 || bytes == 0 ? r : copy(object->lease, to, data, data, bytes, stream);
 }
 
+int gpubuf_pin_memory(struct gpubuf_object *object)
+{
+    struct gb_error error;
+    int r = gb_object_check(object);
+
+    if (r < 0)
+        return r;
+    struct gb_holding *lease = object->lease;
+    if (!gb_is_host(lease->device))
+        return gb_report_text(lease->client, GPUBUF_E_INVALID, "%s is on a GPU already",
+                              lease->name);
+    r = gb_holding_pin(lease, &error);
+    return r < 0 ? gb_report(lease->client, &error) : 0;
+}
+
 int gb_finish_writing(const struct gb_holding *lease)
 {
     struct gb_error error;

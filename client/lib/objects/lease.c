@@ -156,10 +156,48 @@ void gb_holding_stray(struct gb_holding *lease)
     lease->stray = true;
 }
 
+/* The mapping of a segment that the lease uses. */
+static struct gb_mapped *mapping_of(const struct gb_holding_segment *segment)
+{
+    struct gb_mapped *const *mappings = segment->import->mappings;
+    bool first = mappings[0] && gb_mapped_address(mappings[0]) == segment->address;
+
+    return mappings[!first];
+}
+
+static pthread_mutex_t pin_lock = PTHREAD_MUTEX_INITIALIZER; /* inside a client's lock */
+
+int gb_holding_pin(struct gb_holding *lease, struct gb_error *error)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&pin_lock);
+    for (size_t i = 0; i < lease->segment_count && r == 0; i++) {
+        struct gb_holding_segment *segment = &lease->segments[i];
+        if (!segment->pinned)
+            r = gb_mapped_pin(mapping_of(segment), error);
+        segment->pinned = segment->pinned || r == 0;
+    }
+    pthread_mutex_unlock(&pin_lock);
+    return r;
+}
+
+static void unpin(struct gb_holding *lease)
+{
+    for (size_t i = 0; i < lease->segment_count; i++) {
+        if (!lease->segments[i].pinned)
+            continue;
+        pthread_mutex_lock(&pin_lock);
+        gb_mapped_unpin(mapping_of(&lease->segments[i]));
+        pthread_mutex_unlock(&pin_lock);
+    }
+}
+
 /* Ends guard and stray before the daemon is told: after that the memory may be another object's. */
 static void let_go(struct gb_holding *lease)
 {
     gb_holding_unguard(lease);
+    unpin(lease);
     if (lease->stray)
         gb_mapped_stray(lease->segments[0].import->mappings[1], -1);
 }

@@ -33,6 +33,7 @@ enum gb_holding_state {
 struct gb_holding_segment {
     struct gb_import *import;
     char *address;
+    bool pinned; /* by this lease */
 };
 
 struct gb_holding {
@@ -108,6 +109,9 @@ void gb_holding_guard(struct gb_holding *lease);
 bool gb_holding_protect(struct gb_holding *lease);
 void gb_holding_unguard(struct gb_holding *lease);
 int gb_holding_finish(struct gb_holding *lease, struct gb_error *error);
+/* Pins the memory of a lease on the host, as long as the lease lasts. Without the lock. Errors of
+   gb_mapped_pin. */
+int gb_holding_pin(struct gb_holding *lease, struct gb_error *error);
 /* The lease was lost with its connection before its object was sealed. */
 void gb_holding_stray(struct gb_holding *lease);
 

@@ -382,6 +382,20 @@ static PyObject *object_protect(PyObject *self, PyObject *unused)
     return status < 0 ? object_raise((struct object *)self, status) : PyBool_FromLong(status);
 }
 
+static PyObject *object_pin_memory(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    USE(object, self);
+    struct link *link = link_get(((struct object *)self)->link);
+    gpubuf_retain(object);
+    int status;
+    WITHOUT_GIL(status = gpubuf_pin_memory(object));
+    PyObject *result = status < 0 ? raise_status(link, status) : new_ref(self);
+    gpubuf_release(object);
+    link_put(link);
+    return result;
+}
+
 /* ---- the buffer protocol ---- */
 
 static int object_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
@@ -472,6 +486,10 @@ static PyMethodDef methods[] = {
     {"_release_on", object_release_on, METH_O, NULL},
     {"_seal", object_seal, METH_VARARGS, NULL},
     {"_protect", object_protect, METH_NOARGS, NULL},
+    {"pin_memory", object_pin_memory, METH_NOARGS,
+     "pin_memory()\n--\n\nPage-locks the object's memory on the host for copies to and from GPUs, "
+     "once "
+     "in this process,\nuntil its last reference is released; the object itself."},
     {"set_label", (PyCFunction)(void (*)(void))object_set_label, METH_VARARGS | METH_KEYWORDS,
      "set_label(label, keep=-1)\n--\n\nSets, before seal(), the version's label and how many older "
      "versions can still be opened\n(-1: as create() said), in place of those of create()."},
