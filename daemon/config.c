@@ -188,7 +188,7 @@ static bool is_fixed_limit(const char *name)
         "line_bytes", "request_bytes",  "depth",      "fds",           "pending_fds",
         "name_bytes", "names",          "ids",        "columns",       "layout_depth",
         "ndim",       "metadata_pairs", "alias_text", "wait_ms",       "list",
-        "integer",    "label_bytes",    "keep",       "decline_bytes",
+        "integer",    "label_bytes",    "keep",       "decline_bytes", "live_writers",
     };
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)

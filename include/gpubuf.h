@@ -246,6 +246,8 @@ struct gpubuf_open_options {
     uint64_t version;  /* 0: the current one; GPUBUF_E_STALE if the name has no such version */
     int64_t wait_ms;   /* how long to wait for the object to exist; 0: not at all */
     const char *label; /* the newest version with this label; NULL: any. Not beside `version` */
+    bool write;        /* a live object, for writing (see live memory); gpubuf_open alone */
+    bool exclusive;    /* with `write`: be its only writer; wait_ms waits for the others to end */
 };
 
 /*
@@ -583,7 +585,8 @@ struct gpubuf_create_options {
     unsigned keep;     /* how many older versions of the name can still be opened; 0 to 8. Others
                           are freed when this one is sealed, or with their last reader */
     enum gpubuf_scope scope;
-    bool own; /* a segment of its own, so that views can show it; costs up to 2 MiB */
+    bool own;  /* a segment of its own, so that views can show it; costs up to 2 MiB */
+    bool live; /* never sealed: others find, read and may write it at once (see live memory) */
 };
 
 /*
@@ -734,6 +737,34 @@ GPUBUF_API int gpubuf_put_table(struct gpubuf_client *client, const char *name,
 GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
                                  const struct gpubuf_values *column, uint64_t length,
                                  const struct gpubuf_create_options *options);
+
+/* ---- live memory --------------------------------------------------------------------------- */
+
+/*
+ * An object that is created `live` is never sealed: it has its name and a version at once, and its
+ * content changes while others read it. It is the daemon's from the beginning, so its creator's end
+ * changes nothing. Others open it for reading, and map it read-only, or with `write` for writing,
+ * if its mode gives them 4 and 2. A reader sees at once what is written: put into the memory what
+ * your readers need to know what is complete.
+ *
+ * `exclusive` is the claim of one writer at a time. It waits (wait_ms) until all who write are
+ * over, and has a generation, which is one higher each time. A writer is over when it has released
+ * the object; or when its connection has ended and its process executes nothing any more. Until
+ * then it may still write, also by work that runs on a GPU, so one that is stopped keeps its claim
+ * (`gpubufctl why` names it; killing it ends it). Release what you write only when your work on the
+ * GPU is done. If a connection breaks, the claim stays this process's, and goes on with the next
+ * connection; gpubuf_is_stale tells if it could not. A child of fork cannot write: it does not have
+ * the memory.
+ *
+ * A live object has no label, no older versions, no aliases, and is not copied to a tier or to
+ * other machines. GPUBUF_E_DENIED: the mode does not let you write; GPUBUF_E_UNSUPPORTED: it is not
+ * live, or the daemon cannot see this process; GPUBUF_E_BUSY, with wait_ms GPUBUF_E_TIMEOUT:
+ * somebody else writes, whom the message names.
+ */
+
+/* Whether the object is live; and the generation of the claim, 0 if it is none. */
+GPUBUF_API bool gpubuf_is_live(const struct gpubuf_object *object);
+GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
 
 /* ---- bundles ------------------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@
     X(wait_ms, 86400000, "milliseconds that a request may wait")                                   \
     X(list, 256, "objects in one answer to list")                                                  \
     X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \
+    X(live_writers, 1024, "leases for writing one live object")                                    \
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
     X(unmap_ms, 10000, "milliseconds that a session may keep mapped what is missing elsewhere")    \
     X(recall_ms, 100, "milliseconds that a session may take to give back what it only caches")     \

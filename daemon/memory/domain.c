@@ -5,7 +5,7 @@
 bool gb_domain_key_same(const struct gb_domain_key *a, const struct gb_domain_key *b)
 {
     return a->device == b->device && a->share == b->share && a->uid == b->uid && a->gid == b->gid &&
-           a->mode == b->mode;
+           a->mode == b->mode && a->live == b->live;
 }
 
 static uint64_t key_hash(const struct gb_domain_key *key)
@@ -15,7 +15,7 @@ static uint64_t key_hash(const struct gb_domain_key *key)
     hash = gb_hash_id(hash ^ (uint64_t)key->share);
     hash = gb_hash_id(hash ^ key->uid);
     hash = gb_hash_id(hash ^ key->gid);
-    return gb_hash_id(hash ^ key->mode);
+    return gb_hash_id(hash ^ key->mode ^ (uint64_t)key->live << 32);
 }
 
 struct gb_domain *gb_domain_get(struct gb_hash_table *domains, const struct gb_domain_key *key)

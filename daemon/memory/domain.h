@@ -1,11 +1,11 @@
 /*
  * Protection domains: which memory may be given to whom.
  *
- * A *domain* is (device, share, uid, gid, mode). A segment belongs to one domain for all its life.
- * So the memory of a new object is fresh from the device (zeros), or had content of the same domain
- * before. A domain's small objects share segments, placed by an arena. A large object has a segment
- * of its own, which becomes one of the domain's spares when the object is freed. Registered memory
- * is a segment that belongs to no domain.
+ * A *domain* is (device, share, uid, gid, mode, live). A segment belongs to one domain for all its
+ * life. So the memory of a new object is fresh from the device (zeros), or had content of the same
+ * domain before. A domain's small objects share segments, placed by an arena. A large object has a
+ * segment of its own, which becomes one of the domain's spares when the object is freed.
+ * Registered memory is a segment that belongs to no domain.
  *
  * Not thread-safe: the loop's.
  */
@@ -27,6 +27,7 @@ struct gb_domain_key {
     unsigned mode;
     bool
         own; /* a segment of its own, so that views can show it; it is of the domain all the same */
+    bool live;  /* its content changes, and others may write it (registry.h) */
     bool final; /* its producer seals it against writing: it gets memory of its own, no domain */
 };
 

@@ -100,6 +100,10 @@ static int find_source(struct gb_call *call, const struct alias_params *params,
 
     if (r == 0)
         r = gb_call_find(call, &params->of, source);
+    if (r == 0 && gb_object_is_live(*source))
+        r = gb_call_fail_name(call, GPUBUF_E_UNSUPPORTED, &params->of,
+                              "\"%s\" is live, and an alias is of content that does not change",
+                              params->of.text);
     if (r < 0)
         return r;
     r = gb_call_mode(call, &params->mode, (*source)->mode, mode);

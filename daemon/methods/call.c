@@ -88,8 +88,8 @@ static bool is_meant(const struct gb_object *object, const struct gb_which *whic
 {
     if (which->version)
         return object->version == which->version;
-    return object->label_length == label->length && object->label &&
-           memcmp(object->label, label->text, label->length) == 0;
+    return object->label.length == label->length && object->label.text &&
+           memcmp(object->label.text, label->text, label->length) == 0;
 }
 
 /* Writes the versions that the name has, as the end of a sentence: 7 ("step-7"), 6 */
@@ -100,7 +100,7 @@ static void write_versions(struct gb_call *call, const struct gb_object *object,
 
     text[0] = '\0';
     for (; object && object->named; object = gb_object_older(object)) {
-        size_t label = object->label ? object->label_length + 3 : 0;
+        size_t label = object->label.text ? object->label.length + 3 : 0;
 
         if (!gb_session_may_read(call->session, object))
             continue;
@@ -108,8 +108,8 @@ static void write_versions(struct gb_call *call, const struct gb_object *object,
             break;
         length += (size_t)sprintf(text + length, "%s%" PRIu64, length ? ", " : "", object->version);
         if (label)
-            length +=
-                (size_t)sprintf(text + length, " (%.*s)", (int)object->label_length, object->label);
+            length += (size_t)sprintf(text + length, " (%.*s)", (int)object->label.length,
+                                      object->label.text);
     }
 }
 

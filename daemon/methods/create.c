@@ -1,6 +1,6 @@
 /* create: an object that its session writes, and later seals or aborts. */
 #include "daemon/base/clock.h"
-#include "daemon/methods/object.h"
+#include "daemon/methods/live.h"
 #include "daemon/methods/reply.h"
 #include "daemon/methods/space.h"
 #include "daemon/methods/task.h"
@@ -18,6 +18,7 @@ static const struct gb_field create_fields[] = {
     GB_TITLE_FIELDS(struct gb_create_params),
     GB_FIELD(struct gb_create_params, final, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, own, GB_FIELD_BOOL, 0, 0, 0),
+    GB_FIELD(struct gb_create_params, live, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct gb_create_params, brief, GB_FIELD_BOOL, 0, 0, 0),
 };
@@ -64,6 +65,8 @@ static int check_unsealed(struct gb_call *call)
 
     if (gb_call_may_lease(call) < 0)
         return call->error.code;
+    if (((const struct gb_create_params *)call->message->params)->live)
+        return gb_live_may_write(call, NULL);
     if (call->session->unsealed >= limits->session_unsealed)
         return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
                              "unsealed objects of a session");
@@ -102,6 +105,46 @@ static struct gb_lease *begin_object(struct gb_call *call, const struct gb_creat
     return lease;
 }
 
+/* Makes a live object, which has its name from now on, with a lease for writing it. Takes the
+   storage's reference in any case. */
+static int make_live(struct gb_call *call, const struct gb_creation *creation,
+                     struct gb_storage *storage, struct gb_unsealed **unsealed,
+                     const struct gb_writer *text, struct gb_writer *room)
+{
+    const struct gb_create_params *params = call->message->params;
+    struct gb_registry *registry = &call->server->registry;
+    struct gb_object *object =
+        gb_object_make(call, &params->name, storage, &(*unsealed)->layout, creation->key.mode);
+    struct gb_segments segments = {0};
+    struct gb_lease *lease = NULL;
+    int r;
+
+    if (!object)
+        return call->error.code;
+    object->evict = creation->evict;
+    object->ttl_ms = (int64_t)params->ttl_ms;
+    r = check_unsealed(call);
+    if (r == 0)
+        r = gb_object_render(object, text, registry->next_version, room, &call->error);
+    if (r == 0 && !(lease = gb_live_lease(call, object)))
+        r = gb_call_no_memory(call);
+    if (r < 0) {
+        gb_object_discard(registry, object);
+        return r;
+    }
+    r = gb_segments_add(call, &segments, storage, GB_ACCESS_WRITE, false);
+    if (r == 0)
+        r = gb_registry_publish(registry, object, params->replace, gb_now_ms(), &call->error);
+    if (r < 0) {
+        gb_segments_forget(call, &segments, 0);
+        call->session->unsealed--;
+        gb_lease_end(registry, lease);
+        return r;
+    }
+    gb_session_hold_back(call->session); /* until the manager has what a successor needs */
+    return gb_call_grant(call, lease, params->brief, &segments);
+}
+
 static int make_created(struct gb_call *call, const struct gb_creation *creation,
                         struct gb_storage *storage, struct gb_unsealed **unsealed,
                         const struct gb_writer *text, struct gb_writer *room)
@@ -127,7 +170,7 @@ static int handle_create(struct gb_call *call, const void *p)
 {
     const struct gb_create_params *params = p;
     struct gb_unsealed *unsealed = NULL;
-    struct gb_creation creation = {.make = make_created};
+    struct gb_creation creation = {.make = params->live ? make_live : make_created};
     struct gb_placing *placing = &creation.search.placing;
     int r = gb_creation_check(call, params, &creation);
 

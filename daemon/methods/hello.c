@@ -7,7 +7,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
-#include "daemon/methods/call.h"
+#include "daemon/methods/live.h"
+#include "daemon/objects/straggler.h"
 #include "daemon/objects/text.h"
 #include "daemon/serve/trace.h"
 #include "proto/utf8.h"
@@ -29,16 +30,18 @@ static const struct gb_field hello_fields[] = {
 struct resume_params {
     struct gb_string instance;
     struct gb_json objects;
+    uint64_t session;
 };
 
 struct resumed_object {
     struct gb_string name;
     uint64_t version, segment, offset;
-    bool parked;
+    bool parked, write;
 };
 
 struct resume {
     bool same_instance;
+    uint64_t session; /* the former one, with the last of its objects; 0: not said */
     struct resumed_object *objects;
     size_t count;
 };
@@ -81,19 +84,23 @@ static void write_limits(struct gb_call *call)
 
 /* Grants a lease to a client that still maps the object's segments, which count as given; or maps
    none, if the lease was parked. */
-static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object, bool parked)
+static struct gb_lease *resume_lease(struct gb_call *call, struct gb_object *object, bool parked,
+                                     bool write)
 {
     struct gb_server *server = call->server;
     struct gb_lease *lease =
-        gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
+        write ? gb_live_resume(call, object)
+              : gb_lease_new(&server->registry, object, &call->session->holder, false, gb_now_ms());
 
-    if (lease && parked) {
+    if (lease && parked && !write) {
         gb_lease_park(&server->registry, lease, gb_now_ms());
         return lease;
     }
     for (unsigned i = 0; lease && i < object->storage->placement_count; i++)
         if (gb_mapper_add(&server->store, &call->session->mapper,
-                          object->storage->placements[i].segment, GB_ACCESS_READ) < 0) {
+                          object->storage->placements[i].segment,
+                          write ? GB_ACCESS_WRITE : GB_ACCESS_READ) < 0) {
+            call->session->unsealed -= write;
             gb_lease_end(&server->registry, lease);
             lease = NULL;
         }
@@ -120,6 +127,7 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
         GB_FIELD(struct resumed_object, segment, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct resumed_object, offset, GB_FIELD_UINT, 0, 0, 0),
         GB_FIELD(struct resumed_object, parked, GB_FIELD_BOOL, 0, 0, 0),
+        GB_FIELD(struct resumed_object, write, GB_FIELD_BOOL, 0, 0, 0),
     };
     struct gb_path name = {.up = path, .key = "name"};
     int r;
@@ -127,7 +135,7 @@ static int read_resumed(struct gb_call *call, struct gb_json item, const struct 
     memset(wanted, 0, sizeof(*wanted));
     if (gb_json_type(item) != GB_JSON_OBJECT)
         return gb_fail_at(&call->error, path, "expected an object");
-    r = gb_json_read(item, fields, 5, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
+    r = gb_json_read(item, fields, 6, GB_UNKNOWN_REFUSE, path, call->pool, wanted, NULL,
                      &call->error);
     return r < 0 ? r : gb_name_check(wanted->name.text, wanted->name.length, &name, &call->error);
 }
@@ -139,16 +147,18 @@ static int read_resume(struct gb_call *call, struct gb_json value, struct resume
         GB_FIELD(struct resume_params, instance, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 64),
         GB_FIELD(struct resume_params, objects, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0,
                  GB_LIMIT(names)),
+        GB_FIELD(struct resume_params, session, GB_FIELD_UINT, 0, 1, GB_LIMIT(integer)),
     };
     struct gb_path objects_path = {.up = GB_PARAM("resume"), .key = "objects"};
     struct resume_params params = {0};
     struct gb_json_walk walk;
     struct gb_json item;
-    int r = gb_json_read(value, fields, 2, GB_UNKNOWN_REFUSE, GB_PARAM("resume"), call->pool,
+    int r = gb_json_read(value, fields, 3, GB_UNKNOWN_REFUSE, GB_PARAM("resume"), call->pool,
                          &params, NULL, &call->error);
 
     if (r < 0)
         return r;
+    resume->session = params.session;
     resume->same_instance = strcmp(params.instance.text, call->server->instance) == 0;
     resume->objects =
         gb_pool_alloc(call->pool, (gb_json_count(params.objects) + 1) * sizeof(*resume->objects));
@@ -184,7 +194,7 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
                 gb_state_nameless(&call->server->state, name->text, name->length, wanted->version);
         if (resume->same_instance && object && gb_session_may_read(call->session, object) &&
             lies_there(object, wanted) && gb_call_may_lease(call) == 0)
-            lease = resume_lease(call, object, wanted->parked);
+            lease = resume_lease(call, object, wanted->parked, wanted->write);
         if (i > 0)
             gb_write_char(list, ',');
         if (lease)
@@ -193,6 +203,9 @@ static void grant_resumed(struct gb_call *call, const struct resume *resume, str
             GB_WRITE_LITERAL(list, "null");
         GB_FAILPOINT(RESUME_LEASE);
     }
+    if (resume->same_instance && resume->session)
+        gb_straggler_end_rest(&call->server->registry, call->session->user, call->session->pid,
+                              resume->session);
     GB_FAILPOINT(RESUME_DONE);
 }
 
@@ -220,6 +233,7 @@ static int greet(struct gb_call *call, const struct hello_params *params, struct
         gb_utf8_make_plain(name);
         free(session->client);
         session->client = name;
+        session->holder.client = name;
     }
     session->greeted = true;
     return 0;

@@ -39,18 +39,18 @@ static bool wanted(struct gb_call *call, const struct leases_params *params,
 }
 
 /* Writes "session":…,"pid":…,"uid":…,"client":…. */
-static void write_session(struct gb_writer *writer, const struct gb_session *session)
+static void write_holder(struct gb_writer *writer, const struct gb_holder *holder)
 {
     gb_write_format(writer,
-                    "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", session->id,
-                    session->pid, session->user->uid);
-    gb_write_cstring(writer, session->client ? session->client : "");
+                    "\"session\":%" PRIu64 ",\"pid\":%d,\"uid\":%u,\"client\":", holder->session,
+                    (int)holder->pid, holder->user->uid);
+    gb_write_cstring(writer, holder->client ? holder->client : "");
 }
 
 void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *lease, uint64_t now)
 {
     gb_write_format(writer, "\"lease\":%" PRIu64 ",", lease->id);
-    write_session(writer, GB_CONTAINER(lease->holder, struct gb_session, holder));
+    write_holder(writer, lease->holder);
     GB_WRITE_LITERAL(writer, ",\"name\":");
     gb_write_string(writer, lease->object->name, lease->object->name_length);
     gb_write_format(writer,
@@ -59,6 +59,10 @@ void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *leas
                     lease->object->version, lease->object->bytes, lease->write ? "rw" : "r",
                     now - lease->since_ms);
     uint64_t since = lease->idle_ms ? lease->idle_ms : lease->parked_ms;
+    if (lease->exclusive)
+        GB_WRITE_LITERAL(writer, ",\"exclusive\":true");
+    if (lease->holder->straggles)
+        GB_WRITE_LITERAL(writer, ",\"left\":true");
     if (since)
         gb_write_format(writer, ",\"%s_ms\":%" PRIu64, lease->idle_ms ? "cached" : "parked",
                         now < since ? 0 : now - since);
@@ -91,7 +95,7 @@ static void write_mapping(struct gb_call *call, struct listing *listing,
         !gb_session_is_admin(call->session))
         return;
     begin_item(writer, listing);
-    write_session(writer, session);
+    write_holder(writer, &session->holder);
     gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"bytes\":%" PRIu64 "%s}",
                     mapping->segment->id, mapping->segment->bytes,
                     mapping->segment->retiring ? ",\"retiring\":true" : "");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/methods/live.h"
 #include "daemon/methods/space.h"
 #include "daemon/methods/task.h"
 #include "daemon/objects/text.h"
@@ -14,8 +15,8 @@ static void write_label(const struct gb_call *call, const struct gb_object *obje
                         size_t size)
 {
     text[0] = '\0';
-    if (object->label && gb_session_may_read(call->session, object))
-        snprintf(text, size, " (its label: %.*s)", (int)object->label_length, object->label);
+    if (object->label.text && gb_session_may_read(call->session, object))
+        snprintf(text, size, " (its label: %.*s)", (int)object->label.length, object->label.text);
 }
 
 int gb_object_check_name(struct gb_call *call, const struct gb_string *name, bool replace)
@@ -84,11 +85,14 @@ int gb_creation_check(struct gb_call *call, const struct gb_create_params *param
     if (r == 0)
         r = check_final(call, params->final, &creation->key);
     if (r == 0)
+        r = gb_live_check(call, params);
+    if (r == 0)
         r = gb_call_mode(call, &params->mode, 0600, &creation->key.mode);
     if (r == 0)
         r = gb_call_evict(call, &params->evict, &creation->evict);
     if (r == 0)
         r = gb_call_check_label(call, &params->label);
+    creation->key.live = params->live;
     creation->key.uid = call->session->user->uid;
     creation->key.gid = call->session->gid;
     creation->search.placing.key = &creation->key;

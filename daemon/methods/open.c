@@ -5,16 +5,17 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/methods/live.h"
 #include "daemon/methods/reply.h"
 #include "daemon/methods/space.h"
 
 /* ---- open ---- */
 
 struct open_params {
-    struct gb_string name, segments, label;
+    struct gb_string name, segments, label, access;
     struct gb_json names;
     uint64_t version, wait_ms, lease;
-    bool brief, own;
+    bool brief, own, exclusive;
 };
 
 static const struct gb_field open_fields[] = {
@@ -23,6 +24,8 @@ static const struct gb_field open_fields[] = {
     GB_WHICH_FIELDS(struct open_params),
     GB_FIELD(struct open_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
     GB_FIELD(struct open_params, segments, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct open_params, access, GB_FIELD_STRING, 0, 0, 0),
+    GB_FIELD(struct open_params, exclusive, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct open_params, brief, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct open_params, lease, GB_FIELD_UINT, 0, 0, 0),
     GB_FIELD(struct open_params, own, GB_FIELD_BOOL, 0, 0, 0),
@@ -31,7 +34,7 @@ static const struct gb_field open_fields[] = {
 /* Outcomes of open_one(), besides 0 and negative codes. */
 enum opened {
     DOES_NOT_FIT = 1, /* the segments do not fit in one message */
-    COMES_BACK = 2    /* the content comes back from a tier: the request waits */
+    COMES_BACK = 2    /* the content comes back from a tier, or a writer ends: the request waits */
 };
 
 /* Counts a name that was asked for. A request that waited was counted when it came. */
@@ -45,6 +48,11 @@ static void count_name(struct gb_call *call, const struct gb_string *name, bool 
     gb_loads_opened(&call->server->missings.providers.loads, name->text, name->length, hit);
 }
 
+static bool writes(const struct open_params *params)
+{
+    return params->access.text && strcmp(params->access.text, "write") == 0;
+}
+
 /* The version that is asked for: by its name, or by a lease of the session on it. */
 static int find_version(struct gb_call *call, const struct open_params *params,
                         const struct gb_string *name, struct gb_object **object)
@@ -54,7 +62,8 @@ static int find_version(struct gb_call *call, const struct open_params *params,
     int r;
 
     if (name->text) {
-        r = gb_call_find_which(call, name, &which, object);
+        r = writes(params) ? gb_call_find_changeable(call, name, &which, object)
+                           : gb_call_find_which(call, name, &which, object);
         if (r == 0 || r == GPUBUF_E_NOT_FOUND)
             count_name(call, name, r == 0);
         return r;
@@ -83,12 +92,13 @@ static int check_own(struct gb_call *call, const struct gb_object *object)
     return 0;
 }
 
-/* Gets a read lease on the version that is asked for, and its segments for the reply. */
+/* Gets a lease on the version that is asked for, and its segments for the reply. */
 static int open_one(struct gb_call *call, const struct open_params *params,
                     const struct gb_string *name, bool all, struct gb_segments *segments,
                     struct gb_lease **lease)
 {
     struct gb_object *object;
+    bool write = writes(params);
     int r = find_version(call, params, name, &object);
 
     if (r == 0)
@@ -103,15 +113,18 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     }
     if (params->own && check_own(call, object) < 0)
         return call->error.code;
-    *lease =
-        gb_lease_new(&call->server->registry, object, &call->session->holder, false, gb_now_ms());
-    if (!*lease)
+    if (write && (r = gb_live_open(call, object, params->exclusive, params->wait_ms, lease)) != 0)
+        return r == GB_WAITS ? COMES_BACK : r;
+    if (!write && !(*lease = gb_lease_new(&call->server->registry, object, &call->session->holder,
+                                          false, gb_now_ms())))
         return gb_call_no_memory(call);
     /* Last, since the segments count as given from now on, and must be sent. */
-    r = gb_segments_add(call, segments, object->storage, GB_ACCESS_READ, all);
-    if (r == 0 && !params->own) {
+    r = gb_segments_add(call, segments, object->storage, write ? GB_ACCESS_WRITE : GB_ACCESS_READ,
+                        all);
+    if (r == 0 && !write && !params->own) {
         gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
     } else if (r != 0) {
+        call->session->unsealed -= write;
         gb_lease_end(&call->server->registry, *lease);
         *lease = NULL;
     }
@@ -441,6 +454,13 @@ static int handle_open(struct gb_call *call, const void *p)
     if (params->segments.text && !all && strcmp(params->segments.text, "new") != 0)
         return gb_fail_at(&call->error, GB_PARAM("segments"),
                           "expected \"new\" or \"all\", found \"%.32s\"", params->segments.text);
+    if (params->access.text && !writes(params) && strcmp(params->access.text, "read") != 0)
+        return gb_fail_at(&call->error, GB_PARAM("access"),
+                          "expected \"read\" or \"write\", found \"%.32s\"", params->access.text);
+    if (params->exclusive && !writes(params))
+        return gb_fail_at(&call->error, GB_PARAM("exclusive"), "goes with access \"write\"");
+    if (!params->name.text && writes(params))
+        return gb_fail_at(&call->error, GB_PARAM("access"), "\"write\" goes with name");
     if (!!params->name.text + !!params->names.text + (params->lease > 0) != 1)
         return gb_fail_at(&call->error, &gb_params_path, "expected one of name, names and lease");
     call->asks = !params->version && !params->label.text && !params->lease;

@@ -17,6 +17,7 @@ static const struct gb_field register_fields[] = {
     GB_FIELD(struct gb_create_params, ttl_ms, GB_FIELD_UINT, 0, 0, 0),
     GB_FIELD(struct gb_create_params, evict, GB_FIELD_STRING, 0, 0, 0),
     GB_TITLE_FIELDS(struct gb_create_params),
+    GB_FIELD(struct gb_create_params, live, GB_FIELD_BOOL, 0, 0, 0),
     GB_FIELD(struct gb_create_params, wait_ms, GB_FIELD_UINT, 0, 0, GB_LIMIT(wait_ms)),
 };
 

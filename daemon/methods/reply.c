@@ -155,6 +155,10 @@ void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool
         GB_WRITE_LITERAL(writer, ",\"slot\":");
         gb_write_uint(writer, lease->slot - 1);
     }
+    if (lease->exclusive) {
+        GB_WRITE_LITERAL(writer, ",\"generation\":");
+        gb_write_uint(writer, lease->object->live.generation);
+    }
     GB_WRITE_LITERAL(writer, ",\"object\":");
     if (brief)
         gb_object_write_essence(writer, lease->object);

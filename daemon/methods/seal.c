@@ -150,9 +150,9 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
     struct gb_string name;
     int r = gb_call_lease(call, params->lease, lease);
 
-    if (r == 0 && !(*lease)->write)
-        r = gb_fail(&call->error, GPUBUF_E_BUSY, "lease %" PRIu64 " is on a sealed object",
-                    params->lease);
+    if (r == 0 && (*lease)->object->version > 0)
+        r = gb_fail(&call->error, GPUBUF_E_BUSY, "lease %" PRIu64 " is on a %s object",
+                    params->lease, gb_object_is_live((*lease)->object) ? "live" : "sealed");
     if (r < 0)
         return r;
     object = (*lease)->object;
@@ -168,7 +168,7 @@ static int find_sealable(struct gb_call *call, const struct seal_params *params,
 /* Sets the title that the request gives, in place of that of `create`. */
 static int retitle(struct gb_call *call, const struct seal_params *params, struct gb_object *object)
 {
-    struct gb_string label = {object->label, object->label_length};
+    struct gb_string label = object->label;
     int r = params->label.text ? gb_call_label(call, &params->label, &label) : 0;
 
     if (r == 0)

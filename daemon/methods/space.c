@@ -470,6 +470,15 @@ int gb_call_wait_names(struct gb_call *call, const struct gb_string *names, size
     return r;
 }
 
+int gb_call_wait_writer(struct gb_call *call, struct gb_object *object, uint64_t wait_ms)
+{
+    int r = gb_call_wait_names(call, NULL, 0, wait_ms);
+
+    if (r == GB_WAITS)
+        gb_wait_watch(call->wait, object->storage);
+    return r;
+}
+
 /* ---- content in a tier ---- */
 
 int gb_call_wait_move(struct gb_call *call, struct gb_storage *storage,

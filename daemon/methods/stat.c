@@ -135,6 +135,7 @@ static const char *next_place(const struct gb_spill *spill, const struct gb_stor
             return gb_tier_name((enum gb_tier_kind)kind);
     *stays = storage->size == 0               ? "empty"
              : !storage->resident             ? "last_tier"
+             : storage->key.live              ? "live"
              : gb_storage_is_final(storage)   ? "final"
              : !gb_storage_can_spill(storage) ? "producer"
                                               : "no_tier";

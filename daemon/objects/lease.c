@@ -6,13 +6,8 @@
 
 void gb_holder_init(struct gb_holder *holder)
 {
-    holder->user = NULL;
-    holder->keeps = false;
+    memset(holder, 0, sizeof(*holder));
     gb_list_init(&holder->leases);
-    holder->count = holder->idle = holder->parked = 0;
-    holder->page = NULL;
-    holder->silent = false;
-    memset(holder->bytes, 0, sizeof(holder->bytes));
 }
 
 uint64_t gb_holder_bytes(const struct gb_holder *holder)
@@ -55,7 +50,31 @@ struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *ob
     object->kept_count += holder->keeps;
     registry->kept_count += holder->keeps;
     gb_object_hold(object, now_ms);
+    if (write && gb_object_is_live(object))
+        gb_object_begin_writer(object, &lease->of_writing);
     return lease;
+}
+
+void gb_lease_claim(struct gb_lease *lease, bool anew)
+{
+    lease->exclusive = lease->object->live.claimed = true;
+    lease->object->live.generation += anew;
+    gb_storage_changed(lease->object->storage);
+}
+
+void gb_lease_move(struct gb_registry *registry, struct gb_lease *lease, struct gb_holder *to)
+{
+    struct gb_holder *from = lease->holder;
+    unsigned device = lease->object->storage->device->index;
+
+    gb_walks_leave(&registry->walks, &lease->of_holder);
+    gb_list_remove(&lease->of_holder);
+    gb_list_append(&to->leases, &lease->of_holder);
+    from->count--;
+    to->count++;
+    from->bytes[device] -= lease->object->bytes;
+    to->bytes[device] += lease->object->bytes;
+    lease->holder = to;
 }
 
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
@@ -390,6 +409,9 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     lease->holder->idle -= claim == GB_HELD_IDLE;
     lease->holder->parked -= claim == GB_HELD_PARKED;
     gb_unsealed_free(lease->unsealed);
+    object->live.claimed &= !lease->exclusive;
+    if (gb_list_linked(&lease->of_writing))
+        gb_object_end_writer(registry, object, &lease->of_writing);
     free(lease);
     gb_object_drop(registry, object, claim);
 }

@@ -28,6 +28,11 @@
 struct gb_holder {
     struct gb_link leases;
     struct gb_user *user; /* is charged for them; referenced by the owner; NULL: nobody is */
+    uint64_t session;     /* whose it is, for those who look on; 0: nobody's */
+    pid_t pid;            /* its process, and when that was started; 0: it writes nothing live */
+    uint64_t started;     /* (base/process.h) */
+    const char *client;   /* the name that it gave; the owner's; NULL: none */
+    bool straggles;       /* its session has ended: straggler.h */
     bool keeps; /* the grace period: its leases are left out of the counts that clients see */
     uint64_t count, idle, parked; /* all leases; idle ones; parked ones */
     uint64_t bytes[GB_DEVICES];   /* of its leases' objects, by the device's index */
@@ -38,19 +43,29 @@ struct gb_holder {
 struct gb_lease {
     struct gb_hash_link link; /* by id */
     struct gb_link of_object, of_holder;
-    struct gb_link of_idle;  /* of its storage, while it is idle: those not recalled yet first */
-    struct gb_link of_stake; /* of its user in the object's storage */
+    struct gb_link of_idle;    /* of its storage, while it is idle: those not recalled yet first */
+    struct gb_link of_writing; /* of a live object that it is for writing */
+    struct gb_link of_stake;   /* of its user in the object's storage */
     uint64_t id;
     struct gb_object *object;
     struct gb_holder *holder;
     bool write;
-    unsigned slot; /* in the holder's page, from 1 on; 0: none. In the object's list leases with a
+    bool exclusive; /* and nobody else writes */
+    unsigned slot;  /* in the holder's page, from 1 on; 0: none. In the object's list leases with a
                       slot come first */
     uint64_t since_ms;
     uint64_t idle_ms;             /* since when it is idle; 0: it is in use */
     uint64_t parked_ms;           /* since when it is parked; 0: it is not */
     uint64_t recalled_ms;         /* when it was asked for; 0: it was not */
     struct gb_unsealed *unsealed; /* owned; NULL for read leases */
+};
+
+/* A writer of a live object, as a successor must know it. */
+struct gb_live_writer {
+    pid_t pid;
+    uint64_t started, session;
+    uid_t uid;
+    bool exclusive;
 };
 
 /* The state that a write lease carries until the seal. */
@@ -67,6 +82,10 @@ uint64_t gb_holder_bytes(const struct gb_holder *holder); /* on all devices */
 /* NULL if memory is out. */
 struct gb_lease *gb_lease_new(struct gb_registry *registry, struct gb_object *object,
                               struct gb_holder *holder, bool write, uint64_t now_ms);
+/* Makes a lease for writing the only one of a live object; `anew`: by a new generation. */
+void gb_lease_claim(struct gb_lease *lease, bool anew);
+/* Gives a lease that has no slot to another holder of the same user. */
+void gb_lease_move(struct gb_registry *registry, struct gb_lease *lease, struct gb_holder *to);
 struct gb_lease *gb_lease_find(const struct gb_registry *registry, uint64_t id,
                                const struct gb_holder *holder);
 /* Gives a new read lease a slot, if one is free or a user who has more of the object's gives way,

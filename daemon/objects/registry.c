@@ -14,6 +14,8 @@ void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
     registry->next_version = registry->next_lease = 1;
     gb_list_init(&registry->walks);
     gb_list_init(&registry->orphans);
+    gb_list_init(&registry->stragglers);
+    registry->exits = -1;
 }
 
 void gb_registry_end(struct gb_registry *registry)
@@ -68,6 +70,7 @@ struct gb_object *gb_object_new(struct gb_registry *registry, const char *name, 
     owner->objects++;
     owner->text_bytes += name_length;
     gb_list_init(&object->leases);
+    gb_list_init(&object->live.writing);
     gb_list_init(&object->of_name);
     gb_list_append(&storage->objects, &object->of_storage);
     storage->text += name_length;
@@ -257,7 +260,7 @@ void gb_storage_set_clean(struct gb_storage *storage)
 bool gb_storage_can_spill(const struct gb_storage *storage)
 {
     return !(storage->adopted && storage->share == GB_SHARE_IPC) && storage->size > 0 &&
-           !gb_storage_is_final(storage);
+           !storage->key.live && !gb_storage_is_final(storage);
 }
 
 /* Whether there is a tier to which its content can be copied from its device. */
@@ -304,6 +307,27 @@ static void tell_unnamed(struct gb_registry *registry, struct gb_object *object)
 {
     if (registry->on_unnamed)
         registry->on_unnamed(registry->on_unnamed_arg, object->storage);
+}
+
+bool gb_object_is_live(const struct gb_object *object)
+{
+    return object->storage->key.live;
+}
+
+void gb_object_begin_writer(struct gb_object *object, struct gb_link *of_writing)
+{
+    gb_list_append(&object->live.writing, of_writing);
+    object->live.writers++;
+    gb_storage_changed(object->storage); /* a successor must know who writes */
+}
+
+void gb_object_end_writer(struct gb_registry *registry, struct gb_object *object,
+                          struct gb_link *of_writing)
+{
+    gb_list_remove(of_writing);
+    object->live.writers--;
+    gb_storage_changed(object->storage);
+    tell_unnamed(registry, object);
 }
 
 static void leave_index(struct gb_registry *registry, struct gb_object *object)

@@ -33,6 +33,14 @@ struct gb_first {
     uint64_t segment, offset;
 };
 
+/* The writers of a live object. */
+struct gb_live {
+    struct gb_link writing; /* leases */
+    uint64_t writers;       /* how many these are */
+    bool claimed;           /* one of them is exclusive, and so the only one */
+    uint64_t generation;    /* of the last that was; 0: none */
+};
+
 struct gb_object {
     struct gb_name index;   /* while it is the name's current version */
     struct gb_link of_name; /* a ring: the current version, older ones that have the name, newest
@@ -43,8 +51,9 @@ struct gb_object {
     uint64_t lease_count, kept_count; /* all leases; those of the grace period */
     uint64_t idle_count, slots;       /* of all: idle ones; those with a slot in a page */
     uint64_t parked_count;            /* of all: parked ones */
-    uint64_t version;                 /* 0 while unsealed */
-    uint64_t bytes;                   /* of its buffers */
+    struct gb_live live;
+    uint64_t version; /* 0 while unsealed */
+    uint64_t bytes;   /* of its buffers */
     struct gb_user *owner;
     gid_t gid;
     unsigned mode;
@@ -71,8 +80,7 @@ struct gb_object {
        `head_length` name, version, label and device; up to `brief_length` all but the layout
        (lists, events); then `,"layout":{…}`. NULL until it is rendered. */
     char *text;
-    const char *label; /* as JSON: in the text, or what the next text will have; NULL: none */
-    size_t label_length;
+    struct gb_string label; /* as JSON: in the text, or what the next text will have; NULL: none */
     uint32_t head_length, brief_length;
     size_t text_length;
 
@@ -94,14 +102,16 @@ struct gb_registry {
     uint64_t next_version, next_lease;
     struct gb_link walks; /* struct gb_walk: over leases of a holder */
     uint64_t objects;
-    uint64_t private_names; /* of objects that not everybody may open */
+    uint64_t private_names;    /* of objects that not everybody may open */
+    struct gb_link stragglers; /* writers of live objects that outlive their sessions */
+    int exits; /* an epoll set of their processes, which can be read when one ends; not ours */
     struct gb_link orphans; /* objects without name and lease that gb_registry_sweep() frees */
     uint64_t now_ms;        /* the time of this turn, set by the server */
     /* Called after a name has got its object, and just before it loses it. */
     void (*on_event)(void *arg, enum gb_event event, struct gb_object *object);
     void *on_event_arg;
-    /* Called when a name ceases to mean the storage's content, or to have it as an older version;
-       NULL: nobody asks. */
+    /* Called when a name ceases to mean the storage's content, or to have it as an older version,
+       and when a writer of live content has ended; NULL: nobody asks. */
     void (*on_unnamed)(void *arg, struct gb_storage *storage);
     void *on_unnamed_arg;
     /* Asks the holder of a lease to give it back. */
@@ -129,6 +139,14 @@ void gb_object_discard(struct gb_registry *registry, struct gb_object *object);
  */
 void gb_object_charge_unsealed(struct gb_object *object, size_t bytes);
 
+/* Whether it is *live*: it was given its name when it was created, is never sealed, and its content
+   changes. It has a segment's range in a domain of live objects, no alias, and no copy. */
+bool gb_object_is_live(const struct gb_object *object);
+/* A lease for writing it begins or ends: its link in the object's list. */
+void gb_object_begin_writer(struct gb_object *object, struct gb_link *of_writing);
+void gb_object_end_writer(struct gb_registry *registry, struct gb_object *object,
+                          struct gb_link *of_writing);
+
 /* Has the storage's record in the journal written anew. */
 void gb_storage_changed(struct gb_storage *storage);
 /* To be called when the storage has got or lost a copy. Writes the record anew, too. */
@@ -137,7 +155,7 @@ void gb_storage_set_clean(struct gb_storage *storage);
 void gb_storage_enter(struct gb_storage *storage);
 
 /* Whether the content can be copied to a tier: not if its producer's memory is not accessible to
-   us, if it is final, or if it has no bytes. */
+   us, if it is final or live, or if it has no bytes. */
 bool gb_storage_can_spill(const struct gb_storage *storage);
 /* The fate of the object when room is short and nobody holds it: "stays", "spills", "drops". */
 const char *gb_object_prospect(const struct gb_object *object);

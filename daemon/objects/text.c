@@ -21,12 +21,14 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
     gb_write_string(writer, object->name, object->name_length);
     GB_WRITE_LITERAL(writer, ",\"version\":");
     gb_write_uint(writer, version);
-    if (object->label) {
+    if (object->label.text) {
         GB_WRITE_LITERAL(writer, LABEL);
-        gb_write(writer, object->label, object->label_length);
+        gb_write(writer, object->label.text, object->label.length);
     }
     if (object->keep > 0)
         gb_write_format(writer, KEEP "%u", object->keep);
+    if (gb_object_is_live(object))
+        GB_WRITE_LITERAL(writer, ",\"live\":true");
     GB_WRITE_LITERAL(writer, ",\"device\":\"");
     gb_write_text(writer, object->storage->device->id);
     gb_write_text(writer, object->storage->share == GB_SHARE_FD
@@ -100,20 +102,19 @@ static void read_title(struct gb_object *object)
     object->cluster =
         object->text && memmem(object->text, object->brief_length, CLUSTER, strlen(CLUSTER));
     object->keep = count < GB_LIMIT(keep) ? (unsigned)count : GB_LIMIT(keep);
-    object->label = find_member(object, LABEL);
-    if (!object->label || *object->label != '"') {
-        object->label = NULL;
+    object->label.text = find_member(object, LABEL);
+    if (!object->label.text || *object->label.text != '"') {
+        object->label.text = NULL;
         return;
     }
-    for (end = object->label + 1; *end != '"'; end++)
+    for (end = object->label.text + 1; *end != '"'; end++)
         end += *end == '\\';
-    object->label_length = (size_t)(end + 1 - object->label);
+    object->label.length = (size_t)(end + 1 - object->label.text);
 }
 
 void gb_object_entitle(struct gb_object *object, const struct gb_string *label, unsigned keep)
 {
-    object->label = label->text;
-    object->label_length = label->length;
+    object->label = *label;
     object->keep = keep;
 }
 
@@ -264,7 +265,9 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
 {
     gb_write_char(writer, '{');
     gb_write(writer, object->text, layout ? object->text_length : object->brief_length);
-    gb_write_text(writer, object->version ? ",\"state\":\"sealed\"" : ",\"state\":\"open\"");
+    gb_write_text(writer, !object->version            ? ",\"state\":\"open\""
+                          : gb_object_is_live(object) ? ",\"state\":\"live\""
+                                                      : ",\"state\":\"sealed\"");
     GB_WRITE_LITERAL(writer, ",\"tier\":\"");
     gb_write_text(writer, tier_of(object));
     GB_WRITE_LITERAL(writer, "\",\"when_short\":\"");
@@ -280,6 +283,9 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
         gb_write_text(writer, object->named ? ",\"older\":true" : ",\"gone\":true");
     GB_WRITE_LITERAL(writer, ",\"ttl_ms\":");
     gb_write_int(writer, object->ttl_ms);
+    if (gb_object_is_live(object))
+        gb_write_format(writer, ",\"generation\":%" PRIu64 ",\"writers\":%" PRIu64,
+                        object->live.generation, object->live.writers);
     if (gb_storage_is_final(object->storage))
         GB_WRITE_LITERAL(writer, ",\"final\":true");
     write_ready(writer, object);

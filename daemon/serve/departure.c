@@ -6,6 +6,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/walk.h"
+#include "daemon/objects/straggler.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/idle.h"
 #include "daemon/serve/wait.h"
@@ -115,6 +116,17 @@ void gb_session_landed(struct gb_flight *flight)
     free_session(session);
 }
 
+/* Its process may go on writing what it writes. */
+static void leave_straggler(struct gb_session *session)
+{
+    if (!session->straggler)
+        return;
+    gb_straggler_follow(session->straggler, &session->holder, session->client);
+    session->straggler = NULL;
+    session->client = NULL;
+    session->holder.client = NULL;
+}
+
 void gb_session_end(struct gb_session *session, const char *why)
 {
     struct gb_server *server = session->server;
@@ -130,6 +142,7 @@ void gb_session_end(struct gb_session *session, const char *why)
     session->server->service->end_watches(session);
     gb_provider_end(&session->provider);
     withdraw_produced(session);
+    leave_straggler(session);
     gb_timer_cancel(&server->timers, &session->half_line);
     gb_walks_leave(&server->walks, &session->of_server);
     gb_list_remove(&session->of_server);

@@ -11,6 +11,7 @@
 #include "daemon/base/log.h"
 #include "daemon/config.h"
 #include "daemon/memory/store.h"
+#include "daemon/objects/straggler.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wait.h"
@@ -314,6 +315,15 @@ static void on_signal(uv_signal_t *handle, int signum)
 }
 
 /* Of these calls only those that poll or watch signals can fail. */
+static void on_exits(uv_poll_t *handle, int status, int events)
+{
+    struct gb_server *server = handle->data;
+
+    (void)status;
+    (void)events;
+    gb_stragglers_end_over(&server->registry);
+}
+
 int gb_loop_start(struct gb_server *server, struct gb_error *error)
 {
     static const int signals[3] = {SIGTERM, SIGINT, SIGHUP};
@@ -324,6 +334,11 @@ int gb_loop_start(struct gb_server *server, struct gb_error *error)
         return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll the socket: %s", uv_strerror(r));
     server->handles.listen.data = server;
     uv_poll_start(&server->handles.listen, UV_READABLE, on_listen);
+    r = uv_poll_init(loop, &server->handles.exits, server->registry.exits);
+    if (r < 0)
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot poll for ended writers: %s", uv_strerror(r));
+    server->handles.exits.data = server;
+    uv_poll_start(&server->handles.exits, UV_READABLE, on_exits);
     uv_check_init(loop, &server->handles.check);
     server->handles.check.data = server;
     uv_check_start(&server->handles.check, on_check);

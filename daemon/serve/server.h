@@ -59,7 +59,7 @@ struct gb_method_count {
 
 /* The loop's handles. */
 struct gb_handles {
-    uv_poll_t listen;
+    uv_poll_t listen, exits; /* exits: the registry's */
     uv_check_t check;
     uv_prepare_t prepare;
     uv_idle_t go_on; /* active while there is more to do than a turn has time for */

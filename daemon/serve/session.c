@@ -248,6 +248,8 @@ int gb_session_new(struct gb_server *server, int fd)
     session->half_line.fire = half_line_over;
     gb_holder_init(&session->holder);
     session->holder.user = gb_user_ref(session->user);
+    session->holder.session = session->id;
+    session->holder.pid = session->pid;
     gb_mapper_init(&session->mapper, session->id);
     gb_provider_init(&session->provider, &server->missings.providers, session->user, session->gid);
     gb_list_init(&session->watches);

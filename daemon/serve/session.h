@@ -91,6 +91,7 @@ struct gb_session {
     const char *end_reason; /* set by gb_session_doom(): why it ends with the turn; else NULL */
 
     struct gb_holder holder;
+    struct gb_straggler *straggler; /* takes what it writes when it ends; NULL: nothing live */
     struct gb_mapper mapper;
     struct gb_link watches, waits;
     struct gb_link over;         /* waits that have ended, and leave their names in pieces */

@@ -18,6 +18,7 @@
 #include "daemon/memory/device_kinds.h"
 #include "daemon/memory/store.h"
 #include "daemon/objects/lease.h"
+#include "daemon/objects/straggler.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/idle.h"
@@ -57,8 +58,8 @@ static void on_recall(void *arg, struct gb_lease *lease)
     struct gb_writer *writer = &server->event_writer;
     struct gb_session *session = GB_CONTAINER(lease->holder, struct gb_session, holder);
 
-    if (gb_session_has_ended(session))
-        return; /* its leases are being ended */
+    if (lease->holder->straggles || gb_session_has_ended(session))
+        return; /* its leases end by themselves */
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "leases.recall", 0);
     gb_write_format(writer, "{\"leases\":[%llu]}", (unsigned long long)lease->id);
@@ -88,8 +89,8 @@ static void on_excess(void *arg, struct gb_holder *holder)
     struct gb_server *server = arg;
     struct gb_session *session = GB_CONTAINER(holder, struct gb_session, holder);
 
-    if (gb_session_has_ended(session) || session->end_reason)
-        return; /* its leases are being ended */
+    if (holder->straggles || gb_session_has_ended(session) || session->end_reason)
+        return; /* its leases end by themselves */
     server->metrics.sessions_ended++;
     gb_log_limited(GB_LOG_WARNING, session->user->uid,
                    "session ended: it holds deleted objects past its quota that others lack",
@@ -323,7 +324,8 @@ int gb_server_listen(struct gb_server *server, uv_loop_t *loop, struct gb_error 
         return r;
     server->handles.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     server->handles.ends_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (server->handles.spare_fd < 0 || server->handles.ends_fd < 0)
+    server->registry.exits = epoll_create1(EPOLL_CLOEXEC);
+    if (server->handles.spare_fd < 0 || server->handles.ends_fd < 0 || server->registry.exits < 0)
         return gb_fail_errno(error, "cannot open descriptors");
     if (gb_closer_start(server->closer, loop) < 0)
         return gb_fail_errno(error, "cannot poll the closer");
@@ -465,6 +467,7 @@ static void end_store(struct gb_server *server)
     gb_flights_end(&server->flights);
     gb_sessions_give_back(server, UINT64_MAX);
     gb_state_end(&server->state);
+    gb_stragglers_end(&server->registry);
     gb_spill_stop(&server->spill);
     gb_registry_end(&server->registry);
     gb_missings_end(&server->missings);
@@ -492,6 +495,8 @@ void gb_server_end(struct gb_server *server)
     gb_deadlines_end(&server->timers);
     if (server->handles.ends_fd >= 0)
         close(server->handles.ends_fd);
+    if (server->registry.exits >= 0)
+        close(server->registry.exits);
     if (server->handles.spare_fd >= 0)
         close(server->handles.spare_fd);
     end_workspace(&server->workspace);

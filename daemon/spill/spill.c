@@ -762,6 +762,9 @@ static int leave_for(struct gb_spill *spill, struct gb_storage *storage, enum gb
                        "the memory is its producer's, and stays where it is");
     if (storage->size == 0)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "the object has no bytes");
+    if (storage->key.live)
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
+                       "the object is live, and stays on its device: a copy would not be written");
     if (gb_storage_is_final(storage))
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "the object is final, and stays in the memory that the kernel holds");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/objects/lease.h"
 
 static void put_u8(struct gb_writer *writer, unsigned value)
 {
@@ -34,6 +35,7 @@ static void put_key(struct gb_writer *writer, const struct gb_device *device,
     put_u64(writer, key->uid);
     put_u64(writer, key->gid);
     put_u64(writer, key->mode);
+    put_u8(writer, key->live);
 }
 
 void gb_record_counters(struct gb_writer *writer, uint64_t next_segment, uint64_t next_version,
@@ -61,6 +63,22 @@ static bool is_durable(const struct gb_object *object)
     return object->version > 0 && !object->ready && !gb_list_linked(&object->of_producer);
 }
 
+/* The writers of a live object: those that have leases, and those that had before a crash. */
+static void put_writers(struct gb_writer *writer, const struct gb_object *object)
+{
+    put_u64(writer, object->live.generation);
+    put_u64(writer, object->live.writers);
+    GB_LIST_EACH(&object->live.writing, link) {
+        const struct gb_lease *lease = GB_CONTAINER(link, const struct gb_lease, of_writing);
+
+        put_u64(writer, (uint64_t)lease->holder->pid);
+        put_u64(writer, lease->holder->started);
+        put_u64(writer, lease->holder->session);
+        put_u64(writer, lease->holder->user->uid);
+        put_u8(writer, lease->exclusive);
+    }
+}
+
 /* `whole`: with its layout. */
 static void put_object(struct gb_writer *writer, const struct gb_object *object, uint64_t now_ms,
                        bool whole)
@@ -83,6 +101,8 @@ static void put_object(struct gb_writer *writer, const struct gb_object *object,
     put_text(writer, object->name, object->name_length);
     put_u64(writer, object->brief_length);
     put_text(writer, object->text, whole ? object->text_length : object->brief_length);
+    if (gb_object_is_live(object))
+        put_writers(writer, object);
 }
 
 static void put_places(struct gb_writer *writer, const struct gb_storage *storage)

@@ -1,6 +1,7 @@
 #include "daemon/survive/replay.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 #define MODE_BITS 0777u
 #define OBJECT_OCTETS 92u /* the least that an object takes in a record */
+#define WRITER_OCTETS 33u /* that a writer of a live object does */
 
 /* How many numbers are skipped after a record that could not be read, since it may have used
    some. */
@@ -112,6 +114,7 @@ static struct gb_domain_key take_key(struct cursor *cursor, const struct gb_repl
     key.uid = take_id(cursor);
     key.gid = take_id(cursor);
     key.mode = (unsigned)take_number(cursor, 8, MODE_BITS);
+    key.live = take_bool(cursor);
     return key;
 }
 
@@ -413,7 +416,34 @@ static int check_text(const struct gb_replayed_storage *storage, struct gb_repla
     return r < 0 && r != GPUBUF_E_NO_MEMORY ? GPUBUF_E_INVALID : r;
 }
 
-static void read_object(struct gb_replayed_object *object, struct cursor *cursor)
+static struct gb_live_writer take_writer(struct cursor *cursor)
+{
+    struct gb_live_writer writer = {.pid = (pid_t)take_number(cursor, 8, INT_MAX)};
+
+    writer.started = take_number(cursor, 8, UINT64_MAX);
+    writer.session = take_integer(cursor);
+    writer.uid = take_id(cursor);
+    writer.exclusive = take_bool(cursor);
+    return writer;
+}
+
+struct gb_live_writer gb_replay_writer(const struct gb_replayed_object *object, uint64_t i)
+{
+    struct cursor cursor = {object->writers + i * WRITER_OCTETS, WRITER_OCTETS, false};
+
+    return take_writer(&cursor);
+}
+
+static void read_writers(struct gb_replayed_object *object, struct cursor *cursor)
+{
+    object->generation = take_integer(cursor);
+    object->writer_count = take_integer(cursor);
+    object->writers = cursor->at;
+    for (uint64_t i = 0; i < object->writer_count && !cursor->failed; i++)
+        cursor->failed |= take_writer(cursor).pid <= 0;
+}
+
+static void read_object(struct gb_replayed_object *object, struct cursor *cursor, bool live)
 {
     object->version = take_ordinal(cursor);
     object->named = take_bool(cursor);
@@ -430,6 +460,8 @@ static void read_object(struct gb_replayed_object *object, struct cursor *cursor
     object->name = take_text(cursor, &object->name_length);
     object->brief_length = (size_t)take_number(cursor, 8, GB_OBJECT_TEXT_MAX);
     object->text = take_text(cursor, &object->text_length);
+    if (live)
+        read_writers(object, cursor);
 }
 
 static int check_object(const struct gb_replayed_storage *storage,
@@ -462,7 +494,7 @@ static int read_objects(struct gb_replay *replay, struct gb_replayed_storage *st
         struct gb_replayed_object *object = &storage->objects[storage->object_count];
         int r;
 
-        read_object(object, cursor);
+        read_object(object, cursor, storage->key.live);
         if (cursor->failed)
             return gb_fail(why, GPUBUF_E_INVALID, "one of its objects is malformed");
         raise_to(&replay->next_version, object->version + 1);

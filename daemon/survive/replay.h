@@ -10,7 +10,7 @@
 #ifndef GB_REPLAY_H
 #define GB_REPLAY_H
 
-#include "daemon/objects/registry.h"
+#include "daemon/objects/lease.h"
 #include "daemon/survive/journal.h"
 
 struct gb_replayed_segment {
@@ -48,6 +48,8 @@ struct gb_replayed_object {
     const char *name, *text;
     size_t name_length, text_length, brief_length;
     uint64_t first_segment, first_offset; /* of its first buffer, by the layout */
+    uint64_t generation, writer_count;    /* of a live one */
+    const unsigned char *writers;         /* for gb_replay_writer() */
 };
 
 struct gb_replayed_storage {
@@ -94,6 +96,8 @@ int gb_replay_read(struct gb_replay *replay, struct gb_journal *journal, int fd,
                    struct gb_device **devices, unsigned device_count, struct gb_error *error);
 void gb_replay_end(struct gb_replay *replay);
 
+/* The i-th writer of a live object. */
+struct gb_live_writer gb_replay_writer(const struct gb_replayed_object *object, uint64_t i);
 /* The record of a storage as it was written. */
 const void *gb_replay_record(const struct gb_replay *replay, uint64_t number, size_t *length);
 /* The segment with that id; NULL if the journal has none. */

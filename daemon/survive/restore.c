@@ -16,6 +16,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "daemon/memory/store.h"
+#include "daemon/objects/straggler.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
 #include "daemon/survive/replay.h"
@@ -486,10 +487,25 @@ static struct gb_object *make_object(struct restoring *restoring,
     if (text)
         gb_object_set_text(object, text, replayed->text_length, replayed->brief_length);
     object->first = (struct gb_first){replayed->first_segment, replayed->first_offset};
+    object->live.generation = replayed->generation;
     if (text && hold(restoring, object) == 0)
         return object;
     gb_object_discard(registry, object);
     return NULL;
+}
+
+/* Those who wrote the object may do so still: its clients come back for their leases. */
+static int restore_writers(struct restoring *restoring, const struct gb_replayed_object *replayed,
+                           struct gb_object *object)
+{
+    int r = 0;
+
+    for (uint64_t i = 0; i < replayed->writer_count && r == 0; i++) {
+        struct gb_live_writer writer = gb_replay_writer(replayed, i);
+
+        r = gb_straggler_restore(restoring->state->registry, &writer, object, restoring->now_ms);
+    }
+    return r;
 }
 
 static int restore_object(struct restoring *restoring, const struct gb_replayed_object *replayed,
@@ -498,7 +514,7 @@ static int restore_object(struct restoring *restoring, const struct gb_replayed_
     struct gb_object *object = make_object(restoring, replayed, storage);
     int64_t left = replayed->expires_ms - restoring->wall_ms;
 
-    if (!object)
+    if (!object || restore_writers(restoring, replayed, object) < 0)
         return GPUBUF_E_NO_MEMORY;
     /* More than the whole time to live can only be left if the wall clock was set back. */
     if (left > replayed->ttl_ms)

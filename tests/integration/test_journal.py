@@ -203,18 +203,18 @@ def memfd(data):
 
 # RELIABILITY.md: The daemon ends
 def test_a_journal_of_a_later_version(directory):
-    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 4, 88, 7) + bytes(160))
+    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 5, 88, 7) + bytes(160))
     manager, process = run_with_journal(directory, fd)
     _, stderr = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2
-    assert b"format version 4" in stderr and b"start the daemon that wrote it" in stderr
+    assert b"format version 5" in stderr and b"start the daemon that wrote it" in stderr
     manager.close()
     os.close(fd)
 
 
 # RELIABILITY.md: The daemon ends
 def test_a_damaged_journal(directory):
-    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 3, 88, 7) + b"0" * 160)
+    fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 4, 88, 7) + b"0" * 160)
     manager, process = run_with_journal(directory, fd)
     try:
         told = []

@@ -87,7 +87,7 @@ int gb_writable(const struct gpubuf_object *object, enum gpubuf_which which, uin
         return gb_report_text(object->lease->client, GPUBUF_E_STALE,
                               "%s was lost: the connection broke before it was sealed",
                               object->lease->name);
-    if (atomic_load(&object->lease->state) != GB_LEASE_OPEN || atomic_load(&object->lease->held))
+    if (!gb_holding_is_writable(object->lease))
         return gb_report_text(object->lease->client, GPUBUF_E_BUSY,
                               "%s is sealed, or about to be, and cannot be written",
                               object->lease->name);

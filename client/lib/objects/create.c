@@ -497,6 +497,8 @@ static int create_start(struct gpubuf_client *client, const char *name,
     create->base.waited = true;
     create->wait_ms = options.wait_ms;
     create->final = options.final;
+    create->base.once = options.live; /* it has its name, whether the answer comes or not */
+    client->writing.asked |= options.live;
     gb_writer_init(&create->params, 0);
     r = write_params(create, name, layout, &options, &error);
     if (r == 0)

@@ -99,6 +99,8 @@ void gb_write_create_options(struct gb_writer *writer, const struct gpubuf_creat
         GB_WRITE_LITERAL(writer, ",\"final\":true");
     if (options->own)
         GB_WRITE_LITERAL(writer, ",\"own\":true");
+    if (options->live)
+        GB_WRITE_LITERAL(writer, ",\"live\":true");
     gb_write_title(writer, options->label, options->keep ? (int)options->keep : -1);
     if (options->scope == GPUBUF_SCOPE_CLUSTER)
         GB_WRITE_LITERAL(writer, ",\"scope\":\"cluster\"");

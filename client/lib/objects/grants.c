@@ -210,6 +210,7 @@ static int place_buffer(struct gb_buffer *buffer, void *arg)
 struct object_members {
     struct gb_string name, device, ready, label;
     uint64_t version;
+    bool live;
     struct gb_json layout;
 };
 
@@ -225,6 +226,7 @@ static int read_members(struct gb_grants *grants, struct gb_json value,
         GB_FIELD(struct object_members, layout, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct object_members, ready, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct object_members, label, GB_FIELD_STRING, 0, 0, GB_LIMIT(label_bytes)),
+        GB_FIELD(struct object_members, live, GB_FIELD_BOOL, 0, 0, 0),
     };
     struct gb_path path = {.key = "object"};
 
@@ -312,8 +314,10 @@ static int make_lease(struct gb_grants *grants, uint64_t id, struct gb_json obje
         return gb_fail_memory(error);
     lease->client = grants->client;
     lease->id = id;
-    lease->writable = grants->writable;
-    atomic_init(&lease->state, grants->writable ? GB_LEASE_OPEN : GB_LEASE_SEALED);
+    lease->access.writable = grants->writable;
+    lease->access.live = members.live;
+    atomic_init(&lease->state,
+                grants->writable && !lease->access.live ? GB_LEASE_OPEN : GB_LEASE_SEALED);
     atomic_init(&lease->references, 1);
 
     struct placing placing = {grants, lease, error};

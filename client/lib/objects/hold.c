@@ -64,7 +64,7 @@ int gb_hold_mapping(const struct gpubuf_object *object, enum gpubuf_which which,
     *memory = (struct gpubuf_memory){
         .pointer = gb_mapped_address(mapping),
         .bytes = gb_mapped_bytes(mapping),
-        .writable = lease->writable,
+        .writable = lease->access.writable,
     };
     *out = hold;
     return 0;

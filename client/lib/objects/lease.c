@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "client/lib/base/clock.h"
 #include "client/lib/memory/gpu.h"
@@ -9,6 +10,7 @@
 #include "client/lib/objects/ready.h"
 #include "client/lib/wire/callback.h"
 #include "client/lib/wire/flusher.h"
+#include "client/lib/wire/fork.h"
 #include "client/lib/wire/release.h"
 
 #define BUSY_US 1000 /* a client whose last release is younger than this is busy */
@@ -52,6 +54,15 @@ void gb_holding_discard(struct gb_holding *lease)
     gb_holding_free(lease);
 }
 
+bool gb_holding_is_writable(const struct gb_holding *lease)
+{
+    int state = atomic_load(&lease->state);
+
+    if (lease->access.live)
+        return lease->access.writable && state == GB_LEASE_SEALED;
+    return state == GB_LEASE_OPEN && !atomic_load(&lease->held);
+}
+
 /* ---- the memory of what is written ---- */
 
 /* The range that a created object has in its one segment. */
@@ -75,7 +86,7 @@ static int widen(struct gb_buffer *buffer, void *arg)
 /* The writable mapping of a created object, and its range there. NULL: there is none. */
 static struct gb_mapped *written(struct gb_holding *lease, struct extent *extent)
 {
-    if (!lease->writable || lease->segment_count != 1)
+    if (!lease->access.writable || lease->segment_count != 1)
         return NULL;
     struct gb_mapped *mapping = lease->segments[0].import->mappings[1];
     if (!mapping)
@@ -92,6 +103,16 @@ static struct gb_mapped *written_on_host(struct gb_holding *lease, struct extent
     return mapping && !gb_mapped_gpu(mapping) ? mapping : NULL;
 }
 
+/* Sees to it that the daemon can tell when this process writes no more: a child of fork does not
+   have the memory, and the connection ends after the driver's descriptors. */
+static void prepare_live(struct gpubuf_client *client, const struct gb_mapped *mapping)
+{
+    if (gb_mapped_gpu(mapping))
+        gb_fork_leash(client);
+    else
+        (void)madvise(gb_mapped_address(mapping), (size_t)gb_mapped_bytes(mapping), MADV_DONTFORK);
+}
+
 void gb_holding_made(struct gb_holding *lease)
 {
     struct extent extent;
@@ -99,6 +120,8 @@ void gb_holding_made(struct gb_holding *lease)
 
     if (mapping)
         gb_mapped_open(mapping, extent.from, extent.to);
+    if (mapping && lease->access.live)
+        prepare_live(lease->client, mapping);
 }
 
 void gb_holding_guard(struct gb_holding *lease)

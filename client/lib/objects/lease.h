@@ -25,15 +25,21 @@ struct gb_view_window;
 enum gb_holding_state {
     GB_LEASE_OPEN,    /* being written */
     GB_LEASE_SEALING, /* `seal` is under way */
-    GB_LEASE_SEALED,
-    GB_LEASE_ENDED, /* the daemon knows */
-    GB_LEASE_STALE, /* it went with its connection */
+    GB_LEASE_SEALED,  /* or live */
+    GB_LEASE_ENDED,   /* the daemon knows */
+    GB_LEASE_STALE,   /* it went with its connection */
 };
 
 struct gb_holding_segment {
     struct gb_import *import;
     char *address;
     bool pinned; /* by this lease */
+};
+
+struct gb_holding_access {
+    bool writable;       /* made by `create`, or opened for writing */
+    bool live;           /* its content changes, and it is never sealed */
+    uint64_t generation; /* of the claim on a live object; 0: this is none */
 };
 
 struct gb_holding {
@@ -47,7 +53,7 @@ struct gb_holding {
     bool resumed; /* while the client resumes: the daemon has granted it anew */
     _Atomic uint64_t version;
     _Atomic int state; /* enum gb_holding_state */
-    bool writable;     /* made by `create` */
+    struct gb_holding_access access;
     bool final;        /* made by `create`; the kernel is to hold its memory from the seal on … */
     _Atomic bool held; /* … and does */
     bool guarded;      /* its own memory cannot be written here */
@@ -86,6 +92,8 @@ void gb_holding_end(struct gb_holding *lease);
 void gb_holding_free(struct gb_holding *lease);
 /* Lets the lease's segments go. For a lease that is in the client's. */
 void gb_holding_unuse(struct gb_holding *lease);
+/* Whether the program may write its memory now. */
+bool gb_holding_is_writable(const struct gb_holding *lease);
 /* Ends a lease that was not added to the client's: lets its segments go, and frees it. */
 void gb_holding_discard(struct gb_holding *lease);
 

@@ -167,6 +167,16 @@ const char *gpubuf_label(const struct gpubuf_object *object)
     return label && *label ? label : NULL;
 }
 
+bool gpubuf_is_live(const struct gpubuf_object *object)
+{
+    return object->lease->access.live;
+}
+
+uint64_t gpubuf_generation(const struct gpubuf_object *object)
+{
+    return object->lease->access.generation;
+}
+
 const char *gpubuf_device(const struct gpubuf_object *object)
 {
     return object->lease->device;
@@ -290,7 +300,7 @@ int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
     *memory = (struct gpubuf_memory){
         .pointer = address,
         .bytes = bytes,
-        .writable = atomic_load(&lease->state) == GB_LEASE_OPEN && !atomic_load(&lease->held),
+        .writable = gb_holding_is_writable(lease),
     };
     return 0;
 }

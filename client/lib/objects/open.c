@@ -7,6 +7,7 @@
 #include "client/lib/objects/cached.h"
 #include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
+#include "client/lib/objects/object.h"
 #include "client/lib/objects/references.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/loop.h"
@@ -31,6 +32,8 @@ int gb_open_read_options(const struct gpubuf_client *client,
                               (int)GB_LIMIT(wait_ms));
     if (options->version > (uint64_t)GB_LIMIT(integer))
         return gb_report_text(client, GPUBUF_E_INVALID, "version is not below 2^52");
+    if (options->exclusive && !options->write)
+        return gb_report_text(client, GPUBUF_E_INVALID, "exclusive goes with write");
     if (options->label && (!*options->label || options->version))
         return gb_report_text(client, GPUBUF_E_INVALID,
                               "label is empty, or stands beside a version");
@@ -48,6 +51,10 @@ void gb_open_write_options(struct gb_writer *writer, const struct gpubuf_open_op
         GB_WRITE_LITERAL(writer, ",\"wait_ms\":");
         gb_write_int(writer, options->wait_ms);
     }
+    if (options->write)
+        GB_WRITE_LITERAL(writer, ",\"access\":\"write\"");
+    if (options->exclusive)
+        GB_WRITE_LITERAL(writer, ",\"exclusive\":true");
     GB_WRITE_LITERAL(writer, ",\"brief\":true}");
 }
 
@@ -93,6 +100,7 @@ static int open_send(struct gpubuf_client *client, struct open *open, enum gb_re
         return gb_fail_memory(error);
     struct gb_writer *writer = gb_request_begin(client, &open->base, "open", 0);
     write_which(writer, open);
+    client->writing.asked |= open->options.write;
     open->drops = client->imports.drops;
     return gb_request_send(client, &open->base, NULL, 0, order, error);
 }
@@ -122,6 +130,7 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
         GB_FIELD(struct gb_grant, object, GB_FIELD_OBJECT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_grant, segments, GB_FIELD_ARRAY, 0, 0, 0),
         GB_FIELD(struct gb_grant, slot, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct gb_grant, generation, GB_FIELD_UINT, 0, 0, 0),
     };
     struct open *open = (struct open *)request;
     struct gpubuf_client *client = request->client;
@@ -130,17 +139,23 @@ static int open_reply(struct gb_request *request, const struct gb_reply *reply,
         return reply->refused->code;
     struct gb_grant grant = {.slot = GB_NO_SLOT};
     struct gb_path path = {.key = "result"};
-    if (gb_json_read(reply->result, fields, 4, GB_UNKNOWN_IGNORE, &path, &client->pool, &grant,
+    if (gb_json_read(reply->result, fields, 5, GB_UNKNOWN_IGNORE, &path, &client->pool, &grant,
                      NULL, error) < 0)
         return gb_open_malformed(error);
 
     struct gb_grants grants;
-    int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, false, open->drops, error);
+    int r = gb_grants_begin(&grants, client, reply, grant.segments, 1, open->options.write,
+                            open->drops, error);
     if (r < 0)
         return r;
-    r = open->alone ? gb_grants_take(&grants, grant.lease, grant.object, &open->object, error)
-                    : gb_grants_take_cached(&grants, grant.lease, grant.slot + 1, grant.object,
-                                            &open->object, error);
+    r = open->alone || open->options.write
+            ? gb_grants_take(&grants, grant.lease, grant.object, &open->object, error)
+            : gb_grants_take_cached(&grants, grant.lease, grant.slot + 1, grant.object,
+                                    &open->object, error);
+    if (r == 0 && open->options.write) {
+        open->object->lease->access.generation = grant.generation;
+        gb_holding_made(open->object->lease);
+    }
     if (r == GB_AGAIN)
         r = request->canceled ? 0 : open_again(request, error);
     gb_grants_end(&grants);
@@ -278,7 +293,7 @@ int gpubuf_open(struct gpubuf_client *client, const char *name,
         return r;
     struct gpubuf_object *cached = NULL;
     r = gb_open_read_options(client, given, &options);
-    if (r == 0 && name && !options.label)
+    if (r == 0 && name && !options.label && !options.write)
         cached = gb_cached_find(client, name, options.version);
     if (cached)
         *object = cached;
@@ -309,8 +324,9 @@ void gb_open_end_at_once(struct gb_request *request)
 static struct open *open_cached(struct gpubuf_client *client, const char *name,
                                 const struct gpubuf_open_options *options)
 {
-    struct gpubuf_object *cached =
-        name && !options->label ? gb_cached_find(client, name, options->version) : NULL;
+    struct gpubuf_object *cached = name && !options->label && !options->write
+                                       ? gb_cached_find(client, name, options->version)
+                                       : NULL;
     struct open *open = cached ? open_new(name, strlen(name), options) : NULL;
 
     if (open && gb_request_note(client, &open->base) < 0) {

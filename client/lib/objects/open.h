@@ -11,6 +11,7 @@
 
 /* A reply's answer for one name. */
 struct gb_grant {
+    uint64_t generation;
     uint64_t lease, slot; /* the slot in the page; GB_NO_SLOT: none */
     struct gb_json object, error, segments;
 };

@@ -225,7 +225,8 @@ int gpubuf_protect(struct gpubuf_object *object)
     r = gb_enter(client);
     if (r < 0)
         return r;
-    if (!lease->writable || atomic_load(&lease->state) != GB_LEASE_SEALED)
+    if (!lease->access.writable || lease->access.live ||
+        atomic_load(&lease->state) != GB_LEASE_SEALED)
         r = gb_report_text(client, GPUBUF_E_INVALID, "%s was not created and sealed by this client",
                            lease->name);
     else

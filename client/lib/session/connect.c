@@ -25,6 +25,7 @@
 #include "client/lib/wire/flusher.h"
 #include "client/lib/wire/fork.h"
 #include "client/lib/wire/link.h"
+#include "client/lib/wire/release.h"
 #include "client/lib/wire/report.h"
 #include "proto/place.h"
 
@@ -267,6 +268,9 @@ void gpubuf_disconnect(struct gpubuf_client *client)
 
     pthread_mutex_lock(&client->lock);
     gb_order_drain(client);
+    if (client->writing.asked &&
+        client->link == GB_LINK_UP) /* a lease that is lost is still a writer's */
+        gb_flush_releases(client);
     atomic_store(&client->disconnected, true);
     struct gb_error why;
     (void)gb_fail(&why, GPUBUF_E_CLOSED, "the program has disconnected");

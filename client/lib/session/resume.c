@@ -27,6 +27,7 @@ struct gb_resumption {
     int64_t started;
     int64_t next; /* when to try again; while greeting, the deadline for the answer */
     unsigned attempts;
+    uint64_t session; /* that has ended */
     struct gb_error why;
     struct gb_holding **asked; /* for in the hello under way; NULL where the lease has ended
                                   since */
@@ -131,6 +132,7 @@ void gb_resume_break(struct gpubuf_client *client, const struct gb_error *why)
     }
     client->resumption->started = client->resumption->next = gb_now_ms();
     client->resumption->attempts = 0;
+    client->resumption->session = atomic_load(&client->session);
     client->resumption->why = *why;
     disconnect(client);
     gb_imports_hold(&client->imports); /* until the daemon has told which of them count */
@@ -196,10 +198,12 @@ static void write_lease(struct gb_writer *writer, struct gb_holding *lease)
     else if (first)
         gb_write_format(writer, ",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64,
                         lease->segments[first->segment].import->segment, first->offset);
+    if (lease->access.live && lease->access.writable)
+        GB_WRITE_LITERAL(writer, ",\"write\":true");
     gb_write_char(writer, '}');
 }
 
-static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
+static void write_leases(struct gpubuf_client *client, struct gb_writer *writer, size_t pending)
 {
     struct gb_resumption *resumption = client->resumption;
     size_t bound = client->daemon.request_bytes_max - 6 * (GB_LIMIT(name_bytes) + 1) - 128;
@@ -218,7 +222,11 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer)
         lease->asked = &resumption->asked[resumption->asked_count++];
         *lease->asked = lease;
     }
-    GB_WRITE_LITERAL(writer, "]}");
+    gb_write_char(writer, ']');
+    /* Leases for writing that it does not ask for, since an answer was lost, are to end. */
+    if (client->writing.asked && resumption->asked_count == pending)
+        gb_write_format(writer, ",\"session\":%" PRIu64, resumption->session);
+    gb_write_char(writer, '}');
 }
 
 static void send_hello(struct gpubuf_client *client)
@@ -240,8 +248,8 @@ static void send_hello(struct gpubuf_client *client)
     greeting->base.once = true;
     struct gb_writer *writer = gb_request_begin(client, &greeting->base, "hello", 0);
     gb_write_hello(writer, client->name);
-    if (pending)
-        write_leases(client, writer);
+    if (pending || client->writing.asked)
+        write_leases(client, writer, pending);
     gb_write_char(writer, '}');
     resumption->next = gb_now_ms() + GREETING_MS;
     if (gb_request_send(client, &greeting->base, NULL, 0, GB_RELEASES_LAST, &error) < 0) {

@@ -141,6 +141,12 @@ struct gb_daemon {
     uint64_t names_max, line_bytes_max, request_bytes_max;
 };
 
+/* Of live memory. */
+struct gb_writing {
+    bool asked; /* to write some */
+    int leash;  /* see gb_fork_leash(); -1: none */
+};
+
 struct gpubuf_client {
     const struct gb_client_hooks *hooks;
     _Atomic size_t references;
@@ -164,6 +170,7 @@ struct gpubuf_client {
     struct gb_program_loop loop;
     struct gb_daemon daemon;
     _Atomic uint64_t session, connections;
+    struct gb_writing writing;
     struct gb_requests requests;
     struct gb_deliveries deliveries;
 

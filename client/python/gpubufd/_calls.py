@@ -245,10 +245,38 @@ class Calls(Steps):
         Until seal() nobody else sees the object, and a release discards it. A `with` block that ends normally seals
         it; one that ends by an exception discards it. Of an asyncio client no block seals it: `await client.seal(a)`.
         `options` are those of put() but `stream` and `wait`; errors, too.
+
+        `live=True`: it is never sealed. It has its name at once, others read it while it is written, and open() and
+        claim() open it for writing, for whom its `mode` lets (0o660: its group). It stays when its creator ends.
         """
         made = await self._do("_create", name, _layout_of(dtype, shape, nulls), _params.options(**options))
         made._commits = self._commits
         return made
+
+    async def open(self, name: str, *, write: bool = False, timeout: Optional[float] = None) -> Any:
+        """Opens a live object for writing, beside others who may write it, too; without `write` as get() does.
+
+        Its arrays can be written, also on a GPU. Others see what is written at once; put there what they need to know
+        what is complete. `timeout`: how long to wait for the name, and for whoever has claimed it. Release it only
+        when the work on the GPU is done.
+
+        Denied: its mode does not let you. Unsupported: it is not live. Busy, with a timeout Timeout: it is claimed.
+        """
+        if not write:
+            return await self._do("_open", name, 0, _params.ms(timeout), None)
+        return await self._do("_open_write", name, _params.ms(timeout), False)
+
+    async def claim(self, name: str, *, timeout: Optional[float] = None) -> Any:
+        """Opens a live object as its only writer; its `generation` is one higher than that of the claim before.
+
+            with client.claim("pool", timeout=10) as memory:
+                print(memory.generation, memory.to_numpy())
+
+        `timeout`: how long to wait until all who write it are over: they have released it, or their connection and
+        their process have ended. So one that was killed is followed at once, and one that is stopped is waited for.
+        Leases that arrays hold last as long as these. Errors as of open().
+        """
+        return await self._do("_open_write", name, _params.ms(timeout), True)
 
     async def share_mine(
         self, name: str, value: Any, *, mode: Mode = None, ttl: Optional[Seconds] = None, replace: bool = False,

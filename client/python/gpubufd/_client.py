@@ -253,6 +253,8 @@ class Client(_core.Client, Steps, Names):
     put = blocking(Calls.put)
     put_many = blocking(Calls.put_many)
     put_bundle = blocking(Calls.put_bundle)
+    open = blocking(Calls.open)
+    claim = blocking(Calls.claim)
     share_mine = blocking(Calls.share_mine)
     save = blocking(Calls.save)
     load = blocking(Calls.load)

@@ -31,6 +31,7 @@ class Options(TypedDict, total=False):
     keep: int
     scope: Scope
     own: bool
+    live: bool
 
 
 TTL_MOST = 2**52 // 1000  # seconds
@@ -72,14 +73,14 @@ def ttl_ms(value: Any) -> int:
 def options(
     device: Optional[str] = None, mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
     replace: bool = False, timeout: Optional[float] = None, final: bool = False, label: Optional[str] = None,
-    keep: int = 0, scope: Scope = "local", own: bool = False,
+    keep: int = 0, scope: Scope = "local", own: bool = False, live: bool = False,
 ) -> Tuple[Any, ...]:
     """The tuple that `_core` takes for struct gpubuf_create_options."""
     if evict not in EVICT:
         raise ValueError(f"evict is {evict!r}: expected one of {', '.join(filter(None, EVICT))}")
     return (
         device, mode_bits(mode), bool(replace), ttl_ms(ttl), EVICT[evict], ms(timeout), bool(final),
-        label_of(label), keep_of(keep), SCOPE[scope_of(scope)], bool(own),
+        label_of(label), keep_of(keep), SCOPE[scope_of(scope)], bool(own), bool(live),
     )
 
 

@@ -82,6 +82,26 @@ PyObject *client_open_async(PyObject *self, PyObject *args)
     return begun(pending, status);
 }
 
+/* open_write_async(name, wait_ms, exclusive, callback) -> id */
+PyObject *client_open_write_async(PyObject *self, PyObject *args)
+{
+    struct gpubuf_open_options options = {.size = sizeof(options), .write = true};
+    const char *name;
+    long long wait_ms;
+    PyObject *callable;
+    int exclusive, status = 0;
+
+    if (!PyArg_ParseTuple(args, "sLpO:open", &name, &wait_ms, &exclusive, &callable))
+        return NULL;
+    options.wait_ms = wait_ms;
+    options.exclusive = exclusive;
+    struct pending *pending = begin(self, callable);
+    if (pending)
+        status = gpubuf_open_async(pending->link->client, name, &options, pending_object, pending,
+                                   &pending->id);
+    return begun(pending, status);
+}
+
 /* create_async(name, layout, options, callback) -> id */
 PyObject *client_create_async(PyObject *self, PyObject *args)
 {

@@ -6,6 +6,7 @@
 
 PyObject *client_call_async(PyObject *self, PyObject *args);
 PyObject *client_open_async(PyObject *self, PyObject *args);
+PyObject *client_open_write_async(PyObject *self, PyObject *args);
 PyObject *client_open_many_async(PyObject *self, PyObject *args);
 PyObject *client_create_async(PyObject *self, PyObject *args);
 PyObject *client_seal_async(PyObject *self, PyObject *args);

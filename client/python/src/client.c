@@ -358,6 +358,7 @@ static PyMethodDef methods[] = {
     {"_dispatch", client_dispatch, METH_NOARGS, NULL},
     {"_call_async", client_call_async, METH_VARARGS, NULL},
     {"_open_async", client_open_async, METH_VARARGS, NULL},
+    {"_open_write_async", client_open_write_async, METH_VARARGS, NULL},
     {"_open_many_async", client_open_many_async, METH_VARARGS, NULL},
     {"_register_async", client_register_async, METH_VARARGS, NULL},
     {"_watch_async", client_watch_async, METH_VARARGS, NULL},

@@ -61,6 +61,8 @@ GETTER(kind, PyLong_FromLong((long)gpubuf_kind(object)))
 GETTER(name, text_or_none(gpubuf_name(object)))
 GETTER(version, PyLong_FromUnsignedLongLong(gpubuf_object_version(object)))
 GETTER(label, text_or_none(gpubuf_label(object)))
+GETTER(live, PyBool_FromLong(gpubuf_is_live(object)))
+GETTER(generation, PyLong_FromUnsignedLongLong(gpubuf_generation(object)))
 GETTER(device, text_or_none(gpubuf_device(object)))
 GETTER(ordinal, PyLong_FromLong(gpubuf_device_ordinal(object)))
 GETTER(column_name, text_or_none(gpubuf_column_name(object)))
@@ -441,6 +443,9 @@ static PyGetSetDef getters[] = {
     {"kind", get_kind, NULL, NULL, NULL},
     {"name", get_name, NULL, "The object's name; of a part, that of its whole object.", NULL},
     {"version", get_version, NULL, "The object's version; 0 until seal().", NULL},
+    {"live", get_live, NULL, "Whether its content changes: an object of create(live=True).", NULL},
+    {"generation", get_generation, NULL,
+     "Of an object of claim(): one higher than that of the claim before it; else 0.", NULL},
     {"label", get_label, NULL, "The producer's label for this version, or None.", NULL},
     {"_device", get_device, NULL, NULL, NULL},
     {"_ordinal", get_ordinal, NULL, NULL, NULL},

@@ -6,15 +6,15 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 {
     const char *device, *label;
     unsigned mode;
-    int replace, evict, final, keep, scope, own;
+    int replace, evict, final, keep, scope, own, live;
     long long ttl_ms, wait_ms;
 
     if (!PyTuple_Check(tuple)) {
         PyErr_SetString(PyExc_TypeError, "the options are not a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "zIpLiLpziip:options", &device, &mode, &replace, &ttl_ms, &evict,
-                          &wait_ms, &final, &label, &keep, &scope, &own))
+    if (!PyArg_ParseTuple(tuple, "zIpLiLpziipp:options", &device, &mode, &replace, &ttl_ms, &evict,
+                          &wait_ms, &final, &label, &keep, &scope, &own, &live))
         return -1;
     *options = (struct gpubuf_create_options){
         .size = sizeof(*options),
@@ -29,6 +29,7 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
         .keep = (unsigned)keep,
         .scope = (enum gpubuf_scope)scope,
         .own = own,
+        .live = live,
     };
     return 0;
 }

@@ -1,0 +1,23 @@
+/*
+ * Other processes: whether one can still run. Any thread may call these.
+ */
+#ifndef GB_PROCESS_H
+#define GB_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A descriptor of the process that connected the socket, as the kernel noted it then; of an older
+   kernel (before 6.5), of the process that has that pid now. -1, with errno. */
+int gb_process_of(int socket, pid_t pid);
+/* A descriptor of the process that has that pid and was started then; -1: there is none. */
+int gb_process_find(pid_t pid, uint64_t started);
+/* When the process was started, in ticks since the machine was: with its pid it means one process
+   and no later one. 0: it cannot be told. */
+uint64_t gb_process_started(pid_t pid);
+/* Whether no instruction of the process will ever be executed again: it has ended, or each of its
+   threads is on its way out of the kernel. */
+bool gb_process_is_over(int fd, pid_t pid);
+
+#endif

@@ -1,0 +1,139 @@
+/* Live objects, for create, open and hello: what they cannot have, and leases for writing them. */
+#include "daemon/methods/live.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/process.h"
+#include "daemon/methods/space.h"
+#include "daemon/objects/straggler.h"
+#include "daemon/serve/departure.h"
+
+int gb_live_check(struct gb_call *call, const struct gb_create_params *params)
+{
+    const struct {
+        const char *param;
+        bool said;
+        const char *why;
+    } refused[] = {
+        {"handles", params->handles.text, "registered memory stays its producer's; create it live"},
+        {"final", params->final, "its content changes"},
+        {"label", params->label.text && params->label.length > 0, "a label names one content"},
+        {"keep", params->keep > 0, "its content changes in place, and has no older versions"},
+        {"scope", params->scope.text && strcmp(params->scope.text, "local") != 0,
+         "other machines could only copy it"},
+    };
+
+    for (size_t i = 0; params->live && i < sizeof(refused) / sizeof(refused[0]); i++)
+        if (refused[i].said)
+            return gb_fail_at(&call->error, GB_PARAM(refused[i].param), "goes without live: %s",
+                              refused[i].why);
+    return 0;
+}
+
+/* Makes sure that the daemon can tell when the session's process is over. */
+static int know_process(struct gb_call *call)
+{
+    struct gb_session *session = call->session;
+    int fd, r;
+
+    if (session->straggler)
+        return 0;
+    r = gb_user_may_take(session->user, GB_STOCK_OPEN, 1, &call->error);
+    if (r < 0)
+        return r;
+    fd = gb_process_of(session->conn.fd, session->pid);
+    if (fd < 0)
+        return gb_fail_errno(&call->error, "cannot watch the process that would write");
+    r = gb_straggler_new(&call->server->registry, fd, session->pid, session->user,
+                         &session->straggler, &call->error);
+    if (r == 0)
+        session->holder.started = session->straggler->holder.started;
+    return r;
+}
+
+int gb_live_may_write(struct gb_call *call, const struct gb_object *object)
+{
+    const struct gb_limits *limits = call->server->limits;
+
+    if (call->session->unsealed >= limits->session_unsealed)
+        return gb_fail_limit(&call->error, "session_unsealed", (long long)limits->session_unsealed,
+                             "unsealed objects of a session, and live ones that it writes");
+    if (object && object->live.writers >= GB_LIMIT(live_writers))
+        return gb_fail_limit(&call->error, "live_writers", GB_LIMIT(live_writers),
+                             "leases for writing one live object");
+    return know_process(call);
+}
+
+struct gb_lease *gb_live_lease(struct gb_call *call, struct gb_object *object)
+{
+    struct gb_lease *lease =
+        gb_lease_new(&call->server->registry, object, &call->session->holder, true, gb_now_ms());
+
+    call->session->unsealed += lease != NULL;
+    return lease;
+}
+
+/* Says who writes the object, so that the request must wait or fail. */
+static int tell_writer(struct gb_call *call, const struct gb_object *object, uint64_t wait_ms)
+{
+    const struct gb_lease *lease =
+        GB_CONTAINER(object->live.writing.next, const struct gb_lease, of_writing);
+    const struct gb_holder *holder = lease->holder;
+    const struct gb_string name = {object->name, object->name_length};
+    char after[48] = "";
+
+    if (wait_ms > 0)
+        snprintf(after, sizeof(after), " after %" PRIu64 " ms", wait_ms);
+    return gb_call_fail_name(
+        call, wait_ms > 0 ? GPUBUF_E_TIMEOUT : GPUBUF_E_BUSY, &name,
+        "\"%s\" is %s%s by session %" PRIu64 " (%.64s, pid %d)%s", object->name,
+        lease->exclusive ? "claimed" : "written", after, holder->session,
+        holder->client ? holder->client : "no name", (int)holder->pid,
+        holder->straggles ? ", whose connection has ended; its process has not, and may still "
+                            "write until that does"
+                          : "");
+}
+
+int gb_live_open(struct gb_call *call, struct gb_object *object, bool exclusive, uint64_t wait_ms,
+                 struct gb_lease **lease)
+{
+    struct gb_registry *registry = &call->server->registry;
+    const struct gb_string name = {object->name, object->name_length};
+    int r;
+
+    if (!gb_object_is_live(object))
+        return gb_call_fail_name(call, GPUBUF_E_UNSUPPORTED, &name,
+                                 "\"%s\" is not live, and its content never changes: publish "
+                                 "another version (edit does)",
+                                 object->name);
+    r = gb_live_may_write(call, object);
+    if (r < 0)
+        return r;
+    gb_sessions_give_back(call->server, UINT64_MAX); /* sessions that have ended write no more */
+    gb_stragglers_end_over(registry);
+    if (exclusive ? object->live.writers > 0 : object->live.claimed) {
+        if (wait_ms > 0 && !call->last_try)
+            return gb_call_wait_writer(call, object, wait_ms);
+        return tell_writer(call, object, wait_ms);
+    }
+    *lease = gb_live_lease(call, object);
+    if (!*lease)
+        return gb_call_no_memory(call);
+    if (exclusive)
+        gb_lease_claim(*lease, true);
+    return 0;
+}
+
+struct gb_lease *gb_live_resume(struct gb_call *call, struct gb_object *object)
+{
+    struct gb_session *session = call->session;
+    struct gb_lease *lease = gb_straggler_lease(object, session->user, session->pid);
+
+    if (!lease || gb_live_may_write(call, NULL) < 0)
+        return NULL;
+    gb_straggler_give(lease, &session->holder);
+    session->unsealed++;
+    return lease;
+}

@@ -1,0 +1,379 @@
+"""Live memory: written while it is shared, by mode's right to write, and taken over when its writer is over."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import device
+import pytest
+from child import Child
+from conftest import skip_without_root
+from peer import RpcError, bytes_layout, wait_until
+from restarts import supervised  # noqa: F401  (a fixture)
+
+SIZE = 4096
+
+
+def make(peer, name="pool", **params):
+    return peer.call("create", name=name, layout=bytes_layout(SIZE), live=True, **params)
+
+
+def claim(peer, name="pool", **params):
+    return peer.call("open", name=name, access="write", exclusive=True, **params)
+
+
+def told(peer, name="pool"):
+    return peer.call("stat", name=name)["object"]
+
+
+def writers(peer, name="pool"):
+    """The writers that `why` names."""
+    reasons = peer.call("stat", name=name, why=True)["reasons"]
+    return [(one["pid"], one.get("exclusive", False), one.get("left", False))
+            for one in reasons if one["kind"] == "leased" and one["access"] == "rw"]
+
+
+def claimer(name="pool", **params):
+    """A child's work: claims, and holds the claim."""
+    return lambda peer: claim(peer, name, **params)["generation"]
+
+
+def writer(name="pool"):
+    return lambda peer: peer.call("open", name=name, access="write")["lease"]
+
+
+@pytest.fixture
+def daemon(daemon_factory):
+    """This process would write what it has not released for as long as it lives: it is released after the test."""
+    one = daemon_factory()
+    yield one
+    for peer in one.peers:
+        leases = [held["lease"] for held in peer.call("leases")["leases"] if held["access"] == "rw"]
+        with contextlib.suppress(RpcError):  # those of the other peers are none of its own
+            peer.call("release", leases=leases)
+
+
+def test_written_while_it_is_read(daemon):
+    """It has its name at once, and a version; readers see what is written."""
+    producer, reader = daemon.connect(), daemon.connect()
+    made = make(producer)
+    assert made["object"]["live"] is True and made["object"]["state"] == "live"
+    assert made["object"]["version"] > 0 and made["segments"][0]["access"] == "rw"
+    got = reader.open_object("pool")
+    assert got.version == made["object"]["version"]
+    assert reader.segments and all(access == "r" for _, access in reader.segments)
+    if device.ON_GPU:
+        return
+    data = made["object"]["layout"]["data"]
+    for text in (b"first", b"later"):
+        producer.write(data, text)
+        assert got.read()[:5] == text
+
+
+def test_whoever_may_write_it(daemon):
+    """Its creator's end changes nothing: another opens it for writing."""
+    first = Child(daemon.path, lambda peer: make(peer)["object"]["version"])
+    version = first.result
+    reader = daemon.connect()
+    reader.open_object("pool")
+    first.kill()
+    second = daemon.connect()
+    opened = second.call("open", name="pool", access="write")
+    assert opened["object"]["version"] == version and "generation" not in opened
+    assert opened["segments"][0]["access"] == "rw"
+    both = reader.call("open", name="pool", access="write")  # who had it for reading gets it once more
+    assert both["segments"][0]["access"] == "rw"
+    second.call("release", lease=opened["lease"])
+    wait_until(lambda: told(second)["writers"] == 1)
+
+
+@pytest.mark.root
+def test_rights(daemon):
+    """Writing takes the mode's bits 4 and 2. A reader cannot open its descriptor for writing."""
+    skip_without_root()
+
+    def create(mode):
+        return lambda peer: make(peer, mode=mode, name=f"m{mode}")["object"]["name"]
+
+    owners = [Child(daemon.path, create(mode), uid=2000, gid=2000) for mode in ("0600", "0644", "0666")]
+
+    def other(peer):
+        told = {}
+        for mode in ("0600", "0644", "0666"):
+            try:
+                told[mode] = peer.call("open", name=f"m{mode}", access="write")["segments"][0]["access"]
+            except RpcError as error:
+                told[mode] = error.kind
+        peer.call("open", name="m0644")
+        for (_, access), segment in peer.segments.items():
+            if access == "r" and not device.ON_GPU:  # a GPU's descriptor has no access of its own
+                for flags in (os.O_RDWR, os.O_WRONLY):
+                    try:
+                        os.close(os.open(f"/proc/self/fd/{segment.fd}", flags))
+                        told["upgraded"] = True
+                    except PermissionError:
+                        told["refused"] = True
+        return told
+
+    child = Child(daemon.path, other, uid=2001, gid=2001)
+    try:
+        result = dict(child.result)
+        if not device.ON_GPU:
+            assert result.pop("refused") is True
+        assert result == {"0600": "not_found", "0644": "denied", "0666": "rw"}
+    finally:
+        for one in [*owners, child]:
+            one.kill()
+
+
+@pytest.mark.parametrize("params, word", [
+    ({"label": "a"}, "label"), ({"keep": 1}, "keep"), ({"scope": "cluster"}, "scope"),
+    pytest.param({"final": True}, "final", marks=pytest.mark.host_only("nothing is final there"))])
+def test_what_it_cannot_have(daemon, params, word):
+    error = daemon.connect().error("invalid", "create", name="x", layout=bytes_layout(8), live=True, **params)
+    assert error.message.startswith(f"params.{word}: goes without live: ")
+
+
+def test_what_cannot_be_done_with_it(daemon):
+    peer = daemon.connect()
+    lease = make(peer, evict="spill")["lease"]
+    assert "on a live object" in peer.error("busy", "seal", lease=lease).message
+    assert "is live" in peer.error("unsupported", "alias", name="a", of="pool").message
+    peer.put("sealed", b"x")
+    error = peer.error("unsupported", "open", name="sealed", access="write")
+    assert "never changes" in error.message
+    assert "goes with access" in peer.error("invalid", "open", name="pool", exclusive=True).message
+    assert "goes with name" in peer.error("invalid", "open", names=["pool"], access="write").message
+    assert 'expected "read" or "write"' in peer.error("invalid", "open", name="pool", access="rw").message
+
+
+def test_it_stays_on_its_device(daemon_factory, tmp_path):
+    """It may be dropped when nobody has it open, and never moves to a tier."""
+    daemon = daemon_factory("--tier", f"disk:64M:{tmp_path}")
+    peer = daemon.connect()
+    lease = make(peer)["lease"]
+    why = peer.call("stat", name="pool", why=True)
+    assert not why["evictable"] and {"kind": "live"} in why["reasons"]
+    assert told(peer)["when_short"] == "stays"
+    peer.call("release", lease=lease)
+    assert "live" in peer.error("unsupported", "move", name="pool").message
+    lease = make(peer, "drop", evict="drop")["lease"]
+    assert not peer.call("stat", name="drop", why=True)["evictable"]
+    peer.call("release", lease=lease)
+    why = peer.call("stat", name="drop", why=True)
+    assert why["evictable"] and why["goes_to"] == "nowhere"
+
+
+def test_claims(daemon):
+    """One writer at a time; each has a generation, one higher than the last."""
+    first, second = daemon.connect(), daemon.connect()
+    lease = make(first)["lease"]
+    error = second.error("busy", "open", name="pool", access="write", exclusive=True)
+    assert '"pool" is written by session' in error.message and str(os.getpid()) in error.message
+    first.call("release", lease=lease)
+    one = claim(second)
+    assert one["generation"] == 1 and told(first)["generation"] == 1
+    assert '"pool" is claimed by session' in first.error("busy", "open", name="pool", access="write").message
+    error = first.error("timeout", "open", name="pool", access="write", exclusive=True, wait_ms=20)
+    assert "claimed after 20 ms" in error.message
+    waiting = [first.request("open", name="pool", access="write", exclusive=True, wait_ms=60000) for _ in range(2)]
+    first.call("stats")
+    assert not first.replies
+    second.call("release", lease=one["lease"])
+    two = first.reply(waiting[0])
+    assert two["generation"] == 2
+    first.call("release", lease=two["lease"])
+    assert first.reply(waiting[1])["generation"] == 3
+    assert writers(second) == [(os.getpid(), True, False)]
+
+
+def test_claim_waits_for_the_name(daemon):
+    peer, other = daemon.connect(), daemon.connect()
+    waiting = peer.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+    made = make(other)
+    other.call("release", lease=made["lease"])
+    assert peer.reply(waiting)["generation"] == 1
+
+
+def test_killed_writer(daemon):
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    for generation in range(1, 10, 3):
+        child = Child(daemon.path, claimer())
+        assert child.result == generation
+        waiting = peer.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+        peer.call("stats")
+        assert not peer.replies
+        child.kill()
+        claimed = peer.reply(waiting)
+        assert claimed["generation"] == generation + 1
+        peer.call("release", lease=claimed["lease"])
+        child = Child(daemon.path, writer())  # so it is with whoever shares the writing
+        waiting = peer.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+        child.kill()
+        claimed = peer.reply(waiting)
+        assert claimed["generation"] == generation + 2
+        peer.call("release", lease=claimed["lease"])
+
+
+def test_stopped_writer(daemon):
+    """A process that stands still is not over: it may go on at any time."""
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, claimer())
+    os.kill(child.pid, signal.SIGSTOP)
+    try:
+        peer.error("timeout", "open", name="pool", access="write", wait_ms=50)
+        assert writers(peer) == [(child.pid, True, False)]
+    finally:
+        child.kill()
+    assert claim(peer, wait_ms=60000)["generation"] == 2
+
+
+def test_hung_up_writer(daemon):
+    """A process that has closed its connection may go on writing: its claim ends with the process."""
+    def work(peer):
+        generation = claim(peer)["generation"]
+        peer.socket.close()
+        return generation
+
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, work)
+    try:
+        wait_until(lambda: writers(peer) == [(child.pid, True, True)])
+        error = peer.error("busy", "open", name="pool", access="write")
+        assert "whose connection has ended; its process has not" in error.message
+        peer.call("delete", name="pool")
+        peer.call("release", lease=make(peer)["lease"])
+        assert told(peer)["generation"] == 0
+    finally:
+        child.kill()
+    assert peer.wait_for_stats(lambda stats: stats["devices"][0]["objects"] == 1)
+
+
+def test_passed_connection(daemon):
+    """A connection that another process has does not hang up with its owner: the claim lasts as long as it."""
+    def work(peer):
+        generation = claim(peer)["generation"]
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        return pid
+
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, work)
+    heir = child.result
+    try:
+        child.kill()
+        peer.error("timeout", "open", name="pool", access="write", wait_ms=50)
+    finally:
+        os.kill(heir, signal.SIGKILL)
+    assert claim(peer, wait_ms=60000)["generation"] == 2
+
+
+def test_many_threads(daemon):
+    """A process is over with the last of its threads."""
+    def work(peer):
+        claim(peer)
+        peer.socket.close()
+        for _ in range(8):
+            threading.Thread(target=signal.pause).start()
+        return True
+
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, work)
+    try:
+        wait_until(lambda: writers(peer) == [(child.pid, True, True)])
+    finally:
+        child.kill()
+    assert claim(peer, wait_ms=60000)["generation"] == 2
+
+
+def test_deleted_while_it_is_written(daemon):
+    """The name is free at once, and the memory stays until the last writer is over."""
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, claimer())
+    waiting = peer.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+    peer.call("delete", name="pool")
+    assert peer.call("stats")["devices"][0]["objects"] == 1
+    lease = make(peer)["lease"]
+    assert told(peer)["generation"] == 0
+    child.kill()
+    peer.wait_for_stats(lambda stats: stats["devices"][0]["objects"] == 1)
+    assert waiting not in peer.replies  # it waits for the new one, which its creator writes
+    peer.call("release", lease=lease)
+    claimed = peer.reply(waiting)
+    assert claimed["generation"] == 1
+    peer.call("release", lease=claimed["lease"])
+
+
+def test_expires_while_it_is_written(daemon):
+    peer = daemon.connect()
+    lease = make(peer, ttl_ms=20)["lease"]
+    peer.wait_for_stats(lambda stats: peer.names() == [])
+    assert peer.call("stats")["devices"][0]["objects"] == 1
+    peer.call("release", lease=lease)
+    assert peer.call("stats")["devices"][0]["objects"] == 0
+
+
+def test_replaced(daemon):
+    peer, other = daemon.connect(), daemon.connect()
+    old = make(peer)
+    error = other.error("exists", "create", name="pool", layout=bytes_layout(8), live=True)
+    assert "say replace" in error.message
+    other.put("pool", b"sealed", replace=True)
+    assert other.open_object("pool").object["state"] == "sealed"
+    peer.call("release", lease=old["lease"])
+    assert peer.call("stats")["devices"][0]["objects"] == 1
+
+
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+def test_daemon_dies_while_it_is_written(supervised):  # noqa: F811
+    """A live object, its generation and its writers outlive the daemon."""
+    daemon = supervised()
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    peer.call("release", lease=claim(peer)["lease"])
+    held = claim(peer)
+    data = held["object"]["layout"]["data"]
+    peer.write(data, b"before")
+    dead = Child(daemon.path, lambda peer: make(peer, "other")["lease"])
+    daemon.crash()
+    peer.write(data, b"beyond")
+    second = daemon.connect()
+    assert told(second)["generation"] == 2 and told(second)["live"] is True
+    assert writers(second) == [(os.getpid(), True, True)]
+    assert second.open_object("pool").read()[:6] == b"beyond"
+    assert writers(second, "other") == [(dead.pid, False, True)]
+    dead.kill()
+    assert claim(second, "other", wait_ms=60000)["generation"] == 1
+    second.error("timeout", "open", name="pool", access="write", wait_ms=50)
+
+
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+def test_coming_back(supervised):  # noqa: F811
+    """`hello` with `resume` gives a writer its claim again; what it does not know of ends."""
+    daemon = supervised()
+    peer = daemon.connect()
+    instance = peer.call("hello", protocol=1)
+    session, instance = instance["session"], instance["instance"]
+    for name in ("pool", "lost"):
+        peer.call("release", lease=make(peer, name)["lease"])
+    held = claim(peer)
+    claim(peer, "lost")
+    daemon.crash()
+    back = daemon.connect()
+    one = {"name": "pool", "version": held["object"]["version"], "write": True}
+    resumed = back.call("hello", protocol=1, resume={
+        "instance": instance, "session": session, "objects": [one, {**one, "version": one["version"] + 1}]})["resumed"]
+    assert resumed[1] is None
+    assert writers(back) == [(os.getpid(), True, False)] and writers(back, "lost") == []
+    other = daemon.connect()
+    other.error("busy", "open", name="pool", access="write")
+    back.call("release", lease=resumed[0])
+    assert claim(other)["generation"] == 2
