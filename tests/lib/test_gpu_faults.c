@@ -114,6 +114,59 @@ static void share_own(CUdeviceptr legacy, CUdeviceptr vmm)
     gpubuf_release(object);
 }
 
+static bool put_version(const char *label)
+{
+    struct gpubuf_create_options options = on_gpu("cuda:0");
+    char data[1000];
+    options.own = true;
+    options.keep = 1;
+    options.label = label;
+    memset(data, label[0], sizeof(data));
+    return TRY(gpubuf_put_bytes(client, "view", data, sizeof(data), &options));
+}
+
+static bool try_switch(struct gpubuf_view *view, const char *label)
+{
+    const struct gpubuf_open_options options = {.size = sizeof(options), .label = label};
+    int r = gpubuf_switch(view, &options, NULL, 0);
+    return TRY(r < 0 ? r : 0);
+}
+
+/* Whether it worked or not, all that is shown is of the version that the view says. */
+static void look_through(const struct gpubuf_view *view, const void *address)
+{
+    struct gpubuf_object *object = gpubuf_view_object(view);
+    struct gpubuf_memory memory;
+    char data[1000];
+    if (gpubuf_is_parked(view))
+        return;
+    CHECK(gpubuf_memory(object, GPUBUF_DATA, &memory) == 0 && memory.pointer == address);
+    if (!TRY(gpubuf_read(object, GPUBUF_DATA, 0, data, sizeof(data), NULL)))
+        return;
+    CHECK(data[0] == gpubuf_label(object)[0] && data[999] == data[0]);
+}
+
+static void view_versions(void)
+{
+    struct gpubuf_view *view = NULL;
+    struct gpubuf_memory memory;
+    if (!put_version("a") || !put_version("b") || !TRY(gpubuf_follow(client, "view", NULL, &view)))
+        return;
+    CHECK(gpubuf_memory(gpubuf_view_object(view), GPUBUF_DATA, &memory) == 0);
+    look_through(view, memory.pointer);
+    for (int i = 0; i < 4; i++) {
+        (void)try_switch(view, i % 2 ? "b" : "a");
+        look_through(view, memory.pointer);
+    }
+    bool parked = TRY(gpubuf_park(view, NULL, 0));
+    CHECK(parked == gpubuf_is_parked(view));
+    look_through(view, memory.pointer);
+    int r = gpubuf_resume(view, 0);
+    (void)TRY(r < 0 ? r : 0);
+    look_through(view, memory.pointer);
+    gpubuf_unfollow(view);
+}
+
 static size_t count_device_mappings(void)
 {
     char line[512];
@@ -135,6 +188,7 @@ static void scenario(CUstream stream, CUdeviceptr legacy, CUdeviceptr vmm)
     order(stream);
     look_at_pending();
     share_own(legacy, vmm);
+    view_versions();
     gpubuf_disconnect(other);
     gpubuf_disconnect(client);
 }

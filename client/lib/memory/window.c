@@ -257,10 +257,11 @@ int gb_window_show(struct gb_view_window *window, const struct gb_imported *memo
     return r;
 }
 
-int gb_window_hide(struct gb_view_window *window, struct gb_error *error)
+int gb_window_hide(struct gb_view_window *window, struct gb_imported *was, struct gb_error *error)
 {
     int r = 0;
 
+    *was = window->shown;
     if (!window->shown.address)
         return 0;
     if (window->gpu) {

@@ -309,15 +309,28 @@ static void write_park(struct gb_writer *writer, const void *lease)
                     ((const struct gb_holding *)lease)->id);
 }
 
-/* The daemon is told last of the segment, which it waits for. */
-static int leave_memory(struct gb_holding *lease)
+/* Nothing is shown before the daemon may give the memory to others. If it refuses, all is as it
+   was. */
+static int hide_and_tell(struct gb_holding *lease)
 {
     struct gpubuf_client *client = lease->client;
-    struct gb_error error;
-    int r = gb_window_hide(lease->window, &error);
+    struct gb_imported was;
+    struct gb_error error, ignored;
+    int r = gb_window_hide(lease->window, &was, &error);
 
     if (r < 0)
         return gb_report(client, &error);
+    r = gb_call(client, "release", write_park, lease, client->requests.timeout_ms, NULL);
+    if (r < 0 && was.address)
+        (void)gb_window_show(lease->window, &was, &ignored);
+    return r;
+}
+
+/* The daemon is told last of the segment, which it waits for. */
+static void leave_memory(struct gb_holding *lease)
+{
+    struct gpubuf_client *client = lease->client;
+
     pthread_mutex_lock(&client->lock);
     lease->parked = true;
     if (lease->segment_count > 0 && !lease->segments[0].import->detached)
@@ -326,7 +339,6 @@ static int leave_memory(struct gb_holding *lease)
     gb_imports_trim(&client->imports);
     gb_flush_releases(client);
     pthread_mutex_unlock(&client->lock);
-    return 0;
 }
 
 int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_count)
@@ -345,9 +357,9 @@ int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_co
                            "the lease of %s was lost with its connection; switch the view",
                            lease->name);
     if (r == 0)
-        r = gb_call(client, "release", write_park, lease, client->requests.timeout_ms, NULL);
+        r = hide_and_tell(lease);
     if (r == 0)
-        r = leave_memory(lease);
+        leave_memory(lease);
     return end(view, r);
 }
 
