@@ -32,12 +32,18 @@ static void add_bytes(struct gb_grid *grid, const cJSON *object)
     gb_grid_text(grid, text, GB_STYLE_NONE);
 }
 
-/* "cached, idle 3s": its session has it at hand, and does not use it. */
+/* "cached, idle 3s": its session has it at hand, and does not use it. "parked 3s": it has a claim,
+   and no memory. */
 static void add_access(struct gb_grid *grid, const cJSON *lease)
 {
     bool writes = strcmp(gb_cjson_string_of(lease, "access", "r"), "r") != 0;
     char idle[32];
 
+    if (cJSON_HasObjectItem(lease, "parked_ms")) {
+        gb_format_age(gb_cjson_int_of(lease, "parked_ms", 0), idle, sizeof(idle));
+        gb_grid_format(grid, GB_STYLE_DIM, "parked %s", idle);
+        return;
+    }
     if (!cJSON_HasObjectItem(lease, "cached_ms")) {
         gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
         return;

@@ -117,6 +117,8 @@ static void fill(struct gb_line *line, const cJSON *object)
     add_row(line, "leases", "%" PRId64, gb_cjson_int_of(object, "leases", 0));
     if (gb_cjson_int_of(object, "cached", 0) > 0)
         add_row(line, "cached", "%" PRId64 " times", gb_cjson_int_of(object, "cached", 0));
+    if (gb_cjson_int_of(object, "parked", 0) > 0)
+        add_row(line, "parked", "%" PRId64 " times", gb_cjson_int_of(object, "parked", 0));
     add_row(line, "pinned", "%s", gb_cjson_bool_of(object, "pinned") ? "yes" : "no");
     if (gb_cjson_bool_of(object, "final"))
         add_row(line, "final", "yes");

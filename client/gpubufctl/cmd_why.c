@@ -51,6 +51,8 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
         (void)gb_format_age(gb_cjson_int_of(reason, "cached_ms", 0), age, sizeof(age));
         gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first", age);
     }
+    if (member(reason, "parked_ms"))
+        gb_line_text(line, GB_STYLE_NONE, "; it may leave for a tier, and is not dropped");
     if (strcmp(of, name) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
@@ -108,7 +110,8 @@ static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *
         line->indent = 13;
         if (others > 0)
             tell_others(line, kind, others);
-        else if (strcmp(kind, "leased") == 0 || strcmp(kind, "cached") == 0)
+        else if (strcmp(kind, "leased") == 0 || strcmp(kind, "cached") == 0 ||
+                 strcmp(kind, "parked") == 0)
             tell_lease(line, reason, name);
         else
             tell_named(line, kind, gb_cjson_string_of(reason, "name", name), name);

@@ -195,6 +195,8 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
             memory->failed = true;
             return true;
         }
+        if (cJSON_HasObjectItem(item, "parked_ms"))
+            continue;
         bool cached = cJSON_HasObjectItem(item, "cached_ms");
         *(cached ? &session->cached : &session->leases) += 1;
         *(cached ? &session->cached_bytes : &session->held) += number_of(item, "bytes");

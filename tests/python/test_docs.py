@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PACKAGE, ROOT, needs_gpu
+from conftest import Daemon, PACKAGE, ROOT, needs_gpu
 
 
 @pytest.fixture
@@ -128,6 +128,18 @@ def test_column_cache(client, env, np, tmp_path):
     assert f"4 processes: {columns} columns of 3 files" in out, out
     assert f"{columns} loads of {columns} columns, at most 1 of one" in out, out
     client.delete(*client.keys())
+
+
+def test_two_models(env, np, tmp_path):
+    """In room for one, with a tier for the other."""
+    (tmp_path / "tier").mkdir()
+    daemon = Daemon(str(tmp_path), ["--tier", f"disk:256M:{tmp_path / 'tier'}"], device="host:64M")
+    try:
+        out = run({**env, "GPUBUFD_SOCKET": daemon.path}, EXAMPLES / "two_models.py", "--mib", 40)
+        assert out.count("models/chat works") == out.count("models/code works") == 2
+        daemon.stop()
+    finally:
+        daemon.kill()
 
 
 def test_eight_workers(client, env, np, pd):
