@@ -185,10 +185,11 @@ static int set_watermarks(void *at, const char *value, struct gb_error *error)
 static bool is_fixed_limit(const char *name)
 {
     static const char *const fixed[] = {
-        "line_bytes", "request_bytes",  "depth",      "fds",           "pending_fds",
-        "name_bytes", "names",          "ids",        "columns",       "layout_depth",
-        "ndim",       "metadata_pairs", "alias_text", "wait_ms",       "list",
-        "integer",    "label_bytes",    "keep",       "decline_bytes", "live_writers",
+        "line_bytes",     "request_bytes",  "depth",      "fds",           "pending_fds",
+        "name_bytes",     "names",          "ids",        "columns",       "layout_depth",
+        "ndim",           "metadata_pairs", "alias_text", "wait_ms",       "list",
+        "integer",        "label_bytes",    "keep",       "decline_bytes", "live_writers",
+        "stream_readers",
     };
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)

@@ -766,6 +766,99 @@ GPUBUF_API int gpubuf_put_column(struct gpubuf_client *client, const char *name,
 GPUBUF_API bool gpubuf_is_live(const struct gpubuf_object *object);
 GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
 
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/*
+ * Frames under one name: one process writes, up to 64 read the newest frame or each, in place. A
+ * stream is a live array whose first axis is its slots. Frames pass between the processes without
+ * the daemon, which made the memory, knows who takes part, and clears what the dead held:
+ *
+ *     while (gpubuf_stream_next(stream, 0, &frame) == 0) {           (the writer)
+ *         fill(frame.pointer);
+ *         gpubuf_stream_publish(stream, &frame, NULL);
+ *     }
+ *     while (gpubuf_stream_read(stream, -1, &frame) == 0) {          (a reader)
+ *         look_at(frame.pointer);
+ *         gpubuf_stream_done(stream, &frame, NULL);
+ *     }
+ *
+ * A frame that is held does not change until it is given back. The writer goes on: it waits for
+ * nobody, unless it says so in gpubuf_stream_next. Slots suffice by what readers ask for: one is
+ * written, the newest frames are kept for the reader that may lag most (at least one), readers hold
+ * others. A writer that lies harms its readers' content, a reader that lies itself.
+ *
+ * A stream is for one thread at a time; several of a client may be used by several threads. A child
+ * of fork has none of it. If the daemon dies, those that take part go on; once the connection is
+ * made anew, calls are GPUBUF_E_STALE: close the stream and open it again.
+ *
+ * `work` is a CUstream or cudaStream_t of the stream's GPU, as elsewhere; publish and done wait for
+ * it. On the host it is not looked at.
+ */
+struct gpubuf_stream;
+
+struct gpubuf_stream_options {
+    size_t size;
+    int64_t wait_ms;    /* create: for a former writer to be over; open: for the stream to exist */
+    const char *device; /* create: as gpubuf_create_options have it, as is `mode` */
+    unsigned mode;
+    unsigned slots; /* create: 2 to 64; 0: 8 */
+    bool each;      /* open: every frame, in order; else the newest */
+    bool waits;    /* open, with `each`: ask the writer to wait before this reader misses a frame */
+    unsigned lag;  /* open: how many of the newest frames are kept for it; 0: none, `each`: 2 */
+    unsigned hold; /* open: how many frames it may hold at a time; 0: 1 */
+};
+
+struct gpubuf_frame {
+    void *pointer;    /* its slot; read-only for readers */
+    uint64_t bytes;   /* of the slot; to publish a shorter frame make it less */
+    uint64_t number;  /* grows; frames of one writer have numbers that follow one another */
+    uint64_t time_ns; /* when it was published, by CLOCK_MONOTONIC */
+    uint64_t missed;  /* frames between the last one that was read and this one */
+    unsigned slot;
+};
+
+/*
+ * Creates the stream `name`, or takes it over if it is there with the same dtype and shape of a
+ * frame, and becomes its writer. GPUBUF_E_BUSY, with wait_ms GPUBUF_E_TIMEOUT: somebody else
+ * writes; GPUBUF_E_EXISTS: the name has something else; errors of gpubuf_create and gpubuf_open.
+ * The stream stays when its writer ends: gpubuf_call's "delete" removes it.
+ */
+GPUBUF_API int gpubuf_stream_create(struct gpubuf_client *client, const char *name,
+                                    const char *dtype, unsigned ndim, const uint64_t *shape,
+                                    const struct gpubuf_stream_options *options,
+                                    struct gpubuf_stream **stream);
+/* Opens a stream for reading. It need not have a writer. GPUBUF_E_BUSY: its slots do not suffice
+   for one more reader; GPUBUF_E_LIMIT: it has 64; GPUBUF_E_UNSUPPORTED: it is no stream. */
+GPUBUF_API int gpubuf_stream_open(struct gpubuf_client *client, const char *name,
+                                  const struct gpubuf_stream_options *options,
+                                  struct gpubuf_stream **stream);
+/* Ends it, and gives back what it held. NULL is fine. */
+GPUBUF_API void gpubuf_stream_close(struct gpubuf_stream *stream);
+/* The array with its slots, which lives as long as the stream. */
+GPUBUF_API struct gpubuf_object *gpubuf_stream_object(const struct gpubuf_stream *stream);
+
+/*
+ * A slot to write; asked again before gpubuf_stream_publish it is the same one. With a timeout
+ * (-1: for ever) it first waits for readers that want to be waited for. A reader that does not move
+ * within it misses frames, and is not waited for again until it moves.
+ */
+GPUBUF_API int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms,
+                                  struct gpubuf_frame *frame);
+/* The frame of gpubuf_stream_next is the newest one, and readers that wait are woken. */
+GPUBUF_API int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
+                                     void *work);
+
+/*
+ * The newest frame that this reader has not had, or the next one, held until gpubuf_stream_done.
+ * Waits up to timeout_ms (-1: for ever; 0: GPUBUF_E_AGAIN): looks for up to 50 us, then sleeps.
+ * GPUBUF_E_TIMEOUT; GPUBUF_E_UNAVAILABLE: the writer has ended, and all is read (another one may
+ * come: ask again); GPUBUF_E_BUSY: it holds as many frames as it may.
+ */
+GPUBUF_API int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms,
+                                  struct gpubuf_frame *frame);
+GPUBUF_API int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
+                                  void *work);
+
 /* ---- bundles ------------------------------------------------------------------------------- */
 
 /*

@@ -34,6 +34,7 @@
     X(session_unsealed, 4096, "unsealed objects of a session")                                     \
     X(session_watches, 64, "watches of a session")                                                 \
     X(session_provides, 64, "prefixes that a session provides")                                    \
+    X(stream_readers, 64, "readers that take part in a stream")                                    \
     X(session_wanted, 1024, "names that a provider is asked for at a time")                        \
     X(session_waits, 256, "waiting requests of a session")                                         \
     X(sessions, 16384, "sessions of the daemon")                                                   \

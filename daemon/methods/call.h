@@ -149,10 +149,10 @@ int gb_call_lease(struct gb_call *call, uint64_t id, struct gb_lease **lease);
 /* ---- the rows, each defined beside its handler ---- */
 
 extern const struct gb_method gb_method_hello, gb_method_create, gb_method_seal, gb_method_open,
-    gb_method_release, gb_method_unmap, gb_method_settle, gb_method_register, gb_method_alias,
-    gb_method_cache, gb_method_provide, gb_method_decline, gb_method_delete, gb_method_list,
-    gb_method_stat, gb_method_set, gb_method_move, gb_method_watch, gb_method_unwatch,
-    gb_method_leases, gb_method_trim, gb_method_segments, gb_method_sessions, gb_method_stats,
-    gb_method_describe;
+    gb_method_release, gb_method_unmap, gb_method_settle, gb_method_join, gb_method_register,
+    gb_method_alias, gb_method_cache, gb_method_provide, gb_method_decline, gb_method_delete,
+    gb_method_list, gb_method_stat, gb_method_set, gb_method_move, gb_method_watch,
+    gb_method_unwatch, gb_method_leases, gb_method_trim, gb_method_segments, gb_method_sessions,
+    gb_method_stats, gb_method_describe;
 
 #endif

@@ -1,4 +1,5 @@
 #include "daemon/objects/lease.h"
+#include "daemon/objects/stream.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -409,6 +410,7 @@ void gb_lease_end(struct gb_registry *registry, struct gb_lease *lease)
     lease->holder->idle -= claim == GB_HELD_IDLE;
     lease->holder->parked -= claim == GB_HELD_PARKED;
     gb_unsealed_free(lease->unsealed);
+    gb_stream_leave(lease);
     object->live.claimed &= !lease->exclusive;
     if (gb_list_linked(&lease->of_writing))
         gb_object_end_writer(registry, object, &lease->of_writing);

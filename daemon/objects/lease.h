@@ -24,6 +24,8 @@
    Further leases have no slot, and cannot be kept. */
 #define GB_OBJECT_SLOTS 128
 
+struct gb_part;
+
 /* A holder of leases: a session. */
 struct gb_holder {
     struct gb_link leases;
@@ -58,6 +60,7 @@ struct gb_lease {
     uint64_t parked_ms;           /* since when it is parked; 0: it is not */
     uint64_t recalled_ms;         /* when it was asked for; 0: it was not */
     struct gb_unsealed *unsealed; /* owned; NULL for read leases */
+    struct gb_part *part;         /* in the stream of its object; owned; NULL: none */
 };
 
 /* A writer of a live object, as a successor must know it. */

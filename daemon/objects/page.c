@@ -11,25 +11,28 @@
 #define BYTES (GB_PAGE_SLOTS * sizeof(_Atomic uint64_t))
 #define WORDS (GB_PAGE_SLOTS / 64)
 
-/* Makes memory that can be written only through the mapping that this function returns. */
-static int make_memory(size_t bytes, void **memory, int *out, struct gb_error *error)
+int gb_page_memory(size_t bytes, bool ours, void **memory, int *out, struct gb_error *error)
 {
-    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | (ours ? F_SEAL_FUTURE_WRITE : 0) | F_SEAL_SEAL;
     int fd = memfd_create("gpubufd-page", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+    void *mapped = NULL;
 
     if (fd < 0)
         return gb_fail_errno(error, "memfd_create");
-    *memory = MAP_FAILED;
-    if (fchmod(fd, 0400) == 0 && ftruncate(fd, (off_t)bytes) == 0)
-        *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fchmod(fd, 0400) < 0 || ftruncate(fd, (off_t)bytes) < 0)
+        mapped = MAP_FAILED;
+    else if (memory)
+        mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     /* F_SEAL_FUTURE_WRITE spares our mapping, which was there before. */
-    if (*memory != MAP_FAILED && fcntl(fd, F_ADD_SEALS, seals) == 0) {
+    if (mapped != MAP_FAILED && fcntl(fd, F_ADD_SEALS, seals) == 0) {
+        if (memory)
+            *memory = mapped;
         *out = fd;
         return 0;
     }
-    r = gb_fail_errno(error, "a page for kept leases");
-    if (*memory != MAP_FAILED)
-        munmap(*memory, bytes);
+    r = gb_fail_errno(error, "a page that is shared");
+    if (mapped && mapped != MAP_FAILED)
+        munmap(mapped, bytes);
     close(fd);
     return r;
 }
@@ -37,7 +40,7 @@ static int make_memory(size_t bytes, void **memory, int *out, struct gb_error *e
 int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error)
 {
     pthread_mutexattr_t attributes;
-    int r = make_memory(sizeof(pthread_mutex_t), &pulse->mutex, &pulse->fd, error);
+    int r = gb_page_memory(sizeof(pthread_mutex_t), true, &pulse->mutex, &pulse->fd, error);
 
     if (r < 0) {
         pulse->mutex = NULL;
@@ -66,7 +69,7 @@ int gb_page_new(struct gb_page **out, int *fd, struct gb_error *error)
 {
     struct gb_page *page = calloc(1, sizeof(*page));
     void *slots;
-    int r = page ? make_memory(BYTES, &slots, fd, error) : gb_fail_memory(error);
+    int r = page ? gb_page_memory(BYTES, true, &slots, fd, error) : gb_fail_memory(error);
 
     if (r < 0) {
         free(page);

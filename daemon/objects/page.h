@@ -13,6 +13,8 @@
 #ifndef GB_PAGE_H
 #define GB_PAGE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/errors.h"
@@ -30,6 +32,11 @@ struct gb_pulse {
     void *mutex; /* NULL: there is none */
     int fd;      /* to send; its receivers can only read */
 };
+
+/* Makes memory, and a descriptor of it, that cannot shrink or grow, and maps it, unless `memory` is
+   NULL. `ours`: nobody can write it but through that mapping; else only by the descriptor itself,
+   and by none that is opened anew. GPUBUF_E_SYSTEM. */
+int gb_page_memory(size_t bytes, bool ours, void **memory, int *fd, struct gb_error *error);
 
 /* To be called by the loop's thread. GPUBUF_E_SYSTEM. */
 int gb_pulse_begin(struct gb_pulse *pulse, struct gb_error *error);

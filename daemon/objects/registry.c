@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/base/failpoint.h"
+#include "daemon/objects/stream.h"
 
 void gb_registry_init(struct gb_registry *registry, struct gb_store *store)
 {
@@ -96,6 +97,7 @@ static void object_free(struct gb_registry *registry, struct gb_object *object)
     object->storage->text -= object->name_length + object->text_length;
     gb_list_remove(&object->of_producer);
     end_charge(object);
+    gb_stream_free(object->live.stream);
     gb_storage_changed(object->storage);
     registry->objects--;
     object->storage->device->objects--;

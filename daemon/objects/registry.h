@@ -33,12 +33,15 @@ struct gb_first {
     uint64_t segment, offset;
 };
 
+struct gb_stream;
+
 /* The writers of a live object. */
 struct gb_live {
-    struct gb_link writing; /* leases */
-    uint64_t writers;       /* how many these are */
-    bool claimed;           /* one of them is exclusive, and so the only one */
-    uint64_t generation;    /* of the last that was; 0: none */
+    struct gb_link writing;   /* leases */
+    uint64_t writers;         /* how many these are */
+    bool claimed;             /* one of them is exclusive, and so the only one */
+    uint64_t generation;      /* of the last that was; 0: none */
+    struct gb_stream *stream; /* NULL: nobody has joined one */
 };
 
 struct gb_object {

@@ -133,6 +133,7 @@ class Peer:
         self.longest = 0  # bytes of the longest line received
         self.page = None  # of kept leases, mapped; its descriptor
         self.page_fd = -1
+        self.joined = {}  # descriptors of a stream's pages, by "page", "roster", "front" or the reader's number
 
     def credentials(self):
         """The pid, uid and gid of the process that listens, as it was when it began to."""
@@ -278,6 +279,14 @@ class Peer:
             self.page_fd = message["_fds"][result["cache"]["fd"]]
             self.page = mmap.mmap(self.page_fd, 8 * result["cache"]["slots"], mmap.MAP_SHARED,
                                   mmap.PROT_READ)
+        if isinstance(result, dict) and "writer" in result:  # pages of a stream
+            pages = {name: result[name] for name in ("page", "roster", "front") if name in result}
+            pages.update((claim["reader"], claim["fd"]) for claim in result.get("claims", ()))
+            used |= set(pages.values())
+            for name, k in pages.items():
+                if name in self.joined:
+                    os.close(self.joined[name])
+                self.joined[name] = message["_fds"][k]
         assert len(used) == len(message["_fds"]), "descriptors that no segment uses"
 
     def reply(self, ident, timeout=DEADLINE):
@@ -456,6 +465,8 @@ class Peer:
             self.pulse.close()
             os.close(self.page_fd)
             self.page_fd = -1
+        while self.joined:
+            os.close(self.joined.popitem()[1])
         while self.fds:
             os.close(self.fds.popleft())
 

@@ -40,6 +40,7 @@ GOOD = {
               "layout": {"kind": "bytes", "bytes": 1, "data": {"offset": 0, "bytes": 1}},
               "mode": "0600", "replace": True},
     "cache": {"leases": [], "used": True},
+    "join": {"lease": "STREAM", "hold": 1, "lag": 2, "since": 0},
     "delete": {"name": "there", "version": "VERSION"},
     "list": {"prefix": "a", "limit": 3, "placements": True},
     "stat": {"name": "there"},
@@ -84,6 +85,10 @@ def ready(shared_daemon, shared_peer, memory):
                 known[word] = peer.create("unsealed", bytes_layout(8), replace=True)["lease"]
             elif word == "LEASE":
                 known[word] = peer.open_object("there").lease
+            elif word == "STREAM":
+                stream = {"kind": "array", "dtype": "uint8", "shape": [8, 64]}
+                peer.call("release", lease=peer.call("create", name="stream", layout=stream, live=True)["lease"])
+                known[word] = peer.call("open", name="stream")["lease"]
             elif word == "WATCH":
                 known[word] = peer.call("watch", prefix="nothing", kinds=["evicted"])["watch"]
             elif word == "REQUEST":
@@ -103,7 +108,7 @@ def ready(shared_daemon, shared_peer, memory):
     # By another session, since hello has to be the first call of this one.
     with Peer(shared_daemon.path) as other:
         known["VERSION"] = other.put("there", b"12345678", replace=True)
-        for name in ("new", "registered", "another"):
+        for name in ("new", "registered", "another", "stream"):
             if name in other.names():
                 other.call("delete", name=name)
 

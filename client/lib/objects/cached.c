@@ -388,7 +388,8 @@ void gb_cached_list(struct gb_holding *lease)
 {
     struct gb_cached *cached = lease->client->cached;
 
-    if (!cached || lease->id == 0)
+    /* A stream joins by a lease of its own. */
+    if (!cached || lease->id == 0 || lease->access.live)
         return;
     lease->hash = hash_of(lease->name, strlen(lease->name));
     lease->twice = is_seen(cached, mix(lease->hash, atomic_load(&lease->version)));

@@ -1,0 +1,515 @@
+/* Streams: frames of a live array, by base/ring.h. The daemon is asked who takes part, and for
+   nothing else. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/base/ring.h"
+#include "client/lib/memory/gpu.h"
+#include "client/lib/memory/gpu_copy.h"
+#include "client/lib/objects/object.h"
+#include "client/lib/wire/enter.h"
+#include "client/lib/wire/report.h"
+#include "client/lib/wire/request.h"
+#include "client/lib/wire/wait.h"
+
+#define SLOTS 8u
+#define LOOK_MS 100 /* how often a call that waits looks after the connection */
+
+struct gpubuf_stream {
+    struct gpubuf_object *object; /* counted; it counts its client */
+    uint64_t connections;         /* of the client, when it joined */
+    struct gb_gpu *gpu;           /* NULL: it is on the host */
+    char *data;
+    uint64_t stride; /* from slot to slot, in bytes */
+    bool writes, each, waits;
+    unsigned hold, lag;
+    void *page;   /* the one that it writes */
+    void *roster; /* NULL: it has not joined yet */
+    union {
+        struct gb_ring_writer writer;
+        struct gb_ring_reader reader;
+    };
+};
+
+static struct gpubuf_client *client_of(const struct gpubuf_stream *stream)
+{
+    return stream->object->lease->client;
+}
+
+/* ---- join ---- */
+
+struct claim {
+    uint64_t reader, fd;
+};
+
+struct joined {
+    uint64_t writer, page, roster, reader, front, epoch;
+    struct gb_json claims;
+};
+
+struct join {
+    struct gb_request base;
+    struct gpubuf_stream *stream;
+};
+
+/* Maps a page that cannot shrink. NULL: it can, or memory is out. */
+static void *map_page(const struct gb_reply *reply, uint64_t fd, bool write)
+{
+    struct stat status;
+
+    if (fd >= reply->fd_count)
+        return NULL;
+    int file = reply->fds[fd], seals = fcntl(file, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(file, &status) < 0 ||
+        status.st_size < (off_t)GB_STREAM_PAGE_BYTES)
+        return NULL;
+    void *page =
+        mmap(NULL, GB_STREAM_PAGE_BYTES, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED, file, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    /* A child of fork takes no part. */
+    (void)madvise(page, GB_STREAM_PAGE_BYTES, MADV_DONTFORK);
+    return page;
+}
+
+static void unmap_page(const void *page)
+{
+    if (page)
+        (void)munmap((void *)(uintptr_t)page, GB_STREAM_PAGE_BYTES);
+}
+
+static int map_claims(struct gpubuf_stream *stream, const struct gb_reply *reply,
+                      const struct joined *joined, struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct claim, reader, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, GB_STREAM_READERS - 1),
+        GB_FIELD(struct claim, fd, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
+    };
+    struct gb_path path = {.key = "claims"};
+    struct gb_json_walk walk = gb_json_walk(joined->claims);
+    struct gb_json key, item;
+
+    while (gb_json_next(&walk, &key, &item)) {
+        struct claim claim = {0};
+        int r = gb_json_read(item, fields, 2, GB_UNKNOWN_IGNORE, &path, &client_of(stream)->pool,
+                             &claim, NULL, error);
+        if (r < 0)
+            return r;
+        void *page = map_page(reply, claim.fd, false);
+        if (!page)
+            return gb_fail(error, GPUBUF_E_SYSTEM, "a reader's page cannot be mapped");
+        unmap_page(stream->writer.claims[claim.reader]);
+        stream->writer.claims[claim.reader] = page;
+    }
+    stream->writer.epoch = (uint32_t)joined->epoch;
+    return 0;
+}
+
+/* The first answer: the pages of this stream's own, and the daemon's. */
+static int take_part(struct gpubuf_stream *stream, const struct gb_reply *reply,
+                     const struct joined *joined, struct gb_error *error)
+{
+    unsigned slots = (unsigned)stream->object->shape[0];
+    void *page = map_page(reply, joined->page, true);
+    void *roster = map_page(reply, joined->roster, false);
+
+    if (!page || !roster) {
+        unmap_page(page);
+        unmap_page(roster);
+        return gb_fail(error, GPUBUF_E_SYSTEM, "the stream's pages cannot be mapped");
+    }
+    stream->page = page;
+    stream->roster = roster;
+    if (stream->writes)
+        gb_ring_write(&stream->writer, page, roster, slots, (uint32_t)joined->writer);
+    else
+        gb_ring_join(&stream->reader, page, roster, slots, stream->hold, stream->each,
+                     stream->waits);
+    return 0;
+}
+
+static int join_reply(struct gb_request *request, const struct gb_reply *reply,
+                      struct gb_error *error)
+{
+    static const struct gb_field fields[] = {
+        GB_FIELD(struct joined, writer, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, UINT32_MAX),
+        GB_FIELD(struct joined, page, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct joined, roster, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct joined, reader, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct joined, front, GB_FIELD_UINT, 0, 0, 0),
+        GB_FIELD(struct joined, claims, GB_FIELD_ARRAY, 0, 0, 0),
+        GB_FIELD(struct joined, epoch, GB_FIELD_UINT, 0, 0, UINT32_MAX),
+    };
+    struct gpubuf_stream *stream = ((struct join *)request)->stream;
+    struct joined joined = {.page = UINT64_MAX, .roster = UINT64_MAX, .front = UINT64_MAX};
+    struct gb_path path = {.key = "result"};
+
+    if (reply->refused)
+        return reply->refused->code;
+    if (request->canceled)
+        return 0; /* nobody has the stream any more */
+    int r = gb_json_read(reply->result, fields, 7, GB_UNKNOWN_IGNORE, &path, &request->client->pool,
+                         &joined, NULL, error);
+    if (r < 0)
+        return r == GPUBUF_E_NO_MEMORY ? r : (error->code = GPUBUF_E_PROTOCOL);
+    if (!stream->roster)
+        r = take_part(stream, reply, &joined, error);
+    if (r == 0 && stream->writes && joined.claims.text)
+        r = map_claims(stream, reply, &joined, error);
+    if (r == 0 && !stream->writes && joined.front != UINT64_MAX) {
+        const struct gb_stream_front *front = map_page(reply, joined.front, false);
+        if (!front)
+            return gb_fail(error, GPUBUF_E_SYSTEM, "the writer's page cannot be mapped");
+        unmap_page(stream->reader.front);
+        gb_ring_follow(&stream->reader, front, (uint32_t)joined.writer);
+    }
+    return r;
+}
+
+static void join_free(struct gb_request *request)
+{
+    free(request);
+}
+
+static const struct gb_request_type join_type = {.reply = join_reply, .free = join_free};
+
+/* Asks the daemon: for taking part, or for the pages of those that have joined since. */
+static int join(struct gpubuf_stream *stream)
+{
+    struct gpubuf_client *client = client_of(stream);
+    int r = gb_enter_blocking(client);
+
+    if (r < 0)
+        return r;
+    struct join *join = calloc(1, sizeof(*join));
+    struct gb_error error;
+    uint32_t since = !stream->roster  ? 0
+                     : stream->writes ? stream->writer.epoch
+                                      : stream->reader.writer;
+    if (!join) {
+        r = gb_report_memory(client);
+        goto leave;
+    }
+    join->base.type = &join_type;
+    join->base.once = join->base.waited = true;
+    join->stream = stream;
+    struct gb_writer *writer = gb_request_begin(client, &join->base, "join", 0);
+    gb_write_format(writer, "{\"lease\":%" PRIu64 ",\"since\":%" PRIu32, stream->object->lease->id,
+                    since);
+    if (!stream->roster && !stream->writes)
+        gb_write_format(writer, ",\"hold\":%u,\"lag\":%u", stream->hold, stream->lag);
+    gb_write_char(writer, '}');
+    r = gb_request_send(client, &join->base, NULL, 0, GB_RELEASES_FIRST, &error);
+    if (r < 0) {
+        free(join);
+        (void)gb_report(client, &error);
+        goto leave;
+    }
+    struct gb_request *request = &join->base;
+    r = gb_request_wait(client, &request, client->requests.timeout_ms);
+    if (request)
+        join_free(request);
+leave:
+    gb_leave(client);
+    return r;
+}
+
+/* ---- making one ---- */
+
+static int read_options(const struct gpubuf_client *client,
+                        const struct gpubuf_stream_options *given,
+                        struct gpubuf_stream_options *options)
+{
+    *options = (struct gpubuf_stream_options){.size = sizeof(*options)};
+    if (given && given->size < sizeof(given->size))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "options.size is %zu: set it to sizeof the struct", given->size);
+    if (given)
+        memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    if (options->slots == 0)
+        options->slots = SLOTS;
+    if (options->hold == 0)
+        options->hold = 1;
+    if (options->each && options->lag == 0)
+        options->lag = 2;
+    if (options->slots < 2 || options->slots > GB_STREAM_SLOTS || options->hold > GB_STREAM_SLOTS ||
+        options->lag > GB_STREAM_SLOTS)
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "slots is not from 2 to %u, or hold or lag above that",
+                              GB_STREAM_SLOTS);
+    return 0;
+}
+
+/* Makes a stream of an object, whose reference it takes over in any case, and joins it. */
+static int begin(struct gpubuf_object *object, bool writes,
+                 const struct gpubuf_stream_options *options, struct gpubuf_stream **out)
+{
+    struct gpubuf_client *client = object->lease->client;
+    struct gpubuf_stream *stream = calloc(1, sizeof(*stream));
+    struct gpubuf_memory memory;
+    struct gb_error error;
+    int r = stream ? 0 : gb_report_memory(client);
+
+    if (r == 0 && (object->kind != GPUBUF_KIND_ARRAY || object->ndim < 1 || object->shape[0] < 2 ||
+                   object->shape[0] > GB_STREAM_SLOTS))
+        r = gb_report_text(client, GPUBUF_E_UNSUPPORTED,
+                           "\"%s\" is no stream: an array of 2 to %u slots", object->lease->name,
+                           GB_STREAM_SLOTS);
+    if (r == 0)
+        r = gpubuf_memory(object, GPUBUF_DATA, &memory);
+    if (r == 0 && gb_holding_gpu(object->lease, &stream->gpu, &error) < 0)
+        r = gb_report(client, &error);
+    if (r < 0) {
+        free(stream);
+        gpubuf_release(object);
+        return r;
+    }
+    stream->object = object;
+    stream->connections = atomic_load(&client->connections);
+    stream->data = memory.pointer;
+    stream->stride = memory.bytes / object->shape[0];
+    stream->writes = writes;
+    stream->each = options->each;
+    stream->waits = options->each && options->waits;
+    stream->hold = options->hold;
+    stream->lag = options->lag;
+    r = join(stream);
+    if (r < 0)
+        gpubuf_stream_close(stream);
+    else
+        *out = stream;
+    return r;
+}
+
+/* Whether the object has such frames. */
+static bool has_frames(const struct gpubuf_object *object, const char *dtype, unsigned ndim,
+                       const uint64_t *shape)
+{
+    return object->kind == GPUBUF_KIND_ARRAY && strcmp(object->dtype, dtype) == 0 &&
+           object->ndim == ndim + 1 &&
+           (ndim == 0 || memcmp(object->shape + 1, shape, ndim * sizeof(*shape)) == 0);
+}
+
+int gpubuf_stream_create(struct gpubuf_client *client, const char *name, const char *dtype,
+                         unsigned ndim, const uint64_t *shape,
+                         const struct gpubuf_stream_options *given, struct gpubuf_stream **stream)
+{
+    struct gpubuf_stream_options options;
+    uint64_t slots[33];
+    struct gpubuf_object *object;
+    int r = read_options(client, given, &options);
+
+    if (r == 0 && (!dtype || ndim > 31))
+        r = gb_report_text(client, GPUBUF_E_INVALID, "no dtype, or a frame of more than 31 axes");
+    if (r < 0)
+        return r;
+    slots[0] = options.slots;
+    if (ndim > 0)
+        memcpy(slots + 1, shape, ndim * sizeof(*shape));
+    const struct gpubuf_layout_spec layout = {
+        .kind = GPUBUF_KIND_ARRAY, .dtype = dtype, .ndim = ndim + 1, .shape = slots};
+    const struct gpubuf_create_options create = {.size = sizeof(create),
+                                                 .device = options.device,
+                                                 .mode = options.mode,
+                                                 .wait_ms = options.wait_ms,
+                                                 .live = true};
+    const struct gpubuf_open_options open = {
+        .size = sizeof(open), .wait_ms = options.wait_ms, .write = true, .exclusive = true};
+    r = gpubuf_create(client, name, &layout, &create, &object);
+    if (r == 0)
+        gpubuf_release(object);
+    if (r == 0 || r == GPUBUF_E_EXISTS)
+        r = gpubuf_open(client, name, &open, &object);
+    if (r < 0)
+        return r;
+    if (!has_frames(object, dtype, ndim, shape)) {
+        gpubuf_release(object);
+        return gb_report_text(client, GPUBUF_E_EXISTS,
+                              "\"%s\" has frames of another dtype or shape: delete it first", name);
+    }
+    return begin(object, true, &options, stream);
+}
+
+int gpubuf_stream_open(struct gpubuf_client *client, const char *name,
+                       const struct gpubuf_stream_options *given, struct gpubuf_stream **stream)
+{
+    struct gpubuf_stream_options options;
+    struct gpubuf_object *object;
+    int r = read_options(client, given, &options);
+
+    if (r < 0)
+        return r;
+    const struct gpubuf_open_options open = {.size = sizeof(open), .wait_ms = options.wait_ms};
+    r = gpubuf_open(client, name, &open, &object);
+    return r < 0 ? r : begin(object, false, &options, stream);
+}
+
+void gpubuf_stream_close(struct gpubuf_stream *stream)
+{
+    if (!stream)
+        return;
+    if (stream->roster && stream->writes) {
+        for (unsigned i = 0; i < GB_STREAM_READERS; i++)
+            unmap_page(stream->writer.claims[i]);
+    } else if (stream->roster) {
+        unmap_page(stream->reader.front);
+    }
+    unmap_page(stream->page);
+    unmap_page(stream->roster);
+    gpubuf_release(stream->object);
+    free(stream);
+}
+
+struct gpubuf_object *gpubuf_stream_object(const struct gpubuf_stream *stream)
+{
+    return stream->object;
+}
+
+/* ---- frames ---- */
+
+/* Whether the stream may be used so, and is what it was. */
+static int check(const struct gpubuf_stream *stream, bool writes)
+{
+    const struct gpubuf_client *client = client_of(stream);
+
+    if (gb_is_forked(client))
+        return gb_report_text(client, GPUBUF_E_FORKED,
+                              "the stream belongs to the parent process; connect anew");
+    if (stream->writes != writes)
+        return gb_report_text(client, GPUBUF_E_INVALID, "the stream is for %s",
+                              stream->writes ? "writing" : "reading");
+    if (atomic_load(&client->disconnected))
+        return gb_report_text(client, GPUBUF_E_CLOSED, "the client has disconnected");
+    if (atomic_load(&client->connections) != stream->connections)
+        return gb_report_text(client, GPUBUF_E_STALE,
+                              "the connection was made anew, and the daemon does not know who "
+                              "takes part: close the stream and open it again");
+    return 0;
+}
+
+static void describe(const struct gpubuf_stream *stream, unsigned slot, struct gpubuf_frame *frame)
+{
+    *frame = (struct gpubuf_frame){
+        .pointer = stream->data + slot * stream->stride, .bytes = stream->stride, .slot = slot};
+}
+
+int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
+{
+    int r = check(stream, true), slot;
+
+    if (r < 0)
+        return r;
+    if (timeout_ms != 0)
+        gb_ring_wait_late(&stream->writer,
+                          timeout_ms < 0 ? INT64_MAX : timeout_ms * INT64_C(1000000));
+    while ((slot = gb_ring_take(&stream->writer)) == GB_RING_PAGES)
+        if ((r = join(stream)) < 0)
+            return r;
+    if (slot < 0)
+        return gb_report_text(client_of(stream), GPUBUF_E_BUSY, "readers hold all slots");
+    describe(stream, (unsigned)slot, frame);
+    frame->number = stream->writer.head + 1;
+    return 0;
+}
+
+/* Waits for work on the stream's GPU. */
+static int wait_for_work(const struct gpubuf_stream *stream, void *work)
+{
+    struct gb_error error;
+
+    if (!stream->gpu || gb_gpu_finish(stream->gpu, work, &error) == 0)
+        return 0;
+    return gb_report(client_of(stream), &error);
+}
+
+int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
+                          void *work)
+{
+    int r = check(stream, true);
+
+    if (r == 0 && (stream->writer.taken < 0 || frame->slot != (unsigned)stream->writer.taken ||
+                   frame->bytes > stream->stride))
+        r = gb_report_text(client_of(stream), GPUBUF_E_INVALID,
+                           "the frame is not the one of gpubuf_stream_next, or longer than a slot");
+    if (r == 0)
+        r = wait_for_work(stream, work);
+    if (r < 0)
+        return r;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)gb_ring_publish(&stream->writer, frame->bytes,
+                          (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+    return 0;
+}
+
+/* Says why there is no frame; 0: another look may find one. */
+static int tell_none(const struct gpubuf_stream *stream, int why, int64_t timeout_ms,
+                     int64_t deadline)
+{
+    const struct gpubuf_client *client = client_of(stream);
+
+    if (why == GB_RING_FULL)
+        return gb_report_text(client, GPUBUF_E_BUSY,
+                              "%u frames are held already: give one back, or open with a larger "
+                              "hold",
+                              stream->hold);
+    if (why == GB_RING_OVER)
+        return gb_report_text(client, GPUBUF_E_UNAVAILABLE, "the writer of \"%s\" has ended",
+                              stream->object->lease->name);
+    if (timeout_ms == 0)
+        return gb_report_text(client, GPUBUF_E_AGAIN, "no new frame");
+    if (gb_left_ms(deadline) == 0)
+        return gb_report_text(client, GPUBUF_E_TIMEOUT, "no new frame within %" PRId64 " ms",
+                              timeout_ms);
+    return 0;
+}
+
+int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
+{
+    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    struct gb_ring_frame read;
+    int r = check(stream, false);
+
+    for (int why; r == 0; r = check(stream, false)) {
+        why = gb_ring_read(&stream->reader, &read);
+        if (why == 0)
+            break;
+        if (why == GB_RING_PAGES) {
+            if ((r = join(stream)) < 0)
+                return r;
+            continue;
+        }
+        if ((r = tell_none(stream, why, timeout_ms, deadline)) < 0)
+            return r;
+        int left = gb_left_ms(deadline);
+        gb_ring_wait(&stream->reader,
+                     (left < 0 || left > LOOK_MS ? LOOK_MS : left) * INT64_C(1000000));
+    }
+    if (r < 0)
+        return r;
+    describe(stream, read.slot, frame);
+    if (read.bytes < frame->bytes)
+        frame->bytes = read.bytes;
+    frame->number = read.number;
+    frame->time_ns = read.time_ns;
+    frame->missed = read.missed;
+    return 0;
+}
+
+int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpubuf_frame *frame, void *work)
+{
+    int r = check(stream, false);
+
+    if (r == 0)
+        r = wait_for_work(stream, work);
+    if (r == 0 && frame->slot < GB_STREAM_SLOTS)
+        gb_ring_done(&stream->reader, frame->slot);
+    return r;
+}

@@ -1,0 +1,172 @@
+#include "daemon/objects/stream.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void wake(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static struct gb_stream *new_stream(struct gb_object *object, struct gb_error *error)
+{
+    struct gb_stream *stream = calloc(1, sizeof(*stream));
+    void *roster;
+    int r = stream ? gb_page_memory(GB_STREAM_PAGE_BYTES, true, &roster, &stream->roster_fd, error)
+                   : gb_fail_memory(error);
+
+    if (r < 0) {
+        free(stream);
+        return NULL;
+    }
+    stream->roster = roster;
+    stream->front_fd = -1;
+    stream->charge.user = object->owner;
+    gb_charge_set(&stream->charge, GB_STOCK_OPEN, 2);
+    return stream;
+}
+
+void gb_stream_free(struct gb_stream *stream)
+{
+    if (!stream)
+        return;
+    assert(!stream->writer && !stream->roster->active);
+    gb_charge_end(&stream->charge);
+    munmap(stream->roster, GB_STREAM_PAGE_BYTES);
+    close(stream->roster_fd);
+    if (stream->front) {
+        munmap(stream->front, GB_STREAM_PAGE_BYTES);
+        close(stream->front_fd);
+    }
+    free(stream);
+}
+
+/* The number that a reader gets. One slot is written, the newest frames are kept for the reader
+   that may lag most, and readers hold slots. */
+static int find_reader(const struct gb_stream *stream, unsigned slots, unsigned hold, unsigned lag,
+                       struct gb_error *error)
+{
+    unsigned held = hold, kept = lag > 0 ? lag : 1;
+    int found = -1;
+
+    for (int i = GB_STREAM_READERS - 1; i >= 0; i--) {
+        if (!stream->readers[i]) {
+            found = i;
+            continue;
+        }
+        held += stream->roster->hold[i];
+        if (stream->roster->lag[i] > kept)
+            kept = stream->roster->lag[i];
+    }
+    if (found < 0)
+        return gb_fail_limit(error, "stream_readers", GB_LIMIT(stream_readers),
+                             "readers that take part in a stream");
+    if (1 + kept + held > slots)
+        return gb_fail(error, GPUBUF_E_BUSY,
+                       "the stream has %u slots; with this reader 1 is written, the %u newest "
+                       "frames are kept, and readers hold %u: create it with more slots",
+                       slots, kept, held);
+    return found;
+}
+
+static void begin_reader(struct gb_stream *stream, struct gb_lease *lease, int reader,
+                         unsigned hold, unsigned lag)
+{
+    struct gb_stream_roster *roster = stream->roster;
+
+    lease->part->reader = reader;
+    stream->readers[reader] = lease;
+    roster->hold[reader] = (uint8_t)hold;
+    roster->lag[reader] = (uint8_t)lag;
+    roster->active |= UINT64_C(1) << reader;
+    lease->part->since = ++roster->epoch;
+}
+
+/* The front of the former writer stays with those that have mapped it. */
+static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, int fd, void *front)
+{
+    if (stream->front) {
+        munmap(stream->front, GB_STREAM_PAGE_BYTES);
+        close(stream->front_fd);
+    }
+    stream->front = front;
+    stream->front_fd = fd;
+    stream->writer = lease;
+    lease->part->reader = -1;
+    lease->part->since = ++stream->roster->writer;
+    wake(&stream->roster->writer);
+}
+
+int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
+                   struct gb_error *error)
+{
+    struct gb_object *object = lease->object;
+    struct gb_stream *stream = object->live.stream;
+    void *front = NULL;
+    int fd, r;
+
+    if (gb_user_may_take(lease->holder->user, GB_STOCK_OPEN, 3, error) < 0)
+        return GPUBUF_E_LIMIT;
+    if (!stream && !(stream = object->live.stream = new_stream(object, error)))
+        return error->code;
+    if (lease->write && stream->writer)
+        return gb_fail(error, GPUBUF_E_BUSY, "pid %d writes the stream",
+                       (int)stream->writer->holder->pid);
+    if (lease->write && stream->roster->writer + 1 == GB_STREAM_WRITERS)
+        return gb_fail(error, GPUBUF_E_BUSY, "the stream has had %u writers: create it anew",
+                       stream->roster->writer);
+    r = lease->write ? 0 : find_reader(stream, slots, hold, lag, error);
+    if (r < 0)
+        return r;
+    int reader = r;
+    r = gb_page_memory(GB_STREAM_PAGE_BYTES, false, lease->write ? &front : NULL, &fd, error);
+    if (r < 0)
+        return r;
+    if (!(lease->part = calloc(1, sizeof(*lease->part)))) {
+        if (front)
+            munmap(front, GB_STREAM_PAGE_BYTES);
+        close(fd);
+        return gb_fail_memory(error);
+    }
+    lease->part->charge.user = lease->holder->user;
+    lease->part->fd = fd;
+    if (lease->write) {
+        begin_writer(stream, lease, fd, front);
+    } else {
+        gb_charge_set(&lease->part->charge, GB_STOCK_OPEN, 1);
+        begin_reader(stream, lease, reader, hold, lag);
+    }
+    return 0;
+}
+
+void gb_stream_leave(struct gb_lease *lease)
+{
+    struct gb_stream *stream = lease->object->live.stream;
+    struct gb_part *part = lease->part;
+
+    if (!part)
+        return;
+    if (part->reader < 0) {
+        stream->writer = NULL;
+        stream->roster->over = part->since;
+        /* Consumers' streams of work may wait for frames whose producer will not get to them. */
+        for (unsigned i = 0; i < GB_STREAM_SLOTS; i++)
+            stream->front->slots[i].ready = (uint32_t)stream->front->slots[i].frame;
+        stream->front->bell++;
+        wake(&stream->front->bell);
+    } else {
+        stream->readers[part->reader] = NULL;
+        stream->roster->active &= ~(UINT64_C(1) << part->reader);
+        close(part->fd);
+    }
+    gb_charge_end(&part->charge);
+    free(part);
+    lease->part = NULL;
+}

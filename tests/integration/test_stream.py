@@ -1,0 +1,190 @@
+"""join: who takes part in a stream, and the pages by which they do."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+
+import pytest
+
+from child import Child
+from conftest import skip_without_root
+from peer import Closed, RpcError, wait_until
+
+PAGE = 8192
+F_GET_SEALS = 1034
+SHRINK, GROW, FUTURE_WRITE = 0x2, 0x4, 0x10
+
+
+def make(peer, name="cam0", slots=8, **params):
+    """A stream, with nobody who takes part."""
+    layout = {"kind": "array", "dtype": "uint8", "shape": [slots, 1000]}
+    peer.call("release", lease=peer.call("create", name=name, layout=layout, live=True, **params)["lease"])
+
+
+def write(peer, name="cam0", **params):
+    """Takes part as the writer. Returns the lease, and the answer."""
+    lease = peer.call("open", name=name, access="write", exclusive=True, **params)["lease"]
+    return lease, peer.call("join", lease=lease)
+
+
+def read(peer, name="cam0", **params):
+    lease = peer.call("open", name=name)["lease"]
+    return lease, peer.call("join", lease=lease, **params)
+
+
+def roster(peer):
+    """(readers, epoch, writer, over, hold, lag), as the daemon has written it."""
+    active, epoch, writer, over = struct.unpack_from("<QIII", os.pread(peer.joined["roster"], PAGE, 0))
+    numbers = os.pread(peer.joined["roster"], 128, 20)
+    return [i for i in range(64) if active >> i & 1], epoch, writer, over, numbers[:64], numbers[64:]
+
+
+def test_who_takes_part(daemon):
+    """The roster says who, and each is given the others' pages."""
+    writer, first, second = daemon.connect(), daemon.connect(), daemon.connect()
+    make(writer)
+    lease, told = read(first, hold=2, lag=3)
+    assert told["reader"] == 0 and told["writer"] == 0 and "front" not in told
+    mine, told = write(writer)
+    assert told["writer"] == 1 and told["epoch"] == 1 and [claim["reader"] for claim in told["claims"]] == [0]
+    told = first.call("join", lease=lease, since=0)
+    assert told["writer"] == 1 and "front" in told and "page" not in told
+    assert "front" not in first.call("join", lease=lease, since=1)
+    other, _ = read(second)
+    told = writer.call("join", lease=mine, since=1)
+    assert told["epoch"] == 2 and [claim["reader"] for claim in told["claims"]] == [1]
+    readers, epoch, number, over, hold, lag = roster(writer)
+    assert (readers, epoch, number, over) == ([0, 1], 2, 1, 0)
+    assert tuple(hold[:2]) == (2, 1) and tuple(lag[:2]) == (3, 0)
+    second.call("release", lease=other)
+    assert roster(writer)[0] == [0]
+    writer.call("release", lease=mine)
+    assert roster(first)[2:4] == (1, 1)
+    _, told = write(second)
+    assert told["writer"] == 2 and roster(first)[2:4] == (2, 1)
+    second.call("delete", name="cam0")
+
+
+def can(fd, flags):
+    try:
+        mmap.mmap(fd, PAGE, mmap.MAP_SHARED, flags).close()
+    except PermissionError:
+        return False
+    return True
+
+
+def test_each_page_has_one_writer(daemon):
+    """The kernel lets nobody else write a page, and nobody shrink it."""
+    writer, reader = daemon.connect(), daemon.connect()
+    make(writer)
+    lease, _ = write(writer)
+    read(reader)
+    writer.call("join", lease=lease)
+    both = mmap.PROT_READ | mmap.PROT_WRITE
+    for peer, others in ((writer, ("roster", 0)), (reader, ("roster", "front"))):
+        assert can(peer.joined["page"], both)
+        for name in others:
+            assert can(peer.joined[name], mmap.PROT_READ) and not can(peer.joined[name], both)
+        for name, fd in peer.joined.items():
+            seals = fcntl.fcntl(fd, F_GET_SEALS)
+            assert seals & SHRINK and seals & GROW and bool(seals & FUTURE_WRITE) == (name == "roster")
+            with pytest.raises(OSError):
+                os.ftruncate(fd, 0)
+    # The pages are those of the others.
+    os.pwrite(reader.joined["page"], b"claim", 0)
+    assert os.pread(writer.joined[0], 5, 0) == b"claim"
+    os.pwrite(writer.joined["page"], b"front", 0)
+    assert os.pread(reader.joined["front"], 5, 0) == b"front"
+
+
+@pytest.fixture
+def daemon(daemon_factory):
+    """Releases after the test: this process counts as a writer of whatever it has not released, for as long as it lives."""
+    one = daemon_factory()
+    yield one
+    for peer in one.peers:
+        with contextlib.suppress(RpcError, Closed):
+            leases = [held["lease"] for held in peer.call("leases")["leases"] if held["access"] == "rw"]
+            peer.call("release", leases=leases)
+
+
+@pytest.mark.root
+def test_others_cannot_open_a_page_for_writing(daemon):
+    skip_without_root()
+    make(daemon.connect(), mode="0644")
+    write(daemon.connect())
+
+    def upgrade(peer):
+        _, told = read(peer)
+        failed = 0
+        for name in ("roster", "front"):
+            try:
+                os.close(os.open(f"/proc/self/fd/{peer.joined[name]}", os.O_RDWR))
+            except PermissionError:
+                failed += 1
+        return failed
+
+    child = Child(daemon.path, upgrade, uid=2001, gid=2001)
+    assert child.result == 2
+    child.kill()
+
+
+def test_slots_are_not_promised_twice(daemon):
+    """One is written, the newest frames are kept for the reader that may lag most, readers hold others."""
+    peer = daemon.connect()
+    make(peer, slots=8)
+    readers = [daemon.connect() for _ in range(5)]
+    read(readers[0], hold=2, lag=3)
+    read(readers[1], hold=1, lag=1)
+    leases = [read(readers[2])[0]]
+    with pytest.raises(RpcError) as refused:
+        read(readers[3])
+    assert refused.value.kind == "busy" and "8 slots" in str(refused.value)
+    readers[2].call("release", lease=leases[0])
+    read(readers[4])
+
+
+def test_at_most_64_readers(daemon):
+    peer = daemon.connect()
+    make(peer, slots=64)
+    leases = [peer.call("open", name="cam0")["lease"] for _ in range(65)]
+    for lease in leases[:62]:
+        peer.call("join", lease=lease)
+    peer.error("busy", "join", lease=leases[62])  # 62 are held, one is the newest, one is written
+    lease, told = write(daemon.connect())
+    peer.call("release", leases=leases)
+    # Claims come twelve at a time.
+    assert len(told["claims"]) == 12 and told["epoch"] == 12
+
+
+def test_what_is_refused(daemon):
+    peer = daemon.connect()
+    peer.put("sealed")
+    make(peer)
+    peer.error("unsupported", "join", lease=peer.call("open", name="sealed")["lease"])
+    shared = peer.call("open", name="cam0", access="write")["lease"]
+    peer.error("unsupported", "join", lease=shared)
+    peer.call("release", lease=shared)
+    make(peer, name="wide", slots=65)
+    peer.error("unsupported", "join", lease=peer.call("open", name="wide")["lease"])
+    peer.error("stale", "join", lease=99)
+    lease, _ = write(peer)
+    assert "page" not in peer.call("join", lease=lease)
+
+
+def test_the_dead_do_not_take_part(daemon):
+    """Killed, a reader is cleared and a writer is over; another takes its place."""
+    watcher = daemon.connect()
+    make(watcher)
+    read(watcher)
+    children = [Child(daemon.path, lambda peer: read(peer)[1]["reader"]) for _ in range(2)]
+    author = Child(daemon.path, lambda peer: write(peer)[1]["writer"])
+    assert sorted(child.result for child in children) == [1, 2] and author.result == 1
+    for child in [*children, author]:
+        child.kill()
+    wait_until(lambda: roster(watcher)[0] == [0] and roster(watcher)[2:4] == (1, 1))
+    successor = daemon.connect()
+    _, told = write(successor, wait_ms=60000)
+    assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]

@@ -1,0 +1,256 @@
+/* Streams by the library: who writes, who reads, how they end, and what is refused. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+#define WORDS 512u
+
+static struct gpubuf_stream *create(struct gpubuf_client *client, unsigned slots)
+{
+    const struct gpubuf_stream_options options = {
+        .size = sizeof(options), .slots = slots, .wait_ms = 60000, .device = "host"};
+    const uint64_t shape[] = {WORDS};
+    struct gpubuf_stream *stream;
+
+    ok(client, gpubuf_stream_create(client, "cam0", "uint64", 1, shape, &options, &stream));
+    return stream;
+}
+
+static struct gpubuf_stream *open_with(struct gpubuf_client *client,
+                                       struct gpubuf_stream_options options)
+{
+    struct gpubuf_stream *stream;
+
+    options.size = sizeof(options);
+    ok(client, gpubuf_stream_open(client, "cam0", &options, &stream));
+    return stream;
+}
+
+static void publish(struct gpubuf_client *client, struct gpubuf_stream *stream)
+{
+    struct gpubuf_frame frame;
+
+    ok(client, gpubuf_stream_next(stream, -1, &frame));
+    uint64_t *words = frame.pointer;
+    for (unsigned i = 0; i < WORDS; i++)
+        words[i] = frame.number;
+    ok(client, gpubuf_stream_publish(stream, &frame, NULL));
+}
+
+static bool is_whole(const struct gpubuf_frame *frame)
+{
+    const uint64_t *words = frame->pointer;
+
+    for (unsigned i = 0; i < WORDS; i++)
+        if (words[i] != frame->number)
+            return false;
+    return true;
+}
+
+static void read_frame(struct gpubuf_client *client, struct gpubuf_stream *stream,
+                       struct gpubuf_frame *frame)
+{
+    ok(client, gpubuf_stream_read(stream, 60000, frame));
+    assert_true(is_whole(frame));
+}
+
+static void remove_stream(struct gpubuf_client *client)
+{
+    ok(client, gpubuf_call(client, "delete", "{\"name\":\"cam0\"}", -1, NULL));
+    gpubuf_disconnect(client);
+}
+
+TEST(test_newest_and_each)
+{
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct gpubuf_stream *writer = create(client, 16);
+    struct gpubuf_stream *newest = open_with(other, (struct gpubuf_stream_options){.hold = 2});
+    struct gpubuf_stream *each = open_with(
+        other, (struct gpubuf_stream_options){.each = true, .waits = true, .lag = 8, .hold = 3});
+    struct gpubuf_frame frame, held;
+
+    fails(other, GPUBUF_E_AGAIN, gpubuf_stream_read(newest, 0, &frame));
+    fails(other, GPUBUF_E_TIMEOUT, gpubuf_stream_read(each, 1, &frame));
+    publish(client, writer);
+    read_frame(other, newest, &held);
+    for (unsigned i = 0; i < 7; i++)
+        publish(client, writer);
+    read_frame(other, newest, &frame);
+    assert_int_equal(frame.number, held.number + 7);
+    assert_int_equal(frame.missed, 6);
+    assert_int_equal(frame.bytes, WORDS * 8);
+    assert_true(frame.time_ns > held.time_ns);
+    fails(other, GPUBUF_E_BUSY, gpubuf_stream_read(newest, 0, &frame));
+    assert_true(is_whole(&held));
+    ok(other, gpubuf_stream_done(newest, &held, NULL));
+    for (unsigned i = 0; i < 8; i++) {
+        read_frame(other, each, &frame);
+        assert_int_equal(frame.number, held.number + i);
+        assert_int_equal(frame.missed, 0);
+        ok(other, gpubuf_stream_done(each, &frame, NULL));
+    }
+    assert_string_equal(gpubuf_dtype(gpubuf_stream_object(each)), "uint64");
+    gpubuf_stream_close(newest);
+    gpubuf_stream_close(each);
+    gpubuf_stream_close(writer);
+    gpubuf_stream_close(NULL);
+    gpubuf_disconnect(other);
+    remove_stream(client);
+}
+
+TEST(test_one_writer_after_another)
+{
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct gpubuf_stream *writer = create(client, 8), *second;
+    struct gpubuf_stream *reader = open_with(other, (struct gpubuf_stream_options){.hold = 2});
+    const struct gpubuf_stream_options now = {.size = sizeof(now), .slots = 8};
+    const uint64_t shape[] = {WORDS}, wrong[] = {WORDS, 2};
+    struct gpubuf_frame held, frame;
+
+    publish(client, writer);
+    read_frame(other, reader, &held);
+    fails(other, GPUBUF_E_BUSY,
+          gpubuf_stream_create(other, "cam0", "uint64", 1, shape, &now, &second));
+    gpubuf_stream_close(writer);
+    fails(other, GPUBUF_E_UNAVAILABLE, gpubuf_stream_read(reader, -1, &frame));
+    fails(other, GPUBUF_E_EXISTS,
+          gpubuf_stream_create(other, "cam0", "uint64", 2, wrong, &now, &second));
+    second = create(client, 8);
+    for (unsigned i = 0; i < 20; i++)
+        publish(client, second);
+    assert_true(is_whole(&held));
+    read_frame(other, reader, &frame);
+    assert_true(frame.number > held.number);
+    gpubuf_stream_close(reader);
+    gpubuf_stream_close(second);
+    gpubuf_disconnect(other);
+    remove_stream(client);
+}
+
+TEST(test_what_is_refused)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream_options options = {.size = sizeof(options), .slots = 65};
+    struct gpubuf_stream *stream, *reader;
+    struct gpubuf_frame frame = {.slot = 3};
+
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_stream_create(client, "cam0", "uint8", 0, NULL, &options, &stream));
+    fails(client, GPUBUF_E_INVALID,
+          gpubuf_stream_create(client, "cam0", NULL, 0, NULL, NULL, &stream));
+    fails(client, GPUBUF_E_NOT_FOUND, gpubuf_stream_open(client, "cam0", NULL, &reader));
+    put_counting(client, "bytes", 100, 0);
+    fails(client, GPUBUF_E_UNSUPPORTED, gpubuf_stream_open(client, "bytes", NULL, &reader));
+    stream = create(client, 4);
+    reader = open_with(client, (struct gpubuf_stream_options){.hold = 2});
+    fails(client, GPUBUF_E_BUSY, gpubuf_stream_open(client, "cam0", NULL, &reader));
+    fails(client, GPUBUF_E_INVALID, gpubuf_stream_publish(stream, &frame, NULL));
+    fails(client, GPUBUF_E_INVALID, gpubuf_stream_next(reader, 0, &frame));
+    fails(client, GPUBUF_E_INVALID, gpubuf_stream_read(stream, 0, &frame));
+    ok(client, gpubuf_stream_next(stream, 0, &frame));
+    frame.bytes++;
+    fails(client, GPUBUF_E_INVALID, gpubuf_stream_publish(stream, &frame, NULL));
+    gpubuf_stream_close(reader);
+    gpubuf_stream_close(stream);
+    remove_stream(client);
+}
+
+/* A reader that was closed leaves its slots to another, also if its client opens the name again and
+   again. */
+TEST(test_slots_come_back)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream = create(client, 3), *reader;
+    struct gpubuf_frame frame;
+
+    for (unsigned i = 0; i < 10; i++) {
+        reader = open_with(client, (struct gpubuf_stream_options){.hold = 0});
+        publish(client, stream);
+        read_frame(client, reader, &frame);
+        gpubuf_stream_close(reader);
+    }
+    gpubuf_stream_close(stream);
+    remove_stream(client);
+}
+
+static void *read_two(void *arg)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream =
+        open_with(client, (struct gpubuf_stream_options){.each = true, .lag = 4});
+    struct gpubuf_frame frame;
+    _Atomic unsigned *counts = arg;
+
+    counts[0]++;
+    for (unsigned i = 0; i < 2; i++) {
+        read_frame(client, stream, &frame);
+        ok(client, gpubuf_stream_done(stream, &frame, NULL));
+        counts[1]++;
+    }
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+    return NULL;
+}
+
+static bool all_wait(void *arg)
+{
+    const _Atomic unsigned *counts = arg;
+
+    return counts[0] == 58;
+}
+
+static bool all_read_one(void *arg)
+{
+    const _Atomic unsigned *counts = arg;
+
+    return counts[1] == 58;
+}
+
+/* 58 readers that hold one each, 4 frames that are kept, one that is written. */
+TEST(test_many_readers)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream = create(client, 64);
+    static _Atomic unsigned counts[2];
+    pthread_t threads[58];
+
+    for (unsigned i = 0; i < 58; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_two, (void *)counts), 0);
+    wait_until(all_wait, (void *)counts);
+    publish(client, stream); /* it finds the readers' pages, twelve in an answer */
+    wait_until(all_read_one, (void *)counts);
+    publish(client, stream);
+    for (unsigned i = 0; i < 58; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    gpubuf_stream_close(stream);
+    remove_stream(client);
+}
+
+TEST(test_another_daemon)
+{
+    struct gpubuf_client *client = connect_client();
+    struct gpubuf_stream *stream = create(client, 8),
+                         *reader = open_with(client, (struct gpubuf_stream_options){.hold = 1});
+    struct gpubuf_frame frame;
+
+    publish(client, stream);
+    kill_daemon();
+    publish(client, stream); /* nobody is asked */
+    read_frame(client, reader, &frame);
+    start_daemon_again();
+    ok(client, gpubuf_call(client, "stats", NULL, -1, NULL));
+    fails(client, GPUBUF_E_STALE, gpubuf_stream_read(reader, -1, &frame));
+    fails(client, GPUBUF_E_STALE, gpubuf_stream_next(stream, 0, &frame));
+    gpubuf_stream_close(reader);
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+}
+
+RUN_TESTS(start_daemon, stop_daemon)
