@@ -11,9 +11,9 @@ enum { NAMES = 6, LEASES = 64 };
 
 struct model_object {
     bool alive, named, pinned, keep, spill;
-    unsigned older;                       /* versions that its name keeps, while it is current */
-    unsigned name, storage, leases, idle; /* leases in use, and others */
-    uint64_t ends;                        /* 0: never */
+    unsigned older; /* versions that its name keeps, while it is current */
+    unsigned name, storage, leases, idle, parked; /* leases in use, and others */
+    uint64_t ends;                                /* 0: never */
     struct gb_object *real;
 };
 
@@ -27,7 +27,7 @@ static struct {
     struct {
         struct gb_lease *real;
         unsigned object;
-        bool idle;
+        bool idle, parked;
     } leases[LEASES];
     unsigned count, storage_count, lease_count;
     uint64_t now, uses;
@@ -47,21 +47,25 @@ static void weigh(unsigned storage, unsigned *holds, unsigned *named)
     }
 }
 
+/* Leases that are no holds. */
 static unsigned idle_of(unsigned storage)
 {
     unsigned idle = 0;
 
     for (unsigned i = 0; i < model.count; i++)
-        idle += model.objects[i].storage == storage ? model.objects[i].idle : 0;
+        if (model.objects[i].storage == storage)
+            idle += model.objects[i].idle + model.objects[i].parked;
     return idle;
 }
 
-/* Whether an object of it is not to be dropped: then it stays, since there is no tier. */
+/* Whether an object of it is not to be dropped, or is claimed: then it stays, since there is no
+   tier. */
 static bool needed(unsigned storage)
 {
     for (unsigned i = 0; i < model.count; i++)
-        if (model.objects[i].named && model.objects[i].storage == storage &&
-            (model.objects[i].keep || model.objects[i].spill))
+        if (model.objects[i].storage == storage &&
+            (model.objects[i].parked > 0 ||
+             (model.objects[i].named && (model.objects[i].keep || model.objects[i].spill))))
             return true;
     return false;
 }
@@ -86,7 +90,7 @@ static void model_lose_name(unsigned i)
     weigh(object->storage, &holds, &named);
     object->named = object->pinned = false;
     object->ends = 0;
-    object->alive = object->leases + object->idle > 0;
+    object->alive = object->leases + object->idle + object->parked > 0;
     used(object->storage, holds);
     if (before && !needed(object->storage)) /* it enters the order of what may be dropped */
         model.storages[object->storage].used = ++model.uses;
@@ -227,7 +231,7 @@ static void random_lease(struct test_random *random)
     if (i < 0 || model.lease_count == LEASES)
         return;
     model.leases[model.lease_count].object = (unsigned)i;
-    model.leases[model.lease_count].idle = false;
+    model.leases[model.lease_count].idle = model.leases[model.lease_count].parked = false;
     model.leases[model.lease_count].real =
         lease(model.objects[i].real, (int)test_random_below(random, HOLDERS));
     gb_lease_slot(&world.registry, model.leases[model.lease_count++].real, model.now);
@@ -244,14 +248,19 @@ static void random_release(struct test_random *random)
     which = test_random_below(random, model.lease_count);
     object = &model.objects[model.leases[which].object];
     weigh(object->storage, &before, &named);
+    bool claimed = needed(object->storage);
     if (model.leases[which].idle)
         object->idle--;
+    else if (model.leases[which].parked)
+        object->parked--;
     else
         object->leases--;
     gb_lease_end(&world.registry, model.leases[which].real);
     model.leases[which] = model.leases[--model.lease_count];
-    object->alive = object->named || object->leases + object->idle > 0;
+    object->alive = object->named || object->leases + object->idle + object->parked > 0;
     used(object->storage, before);
+    if (claimed && !needed(object->storage))
+        model.storages[object->storage].used = ++model.uses;
 }
 
 static void random_keep(struct test_random *random)
@@ -263,6 +272,8 @@ static void random_keep(struct test_random *random)
     if (model.lease_count == 0)
         return;
     which = test_random_below(random, model.lease_count);
+    if (model.leases[which].parked)
+        return;
     object = &model.objects[model.leases[which].object];
     weigh(object->storage, &before, &named);
     if (model.leases[which].idle)
@@ -277,6 +288,29 @@ static void random_keep(struct test_random *random)
     object->idle++, object->leases--;
     weigh(object->storage, &before, &named);
     used(object->storage, before + 1);
+}
+
+static void random_park(struct test_random *random)
+{
+    unsigned which, before, named;
+    struct model_object *object;
+
+    if (model.lease_count == 0)
+        return;
+    which = test_random_below(random, model.lease_count);
+    object = &model.objects[model.leases[which].object];
+    gb_lease_park(&world.registry, model.leases[which].real, model.now);
+    if (model.leases[which].parked)
+        return;
+    weigh(object->storage, &before, &named);
+    if (model.leases[which].idle)
+        object->idle--, before++;
+    else
+        object->leases--;
+    model.leases[which].idle = false;
+    model.leases[which].parked = true;
+    object->parked++;
+    used(object->storage, before);
 }
 
 static void random_pin(struct test_random *random)
@@ -315,7 +349,8 @@ static void compare(void)
         alive++;
         assert_int_equal(object->real->named, object->named);
         assert_int_equal(object->real->pinned, object->pinned);
-        assert_int_equal(object->real->lease_count, object->leases + object->idle);
+        assert_int_equal(object->real->lease_count, object->leases + object->idle + object->parked);
+        assert_int_equal(object->real->parked_count, object->parked);
         assert_int_equal(object->real->idle_count, object->idle);
         assert_true(object->real->version > versions); /* made later, numbered higher */
         versions = object->real->version;
@@ -366,7 +401,7 @@ TEST(test_random_operations)
                GB_PAGE_SLOTS * 8); /* the others' leases have no slot */
         memset(&model, 0, sizeof(model));
         while (model.count < OBJECTS && model.storage_count < OBJECTS) {
-            unsigned what = test_random_below(&random, 16);
+            unsigned what = test_random_below(&random, 18);
 
             if (what < 5)
                 random_publish(&random);
@@ -376,6 +411,8 @@ TEST(test_random_operations)
                 random_release(&random);
             else if (what < 12)
                 random_keep(&random);
+            else if (what > 15)
+                random_park(&random);
             else if (what == 12)
                 random_pin(&random);
             else if (what == 13)

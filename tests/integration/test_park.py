@@ -1,0 +1,119 @@
+"""release with park, open with lease and own: claims without memory, and segments of one's own."""
+
+import pytest
+
+from device import MIB
+from peer import Peer, bytes_layout, wait_until
+from tiers import SIZE, content, start, tiered  # noqa: F401
+
+
+def parked(daemon, name, **params):
+    """A session that has the object parked, and its lease."""
+    peer = daemon.connect()
+    opened = peer.open_object(name, **params)
+    if peer.segments:
+        peer.unmap()
+    peer.call("release", lease=opened.lease, park=True)
+    return peer, opened.lease
+
+
+def state(peer, name):
+    return peer.call("stat", name=name)["object"]
+
+
+def test_what_is_told(daemon, peer):
+    peer.put("a")
+    reader, lease = parked(daemon, "a")
+    found = state(peer, "a")
+    assert found["leases"] == 0 and found["parked"] == 1
+    (row,) = peer.call("leases", name="a")["leases"]
+    assert row["lease"] == lease and row["parked_ms"] >= 0 and "cached_ms" not in row
+    why = peer.call("stat", name="a", why=True)
+    assert [reason["lease"] for reason in why["reasons"] if reason["kind"] == "parked"] == [lease]
+    stats = peer.call("stats")
+    assert stats["parked"] == 1 and stats["leases"] == 0
+    (session,) = [s for s in peer.call("sessions")["sessions"] if s["parked"]]
+    assert session["leases"] == 0 and session["parked"] == 1
+    reader.call("release", lease=lease, park=True)  # once more changes nothing
+    assert state(peer, "a")["parked"] == 1
+    reader.call("release", lease=lease)
+    assert "parked" not in state(peer, "a") and peer.call("stats")["parked"] == 0
+
+
+def test_refused(peer, daemon):
+    peer.put("a")
+    created = peer.call("create", name="b", layout=bytes_layout(10))
+    peer.error("busy", "release", lease=created["lease"], park=True)
+    peer.error("busy", "open", lease=created["lease"])
+    peer.error("stale", "release", lease=999, park=True)
+    peer.error("stale", "open", lease=999)
+    opened = peer.open_object("a")
+    other = daemon.connect()
+    other.error("stale", "open", lease=opened.lease)  # another's
+    peer.error("invalid", "open", lease=opened.lease, name="a")
+    peer.error("invalid", "open", lease=opened.lease, version=1)
+    peer.error("invalid", "open", names=["a"], own=True)
+    assert "create it with own" in peer.error("unsupported", "open", name="a", own=True).message
+    assert state(peer, "a")["leases"] == 1
+
+
+def test_own_is_a_segment_alone(peer):
+    peer.put("shared")
+    for name in ("a", "b"):
+        peer.create_object(name, bytes_layout(100), b"x" * 100, own=True)
+        assert peer.open_object(name, own=True).object["layout"]["data"]["offset"] == 0
+    segments = {peer.open_object(name).object["layout"]["data"]["segment"] for name in ("shared", "a", "b")}
+    assert len(segments) == 3
+
+
+@pytest.mark.parametrize("evict", ["spill", "drop"])
+def test_it_leaves_for_a_tier_and_comes_back(tiered, evict):  # noqa: F811
+    tiered.put("a", evict=evict, own=True)
+    reader, lease = parked(tiered.daemon, "a", own=True)
+    for name in ("b", "c", "d"):
+        tiered.put(name)
+    assert state(tiered.peer, "a")["tier"] != "device"
+    tiered.peer.call("delete", names=["a"])
+    again = reader.call("open", lease=lease, own=True, wait_ms=60000)
+    data = again["object"]["layout"]["data"]
+    assert data["offset"] == 0 and reader.read(data) == content("a", SIZE)
+    reader.call("release", leases=[lease, again["lease"]])
+    reader.unmap()
+    reader.error("stale", "open", lease=lease)
+
+
+def test_without_a_tier_it_stays(daemon, peer):
+    """Also what may be dropped, as long as somebody has a claim on it."""
+    peer.create_object("a", bytes_layout(40 * MIB), b"", evict="drop")
+    peer.unmap()
+    reader, lease = parked(daemon, "a")
+    with Peer(daemon.path) as other:
+        other.error("no_space", "create", name="b", layout=bytes_layout(40 * MIB))
+        reader.close()
+        wait_until(lambda: state(peer, "a").get("parked", 0) == 0)
+        other.call("create", name="b", layout=bytes_layout(40 * MIB))
+    peer.error("not_found", "stat", name="a")
+
+
+def test_a_name_that_went(daemon, peer):
+    peer.put("a")
+    reader, lease = parked(daemon, "a")
+    peer.call("delete", names=["a"])
+    assert peer.call("stats")["objects"] == 1
+    again = reader.call("open", lease=lease)
+    assert reader.read(again["object"]["layout"]["data"]) == b"x"
+    reader.close()
+    wait_until(lambda: peer.call("stats")["objects"] == 0)
+
+
+def test_a_session_that_comes_back_has_it_parked(daemon, peer):
+    peer.put("a")
+    with Peer(daemon.path) as other:
+        greeting = other.call("hello", protocol=1)
+    version = state(peer, "a")["version"]
+    with Peer(daemon.path) as again:
+        resumed = again.call("hello", protocol=1, resume={
+            "instance": greeting["instance"], "objects": [{"name": "a", "version": version, "parked": True}]})
+        (lease,) = resumed["resumed"]
+        assert state(peer, "a")["parked"] == 1
+        assert again.read(again.call("open", lease=lease)["object"]["layout"]["data"]) == b"x"
