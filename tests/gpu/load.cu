@@ -1,6 +1,7 @@
 // The floor of tests/gpu/fill.py: a file into the GPU's memory by threads with two pinned buffers each, without gpubufd.
-//     load FILE BYTES DIRECT(0/1) THREADS:MIB …      prints "THREADS MIB GB/s seconds-to-pin" for each
-//     load pinned BYTES                              prints the GB/s of one copy from pinned memory
+//     load FILE BYTES DIRECT(0/1) THREADS:MIB …    prints "THREADS:MIB GB/s seconds-to-pin GB/s-with-all" for each, the last
+//                                                  with the time of cudaMalloc and of pinning; "8:4s": one stream for all
+//     load streams COUNT                           prints the milliseconds that so many first streams take
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -27,12 +28,12 @@ static void check(cudaError_t error)
 }
 
 static void read_part(const char *path, int direct, char *device, char *ring, size_t chunk, size_t bytes,
-                      std::atomic<size_t> &next)
+                      std::atomic<size_t> &next, cudaStream_t stream)
 {
     int fd = open(path, O_RDONLY | (direct ? O_DIRECT : 0));
-    cudaStream_t stream;
     cudaEvent_t events[2];
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (!stream)
+        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (cudaEvent_t &event : events)
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     for (int k = 0;; k ^= 1) {
@@ -56,46 +57,48 @@ static void read_part(const char *path, int direct, char *device, char *ring, si
     close(fd);
 }
 
-static void load(const char *path, size_t bytes, int direct, char *device, int threads, size_t chunk)
+static void load(const char *path, size_t bytes, int direct, const char *shape)
 {
-    char *ring;
+    char *ring, *device;
+    int threads = atoi(shape);
+    size_t chunk = (size_t)atoi(strchr(shape, ':') + 1) << 20;
+    cudaStream_t stream = nullptr;
+    double begin = now();
+    check(cudaMalloc((void **)&device, bytes));
     double start = now();
     check(cudaHostAlloc((void **)&ring, 2 * threads * chunk, 0));
     double pinned = now();
+    if (strchr(shape, 's'))
+        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     std::atomic<size_t> next{0};
     std::vector<std::thread> readers;
     for (int i = 0; i < threads; i++)
-        readers.emplace_back(read_part, path, direct, device, ring + 2 * i * chunk, chunk, bytes, std::ref(next));
+        readers.emplace_back(read_part, path, direct, device, ring + 2 * i * chunk, chunk, bytes, std::ref(next),
+                             stream);
     for (std::thread &reader : readers)
         reader.join();
     double end = now();
-    printf("%d %zu %.3f %.4f\n", threads, chunk >> 20, bytes / 1e9 / (end - pinned), pinned - start);
+    printf("%s %.3f %.4f %.3f\n", shape, bytes / 1e9 / (end - pinned), pinned - start, bytes / 1e9 / (end - begin));
     fflush(stdout);
     check(cudaFreeHost(ring));
+    check(cudaFree(device));
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 3)
         return 2;
-    size_t bytes = strtoull(argv[2], nullptr, 10);
-    char *device;
-    check(cudaMalloc((void **)&device, bytes));
-    if (strcmp(argv[1], "pinned") == 0) {
-        char *host;
-        check(cudaHostAlloc((void **)&host, bytes, 0));
-        memset(host, 1, bytes);
-        for (int i = 0; i < 3; i++) {
-            double start = now();
-            check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-            check(cudaDeviceSynchronize());
-            printf("%.3f\n", bytes / 1e9 / (now() - start));
+    check(cudaFree(nullptr)); // the context
+    if (strcmp(argv[1], "streams") == 0) {
+        double start = now();
+        for (int i = 0; i < atoi(argv[2]); i++) {
+            cudaStream_t stream;
+            check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
         }
+        printf("%.2f\n", (now() - start) * 1e3);
         return 0;
     }
-    for (int i = 4; i < argc; i++) {
-        int threads = atoi(argv[i]);
-        load(argv[1], bytes, atoi(argv[3]), device, threads, (size_t)atoi(strchr(argv[i], ':') + 1) << 20);
-    }
+    for (int i = 4; i < argc; i++)
+        load(argv[1], strtoull(argv[2], nullptr, 10), atoi(argv[3]), argv[i]);
     return 0;
 }

@@ -50,12 +50,16 @@ def ended(peer):
 # ---- who is past its quota gives way -----------------------------------------------------
 
 
+@pytest.mark.parametrize("park", [False, True], ids=["used", "parked"])
 # RELIABILITY.md: Users among themselves
-def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory):
+def test_a_reader_past_its_quota_does_not_keep_a_device(daemon_factory, park):
     """Seven deleted objects of 8 MiB by a reader with a quota of 8: it is asked, and its session ends."""
     daemon = daemon_factory("--quota", "default:bytes=8M", "--quota", f"{A}:bytes=60M", "--limit", "unmap_ms=300")
     a, b = daemon.connect_as(A, A), daemon.connect_as(B, B)
     (held,) = hold(a, [b], 7)
+    if park:
+        b.call("release", leases=held, park=True)
+        b.unmap()
     assert account(b, B)["nameless"] == 56 * MIB
     a.create_object("a", bytes_layout(16 * MIB), wait_ms=20000)
     assert [asked_for(b) for _ in range(2)] == held[:2]  # the oldest first

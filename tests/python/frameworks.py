@@ -452,37 +452,6 @@ def nested_columns(client, device):
 # ---- pyarrow ----
 
 
-@check("pyarrow takes a table in place, and gives it back", on="host")
-def pyarrow_host(client, device):
-    pa = need("pyarrow")
-    published = table(client, device, nulls=True)
-    got = published.to_pyarrow()
-    equal(got.column("f").to_pylist(), published["f"].tolist())
-    equal(got.column("s").to_pylist(), published["s"].tolist())
-    same_memory(got.column("i").chunk(0).buffers()[1].address, published["i"])
-    for value in (got, got.to_batches(), got.to_batches(max_chunksize=3), got.to_reader(4),
-                  got.to_batches()[0], pa.concat_tables([got.slice(0, 5), got.slice(5)])):
-        client.put("again", value, replace=True)
-        again = client["again"]
-        assert type(again).__name__ == "Table", type(again)
-        equal(again.tolist(), published.tolist())
-    types = {
-        "d": pa.array([1, None], pa.decimal128(10, 2)), "l": pa.array([[1], None]),
-        "t": pa.array([1, None], pa.timestamp("us", "Europe/Vienna")),
-        "c": pa.array(["a", "b"]).dictionary_encode(), "b": pa.array([True, None]),
-        "ls": pa.array(["x", None], pa.large_string()), "st": pa.array([{"a": 1}, None]),
-        "fl": pa.array([[1, 2], None], pa.list_(pa.int32(), 2)), "n": pa.nulls(2),
-        "w": pa.array([b"ab", None], pa.binary(2)), "t32": pa.array([1, None], pa.time32("s")),
-    }
-    for name, array in types.items():
-        client.put(name, array, replace=True)
-        back = client[name].to_pyarrow()
-        assert back.equals(array) and back.type == array.type, (name, back, array)
-        chunks = pa.chunked_array([array, array.slice(1)])
-        client.put(name, chunks, replace=True)
-        equal(client[name].to_pyarrow().to_pylist(), chunks.to_pylist())
-
-
 @check("pyarrow takes a table on a GPU by its device capsules", on="gpu")
 def pyarrow_gpu(client, device):
     pa = need("pyarrow")
@@ -555,16 +524,6 @@ def pyarrow_frames(client, device):
             assert list(back["a"]) == [0, 1, 2, 3] and str(back["n"].dtype) == "Int64", (i, back.dtypes)
 
 
-@check("polars takes a table", on="host")
-def polars_reads(client, device):
-    polars = need("polars")
-    published = table(client, device, nulls=True)
-    frame = polars.DataFrame(published)
-    equal(frame["i"].to_list(), range(10))
-    client.put("again", frame, replace=True)
-    equal(client["again"]["i"].tolist(), range(10))
-
-
 @check("pandas: text that lies over Arrow arrays comes back as it went", on="host")
 def pandas_arrow_text(client, device):
     pandas, pa = need("pandas"), need("pyarrow")
@@ -582,14 +541,6 @@ def pandas_arrow_text(client, device):
     held = client["plain"].to_pandas()
     del client["plain"]
     assert held["t"].tolist()[0] == "äöü", "the frame keeps the memory that it lies over"
-
-
-@check("pandas: a frame goes in and comes out", on="host")
-def pandas_round_trip(client, device):
-    pandas = need("pandas")
-    frame = table(client, device, nulls=True).to_pandas()
-    client.put("again", frame, replace=True)
-    pandas.testing.assert_frame_equal(client["again"].to_pandas(), frame)
 
 
 # ---- cuDF, cuda.core ----

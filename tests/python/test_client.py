@@ -3,7 +3,9 @@
 import asyncio
 import datetime
 import gc
+import json
 import os
+import pathlib
 import pickle
 import signal
 import subprocess
@@ -175,8 +177,12 @@ def test_errors(client, daemon, tmp_path):
 
 
 def test_every_error_has_a_class():
-    for cls in gpubufd._errors.CLASSES.values():
-        assert issubclass(cls, gpubufd.Error)
+    """Each kind of the protocol but the daemon's own failure, and they are public."""
+    protocol = json.loads((pathlib.Path(__file__).parents[2] / "proto" / "protocol.json").read_text())
+    classes = gpubufd._errors.CLASSES
+    assert {error["kind"] for error in protocol["errors"]} - {"internal"} <= set(classes)
+    for cls in classes.values():
+        assert issubclass(cls, gpubufd.Error) and cls.__name__ in gpubufd.__all__
         assert str(cls("a sentence")) == "a sentence"
 
 

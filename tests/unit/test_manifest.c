@@ -1,4 +1,4 @@
-/* Manifests of bundles: what is read, what is refused and how, and where a plan puts arrays. */
+/* Manifests: what is refused and how, dtypes, many arrays. fuzz_manifest.c has the rest. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "tests/cases.h"
 
 #include "client/lib/base/manifest.h"
-#include "random.h"
 
 #include "failing.h"
 
@@ -16,44 +15,6 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX "4503599627370495" /* 2^52 - 1 */
 #define MANY 20000u
-
-static void assert_same(const struct gb_manifest *one, const struct gb_manifest *other)
-{
-    assert_int_equal(one->tensor_count, other->tensor_count);
-    assert_int_equal(one->metadata_count, other->metadata_count);
-    for (size_t i = 0; i < one->tensor_count; i++) {
-        const struct gpubuf_tensor *a = &one->tensors[i], *b = &other->tensors[i];
-        assert_string_equal(a->name, b->name);
-        assert_string_equal(a->dtype, b->dtype);
-        assert_int_equal(a->ndim, b->ndim);
-        assert_int_equal(a->bytes, b->bytes);
-        assert_int_equal(a->offset - one->manifest_bytes, b->offset - other->manifest_bytes);
-        assert_memory_equal(a->shape, b->shape, a->ndim * sizeof(*a->shape));
-        assert_int_equal(gb_manifest_find(one->tensor_names, one->tensor_count, a->name), i);
-    }
-    for (size_t i = 0; i < one->metadata_count; i++) {
-        assert_string_equal(one->metadata[i].key, other->metadata[i].key);
-        assert_string_equal(one->metadata[i].value, other->metadata[i].value);
-    }
-}
-
-/* The same text with a space more, which is not the usual spelling, is taken or refused alike. */
-static void check_spaced(const char *text, size_t length, uint64_t data, int r,
-                         const struct gb_manifest *manifest)
-{
-    struct gb_manifest spaced;
-    char *copy = malloc(length + 1);
-
-    assert_non_null(copy);
-    memcpy(copy, "{ ", 2);
-    memcpy(copy + 2, text + 1, length - 1);
-    assert_int_equal(gb_manifest_read(copy, length + 1, 8 + length + 1 + data, &spaced, NULL), r);
-    free(copy);
-    if (r == 0) {
-        assert_same(manifest, &spaced);
-        gb_manifest_end(&spaced);
-    }
-}
 
 /* Reads exactly `text`, in memory that ends where it does, with `bytes` of data behind it. */
 static int read_text(const char *text, size_t length, uint64_t data, struct gb_manifest *manifest,
@@ -65,8 +26,6 @@ static int read_text(const char *text, size_t length, uint64_t data, struct gb_m
     int r = gb_manifest_read(copy, length, 8 + length + data, manifest, error);
     memset(copy, 'x', length); /* nothing of it is kept */
     free(copy);
-    if (length > 0 && text[0] == '{')
-        check_spaced(text, length, data, r, manifest);
     return r;
 }
 
@@ -93,60 +52,6 @@ static void bad(const char *text, uint64_t data, const char *message)
     assert_int_equal(error.code, GPUBUF_E_INVALID);
     assert_memory_equal(&manifest, &before, sizeof(manifest));
     assert_int_equal(read_text(text, strlen(text), data, &manifest, NULL), GPUBUF_E_INVALID);
-}
-
-TEST(test_plain)
-{
-    static const char text[] =
-        "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"42\"},"
-        "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[2,26]},"
-        "\"a\":{\"shape\":[],\"data_offsets\":[0,2],\"dtype\":\"BF16\",\"new\":[{}]},"
-        "\"ü \\u00e4\":{\"dtype\":\"I8\",\"shape\":[7,0],\"data_offsets\":[26,26]}}   ";
-    struct gb_manifest manifest = good(text, 26);
-    uint64_t start = 8 + strlen(text);
-
-    assert_int_equal(manifest.bytes, start + 26);
-    assert_int_equal(manifest.manifest_bytes, strlen(text));
-    assert_int_equal(manifest.tensor_count, 3);
-    const struct gpubuf_tensor *b = &manifest.tensors[0], *a = &manifest.tensors[1],
-                               *empty = &manifest.tensors[2];
-    assert_string_equal(b->name, "b");
-    assert_string_equal(b->dtype, "float32");
-    assert_int_equal(b->ndim, 2);
-    assert_int_equal(b->shape[0], 2);
-    assert_int_equal(b->shape[1], 3);
-    assert_int_equal(b->offset, start + 2);
-    assert_int_equal(b->bytes, 24);
-    assert_null(b->pointer);
-    assert_string_equal(a->dtype, "bfloat16");
-    assert_int_equal(a->ndim, 0);
-    assert_int_equal(a->offset, start);
-    assert_int_equal(a->bytes, 2);
-    assert_string_equal(empty->name, "ü ä");
-    assert_int_equal(empty->bytes, 0);
-    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "a"), 1);
-    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "b"), 0);
-    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "ü ä"), 2);
-    assert_int_equal(gb_manifest_find(manifest.tensor_names, 3, "c"), -1);
-    assert_int_equal(manifest.metadata_count, 2);
-    assert_string_equal(manifest.metadata[1].key, "step");
-    assert_string_equal(manifest.metadata[1].value, "42");
-    assert_int_equal(gb_manifest_find(manifest.metadata_names, 2, "format"), 0);
-    assert_int_equal(gb_manifest_find(manifest.metadata_names, 2, "a"), -1);
-    gb_manifest_end(&manifest);
-}
-
-TEST(test_nothing)
-{
-    static const char *const texts[] = {"{}", "{\"__metadata__\":{}}", "{ }   "};
-
-    for (size_t i = 0; i < COUNT(texts); i++) {
-        struct gb_manifest manifest = good(texts[i], 0);
-        assert_int_equal(manifest.tensor_count, 0);
-        assert_int_equal(manifest.metadata_count, 0);
-        assert_int_equal(gb_manifest_find(manifest.tensor_names, 0, "a"), -1);
-        gb_manifest_end(&manifest);
-    }
 }
 
 #define T(name, dtype, shape, places)                                                              \
@@ -289,40 +194,6 @@ TEST(test_long_names)
     bad(text, 0, message);
 }
 
-/* A plan, what was planned, and each array's place by its name. */
-TEST(test_plan)
-{
-    static const uint64_t odd[] = {3}, row[] = {2, 128}, even[] = {5, 2}, none[] = {4, 0};
-    static const struct gpubuf_tensor_spec specs[] = {
-        {"odd", "int8", 1, odd},       {"row", "float32", 2, row},   {"scalar", "float64", 0, NULL},
-        {"half", "bfloat16", 2, even}, {"none", "float16", 2, none},
-    };
-    static const char *const metadata[] = {"k\"", "v\n", "format", "pt", NULL};
-    struct gb_writer head = {.data = NULL};
-    struct gb_manifest manifest;
-    struct gb_error error;
-
-    assert_int_equal(gb_manifest_plan(specs, 5, metadata, &head, &manifest, &error), 0);
-    assert_int_equal(head.length % 256, 0);
-    assert_int_equal(manifest.manifest_bytes, head.length - 8);
-    assert_int_equal((unsigned char)head.data[0] + 256 * (unsigned char)head.data[1],
-                     head.length - 8);
-    assert_memory_equal(head.data + 2, "\0\0\0\0\0\0{", 7);
-    assert_int_equal(manifest.bytes, head.length + 1024 + 8 + 20 + 3);
-    static const uint64_t places[] = {1024 + 8 + 20, 0, 1024, 1024 + 8, 1024};
-    for (size_t i = 0; i < COUNT(specs); i++) {
-        const struct gpubuf_tensor *tensor = &manifest.tensors[i];
-        assert_string_equal(tensor->name, specs[i].name);
-        assert_string_equal(tensor->dtype, specs[i].dtype);
-        if (tensor->bytes > 0)
-            assert_int_equal(tensor->offset, head.length + places[i]);
-    }
-    assert_string_equal(manifest.metadata[0].key, "k\"");
-    assert_string_equal(manifest.metadata[0].value, "v\n");
-    gb_manifest_end(&manifest);
-    gb_writer_end(&head);
-}
-
 TEST(test_plans_refused)
 {
     static const uint64_t shape[] = {1, 3}, large[] = {UINT64_C(1) << 51};
@@ -363,80 +234,6 @@ TEST(test_plans_refused)
     assert_int_equal(gb_manifest_plan(NULL, 0, metadata, &head, &manifest, &error),
                      GPUBUF_E_INVALID);
     gb_writer_end(&head);
-}
-
-/* Whatever is planned: each at a multiple of what divides its bytes, one behind the other. */
-TEST(test_random_plans)
-{
-    static const char *const dtypes[] = {"int8", "bfloat16", "float32", "float64", "float4_e2m1fn"};
-    struct test_random random = {.state = 7};
-    char names[40][8];
-
-    for (int round = 0; round < 200; round++) {
-        struct gpubuf_tensor_spec specs[40];
-        uint64_t shapes[40][2], used = 0;
-        size_t count = test_random_below(&random, 40);
-        struct gb_writer head = {.data = NULL};
-        struct gb_manifest manifest;
-        struct gb_error error;
-
-        for (size_t i = 0; i < count; i++) {
-            snprintf(names[i], sizeof(names[i]), "%zu", i);
-            shapes[i][0] = test_random_below(&random, 20);
-            shapes[i][1] = 2 * test_random_below(&random, 100);
-            specs[i] =
-                (struct gpubuf_tensor_spec){names[i], dtypes[test_random_below(&random, 5)],
-                                            test_random_below(&random, 10) ? 2 : 1, shapes[i]};
-            if (specs[i].ndim == 1)
-                shapes[i][0] *= 2;
-        }
-        assert_int_equal(gb_manifest_plan(specs, count, NULL, &head, &manifest, &error), 0);
-        for (size_t i = 0; i < count; i++) {
-            const struct gpubuf_tensor *tensor = &manifest.tensors[i];
-            used += tensor->bytes;
-            for (uint64_t align = 1; align <= 256 && tensor->bytes % align == 0; align *= 2)
-                assert_int_equal(tensor->offset % align, 0);
-        }
-        assert_int_equal(manifest.bytes, head.length + used);
-        gb_manifest_end(&manifest);
-        gb_writer_end(&head);
-    }
-}
-
-/* One or two bytes are changed, doubled or removed: mostly refused, and by all spellings alike. */
-TEST(test_changed_texts)
-{
-    static const char text[] =
-        "{\"__metadata__\":{\"f\":\"pt\",\"q\":\"\\\"}\"},\"a\":{\"dtype\":\"I8\",\"shape\":[10],"
-        "\"data_offsets\":[0,10]},\"bc\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":"
-        "[10,22]},\"ab\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[22,23]}}  ";
-    static const char bytes[] = "{}[]\",:\\ 0123456789abcuFI8\n\x7f\xc3\xa4";
-    struct test_random random = {.state = 11};
-    unsigned taken = 0;
-
-    for (int round = 0; round < 60000; round++) {
-        char changed[sizeof(text) + 2];
-        size_t length = sizeof(text) - 1;
-        struct gb_manifest manifest;
-
-        memcpy(changed, text, sizeof(text));
-        for (unsigned i = 0, count = 1 + test_random_below(&random, 2); i < count; i++) {
-            size_t at = test_random_below(&random, (unsigned)length);
-            unsigned way = test_random_below(&random, 4);
-            if (way == 0) { /* taken away */
-                memmove(changed + at, changed + at + 1, --length - at);
-            } else if (way == 1) { /* doubled */
-                memmove(changed + at + 1, changed + at, length++ - at);
-            } else {
-                changed[at] = bytes[test_random_below(&random, sizeof(bytes))]; /* or NUL */
-            }
-        }
-        if (read_text(changed, length, 23, &manifest, NULL) == 0) {
-            taken++;
-            gb_manifest_end(&manifest);
-        }
-    }
-    assert_true(taken > 1000 && taken < 30000);
 }
 
 /* Each allocation of a pool fails in turn; nothing is left. */
