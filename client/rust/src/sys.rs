@@ -67,6 +67,8 @@ pub struct gpubuf_open_options {
     pub version: u64,
     pub wait_ms: i64,
     pub label: *const ::std::os::raw::c_char,
+    pub write: bool,
+    pub exclusive: bool,
 }
 pub type gpubuf_object_cb = ::core::option::Option<
     unsafe extern "C" fn(
@@ -86,6 +88,11 @@ pub type gpubuf_objects_cb = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_view {
+    _unused: [u8; 0],
+}
 pub const GPUBUF_KIND_BYTES: gpubuf_kind = 0;
 pub const GPUBUF_KIND_ARRAY: gpubuf_kind = 1;
 pub const GPUBUF_KIND_COLUMN: gpubuf_kind = 2;
@@ -154,6 +161,27 @@ pub struct gpubuf_create_options {
     pub label: *const ::std::os::raw::c_char,
     pub keep: ::std::os::raw::c_uint,
     pub scope: gpubuf_scope,
+    pub own: bool,
+    pub live: bool,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_file_range {
+    pub fd: ::std::os::raw::c_int,
+    pub offset: u64,
+    pub bytes: u64,
+    pub at: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_fill_options {
+    pub size: usize,
+    pub readers: ::std::os::raw::c_uint,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_fill {
+    _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -378,6 +406,27 @@ extern "C" {
     pub fn gpubuf_retain(object: *mut gpubuf_object) -> *mut gpubuf_object;
     pub fn gpubuf_release(object: *mut gpubuf_object);
     pub fn gpubuf_release_many(objects: *const *mut gpubuf_object, count: usize);
+    pub fn gpubuf_follow(
+        client: *mut gpubuf_client,
+        name: *const ::std::os::raw::c_char,
+        options: *const gpubuf_open_options,
+        view: *mut *mut gpubuf_view,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_view_object(view: *const gpubuf_view) -> *mut gpubuf_object;
+    pub fn gpubuf_switch(
+        view: *mut gpubuf_view,
+        options: *const gpubuf_open_options,
+        streams: *const *mut ::core::ffi::c_void,
+        stream_count: usize,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_park(
+        view: *mut gpubuf_view,
+        streams: *const *mut ::core::ffi::c_void,
+        stream_count: usize,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_resume(view: *mut gpubuf_view, wait_ms: i64) -> ::std::os::raw::c_int;
+    pub fn gpubuf_is_parked(view: *const gpubuf_view) -> bool;
+    pub fn gpubuf_unfollow(view: *mut gpubuf_view);
     pub fn gpubuf_kind(object: *const gpubuf_object) -> gpubuf_kind;
     pub fn gpubuf_name(object: *const gpubuf_object) -> *const ::std::os::raw::c_char;
     pub fn gpubuf_object_version(object: *const gpubuf_object) -> u64;
@@ -468,6 +517,29 @@ extern "C" {
         arg: *mut ::core::ffi::c_void,
         request: *mut u64,
     ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_fill_file(
+        object: *mut gpubuf_object,
+        which: gpubuf_which,
+        ranges: *const gpubuf_file_range,
+        count: usize,
+        options: *const gpubuf_fill_options,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_fill_begin(
+        object: *mut gpubuf_object,
+        which: gpubuf_which,
+        ranges: *const gpubuf_file_range,
+        count: usize,
+        options: *const gpubuf_fill_options,
+        fill: *mut *mut gpubuf_fill,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_fill_wait(
+        fill: *mut gpubuf_fill,
+        at: u64,
+        bytes: u64,
+        timeout_ms: ::std::os::raw::c_int,
+        done: *mut u64,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_fill_end(fill: *mut gpubuf_fill);
     pub fn gpubuf_put_bytes(
         client: *mut gpubuf_client,
         name: *const ::std::os::raw::c_char,
@@ -500,6 +572,8 @@ extern "C" {
         length: u64,
         options: *const gpubuf_create_options,
     ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_is_live(object: *const gpubuf_object) -> bool;
+    pub fn gpubuf_generation(object: *const gpubuf_object) -> u64;
     pub fn gpubuf_bundle_open(
         object: *mut gpubuf_object,
         bundle: *mut *mut gpubuf_bundle,
@@ -722,6 +796,7 @@ extern "C" {
         bytes: u64,
         stream: *mut ::core::ffi::c_void,
     ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_pin_memory(object: *mut gpubuf_object) -> ::std::os::raw::c_int;
     pub fn gpubuf_seal_on(
         object: *mut gpubuf_object,
         null_counts: *const i64,
