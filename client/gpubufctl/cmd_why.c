@@ -47,6 +47,15 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
                    "by session %" PRId64 ": %s, pid %" PRId64 ", user %s, for %s",
                    gb_cjson_int_of(reason, "session", 0), gb_cjson_string_of(reason, "client", ""),
                    gb_cjson_int_of(reason, "pid", 0), user, age);
+    if (strcmp(gb_cjson_string_of(reason, "access", "r"), "rw") == 0)
+        gb_line_text(line, GB_STYLE_NONE,
+                     gb_cjson_bool_of(reason, "exclusive") ? ", which alone writes it"
+                                                           : ", which writes it");
+    if (gb_cjson_bool_of(reason, "left"))
+        gb_line_format(line, GB_STYLE_NONE,
+                       "; its connection has ended, and its process has not: kill %" PRId64
+                       " ends that",
+                       gb_cjson_int_of(reason, "pid", 0));
     if (member(reason, "cached_ms")) {
         (void)gb_format_age(gb_cjson_int_of(reason, "cached_ms", 0), age, sizeof(age));
         gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first", age);
@@ -94,6 +103,8 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
         gb_line_text(line, GB_STYLE_NONE, "its memory is its producer's");
     else if (strcmp(kind, "final") == 0)
         gb_line_text(line, GB_STYLE_NONE, "its content is final, and stays where it is");
+    else if (strcmp(kind, "live") == 0)
+        gb_line_text(line, GB_STYLE_NONE, "it is live: a copy in a tier would not be written");
     if (strcmp(of, name) != 0 && strcmp(kind, "pinned") != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }

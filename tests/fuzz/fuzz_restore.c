@@ -101,6 +101,7 @@ static void put_key(struct gb_writer *writer)
     put(writer, 0, 8);
     put(writer, 0, 8);
     put(writer, 0600, 8);
+    put(writer, 0, 1); /* not live */
 }
 
 static void append(struct gb_journal *journal, unsigned type, struct gb_writer *writer)

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 
 import device
 import pytest
 from child import Child
-from conftest import skip_without_root
+from conftest import needs, skip_without_root
 from peer import RpcError, bytes_layout, wait_until
 from restarts import supervised  # noqa: F401  (a fixture)
 
@@ -251,6 +252,23 @@ def test_hung_up_writer(daemon):
     finally:
         child.kill()
     assert peer.wait_for_stats(lambda stats: stats["devices"][0]["objects"] == 1)
+
+
+def test_why(daemon):
+    """`gpubufctl why` says who writes."""
+    needs("gpubufctl")
+    peer = daemon.connect()
+    peer.call("release", lease=make(peer)["lease"])
+    child = Child(daemon.path, claimer())
+    try:
+        told = subprocess.run([device.BUILD / "bin" / "gpubufctl", "--socket", daemon.path, "why", "pool"],
+                              capture_output=True, text=True, check=True).stdout
+        words = " ".join(told.split())
+        assert f"pid {child.pid}" in words
+    finally:
+        child.kill()
+    assert "which alone writes it" in words and "a copy in a tier would not be written" in words
+    claim(peer, wait_ms=60000)
 
 
 def test_passed_connection(daemon):

@@ -84,6 +84,36 @@ def test_not_live(client):
         client.create("x", "int64", 1, live=True, label="a")
 
 
+def test_edit(client, np):
+    """The next version is the last one, changed; readers keep what they have."""
+    client.put("array", np.arange(12.0).reshape(3, 4), mode=0o640)
+    client.put("table", {"x": np.arange(4), "y": np.arange(4, dtype="f4")})
+    before = client.get("array")
+    with client.edit("array") as array:
+        array.to_numpy()[1] = 7
+    after = client.get("array")
+    assert after.version > before.version and client.stat("array").mode == 0o640
+    assert before.to_numpy()[1].tolist() == [4, 5, 6, 7] and after.to_numpy()[1].tolist() == [7] * 4
+    assert after.to_numpy()[0].tolist() == [0, 1, 2, 3]
+    with client.edit("table") as table:
+        table["y"].to_numpy()[2] = 9
+    assert client.get("table")["y"].tolist() == [0, 1, 9, 3] and client.get("table")["x"].tolist() == [0, 1, 2, 3]
+
+
+def test_edit_that_fails(client, np):
+    """Nothing is left of it."""
+    client.put("array", np.arange(3))
+    version = client.stat("array").version
+    with pytest.raises(ZeroDivisionError), client.edit("array") as array:
+        array.to_numpy()[0] = 1 / 0
+    assert client.stat("array").version == version and client.get("array").tolist() == [0, 1, 2]
+    client.put("text", ["a", None])
+    with pytest.raises(gpubufd.Unsupported, match="no array or table of numbers"):
+        client.edit("text")
+    with pytest.raises(gpubufd.NotFound):
+        client.edit("none")
+
+
 def test_asyncio(daemon):
     async def work():
         async with await gpubufd.aio.connect(daemon.path) as client:

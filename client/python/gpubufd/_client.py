@@ -255,6 +255,7 @@ class Client(_core.Client, Steps, Names):
     put_bundle = blocking(Calls.put_bundle)
     open = blocking(Calls.open)
     claim = blocking(Calls.claim)
+    edit = blocking(Calls.edit)
     share_mine = blocking(Calls.share_mine)
     save = blocking(Calls.save)
     load = blocking(Calls.load)
