@@ -1,8 +1,7 @@
 /*
  * Files read into objects, by several threads. Each takes the next piece that nobody has, reads it,
- * and on a GPU has it copied while it reads another, by two pinned buffers of its own. On the host
- * the bytes go straight into the object. Pieces are taken in the order of the ranges, and waited
- * for by their place in the object.
+ * and on a GPU has it copied while it reads another, by two pinned buffers of its own. Pieces are
+ * taken in the order of the ranges, and waited for by their place in the object.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +26,7 @@
 
 #define PIECE ((uint64_t)4 << 20) /* pieces end at multiples of it in the file */
 #define PAGE ((uint64_t)4096)     /* what reading past the page cache is aligned to */
+#define SIP ((uint64_t)256 << 10) /* of the page cache, to the host: it stays in a core's cache */
 
 enum { READERS = 8, READERS_MAX = 64, STAGES = 2, SAMPLES = 4, NAME_MAX_SHOWN = 300 };
 
@@ -46,9 +46,11 @@ struct piece {
 
 struct gpubuf_fill {
     unsigned generation;
-    struct gpubuf_object *object; /* a reference */
-    char *memory;                 /* of its buffer */
-    struct gb_gpu *gpu;           /* NULL: it is on the host */
+    struct gpubuf_object *object;    /* a reference */
+    char *memory;                    /* of its buffer */
+    struct gb_gpu *gpu;              /* NULL: it is on the host … */
+    const struct gb_mapped *mapping; /* … and the buffer begins there */
+    uint64_t start;
     struct file *files;
     size_t file_count;
     struct piece *pieces; /* in the order of reading */
@@ -132,6 +134,8 @@ static bool is_cached(const struct file *file, uint64_t offset, uint64_t bytes)
 {
     unsigned char there = 1;
 
+    if (!file->map)
+        return true;
     for (unsigned i = 0; i < SAMPLES && (there & 1); i++) {
         uint64_t at = (offset + (bytes - 1) * i / (SAMPLES - 1)) / PAGE * PAGE;
         if (at >= (uint64_t)file->then.st_size ||
@@ -183,19 +187,17 @@ static uint64_t read_direct(const struct file *file, char *to, uint64_t offset, 
     return done;
 }
 
-static int read_piece(const struct piece *piece, char *to, struct gb_error *error)
+/* Reads a stretch, past the page cache unless it is `cached`. */
+static int read_stretch(const struct file *file, char *to, uint64_t offset, uint64_t bytes,
+                        bool cached, struct gb_error *error)
 {
-    const struct file *file = piece->file;
-    uint64_t first = 0, direct = 0, bytes = piece->bytes;
+    uint64_t first = 0, direct = cached ? 0 : read_direct(file, to, offset, bytes, &first);
 
-    if (file->map && (uintptr_t)to % PAGE == piece->offset % PAGE &&
-        !is_cached(file, piece->offset, bytes))
-        direct = read_direct(file, to, piece->offset, bytes, &first);
     if (direct == 0)
         first = 0;
-    int r = read_all(file, to, piece->offset, first, error);
+    int r = read_all(file, to, offset, first, error);
     first += direct;
-    return r < 0 ? r : read_all(file, to + first, piece->offset + first, bytes - first, error);
+    return r < 0 ? r : read_all(file, to + first, offset + first, bytes - first, error);
 }
 
 /* ---- the readers ---------------------------------------------------------------------------- */
@@ -274,7 +276,8 @@ static int stage_copy(struct stage *stage, struct gpubuf_fill *fill, struct piec
     char *to = gb_staging_memory(stage->block);
 
     to += (piece->offset - (uint64_t)(uintptr_t)to) % PAGE;
-    int r = read_piece(piece, to, error);
+    bool cached = is_cached(piece->file, piece->offset, piece->bytes);
+    int r = read_stretch(piece->file, to, piece->offset, piece->bytes, cached, error);
     if (r < 0)
         return r;
     CUresult result = cuda->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)(fill->memory + piece->at),
@@ -335,16 +338,38 @@ static int read_to_gpu(struct gpubuf_fill *fill, struct gb_error *error)
     return r;
 }
 
-static int read_to_host(struct gpubuf_fill *fill, struct gb_error *error)
+/* Writes memory as the library does elsewhere. That spares the faults, and the clearing,
+   of pages that do not exist yet; these cost more than the second copy. */
+static int copy_to_host(const struct gpubuf_fill *fill, const struct piece *piece, char *buffer,
+                        struct gb_error *error)
 {
-    struct piece *piece;
+    bool cached = is_cached(piece->file, piece->offset, piece->bytes);
+    uint64_t step = cached ? SIP : PIECE, start = fill->start + piece->at;
     int r = 0;
 
+    for (uint64_t done = 0, count; done < piece->bytes && r == 0; done += count) {
+        uint64_t offset = piece->offset + done;
+        char *to = buffer + offset % PAGE;
+        count = piece->bytes - done < step ? piece->bytes - done : step;
+        r = read_stretch(piece->file, to, offset, count, cached, error);
+        if (r == 0)
+            r = gb_mapped_write(fill->mapping, start + done, to, count, error);
+    }
+    return r;
+}
+
+static int read_to_host(struct gpubuf_fill *fill, struct gb_error *error)
+{
+    char *buffer = aligned_alloc(PAGE, PIECE + PAGE);
+    struct piece *piece;
+    int r = buffer ? 0 : gb_fail_memory(error);
+
     while (r == 0 && (piece = take(fill))) {
-        r = read_piece(piece, fill->memory + piece->at, error);
+        r = copy_to_host(fill, piece, buffer, error);
         if (r == 0)
             finish(fill, piece);
     }
+    free(buffer);
     return r;
 }
 
@@ -411,6 +436,21 @@ static int add_file(struct gpubuf_fill *fill, int fd, struct gb_error *error)
     int r = file_open(&files[fill->file_count], fd, error);
     fill->file_count += r == 0;
     return r;
+}
+
+/* Finds the mapping of the host that the buffer lies in. */
+static void find_mapping(struct gpubuf_fill *fill)
+{
+    const struct gb_holding *lease = fill->object->lease;
+
+    for (size_t i = 0; i < lease->segment_count && !fill->mapping; i++) {
+        const struct gb_mapped *mapping = lease->segments[i].import->mappings[1];
+        if (!mapping)
+            continue;
+        fill->start = (uint64_t)(fill->memory - (char *)gb_mapped_address(mapping));
+        if (fill->start < gb_mapped_bytes(mapping))
+            fill->mapping = mapping;
+    }
 }
 
 static int plan(struct gpubuf_fill *fill, const struct gpubuf_file_range *ranges, size_t count,
@@ -509,6 +549,7 @@ int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
     (void)pthread_cond_init(&fill->changed, &clock);
     (void)pthread_condattr_destroy(&clock);
     r = gb_holding_gpu(object->lease, &fill->gpu, &error);
+    find_mapping(fill);
     if (r == 0)
         r = plan(fill, ranges, count, &error);
     if (r == 0)
