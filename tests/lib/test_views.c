@@ -241,7 +241,7 @@ COUNTED(test_many)
     publish("policy", 2, "2");
     struct gpubuf_view *view = follow("policy", &at);
     const struct gpubuf_open_options options[2] = {labeled("1"), labeled("2")};
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 10000; i++) {
         ok(client, gpubuf_switch(view, &options[i % 2], NULL, 0));
         assert_true(is_filled(at, i % 2 + 1));
     }

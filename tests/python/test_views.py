@@ -9,7 +9,7 @@ import gpubufd
 import gpubufd.aio
 import numpy
 import pytest
-from conftest import Daemon
+from conftest import Daemon, needs_gpu
 
 SHAPES = {"a": (64, 64), "b": (1000,)}
 
@@ -228,3 +228,77 @@ def test_readers_end_with_their_claims(client, run, daemon):
         pass
     client.delete("policy")
     assert client.stats()["objects"] == 0
+
+
+RANDOM = """
+import random
+import numpy as np, gpubufd
+
+client = gpubufd.connect()
+device, seed = DEVICE, SEED
+chance, kept, serial = random.Random(seed), [], 0   # the versions that have the name, newest last: (version, value)
+view, shown, addresses = None, None, None
+
+def publish():
+    global serial
+    serial += 1
+    keep = chance.randrange(3)
+    ref = client.put_bundle("w", {"a": np.full((50, 60), serial, "int32"), "b": np.full(7, serial, "int32")},
+                            device=device, replace=True, own=True, keep=keep, label=str(serial),
+                            evict=chance.choice(["drop", "spill"]))
+    kept.append((ref.version, serial))
+    del kept[: -1 - keep]
+
+def look():
+    if view is None or view.parked:
+        return
+    assert view.version == shown[0] and view.label == str(shown[1]), (view, shown)
+    for name, array in view.items():
+        assert (array.copy_to_host() == shown[1]).all(), (name, shown)
+    assert {name: array.buffers.values.pointer for name, array in view.items()} == addresses
+
+for _ in range(400):
+    what = chance.randrange(9)
+    if what < 3:
+        publish()
+    elif what == 3 and kept:
+        client.delete("w")
+        kept.clear()
+    elif view is None:
+        if kept:
+            view, shown = client.follow("w"), kept[-1]
+            addresses = {name: array.buffers.values.pointer for name, array in view.items()}
+    elif what < 6:
+        one = chance.choice(kept) if kept and chance.random() < 0.5 else None
+        try:
+            asleep, before = view.parked, shown
+            changed = view.switch(label=str(one[1])) if one else view.switch()
+            shown = one or kept[-1]
+            assert changed == (asleep or shown != before)
+        except gpubufd.NotFound:
+            assert not kept
+    elif what == 6:
+        assert view.park() in (True, False) and view.parked
+    elif what == 7:
+        assert view.resume() in (True, False) and not view.parked
+    elif chance.random() < 0.2:
+        view.close()
+        view = None
+    look()
+    assert client.stats()["parked"] == (view is not None and view.parked)
+if view is not None:
+    view.close()
+client.delete("w", missing_ok=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_operations(run, seed):
+    """Every order of switch, park, resume, replace and delete, on the host."""
+    run(f'DEVICE, SEED = "host", {seed}\n' + RANDOM)
+
+
+@needs_gpu
+@pytest.mark.parametrize("seed", range(3))
+def test_random_operations_on_a_gpu(gpu_run, seed):
+    gpu_run(f'DEVICE, SEED = "cuda:0", {seed}\n' + RANDOM)
