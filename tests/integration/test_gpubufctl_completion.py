@@ -12,7 +12,7 @@ from peer import DEADLINE
 from test_gpubufctl import COMMANDS
 
 # They need descriptors, or a session that lives on.
-NOT_TO_BE_CALLED = {"create", "seal", "settle", "open", "cache", "register", "unmap", "watch", "unwatch", "provide",
+NOT_TO_BE_CALLED = {"create", "seal", "settle", "open", "cache", "join", "register", "unmap", "watch", "unwatch", "provide",
                     "decline"}
 
 
