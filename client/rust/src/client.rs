@@ -385,6 +385,8 @@ fn open_options(how: &Open, label: &Option<CString>) -> sys::gpubuf_open_options
         version: how.version,
         wait_ms: milliseconds(how.wait),
         label: pointer(label),
+        // Every member of an option struct may be 0.
+        ..unsafe { std::mem::zeroed() }
     }
 }
 

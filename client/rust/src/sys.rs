@@ -192,6 +192,34 @@ pub struct gpubuf_values {
     pub valid: *const bool,
 }
 #[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_stream {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_stream_options {
+    pub size: usize,
+    pub wait_ms: i64,
+    pub device: *const ::std::os::raw::c_char,
+    pub mode: ::std::os::raw::c_uint,
+    pub slots: ::std::os::raw::c_uint,
+    pub each: bool,
+    pub waits: bool,
+    pub lag: ::std::os::raw::c_uint,
+    pub hold: ::std::os::raw::c_uint,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gpubuf_frame {
+    pub pointer: *mut ::core::ffi::c_void,
+    pub bytes: u64,
+    pub number: u64,
+    pub time_ns: u64,
+    pub missed: u64,
+    pub slot: ::std::os::raw::c_uint,
+}
+#[repr(C)]
 #[derive(Debug)]
 pub struct gpubuf_bundle {
     _unused: [u8; 0],
@@ -574,6 +602,43 @@ extern "C" {
     ) -> ::std::os::raw::c_int;
     pub fn gpubuf_is_live(object: *const gpubuf_object) -> bool;
     pub fn gpubuf_generation(object: *const gpubuf_object) -> u64;
+    pub fn gpubuf_stream_create(
+        client: *mut gpubuf_client,
+        name: *const ::std::os::raw::c_char,
+        dtype: *const ::std::os::raw::c_char,
+        ndim: ::std::os::raw::c_uint,
+        shape: *const u64,
+        options: *const gpubuf_stream_options,
+        stream: *mut *mut gpubuf_stream,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_stream_open(
+        client: *mut gpubuf_client,
+        name: *const ::std::os::raw::c_char,
+        options: *const gpubuf_stream_options,
+        stream: *mut *mut gpubuf_stream,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_stream_close(stream: *mut gpubuf_stream);
+    pub fn gpubuf_stream_object(stream: *const gpubuf_stream) -> *mut gpubuf_object;
+    pub fn gpubuf_stream_next(
+        stream: *mut gpubuf_stream,
+        timeout_ms: i64,
+        frame: *mut gpubuf_frame,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_stream_publish(
+        stream: *mut gpubuf_stream,
+        frame: *const gpubuf_frame,
+        work: *mut ::core::ffi::c_void,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_stream_read(
+        stream: *mut gpubuf_stream,
+        timeout_ms: i64,
+        frame: *mut gpubuf_frame,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_stream_done(
+        stream: *mut gpubuf_stream,
+        frame: *const gpubuf_frame,
+        work: *mut ::core::ffi::c_void,
+    ) -> ::std::os::raw::c_int;
     pub fn gpubuf_bundle_open(
         object: *mut gpubuf_object,
         bundle: *mut *mut gpubuf_bundle,
