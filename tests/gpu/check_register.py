@@ -2,7 +2,7 @@
 
 import base64
 
-from harness import MIB, check, equal, expect
+from harness import MIB, check, equal, eventually, expect
 
 
 def bytes_of(count, offset=0):
@@ -81,7 +81,7 @@ def forged(t):
                                   bytes_of(min(count, handle["bytes"])), [handle], file)
         t.note(what, sentence)
     producer.fails("invalid", "register", "a", bytes_of(count, 256), [fd_handle(uuid, count)])
-    equal(daemon.descriptors(), descriptors, "descriptors of the daemon")
+    eventually(lambda: daemon.descriptors() == descriptors, "the daemon's closers have closed what was refused")
     equal(daemon.figures()["segments"], 0)
     producer.register("a", bytes_of(count), [fd_handle(uuid, count)])
 
