@@ -72,7 +72,7 @@ PARTS = {
         ("objects", "object options pending view"),
         ("calls", "reconnect bundle fill follow pool exchange"),
         ("arrow", "arrow arrow_stream"),
-        ("types", "async client object_type"),
+        ("types", "async client object_type stream"),
         ("module", "module"),
     ],
     "client/python/gpubufd": [
@@ -82,7 +82,7 @@ PARTS = {
         ("columns", "_nodes _buffers _gpu"),
         ("conversion", "_fetch _convert _packing _repr"),
         ("objects", "_held _objects _bundle _kinds"),
-        ("files", "_files _told _views _provide _provide_aio _start"),
+        ("files", "_files _told _views _streams _provide _provide_aio _start"),
         ("client", "_ref _calls _names _client aio _gpubufctl"),
         ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch jax rmm"),
         ("dask", "_dask_places _dask_partitions dask"),

@@ -45,14 +45,16 @@ from ._bundle import Bundle  # noqa: E402
 from ._provide import Provider, Wanted  # noqa: E402
 from ._objects import Array, Bytes, Column, Table  # noqa: E402
 from ._told import Event, Info, Watch  # noqa: E402
+from ._streams import Frame, StreamReader, StreamWriter  # noqa: E402
 from ._views import View  # noqa: E402
 
 __version__ = _core.version
 
 __all__ = [
     "Array", "Buffer", "Buffers", "Bundle", "Busy", "Bytes", "Canceled", "Client", "Closed", "Column",
-    "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Info", "Interval",
-    "Invalid", "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "Table", "Timeout",
+    "ConnectFailed", "Denied", "DeviceError", "Error", "Event", "Exists", "Forked", "Frame", "Info", "Interval",
+    "Invalid", "Limit", "NoSpace", "NotFound", "ProtocolError", "Provider", "Ref", "Stale", "StreamReader",
+    "StreamWriter", "Table", "Timeout",
     "Unavailable", "Unsupported", "Validity", "View", "Wanted", "Watch", "connect",
 ]
 

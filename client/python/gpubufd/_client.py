@@ -11,7 +11,7 @@ from typing import (
 )
 
 from . import _convert, _core, _errors, _nodes, _packing, _params, _provide, _start, cuda
-from ._calls import Calls, Steps, blocking
+from ._calls import Calls, Steps, _layout_of, blocking
 from ._held import Held
 from ._layout import ARRAY, DATA, HOST, MASK
 from ._names import Names
@@ -19,6 +19,7 @@ from ._objects import Array, Table
 from ._params import Options
 from ._provide import Provider, Wanted
 from ._ref import Ref, set_connect
+from ._streams import StreamReader, StreamWriter
 from ._told import Info, Watch, newer_of
 from ._views import View
 
@@ -403,6 +404,39 @@ class Client(_core.Client, Steps, Names):
         if timeout is not None:
             self.get(name, timeout=timeout, version=version, label=label).release()
         return View(self, name, _params.which(name, version, label).get("version", 0), label)
+
+    def stream(
+        self, name: str, dtype: Any, shape: Any = (), *, slots: int = 8, device: Optional[str] = None,
+        mode: _params.Mode = None, timeout: Optional[float] = None,
+    ) -> StreamWriter:
+        """Creates the stream `name`, or takes it over, and becomes its writer.
+
+            with client.stream("cam0", "uint8", (480, 640, 3)) as camera:
+                with camera.next() as frame:
+                    frame.array[:] = picture
+
+        Frames have that dtype and shape. `slots`: 2 to 64; readers hold some of them. `mode`: who may read (0o640: the group). `timeout`: how long to wait for a former writer to be over. The stream stays when its writer ends;
+        delete() removes it. Busy, with a timeout Timeout: somebody else writes. Exists: the name has something else.
+        """
+        found = _layout_of(dtype, shape, False)
+        return StreamWriter(
+            self, name, found[2], found[3], device, _params.mode_bits(mode), slots, _params.ms(timeout), False, False,
+            0, 0)
+
+    def read(
+        self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
+        timeout: Optional[float] = None,
+    ) -> StreamReader:
+        """Takes part in a stream as a reader: an iterator over its frames, in place.
+
+            for frame in client.read("cam0"):
+                look_at(frame.array)
+
+        The newest frame, or with `each` every one: the newest `lag` (2) are kept for this reader. `waits`: ask
+        the writer to wait before this reader misses one. `hold`: how many frames it may hold at a time. `timeout`: how
+        long to wait for the stream to exist. Busy: its slots do not suffice for one more reader.
+        """
+        return StreamReader(self, name, None, (), None, 0, 0, _params.ms(timeout), each, waits, lag, hold)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
         """An iterator over the events of names that begin with `prefix`.

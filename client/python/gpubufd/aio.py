@@ -27,6 +27,7 @@ from ._layout import ARRAY, BYTES, HOST
 from ._provide import Wanted
 from ._provide_aio import Provider
 from ._ref import Ref
+from ._streams import StreamReader, StreamWriter
 from ._told import Event, Info
 from ._views import AsyncView
 
@@ -342,6 +343,23 @@ class Client(Calls):
             (await self.get(name, timeout=timeout, version=version, label=label)).release()
         which = _params.which(name, version, label)
         return await asyncio.to_thread(AsyncView, self, name, which.get("version", 0), label)
+
+    async def stream(
+        self, name: str, dtype: Any, shape: Any = (), *, slots: int = 8, device: Optional[str] = None,
+        mode: _params.Mode = None, timeout: Optional[float] = None,
+    ) -> StreamWriter:
+        """Becomes a stream's writer; see gpubufd.Client.stream. Its calls are not awaited."""
+        return await asyncio.to_thread(
+            _client.Client.stream, self._client, name, dtype, shape, slots=slots, device=device, mode=mode,
+            timeout=timeout)
+
+    async def read(
+        self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
+        timeout: Optional[float] = None,
+    ) -> StreamReader:
+        """A stream's frames, for `async for`; see gpubufd.Client.read."""
+        return await asyncio.to_thread(
+            _client.Client.read, self._client, name, each=each, waits=waits, lag=lag, hold=hold, timeout=timeout)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
         """Events of names that begin with `prefix`: "sealed" for each existing object first, then "synced".

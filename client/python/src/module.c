@@ -11,6 +11,7 @@
 #include "client/python/src/object.h"
 #include "client/python/src/object_type.h"
 #include "client/python/src/pool.h"
+#include "client/python/src/stream.h"
 #include "client/python/src/text.h"
 #include "client/python/src/view.h"
 
@@ -96,6 +97,7 @@ PyMODINIT_FUNC PyInit__core(void)
         return NULL;
     if (client_setup(module) < 0 || object_setup(module) < 0 || view_setup(module) < 0 ||
         pool_setup(module) < 0 || fill_setup(module) < 0 || exchange_setup(module) < 0 ||
+        stream_setup(module) < 0 ||
         PyModule_AddStringConstant(module, "version", gpubuf_version()) < 0 ||
         add_errors(module) < 0) {
         Py_DECREF(module);

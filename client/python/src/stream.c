@@ -1,0 +1,264 @@
+#include "client/python/src/stream.h"
+
+#include "client/python/src/client.h"
+#include "client/python/src/object.h"
+#include "client/python/src/reconnect.h"
+
+enum { SIGNALS_MS = 100 }; /* how long a signal of Python's may wait */
+
+struct stream {
+    PyObject_HEAD struct link *link;
+    struct gpubuf_stream *stream; /* NULL: closed */
+    bool used;                    /* by a call under way */
+    bool ended;                   /* close() was called meanwhile */
+};
+
+/* The shape of a frame; -1 with an exception. */
+static int parse_shape(PyObject *tuple, uint64_t shape[32])
+{
+    Py_ssize_t ndim = PyTuple_Size(tuple);
+
+    if (ndim > 31) {
+        PyErr_SetString(PyExc_ValueError, "a frame has at most 31 axes");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < ndim; i++) {
+        shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+        if (PyErr_Occurred())
+            return -1;
+    }
+    return (int)ndim;
+}
+
+/* Stream(client, name, dtype or None, shape, device, mode, slots, wait_ms, each, waits, lag, hold):
+   with a dtype its writer, else a reader. */
+static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    struct gpubuf_stream_options options = {.size = sizeof(options)};
+    struct gpubuf_stream *stream = NULL;
+    const char *name, *dtype;
+    PyObject *client, *tuple;
+    long long wait_ms;
+    uint64_t shape[32];
+    int each, waits, status;
+
+    (void)keywords;
+    if (!PyArg_ParseTuple(args, "O!szO!zIILppII:Stream", client_type, &client, &name, &dtype,
+                          &PyTuple_Type, &tuple, &options.device, &options.mode, &options.slots,
+                          &wait_ms, &each, &waits, &options.lag, &options.hold))
+        return NULL;
+    options.wait_ms = wait_ms;
+    options.each = each;
+    options.waits = waits;
+    int ndim = parse_shape(tuple, shape);
+    struct link *link = ndim < 0 ? NULL : client_enter(client);
+    if (!link)
+        return NULL;
+    if (dtype)
+        WITHOUT_GIL(status = gpubuf_stream_create(link->client, name, dtype, (unsigned)ndim, shape,
+                                                  &options, &stream));
+    else
+        WITHOUT_GIL(status = gpubuf_stream_open(link->client, name, &options, &stream));
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct stream *self = status < 0 ? NULL : (struct stream *)allocate(type, 0);
+    if (self) {
+        *self = (struct stream){.ob_base = self->ob_base, .link = link, .stream = stream};
+        return (PyObject *)self;
+    }
+    if (status < 0)
+        raise_status(link, status);
+    WITHOUT_GIL(gpubuf_stream_close(stream));
+    link_put(link);
+    return NULL;
+}
+
+/* Takes the stream for a call; NULL with an exception: it is closed, or another thread uses it. */
+static struct gpubuf_stream *enter(struct stream *self)
+{
+    if (!self->stream || self->ended || self->used) {
+        PyErr_SetString(PyExc_ValueError,
+                        self->used ? "another thread uses the stream" : "the stream is closed");
+        return NULL;
+    }
+    if (link_check(self->link) < 0)
+        return NULL;
+    self->used = true;
+    return self->stream;
+}
+
+static void end_unused(struct stream *self)
+{
+    struct gpubuf_stream *stream = self->stream;
+    struct link *link = self->link;
+
+    if (!self->ended || self->used || !stream)
+        return;
+    self->stream = NULL;
+    self->link = NULL;
+    WITHOUT_GIL({
+        gpubuf_stream_close(stream);
+        link_put(link);
+    });
+}
+
+/* Ends a call. `result` is NULL if it failed. */
+static PyObject *leave(struct stream *self, int status, PyObject *result)
+{
+    self->used = false;
+    if (status < 0 && !PyErr_Occurred())
+        raise_status(self->link, status);
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    end_unused(self);
+    PyErr_Restore(kind, value, trace);
+    return result;
+}
+
+/* close(): ends it, or as soon as a call in another thread has. */
+static PyObject *stream_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ((struct stream *)object)->ended = true;
+    end_unused((struct stream *)object);
+    Py_RETURN_NONE;
+}
+
+static void stream_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+
+    Py_XDECREF(stream_close(object, NULL));
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *describe(const struct gpubuf_frame *frame)
+{
+    return Py_BuildValue("(IKKKK)", frame->slot, (unsigned long long)frame->bytes,
+                         (unsigned long long)frame->number, (unsigned long long)frame->time_ns,
+                         (unsigned long long)frame->missed);
+}
+
+/* Waits in pieces, between which signals are handled and close() is heeded. */
+static PyObject *wait_for(struct stream *self, long long ms, bool writes)
+{
+    struct gpubuf_stream *stream = enter(self);
+    struct gpubuf_frame frame;
+    int status = GPUBUF_E_TIMEOUT;
+    bool interrupted = false;
+
+    if (!stream)
+        return NULL;
+    while (status == GPUBUF_E_TIMEOUT && !interrupted) {
+        int64_t piece = ms < 0 || ms > SIGNALS_MS ? SIGNALS_MS : ms;
+
+        if (writes)
+            WITHOUT_GIL(status = gpubuf_stream_next(stream, ms, &frame));
+        else
+            WITHOUT_GIL(status = gpubuf_stream_read(stream, piece, &frame));
+        interrupted = PyErr_CheckSignals() < 0;
+        if (ms >= 0 && (ms -= piece) <= 0)
+            break;
+        if (self->ended)
+            break;
+    }
+    if (interrupted && status == 0 && !writes)
+        (void)gpubuf_stream_done(stream, &frame, NULL);
+    if (interrupted)
+        return leave(self, -1, NULL);
+    return leave(self, status, status == 0 ? describe(&frame) : NULL);
+}
+
+/* next(ms): (slot, bytes, number, 0, 0) */
+static PyObject *stream_next(PyObject *object, PyObject *ms)
+{
+    long long wait = PyLong_AsLongLong(ms);
+
+    return PyErr_Occurred() ? NULL : wait_for((struct stream *)object, wait, true);
+}
+
+/* read(ms): (slot, bytes, number, time_ns, missed) */
+static PyObject *stream_read(PyObject *object, PyObject *ms)
+{
+    long long wait = PyLong_AsLongLong(ms);
+
+    return PyErr_Occurred() ? NULL : wait_for((struct stream *)object, wait, false);
+}
+
+/* publish(slot, bytes, work): `work` is a stream of the GPU, as an integer */
+static PyObject *stream_publish(PyObject *object, PyObject *args)
+{
+    struct gpubuf_frame frame = {0};
+    unsigned long long bytes, work;
+    int status;
+
+    if (!PyArg_ParseTuple(args, "IKK:publish", &frame.slot, &bytes, &work))
+        return NULL;
+    frame.bytes = bytes;
+    struct gpubuf_stream *stream = enter((struct stream *)object);
+    if (!stream)
+        return NULL;
+    WITHOUT_GIL(status = gpubuf_stream_publish(stream, &frame, (void *)(uintptr_t)work));
+    return leave((struct stream *)object, status, status == 0 ? new_ref(Py_None) : NULL);
+}
+
+/* done(slot, work) */
+static PyObject *stream_done(PyObject *object, PyObject *args)
+{
+    struct gpubuf_frame frame = {0};
+    unsigned long long work;
+    int status;
+
+    if (!PyArg_ParseTuple(args, "IK:done", &frame.slot, &work))
+        return NULL;
+    struct gpubuf_stream *stream = enter((struct stream *)object);
+    if (!stream)
+        return NULL;
+    WITHOUT_GIL(status = gpubuf_stream_done(stream, &frame, (void *)(uintptr_t)work));
+    return leave((struct stream *)object, status, status == 0 ? new_ref(Py_None) : NULL);
+}
+
+/* array(): the Array of all slots, which has a reference of its own. */
+static PyObject *stream_array(PyObject *object, PyObject *unused)
+{
+    struct stream *self = (struct stream *)object;
+    struct gpubuf_stream *stream = enter(self);
+
+    (void)unused;
+    if (!stream)
+        return NULL;
+    self->used = false;
+    return object_wrap(self->link, gpubuf_retain(gpubuf_stream_object(stream)));
+}
+
+static PyMethodDef methods[] = {
+    {"next", stream_next, METH_O, NULL},
+    {"publish", stream_publish, METH_VARARGS, NULL},
+    {"read", stream_read, METH_O, NULL},
+    {"done", stream_done, METH_VARARGS, NULL},
+    {"array", stream_array, METH_NOARGS, NULL},
+    {"close", stream_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, stream_new},
+    {Py_tp_dealloc, stream_dealloc},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "gpubufd._core.Stream",
+    .basicsize = sizeof(struct stream),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};
+
+int stream_setup(PyObject *module)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
+
+    return type ? add_to_module(module, "Stream", (PyObject *)type) : -1;
+}

@@ -1,0 +1,103 @@
+"""Streams: frames in place, from a writer to readers, for loops of both kinds."""
+
+import asyncio
+import threading
+
+import numpy
+import pytest
+
+import gpubufd
+import gpubufd.aio
+
+
+@pytest.fixture
+def writer(client):
+    with client.stream("cam0", "int32", (4, 5), slots=12, device="host") as one:
+        yield one
+    client.delete("cam0")
+
+
+def publish(writer, value):
+    with writer.next() as frame:
+        frame.array[:] = value
+    return frame.number
+
+
+def test_newest(client, writer):
+    reader = client.read("cam0")
+    assert (reader.dtype, reader.shape) == ("int32", (4, 5))
+    with pytest.raises(gpubufd.Timeout):
+        reader.read(timeout=0.001)
+    for value in range(3):
+        number = publish(writer, value)
+    with reader.read() as frame:
+        assert frame.number == number and frame.time_ns > 0 and frame.bytes == 80
+        assert not frame.array.flags.writeable and numpy.asarray(frame).tolist() == [[2] * 5] * 4
+        for value in range(20):
+            publish(writer, value)
+        assert (frame.array == 2).all(), "it changed while it was held"
+        with pytest.raises(gpubufd.Busy):
+            reader.read()
+    assert reader.read(timeout=10).missed == 19
+    reader.close()
+    with pytest.raises(ValueError, match="closed"):
+        reader.read()
+
+
+def test_what_raises_is_not_published(client, writer):
+    reader = client.read("cam0")
+    with pytest.raises(ZeroDivisionError), writer.next() as frame:
+        frame.array[:] = 1 / 0
+    with pytest.raises(gpubufd.Error):
+        reader.read(timeout=0)
+    frame = writer.next()
+    frame.array[:] = 7
+    frame.publish(bytes=40)
+    assert reader.read(timeout=10).bytes == 40
+    reader.close()
+
+
+def each(reader, found, ready):
+    for frame in reader:
+        found.append(int(frame.array[0, 0]))
+        assert (frame.array == found[-1]).all()
+        ready.set()
+
+
+def test_each(client, writer):
+    """The loop ends with the writer."""
+    reader, found, ready = client.read("cam0", each=True, waits=True, lag=4), [], threading.Event()
+    thread = threading.Thread(target=each, args=(reader, found, ready))
+    thread.start()
+    for value in range(500):
+        with writer.next(timeout=None) as frame:
+            frame.array[:] = value
+    writer.close()
+    thread.join()
+    assert found == list(range(500))
+    reader.close()
+
+
+def test_asyncio(daemon, writer):
+    async def follow():
+        async with await gpubufd.aio.connect(daemon.path) as other:
+            reader, found = await other.read("cam0", each=True), []
+            publish(writer, 5)
+            writer.close()
+            async for frame in reader:
+                found.append(int(frame.array.sum()))
+            reader.close()
+        return found
+
+    assert asyncio.run(follow()) == [100]
+
+
+def test_one_writer(daemon, client, writer):
+    with gpubufd.connect(daemon.path) as other:
+        with pytest.raises(gpubufd.Busy):
+            other.stream("cam0", "int32", (4, 5), device="host")
+    writer.close()
+    with pytest.raises(gpubufd.Exists):
+        client.stream("cam0", "int32", (4,), device="host")
+    with client.stream("cam0", "int32", (4, 5), device="host") as again:
+        publish(again, 1)
