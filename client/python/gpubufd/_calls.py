@@ -296,7 +296,7 @@ class Calls(Steps):
             dtype = {one._column_name: one._dtype for one in columns} if held.kind == TABLE else held._dtype
             made = await Calls.create(
                 self, name, dtype, held._length if held.kind == TABLE else held._shape, device=held.device, mode=info.mode,
-                evict=info.evict, replace=True)
+                evict=info.evict, replace=True)  # type: ignore[arg-type]
             try:
                 for one, to in zip(columns, [made] if held.kind == ARRAY else made._children()):
                     to.write(one)
