@@ -170,7 +170,7 @@ uint32_t gb_record_storage(struct gb_writer *writer, const struct gb_storage *st
     put_u64(writer, next_version);
     put_u64(writer, storage->maker.user->uid);
     put_key(writer, storage->device, &storage->key);
-    put_u8(writer, storage->adopted | storage->key.own << 1);
+    put_u8(writer, storage->adopted + 2u * storage->key.own);
     put_u8(writer, storage->resident);
     put_u64(writer, storage->charged);
     put_u64(writer, storage->size);
