@@ -226,7 +226,7 @@ def test_numbers_are_shared(client, name):
     table.to_pandas()  # imports what it needs
     back, peak = peak_of(table.to_pandas)
     # pandas checks that dates have the frequency that is said, and makes such dates for it.
-    assert peak < size / (2 if "dates" in name else 4), (peak, size)
+    assert peak < size * (0.75 if "dates" in name else 0.25), (peak, size)
     pd.testing.assert_frame_equal(back, frame, check_freq=False)
     for label in back.columns:
         if back[label].dtype.kind == "f":
