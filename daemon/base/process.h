@@ -16,8 +16,8 @@ int gb_process_find(pid_t pid, uint64_t started);
 /* When the process was started, in ticks since the machine was: with its pid it means one process
    and no later one. 0: it cannot be told. */
 uint64_t gb_process_started(pid_t pid);
-/* Whether no instruction of the process will ever be executed again: it has ended, or each of its
-   threads is on its way out of the kernel. */
-bool gb_process_is_over(int fd, pid_t pid);
+/* Whether the process of that descriptor has ended: all that it had is given back, and what it had
+   launched on a GPU is over. */
+bool gb_process_is_over(int fd);
 
 #endif

@@ -78,7 +78,7 @@ void gb_straggler_follow(struct gb_straggler *straggler, struct gb_holder *from,
     straggler->client = client;
     straggler->holder.client = client;
     straggler->holder.session = from->session;
-    if (!gb_process_is_over(straggler->fd, straggler->holder.pid))
+    if (!gb_process_is_over(straggler->fd))
         GB_LIST_EACH(&from->leases, link) {
             struct gb_lease *lease = GB_CONTAINER(link, struct gb_lease, of_holder);
 

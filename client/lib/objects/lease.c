@@ -103,13 +103,10 @@ static struct gb_mapped *written_on_host(struct gb_holding *lease, struct extent
     return mapping && !gb_mapped_gpu(mapping) ? mapping : NULL;
 }
 
-/* Sees to it that the daemon can tell when this process writes no more: a child of fork does not
-   have the memory, and the connection ends after the driver's descriptors. */
-static void prepare_live(struct gpubuf_client *client, const struct gb_mapped *mapping)
+/* A child of fork does not have the memory: the daemon could not tell when it writes no more. */
+static void prepare_live(const struct gb_mapped *mapping)
 {
-    if (gb_mapped_gpu(mapping))
-        gb_fork_leash(client);
-    else
+    if (!gb_mapped_gpu(mapping))
         (void)madvise(gb_mapped_address(mapping), (size_t)gb_mapped_bytes(mapping), MADV_DONTFORK);
 }
 
@@ -121,7 +118,7 @@ void gb_holding_made(struct gb_holding *lease)
     if (mapping)
         gb_mapped_open(mapping, extent.from, extent.to);
     if (mapping && lease->access.live)
-        prepare_live(lease->client, mapping);
+        prepare_live(mapping);
 }
 
 void gb_holding_guard(struct gb_holding *lease)

@@ -144,7 +144,6 @@ struct gb_daemon {
 /* Of live memory. */
 struct gb_writing {
     bool asked; /* to write some */
-    int leash;  /* see gb_fork_leash(); -1: none */
 };
 
 struct gpubuf_client {

@@ -15,51 +15,6 @@ static int once_status;
 static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpubuf_client *clients;
 
-static void unleash(struct gpubuf_client *client)
-{
-    if (client->writing.leash >= 0)
-        close(client->writing.leash);
-    client->writing.leash = -1;
-}
-
-/* The queue of a socket is emptied when the kernel closes the socket; what lay in it is closed
-   after that, and so after every descriptor that the process had. */
-static int leash(int fd)
-{
-    struct iovec byte = {.iov_base = "", .iov_len = 1};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    struct msghdr message = {.msg_iov = &byte,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof(control.bytes)};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return -1;
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof(int));
-    if (sendmsg(pair[0], &message, MSG_NOSIGNAL) != 1) {
-        close(pair[1]);
-        pair[1] = -1;
-    }
-    close(pair[0]);
-    return pair[1];
-}
-
-void gb_fork_leash(struct gpubuf_client *client)
-{
-    pthread_mutex_lock(&clients_lock);
-    if (client->writing.leash < 0)
-        client->writing.leash = leash(client->conn.fd);
-    pthread_mutex_unlock(&clients_lock);
-}
-
 static void before_fork(void)
 {
     pthread_mutex_lock(&clients_lock);
@@ -81,7 +36,6 @@ static void in_child(void)
     gb_process_forked();
     for (struct gpubuf_client *client = clients; client; client = client->next) {
         close(client->conn.fd);
-        unleash(client);
         gb_loop_end(client);
     }
     clients = NULL;
@@ -104,7 +58,6 @@ int gb_fork_watch(struct gpubuf_client *client)
 
     pthread_mutex_lock(&clients_lock);
     client->generation = gb_generation();
-    client->writing.leash = -1;
     client->previous = NULL;
     client->next = clients;
     if (clients)
@@ -124,7 +77,6 @@ void gb_fork_unwatch(struct gpubuf_client *client)
     else
         clients = client->next;
     gb_conn_end(&client->conn);
-    unleash(client);
     gb_loop_end(client);
     pthread_mutex_unlock(&clients_lock);
 }
@@ -144,10 +96,6 @@ int gb_fork_reconnect(struct gpubuf_client *client)
         error = errno;
     if (fd >= 0)
         close(fd);
-    if (client->writing.leash >= 0 && !error) {
-        unleash(client);
-        client->writing.leash = leash(client->conn.fd);
-    }
     pthread_mutex_unlock(&clients_lock);
     return error;
 }

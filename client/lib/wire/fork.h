@@ -17,8 +17,4 @@ void gb_fork_unwatch(struct gpubuf_client *client);
    an errno; EAGAIN: the daemon's queue is full. */
 int gb_fork_reconnect(struct gpubuf_client *client);
 
-/* Has the connection end, when the process dies, after all other descriptors are closed: those of a
-   GPU's driver, whose work may still write. */
-void gb_fork_leash(struct gpubuf_client *client);
-
 #endif
