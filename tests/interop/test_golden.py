@@ -1,4 +1,4 @@
-"""The Arrow project's golden integration files, of eight versions and both orders of bytes, through put and get.
+"""The Arrow project's golden integration files, of seven versions and both orders of bytes, through put and get.
 
 GPUBUF_ARROW_TESTING names a checkout of Arrow's repository arrow-testing, which no index of packages has; without it
 these tests are skipped.

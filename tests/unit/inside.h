@@ -25,6 +25,7 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/task.h"
 #include "daemon/objects/lease.h"
+#include "daemon/objects/straggler.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wiring.h"
 #include "descriptors.h"
@@ -167,6 +168,10 @@ static inline void peer_become(struct inside *inside, const struct peer *peer, u
     gb_charge_end(&session->charge);
     gb_user_unref(session->user);
     session->user = session->charge.user = session->flight.charge.user = user;
+    gb_user_unref(session->holder.user);
+    session->holder.user = gb_user_ref(user);
+    session->provider.user = user;
+    session->provider.gid = uid;
     user->sessions++;
     gb_charge_set(&session->charge, GB_STOCK_OPEN, 1);
     session->gid = uid;
@@ -458,7 +463,7 @@ static inline void check_page(const struct gb_holder *holder)
     DEMAND(taken == 0 && said == 0);
 }
 
-/* Counts a session's leases; returns how many of them are of unsealed objects. */
+/* Counts a session's leases; returns how many of them are for writing. */
 static inline uint64_t count_leases(struct inside_count *count, const struct gb_holder *holder)
 {
     uint64_t leases = 0, idle = 0, unsealed = 0;
@@ -470,8 +475,8 @@ static inline uint64_t count_leases(struct inside_count *count, const struct gb_
         idle += lease->idle_ms > 0;
         DEMAND(lease->slot || !lease->idle_ms);
         DEMAND(!lease->slot || holder->page);
-        unsealed += lease->unsealed != NULL;
-        DEMAND(lease->write == (lease->unsealed != NULL));
+        unsealed += lease->write;
+        DEMAND(lease->write == (lease->unsealed || gb_list_linked(&lease->of_writing)));
         count_object(count, lease->object);
     }
     DEMAND(leases == holder->count && idle == holder->idle);
@@ -698,6 +703,11 @@ static inline void inside_check(const struct inside *inside)
             count_left(&count, session);
     }
     DEMAND(count_leases(&count, &server->state.grace) == 0);
+    GB_LIST_EACH(&server->registry.stragglers, link) {
+        const struct gb_holder *left = &GB_CONTAINER(link, struct gb_straggler, link)->holder;
+
+        DEMAND(left->count > 0 && count_leases(&count, left) == left->count);
+    }
     GB_LIST_EACH(&store->empties, link)
         count_segment(&count, GB_CONTAINER(link, struct gb_segment, empties));
 
@@ -740,6 +750,10 @@ static inline void inside_empty(struct inside *inside)
         inside_turn(inside);
     }
     DEMAND(server->flights.lingering == 0);
+    inside_check(inside);
+    /* All peers are of this process, which does not end. */
+    gb_stragglers_end(&server->registry);
+    inside_turn(inside);
     inside_check(inside);
     DEMAND(server->registry.leases.count == 0 && server->store.mappings.count == 0);
     DEMAND(device->leased == 0 && device->pinned_by_clients == 0);

@@ -18,7 +18,9 @@ def _wait_ms(timeout: Optional[float]) -> int:
 
 
 class Frame:
-    """One frame, in its slot. `array` is NumPy's on the host; on a GPU give the frame itself to CuPy or PyTorch.
+    """One frame, in its slot. `array` is NumPy's on the host; on a GPU give the frame itself to CuPy or numba.
+
+    PyTorch takes a writer's frame, and refuses a reader's, which is read-only: give it cupy.asarray(frame).
 
     `number` grows, and numbers of one writer follow one another; `missed` frames were not read before it; `time_ns` is
     when it was published, by CLOCK_MONOTONIC. A frame of a reader does not change until it is given back, by done() or
