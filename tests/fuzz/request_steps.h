@@ -21,6 +21,7 @@
     "'layout':{'kind':'table','length':4,'columns':["                                              \
     "{'name':'@','dtype':'int32','length':4,'mask':{}},"                                           \
     "{'name':'t','dtype':'utf8','length':4,'data':{'bytes':$}}]}"
+#define SLOTS "'layout':{'kind':'array','dtype':'uint8','shape':[8,64]}"
 #define BUNDLE "'layout':{'kind':'bundle','bytes':$,'manifest_bytes':#}"
 #define REGISTER(fds, handles)                                                                     \
     "%{'jsonrpc':'2.0','id':#,'fds':" fds ",'method':'register','params':{'name':'@'," ARRAY       \
@@ -101,7 +102,7 @@ static const char *const templates[] = {
     SAY("leases", ""),
     SAY("leases", "'name':'@'"),
     SAY("unmap", "'segments':[#,#]"),
-    SAY("create", "'name':'@','live':true,'layout':{'kind':'array','dtype':'uint8','shape':[8,64]}"),
+    SAY("create", "'name':'@','live':true," SLOTS),
     SAY("open", "'name':'@','access':'write','exclusive':true"),
     SAY("join", "'lease':#"),
     SAY("join", "'lease':#,'hold':#,'lag':#,'since':#"),

@@ -498,7 +498,7 @@ static int create_start(struct gpubuf_client *client, const char *name,
     create->wait_ms = options.wait_ms;
     create->final = options.final;
     create->base.once = options.live; /* it has its name, whether the answer comes or not */
-    client->writing.asked |= options.live;
+    client->writes_live |= options.live;
     gb_writer_init(&create->params, 0);
     r = write_params(create, name, layout, &options, &error);
     if (r == 0)

@@ -268,7 +268,7 @@ void gpubuf_disconnect(struct gpubuf_client *client)
 
     pthread_mutex_lock(&client->lock);
     gb_order_drain(client);
-    if (client->writing.asked &&
+    if (client->writes_live &&
         client->link == GB_LINK_UP) /* a lease that is lost is still a writer's */
         gb_flush_releases(client);
     atomic_store(&client->disconnected, true);

@@ -224,7 +224,7 @@ static void write_leases(struct gpubuf_client *client, struct gb_writer *writer,
     }
     gb_write_char(writer, ']');
     /* Leases for writing that it does not ask for, since an answer was lost, are to end. */
-    if (client->writing.asked && resumption->asked_count == pending)
+    if (client->writes_live && resumption->asked_count == pending)
         gb_write_format(writer, ",\"session\":%" PRIu64, resumption->session);
     gb_write_char(writer, '}');
 }
@@ -248,7 +248,7 @@ static void send_hello(struct gpubuf_client *client)
     greeting->base.once = true;
     struct gb_writer *writer = gb_request_begin(client, &greeting->base, "hello", 0);
     gb_write_hello(writer, client->name);
-    if (pending || client->writing.asked)
+    if (pending || client->writes_live)
         write_leases(client, writer, pending);
     gb_write_char(writer, '}');
     resumption->next = gb_now_ms() + GREETING_MS;

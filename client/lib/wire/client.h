@@ -141,11 +141,6 @@ struct gb_daemon {
     uint64_t names_max, line_bytes_max, request_bytes_max;
 };
 
-/* Of live memory. */
-struct gb_writing {
-    bool asked; /* to write some */
-};
-
 struct gpubuf_client {
     const struct gb_client_hooks *hooks;
     _Atomic size_t references;
@@ -169,7 +164,7 @@ struct gpubuf_client {
     struct gb_program_loop loop;
     struct gb_daemon daemon;
     _Atomic uint64_t session, connections;
-    struct gb_writing writing;
+    bool writes_live; /* it has asked to write live memory */
     struct gb_requests requests;
     struct gb_deliveries deliveries;
 

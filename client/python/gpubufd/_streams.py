@@ -128,10 +128,8 @@ class StreamReader(_Stream):
                 frame = self.read()
             except _errors.Unavailable:
                 return
-            try:
+            with frame:
                 yield frame
-            finally:
-                frame.done()
 
     async def __aiter__(self) -> AsyncIterator[Frame]:
         while True:
@@ -139,7 +137,5 @@ class StreamReader(_Stream):
                 frame = await asyncio.to_thread(self.read)
             except _errors.Unavailable:
                 return
-            try:
+            with frame:
                 yield frame
-            finally:
-                frame.done()

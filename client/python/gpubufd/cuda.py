@@ -410,6 +410,18 @@ def _count(shape: Any, itemsize: int) -> Tuple[Tuple[int, ...], int]:
     return extents, count
 
 
+def _numbers_at(address: int, shape: Any, typestr: str, strides: Any) -> Any:
+    """A NumPy array over a device's addresses, to compute with them. Nobody may look at its elements."""
+    import numpy
+
+    class Here:
+        __array_interface__ = {
+            "version": 3, "shape": tuple(shape), "typestr": typestr, "strides": strides, "data": (address, False),
+        }
+
+    return numpy.asarray(Here())
+
+
 class DeviceArray(_Owned):
     """Memory on a GPU with a shape and a NumPy dtype. empty(), zeros(), their *_like() and to_device() make it.
 
@@ -465,16 +477,7 @@ class DeviceArray(_Owned):
     # ---- views: NumPy computes them, over the device's addresses, which it never follows ----
 
     def _numbers(self) -> Any:
-        """A NumPy array of this shape and these strides at this address. Nobody may look at its elements."""
-        import numpy
-
-        class Here:
-            __array_interface__ = {
-                "version": 3, "shape": self.shape, "typestr": self.dtype.str, "strides": self.strides,
-                "data": (self.handle, False),
-            }
-
-        return numpy.asarray(Here())
+        return _numbers_at(self.handle, self.shape, self.dtype.str, self.strides)
 
     def _view(self, numbers: Any) -> "DeviceArray":
         made = DeviceArray.__new__(DeviceArray)
@@ -585,16 +588,13 @@ def _like(values: Any, device: Optional[int]) -> Tuple[Any, Any, int, str]:
     there = getattr(values, "__cuda_array_interface__", None)
     if there is None:
         values = numpy.asarray(values)
-        dense = values.flags.f_contiguous and not values.flags.c_contiguous
-        return values.shape, values.dtype, device or 0, "F" if dense else "C"
-    if device is None:
-        device = pointer_device(there["data"][0]) if there["data"][0] else 0
-    shape, strides, step = tuple(there["shape"]), there.get("strides"), numpy.dtype(there["typestr"]).itemsize
-    in_f = []
-    for extent in shape:
-        in_f.append(step)
-        step *= extent
-    return shape, there["typestr"], device or 0, "F" if strides is not None and tuple(strides) == tuple(in_f) else "C"
+    else:
+        pointer = there["data"][0]
+        if device is None and pointer:
+            device = pointer_device(pointer)
+        values = _numbers_at(pointer or 1, there["shape"], there["typestr"], there.get("strides"))
+    dense = values.flags.f_contiguous and not values.flags.c_contiguous
+    return values.shape, values.dtype, device or 0, "F" if dense else "C"
 
 
 def empty_like(values: Any, device: Optional[int] = None) -> DeviceArray:

@@ -1,6 +1,7 @@
-use std::ffi::CString;
+use std::ffi::{CString, NulError};
 use std::fmt;
 use std::os::raw::{c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -61,8 +62,9 @@ impl Connect {
 
     /// Connects.
     pub fn connect(&self) -> Result<Client> {
-        let path = self.path.as_ref().map(|path| path.to_str().unwrap_or("\0"));
-        let (path, name) = (optional(path)?, optional(self.name.as_deref())?);
+        let path = self.path.as_ref().map(|path| CString::new(path.as_os_str().as_bytes()));
+        let path = path.transpose().map_err(has_nul)?;
+        let name = optional(self.name.as_deref())?;
         let options = sys::gpubuf_connect_options {
             size: std::mem::size_of::<sys::gpubuf_connect_options>(),
             path: pointer(&path),
@@ -395,9 +397,11 @@ pub(crate) fn milliseconds(time: Duration) -> i64 {
 }
 
 pub(crate) fn c_string(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|error| {
-        Error::invalid(format!("a NUL byte at {} of a text, which has none", error.nul_position()))
-    })
+    CString::new(text).map_err(has_nul)
+}
+
+fn has_nul(error: NulError) -> Error {
+    Error::invalid(format!("a NUL byte at {} of a text, which has none", error.nul_position()))
 }
 
 pub(crate) fn optional(text: Option<&str>) -> Result<Option<CString>> {
