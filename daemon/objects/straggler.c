@@ -14,6 +14,16 @@ static struct gb_straggler *straggler_of(struct gb_holder *holder)
     return GB_CONTAINER(holder, struct gb_straggler, holder);
 }
 
+static void free_straggler(struct gb_straggler *straggler)
+{
+    gb_list_remove(&straggler->link);
+    close(straggler->fd); /* which ends the wait for it */
+    gb_charge_end(&straggler->charge);
+    gb_user_unref(straggler->holder.user);
+    free(straggler->client);
+    free(straggler);
+}
+
 /* Has the registry's `exits` tell of the end of the process: once for each call, and at once if it
    has ended. */
 static int await(struct gb_straggler *straggler, int operation)
@@ -51,20 +61,8 @@ int gb_straggler_new(struct gb_registry *registry, int fd, pid_t pid, struct gb_
                 "the daemon cannot see the process that would write (pid %d, of another pid "
                 "namespace, or /proc is not there), and could not tell when it has ended",
                 (int)pid);
-    gb_straggler_free(straggler);
+    free_straggler(straggler);
     return error ? error->code : GPUBUF_E_SYSTEM;
-}
-
-void gb_straggler_free(struct gb_straggler *straggler)
-{
-    if (!straggler)
-        return;
-    gb_list_remove(&straggler->link);
-    close(straggler->fd); /* which ends the wait for it */
-    gb_charge_end(&straggler->charge);
-    gb_user_unref(straggler->holder.user);
-    free(straggler->client);
-    free(straggler);
 }
 
 static void follow(struct gb_straggler *straggler)
@@ -86,7 +84,7 @@ void gb_straggler_follow(struct gb_straggler *straggler, struct gb_holder *from,
                 gb_lease_move(straggler->registry, lease, &straggler->holder);
         }
     if (straggler->holder.count == 0) {
-        gb_straggler_free(straggler);
+        free_straggler(straggler);
         return;
     }
     follow(straggler);
@@ -111,7 +109,7 @@ int gb_straggler_restore(struct gb_registry *registry, const struct gb_live_writ
     straggler->holder.session = writer->session;
     lease = gb_lease_new(registry, object, &straggler->holder, true, now_ms);
     if (!lease) {
-        gb_straggler_free(straggler);
+        free_straggler(straggler);
         return GPUBUF_E_NO_MEMORY;
     }
     if (writer->exclusive)
@@ -140,7 +138,7 @@ void gb_straggler_give(struct gb_lease *lease, struct gb_holder *to)
 
     gb_lease_move(straggler->registry, lease, to);
     if (straggler->holder.count == 0)
-        gb_straggler_free(straggler);
+        free_straggler(straggler);
 }
 
 void gb_straggler_end_rest(struct gb_registry *registry, const struct gb_user *user, pid_t pid,
@@ -153,7 +151,7 @@ void gb_straggler_end_rest(struct gb_registry *registry, const struct gb_user *u
         if (holder->user != user || holder->pid != pid || holder->session != session)
             continue;
         gb_holder_end(registry, &straggler->holder);
-        gb_straggler_free(straggler);
+        free_straggler(straggler);
     }
 }
 
@@ -169,7 +167,7 @@ void gb_stragglers_end_over(struct gb_registry *registry)
             continue; /* somebody else has its connection now, and ends it */
         gb_holder_end_some(registry, &straggler->holder, true, SLICE);
         if (straggler->holder.count == 0)
-            gb_straggler_free(straggler);
+            free_straggler(straggler);
         else
             await(straggler, EPOLL_CTL_MOD);
     }
@@ -181,6 +179,6 @@ void gb_stragglers_end(struct gb_registry *registry)
         struct gb_straggler *straggler = GB_CONTAINER(link, struct gb_straggler, link);
 
         gb_holder_end(registry, &straggler->holder);
-        gb_straggler_free(straggler);
+        free_straggler(straggler);
     }
 }

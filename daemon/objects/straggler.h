@@ -42,8 +42,6 @@ void gb_straggler_give(struct gb_lease *lease, struct gb_holder *to);
 /* Ends the other leases that the process had in that session, which it does not know of. */
 void gb_straggler_end_rest(struct gb_registry *registry, const struct gb_user *user, pid_t pid,
                            uint64_t session);
-/* Frees the straggler of a session that has left it nothing. NULL is fine. */
-void gb_straggler_free(struct gb_straggler *straggler);
 
 /* Ends the leases of stragglers whose process is over; to be called when the registry's descriptor
    `exits` can be read. */
