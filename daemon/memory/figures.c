@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "daemon/memory/store.h"
+#include "daemon/memory/device.h"
+#include "daemon/memory/tier.h"
 
 size_t gb_device_figures(const struct gb_device *device, struct gb_figure *figures)
 {

@@ -1,8 +1,8 @@
 /* segments and sessions: the segments of all devices, and all sessions, for the gateway's page. */
 #include <inttypes.h>
 
-#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
+#include "daemon/store/store.h"
 
 struct page_params {
     uint64_t limit, cursor;

@@ -6,9 +6,9 @@
 #ifndef GB_SPACE_H
 #define GB_SPACE_H
 
-#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
 #include "daemon/spill/spill.h"
+#include "daemon/store/store.h"
 
 /* A request's search for room on a device, in one try. The caller sets `key`, and `bytes`,
    `adoptions` or `storage`, of the placing; the rest is found out by gb_call_place(). */

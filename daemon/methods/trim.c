@@ -1,8 +1,8 @@
 /* trim: gives empty segments back to their device. */
 #include <inttypes.h>
 
-#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
+#include "daemon/store/store.h"
 
 struct trim_params {
     struct gb_string device;

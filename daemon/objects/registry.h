@@ -11,7 +11,7 @@
 #include "daemon/base/names.h"
 #include "daemon/base/timer.h"
 #include "daemon/base/walk.h"
-#include "daemon/memory/storage.h"
+#include "daemon/store/storage.h"
 
 enum gb_evict { GB_EVICT_SPILL, GB_EVICT_DROP, GB_EVICT_KEEP };
 

@@ -17,7 +17,7 @@
 #ifndef GB_FLIGHT_H
 #define GB_FLIGHT_H
 
-#include "daemon/memory/user.h"
+#include "daemon/store/user.h"
 
 /* The descriptors of one session. Zeroed at first, but for the charge's user and `fd`. */
 struct gb_flight {

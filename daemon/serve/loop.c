@@ -10,11 +10,11 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/config.h"
-#include "daemon/memory/store.h"
 #include "daemon/objects/straggler.h"
 #include "daemon/serve/closer.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wait.h"
+#include "daemon/store/store.h"
 
 #define ACCEPT_BATCH 1 /* connections accepted at a time: answers come before more of them */
 

@@ -22,9 +22,9 @@
 #ifndef GB_PROVIDER_H
 #define GB_PROVIDER_H
 
-#include "daemon/memory/user.h"
 #include "daemon/objects/registry.h"
 #include "daemon/serve/load.h"
+#include "daemon/store/user.h"
 #include "proto/json.h"
 
 struct gb_missing;

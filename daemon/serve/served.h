@@ -5,7 +5,7 @@
 #ifndef GB_SERVED_H
 #define GB_SERVED_H
 
-#include "daemon/memory/user.h"
+#include "daemon/store/user.h"
 
 /* Descriptors that a user has sent and that are yet to be closed: closer.h. */
 struct gb_foreign {

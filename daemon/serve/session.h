@@ -5,10 +5,10 @@
 #ifndef GB_SESSION_H
 #define GB_SESSION_H
 
-#include "daemon/memory/mapper.h"
 #include "daemon/objects/lease.h"
 #include "daemon/serve/served.h"
 #include "daemon/serve/server.h"
+#include "daemon/store/mapper.h"
 #include "proto/conn.h"
 #include "proto/rpc.h"
 

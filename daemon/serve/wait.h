@@ -18,7 +18,7 @@
 #define GB_WAIT_H
 
 #include "daemon/memory/device.h"
-#include "daemon/memory/making.h"
+#include "daemon/store/making.h"
 #include "proto/json.h"
 
 struct gb_server;

@@ -16,7 +16,6 @@
 #include "daemon/base/probes.h"
 #include "daemon/config.h"
 #include "daemon/memory/device_kinds.h"
-#include "daemon/memory/store.h"
 #include "daemon/objects/lease.h"
 #include "daemon/objects/straggler.h"
 #include "daemon/serve/closer.h"
@@ -25,6 +24,7 @@
 #include "daemon/serve/loop.h"
 #include "daemon/serve/wait.h"
 #include "daemon/spill/tiers.h"
+#include "daemon/store/store.h"
 
 /* ---- functions that are handed down ---- */
 

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#include "daemon/memory/storage.h"
+#include "daemon/store/storage.h"
 
 struct gb_move {
     struct gb_job job;          /* its `done` is the owner's */

@@ -8,10 +8,10 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
 #include "daemon/base/probes.h"
-#include "daemon/memory/store.h"
 #include "daemon/objects/lease.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
+#include "daemon/store/store.h"
 
 /* A tier that failed is left alone for a while. */
 #define FAILING_MS 5000

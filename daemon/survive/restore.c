@@ -15,10 +15,10 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/log.h"
-#include "daemon/memory/store.h"
 #include "daemon/objects/straggler.h"
 #include "daemon/objects/text.h"
 #include "daemon/spill/tiers.h"
+#include "daemon/store/store.h"
 #include "daemon/survive/replay.h"
 #include "daemon/survive/state.h"
 

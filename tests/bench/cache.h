@@ -6,7 +6,7 @@
 #ifndef CACHE_H
 #define CACHE_H
 
-#include "daemon/memory/store.h"
+#include "daemon/store/store.h"
 
 struct cache_object {
     struct gb_link recent;      /* unlinked if it has no bytes */

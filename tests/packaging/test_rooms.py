@@ -21,14 +21,15 @@ PART = "daemon"
 ROOMS = [
     ("base", "base/*", ""),
     ("memory", "memory/*", "base"),
-    ("objects", "objects/*", "base memory"),
-    ("spill", "spill/*", "base memory objects"),
-    ("survive", "survive/*", "base memory objects spill"),
-    ("config", "config", "base memory spill"),
-    ("serve", "serve/*", "base memory objects spill survive config"),
-    ("methods", "methods/*", "base memory objects spill survive serve"),
+    ("store", "store/*", "base memory"),
+    ("objects", "objects/*", "base memory store"),
+    ("spill", "spill/*", "base memory store objects"),
+    ("survive", "survive/*", "base memory store objects spill"),
+    ("config", "config", "base memory store spill"),
+    ("serve", "serve/*", "base memory store objects spill survive config"),
+    ("methods", "methods/*", "base memory store objects spill survive serve"),
     ("supervise", "supervise", "base survive config"),
-    ("main", "main", "base memory config survive serve methods supervise"),
+    ("main", "main", "base memory store config survive serve methods supervise"),
 ]
 OTHERS = ("proto/", "include/")  # what else of this repository they may include
 MOST_IN_A_CIRCLE = 3
@@ -160,6 +161,9 @@ MOST_MEMBERS = 40
 FOR_ROOMS_ABOVE = {
     "gb_limits": "a table", "gb_config": "options for all rooms", "gb_device_spec": "an option", "gb_figure": "a table",
     "gb_method_count": "one for each method", "gb_service": "functions handed down",
+    "gb_device.moving": "an account", "gb_device.freeing": "an account", "gb_device.mapped": "an account",
+    "gb_device.pinned_leased": "an account", "gb_device.needed_ms": "of that account", "gb_device.asked_ms": "the same",
+    "gb_copy.storage": "whose it is", "gb_storage.number": "the journal's",
     "gb_device.stages": "memory of the lanes", "gb_device.stage_pinned": "the same", "gb_storage.out": "moves",
     "gb_storage.failure": "of the last move", "gb_storage.in": "moves", "gb_storage.used_ms": "a figure",
     "gb_storage.idle": "holds", "gb_storage.text": "an account", "gb_storage.needs": "holds",

@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "daemon/config.h"
-#include "daemon/memory/store.h"
 #include "daemon/methods/call.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/task.h"
@@ -28,6 +27,7 @@
 #include "daemon/objects/straggler.h"
 #include "daemon/serve/departure.h"
 #include "daemon/serve/wiring.h"
+#include "daemon/store/store.h"
 #include "descriptors.h"
 
 struct inside {

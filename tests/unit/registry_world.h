@@ -13,10 +13,10 @@
 
 #include "failing.h"
 
-#include "daemon/memory/store.h"
 #include "daemon/objects/lease.c"
 #include "daemon/objects/registry.c"
 #include "daemon/objects/text.c"
+#include "daemon/store/store.h"
 
 enum { OBJECTS = 200, HOLDERS = 3 };
 

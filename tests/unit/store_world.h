@@ -13,10 +13,10 @@
 #include "failing.h"
 
 #include "daemon/base/clock.c"
-#include "daemon/memory/domain.c"
-#include "daemon/memory/making.c"
-#include "daemon/memory/mapper.c"
-#include "daemon/memory/store.c"
+#include "daemon/store/domain.c"
+#include "daemon/store/making.c"
+#include "daemon/store/mapper.c"
+#include "daemon/store/store.c"
 
 /* ---- a device ---- */
 

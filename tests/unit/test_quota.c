@@ -5,8 +5,8 @@
 
 #include "failing.h"
 
-#include "daemon/memory/quota.c"
-#include "daemon/memory/user.c"
+#include "daemon/store/quota.c"
+#include "daemon/store/user.c"
 
 #define MIB ((uint64_t)1 << 20)
 

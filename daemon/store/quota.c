@@ -1,4 +1,4 @@
-#include "daemon/memory/quota.h"
+#include "daemon/store/quota.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -17,7 +17,7 @@
 #ifndef GB_STAKE_H
 #define GB_STAKE_H
 
-#include "daemon/memory/user.h"
+#include "daemon/store/user.h"
 
 struct gb_storage;
 

@@ -1,4 +1,4 @@
-#include "daemon/memory/user.h"
+#include "daemon/store/user.h"
 
 #include <assert.h>
 #include <inttypes.h>

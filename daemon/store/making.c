@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/memory/store.h"
+#include "daemon/store/store.h"
 #include "proto/limits.h"
 
 struct gb_making_job {

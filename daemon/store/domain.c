@@ -1,4 +1,4 @@
-#include "daemon/memory/domain.h"
+#include "daemon/store/domain.h"
 
 #include <stdlib.h>
 

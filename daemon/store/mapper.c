@@ -1,7 +1,7 @@
 /* Which mapper, a session, maps which segment. */
 #include <stdlib.h>
 
-#include "daemon/memory/store.h"
+#include "daemon/store/store.h"
 
 static uint64_t mapping_hash(uint64_t mapper, uint64_t segment)
 {

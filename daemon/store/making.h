@@ -2,7 +2,7 @@
 #ifndef GB_MAKING_H
 #define GB_MAKING_H
 
-#include "daemon/memory/storage.h"
+#include "daemon/store/storage.h"
 
 struct gb_placing;
 struct gb_store;

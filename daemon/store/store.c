@@ -1,4 +1,4 @@
-#include "daemon/memory/store.h"
+#include "daemon/store/store.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
-#include "daemon/memory/stake.h"
+#include "daemon/store/stake.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "daemon/memory/storage.h"
+#include "daemon/store/storage.h"
 
 static struct gb_stake *stake_at(struct gb_link *link)
 {

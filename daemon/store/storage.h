@@ -6,11 +6,11 @@
 #include "daemon/base/walk.h"
 #include "daemon/memory/arena.h"
 #include "daemon/memory/device.h"
-#include "daemon/memory/domain.h"
 #include "daemon/memory/mover.h"
-#include "daemon/memory/stake.h"
 #include "daemon/memory/tier.h"
-#include "daemon/memory/user.h"
+#include "daemon/store/domain.h"
+#include "daemon/store/stake.h"
+#include "daemon/store/user.h"
 
 struct gb_making;
 struct gb_mapper;

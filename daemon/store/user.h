@@ -15,7 +15,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/base/list.h"
-#include "daemon/memory/quota.h"
+#include "daemon/store/quota.h"
 
 enum gb_stock_kind {
     GB_STOCK_OPEN,   /* open in the daemon: of sessions and segments, received, and to be sent */

@@ -1,7 +1,7 @@
 /* How much room the eviction of objects would bring. Asks sessions to unmap segments that are in
    the way. */
 #include "daemon/base/clock.h"
-#include "daemon/memory/store.h"
+#include "daemon/store/store.h"
 
 #define LOOK_LIMIT 1024u
 

@@ -6,9 +6,9 @@
 #ifndef GB_STORE_H
 #define GB_STORE_H
 
-#include "daemon/memory/making.h"
-#include "daemon/memory/mapper.h"
-#include "daemon/memory/storage.h"
+#include "daemon/store/making.h"
+#include "daemon/store/mapper.h"
+#include "daemon/store/storage.h"
 
 void gb_store_init(struct gb_store *store);
 /* Gives every empty segment back. To be followed by the end of the devices' movers. */
