@@ -589,7 +589,7 @@ $(BENCHES): $(B)/%: $(B)/obj/%.o $(call objects,$(BENCH_HELPERS)) $(B)/obj/libda
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) -L$(B)/lib -lgpubuf \
-		$(filter %.a,$^) $(DAEMON_LIBS) $(if $(filter %_subscribers,$@),$(NNG_LIBS)) -lm
+		$(filter %.a,$^) $(DAEMON_LIBS) $(if $(filter %_subscribers %_streams,$@),$(NNG_LIBS)) -lm
 
 # ---- running and testing ----
 

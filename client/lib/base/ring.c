@@ -79,17 +79,17 @@ void gb_ring_write(struct gb_ring_writer *writer, struct gb_stream_front *front,
 static uint64_t held_by(const struct gb_ring_writer *writer, unsigned reader)
 {
     const struct gb_stream_claim *claim = writer->claims[reader];
-    uint64_t held = LOAD(claim->held);
+    uint64_t held = 0, left = LOAD(claim->held);
 
-    for (uint64_t left = writer->on_gpu ? held : 0; left; left &= left - 1) {
+    for (unsigned may = LOOK(writer->roster->hold[reader]); left && may > 0; left &= left - 1) {
         unsigned slot = (unsigned)__builtin_ctzll(left);
 
-        if (writer->frames[slot] && LOAD(claim->done[slot]) == (uint32_t)writer->frames[slot])
-            held &= ~bit(slot);
+        if (writer->on_gpu && writer->frames[slot] &&
+            LOAD(claim->done[slot]) == (uint32_t)writer->frames[slot])
+            continue;
+        held |= bit(slot);
+        may--;
     }
-    for (int more = __builtin_popcountll(held) - LOOK(writer->roster->hold[reader]); more > 0;
-         more--)
-        held &= held - 1;
     return held;
 }
 
@@ -398,10 +398,33 @@ static bool is_news(const struct gb_ring_reader *reader, uint32_t bell)
            LOAD(reader->front->bell) != bell;
 }
 
-void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
+/* Looks for at most that long. Returns whether there is news. */
+static bool look(const struct gb_ring_reader *reader, uint32_t bell, uint64_t begin, uint64_t most)
+{
+    for (unsigned looks = 1;; looks++) {
+        if (is_news(reader, bell))
+            return true;
+        pause_briefly();
+        if (looks % 32 == 0 && now_ns() - begin >= most)
+            return false;
+    }
+}
+
+static void sleep_on_bell(struct gb_ring_reader *reader, uint32_t bell, int64_t ns)
 {
     struct gb_stream_claim *claim = reader->claim;
-    uint64_t begin = now_ns(), spent = 0, most = (uint64_t)timeout_ns;
+
+    SET(claim->asleep, 1);
+    FENCE(); /* before: it sleeps; after: has the bell rung? */
+    GB_RING_STEP();
+    if (!is_news(reader, bell))
+        nap(&reader->front->bell, bell, ns < READER_NAP_NS ? ns : READER_NAP_NS);
+    SET(claim->asleep, 0);
+}
+
+void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
+{
+    uint64_t begin = now_ns(), most = (uint64_t)timeout_ns;
 
     uint32_t over = LOAD(reader->roster->over), last = LOAD(reader->roster->writer);
     if (!reader->front || (over == last && last == reader->writer)) {
@@ -413,25 +436,13 @@ void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
     uint32_t bell = LOAD(reader->front->bell);
     if (bell != (uint32_t)reader->last)
         return; /* it came in between */
-    for (unsigned looks = 0; spent < reader->spin_ns && spent < most; looks++) {
-        if (is_news(reader, bell)) {
-            reader->spin_ns =
-                reader->spin_ns * 2 < SPIN_MOST_NS ? reader->spin_ns * 2 : SPIN_MOST_NS;
-            return;
-        }
-        pause_briefly();
-        if (looks % 32 == 31)
-            spent = now_ns() - begin;
-    }
-    if (spent >= most)
-        return;
-    if (reader->spin_ns > SPIN_LEAST_NS)
-        reader->spin_ns /= 2;
-    SET(claim->asleep, 1);
-    FENCE(); /* before: it sleeps; after: has the bell rung? */
-    GB_RING_STEP();
-    if (!is_news(reader, bell))
-        nap(&reader->front->bell, bell,
-            most - spent < READER_NAP_NS ? (int64_t)(most - spent) : READER_NAP_NS);
-    SET(claim->asleep, 0);
+    if (!look(reader, bell, begin, most < reader->spin_ns ? most : reader->spin_ns) &&
+        most > reader->spin_ns)
+        sleep_on_bell(reader, bell, timeout_ns - (int64_t)reader->spin_ns);
+    /* It looks longer where that would have spared it the sleep. */
+    bool soon = now_ns() - begin < SPIN_MOST_NS;
+    uint64_t spin_ns = soon ? reader->spin_ns * 2 : reader->spin_ns / 2;
+    reader->spin_ns = spin_ns > SPIN_MOST_NS    ? SPIN_MOST_NS
+                      : spin_ns < SPIN_LEAST_NS ? SPIN_LEAST_NS
+                                                : spin_ns;
 }
