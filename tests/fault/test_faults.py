@@ -87,6 +87,19 @@ def test_accepting_fails(shimmed, code):
     assert shimmed.connect().open_object("a").read() == b"a"
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+# RELIABILITY.md: The kernel says no
+def test_a_client_without_a_descriptor_is_told_why(shimmed, code):
+    """By one line, before the close, if no session has just ended and left one."""
+    shimmed.connect().call("stats")
+    shimmed.shim.fail("accept", code)
+    late = shimmed.connect()
+    error = late.recv_message()["error"]
+    assert (error["data"]["kind"], error["data"]["limit"]) == ("limit", "open_files"), error
+    late.expect_closed()
+    assert shimmed.connect().call("stats")
+
+
 @pytest.mark.parametrize("call", ["receive", "send"])
 # RELIABILITY.md: The kernel says no
 def test_interrupted_receiving_and_sending(shimmed, call):
