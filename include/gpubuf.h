@@ -646,6 +646,21 @@ GPUBUF_API int gpubuf_set_label(struct gpubuf_object *object, const char *label,
 GPUBUF_API int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                                  gpubuf_object_cb callback, void *arg, uint64_t *request);
 
+/*
+ * The other way to change something: a copy of a sealed object, of any layout, where that lies, to
+ * be written, and sealed by gpubuf_seal as the name's next version. It has the old one's layout and
+ * metadata, mode, evict, keep, scope, time to live, and `final` and `own`; no label
+ * (gpubuf_set_label); and no null counts where there is a mask: give them to gpubuf_seal, or -1.
+ * Readers keep the version that they have. The last release without a seal leaves no trace. Whoever
+ * seals last wins. `options` name the version; with wait_ms it waits for the object, then for room.
+ * Also what slices leave out is copied; an array is in C order. Blocks until all is copied. Errors
+ * are those of gpubuf_open and gpubuf_create; GPUBUF_E_DENIED: the mode does not let you replace
+ * it; GPUBUF_E_UNSUPPORTED: it is live.
+ */
+GPUBUF_API int gpubuf_edit(struct gpubuf_client *client, const char *name,
+                           const struct gpubuf_open_options *options,
+                           struct gpubuf_object **object);
+
 /* A stretch of a regular file, and where it goes: bytes from `at` on of an object's buffer. */
 struct gpubuf_file_range {
     int fd; /* open for reading; its position does not matter */

@@ -288,6 +288,8 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
                         object->live.generation, object->live.writers);
     if (gb_storage_is_final(object->storage))
         GB_WRITE_LITERAL(writer, ",\"final\":true");
+    if (object->storage->key.own)
+        GB_WRITE_LITERAL(writer, ",\"own\":true");
     write_ready(writer, object);
 }
 

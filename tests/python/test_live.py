@@ -84,34 +84,139 @@ def test_not_live(client):
         client.create("x", "int64", 1, live=True, label="a")
 
 
+KINDS = {
+    "bytes": lambda np: b"some bytes",
+    "array": lambda np: np.arange(12.0).reshape(3, 4),
+    "empty": lambda np: np.zeros((0, 4)),
+    "scalar": lambda np: np.float32(4.5),
+    "masked": lambda np: np.ma.masked_array(np.arange(100), np.arange(100) % 3 == 0),
+    "text": lambda np: ["a", None, "Linz", ""],
+    "lists": lambda np: [[1, 2], None, [], [3]],
+    "structs": lambda np: [{"a": 1, "b": ["x", None]}, None, {"a": None, "b": []}],
+    "table": lambda np: {"x": np.arange(4), "y": [None, 1.5, 2.5, None], "z": ["p", "q", None, "rr"]},
+}
+
+
 def test_edit(client, np):
-    """The next version is the last one, changed; readers keep what they have."""
-    client.put("array", np.arange(12.0).reshape(3, 4), mode=0o640)
-    client.put("table", {"x": np.arange(4), "y": np.arange(4, dtype="f4")})
+    """The next version is the last one, whatever its kind, where nothing was changed; readers keep what they have."""
+    for name, make in KINDS.items():
+        client.put(name, make(np), mode=0o640, evict="keep", ttl="1h", keep=2, own=name == "table")
+        before, info = client.get(name), client.stat(name)
+        with client.edit(name) as copy:
+            assert copy.version == 0 and copy.kind == before.kind
+        after, told = client.get(name), client.stat(name)
+        assert after.version > before.version
+        assert bytes(after) == bytes(before) if name == "bytes" else after.tolist() == before.tolist(), name
+        assert (told.mode, told.evict, told.ttl, told.keep) == (info.mode, info.evict, info.ttl, info.keep)
+        client.get(name, version=before.version).release()
+    assert client.call("stat", {"name": "table"})["object"]["own"]
+
+
+def test_edit_changes(client, np):
+    client.put("array", np.arange(12.0).reshape(3, 4), label="first", keep=1)
     before = client.get("array")
     with client.edit("array") as array:
         array.to_numpy()[1] = 7
-    after = client.get("array")
-    assert after.version > before.version and client.stat("array").mode == 0o640
-    assert before.to_numpy()[1].tolist() == [4, 5, 6, 7] and after.to_numpy()[1].tolist() == [7] * 4
-    assert after.to_numpy()[0].tolist() == [0, 1, 2, 3]
+    assert before.to_numpy()[1].tolist() == [4, 5, 6, 7] and client.get("array").to_numpy()[1].tolist() == [7] * 4
+    assert client.stat("array").label is None
+    with client.edit("array", label="first") as array:
+        assert array.to_numpy()[1].tolist() == [4, 5, 6, 7]
+    with client.edit("array", timeout=60) as array:
+        array.write(np.ones(2), offset=10)
+    assert client.get("array").to_numpy()[2].tolist() == [8, 9, 1, 1]
+    client.put("table", {"x": np.arange(4), "y": [None, 1.5, 2.5, 3.5]})
     with client.edit("table") as table:
-        table["y"].to_numpy()[2] = 9
-    assert client.get("table")["y"].tolist() == [0, 1, 9, 3] and client.get("table")["x"].tolist() == [0, 1, 2, 3]
+        table["x"].to_numpy()[2] = 9
+        np.frombuffer(table["y"].buffers.validity.bits, "u1")[0] = 0b1011
+    table = client.get("table")
+    assert table["x"].tolist() == [0, 1, 9, 3] and table["y"].tolist()[1:] == [1.5, None, 3.5]
+    assert table["y"].null_count == 1
+
+
+def test_edit_bundle(client, np):
+    client.put_bundle("model", {"a": np.arange(5.0), "b": np.ones((3, 3), "f4")}, {"step": "1"})
+    with client.edit("model") as bundle:
+        bundle["a"].to_numpy()[0] = 7
+    after = client.get("model")
+    assert after["a"].tolist() == [7, 1, 2, 3, 4] and after["b"].tolist() == [[1] * 3] * 3
+    assert after.metadata == {"step": "1"}
+
+
+def test_edit_of_slices(client, np):
+    """Of an alias of a part: what the part has, also where its mask begins within a byte."""
+    client.put("masked", np.ma.masked_array(np.arange(100), np.arange(100) % 3 == 0))
+    client.put("table", {"x": np.arange(100), "z": [None if i % 7 == 0 else str(i) for i in range(100)]})
+    with client.create("array", "int64", (100, 3), nulls=True) as array:
+        array.write(np.arange(300).reshape(100, 3))
+        np.frombuffer(array.buffers.validity.bits, "u1")[:38] = np.arange(38) * 7 % 256
+    for of in "masked", "table", "array":
+        client.alias("part", of, rows=slice(13, 50), replace=True)
+        before = client.get("part").tolist()
+        client.edit("part").__exit__()
+        assert client.get("part").tolist() == before and len(before) == 37
+
+
+@conftest.needs_gpu
+def test_edit_on_a_gpu(gpu, np):
+    code = """
+import gpubufd, numpy as np
+client = gpubufd.connect()
+client.put("array", np.arange(1000.0), device="cuda:0", mode=0o640)
+client.put("table", {"x": np.arange(4), "z": [None, "p", "qq", None]}, device="cuda:0")
+client.put_bundle("model", {"a": np.arange(5.0)}, device="cuda:0")
+client.put("masked", np.ma.masked_array(np.arange(100), np.arange(100) % 3 == 0), device="cuda:0")
+client.alias("part", "masked", rows=slice(13, 50))
+with client.edit("array") as array:
+    array.write(np.ones(3), offset=1)
+for name in "table", "model", "part":
+    before = client.get(name)
+    with client.edit(name) as copy:
+        assert copy.device == before.device != "host"
+    after = client.get(name)
+    assert after.version > before.version
+    if name == "model":
+        before, after = before["a"], after["a"]
+    assert (after.to_host() if name == "table" else after.copy_to_host()).tolist() == \
+        (before.to_host() if name == "table" else before.copy_to_host()).tolist(), name
+assert client.get("array").copy_to_host()[:5].tolist() == [0, 1, 1, 1, 4]
+assert client.stat("array").mode == 0o640
+"""
+    env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, PYTHONPATH=str(conftest.PACKAGE), **gpu.client_env)
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)
 
 
 def test_edit_that_fails(client, np):
     """Nothing is left of it."""
     client.put("array", np.arange(3))
-    version = client.stat("array").version
+    gc.collect()
+    version, used = client.stat("array").version, client.call("stats")["devices"]
     with pytest.raises(ZeroDivisionError), client.edit("array") as array:
         array.to_numpy()[0] = 1 / 0
+    del array
+    gc.collect()
     assert client.stat("array").version == version and client.get("array").tolist() == [0, 1, 2]
-    client.put("text", ["a", None])
-    with pytest.raises(gpubufd.Unsupported, match="no array or table of numbers"):
-        client.edit("text")
+    assert [one["used"] for one in client.call("stats")["devices"]] == [one["used"] for one in used]
     with pytest.raises(gpubufd.NotFound):
         client.edit("none")
+    with pytest.raises(gpubufd.Timeout):
+        client.edit("none", timeout=0.01)
+    client.create("pool", "int64", 10, live=True).release()
+    with pytest.raises(gpubufd.Unsupported, match="is live, and has no next version"):
+        client.edit("pool")
+
+
+def test_edit_with_asyncio(daemon, np):
+    async def work():
+        async with await gpubufd.aio.connect(daemon.path) as client:
+            await client.put("array", np.arange(3))
+            with await client.edit("array") as array:
+                array.to_numpy()[0] = 7
+                await client.seal(array)
+            return (await client.get("array")).tolist()
+
+    assert asyncio.run(work()) == [7, 1, 2]
+    with gpubufd.connect(daemon.path) as client:
+        client.delete("array")
 
 
 def test_asyncio(daemon):

@@ -325,34 +325,6 @@ static int plan_node(struct planning *planning, const struct ArrowSchema *schema
 
 #define CHUNK_BYTES 4096u
 
-/* Bits [start, start + length) to the beginning of a buffer. */
-static int copy_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,
-                     const unsigned char *bits, uint64_t start, uint64_t length)
-{
-    uint64_t bytes = length / 8 + (length % 8 != 0);
-    unsigned shift = start % 8;
-    const unsigned char *from = bits + start / 8;
-
-    if (shift == 0)
-        return gb_buffer_write(lease, buffer, 0, from, bytes);
-
-    unsigned char chunk[CHUNK_BYTES];
-    uint64_t available = (shift + length + 7) / 8; /* bytes that the source surely has */
-    for (uint64_t done = 0; done < bytes;) {
-        size_t count = bytes - done < sizeof(chunk) ? (size_t)(bytes - done) : sizeof(chunk);
-        for (size_t i = 0; i < count; i++) {
-            unsigned low = from[done + i] >> shift;
-            unsigned high = done + i + 1 < available ? from[done + i + 1] : 0;
-            chunk[i] = (unsigned char)(low | high << (8 - shift));
-        }
-        int r = gb_buffer_write(lease, buffer, done, chunk, count);
-        if (r < 0)
-            return r;
-        done += count;
-    }
-    return 0;
-}
-
 /* Offsets, made to count from the first element copied. */
 static int copy_offsets(const struct gb_holding *lease, const struct gb_buffer *buffer,
                         const struct plan *plan)
@@ -393,7 +365,7 @@ static int copy_data(const struct gb_holding *lease, const struct gb_buffer *buf
         return gb_buffer_write(lease, buffer, 0, (const char *)plan->data + plan->data_start,
                                plan->data_bytes);
     if (bits % 8 != 0)
-        return copy_bits(lease, buffer, plan->data, plan->start, plan->length);
+        return gb_buffer_write_bits(lease, buffer, plan->data, plan->start, plan->length);
     uint64_t size = bits / 8;
     return gb_buffer_write(lease, buffer, 0, (const char *)plan->data + plan->start * size,
                            plan->length * size);
@@ -407,7 +379,7 @@ static int copy_node(const struct gb_holding *lease, const struct gb_column *col
     int r = 0;
 
     if (plan->mask)
-        r = copy_bits(lease, &column->mask, plan->mask, plan->start, plan->length);
+        r = gb_buffer_write_bits(lease, &column->mask, plan->mask, plan->start, plan->length);
     if (r == 0 && info->offset_bytes)
         r = copy_offsets(lease, &column->offsets, plan);
     if (r == 0 && info->has_data && plan->data)

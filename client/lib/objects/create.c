@@ -1,3 +1,5 @@
+#include "client/lib/objects/create.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -455,8 +457,13 @@ static const struct gb_request_type create_type = {
     .free = create_free,
 };
 
-static int write_params(struct create *create, const char *name,
-                        const struct gpubuf_layout_spec *layout,
+/* The layout is the program's description of it, or one that an object has. */
+struct wanted {
+    const struct gpubuf_layout_spec *spec;
+    const struct gb_layout *like; /* NULL: `spec` */
+};
+
+static int write_params(struct create *create, const char *name, const struct wanted *wanted,
                         const struct gpubuf_create_options *options, struct gb_error *error)
 {
     struct gb_path path = {.key = "name"};
@@ -464,24 +471,26 @@ static int write_params(struct create *create, const char *name,
 
     if (r < 0)
         return r;
-    if (!layout)
+    if (!wanted->spec && !wanted->like)
         return gb_fail(error, GPUBUF_E_INVALID, "the layout is NULL");
     struct gb_writer *writer = &create->params;
     struct layout_writing writing = {.writer = writer, .error = error};
     GB_WRITE_LITERAL(writer, "{\"name\":");
     gb_write_cstring(writer, name);
     GB_WRITE_LITERAL(writer, ",\"layout\":");
-    r = write_layout(&writing, layout);
+    if (wanted->like)
+        gb_layout_write(writer, wanted->like, GB_LAYOUT_CREATE);
+    else
+        r = write_layout(&writing, wanted->spec);
     if (r < 0)
         return r;
     gb_write_create_options(writer, options);
     GB_WRITE_LITERAL(writer, ",\"brief\":true}");
-    create->digest = writing.digest.value;
+    create->digest = wanted->like ? digest_layout(wanted->like) : writing.digest.value;
     return writer->failed ? gb_fail_memory(error) : 0;
 }
 
-static int create_start(struct gpubuf_client *client, const char *name,
-                        const struct gpubuf_layout_spec *layout,
+static int create_start(struct gpubuf_client *client, const char *name, const struct wanted *wanted,
                         const struct gpubuf_create_options *given, struct create **out)
 {
     struct gpubuf_create_options options;
@@ -500,7 +509,7 @@ static int create_start(struct gpubuf_client *client, const char *name,
     create->base.once = options.live; /* it has its name, whether the answer comes or not */
     client->writes_live |= options.live;
     gb_writer_init(&create->params, 0);
-    r = write_params(create, name, layout, &options, &error);
+    r = write_params(create, name, wanted, &options, &error);
     if (r == 0)
         r = create_send(client, create, &error);
     if (r < 0) {
@@ -511,16 +520,16 @@ static int create_start(struct gpubuf_client *client, const char *name,
     return 0;
 }
 
-int gpubuf_create(struct gpubuf_client *client, const char *name,
-                  const struct gpubuf_layout_spec *layout,
-                  const struct gpubuf_create_options *options, struct gpubuf_object **object)
+static int create_and_wait(struct gpubuf_client *client, const char *name,
+                           const struct wanted *wanted, const struct gpubuf_create_options *options,
+                           struct gpubuf_object **object)
 {
     int r = gb_enter_blocking(client);
 
     if (r < 0)
         return r;
     struct create *create;
-    r = create_start(client, name, layout, options, &create);
+    r = create_start(client, name, wanted, options, &create);
     if (r == 0) {
         struct gb_request *request = &create->base;
         r = gb_request_wait(client, &request, gb_answer_timeout(client, create->wait_ms));
@@ -535,6 +544,19 @@ int gpubuf_create(struct gpubuf_client *client, const char *name,
     return r;
 }
 
+int gpubuf_create(struct gpubuf_client *client, const char *name,
+                  const struct gpubuf_layout_spec *layout,
+                  const struct gpubuf_create_options *options, struct gpubuf_object **object)
+{
+    return create_and_wait(client, name, &(struct wanted){.spec = layout}, options, object);
+}
+
+int gb_create_like(struct gpubuf_client *client, const char *name, const struct gb_layout *like,
+                   const struct gpubuf_create_options *options, struct gpubuf_object **object)
+{
+    return create_and_wait(client, name, &(struct wanted){.like = like}, options, object);
+}
+
 int gpubuf_create_async(struct gpubuf_client *client, const char *name,
                         const struct gpubuf_layout_spec *layout,
                         const struct gpubuf_create_options *options, gpubuf_object_cb callback,
@@ -545,7 +567,7 @@ int gpubuf_create_async(struct gpubuf_client *client, const char *name,
     if (r < 0)
         return r;
     struct create *create;
-    r = create_start(client, name, layout, options, &create);
+    r = create_start(client, name, &(struct wanted){.spec = layout}, options, &create);
     if (r == 0) {
         create->base.waited = false; /* nothing is received before the lock is let go */
         create->callback = callback;

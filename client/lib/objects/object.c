@@ -256,6 +256,33 @@ int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buff
     return r < 0 ? gb_report(lease->client, &error) : 0;
 }
 
+int gb_buffer_write_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,
+                         const unsigned char *bits, uint64_t start, uint64_t length)
+{
+    uint64_t bytes = length / 8 + (length % 8 != 0);
+    unsigned shift = start % 8;
+    const unsigned char *from = bits + start / 8;
+
+    if (shift == 0)
+        return gb_buffer_write(lease, buffer, 0, from, bytes);
+
+    unsigned char chunk[4096];
+    uint64_t available = (shift + length + 7) / 8; /* bytes that the source surely has */
+    for (uint64_t done = 0; done < bytes;) {
+        size_t count = bytes - done < sizeof(chunk) ? (size_t)(bytes - done) : sizeof(chunk);
+        for (size_t i = 0; i < count; i++) {
+            unsigned low = from[done + i] >> shift;
+            unsigned high = done + i + 1 < available ? from[done + i + 1] : 0;
+            chunk[i] = (unsigned char)(low | high << (8 - shift));
+        }
+        int r = gb_buffer_write(lease, buffer, done, chunk, count);
+        if (r < 0)
+            return r;
+        done += count;
+    }
+    return 0;
+}
+
 int gpubuf_memory(const struct gpubuf_object *object, enum gpubuf_which which,
                   struct gpubuf_memory *memory)
 {

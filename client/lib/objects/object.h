@@ -72,6 +72,10 @@ void *gb_buffer_address(const struct gb_holding *lease, const struct gb_buffer *
 int gb_buffer_write(const struct gb_holding *lease, const struct gb_buffer *buffer, uint64_t offset,
                     const void *from, uint64_t bytes);
 
+/* The same for bits [start, start + length) of `bits`, which begin the buffer. */
+int gb_buffer_write_bits(const struct gb_holding *lease, const struct gb_buffer *buffer,
+                         const unsigned char *bits, uint64_t start, uint64_t length);
+
 /* How many of `length` bits from bit `offset` on are 1. */
 uint64_t gb_count_bits(const unsigned char *bits, uint64_t offset, uint64_t length);
 

@@ -6,6 +6,7 @@
 #include "client/lib/memory/gpu_copy.h"
 #include "client/lib/objects/copy.h"
 #include "client/lib/objects/object.h"
+#include "client/lib/objects/put.h"
 #include "client/lib/objects/seal.h"
 #include "client/lib/wire/report.h"
 
@@ -178,6 +179,33 @@ static int copy_runs(const struct gpubuf_object *object, const struct strided *s
     }
 }
 
+static int write_array(const struct gpubuf_object *object, struct source *memory,
+                       const int64_t *strides, const void *data)
+{
+    struct gpubuf_client *client = object->lease->client;
+    struct strided source;
+
+    if (object->extent && !data)
+        return gb_report_text(client, GPUBUF_E_INVALID, "the data is NULL");
+    if (!collapse(object, strides, &source))
+        return gb_report_text(client, GPUBUF_E_PROTOCOL, "the daemon gave an impossible shape");
+    if (source.ndim > 0 && source.run < PACKED_BYTES && !memory->gpu &&
+        !gb_is_host(object->lease->device) && !(memory->packed = malloc(PACKED_BYTES)))
+        return gb_report_memory(client);
+    return copy_runs(object, &source, memory, data);
+}
+
+int gb_array_write(const struct gpubuf_object *object, const int64_t *strides, const void *data)
+{
+    struct source memory;
+    int r = source_begin(&memory, object, data);
+
+    if (r == 0)
+        r = write_array(object, &memory, strides, data);
+    free(memory.packed);
+    return r;
+}
+
 int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char *dtype,
                      unsigned ndim, const uint64_t *shape, const int64_t *strides, const void *data,
                      const struct gpubuf_create_options *options)
@@ -194,18 +222,8 @@ int gpubuf_put_array(struct gpubuf_client *client, const char *name, const char 
     if (r < 0)
         return r;
     struct source memory;
-    struct strided source;
     r = source_begin(&memory, object, data);
-    if (r < 0)
-        return finish(object, &memory, options, r);
-    if (object->extent && !data)
-        r = gb_report_text(client, GPUBUF_E_INVALID, "the data is NULL");
-    else if (!collapse(object, strides, &source))
-        r = gb_report_text(client, GPUBUF_E_PROTOCOL, "the daemon gave an impossible shape");
-    else if (source.ndim > 0 && source.run < PACKED_BYTES && !memory.gpu &&
-             !gb_is_host(object->lease->device) && !(memory.packed = malloc(PACKED_BYTES)))
-        r = gb_report_memory(client);
-    else
-        r = copy_runs(object, &source, &memory, data);
+    if (r == 0)
+        r = write_array(object, &memory, strides, data);
     return finish(object, &memory, options, r);
 }

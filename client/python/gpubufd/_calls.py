@@ -15,7 +15,7 @@ from typing import Union
 
 from . import _convert, _errors, _files, _packing, _params, cuda
 from ._files import FilePath
-from ._layout import ARRAY, OFFSETS, TABLE
+from ._layout import ARRAY, TABLE
 from ._params import Errors, Evict, Mode, Options, Rows, Scope, Seconds
 from ._ref import Ref
 from ._told import Info
@@ -278,32 +278,26 @@ class Calls(Steps):
         """
         return await self._do("_open_write", name, _params.ms(timeout), True)
 
-    async def edit(self, name: str) -> Any:
-        """A copy of a sealed Array or Table, where that lies, to be changed, and sealed as the name's next version.
+    async def edit(
+        self, name: str, *, timeout: Optional[float] = None, version: Optional[int] = None, label: Optional[str] = None
+    ) -> Any:
+        """A copy of a sealed object, where that lies, to be changed, and sealed as the name's next version.
 
             with client.edit("weights") as array:
                 array.to_numpy()[3] = 0
 
         It is as an object of create() with `replace`: the end of a `with` block seals it, and one that ends by an
-        exception leaves no trace. Readers keep the version that they have. The new one has the old one's device, mode
-        and `evict`. Whoever seals last wins. Unsupported: nulls, text and nested columns, for which put() is.
+        exception leaves no trace. Its layout is that of the old one: a text keeps its bytes, an array its shape.
+        Readers keep the version that they have. The new one has the old one's device, mode, `evict`, `keep`, `ttl`,
+        `scope`, `final`, `own` and metadata, and no label. Whoever seals last wins. `timeout`: how long to wait for the
+        object, and for memory. `version`, `label`: a copy of that version.
+
+        Errors as of get() and create(); Denied: its mode does not let you replace it; Unsupported: it is live.
         """
-        with await self._do("_open", name, 0, 0, None) as held:
-            info = await self._stat(name, held.version)
-            columns = [held] if held.kind == ARRAY else held._children() if held.kind == TABLE else []
-            if held.live or not columns or any(one._has_mask or one._child_count or one._buffer(OFFSETS) for one in columns):
-                raise _errors.failure("unsupported", f"{name!r} is no array or table of numbers without nulls")
-            dtype = {one._column_name: one._dtype for one in columns} if held.kind == TABLE else held._dtype
-            made = await Calls.create(
-                self, name, dtype, held._length if held.kind == TABLE else held._shape, device=held.device, mode=info.mode,
-                evict=info.evict, replace=True)  # type: ignore[arg-type]
-            try:
-                for one, to in zip(columns, [made] if held.kind == ARRAY else made._children()):
-                    to.write(one)
-            except BaseException:
-                made.release()
-                raise
-            return made
+        which = _params.which(name, version, label)
+        made = await self._aside(self._client._edit, name, which.get("version", 0), label, _params.ms(timeout))
+        made._commits = self._commits
+        return made
 
     async def share_mine(
         self, name: str, value: Any, *, mode: Mode = None, ttl: Optional[Seconds] = None, replace: bool = False,

@@ -276,6 +276,25 @@ static PyObject *client_put_bytes(PyObject *self, PyObject *args)
     return finish(link, status, status < 0 ? NULL : PyLong_FromUnsignedLongLong(version));
 }
 
+/* edit(name, version, label): an Object. */
+static PyObject *client_edit(PyObject *self, PyObject *args)
+{
+    struct gpubuf_open_options options = {.size = sizeof(options)};
+    struct gpubuf_object *object = NULL;
+    const char *name;
+    unsigned long long version;
+    int status;
+
+    if (!PyArg_ParseTuple(args, "sKzL:edit", &name, &version, &options.label, &options.wait_ms))
+        return NULL;
+    options.version = version;
+    struct link *link = client_enter(self);
+    if (!link)
+        return NULL;
+    WITHOUT_GIL(status = gpubuf_edit(link->client, name, &options, &object));
+    return finish(link, status, status < 0 ? NULL : object_wrap(link, object));
+}
+
 /* ---- for event loops ---- */
 
 static PyObject *client_fileno(PyObject *self, PyObject *unused)
@@ -350,6 +369,7 @@ static PyMethodDef methods[] = {
     {"_wait", client_wait, METH_VARARGS, NULL},
     {"_open", client_open, METH_VARARGS, NULL},
     {"_follow", client_follow, METH_VARARGS, NULL},
+    {"_edit", client_edit, METH_VARARGS, NULL},
     {"_put_array", client_put_array, METH_VARARGS, NULL},
     {"_put_bytes", client_put_bytes, METH_VARARGS, NULL},
     {"_put_arrow", client_put_arrow, METH_VARARGS, NULL},

@@ -545,6 +545,12 @@ extern "C" {
         arg: *mut ::core::ffi::c_void,
         request: *mut u64,
     ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_edit(
+        client: *mut gpubuf_client,
+        name: *const ::std::os::raw::c_char,
+        options: *const gpubuf_open_options,
+        object: *mut *mut gpubuf_object,
+    ) -> ::std::os::raw::c_int;
     pub fn gpubuf_fill_file(
         object: *mut gpubuf_object,
         which: gpubuf_which,
