@@ -55,7 +55,7 @@ static void add_age(struct gb_grid *grid, int64_t created_ms, int64_t now_ms)
     gb_grid_text(grid, text, GB_STYLE_NONE);
 }
 
-/* "pinned", "cluster", "drop", "ttl 5 min": what sets an object apart. */
+/* "live", "pinned", "cluster", "drop", "ttl 5 min": what sets an object apart. */
 static void add_notes(struct gb_grid *grid, const cJSON *object)
 {
     const char *evict = gb_cjson_string_of(object, "evict", "spill");
@@ -64,6 +64,8 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     char span[32];
 
     gb_writer_init(&text, 0);
+    if (gb_cjson_bool_of(object, "live"))
+        GB_WRITE_LITERAL(&text, "live ");
     if (gb_cjson_bool_of(object, "older"))
         GB_WRITE_LITERAL(&text, "older ");
     if (gb_cjson_bool_of(object, "gone"))

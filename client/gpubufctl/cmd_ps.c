@@ -45,7 +45,8 @@ static void add_access(struct gb_grid *grid, const cJSON *lease)
         return;
     }
     if (!cJSON_HasObjectItem(lease, "cached_ms")) {
-        gb_grid_text(grid, writes ? "write" : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
+        const char *how = gb_cjson_bool_of(lease, "exclusive") ? "claim" : "write";
+        gb_grid_text(grid, writes ? how : "read", writes ? GB_STYLE_YELLOW : GB_STYLE_NONE);
         return;
     }
     gb_format_age(gb_cjson_int_of(lease, "cached_ms", 0), idle, sizeof(idle));

@@ -114,6 +114,10 @@ static void fill(struct gb_line *line, const cJSON *object)
     add_row(line, "scope", "%s", gb_cjson_string_of(object, "scope", "local"));
     add_row(line, "mode", "%s", gb_cjson_string_of(object, "mode", "?"));
     add_owner(line, object);
+    if (gb_cjson_bool_of(object, "live")) {
+        add_row(line, "writers", "%" PRId64, gb_cjson_int_of(object, "writers", 0));
+        add_row(line, "generation", "%" PRId64, gb_cjson_int_of(object, "generation", 0));
+    }
     add_row(line, "leases", "%" PRId64, gb_cjson_int_of(object, "leases", 0));
     if (gb_cjson_int_of(object, "cached", 0) > 0)
         add_row(line, "cached", "%" PRId64 " times", gb_cjson_int_of(object, "cached", 0));

@@ -9,6 +9,8 @@
     extern const struct gb_cli_option gb_##name##_options[]
 
 GB_COMMAND(put);
+GB_COMMAND(create);
+GB_COMMAND(write);
 GB_COMMAND(get);
 GB_COMMAND(show);
 extern const struct gb_cli_option gb_copy_options[];

@@ -407,9 +407,9 @@ def test_stats_trim_describe_call(ctl):
 
 # ---- the frame ---------------------------------------------------------------------------------
 
-COMMANDS = ("put", "get", "save", "load", "show", "ls", "stat", "rm", "pin", "unpin", "expire", "spill", "restore",
-            "alias", "mv", "cp", "why", "where", "ps", "top", "watch", "events", "stats", "trim", "ping", "doctor",
-            "call", "describe", "completion", "help", "version")
+COMMANDS = ("put", "create", "write", "get", "save", "load", "show", "ls", "stat", "rm", "pin", "unpin", "expire",
+            "spill", "restore", "alias", "mv", "cp", "why", "where", "ps", "top", "watch", "events", "stats", "trim",
+            "ping", "doctor", "call", "describe", "completion", "help", "version")
 
 
 def test_help(ctl):

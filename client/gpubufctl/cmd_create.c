@@ -1,0 +1,158 @@
+/* gpubufctl create NAME --live, and write NAME FILE: objects that are written while others read. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "file.h"
+#include "json_print.h"
+#include "parse.h"
+#include "view.h"
+
+enum { LIVE, BYTES, DTYPE, SHAPE, DEVICE, SHARE, MODE, OWN, WAIT };
+
+const struct gb_cli_option gb_create_options[] = {
+    {"live", 'l', NULL, "never sealed: others read it while it is written", NULL, GB_COMPLETE_NONE},
+    {"bytes", 'b', "SIZE", "so many bytes, such as 64M", NULL, GB_COMPLETE_NONE},
+    {"dtype", 'd', "DTYPE", "or an array of this type, with --shape", "int32 int64 float32 float64",
+     GB_COMPLETE_NONE},
+    {"shape", 's', "SHAPE", "its extents, such as 3,4", NULL, GB_COMPLETE_NONE},
+    {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host", GB_COMPLETE_NONE},
+    {"share", 0, "HOW", "fd or ipc (fd)", "fd ipc", GB_COMPLETE_NONE},
+    {"mode", 'm', "MODE", "who may read (4) and write and replace (2) it, octal (600)",
+     "600 640 644 660 666", GB_COMPLETE_NONE},
+    {"own", 0, NULL, "in a segment of its own", NULL, GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "how long to wait for memory (0)", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+enum { OFFSET, EXCLUSIVE, WRITE_WAIT };
+
+const struct gb_cli_option gb_write_options[] = {
+    {"offset", 'o', "SIZE", "from this byte on (0)", NULL, GB_COMPLETE_NONE},
+    {"exclusive", 'x', NULL, "as its only writer", NULL, GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "how long to wait for the object, and for its writers to end (0)", NULL,
+     GB_COMPLETE_NONE},
+    {0},
+};
+
+/* "pool: array of float32, 64 × 1024, live" */
+static void print_made(const struct gb_cli *cli, const char *name, struct gpubuf_object *object)
+{
+    struct gb_writer text;
+
+    if (cli->json) {
+        cJSON *made = cJSON_CreateObject();
+        cJSON_AddStringToObject(made, "name", name);
+        cJSON_AddNumberToObject(made, "version", (double)gpubuf_object_version(object));
+        gb_cjson_print(made, true);
+        cJSON_Delete(made);
+        return;
+    }
+    gb_writer_init(&text, 0);
+    gb_describe(object, &text);
+    if (!text.failed)
+        printf("%s: %.*s, live\n", name, (int)text.length, text.data);
+    gb_writer_end(&text);
+}
+
+int gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    const char *name = args->value[0], *dtype = args->option[DTYPE];
+    struct gpubuf_create_options options = {.size = sizeof(options),
+                                            .device = args->option[DEVICE],
+                                            .share = args->option[SHARE],
+                                            .own = args->option[OWN] != NULL,
+                                            .live = true};
+    uint64_t shape[GB_PARSE_NDIM];
+    struct gpubuf_layout_spec layout = {.dtype = dtype, .shape = shape};
+    struct gpubuf_object *object;
+    struct gb_error error;
+
+    if (!args->option[LIVE])
+        return gb_cli_usage(cli, "create needs --live: only live objects are there before they are "
+                                 "filled; put publishes a file");
+    if (!dtype != !args->option[SHAPE] || !dtype == !args->option[BYTES])
+        return gb_cli_usage(cli, "create takes --bytes, or --dtype and --shape");
+    layout.kind = dtype ? GPUBUF_KIND_ARRAY : GPUBUF_KIND_BYTES;
+    if ((dtype && gb_parse_shape(args->option[SHAPE], shape, &layout.ndim, &error) != 0) ||
+        (!dtype && gb_parse_bytes(args->option[BYTES], &layout.bytes, &error) != 0) ||
+        (args->option[MODE] && gb_parse_mode(args->option[MODE], &options.mode, &error) != 0) ||
+        (args->option[WAIT] &&
+         gb_parse_duration(args->option[WAIT], &options.wait_ms, &error) != 0))
+        return gb_cli_usage(cli, "%s", error.message);
+    int status = gb_cli_connect(cli);
+    if (status != GB_STATUS_OK)
+        return status;
+    int code = gpubuf_create(cli->client, name, &layout, &options, &object);
+    if (code < 0)
+        return gb_cli_error(cli, code, "cannot create %s", name);
+    print_made(cli, name, object);
+    gpubuf_release(object);
+    return GB_STATUS_OK;
+}
+
+/* ---- writing ---- */
+
+/* Copies all of the input, whose length is checked first where it is known. */
+static int copy_input(const struct gb_cli *cli, struct gpubuf_object *object,
+                      struct gb_input *input, uint64_t offset)
+{
+    enum { PIECE = 4 << 20 };
+    const char *name = gpubuf_name(object);
+    uint64_t known = input->bytes == GB_FILE_UNKNOWN ? 0 : input->bytes, got = PIECE;
+    struct gpubuf_memory memory;
+    struct gb_error error;
+
+    int code = gpubuf_memory(object, GPUBUF_DATA, &memory);
+    if (code != 0)
+        return gb_cli_fail(GB_STATUS_FAILED, "%s has columns, which write does not fill", name);
+    char *piece = malloc(PIECE);
+    if (!piece)
+        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    int status = GB_STATUS_OK;
+    if (offset > memory.bytes || known > memory.bytes - offset)
+        status = gb_cli_fail(GB_STATUS_FAILED,
+                             "%s: %" PRIu64 " bytes from byte %" PRIu64
+                             " on go past the end of %s, which has %" PRIu64,
+                             input->name, known, offset, name, memory.bytes);
+    while (status == GB_STATUS_OK && got == PIECE) {
+        if (gb_input_read(input, piece, PIECE, &got, &error) != 0)
+            status = gb_cli_tell(&error);
+        else if ((code = gpubuf_write(object, GPUBUF_DATA, offset, piece, got, NULL)) < 0)
+            status = gb_cli_error(cli, code, "cannot write %s", name);
+        else
+            offset += got;
+    }
+    free(piece);
+    return status;
+}
+
+int gb_cmd_write(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    const char *name = args->value[0];
+    struct gpubuf_open_options options = {
+        .size = sizeof(options), .write = true, .exclusive = args->option[EXCLUSIVE] != NULL};
+    struct gpubuf_object *object;
+    struct gb_input input;
+    struct gb_error error;
+    uint64_t offset = 0;
+
+    if ((args->option[OFFSET] && gb_parse_bytes(args->option[OFFSET], &offset, &error) != 0) ||
+        (args->option[WRITE_WAIT] &&
+         gb_parse_duration(args->option[WRITE_WAIT], &options.wait_ms, &error) != 0))
+        return gb_cli_usage(cli, "%s", error.message);
+    if (gb_input_open(&input, args->value[1], &error) != 0)
+        return gb_cli_tell(&error);
+    int status = gb_cli_connect(cli);
+    if (status == GB_STATUS_OK) {
+        int code = gpubuf_open(cli->client, name, &options, &object);
+        status = code < 0 ? gb_cli_error(cli, code, "cannot write %s", name)
+                          : copy_input(cli, object, &input, offset);
+        if (code >= 0)
+            gpubuf_release(object);
+    }
+    gb_input_close(&input);
+    return status;
+}

@@ -1,0 +1,56 @@
+"""Live objects from the command line: created, written, looked at."""
+
+import pytest
+
+from ctl import FAILED, TIMEOUT, USAGE
+
+
+def test_create_and_write(ctl, shared_peer):
+    assert ctl("create", "pool", "--live", "--dtype", "float32", "--shape", "4,4", "-m", "660") == \
+        "pool: array of float32, 4 × 4, live\n"
+    ctl("write", "pool", ctl.file("f", b"A" * 64))
+    ctl("write", "pool", "-", "-o", "60", "-x", input=b"abc")
+    assert shared_peer.call("stat", name="pool")["object"]["generation"] == 1
+    assert ctl("get", "pool", "-f", "raw", "-o", "-") == "A" * 60 + "abcA"
+    assert ctl("ls").splitlines()[1].split()[-1] == "live"
+    described = [line.split() for line in ctl("stat", "pool").splitlines()]
+    assert ["state", "live"] in described and ["writers", "0"] in described and ["generation", "1"] in described
+    assert ctl.json("create", "bytes", "--live", "-b", "1K")["version"] == 2
+    assert "exists" in ctl.fails(FAILED, "create", "bytes", "--live", "-b", "1K")
+
+
+def test_who_writes(ctl, shared_peer):
+    ctl("create", "pool", "--live", "-b", "64")
+    claim = shared_peer.call("open", name="pool", access="write", exclusive=True)
+    file = ctl.file("f", b"x")
+    assert "is claimed by session" in ctl.fails(FAILED, "write", "pool", file)
+    assert "is claimed after 10 ms" in ctl.fails(TIMEOUT, "write", "pool", file, "-w", "10ms")
+    assert "which alone writes it" in ctl("why", "pool")
+    assert "claim" in ctl("ps", "pool").split()
+    shared_peer.call("release", lease=claim["lease"])
+    shared = shared_peer.call("open", name="pool", access="write")
+    ctl("write", "pool", file)
+    assert "which writes it" in ctl("why", "pool")
+    assert "write" in ctl("ps", "pool").split()
+    shared_peer.call("release", lease=shared["lease"])
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (("create", "x"), "create needs --live"),
+    (("create", "x", "--live"), "create takes --bytes, or --dtype and --shape"),
+    (("create", "x", "--live", "-b", "1", "-s", "1"), "create takes --bytes, or --dtype and --shape"),
+    (("create", "x", "--live", "-b", "many"), "many"),
+])
+def test_wrong_usage(ctl, words, sentence):
+    assert sentence in ctl.fails(USAGE, *words)
+
+
+def test_refused(ctl):
+    ctl("put", "sealed", "-", input=b"0123")
+    ctl("create", "pool", "--live", "-b", "4")
+    long = ctl.file("long", b"01234")
+    assert "is not live" in ctl.fails(FAILED, "write", "sealed", long)
+    assert "no object" in ctl.fails(FAILED, "write", "none", long)
+    assert "5 bytes from byte 0 on go past the end of pool, which has 4" in ctl.fails(FAILED, "write", "pool", long)
+    assert "go past the end" in ctl.fails(FAILED, "write", "pool", long, "-o", "8")
+    assert "unknown dtype" in ctl.fails(FAILED, "create", "x", "--live", "-d", "none", "-s", "1")
