@@ -6,6 +6,7 @@ import sys
 
 import device
 import pytest
+from child import Child
 from peer import Closed, Peer, wait_until
 from restarts import Supervised, register
 
@@ -105,3 +106,131 @@ def test_a_file_that_is_gone_is_not_relied_upon(dying, directory):
     peer.call("move", name="held", tier="disk")
     assert peer.open_object("held", wait_ms=10000).read() == b"h" * MIB
     assert peer.open_object("wanting", wait_ms=10000).read() == b"w" * (MIB + MIB // 2)
+
+
+# ---- live memory: never two writers, no generation twice, nothing lost ---------------------------------------------
+
+WRITING = ("APPEND_BEGIN", "APPEND_TORN", "APPEND_WRITTEN", "APPEND_DONE", "COMPACT_BEGIN", "COMPACT_WRITTEN",
+           "COMPACT_KEPT", "COMPACT_DONE", "SEGMENT_MADE", "SEGMENT_GONE", "SEGMENT_DESTROYED", "UNSTORE_DONE",
+           "STORE_DONE", "PUBLISH_BEGIN", "PUBLISH_DONE")
+BYTES = {"kind": "bytes", "bytes": 64}
+
+
+def writing(peer):
+    """The pids of those who write, by `why`."""
+    return [reason["pid"] for reason in peer.call("stat", name="pool", why=True)["reasons"]
+            if reason["kind"] == "leased" and reason["access"] == "rw"]
+
+
+def claiming(peer):
+    """A child's work: its generation; None where the daemon died before it answered."""
+    try:
+        return peer.call("open", name="pool", access="write", exclusive=True, wait_ms=60000)["generation"]
+    except (Closed, ConnectionError):
+        return None
+
+
+class Pool:
+    """A live object, and the generations that were answered."""
+
+    def __init__(self, one):
+        self.one, self.last = one, 0
+        Child(one.daemon.path, lambda peer: peer.call("create", name="pool", layout=BYTES, live=True)["lease"]).kill()
+
+    def claimed(self, child):
+        if child.result is not None:
+            assert child.result > self.last
+            self.last = child.result
+        return child
+
+    def check(self, alive, holds):
+        """With the daemon that serves now: who is alive and holds the claim keeps it, and another waits."""
+        with Peer(self.one.daemon.path) as peer:
+            assert peer.call("stat", name="pool")["object"]["generation"] >= self.last
+            found = writing(peer)
+            assert len(found) <= 1 and set(found) <= {child.pid for child in alive}
+            if holds:
+                assert found == [holds.pid]
+                peer.error("timeout", "open", name="pool", access="write", exclusive=True, wait_ms=2)
+
+
+@pytest.fixture
+def children():
+    made = []
+    yield made
+    for one in made:
+        one.kill()
+
+
+# RELIABILITY.md: The daemon ends
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+def test_claims_at_failpoints(dying, children):
+    """The daemon dies as it grants a claim, and as one passes from a killed writer to who waits for it."""
+    one = dying()
+    pool = Pool(one)
+    for point in WRITING:
+        before = one.daemon.child
+        fired = one.points.fired()
+        one.points.arm(point, 1)
+        holder = pool.claimed(Child(one.daemon.path, claiming))
+        children.append(holder)
+        if one.points.fired() > fired:
+            one.daemon.wait_for_another(before)
+        pool.check([holder], holder if holder.result else None)
+
+        before, fired = one.daemon.child, one.points.fired()
+        one.points.arm(point, 1)
+        holder.kill()
+        next_one = pool.claimed(Child(one.daemon.path, claiming))
+        children.append(next_one)
+        if one.points.fired() > fired:
+            one.daemon.wait_for_another(before)
+        one.points.disarm()
+        pool.check([next_one], next_one if next_one.result else None)
+        next_one.kill()
+    assert pool.last > 0 and one.points.fired() > 4
+
+
+# RELIABILITY.md: The daemon ends
+@pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+def test_coming_back_at_failpoints(dying):
+    """The daemon dies once more as a writer comes back, and as the time for that ends: the claim stays its own."""
+    one = dying()
+    Pool(one)
+    peer = one.daemon.connect()
+    hello = peer.call("hello", protocol=1)
+    held = peer.call("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+    resume = {"instance": hello["instance"], "session": hello["session"], "objects": [
+        {"name": "pool", "version": held["object"]["version"], "write": True}]}
+    one.daemon.crash()
+    for point in ("RESUME_BEGIN", "RESUME_LEASE", "RESUME_DONE", "GRACE_BEGIN", "GRACE_DONE", "RESTORE_READ",
+                  "RESTORE_SEGMENTS", "RESTORE_DONE", "DROP_DONE", "READY_DONE"):
+        before, fired = one.daemon.child, one.points.fired()
+        one.points.arm(point, 1)
+        if point.startswith("RESUME"):
+            with pytest.raises((Closed, ConnectionError)):
+                one.daemon.connect().call("hello", protocol=1, resume=resume)
+        elif point.startswith("GRACE"):
+            one.points.set(Failpoints.END_GRACE, 1)
+            with Peer(one.daemon.path) as other:
+                wait_until(lambda: one.points.fired() > fired or tick(other))
+            one.points.set(Failpoints.END_GRACE, 0)
+        else:
+            os.kill(before, 9)
+        wait_until(lambda: one.points.fired() > fired)
+        one.daemon.wait_for_another(before)
+        with Peer(one.daemon.path) as other:
+            assert writing(other) == [os.getpid()], point
+            other.error("timeout", "open", name="pool", access="write", exclusive=True, wait_ms=2)
+    back = one.daemon.connect()
+    lease = back.call("hello", protocol=1, resume=resume)["resumed"][0]
+    back.call("release", lease=lease)
+    assert back.call("open", name="pool", access="write", exclusive=True)["generation"] > held["generation"]
+
+
+def tick(peer):
+    try:
+        peer.call("stats")
+    except (Closed, ConnectionError):
+        pass
+    return False

@@ -406,6 +406,7 @@ def commanded(peer):
     return held["generation"]
 
 
+# RELIABILITY.md: The daemon ends
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order(supervised, seed):  # noqa: F811
