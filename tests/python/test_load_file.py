@@ -124,8 +124,10 @@ def test_safe_open(here, path):
         assert part.get_shape() == [20, 30] and part.get_dtype() == "F32" and f.get_slice("b").get_dtype() == "BOOL"
         cut = part[2:4, 5]
         assert cut.base is not None and not cut.flags.writeable
+        same(f.get_tensors())
+        assert f.get_tensor_meta("s") == ("F64", [], (2400, 2408))
         for name in ("x", "w\0"):
-            for get in (f.get_tensor, f.get_slice):
+            for get in (f.get_tensor, f.get_slice, f.get_tensor_meta):
                 with pytest.raises(KeyError, match=f"{path} has no tensor .* among its 3: ") as caught:
                     get(name)
                 assert isinstance(caught.value, gpubufd.numpy.SafetensorError)
@@ -133,7 +135,9 @@ def test_safe_open(here, path):
     with safe_open(path, "numpy", "cpu", writable="copy") as f:
         f.get_slice("w")[0][:] = 1
         f.get_tensor("w")[:] = 1
-    same(load_file(path))
+    same(load_file(path, backend="pread"))
+    with pytest.raises(ValueError, match='backend is "mmap" or "pread"'):
+        load_file(path, backend="gds")
     with pytest.raises(ValueError, match='framework is "np"'):
         safe_open(path, framework="pt")
 

@@ -6,7 +6,7 @@ A library's module makes a subclass of SafeOpen, which says how a tensor of a Bu
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _bundle
 from ._errors import NoTensor
@@ -24,6 +24,14 @@ DTYPES = {
 def check_writable(writable: Optional[str]) -> None:
     if writable not in (None, "copy"):
         raise ValueError(f'writable is "copy" or None, not {writable!r}: shared memory cannot be written')
+
+
+class TensorMeta(NamedTuple):
+    """What the head of a file says of a tensor."""
+
+    dtype: str  # as safetensors spells it
+    shape: List[int]
+    data_offsets: Tuple[int, int]  # its first byte, and the one after its last, from the end of the head
 
 
 class Slice:
@@ -95,6 +103,16 @@ class SafeOpen:
     def get_tensor(self, name: str) -> Any:
         """A tensor. SafetensorError, a KeyError."""
         return self._whole(self._known(name))
+
+    def get_tensors(self) -> Dict[str, Any]:
+        """All tensors by name, in the order of the file."""
+        return {name: self._whole(name) for name in self.offset_keys()}
+
+    def get_tensor_meta(self, name: str) -> TensorMeta:
+        """A tensor's dtype, shape and place. SafetensorError, a KeyError."""
+        _, dtype, shape, at, size = self._bundle._entry(self._bundle._number(self._known(name)))
+        start = at - 8 - self._bundle._manifest_bytes()
+        return TensorMeta(DTYPES[dtype], list(shape), (start, start + size))
 
     def get_slice(self, name: str) -> Slice:
         """A Slice of a tensor, to take parts of it. SafetensorError, a KeyError."""

@@ -238,9 +238,11 @@ def _open(raw: BinaryIO, path: str) -> File:
 def begin(
     path: FilePath, *, client: Optional[Client] = None, name: Optional[str] = None, device: Optional[str] = None,
     mode: Mode = None, ttl: Optional[Seconds] = None, evict: Evict = None,
-    timeout: Optional[float] = None, place: str = "", wait: bool = False,
+    timeout: Optional[float] = None, place: str = "", wait: bool = False, backend: str = "mmap",
 ) -> Tuple[_bundle.Bundle, Optional[Reading]]:
     """load(), and without `wait` the Reading of a Bundle that this process is to publish; None: it is published."""
+    if backend not in ("mmap", "pread"):
+        raise ValueError(f'backend is "mmap" or "pread", not {backend!r}')
     asked = default_client() if client is None else client
     options = _params.options(device, mode, ttl, evict, False, timeout)
     held = contextlib.ExitStack()
@@ -272,7 +274,7 @@ def load(path: FilePath, **options: Any) -> _bundle.Bundle:
     change, and of the user, so that a changed file is another Bundle. With a given name the call returns whatever
     Bundle has it. `client`: None: a connection of the process' own. `place`: a part of a made name, to tell several
     copies of a file apart, such as those of GPUs: a GPU's UUID, whose Bundle is copied from another GPU's if there is
-    one. The others are those of Client.put().
+    one. `backend`: taken, and without effect, since safetensors has it. The others are those of Client.put().
 
     ValueError: it is no safetensors file (the sentence says where), or is being changed. OSError. Errors of put().
     """
