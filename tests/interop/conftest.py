@@ -1,5 +1,6 @@
 """Fixtures of the python suite, and `tidy`, which counts what a test leaves behind."""
 
+import functools
 import gc
 import importlib.util
 import os
@@ -56,3 +57,14 @@ def there(client):
         return client.get("x")
 
     return put_and_get
+
+
+def differs(test, words):
+    """A test of another project's that has to fail with these words, where gpubufd differs on purpose."""
+
+    @functools.wraps(test)
+    def fails(*arguments, **named):
+        with pytest.raises((Exception, pytest.fail.Exception), match=words):
+            test(*arguments, **named)
+
+    return fails

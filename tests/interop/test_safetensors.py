@@ -28,7 +28,7 @@ import gpubufd.torch  # noqa: E402
 from gpubufd import _weights  # noqa: E402
 
 MODULES = ["test_simple", "test_pt_comparison", "test_pt_model", "test_pread_backend", "test_multithreaded", "test_handle"]
-# What the test then fails with. docs/WEIGHTS.md says why.
+# The words that each test then fails with; docs/WEIGHTS.md says why.
 ALIGNED = "^b'.* != b'"  # the head of a file is longer, so that tensors are aligned where they are mapped
 ORDER = "test1.* != .*test2"  # tensors stay in the order that they are given in
 NOT_REFUSED = " not raised"  # any order is made C order; tensors that share memory are written one by one
@@ -98,15 +98,6 @@ for name in ("load_model", "save_model"):  # they find gpubufd's in their module
     OURS[".torch"][name].__kwdefaults__ = theirs.__kwdefaults__
 
 
-def differs(test, words):
-    @functools.wraps(test)
-    def fails(*arguments):
-        with pytest.raises(Exception, match=words):
-            test(*arguments)
-
-    return fails
-
-
 def take(module):
     """Imports a module of theirs. Its tests, by names for this one, which begin with the module's."""
     spec = importlib.util.spec_from_file_location(f"safetensors_{module}", HOME / f"{module}.py")
@@ -123,7 +114,7 @@ def take(module):
                 if test in NOT_OURS:
                     delattr(value, test)
                 elif test in different:
-                    setattr(value, test, differs(getattr(value, test), different.pop(test)))
+                    setattr(value, test, conftest.differs(getattr(value, test), different.pop(test)))
             tests[f"{module}_{name}"] = value
         elif name.startswith("test") and callable(value) and name not in NOT_OURS:
             tests[f"{module}_{name}"] = value

@@ -27,7 +27,7 @@ def check_writable(writable: Optional[str]) -> None:
 
 
 class TensorMeta(NamedTuple):
-    """What the head of a file says of a tensor."""
+    """A tensor as the head of its file describes it."""
 
     dtype: str  # as safetensors spells it
     shape: List[int]
