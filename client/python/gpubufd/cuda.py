@@ -535,7 +535,7 @@ class DeviceArray(_Owned):
             raise ValueError(f"ary is {out.dtype} {out.shape}, the array {self.dtype} {self.shape}")
         dense = self._dense()
         order = "C" if dense is self else "F"
-        if dense is not None and out.flags[f"{order}_CONTIGUOUS"]:
+        if dense is not None and (out.flags.c_contiguous if order == "C" else out.flags.f_contiguous):
             copy(out if order == "C" else out.T, dense, stream=stream)
             return out
         if stream is not None:
