@@ -806,8 +806,20 @@ GPUBUF_API uint64_t gpubuf_generation(const struct gpubuf_object *object);
  * of fork has none of it. If the daemon dies, those that take part go on; once the connection is
  * made anew, calls are GPUBUF_E_STALE: close the stream and open it again.
  *
- * `work` is a CUstream or cudaStream_t of the stream's GPU, as elsewhere; publish and done wait for
- * it. On the host it is not looked at.
+ * On a GPU `work` is a CUstream or cudaStream_t, as elsewhere. publish does not wait for it: the
+ * frame is announced at once, and complete when the work that is queued there has run. Likewise
+ * done: the writer may have the slot once that work has run. Readers are given a frame when it is
+ * complete; with `ahead` at once: then gpubuf_stream_wait lets work begin when the frame is
+ * complete, by the GPU alone. With that reader's `hold` at 2 or more, frames overlap.
+ *
+ * A writer that is killed does not complete its last frames. A reader is not given them, but with
+ * `ahead` it may have some: its work goes on with whatever is in them once the daemon has noticed
+ * the writer's end, and gpubuf_stream_read says GPUBUF_E_CANCELED, once, after that work has run.
+ * If a writer hangs that work waits for as long, and if writer and daemon are both killed, for
+ * ever. gpubuf_stream_close waits for the GPU's work in any case.
+ *
+ * Where the driver (before CUDA 11.7) or the machine cannot do that, the calls wait for the work.
+ * On the host `work` is not looked at.
  */
 struct gpubuf_stream;
 
@@ -821,6 +833,7 @@ struct gpubuf_stream_options {
     bool waits;    /* open, with `each`: ask the writer to wait before this reader misses a frame */
     unsigned lag;  /* open: how many of the newest frames are kept for it; 0: none, `each`: 2 */
     unsigned hold; /* open: how many frames it may hold at a time; 0: 1 */
+    bool ahead;    /* open: read frames before work on a GPU has completed them (see below) */
 };
 
 struct gpubuf_frame {
@@ -867,10 +880,13 @@ GPUBUF_API int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct 
  * The newest frame that this reader has not had, or the next one, held until gpubuf_stream_done.
  * Waits up to timeout_ms (-1: for ever; 0: GPUBUF_E_AGAIN): looks for up to 50 us, then sleeps.
  * GPUBUF_E_TIMEOUT; GPUBUF_E_UNAVAILABLE: the writer has ended, and all is read (another one may
- * come: ask again); GPUBUF_E_BUSY: it holds as many frames as it may.
+ * come: ask again); GPUBUF_E_BUSY: it holds as many frames as it may; GPUBUF_E_CANCELED: see above.
  */
 GPUBUF_API int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms,
                                   struct gpubuf_frame *frame);
+/* With `ahead`: what is queued on `work` from now on begins when the frame is complete. */
+GPUBUF_API int gpubuf_stream_wait(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
+                                  void *work);
 GPUBUF_API int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
                                   void *work);
 

@@ -56,7 +56,7 @@ static int fill(const struct finder *finder)
 #define GB_CUDA_FIND(name, suffix, version, parameters)                                            \
     {                                                                                              \
         void *found = find(finder, #name, #name #suffix, (version));                               \
-        if (!found)                                                                                \
+        if (!found && (version) <= GB_CUDA_DRIVER_MIN)                                             \
             return gb_fail(&failure, GPUBUF_E_UNSUPPORTED, "libcuda.so.1 of CUDA %d.%d lacks %s",  \
                            table.driver_version / 1000, table.driver_version % 1000 / 10,          \
                            #name #suffix);                                                         \

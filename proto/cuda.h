@@ -17,7 +17,8 @@
 #include "cuda_types.h"
 #include "errors.h"
 
-/* The oldest driver that has all of the table: CUDA 11.4 (drivers 470 and later). */
+/* The oldest driver that can be used: CUDA 11.4 (drivers 470 and later). Rows of later versions are
+   NULL where the driver lacks them. */
 #define GB_CUDA_DRIVER_MIN 11040
 
 /*
@@ -63,6 +64,8 @@
     X(cuMemFreeHost, , 2000, (void *pointer))                                                      \
     X(cuMemHostRegister, _v2, 6050, (void *pointer, size_t bytes, unsigned int flags))             \
     X(cuMemHostUnregister, , 4000, (void *pointer))                                                \
+    X(cuMemHostGetDevicePointer, _v2, 3020,                                                        \
+      (CUdeviceptr *pointer, void *host, unsigned int flags))                                      \
     /* copies */                                                                                   \
     X(cuMemcpyHtoD, _v2, 3020, (CUdeviceptr target, const void *source, size_t bytes))             \
     X(cuMemcpyDtoH, _v2, 3020, (void *target, CUdeviceptr source, size_t bytes))                   \
@@ -83,6 +86,11 @@
     X(cuStreamSynchronize, , 2000, (CUstream stream))                                              \
     X(cuStreamQuery, , 2000, (CUstream stream))                                                    \
     X(cuStreamWaitEvent, , 3020, (CUstream stream, CUevent event, unsigned int flags))             \
+    /* (drivers before 11.7 lack the next two, or refuse them) */                                  \
+    X(cuStreamWaitValue32, _v2, 11070,                                                             \
+      (CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags))                   \
+    X(cuStreamWriteValue32, _v2, 11070,                                                            \
+      (CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags))                   \
     X(cuLaunchHostFunc, , 10000, (CUstream stream, CUhostFn function, void *data))                 \
     X(cuEventCreate, , 2000, (CUevent *event, unsigned int flags))                                 \
     X(cuEventDestroy, _v2, 4000, (CUevent event))                                                  \

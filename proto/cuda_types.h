@@ -102,6 +102,8 @@
     X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                                              \
     X(CU_MEMHOSTREGISTER_DEVICEMAP, 2)                                                             \
     X(CU_MEMHOSTREGISTER_READ_ONLY, 8)                                                             \
+    X(CU_STREAM_WAIT_VALUE_GEQ, 0)                                                                 \
+    X(CU_STREAM_WRITE_VALUE_DEFAULT, 0)                                                            \
     X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                                       \
     /* virtual memory management */                                                                \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
@@ -164,6 +166,7 @@ enum {
 
 typedef unsigned int CUresult;
 typedef int CUdevice;
+typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;

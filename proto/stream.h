@@ -25,6 +25,8 @@
 /* A number beside its slot, in one word. */
 #define GB_STREAM_SLOT_BITS 6
 #define GB_STREAM_WRITERS (1u << 18) /* most writers that a stream has in its life, less one */
+/* Beside the number of the frame in a slot: it may be written anew, and is not to be claimed. */
+#define GB_STREAM_OUT (UINT64_C(1) << 63)
 
 struct gb_stream_roster {
     _Atomic uint64_t active; /* a bit for each reader that takes part */
@@ -36,9 +38,11 @@ struct gb_stream_roster {
 };
 
 struct gb_stream_slot {
-    _Alignas(64) _Atomic uint64_t frame; /* 0: none, or it is being written */
+    _Alignas(64) _Atomic uint64_t frame; /* 0: none yet */
     _Atomic uint64_t bytes, time_ns;     /* of that frame */
-    _Atomic uint32_t ready; /* on a GPU: low bits of `frame`, once its content is complete */
+    /* On a GPU: low bits of `frame`, once its content is complete; less until then. Above that:
+       the writer ended before. */
+    _Atomic uint32_t ready;
 };
 
 struct gb_stream_front {

@@ -146,6 +146,18 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
     return 0;
 }
 
+/* Consumers' streams of work may wait for frames whose producer will not get to them. They go on,
+   and consumers find that the frame never was complete. */
+static void end_waits(struct gb_stream_front *front)
+{
+    for (unsigned i = 0; i < GB_STREAM_SLOTS; i++) {
+        uint32_t frame = (uint32_t)front->slots[i].frame; /* without GB_STREAM_OUT */
+
+        if ((int32_t)(front->slots[i].ready - frame) < 0)
+            front->slots[i].ready = frame + 1;
+    }
+}
+
 void gb_stream_leave(struct gb_lease *lease)
 {
     struct gb_stream *stream = lease->object->live.stream;
@@ -156,9 +168,7 @@ void gb_stream_leave(struct gb_lease *lease)
     if (part->reader < 0) {
         stream->writer = NULL;
         stream->roster->over = part->since;
-        /* Consumers' streams of work may wait for frames whose producer will not get to them. */
-        for (unsigned i = 0; i < GB_STREAM_SLOTS; i++)
-            stream->front->slots[i].ready = (uint32_t)stream->front->slots[i].frame;
+        end_waits(stream->front);
         stream->front->bell++;
         wake(&stream->front->bell);
     } else {

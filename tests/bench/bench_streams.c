@@ -44,7 +44,7 @@ struct shared {
     _Alignas(64) uint32_t ns[FRAMES];
 };
 
-/* What one end of a way has. */
+/* The state of one end of a way. */
 struct end {
     const struct way *way;
     struct shared *shared;
@@ -432,7 +432,7 @@ static void compare_with(const struct way *other, const struct options *options,
         print("p99", size->name, &p99[0], &p99[1], &ratio99);
 }
 
-/* What a frame costs its writer, beside readers that want none of it. */
+/* The cost of a frame to its writer, beside readers that want none of it. */
 static void measure_writer(const struct options *options, unsigned readers)
 {
     const struct gpubuf_stream_options with = {.size = sizeof(with), .slots = 64, .device = "host"};

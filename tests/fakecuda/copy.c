@@ -171,6 +171,51 @@ CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t bytes, 
     return fc_stream_queue(stream, &operation);
 }
 
+/* ---- words that streams write and wait for ---- */
+
+static CUresult run_write_word(struct fc_operation *operation)
+{
+    __atomic_store_n((uint32_t *)operation->target, operation->value, __ATOMIC_SEQ_CST);
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_wait_word(struct fc_operation *operation)
+{
+    const uint32_t *word = (const uint32_t *)operation->target;
+    const struct timespec rest = {.tv_nsec = 50000};
+    while ((int32_t)(__atomic_load_n(word, __ATOMIC_SEQ_CST) - operation->value) < 0)
+        nanosleep(&rest, NULL);
+    return CUDA_SUCCESS;
+}
+
+static CUresult queue_word(CUstream handle, CUdeviceptr word, cuuint32_t value, unsigned int flags,
+                           CUresult (*run)(struct fc_operation *operation))
+{
+    FC_LOCKED;
+    struct fc_stream *stream;
+    CUresult result = fc_stream_get(handle, &stream);
+    if (result == CUDA_SUCCESS && (word % 4 || flags || !fc_host_at((uintptr_t)word)))
+        result = CUDA_ERROR_INVALID_VALUE; /* the driver knows other flags, and device memory */
+    if (result != CUDA_SUCCESS)
+        return result;
+    struct fc_operation operation = {.run = run, .target = (uintptr_t)word, .value = value};
+    return fc_stream_queue(stream, &operation);
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value,
+                                 unsigned int flags)
+{
+    FC_ENTER(cuStreamWriteValue32);
+    return queue_word(stream, word, value, flags, run_write_word);
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value,
+                                unsigned int flags)
+{
+    FC_ENTER(cuStreamWaitValue32);
+    return queue_word(stream, word, value, flags, run_wait_word);
+}
+
 /* ---- kernels ---- */
 
 static bool kernel_may(const struct fc_operation *operation, uintptr_t address, bool write)

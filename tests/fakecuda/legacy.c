@@ -330,6 +330,19 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags)
     return add_host(context, pointer, bytes, true);
 }
 
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pointer, void *host, unsigned int flags)
+{
+    FC_ENTER(cuMemHostGetDevicePointer);
+    FC_LOCKED;
+    struct fc_context *context;
+    CUresult result = fc_context_current(&context);
+    if (result == CUDA_SUCCESS && (!pointer || flags || !fc_host_at((uintptr_t)host)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        *pointer = (CUdeviceptr)(uintptr_t)host;
+    return result;
+}
+
 CUresult cuMemHostUnregister(void *pointer)
 {
     FC_ENTER(cuMemHostUnregister);

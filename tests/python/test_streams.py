@@ -8,6 +8,7 @@ import pytest
 
 import gpubufd
 import gpubufd.aio
+from conftest import needs_gpu
 
 
 @pytest.fixture
@@ -101,3 +102,56 @@ def test_one_writer(daemon, client, writer):
         client.stream("cam0", "int32", (4,), device="host")
     with client.stream("cam0", "int32", (4, 5), device="host") as again:
         publish(again, 1)
+
+
+def test_dlpack(client, writer):
+    """As an Array has it: marked as read-only for those that ask for a version with that mark."""
+    publish(writer, 3)
+    with client.read("cam0") as reader, reader.read(timeout=10) as frame:
+        assert frame.__dlpack_device__() == (1, 0)
+        array = numpy.from_dlpack(frame)
+        assert array.shape == (4, 5) and (array == 3).all()
+        assert '"dltensor"' in repr(frame.__dlpack__())
+        assert '"dltensor_versioned"' in repr(frame.__dlpack__(max_version=(1, 0)))
+
+
+def test_torch(client, writer):
+    torch = pytest.importorskip("torch")
+    reader = client.read("cam0")
+    publish(writer, 3)
+    with reader.read(timeout=10) as frame:
+        assert isinstance(frame.to_torch(), torch.Tensor) and frame.to_torch().sum() == 60
+    reader.close()
+
+
+@needs_gpu
+def test_gpu(gpu_run):
+    gpu_run(
+        """
+        stream = cuda.Stream()
+        with client.stream("cam0", "int32", (4, 5), device="cuda:0") as writer:
+            reader, ahead = client.read("cam0"), client.read("cam0", ahead=True, hold=2)
+            frame = writer.next()
+            interface = frame.__cuda_array_interface__
+            assert interface["shape"] == (4, 5) and not interface["data"][1]
+            values, out = np.arange(20, dtype="i4").reshape(4, 5), np.empty((4, 5), "i4")
+            cuda.copy(frame, values, stream=stream)
+            frame.publish(stream=stream)
+            with reader.read(timeout=60) as one:
+                interface = one.__cuda_array_interface__
+                assert interface["shape"] == (4, 5) and interface["data"][1]
+                assert one.__dlpack_device__() == (2, 0) and one.__dlpack__(stream=1)
+                cuda.copy(out, one)
+                assert (out == values).all()
+            other = ahead.read(timeout=60)
+            other.wait(stream=stream)
+            other.done(stream=stream)
+            stream.synchronize()
+            for _ in range(20):
+                with writer.next() as frame:
+                    pass
+                ahead.read(timeout=60).done(stream=stream)
+            reader.close()
+            ahead.close()
+        """
+    )

@@ -50,6 +50,7 @@ SAME_PLACE(struct gb_cu_mem_prop, CUmemAllocationProp, allocFlags.reserved);
 /* Types that are named alike but declared by us: what they would be without <cuda.h>. */
 SAME_SIZE(unsigned int, CUresult);
 SAME_SIZE(int, CUdevice);
+SAME_SIZE(uint32_t, cuuint32_t);
 SAME_SIZE(uint64_t, cuuint64_t);
 SAME_SIZE(unsigned long long, CUdeviceptr);
 SAME_SIZE(unsigned long long, CUmemGenericAllocationHandle);

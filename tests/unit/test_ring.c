@@ -115,6 +115,7 @@ static uint64_t put(struct gb_ring_writer *writer)
     int slot = take(writer);
 
     assert_true(slot >= 0);
+    STORE(writer->front->slots[slot].ready, (uint32_t)writer->head + 1);
     return gb_ring_publish(writer, 8, 9);
 }
 
@@ -229,6 +230,42 @@ static void test_another_writer(void **state)
     }
     assert_int_equal(gb_ring_read(&reader, &frame), 0);
     assert_int_equal(count_of(frame.number), 20);
+    end();
+}
+
+/* On a GPU a slot is free once the writer's work on it has run, and the reader's. */
+static void test_work(void **state)
+{
+    struct gb_ring_writer writer;
+    struct gb_ring_reader reader;
+    struct gb_ring_frame frame;
+
+    (void)state;
+    begin();
+    reader_joins(0, 1, 0);
+    join_writer(&writer, 3);
+    writer.on_gpu = true;
+    join_reader(&reader, 0, 3, false, false);
+    int first = take(&writer);
+    gb_ring_publish(&writer, 8, 9);
+    assert_int_equal(gb_ring_read(&reader, &frame), 0);
+    assert_int_equal(gb_ring_ready(&reader, frame.slot, frame.number), GB_RING_NONE);
+    put(&writer);
+    assert_int_equal(take(&writer) == first, false);
+    put(&writer);
+    world->claims[0].done[first] = (uint32_t)frame.number; /* but the writer's has not */
+    assert_true(take(&writer) != first);
+    put(&writer);
+    assert_true(gb_ring_works(&writer));
+    world->front.slots[first].ready = (uint32_t)frame.number;
+    assert_int_equal(gb_ring_ready(&reader, frame.slot, frame.number), 0);
+    assert_false(gb_ring_works(&writer));
+    assert_int_equal(take(&writer), first);
+    /* Its writer ends; as the daemon says it, the frame was complete or never was. */
+    writer_ends();
+    assert_int_equal(gb_ring_ready(&reader, frame.slot, frame.number), 0);
+    world->front.slots[first].ready++;
+    assert_int_equal(gb_ring_ready(&reader, frame.slot, frame.number), GB_RING_OVER);
     end();
 }
 
@@ -468,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_newest),         cmocka_unit_test(test_each),
         cmocka_unit_test(test_another_writer), cmocka_unit_test(test_reader_lies),
         cmocka_unit_test(test_writer_lies),    cmocka_unit_test(test_kills),
+        cmocka_unit_test(test_work),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,13 +116,29 @@ static uint64_t look_at_claims(struct gb_ring_writer *writer)
     return kept;
 }
 
+/* Whether the writer's work on the frame in that slot, on a GPU, is under way. */
+static bool works_on(const struct gb_ring_writer *writer, unsigned slot)
+{
+    return writer->on_gpu && writer->frames[slot] &&
+           LOAD(writer->front->slots[slot].ready) != (uint32_t)writer->frames[slot];
+}
+
+bool gb_ring_works(const struct gb_ring_writer *writer)
+{
+    for (unsigned i = 0; i < writer->slots; i++)
+        if (works_on(writer, i))
+            return true;
+    return false;
+}
+
 /* The slot with the oldest frame that is not held; -1: none. */
 static int oldest_free(const struct gb_ring_writer *writer, uint64_t kept)
 {
     int found = -1;
 
     for (int i = 0; i < (int)writer->slots; i++) {
-        if (i == writer->newest || (writer->busy & bit((unsigned)i)) || writer->frames[i] >= kept)
+        if (i == writer->newest || (writer->busy & bit((unsigned)i)) || writer->frames[i] >= kept ||
+            works_on(writer, (unsigned)i))
             continue;
         if (found < 0 || writer->frames[i] < writer->frames[found])
             found = i;
@@ -142,7 +158,7 @@ int gb_ring_take(struct gb_ring_writer *writer)
         int victim = writer->victim;
 
         if (victim >= 0)
-            SET(slots[victim].frame, 0);
+            SET(slots[victim].frame, writer->frames[victim] | GB_STREAM_OUT);
         GB_RING_STEP();
         FENCE(); /* before: the frame is out; after: who claims it? */
         GB_RING_STEP();
@@ -379,6 +395,21 @@ int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame)
             return none(reader, 0); /* a writer that lies, or another one has joined */
     }
     return GB_RING_NONE;
+}
+
+int gb_ring_ready(const struct gb_ring_reader *reader, unsigned slot, uint64_t number)
+{
+    const struct gb_stream_slot *in = &reader->front->slots[slot];
+    uint32_t ready = LOAD(in->ready);
+    uint64_t frame = LOAD(in->frame);
+
+    if (ready == (uint32_t)number)
+        return 0;
+    if ((int32_t)(ready - (uint32_t)number) < 0)
+        return GB_RING_NONE;
+    /* If a later frame is in the slot, readers were done with this one: it was complete. */
+    bool over = LOAD(reader->roster->over) >= reader->writer;
+    return frame == number || (over && frame == (number | GB_STREAM_OUT)) ? GB_RING_OVER : 0;
 }
 
 void gb_ring_done(struct gb_ring_reader *reader, unsigned slot)

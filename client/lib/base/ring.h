@@ -29,7 +29,7 @@ struct gb_ring_writer {
     const struct gb_stream_roster *roster;
     const struct gb_stream_claim *claims[GB_STREAM_READERS]; /* NULL: none is mapped */
     unsigned slots;
-    bool on_gpu;    /* readers say in `done` when they have finished */
+    bool on_gpu;    /* readers say in `done`, and the writer's work in `ready`, what is finished */
     uint32_t epoch; /* of the roster when `claims` was complete */
     uint64_t head;  /* the newest frame */
     int newest;     /* its slot; -1: there is none */
@@ -65,6 +65,8 @@ void gb_ring_write(struct gb_ring_writer *writer, struct gb_stream_front *front,
 /* Finds a slot that nobody reads, and returns its number: it can be written until it is published.
    GB_RING_PAGES; GB_RING_NONE. Asked twice without a publish it returns the same slot. */
 int gb_ring_take(struct gb_ring_writer *writer);
+/* On a GPU: whether the content of some frame is not complete, so that its slot is not free. */
+bool gb_ring_works(const struct gb_ring_writer *writer);
 /* The slot that was taken is the newest frame. Wakes readers that sleep. Returns its number. */
 uint64_t gb_ring_publish(struct gb_ring_writer *writer, uint64_t bytes, uint64_t time_ns);
 /* A reader that the next frame would make miss one, and that asks to be waited for; -1: none. */
@@ -83,6 +85,9 @@ void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front 
 /* Claims the next frame, and returns 0: the slot's content does not change until gb_ring_done().
    GB_RING_NONE, GB_RING_PAGES, GB_RING_OVER, GB_RING_FULL. */
 int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame);
+/* On a GPU: 0 once the content of a frame that was read is complete; GB_RING_NONE: not yet;
+   GB_RING_OVER: it never will be. */
+int gb_ring_ready(const struct gb_ring_reader *reader, unsigned slot, uint64_t number);
 /* Gives a slot back. */
 void gb_ring_done(struct gb_ring_reader *reader, unsigned slot);
 /* Waits until gb_ring_read() may return something else than it just did: a moment by looking, then

@@ -13,6 +13,7 @@
 #include "client/lib/base/ring.h"
 #include "client/lib/memory/gpu.h"
 #include "client/lib/memory/gpu_copy.h"
+#include "client/lib/memory/gpu_word.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/enter.h"
 #include "client/lib/wire/report.h"
@@ -20,7 +21,8 @@
 #include "client/lib/wire/wait.h"
 
 #define SLOTS 8u
-#define LOOK_MS 100 /* how often a call that waits looks after the connection */
+#define REST_NS 20000 /* between looks at a word that a GPU writes */
+#define LOOK_MS 100   /* how often a call that waits looks after the connection */
 
 struct gpubuf_stream {
     struct gpubuf_object *object; /* counted; it counts its client */
@@ -28,10 +30,15 @@ struct gpubuf_stream {
     struct gb_gpu *gpu;           /* NULL: it is on the host */
     char *data;
     uint64_t stride; /* from slot to slot, in bytes */
-    bool writes, each, waits;
+    bool writes, each, waits, ahead;
     unsigned hold, lag;
-    void *page;   /* the one that it writes */
-    void *roster; /* NULL: it has not joined yet */
+    struct gb_gpu_page own, front;     /* what the GPU has of its page, and of the writer's */
+    struct gb_ring_frame early;        /* was read, and is not complete; number 0: none */
+    uint64_t numbers[GB_STREAM_SLOTS]; /* of frames that the reader holds on a GPU; 0: none */
+    uint64_t ending;                   /* slots that it holds until the GPU has said so in `done` */
+    uint64_t canceled;                 /* a frame that was used and never was complete; 0: none */
+    void *page;                        /* the one that it writes */
+    void *roster;                      /* NULL: it has not joined yet */
     union {
         struct gb_ring_writer writer;
         struct gb_ring_reader reader;
@@ -127,12 +134,54 @@ static int take_part(struct gpubuf_stream *stream, const struct gb_reply *reply,
     }
     stream->page = page;
     stream->roster = roster;
-    if (stream->writes)
+    if (stream->writes) {
         gb_ring_write(&stream->writer, page, roster, slots, (uint32_t)joined->writer);
-    else
+        stream->writer.on_gpu = stream->gpu != NULL;
+    } else {
         gb_ring_join(&stream->reader, page, roster, slots, stream->hold, stream->each,
                      stream->waits);
+    }
     return 0;
+}
+
+/* The reader is done with a frame: the writer may have its slot. */
+static void end_frame(struct gpubuf_stream *stream, unsigned slot)
+{
+    if (stream->numbers[slot] &&
+        gb_ring_ready(&stream->reader, slot, stream->numbers[slot]) == GB_RING_OVER)
+        stream->canceled = stream->numbers[slot];
+    stream->numbers[slot] = 0;
+    gb_ring_done(&stream->reader, slot);
+}
+
+/* Ends the frames that work on the GPU is done with. */
+static void end_frames(struct gpubuf_stream *stream)
+{
+    const struct gb_stream_claim *claim = stream->page;
+
+    for (uint64_t left = stream->ending; left; left &= left - 1) {
+        unsigned slot = (unsigned)__builtin_ctzll(left);
+
+        if (atomic_load_explicit(&claim->done[slot], memory_order_acquire) !=
+            (uint32_t)stream->numbers[slot])
+            continue;
+        stream->ending &= ~(UINT64_C(1) << slot);
+        end_frame(stream, slot);
+    }
+}
+
+/* Another writer has come: its page takes the place of the last one's, which changes no more. */
+static void follow(struct gpubuf_stream *stream, const struct gb_stream_front *front,
+                   uint32_t writer)
+{
+    gb_gpu_end_page(&stream->front); /* no work waits for it any more */
+    end_frames(stream);
+    for (unsigned i = 0; i < GB_STREAM_SLOTS; i++)
+        if (stream->numbers[i] && stream->reader.front &&
+            gb_ring_ready(&stream->reader, i, stream->numbers[i]) == GB_RING_OVER)
+            stream->canceled = stream->numbers[i];
+    unmap_page(stream->reader.front);
+    gb_ring_follow(&stream->reader, front, writer);
 }
 
 static int join_reply(struct gb_request *request, const struct gb_reply *reply,
@@ -167,8 +216,7 @@ static int join_reply(struct gb_request *request, const struct gb_reply *reply,
         const struct gb_stream_front *front = map_page(reply, joined.front, false);
         if (!front)
             return gb_fail(error, GPUBUF_E_SYSTEM, "the writer's page cannot be mapped");
-        unmap_page(stream->reader.front);
-        gb_ring_follow(&stream->reader, front, (uint32_t)joined.writer);
+        follow(stream, front, (uint32_t)joined.writer);
     }
     return r;
 }
@@ -278,6 +326,7 @@ static int begin(struct gpubuf_object *object, bool writes,
     stream->writes = writes;
     stream->each = options->each;
     stream->waits = options->each && options->waits;
+    stream->ahead = options->ahead;
     stream->hold = options->hold;
     stream->lag = options->lag;
     r = join(stream);
@@ -355,6 +404,10 @@ void gpubuf_stream_close(struct gpubuf_stream *stream)
 {
     if (!stream)
         return;
+    if (!gb_is_forked(client_of(stream))) {
+        gb_gpu_end_page(&stream->front);
+        gb_gpu_end_page(&stream->own);
+    }
     if (stream->roster && stream->writes) {
         for (unsigned i = 0; i < GB_STREAM_READERS; i++)
             unmap_page(stream->writer.claims[i]);
@@ -400,6 +453,13 @@ static void describe(const struct gpubuf_stream *stream, unsigned slot, struct g
         .pointer = stream->data + slot * stream->stride, .bytes = stream->stride, .slot = slot};
 }
 
+static void rest_briefly(void)
+{
+    const struct timespec time = {.tv_nsec = REST_NS};
+
+    (void)nanosleep(&time, NULL);
+}
+
 int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
 {
     int r = check(stream, true), slot;
@@ -409,11 +469,16 @@ int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct 
     if (timeout_ms != 0)
         gb_ring_wait_late(&stream->writer,
                           timeout_ms < 0 ? INT64_MAX : timeout_ms * INT64_C(1000000));
-    while ((slot = gb_ring_take(&stream->writer)) == GB_RING_PAGES)
-        if ((r = join(stream)) < 0)
+    while ((slot = gb_ring_take(&stream->writer)) < 0) {
+        if (slot == GB_RING_PAGES)
+            r = join(stream);
+        else if (gb_ring_works(&stream->writer))
+            rest_briefly(); /* its own work is behind */
+        else
+            return gb_report_text(client_of(stream), GPUBUF_E_BUSY, "readers hold all slots");
+        if (r < 0 || (r = check(stream, true)) < 0)
             return r;
-    if (slot < 0)
-        return gb_report_text(client_of(stream), GPUBUF_E_BUSY, "readers hold all slots");
+    }
     describe(stream, (unsigned)slot, frame);
     frame->number = stream->writer.head + 1;
     return 0;
@@ -429,6 +494,26 @@ static int wait_for_work(const struct gpubuf_stream *stream, void *work)
     return gb_report(client_of(stream), &error);
 }
 
+/* Says in the slot when its frame is complete: the GPU itself, once it is; where that cannot be,
+   the call waits. */
+static int complete(struct gpubuf_stream *stream, unsigned slot, void *work)
+{
+    struct gb_stream_front *front = stream->page;
+    _Atomic uint32_t *ready = &front->slots[slot].ready;
+    uint32_t number = (uint32_t)stream->writer.head + 1;
+
+    if (!stream->gpu)
+        return 0;
+    atomic_store(ready, number - 1); /* whoever waits for this frame waits */
+    if (gb_gpu_write_word(&stream->own, stream->gpu, front, GB_STREAM_PAGE_BYTES, ready, number,
+                          work))
+        return 0;
+    int r = wait_for_work(stream, work);
+    if (r == 0)
+        atomic_store(ready, number);
+    return r;
+}
+
 int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_frame *frame,
                           void *work)
 {
@@ -439,7 +524,7 @@ int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_fram
         r = gb_report_text(client_of(stream), GPUBUF_E_INVALID,
                            "the frame is not the one of gpubuf_stream_next, or longer than a slot");
     if (r == 0)
-        r = wait_for_work(stream, work);
+        r = complete(stream, frame->slot, work);
     if (r < 0)
         return r;
     struct timespec now;
@@ -455,7 +540,7 @@ static int tell_none(const struct gpubuf_stream *stream, int why, int64_t timeou
 {
     const struct gpubuf_client *client = client_of(stream);
 
-    if (why == GB_RING_FULL)
+    if (why == GB_RING_FULL && !stream->ending)
         return gb_report_text(client, GPUBUF_E_BUSY,
                               "%u frames are held already: give one back, or open with a larger "
                               "hold",
@@ -471,6 +556,56 @@ static int tell_none(const struct gpubuf_stream *stream, int why, int64_t timeou
     return 0;
 }
 
+/* Looks for the next frame; GB_RING_NONE, too, if it is not complete yet. */
+static int look(struct gpubuf_stream *stream, struct gb_ring_frame *read)
+{
+    struct gb_ring_reader *reader = &stream->reader;
+    uint64_t missed = 0;
+    int why = 0;
+
+    end_frames(stream);
+    for (; why == 0; missed = read->missed + 1) {
+        if (!stream->early.number && (why = gb_ring_read(reader, &stream->early)) < 0)
+            return why;
+        *read = stream->early;
+        read->missed += missed;
+        why = stream->gpu && !stream->ahead ? gb_ring_ready(reader, read->slot, read->number) : 0;
+        if (why == GB_RING_NONE)
+            return why;
+        stream->early.number = 0;
+        if (why == 0)
+            return 0;
+        gb_ring_done(reader, read->slot); /* its writer ended before: it is none */
+        why = 0;
+    }
+    return why;
+}
+
+/* Waits until look() may find something else. */
+static void wait_for_news(struct gpubuf_stream *stream, int64_t deadline)
+{
+    int left = gb_left_ms(deadline);
+
+    if (stream->early.number || stream->ending)
+        rest_briefly(); /* for the GPU, which wakes nobody */
+    else
+        gb_ring_wait(&stream->reader,
+                     (left < 0 || left > LOOK_MS ? LOOK_MS : left) * INT64_C(1000000));
+}
+
+/* Tells once that a frame that was used ahead of the writer's work never was complete. */
+static int tell_canceled(struct gpubuf_stream *stream)
+{
+    uint64_t number = stream->canceled;
+
+    stream->canceled = 0;
+    return number ? gb_report_text(client_of(stream), GPUBUF_E_CANCELED,
+                                   "the writer of \"%s\" ended before frame %" PRIu64
+                                   " was complete: what was made of it is void",
+                                   stream->object->lease->name, number)
+                  : 0;
+}
+
 int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
 {
     int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
@@ -478,19 +613,16 @@ int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct 
     int r = check(stream, false);
 
     for (int why; r == 0; r = check(stream, false)) {
-        why = gb_ring_read(&stream->reader, &read);
-        if (why == 0)
+        why = look(stream, &read);
+        if ((r = tell_canceled(stream)) < 0)
+            stream->early = why == 0 ? read : stream->early;
+        if (r < 0 || why == 0)
             break;
-        if (why == GB_RING_PAGES) {
-            if ((r = join(stream)) < 0)
-                return r;
-            continue;
-        }
-        if ((r = tell_none(stream, why, timeout_ms, deadline)) < 0)
+        r = why == GB_RING_PAGES ? join(stream) : tell_none(stream, why, timeout_ms, deadline);
+        if (r < 0)
             return r;
-        int left = gb_left_ms(deadline);
-        gb_ring_wait(&stream->reader,
-                     (left < 0 || left > LOOK_MS ? LOOK_MS : left) * INT64_C(1000000));
+        if (why != GB_RING_PAGES)
+            wait_for_news(stream, deadline);
     }
     if (r < 0)
         return r;
@@ -500,16 +632,52 @@ int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct 
     frame->number = read.number;
     frame->time_ns = read.time_ns;
     frame->missed = read.missed;
+    if (stream->gpu)
+        stream->numbers[read.slot] = read.number;
     return 0;
+}
+
+/* Whether the reader holds this frame, and its GPU has not been told to give it back. */
+static int check_held(const struct gpubuf_stream *stream, const struct gpubuf_frame *frame)
+{
+    int r = check(stream, false);
+
+    if (r == 0 && (frame->slot >= GB_STREAM_SLOTS ||
+                   (stream->gpu && (stream->numbers[frame->slot] != frame->number ||
+                                    (stream->ending >> frame->slot & 1)))))
+        r = gb_report_text(client_of(stream), GPUBUF_E_INVALID, "the frame is not held");
+    return r;
+}
+
+int gpubuf_stream_wait(struct gpubuf_stream *stream, const struct gpubuf_frame *frame, void *work)
+{
+    int r = check_held(stream, frame);
+
+    if (r < 0 || !stream->gpu || !stream->ahead)
+        return r;
+    const struct gb_stream_front *front = stream->reader.front;
+    if (frame->number >> GB_STREAM_COUNT_BITS != stream->reader.writer ||
+        gb_gpu_wait_word(&stream->front, stream->gpu, front, GB_STREAM_PAGE_BYTES,
+                         &front->slots[frame->slot].ready, (uint32_t)frame->number, work))
+        return 0;
+    while (r == 0 && gb_ring_ready(&stream->reader, frame->slot, frame->number) == GB_RING_NONE) {
+        rest_briefly();
+        r = check(stream, false);
+    }
+    return r;
 }
 
 int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpubuf_frame *frame, void *work)
 {
-    int r = check(stream, false);
+    struct gb_stream_claim *claim = stream->page;
+    int r = check_held(stream, frame);
 
-    if (r == 0)
-        r = wait_for_work(stream, work);
-    if (r == 0 && frame->slot < GB_STREAM_SLOTS)
-        gb_ring_done(&stream->reader, frame->slot);
+    if (r < 0)
+        return r;
+    if (stream->gpu && gb_gpu_write_word(&stream->own, stream->gpu, claim, GB_STREAM_PAGE_BYTES,
+                                         &claim->done[frame->slot], (uint32_t)frame->number, work))
+        stream->ending |= UINT64_C(1) << frame->slot;
+    else if ((r = wait_for_work(stream, work)) == 0)
+        end_frame(stream, frame->slot);
     return r;
 }

@@ -415,17 +415,18 @@ class Client(_core.Client, Steps, Names):
                 with camera.next() as frame:
                     frame.array[:] = picture
 
-        Frames have that dtype and shape. `slots`: 2 to 64; readers hold some of them. `mode`: who may read (0o640: the group). `timeout`: how long to wait for a former writer to be over. The stream stays when its writer ends;
+        Frames have that dtype and shape. `slots`: 2 to 64; readers hold some of them. `mode`: who may read (0o640: the
+        group). `timeout`: how long to wait for a former writer to be over. The stream stays when its writer ends;
         delete() removes it. Busy, with a timeout Timeout: somebody else writes. Exists: the name has something else.
         """
         found = _layout_of(dtype, shape, False)
         return StreamWriter(
             self, name, found[2], found[3], device, _params.mode_bits(mode), slots, _params.ms(timeout), False, False,
-            0, 0)
+            0, 0, False)
 
     def read(
         self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
-        timeout: Optional[float] = None,
+        ahead: bool = False, timeout: Optional[float] = None,
     ) -> StreamReader:
         """Takes part in a stream as a reader: an iterator over its frames, in place.
 
@@ -433,10 +434,11 @@ class Client(_core.Client, Steps, Names):
                 look_at(frame.array)
 
         The newest frame, or with `each` every one: the newest `lag` (2) are kept for this reader. `waits`: ask
-        the writer to wait before this reader misses one. `hold`: how many frames it may hold at a time. `timeout`: how
-        long to wait for the stream to exist. Busy: its slots do not suffice for one more reader.
+        the writer to wait before this reader misses one. `hold`: how many frames it may hold at a time. `ahead`: take
+        frames on a GPU before the writer's work on them is done, see Frame.wait and read(). `timeout`: how long to wait
+        for the stream to exist. Busy: its slots do not suffice for one more reader.
         """
-        return StreamReader(self, name, None, (), None, 0, 0, _params.ms(timeout), each, waits, lag, hold)
+        return StreamReader(self, name, None, (), None, 0, 0, _params.ms(timeout), each, waits, lag, hold, ahead)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> Watch:
         """An iterator over the events of names that begin with `prefix`.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, AsyncIterator, Dict, Iterator, Optional, Tuple
 
-from . import _core, _errors, _params, cuda
-from ._buffers import cuda_interface
+from . import _core, _errors, _floats, _params, cuda
+from ._buffers import AsBytes, cuda_interface, dlpack
 
 
 def _work(stream: Any) -> int:
@@ -18,13 +18,13 @@ def _wait_ms(timeout: Optional[float]) -> int:
 
 
 class Frame:
-    """One frame, in its slot. `array` is NumPy's on the host; on a GPU give the frame itself to CuPy or numba.
-
-    PyTorch takes a writer's frame, and refuses a reader's, which is read-only: give it cupy.asarray(frame).
+    """One frame, in its slot. `array` is NumPy's on the host; CuPy, numba and PyTorch take the frame itself on a GPU.
 
     `number` grows, and numbers of one writer follow one another; `missed` frames were not read before it; `time_ns` is
     when it was published, by CLOCK_MONOTONIC. A frame of a reader does not change until it is given back, by done() or
     the end of its `with`; one of a writer is published by publish() or the end of its `with`, if that raises nothing.
+
+    A reader must not write to a frame: it ends in a fault. CuPy's arrays of it and PyTorch's tensors do not say so.
     """
 
     def __init__(self, stream: Any, told: Tuple[int, int, int, int, int]):
@@ -41,21 +41,53 @@ class Frame:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def _view(self) -> Any:
+        return self._stream._object._view()._at(self._slot)
+
+    def _wait_ready(self, stream: int) -> None:
+        self.wait(stream=stream)
+
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
-        interface = dict(cuda_interface(self._stream._object._view()))
-        shape = interface["shape"]
-        pointer, readonly = interface["data"]
-        step = self._stream._object.nbytes // shape[0]
-        return {**interface, "shape": shape[1:], "data": (pointer + self._slot * step, readonly), "strides": None}
+        interface = cuda_interface(self._view())
+        self._wait_ready(0)
+        return interface
+
+    def __dlpack__(
+        self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
+        dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None,
+    ) -> Any:
+        """A DLPack capsule; marked read-only if the consumer asks for a version with that mark."""
+        return dlpack(self._view(), self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        device: Tuple[int, int] = self._view().device
+        return device
+
+    def to_torch(self) -> Any:
+        """A PyTorch tensor over the same memory, to be used until the frame is given back."""
+        import torch
+
+        if self._stream.dtype not in _floats.SMALL:
+            return torch.from_dlpack(self)
+        return torch.from_dlpack(AsBytes(self)).view(_floats.torch_dtype(self._stream.dtype))
+
+    def wait(self, *, stream: Any = None) -> None:
+        """Lets work on `stream` begin when the frame is complete; for frames that were read `ahead`.
+
+        CuPy, numba and PyTorch are told so as they take the frame: PyTorch's current stream waits, and others' legacy
+        default one.
+        """
+        if not self._stream._writes:
+            self._stream._core.wait(self._slot, self.number, _work(stream))
 
     def publish(self, bytes: Optional[int] = None, *, stream: Any = None) -> None:
-        """Shows the frame to readers, `bytes` of it; waits for work on `stream`, on a GPU."""
+        """Shows the frame to readers, `bytes` of it. On a GPU it is complete after the work on `stream`."""
         self._stream._core.publish(self._slot, self.bytes if bytes is None else bytes, _work(stream))
 
     def done(self, *, stream: Any = None) -> None:
         """Gives the frame back, after work on `stream`, on a GPU."""
-        self._stream._core.done(self._slot, _work(stream))
+        self._stream._core.done(self._slot, self.number, _work(stream))
 
     def __enter__(self) -> "Frame":
         return self
@@ -119,7 +151,10 @@ class StreamReader(_Stream):
     """
 
     def read(self, timeout: Optional[float] = None) -> Frame:
-        """The next frame. Timeout: none came; Unavailable: the writer has ended; Busy: all are held that may be."""
+        """The next frame. Timeout: none came; Unavailable: the writer has ended; Busy: all are held that may be.
+
+        Canceled: the writer ended before a frame that was read `ahead` was complete; what was made of it is void.
+        """
         return Frame(self, self._core.read(_wait_ms(timeout)))
 
     def __iter__(self) -> Iterator[Frame]:

@@ -355,11 +355,12 @@ class Client(Calls):
 
     async def read(
         self, name: str, *, each: bool = False, waits: bool = False, lag: int = 0, hold: int = 1,
-        timeout: Optional[float] = None,
+        ahead: bool = False, timeout: Optional[float] = None,
     ) -> StreamReader:
         """A stream's frames, for `async for`; see gpubufd.Client.read."""
         return await asyncio.to_thread(
-            _client.Client.read, self._client, name, each=each, waits=waits, lag=lag, hold=hold, timeout=timeout)
+            _client.Client.read, self._client, name, each=each, waits=waits, lag=lag, hold=hold, ahead=ahead,
+            timeout=timeout)
 
     def watch(self, prefix: str = "", *, timeout: Optional[float] = None) -> "Watch":
         """Events of names that begin with `prefix`: "sealed" for each existing object first, then "synced".

@@ -30,8 +30,8 @@ static int parse_shape(PyObject *tuple, uint64_t shape[32])
     return (int)ndim;
 }
 
-/* Stream(client, name, dtype or None, shape, device, mode, slots, wait_ms, each, waits, lag, hold):
-   with a dtype its writer, else a reader. */
+/* Stream(client, name, dtype or None, shape, device, mode, slots, wait_ms, each, waits, lag, hold,
+   ahead): with a dtype its writer, else a reader. */
 static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     struct gpubuf_stream_options options = {.size = sizeof(options)};
@@ -40,16 +40,17 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     PyObject *client, *tuple;
     long long wait_ms;
     uint64_t shape[32];
-    int each, waits, status;
+    int each, waits, ahead, status;
 
     (void)keywords;
-    if (!PyArg_ParseTuple(args, "O!szO!zIILppII:Stream", client_type, &client, &name, &dtype,
+    if (!PyArg_ParseTuple(args, "O!szO!zIILppIIp:Stream", client_type, &client, &name, &dtype,
                           &PyTuple_Type, &tuple, &options.device, &options.mode, &options.slots,
-                          &wait_ms, &each, &waits, &options.lag, &options.hold))
+                          &wait_ms, &each, &waits, &options.lag, &options.hold, &ahead))
         return NULL;
     options.wait_ms = wait_ms;
     options.each = each;
     options.waits = waits;
+    options.ahead = ahead;
     int ndim = parse_shape(tuple, shape);
     struct link *link = ndim < 0 ? NULL : client_enter(client);
     if (!link)
@@ -203,20 +204,35 @@ static PyObject *stream_publish(PyObject *object, PyObject *args)
     return leave((struct stream *)object, status, status == 0 ? new_ref(Py_None) : NULL);
 }
 
-/* done(slot, work) */
-static PyObject *stream_done(PyObject *object, PyObject *args)
+static PyObject *with_frame(PyObject *object, PyObject *args, bool ends)
 {
     struct gpubuf_frame frame = {0};
-    unsigned long long work;
+    unsigned long long number, work;
     int status;
 
-    if (!PyArg_ParseTuple(args, "IK:done", &frame.slot, &work))
+    if (!PyArg_ParseTuple(args, "IKK", &frame.slot, &number, &work))
         return NULL;
+    frame.number = number;
     struct gpubuf_stream *stream = enter((struct stream *)object);
     if (!stream)
         return NULL;
-    WITHOUT_GIL(status = gpubuf_stream_done(stream, &frame, (void *)(uintptr_t)work));
+    if (ends)
+        WITHOUT_GIL(status = gpubuf_stream_done(stream, &frame, (void *)(uintptr_t)work));
+    else
+        WITHOUT_GIL(status = gpubuf_stream_wait(stream, &frame, (void *)(uintptr_t)work));
     return leave((struct stream *)object, status, status == 0 ? new_ref(Py_None) : NULL);
+}
+
+/* wait(slot, number, work) */
+static PyObject *stream_wait(PyObject *object, PyObject *args)
+{
+    return with_frame(object, args, false);
+}
+
+/* done(slot, number, work) */
+static PyObject *stream_done(PyObject *object, PyObject *args)
+{
+    return with_frame(object, args, true);
 }
 
 /* array(): the Array of all slots, which has a reference of its own. */
@@ -233,13 +249,10 @@ static PyObject *stream_array(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"next", stream_next, METH_O, NULL},
-    {"publish", stream_publish, METH_VARARGS, NULL},
-    {"read", stream_read, METH_O, NULL},
-    {"done", stream_done, METH_VARARGS, NULL},
-    {"array", stream_array, METH_NOARGS, NULL},
-    {"close", stream_close, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
+    {"next", stream_next, METH_O, NULL},        {"publish", stream_publish, METH_VARARGS, NULL},
+    {"read", stream_read, METH_O, NULL},        {"wait", stream_wait, METH_VARARGS, NULL},
+    {"done", stream_done, METH_VARARGS, NULL},  {"array", stream_array, METH_NOARGS, NULL},
+    {"close", stream_close, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {

@@ -570,6 +570,26 @@ static PyObject *view_as_uint8(PyObject *object, PyObject *unused)
     return new_ref(object);
 }
 
+/* at(i): turns the View into one of element i of its first axis. Returns it. */
+static PyObject *view_at(PyObject *object, PyObject *index)
+{
+    struct view *self = (struct view *)object;
+    Py_ssize_t i = PyLong_AsSsize_t(index);
+
+    if (PyErr_Occurred())
+        return NULL;
+    if (self->ndim == 0 || i < 0 || i >= self->shape[0]) {
+        PyErr_SetString(PyExc_IndexError, "no such element");
+        return NULL;
+    }
+    self->pointer = (char *)self->pointer + i * self->strides[0];
+    self->bytes /= self->shape[0];
+    self->ndim--;
+    memmove(self->shape, self->shape + 1, (size_t)self->ndim * sizeof(self->shape[0]));
+    memmove(self->strides, self->strides + 1, (size_t)self->ndim * sizeof(self->strides[0]));
+    return new_ref(object);
+}
+
 /* ---- what Python sees ---- */
 
 static PyObject *sizes(const Py_ssize_t *values, int count)
@@ -622,6 +642,7 @@ static PyGetSetDef getters[] = {
 static PyMethodDef methods[] = {
     {"_dlpack", view_dlpack, METH_VARARGS, NULL},
     {"_as_uint8", view_as_uint8, METH_NOARGS, NULL},
+    {"_at", view_at, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

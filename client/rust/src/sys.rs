@@ -208,6 +208,7 @@ pub struct gpubuf_stream_options {
     pub waits: bool,
     pub lag: ::std::os::raw::c_uint,
     pub hold: ::std::os::raw::c_uint,
+    pub ahead: bool,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -639,6 +640,11 @@ extern "C" {
         stream: *mut gpubuf_stream,
         timeout_ms: i64,
         frame: *mut gpubuf_frame,
+    ) -> ::std::os::raw::c_int;
+    pub fn gpubuf_stream_wait(
+        stream: *mut gpubuf_stream,
+        frame: *const gpubuf_frame,
+        work: *mut ::core::ffi::c_void,
     ) -> ::std::os::raw::c_int;
     pub fn gpubuf_stream_done(
         stream: *mut gpubuf_stream,
