@@ -29,7 +29,7 @@
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
     X(unmap_ms, 10000, "milliseconds that a session may keep mapped what is missing elsewhere")    \
     X(recall_ms, 100, "milliseconds that a session may take to give back what it only caches")     \
-    X(output_bytes, 8388608, "bytes queued for a session")                                         \
+    X(output_bytes, 8388608, "bytes queued for a session, and of untold events")                   \
     X(session_leases, 1048576, "leases of a session")                                              \
     X(session_unsealed, 4096, "unsealed objects of a session")                                     \
     X(session_watches, 64, "watches of a session")                                                 \

@@ -49,11 +49,13 @@ static inline void gb_list_remove(struct gb_link *link)
     link->prev = link->next = link;
 }
 
-/* Moves all of `from` to the end of `to`. */
+/* Moves all of `from` to the end of `to`. Both may be zeroed. */
 static inline void gb_list_move(struct gb_link *from, struct gb_link *to)
 {
     if (gb_list_empty(from))
         return;
+    if (!to->next)
+        gb_list_init(to);
     from->next->prev = to->prev;
     to->prev->next = from->next;
     from->prev->next = to;

@@ -343,6 +343,7 @@ const struct gb_service gb_methods = {
     .end_tasks = gb_tasks_end_session,
     .end_task = gb_task_free,
     .event = gb_watches_event,
+    .tell = gb_watches_tell,
     .tell_more = gb_watches_pump,
     .end_watches = gb_watches_end_session,
 };

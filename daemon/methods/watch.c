@@ -15,12 +15,26 @@ static const char *kind_name(unsigned kind)
     return kind == SYNCED ? "synced" : gb_event_kind((enum gb_event)kind);
 }
 
+/* An event that happened, and its text about the object, the same for all watches. */
+struct gb_news {
+    struct gb_link of_all;
+    uint64_t seq;
+    uint64_t last_of; /* sessions that were told of this, and of nothing newer */
+    unsigned kind;
+    uid_t uid;
+    gid_t gid;
+    unsigned mode;
+    bool lost;                              /* with its device */
+    size_t name_length, placements, length; /* `placements` begin there in the text */
+    char text[];                            /* the name, and then the text of that length */
+};
+
 struct gb_watch {
-    struct gb_link of_session, of_server;
+    struct gb_link of_session;
     struct gb_session *session;
-    uint64_t id;
-    unsigned kinds;  /* bits by kind */
-    bool placements; /* events have placements, too */
+    uint64_t id, since; /* since: it is told of no event up to that one */
+    unsigned kinds;     /* bits by kind */
+    bool placements;    /* events have placements, too */
     /* Until it is synced, it has been told of existing names up to and including `cursor`. Later
        names bring it no events before that: it will be told of them as existing. */
     bool synced;
@@ -31,32 +45,134 @@ struct gb_watch {
     char prefix[];
 };
 
+/* ---- news ---- */
+
+static struct gb_news *first_news(const struct gb_watches *watches)
+{
+    return GB_CONTAINER(watches->news.next, struct gb_news, of_all);
+}
+
+static size_t size_of(const struct gb_news *news)
+{
+    return sizeof(*news) + news->name_length + news->length;
+}
+
+/* Adds news of `room` bytes of text; NULL: no memory. */
+static struct gb_news *add_news(struct gb_server *server, size_t room)
+{
+    struct gb_news *news = calloc(1, sizeof(*news) + room);
+
+    if (news) {
+        news->seq = server->seq;
+        gb_list_append(&server->watches.news, &news->of_all);
+    }
+    return news;
+}
+
+/* Notes up to which news the session was told (NULL: it has no more watches), and frees what all
+   were told of. */
+static void set_told(struct gb_session *session, struct gb_news *news)
+{
+    struct gb_watches *watches = &session->server->watches;
+    struct gb_watching *watching = &session->watching;
+
+    if (news) {
+        news->last_of++;
+        watching->seq = news->seq;
+    }
+    if (watching->told)
+        watching->told->last_of--;
+    watching->told = news;
+    while (!gb_list_empty(&watches->news) && first_news(watches)->last_of == 0) {
+        struct gb_news *old = first_news(watches);
+
+        watches->bytes -= size_of(old);
+        gb_list_remove(&old->of_all);
+        free(old);
+    }
+}
+
+/* Lists the session among its user's. */
+static void enlist(struct gb_session *session, bool untold)
+{
+    struct gb_served *user = gb_served(session->user);
+
+    gb_list_append(untold ? &user->untold : &user->told, &session->watching.of_user);
+    if (!gb_list_linked(&user->watching))
+        gb_list_append(&session->server->watches.users, &user->watching);
+    if (untold && !gb_list_linked(&user->turn))
+        gb_list_append(&session->server->turns.busy, &user->turn);
+}
+
+static void unlist(struct gb_session *session)
+{
+    struct gb_served *user = gb_served(session->user);
+
+    gb_list_remove(&session->watching.of_user);
+    if (gb_list_empty(&user->told) && gb_list_empty(&user->untold))
+        gb_list_remove(&user->watching);
+}
+
+/* With its first watch: it need not be told of what has happened. False: no memory. */
+static bool begin_watching(struct gb_session *session)
+{
+    struct gb_watches *watches = &session->server->watches;
+    struct gb_news *last = GB_CONTAINER(watches->news.prev, struct gb_news, of_all);
+
+    if (gb_list_empty(&watches->news)) {
+        last = add_news(session->server, 0); /* of no kind */
+        if (!last)
+            return false;
+        watches->bytes += size_of(last);
+    }
+    set_told(session, last);
+    enlist(session, false);
+    return true;
+}
+
 static void watch_free(struct gb_watch *watch)
 {
+    struct gb_session *session = watch->session;
+
     gb_list_remove(&watch->of_session);
-    gb_list_remove(&watch->of_server);
-    watch->session->watch_count--;
-    watch->session->user->watches--;
+    session->user->watches--;
     if (!watch->synced)
-        watch->session->unsynced--;
+        session->watching.unsynced--;
     free(watch);
+    if (--session->watching.count > 0)
+        return;
+    set_told(session, NULL);
+    unlist(session);
 }
 
 void gb_watches_end_session(struct gb_session *session)
 {
-    GB_LIST_EACH(&session->watches, link)
+    GB_LIST_EACH(&session->watching.watches, link)
         watch_free(GB_CONTAINER(link, struct gb_watch, of_session));
 }
 
-/* Whether the watch has been told of the object's name, in the order of the index of names. */
-static bool told(const struct gb_watch *watch, const struct gb_object *object)
+/* Ends the sessions that were told of no event after that one. */
+static void end_late(struct gb_server *server, uint64_t seq, const char *why)
 {
-    size_t length =
-        watch->cursor_length < object->name_length ? watch->cursor_length : object->name_length;
-    int order = memcmp(object->name, watch->cursor, length);
+    GB_LIST_EACH(&server->sessions, link) {
+        struct gb_session *session = GB_CONTAINER(link, struct gb_session, of_server);
 
-    return watch->synced || order < 0 ||
-           (order == 0 && object->name_length <= watch->cursor_length);
+        if (!session->watching.told || session->watching.seq > seq)
+            continue;
+        gb_session_doom(session, why);
+        gb_watches_end_session(session);
+    }
+}
+
+/* ---- telling ---- */
+
+/* Whether the watch has been told of the name, in the order of the index of names. */
+static bool told(const struct gb_watch *watch, const char *name, size_t name_length)
+{
+    size_t length = watch->cursor_length < name_length ? watch->cursor_length : name_length;
+    int order = memcmp(name, watch->cursor, length);
+
+    return watch->synced || order < 0 || (order == 0 && name_length <= watch->cursor_length);
 }
 
 static bool wants_name(const struct gb_watch *watch, unsigned kind, const char *name, size_t length)
@@ -65,13 +181,7 @@ static bool wants_name(const struct gb_watch *watch, unsigned kind, const char *
            memcmp(name, watch->prefix, watch->prefix_length) == 0;
 }
 
-static bool wants(const struct gb_watch *watch, unsigned kind, const struct gb_object *object)
-{
-    return wants_name(watch, kind, object->name, object->name_length) &&
-           gb_session_may_read(watch->session, object);
-}
-
-static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind)
+static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind, uint64_t seq)
 {
     struct gb_writer *writer = &watch->session->server->event_writer;
 
@@ -80,7 +190,7 @@ static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind
     GB_WRITE_LITERAL(writer, "{\"watch\":");
     gb_write_uint(writer, watch->id);
     GB_WRITE_LITERAL(writer, ",\"seq\":");
-    gb_write_uint(writer, watch->session->server->seq);
+    gb_write_uint(writer, seq);
     GB_WRITE_LITERAL(writer, ",\"kind\":\"");
     gb_write_text(writer, kind_name(kind));
     gb_write_char(writer, '"');
@@ -94,75 +204,131 @@ static void end_event(struct gb_watch *watch, struct gb_writer *writer)
     gb_session_send(watch->session, writer, NULL, 0);
 }
 
-/* An event's text about an object, the same for all watches. */
-struct news {
-    const struct gb_object *object;
-    const struct gb_writer *text;
-    size_t placements; /* where `placements` begins in the text */
-};
-
-static struct news write_news(struct gb_server *server, const struct gb_object *object)
+/* Writes an event's text about an object; returns where `placements` begins in it. */
+static size_t write_text(struct gb_writer *writer, const struct gb_object *object)
 {
-    struct gb_writer *writer = &server->workspace.list_writer;
-    struct news news = {object, writer, 0};
+    size_t placements;
 
     gb_writer_reset(writer);
     GB_WRITE_LITERAL(writer, ",\"object\":");
     gb_object_write(writer, object, false);
-    news.placements = writer->length;
+    placements = writer->length;
     GB_WRITE_LITERAL(writer, ",\"placements\":");
     gb_placements_write(writer, object);
-    return news;
+    return placements;
 }
 
-static void send_event(struct gb_watch *watch, unsigned kind, const struct news *news)
+static void tell_watch(struct gb_watch *watch, const struct gb_news *news)
 {
-    struct gb_writer *writer = begin_event(watch, kind);
+    struct gb_writer *writer = begin_event(watch, news->kind, news->seq);
 
-    if (news) {
-        gb_write(writer, news->text->data,
-                 watch->placements ? news->text->length : news->placements);
-        writer->failed |= news->text->failed;
-        if (news->object->storage->device->lost)
-            GB_WRITE_LITERAL(writer, ",\"lost\":true");
-    }
+    gb_write(writer, news->text + news->name_length,
+             watch->placements ? news->length : news->placements);
+    if (news->lost)
+        GB_WRITE_LITERAL(writer, ",\"lost\":true");
     end_event(watch, writer);
+}
+
+static bool has_unread(const struct gb_session *session)
+{
+    return gb_conn_output_bytes(&session->conn) > GB_SESSION_THROTTLE_BYTES;
+}
+
+/* Tells the session's watches. One whose peer does not read is listed again when it does. */
+static void tell_session(struct gb_session *session, uint64_t until)
+{
+    const struct gb_link *end = &session->server->watches.news;
+
+    unlist(session);
+    do {
+        struct gb_news *news =
+            GB_CONTAINER(session->watching.told->of_all.next, struct gb_news, of_all);
+
+        GB_LIST_EACH(&session->watching.watches, link) {
+            struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
+
+            if (news->seq > watch->since &&
+                wants_name(watch, news->kind, news->text, news->name_length) &&
+                told(watch, news->text, news->name_length) &&
+                gb_session_may_read_of(session, news->uid, news->gid, news->mode))
+                tell_watch(watch, news);
+        }
+        set_told(session, news);
+    } while (session->watching.told->of_all.next != end && !has_unread(session) &&
+             uv_hrtime() < until);
+    if (session->watching.told->of_all.next == end || !has_unread(session))
+        enlist(session, session->watching.told->of_all.next != end);
+}
+
+void gb_watches_tell(struct gb_served *user, uint64_t until)
+{
+    do
+        tell_session(GB_CONTAINER(user->untold.next, struct gb_session, watching.of_user), until);
+    while (!gb_list_empty(&user->untold) && uv_hrtime() < until);
+}
+
+/* Notes what happened, and ends sessions that are too far behind. */
+static void note_news(struct gb_server *server, enum gb_event event, const struct gb_object *object)
+{
+    struct gb_writer *writer = &server->workspace.list_writer;
+    size_t placements = write_text(writer, object);
+    struct gb_news *news =
+        writer->failed ? NULL : add_news(server, object->name_length + writer->length);
+
+    if (!news) {
+        end_late(server, UINT64_MAX, "out of memory");
+        return;
+    }
+    news->kind = (unsigned)event;
+    news->uid = object->owner->uid;
+    news->gid = object->gid;
+    news->mode = object->mode;
+    news->lost = object->storage->device->lost;
+    news->name_length = object->name_length;
+    news->placements = placements;
+    news->length = writer->length;
+    memcpy(news->text, object->name, object->name_length);
+    memcpy(news->text + object->name_length, writer->data, writer->length);
+    server->watches.bytes += size_of(news);
+    if (server->watches.bytes > server->limits->output_bytes)
+        end_late(server, first_news(&server->watches)->seq / 2 + news->seq / 2,
+                 "its user's watches are told of more than there is time for");
 }
 
 void gb_watches_event(struct gb_server *server, enum gb_event event, struct gb_object *object)
 {
-    struct news news = {0};
-
     if (event == GB_EVENT_SEALED)
         gb_missing_sealed(&server->missings, object,
                           server->serving ? &server->serving->provider : NULL);
     else if (event == GB_EVENT_DELETED || event == GB_EVENT_EVICTED || event == GB_EVENT_WITHDRAWN)
         gb_missing_gone(&server->missings, object);
-    GB_LIST_EACH(&server->watches, link) {
-        struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_server);
+    GB_LIST_EACH(&server->watches.users, link) {
+        struct gb_served *user = GB_CONTAINER(link, struct gb_served, watching);
 
-        if (!wants(watch, (unsigned)event, object) || !told(watch, object))
-            continue;
-        if (!news.object)
-            news = write_news(server, object);
-        send_event(watch, (unsigned)event, &news);
+        gb_list_move(&user->told, &user->untold);
+        if (!gb_list_linked(&user->turn))
+            gb_list_append(&server->turns.busy, &user->turn);
     }
+    if (!gb_list_empty(&server->watches.news))
+        note_news(server, event, object);
 }
 
-/* Whether the session's peer reads: in a turn no more is written than is sent in one. */
-static bool may_tell(const struct gb_session *session)
+/* Whether there is time, and the session's peer reads: in a turn no more is written than is sent in
+   one. */
+static bool may_tell(const struct gb_session *session, uint64_t until)
 {
-    return !session->end_reason && gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
+    return !session->end_reason && uv_hrtime() < until &&
+           gb_conn_output_bytes(&session->conn) <= GB_SESSION_SEND_BYTES;
 }
 
 /* Tells of objects that ended with an earlier daemon, so that the client does not take them for
    existing ones. False: there are more. */
-static bool tell_withdrawn(struct gb_watch *watch)
+static bool tell_withdrawn(struct gb_watch *watch, uint64_t until)
 {
     struct gb_session *session = watch->session;
     const struct gb_withdrawn *withdrawn;
 
-    while (may_tell(session)) {
+    while (may_tell(session, until)) {
         struct gb_writer *writer;
 
         withdrawn = gb_state_withdrawn(&session->server->state, &watch->withdrawn);
@@ -171,7 +337,7 @@ static bool tell_withdrawn(struct gb_watch *watch)
         if (!wants_name(watch, GB_EVENT_WITHDRAWN, withdrawn->name, withdrawn->name_length) ||
             !gb_session_may_read_of(session, withdrawn->uid, withdrawn->gid, withdrawn->mode))
             continue;
-        writer = begin_event(watch, GB_EVENT_WITHDRAWN);
+        writer = begin_event(watch, GB_EVENT_WITHDRAWN, session->server->seq);
         GB_WRITE_LITERAL(writer, ",\"object\":");
         gb_withdrawn_write(writer, withdrawn);
         end_event(watch, writer);
@@ -179,13 +345,24 @@ static bool tell_withdrawn(struct gb_watch *watch)
     return false;
 }
 
+static void tell_of(struct gb_watch *watch, const struct gb_object *object)
+{
+    struct gb_server *server = watch->session->server;
+    const struct gb_writer *text = &server->workspace.list_writer;
+    size_t placements = write_text(&server->workspace.list_writer, object);
+    struct gb_writer *writer = begin_event(watch, GB_EVENT_SEALED, server->seq);
+
+    gb_write(writer, text->data, watch->placements ? text->length : placements);
+    writer->failed |= text->failed;
+    end_event(watch, writer);
+}
+
 /* Tells a new watch of existing objects, as `sealed`, then of withdrawn ones, and at last
    `synced`. */
-static void tell_existing(struct gb_watch *watch)
+static void tell_existing(struct gb_watch *watch, uint64_t until)
 {
     struct gb_session *session = watch->session;
     struct gb_names *names = &session->server->registry.names;
-    const unsigned sealed = GB_EVENT_SEALED, synced = SYNCED;
     struct gb_name *name;
 
     name = watch->cursor_length ? gb_names_lower(names, watch->cursor, watch->cursor_length, true)
@@ -196,34 +373,41 @@ static void tell_existing(struct gb_watch *watch)
         if (object->name_length < watch->prefix_length ||
             memcmp(object->name, watch->prefix, watch->prefix_length) != 0)
             break;
-        if (!may_tell(session))
+        if (!may_tell(session, until))
             return;
         watch->cursor_length = object->name_length;
         memcpy(watch->cursor, object->name, object->name_length);
-        if (wants(watch, sealed, object)) {
-            struct news news = write_news(session->server, object);
-
-            send_event(watch, sealed, &news);
-        }
+        if (wants_name(watch, GB_EVENT_SEALED, object->name, object->name_length) &&
+            gb_session_may_read(session, object))
+            tell_of(watch, object);
     }
-    if (!tell_withdrawn(watch))
+    if (!tell_withdrawn(watch, until))
         return;
     watch->synced = true;
-    session->unsynced--;
-    if (watch->kinds & 1u << synced)
-        send_event(watch, synced, NULL);
+    session->watching.unsynced--;
+    if (watch->kinds & 1u << SYNCED)
+        end_event(watch, begin_event(watch, SYNCED, session->server->seq));
 }
 
+/* A watch is told of existing objects only while it knows all news: so both are in order. */
 void gb_watches_pump(struct gb_session *session)
 {
-    if (gb_session_has_ended(session) || session->unsynced == 0)
+    uint64_t until;
+
+    if (gb_session_has_ended(session))
         return;
-    GB_LIST_EACH(&session->watches, link) {
+    if (gb_session_stalls(session) && !has_unread(session))
+        enlist(session, true);
+    if (session->watching.unsynced == 0)
+        return;
+    until = uv_hrtime() + session->server->turns.slice_ns / 2;
+    GB_LIST_EACH(&session->watching.watches, link) {
         struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
 
-        if (!watch->synced)
-            tell_existing(watch);
+        if (!watch->synced && session->watching.seq == session->server->seq)
+            tell_existing(watch, until);
     }
+    session->busy |= session->watching.unsynced > 0;
 }
 
 /* ---- watch, unwatch ---- */
@@ -276,29 +460,31 @@ static int handle_watch(struct gb_call *call, const void *p)
 
     if (params->kinds.text && read_kinds(call, params->kinds, &bits) < 0)
         return call->error.code;
-    if (session->watch_count >= limits->session_watches)
+    if (session->watching.count >= limits->session_watches)
         return gb_fail_limit(&call->error, "session_watches", (long long)limits->session_watches,
                              "watches of a session");
     if (session->user->watches >= limits->user_watches)
         return gb_fail_limit(&call->error, "user_watches", (long long)limits->user_watches,
                              "watches of a user");
     watch = calloc(1, sizeof(*watch) + params->prefix.length + 1);
-    if (!watch)
+    if (!watch || (session->watching.count == 0 && !begin_watching(session))) {
+        free(watch);
         return gb_call_no_memory(call);
+    }
     watch->session = session;
-    watch->id = server->next_watch++;
+    watch->id = server->watches.next++;
+    watch->since = server->seq;
     watch->kinds = params->kinds.text ? bits : (1u << KIND_COUNT) - 1;
     watch->synced = (call->message->present & HAS_EXISTING) && !params->existing;
     watch->placements = params->placements;
     watch->prefix_length = params->prefix.length;
     if (params->prefix.length)
         memcpy(watch->prefix, params->prefix.text, params->prefix.length);
-    gb_list_append(&session->watches, &watch->of_session);
-    gb_list_append(&server->watches, &watch->of_server);
-    session->watch_count++;
+    gb_list_append(&session->watching.watches, &watch->of_session);
+    session->watching.count++;
     session->user->watches++;
     if (!watch->synced)
-        session->unsynced++;
+        session->watching.unsynced++;
 
     gb_call_begin_result(call);
     GB_WRITE_LITERAL(call->writer, "{\"watch\":");
@@ -324,7 +510,7 @@ static int handle_unwatch(struct gb_call *call, const void *p)
 {
     const struct unwatch_params *params = p;
 
-    GB_LIST_EACH(&call->session->watches, link) {
+    GB_LIST_EACH(&call->session->watching.watches, link) {
         struct gb_watch *watch = GB_CONTAINER(link, struct gb_watch, of_session);
 
         if (watch->id == params->watch) {

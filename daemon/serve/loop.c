@@ -149,29 +149,54 @@ void gb_loop_flush(struct gb_server *server, size_t most, uint64_t slice_ns)
     }
 }
 
-static void serve_next(struct gb_link *list)
+/* Whether the user's watches are far behind. It gets no more of its requests served then, which may
+   be why they are. */
+static bool tells_late(const struct gb_server *server, const struct gb_served *user)
+{
+    const struct gb_session *first;
+
+    if (gb_list_empty(&user->untold))
+        return false;
+    first = GB_CONTAINER(user->untold.next, struct gb_session, watching.of_user);
+    return server->seq - first->watching.seq > GB_TOLD_LATE;
+}
+
+static void serve_next(struct gb_server *server, struct gb_link *list)
 {
     struct gb_session *session = GB_CONTAINER(list->next, struct gb_session, ready);
 
     gb_list_remove(&session->ready);
-    gb_session_serve(session);
+    if (!tells_late(server, gb_served(session->user))) {
+        gb_session_serve(session);
+        return;
+    }
+    session->busy = true;
+    gb_session_put_off(session);
 }
 
-/* Serves one busy session of the user whose turn it is (round robin by users). So a session does
-   not wait for all those of a user who has many. New sessions are busy, too. Draining sessions get
-   every second turn of their user, so that many of them do not hold up one whose peer is there. */
+/* Serves one busy session of the user whose turn it is (round robin by users), and tells its
+   watches. So a session does not wait for all those of a user who has many. New sessions are busy,
+   too. Draining sessions get every second turn of their user, so that many of them do not hold up
+   one whose peer is there. */
 static void serve_busy(struct gb_server *server)
 {
     struct gb_served *user = GB_CONTAINER(server->turns.busy.next, struct gb_served, turn);
+    bool late = tells_late(server, user);
     bool drains = gb_list_empty(&user->busy) || (user->drains && !gb_list_empty(&user->draining));
-    struct gb_link *next = drains ? user->draining.next : user->busy.next;
+    struct gb_link *list = drains ? &user->draining : &user->busy, *next = NULL;
 
-    user->drains = !drains;
-    gb_list_remove(next);
+    if (!gb_list_empty(&user->untold))
+        server->service->tell(user, uv_hrtime() + server->turns.slice_ns / (late ? 2 : 4));
+    if (!late && !gb_list_empty(list)) {
+        next = list->next;
+        user->drains = !drains;
+        gb_list_remove(next);
+    }
     gb_list_remove(&user->turn);
     if (gb_served_is_busy(user))
         gb_list_append(&server->turns.busy, &user->turn);
-    gb_session_serve(GB_CONTAINER(next, struct gb_session, ready));
+    if (next)
+        gb_session_serve(GB_CONTAINER(next, struct gb_session, ready));
 }
 
 /* Serves every ready session once, then as many busy ones as there is time for. */
@@ -189,7 +214,7 @@ static void serve_sessions(struct gb_server *server)
         gb_list_append(&turn, link);
     }
     while (!gb_list_empty(&turn))
-        serve_next(&turn);
+        serve_next(server, &turn);
     if (gb_list_empty(&server->turns.busy))
         return;
     until = uv_hrtime() + server->turns.slice_ns / 4;

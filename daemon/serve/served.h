@@ -23,6 +23,9 @@ struct gb_served {
     /* Its busy sessions, its draining ones, and its place among users. */
     struct gb_link busy, draining, turn;
     bool drains; /* its next turn is a draining session's */
+    /* Its sessions with watches: those that were told of all news, and the others, which are told
+       in its turn. And its place among users with watches. */
+    struct gb_link told, untold, watching;
 };
 
 static inline struct gb_served *gb_served(const struct gb_user *user)
@@ -32,7 +35,8 @@ static inline struct gb_served *gb_served(const struct gb_user *user)
 
 static inline bool gb_served_is_busy(const struct gb_served *served)
 {
-    return !gb_list_empty(&served->busy) || !gb_list_empty(&served->draining);
+    return !gb_list_empty(&served->busy) || !gb_list_empty(&served->draining) ||
+           !gb_list_empty(&served->untold);
 }
 
 #endif

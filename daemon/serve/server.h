@@ -84,6 +84,15 @@ struct gb_turns {
     uint64_t retire_at; /* when retire_idle() has something to do; UINT64_MAX: never */
 };
 
+/* Events, and the watches that are to be told. */
+struct gb_watches {
+    struct gb_link users; /* struct gb_served that have sessions with watches */
+    struct gb_link news;  /* struct gb_news, the oldest first: what some session was told of last,
+                             and all that is newer */
+    uint64_t bytes;       /* of the news */
+    uint64_t next;        /* the number of the next watch */
+};
+
 struct gb_server {
     const struct gb_config *config;
     const struct gb_limits *limits; /* of the configuration */
@@ -117,8 +126,7 @@ struct gb_server {
     unsigned withdrawn; /* a bit for each device that is lost and whose objects are withdrawn */
     struct gb_waits waits;
     struct gb_missings missings; /* names that requests wait for, and their providers */
-    struct gb_link watches;      /* of all sessions */
-    uint64_t next_watch;
+    struct gb_watches watches;
 
     struct gb_workspace workspace;
     struct gb_writer event_writer;

@@ -12,6 +12,7 @@
 
 struct gb_message;
 struct gb_pool;
+struct gb_served;
 struct gb_server;
 struct gb_session;
 struct gb_task;
@@ -37,8 +38,11 @@ struct gb_service {
     void (*end_tasks)(struct gb_session *session);
     /* Ends the task of a waiting request. NULL is fine. */
     void (*end_task)(struct gb_task *task);
-    /* Sends an event to watches; as the registry's on_event. */
+    /* Notes an event for watches; as the registry's on_event. */
     void (*event)(struct gb_server *server, enum gb_event event, struct gb_object *object);
+    /* Tells the user's sessions of events that were noted, at least one, and until that time of
+       uv_hrtime(). */
+    void (*tell)(struct gb_served *user, uint64_t until);
     /* Goes on telling the session's new watches of existing objects, as long as its peer reads. */
     void (*tell_more)(struct gb_session *session);
     /* Ends the session's watches. */

@@ -69,7 +69,8 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 static void poll_for(struct gb_session *session)
 {
     bool waits = !gb_list_linked(&session->flight.grounded) && !gb_list_linked(&session->untold) &&
-                 (gb_conn_has_output(&session->conn) || session->unsynced > 0 ||
+                 (gb_conn_has_output(&session->conn) || session->watching.unsynced > 0 ||
+                  gb_session_stalls(session) ||
                   (session->state == GB_SESSION_OPEN && gb_provider_lags(&session->provider)) ||
                   session->input == GB_INPUT_THROTTLED);
     bool listens = session->input == GB_INPUT_WANTED;
@@ -252,7 +253,7 @@ int gb_session_new(struct gb_server *server, int fd)
     session->holder.pid = session->pid;
     gb_mapper_init(&session->mapper, session->id);
     gb_provider_init(&session->provider, &server->missings.providers, session->user, session->gid);
-    gb_list_init(&session->watches);
+    gb_list_init(&session->watching.watches);
     gb_list_init(&session->waits);
     gb_list_init(&session->over);
     gb_list_init(&session->tasks);

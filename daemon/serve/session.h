@@ -35,6 +35,8 @@
 /* A session that sends more lines than this at a time, or no whole line, is busy: it is served
    after the sessions that are not. */
 #define GB_SESSION_MODEST_LINES 4
+/* A user whose watches are this many events behind has no requests served. */
+#define GB_TOLD_LATE 1024
 
 /*
  * The life of a session. Every change goes through gb_session_become(), which logs it.
@@ -66,6 +68,15 @@ enum gb_session_input {
     GB_INPUT_HELD,      /* nothing is served until a request of the session is done */
 };
 
+/* Its watches: methods/watch.c. */
+struct gb_watching {
+    struct gb_link watches, of_user; /* of_user: in the `told` or the `untold` of its user, or in
+                                        neither: gb_session_stalls() */
+    struct gb_news *told;            /* the last news that its watches were told of */
+    uint64_t seq;                    /* of these; the number of an event */
+    uint64_t count, unsynced;        /* watches */
+};
+
 struct gb_session {
     struct gb_server *server;
     struct gb_link of_server, dirty;
@@ -93,21 +104,28 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_straggler *straggler; /* takes what it writes when it ends; NULL: nothing live */
     struct gb_mapper mapper;
-    struct gb_link watches, waits;
+    struct gb_watching watching;
+    struct gb_link waits;
     struct gb_link over;         /* waits that have ended, and leave their names in pieces */
     struct gb_provider provider; /* the prefixes that it provides */
     struct gb_link tasks;        /* requests that do not end in one turn (daemon/methods/task.h) */
     struct gb_task *task;        /* the one for which its input is held; NULL: none */
     struct gb_link produced;     /* objects that are withdrawn when it ends */
     struct gb_charge charge;
-    struct gb_flight flight;                              /* descriptors that were sent to it */
-    uint64_t unsealed, watch_count, unsynced, wait_count; /* unsynced: watches */
+    struct gb_flight flight; /* descriptors that were sent to it */
+    uint64_t unsealed, wait_count;
     struct gb_timer half_line;
 };
 
 static inline bool gb_session_has_ended(const struct gb_session *session)
 {
     return session->state >= GB_SESSION_LEAVING;
+}
+
+/* Whether its watches are told no more until its peer reads. */
+static inline bool gb_session_stalls(const struct gb_session *session)
+{
+    return session->watching.told && !gb_list_linked(&session->watching.of_user);
 }
 
 /* Takes over the accepted socket; on failure it is closed. */
@@ -122,7 +140,7 @@ void gb_session_serve_lines(struct gb_session *session, uint64_t until);
 /* False, and the session has ended, if descriptors come while too many of its user's wait to be
    closed. `scratch` has GB_SCRATCH_BYTES. */
 bool gb_session_may_receive(struct gb_session *session, char *scratch);
-/* Queues the session, whose input is kept, for its next turn. */
+/* Queues the session for its next turn. */
 void gb_session_put_off(struct gb_session *session);
 /* Charges its user with the bytes and descriptors that are held for the session; to be called when
    these have changed. Returns NULL, or the limit past which the session has taken its user: not if

@@ -221,7 +221,7 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->evict = config->drops ? GB_EVICT_DROP : GB_EVICT_SPILL;
     server->service = service;
     server->handles.ends_fd = server->handles.spare_fd = -1;
-    server->next_session = server->next_watch = 1;
+    server->next_session = server->watches.next = 1;
     server->started_ms = gb_now_ms();
     server->heartbeat.devices = server->devices;
     server->heartbeat.session_count = &server->session_count;
@@ -239,7 +239,8 @@ int gb_server_init(struct gb_server *server, const struct gb_config *config,
     server->turns.drain_ns = GB_SESSION_DRAIN_NS;
     gb_list_init(&server->turns.dirty);
     gb_list_init(&server->turns.untold);
-    gb_list_init(&server->watches);
+    gb_list_init(&server->watches.users);
+    gb_list_init(&server->watches.news);
     gb_waits_init(&server->waits);
     gb_missings_init(&server->missings);
     server->missings.providers.registry = &server->registry;

@@ -127,14 +127,14 @@ static char *long_line(const char *before, const char *item, const char *after)
 }
 
 /* {"names":["hostile/many/000000",…]} */
-static char *names_line(const char *method, size_t count, const char *more)
+static char *names_line(const char *method, const char *prefix, size_t count, const char *more)
 {
     char *line = allocate(count + 8, NAME_BYTES), name[NAME_BYTES];
     int at = sprintf(
         line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"names\":[", method);
 
     for (size_t i = 0; i < count; i++) {
-        object_name(name, MANY, i % OBJECTS);
+        object_name(name, prefix, i % OBJECTS);
         at += sprintf(line + at, "%s\"%s\"", i ? "," : "", name);
     }
     sprintf(line + at, "]%s}}\n", more);
@@ -179,7 +179,7 @@ static void who_holds(void)
 
 static void opens(void)
 {
-    pump_line(names_line("open", NAMES, ""), 4);
+    pump_line(names_line("open", MANY, NAMES, ""), 4);
 }
 
 static void garbage(void)
@@ -304,30 +304,33 @@ static void hit_and_run(void)
     }
 }
 
-/* All the watches that a session may have, on several; then something that all are told of. */
+/* All the watches that a user may have; then 64 names come, and go in one request. */
 static void watches(void)
 {
-    struct raw raws[8];
-    char *buffer = allocate(1, MEBIBYTE), params[64];
+    struct raw raws[16], teller;
+    char *buffer = allocate(1, MEBIBYTE), *text = allocate(NAMES, 4 * NAME_BYTES);
+    char name[NAME_BYTES];
+    const char *watch = CALL("watch", "\"prefix\":\"hostile/told\"");
+    size_t at = 0, length;
 
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 16; i++) {
         raw_open(&raws[i], options.socket);
         for (int k = 0; k < 64; k++)
-            raw_send(&raws[i], CALL("watch", "\"prefix\":\"hostile/told\""),
-                     strlen(CALL("watch", "\"prefix\":\"hostile/told\"")));
+            raw_send(&raws[i], watch, strlen(watch));
         fcntl(raws[i].fd, F_SETFL, O_NONBLOCK);
     }
-    struct raw teller;
+    for (size_t i = 0; i < NAMES; i++) {
+        object_name(name, "hostile/told", i);
+        at += (size_t)sprintf(text + at, CALL("alias", "\"name\":\"%s\",\"of\":\"" THEIRS "\""),
+                              name);
+    }
+    at += (size_t)sprintf(text + at, "%s", names_line("delete", "hostile/told", NAMES, ""));
     raw_open(&teller, options.socket);
     for (;;) {
-        snprintf(params, sizeof(params), "{\"lease\":%llu,\"release\":true}",
-                 (unsigned long long)raw_number(
-                     raw_call(&teller, "create",
-                              "{\"name\":\"hostile/told\",\"replace\":true,\"layout\":{\"kind\":"
-                              "\"bytes\",\"bytes\":1}}"),
-                     "lease"));
-        raw_call(&teller, "seal", params);
-        for (size_t i = 0; i < 8; i++)
+        raw_send(&teller, text, at);
+        for (size_t i = 0; i <= NAMES; i++)
+            raw_line(&teller, &length);
+        for (size_t i = 0; i < 16; i++)
             while (recv(raws[i].fd, buffer, MEBIBYTE, 0) > 0)
                 ;
     }
@@ -336,7 +339,7 @@ static void watches(void)
 /* Requests that wait for many names; one of these comes and goes. */
 static void waits(void)
 {
-    char *line = names_line("open", NAMES, ",\"wait_ms\":60000"), params[64];
+    char *line = names_line("open", MANY, NAMES, ",\"wait_ms\":60000"), params[64];
     char *at = strstr(line, "hostile/many/000000");
     char *buffer = allocate(1, MEBIBYTE);
     struct raw teller;
@@ -423,7 +426,7 @@ static void refused(void)
 /* Ends with many leases, again and again. */
 static void leases(void)
 {
-    char *line = names_line("open", NAMES, ""), *buffer = allocate(1, MEBIBYTE);
+    char *line = names_line("open", MANY, NAMES, ""), *buffer = allocate(1, MEBIBYTE);
 
     for (;;) {
         int fd = join();
@@ -791,7 +794,7 @@ static void measure(struct raw *raw, const struct attack *attack)
 /* Takes leases, says so, and waits to be killed. */
 static void hold_leases(int tell)
 {
-    char *line = names_line("open", NAMES, "");
+    char *line = names_line("open", MANY, NAMES, "");
     struct raw raw;
     size_t length;
 

@@ -379,6 +379,28 @@ def test_a_watch_flood_of_another_user(daemon_factory):
     assert daemon.connect_as(1002, 1002).call("watch")["watch"]
 
 
+@pytest.mark.root
+# RELIABILITY.md: Users among themselves
+def test_watches_of_another_user_delay_no_events(daemon_factory):
+    """A user's watches that cannot keep up end; another's are told of everything, in order."""
+    daemon = daemon_factory("--limit", "output_bytes=262144")
+    os.chmod(daemon.path, 0o666)
+    peer, watcher = daemon.connect(), daemon.connect_as(1002, 1002)
+    flood = [daemon.connect_as(1001, 1001) for _ in range(16)]
+    names = [f"told/{i}" for i in range(64)]
+    for one in (watcher, *flood):
+        for _ in range(1 if one is watcher else 64):
+            one.call("watch", prefix="told/", kinds=["deleted"], existing=False)
+    for _ in range(10):
+        for name in names:
+            peer.put(name, mode="0644")
+        peer.call("delete", names=names)
+        assert [name for _, name, _ in watcher.events(64)] == names
+    for one in flood:  # they have not read
+        one.expect_closed_anyhow()
+    assert daemon.connect_as(1001, 1001).call("watch")["watch"]
+
+
 # RELIABILITY.md: Hostile clients
 def test_a_waits_flood(daemon):
     """Many wait for the same name, which comes and goes: others are served in between."""

@@ -280,7 +280,7 @@ static void begin_anew(void)
     struct gb_server *server = &world->inside.server;
     struct gb_device *device = server->devices[0];
 
-    server->next_session = server->next_watch = 1;
+    server->next_session = server->watches.next = 1;
     server->missings.providers.last_request = 0;
     server->store.next_segment = 1;
     server->registry.next_lease = server->registry.next_version = 1;

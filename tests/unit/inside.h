@@ -550,12 +550,12 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
     int wanted =
         (session->input == GB_INPUT_WANTED ? UV_READABLE : 0) |
         (gb_conn_has_output(&session->conn) || session->input == GB_INPUT_THROTTLED ||
-                 session->unsynced ||
+                 session->watching.unsynced || gb_session_stalls(session) ||
                  (session->state == GB_SESSION_OPEN && gb_provider_lags(&session->provider))
              ? UV_WRITABLE
              : 0);
 
-    GB_LIST_EACH(&session->watches, link)
+    GB_LIST_EACH(&session->watching.watches, link)
         watches++;
     GB_LIST_EACH(&session->waits, link)
         waits++;
@@ -567,7 +567,7 @@ static inline void count_session(struct inside_count *count, const struct gb_ses
             count_storage(count, task->storage, 0, 0, false);
     }
     DEMAND(unsealed == session->unsealed);
-    DEMAND(watches == session->watch_count && waits == session->wait_count);
+    DEMAND(watches == session->watching.count && waits == session->wait_count);
     count->waits += waits;
     check_provider(session);
     count->timers += waits + (session->half_line.deadline.place != 0);
@@ -778,7 +778,7 @@ static inline void inside_empty(struct inside *inside)
     DEMAND(server->store.segments.count == 0 && server->store.domains.count == 0);
     DEMAND(server->store.users.table.count == 0 && server->registry.objects == 0);
     DEMAND(server->timers.count == 0 && server->registry.deadlines.count == 0);
-    DEMAND(server->missings.table.count == 0 && gb_list_empty(&server->watches));
+    DEMAND(server->missings.table.count == 0 && gb_list_empty(&server->watches.news));
     DEMAND(gb_list_empty(&server->missings.providers.prefixes) &&
            gb_list_empty(&server->missings.providers.to_ask));
     inside_turn(inside); /* frees what was closed */

@@ -424,17 +424,28 @@ static void end_watch(void)
 #define WATCHERS (GB_LIMIT(user_watches) / GB_LIMIT(session_watches))
 static struct peer watchers[WATCHERS];
 
-static void prepare_watched(void)
+static void prepare_watchers(void)
 {
     begin_line("watch");
-    gb_write_text(&line, "\"prefix\":\"made\"");
+    gb_write_text(&line, "\"existing\":false");
     end_line();
     for (size_t i = 0; i < WATCHERS; i++) {
         assert_true(peer_connect(&inside, &watchers[i]));
         for (int k = 0; k < GB_LIMIT(session_watches); k++)
             prepare(&watchers[i], "\"watch\":");
     }
+}
+
+static void prepare_watched(void)
+{
+    prepare_watchers();
     prepare_unsealed();
+}
+
+static void prepare_watched_victims(void)
+{
+    prepare_victims();
+    prepare_watchers();
 }
 
 static void end_watched(void)
@@ -443,6 +454,17 @@ static void end_watched(void)
         peer_close(&watchers[i]);
     for (int i = 0; i < 50; i++)
         inside_turn(&inside);
+}
+
+/* The turns in which they are told count, too. */
+static void end_told(void)
+{
+    measuring = true;
+    for (int i = 0; i < 20000 && !gb_list_empty(&inside.server.turns.busy); i++)
+        turn();
+    measuring = false;
+    assert_true(gb_list_empty(&inside.server.turns.busy));
+    end_watched();
 }
 
 /* As many requests as a user may have wait for a name, and for 63 others that never come. */
@@ -669,6 +691,7 @@ static const struct ask asks[] = {
     {"unmap, of nothing", NULL, ask_unmap_nothing, NULL, "\"error\":"},
     {"delete, names", prepare_victims, ask_delete, NULL, "\"result\":{}"},
     {"delete, names with versions", prepare_versions, ask_delete, NULL, "\"result\":{}"},
+    {"delete, watched by many", prepare_watched_victims, ask_delete, end_told, "\"result\":{}"},
     {"delete, names that are kept", prepare_kept, ask_delete, end_kept, "\"result\":{}"},
     {"delete, of nothing", NULL, ask_delete_nothing, NULL, "\"error\":"},
     {"list, 256", NULL, ask_list, NULL, "\"cursor\":"},
