@@ -163,13 +163,13 @@ BENCHES := $(call programs,$(BENCH_SOURCES))
 
 LIBRARY := $(B)/lib/libgpubuf.so
 STATIC := $(B)/lib/libgpubuf.a
-FAKECUDA := $(B)/fakecuda/libcuda.so.1
+FAKECUDA := $(addprefix $(B)/fakecuda/,libcuda.so.1 libamdhip64.so)
 SHIM := $(B)/fault/shim.so
 # A Python under ThreadSanitizer tells of Python's own races alone.
 PACKAGE := $(if $(findstring thread,$(SANITIZE)),,$(B)/python/gpubufd/_core.abi3.so \
 	$(patsubst client/python/%,$(B)/python/%,$(PYTHON_MODULES)))
 # The tests' own processes, which know no sanitizer, take the one without.
-FAKECUDA_PLAIN := $(if $(SANITIZE),$(BUILD)/fakecuda/libcuda.so.1)
+FAKECUDA_PLAIN := $(if $(SANITIZE),$(addprefix $(BUILD)/fakecuda/,libcuda.so.1 libamdhip64.so))
 # The addon for Node, where Node's headers are. A module is not linked against what loads it.
 NODE ?= node
 NODE_INCLUDE ?= $(firstword $(dir $(wildcard \
@@ -514,10 +514,18 @@ check-release: ## make the release twice, in two places, and compare every byte
 
 # The CUDA driver of the tests. Any program takes it for the real one if LD_LIBRARY_PATH has its
 # directory; test_fakecuda_stream always does, by DT_RPATH, which the sanitizers' dlopen honours.
-$(FAKECUDA): $(call objects,$(FAKECUDA_SOURCES)) $(B)/sources
+$(B)/fakecuda/libcuda.so.1: $(call objects,$(filter-out %/hip.c,$(FAKECUDA_SOURCES))) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(LINK_SHARED) -Wl,-soname,$(@F) -o $@ $(filter %.o,$^)
+# The same driver as HIP's: the functions of the table by their names there, but for those of hip.c.
+$(B)/fakecuda/libamdhip64.so: $(call objects,$(FAKECUDA_SOURCES)) proto/cuda.h tests/fakecuda/hip.c $(B)/sources
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	@sed -nE 's/^HIP\((\w+),.*/\1=/p' tests/fakecuda/hip.c > $@.own
+	@sed -nE 's/^ *X\((\w+), (\w*), [0-9]+, (\w+),.*/\3=\1\2/p' proto/cuda.h | \
+		grep -vFf $@.own | sed 's/^/--defsym=/' > $@.symbols
+	$(Q)$(LINK_SHARED) -Wl,-Bsymbolic,-soname,$(@F),@$@.symbols -o $@ $(filter %.o,$^)
 ifneq ($(SANITIZE),)
 $(FAKECUDA_PLAIN): FORCE
 	@$(MAKE) SANITIZE= $@

@@ -80,10 +80,11 @@ static int set_device(void *at, const char *value, struct gb_error *error)
     if (r < 0)
         return r;
     if (!gb_device_is_known(spec->id))
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "unknown device \"%s\"; expected host, cuda:N, cuda:all or GPU-UUID, and "
-                       "maybe :SIZE",
-                       spec->id);
+        return gb_fail(
+            error, GPUBUF_E_INVALID,
+            "unknown device \"%s\"; expected host, cuda:N, cuda:all, hip:N, hip:all, GPU-UUID "
+            "or HIP-UUID, and maybe :SIZE",
+            spec->id);
     for (unsigned i = 0; i < config->device_count; i++)
         if (strcmp(config->devices[i].id, spec->id) == 0)
             return gb_fail(error, GPUBUF_E_INVALID, "the device %s is given twice", spec->id);
@@ -305,7 +306,7 @@ static const struct gb_option known[] = {
     {"mode", "OCTAL", "permissions of the socket (default: 0666; objects have their own)",
      .member = AT(mode), .set = set_mode},
     {"device", "SPEC",
-     "device to serve, and how much of it: host:2G, cuda:0:50%, cuda:all, GPU-UUID:8G; may be "
+     "device to serve, and how much of it: host:2G, cuda:0:50%, hip:all, GPU-UUID:8G; may be "
      "given often, the first is the default (default: host; half of the device where no size is "
      "said)",
      .set = set_device},

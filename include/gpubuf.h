@@ -1439,6 +1439,7 @@ typedef int32_t ArrowDeviceType;
 
 #define ARROW_DEVICE_CPU 1
 #define ARROW_DEVICE_CUDA 2
+#define ARROW_DEVICE_ROCM 10
 
 struct ArrowDeviceArray {
     struct ArrowArray array;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cuda.h"
 #include "limits.h"
 
 /* ---- the parts that both messages share ---- */
@@ -19,11 +20,15 @@ struct raw_handle {
 #define IPC_TEXT ((GB_IPC_BYTES + 2) / 3 * 4)
 #define DEVICE_TEXT 64
 
-static const char *const kind_names[] = {
-    [GB_HANDLE_MEMFD] = "memfd",
-    [GB_HANDLE_CUDA_FD] = "cuda_fd",
-    [GB_HANDLE_CUDA_IPC] = "cuda_ipc",
+static const char *const kind_names[GB_DRIVERS][3] = {
+    {"memfd", "cuda_fd", "cuda_ipc"},
+    {"memfd", "hip_fd", "hip_ipc"},
 };
+
+const char *gb_handle_kind_name(enum gb_handle_kind kind, const char *device)
+{
+    return kind_names[gb_driver_of(device)][kind];
+}
 
 enum { HAS_KIND = 1, HAS_FD = 2, HAS_IPC = 4 }; /* the first fields of both tables, as bits */
 
@@ -42,18 +47,28 @@ static const struct gb_field reply_fields[] = {
     HANDLE(uuid, GB_FIELD_STRING, 0, 0, DEVICE_TEXT),
 };
 
-static int read_kind(const struct gb_string *text, const struct gb_path *up,
+/* The kind, which the device must have. */
+static int read_kind(const struct gb_string *text, const char *device, const struct gb_path *up,
                      enum gb_handle_kind *kind, struct gb_error *error)
 {
-    struct gb_path path = {.up = up, .key = "kind"};
+    struct gb_path path = {.up = up, .key = "kind"}, on = {.up = up, .key = "device"};
+    bool known = false;
 
-    for (unsigned i = 0; i < COUNT(kind_names); i++) {
-        if (strcmp(kind_names[i], text->text) == 0) {
-            *kind = (enum gb_handle_kind)i;
+    for (unsigned i = 0; i < COUNT(kind_names[0]); i++) {
+        enum gb_handle_kind one = (enum gb_handle_kind)i;
+        bool fits = (one == GB_HANDLE_MEMFD) == gb_is_host(device);
+        if (fits && strcmp(gb_handle_kind_name(one, device), text->text) == 0) {
+            *kind = one;
             return 0;
         }
+        known = known || strcmp(kind_names[GB_CUDA][i], text->text) == 0 ||
+                strcmp(kind_names[GB_HIP][i], text->text) == 0;
     }
-    return gb_fail_at(error, &path, "expected \"memfd\", \"cuda_fd\" or \"cuda_ipc\", not \"%s\"",
+    if (known)
+        return gb_fail_at(error, &on, "a %s cannot be on \"%s\"", text->text, device);
+    return gb_fail_at(error, &path,
+                      "expected \"memfd\", \"cuda_fd\", \"cuda_ipc\", \"hip_fd\" or \"hip_ipc\", "
+                      "not \"%s\"",
                       text->text);
 }
 
@@ -66,9 +81,9 @@ static int read_means(const struct raw_handle *raw, uint64_t present, const stru
     struct gb_path unwanted = {.up = up, .key = ipc ? "fd" : "ipc"};
 
     if (!(present & (ipc ? HAS_IPC : HAS_FD)))
-        return gb_fail_at(error, &wanted, "missing; kind %s needs it", kind_names[handle->kind]);
+        return gb_fail_at(error, &wanted, "missing; kind %s needs it", raw->kind.text);
     if (present & (ipc ? HAS_FD : HAS_IPC))
-        return gb_fail_at(error, &unwanted, "kind %s has none", kind_names[handle->kind]);
+        return gb_fail_at(error, &unwanted, "kind %s has none", raw->kind.text);
     handle->fd = raw->fd;
     if (ipc &&
         gb_base64_decode(raw->ipc.text, raw->ipc.length, handle->ipc, GB_IPC_BYTES) != GB_IPC_BYTES)
@@ -81,20 +96,16 @@ int gb_handle_read(struct gb_json value, const struct gb_path *path, struct gb_p
 {
     struct raw_handle raw = {.fd = 0};
     struct gb_handle read = {.fd = 0};
-    struct gb_path device = {.up = path, .key = "device"};
     uint64_t present = 0;
     int r = gb_json_read(value, request_fields, COUNT(request_fields), GB_UNKNOWN_REFUSE, path,
                          pool, &raw, &present, error);
 
     if (r == 0)
-        r = read_kind(&raw.kind, path, &read.kind, error);
+        r = read_kind(&raw.kind, raw.device.text, path, &read.kind, error);
     if (r == 0)
         r = read_means(&raw, present, path, &read, error);
     if (r < 0)
         return r;
-    if ((read.kind == GB_HANDLE_MEMFD) != gb_is_host(raw.device.text))
-        return gb_fail_at(error, &device, "a %s cannot be on \"%s\"", kind_names[read.kind],
-                          raw.device.text);
     read.bytes = raw.bytes;
     read.device = raw.device.text;
     *handle = read;
@@ -120,8 +131,8 @@ static const struct gb_field segment_fields[] = {
     SEGMENT(handle, GB_FIELD_OBJECT, 0, 0),
 };
 
-static int read_reply_handle(struct gb_json value, const struct gb_path *up, struct gb_pool *pool,
-                             struct gb_handle *handle, struct gb_error *error)
+static int read_reply_handle(struct gb_json value, const char *device, const struct gb_path *up,
+                             struct gb_pool *pool, struct gb_handle *handle, struct gb_error *error)
 {
     struct gb_path path = {.up = up, .key = "handle"};
     struct raw_handle raw = {.fd = 0};
@@ -130,13 +141,13 @@ static int read_reply_handle(struct gb_json value, const struct gb_path *up, str
                          &raw, &present, error);
 
     if (r == 0)
-        r = read_kind(&raw.kind, &path, &handle->kind, error);
+        r = read_kind(&raw.kind, device, &path, &handle->kind, error);
     if (r == 0)
         r = read_means(&raw, present, &path, handle, error);
     if (r == 0 && handle->kind == GB_HANDLE_CUDA_IPC) {
         struct gb_path uuid = {.up = &path, .key = "uuid"};
         if (!raw.uuid.text)
-            return gb_fail_at(error, &uuid, "missing; kind cuda_ipc needs it");
+            return gb_fail_at(error, &uuid, "missing; kind %s needs it", raw.kind.text);
         handle->uuid = raw.uuid.text;
     }
     return r;
@@ -152,7 +163,7 @@ int gb_segment_read(struct gb_json value, const struct gb_path *path, struct gb_
                          pool, &raw, NULL, error);
 
     if (r == 0)
-        r = read_reply_handle(raw.handle, path, pool, &read.handle, error);
+        r = read_reply_handle(raw.handle, raw.device.text, path, pool, &read.handle, error);
     if (r < 0)
         return r;
     read.writable = strcmp(raw.access.text, "rw") == 0;
@@ -165,10 +176,12 @@ int gb_segment_read(struct gb_json value, const struct gb_path *path, struct gb_
     return 0;
 }
 
-static void write_handle(struct gb_writer *writer, const struct gb_handle *handle)
+static void write_handle(struct gb_writer *writer, const struct gb_segment_info *segment)
 {
+    const struct gb_handle *handle = &segment->handle;
+
     GB_WRITE_LITERAL(writer, "{\"kind\":\"");
-    gb_write_text(writer, kind_names[handle->kind]);
+    gb_write_text(writer, gb_handle_kind_name(handle->kind, segment->device));
     if (handle->kind == GB_HANDLE_CUDA_IPC) {
         GB_WRITE_LITERAL(writer, "\",\"ipc\":");
         gb_write_base64(writer, handle->ipc, GB_IPC_BYTES);
@@ -195,6 +208,6 @@ void gb_segment_write(struct gb_writer *writer, const struct gb_segment_info *se
     else
         GB_WRITE_LITERAL(writer, "\"r\"");
     GB_WRITE_LITERAL(writer, ",\"handle\":");
-    write_handle(writer, &segment->handle);
+    write_handle(writer, segment);
     gb_write_char(writer, '}');
 }

@@ -1,7 +1,7 @@
 /*
  * A segment's handle lets another process map the segment. On the wire:
  * {"kind":"memfd","fd":k} · {"kind":"cuda_fd","fd":k} ·
- * {"kind":"cuda_ipc","ipc":"<base64>","uuid":…}.
+ * {"kind":"cuda_ipc","ipc":"<base64>","uuid":…}; on a device of HIP's "hip_fd" and "hip_ipc".
  */
 #ifndef GB_HANDLE_H
 #define GB_HANDLE_H
@@ -10,6 +10,7 @@
 
 #include "json.h"
 
+/* CUDA_…: a GPU's, of either driver; the device's id tells which. */
 enum gb_handle_kind { GB_HANDLE_MEMFD, GB_HANDLE_CUDA_FD, GB_HANDLE_CUDA_IPC };
 
 #define GB_IPC_BYTES 64
@@ -42,6 +43,9 @@ struct gb_segment_info { /* a segment in a reply */
  * only, and its texts lie in the pool. The caller checks that `fd` is among the message's
  * descriptors, and that the memory has `bytes`.
  */
+
+/* The name on the wire of a handle for memory of that device: "cuda_fd". */
+const char *gb_handle_kind_name(enum gb_handle_kind kind, const char *device);
 
 /* One element of `register`'s handles: kind, fd or ipc, bytes, device ("host" for a memfd, and for
    nothing else). Unknown members are refused. */

@@ -94,7 +94,7 @@ void gb_doctor_look_at_driver(struct gb_doctor *doctor)
     struct gb_error error;
     int count = 0;
 
-    if (gb_cuda_load(&cuda, &error) < 0) {
+    if (gb_cuda_load(GB_CUDA, &cuda, &error) < 0 && gb_cuda_load(GB_HIP, &cuda, NULL) < 0) {
         bool wanted = daemon_has_gpus(doctor);
         gb_doctor_find(doctor, wanted ? GB_HEALTH_FAIL : GB_HEALTH_OK, "driver", "%s",
                        error.message);
@@ -112,9 +112,9 @@ void gb_doctor_look_at_driver(struct gb_doctor *doctor)
         tell_no_gpus(doctor, result ? gb_cuda_error_name(cuda, result) : "it counts 0");
         return;
     }
-    gb_doctor_find(doctor, GB_HEALTH_OK, "driver", "libcuda.so.1 for CUDA %d.%d, %d GPU%s",
-                   cuda->driver_version / 1000, cuda->driver_version % 1000 / 10, count,
-                   count == 1 ? "" : "s");
+    gb_doctor_find(doctor, GB_HEALTH_OK, "driver", "%s %d.%d, %d GPU%s",
+                   gb_driver_names[cuda->driver].name, cuda->driver_version / 1000,
+                   cuda->driver_version % 1000 / 10, count, count == 1 ? "" : "s");
     for (int i = 0; i < count; i++)
         look_at_gpu(doctor, cuda, i);
 }

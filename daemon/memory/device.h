@@ -22,7 +22,7 @@
 /* One --device: the devices that it means, and how much of each may be used. */
 struct gb_device_spec {
     char *text;       /* how it is given: "--device cuda:0:50%"; owned */
-    char id[64];      /* "host", "cuda:0", "cuda:all", "GPU-…", "MIG-…" */
+    char id[64];      /* "host", "cuda:0", "hip:all", "GPU-…", "MIG-…", "HIP-…" */
     uint64_t bytes;   /* 0: `percent` of the memory */
     unsigned percent; /* of the device's memory */
 };
@@ -48,7 +48,7 @@ struct gb_mover;
 struct gb_device_ops {
     /* ---- of the kind ---- */
 
-    const char *kind; /* "host", "cuda" */
+    const char *kind; /* "host", "cuda", "hip" */
     bool numbered;    /* an id may have a second word: "cuda:0" */
     /* Its memory is the machine's own: copies in the host tier would spare nothing, there are no
        events to wait for, and it has no uuid. */
@@ -108,9 +108,9 @@ struct gb_device_counts {
 struct gb_device {
     const struct gb_device_ops *ops;
     unsigned index;
-    char id[64];                    /* "host", "GPU-…", "MIG-…" */
-    char alias[20];                 /* "cuda:0": the daemon's own numbering; "" for the host */
-    char name[96];                  /* for people */
+    char id[64];    /* "host", "GPU-…", "MIG-…", "HIP-…" */
+    char alias[20]; /* "cuda:0", "hip:0": the daemon's own numbering; "" for the host */
+    char name[96];  /* for people */
     uint64_t capacity, granularity; /* bytes */
     bool can_block;                 /* its driver may: it gets a mover */
 
@@ -159,7 +159,7 @@ void gb_device_init(struct gb_device *device, const struct gb_device_ops *ops);
 void gb_device_write(struct gb_writer *writer, const struct gb_device *device, bool is_default);
 
 /* The kinds: device_host.c, device_cuda.c. */
-extern const struct gb_device_ops gb_device_host, gb_device_cuda;
+extern const struct gb_device_ops gb_device_host, gb_device_cuda, gb_device_hip;
 
 /* For a kind's `open`: the budget that a spec gives of a device's `total` bytes. GPUBUF_E_INVALID
    with the spec and what is wrong: more than there is, or less than a segment. */

@@ -1,5 +1,6 @@
-/* GPUs, through the CUDA driver. Making memory for share=fd takes no context, and so none of the
-   device's memory: this file has a context only while there are segments for share=ipc. */
+/* GPUs, through the drivers of CUDA and HIP. Making memory for share=fd takes no context of CUDA,
+   and so none of the device's memory: this file has a context only while there are segments for
+   share=ipc. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,9 +38,10 @@ static const struct cuda_device *of(const struct gb_device *device)
 
 bool gb_device_cuda_lost(const char *cuda_error)
 {
-    static const char *const fatal[] = {"CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_NO_DEVICE",
-                                        "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_LAUNCH_FAILED",
-                                        "CUDA_ERROR_HARDWARE_STACK_ERROR"};
+    static const char *const fatal[] = {
+        "CUDA_ERROR_DEVICE_UNAVAILABLE",   "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_LAUNCH_FAILED",        "hipErrorNoDevice",     "hipErrorECCNotCorrectable",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR", "hipErrorLaunchFailure"};
 
     for (size_t i = 0; cuda_error && i < sizeof(fatal) / sizeof(fatal[0]); i++)
         if (strcmp(fatal[i], cuda_error) == 0)
@@ -142,6 +144,9 @@ static int adopt_fd(struct cuda_device *device, int fd, uint64_t bytes, struct g
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "importing registered memory");
     r = check_import(device, handle, bytes, error);
+    if (r == 0 && cuda->driver == GB_HIP && lseek(fd, 0, SEEK_END) < (off_t)bytes)
+        r = gb_fail(error, GPUBUF_E_INVALID, /* a dma-buf tells its size */
+                    "the memory does not have the %" PRIu64 " bytes that were said", bytes);
     cuda->cuMemRelease(handle);
     if (r < 0)
         return r;
@@ -257,8 +262,19 @@ static int cuda_create(struct gb_device *base, enum gb_share share, uint64_t byt
 static int cuda_adopt(struct gb_device *base, const struct gb_handle *handle, int fd,
                       struct gb_memory *memory, struct gb_error *error)
 {
-    if (handle->kind == GB_HANDLE_CUDA_FD)
-        return adopt_fd((struct cuda_device *)base, fd, handle->bytes, memory, error);
+    struct cuda_device *device = (struct cuda_device *)base;
+    bool hip = device->cuda->driver == GB_HIP;
+    int r;
+
+    if (handle->kind == GB_HANDLE_CUDA_FD) {
+        r = hip ? enter_context(device, error) : 0; /* HIP imports to the current device */
+        if (r < 0)
+            return r;
+        r = adopt_fd(device, fd, handle->bytes, memory, error);
+        if (hip)
+            leave_context(device);
+        return r;
+    }
     if (handle->kind != GB_HANDLE_CUDA_IPC)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "a GPU adopts handles of kind cuda_fd and cuda_ipc");
@@ -324,10 +340,10 @@ static void cuda_end(struct gb_device *base)
 
 /* ---- opening ---- */
 
-static int start_driver(const struct gb_cuda **cuda, struct gb_error *error)
+static int start_driver(enum gb_driver driver, const struct gb_cuda **cuda, struct gb_error *error)
 {
     CUresult result;
-    int r = gb_cuda_load(cuda, error);
+    int r = gb_cuda_load(driver, cuda, error);
 
     if (r < 0)
         return r;
@@ -340,7 +356,8 @@ static int start_driver(const struct gb_cuda **cuda, struct gb_error *error)
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     }
     if (result != CUDA_SUCCESS)
-        return gb_cuda_fail(error, *cuda, result, "starting the CUDA driver");
+        return gb_cuda_fail(error, *cuda, result, "starting the %s driver",
+                            gb_driver_names[driver].name);
     return 0;
 }
 
@@ -397,7 +414,8 @@ static int describe(struct cuda_device *device, int ordinal, struct gb_error *er
         result = cuda->cuDeviceTotalMem(&device->total, device->device);
     if (result != CUDA_SUCCESS)
         return gb_cuda_fail(error, cuda, result, "looking at GPU %d", ordinal);
-    snprintf(device->base.alias, sizeof(device->base.alias), "cuda:%d", ordinal);
+    snprintf(device->base.alias, sizeof(device->base.alias), "%s:%d", device->base.ops->kind,
+             ordinal);
     return read_abilities(device, error);
 }
 
@@ -411,7 +429,7 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
         return gb_fail_memory(error);
     device->base.can_block = true;
     device->cuda = cuda;
-    gb_device_init(&device->base, &gb_device_cuda);
+    gb_device_init(&device->base, cuda->driver == GB_HIP ? &gb_device_hip : &gb_device_cuda);
     r = describe(device, ordinal, error);
     if (r == 0 && gb_cuda_copier_init(&device->copier, cuda, device->device) < 0)
         r = gb_fail_memory(error);
@@ -423,12 +441,22 @@ static int open_ordinal(const struct gb_cuda *cuda, int ordinal, struct cuda_dev
     return 0;
 }
 
+/* A spec behind its kind, "0" of "cuda:0"; NULL: it is of another kind. */
+static const char *after_kind(const char *id, const char *kind)
+{
+    size_t length = strlen(kind);
+
+    return strncmp(id, kind, length) == 0 && id[length] == ':' ? id + length + 1 : NULL;
+}
+
 /* Whether a spec means the device: all, its number, or the beginning of its UUID. */
 static bool means(const struct gb_device_spec *spec, const struct gb_device *device)
 {
-    return strcmp(spec->id, "cuda:all") == 0 || strcmp(spec->id, device->alias) == 0 ||
-           (strncmp(spec->id, "cuda:", 5) != 0 &&
-            strncmp(spec->id, device->id, strlen(spec->id)) == 0);
+    const char *which = after_kind(spec->id, device->ops->kind);
+
+    if (which)
+        return strcmp(which, "all") == 0 || strcmp(spec->id, device->alias) == 0;
+    return strncmp(spec->id, device->id, strlen(spec->id)) == 0;
 }
 
 static bool has(struct gb_device **devices, unsigned count, const char *id)
@@ -453,12 +481,21 @@ static int append(const struct gb_device_spec *spec, struct cuda_device *device,
     return 0;
 }
 
+static bool is_number_or_all(const char *which)
+{
+    return which && *which &&
+           (strcmp(which, "all") == 0 || strspn(which, "0123456789") == strlen(which));
+}
+
 static bool cuda_is_meant(const char *id)
 {
-    return strcmp(id, "cuda:all") == 0 || strncmp(id, "GPU-", 4) == 0 ||
-           strncmp(id, "MIG-", 4) == 0 ||
-           (strncmp(id, "cuda:", 5) == 0 && id[5] &&
-            strspn(id + 5, "0123456789") == strlen(id + 5));
+    return is_number_or_all(after_kind(id, "cuda")) || strncmp(id, "GPU-", 4) == 0 ||
+           strncmp(id, "MIG-", 4) == 0;
+}
+
+static bool hip_is_meant(const char *id)
+{
+    return is_number_or_all(after_kind(id, "hip")) || strncmp(id, "HIP-", 4) == 0;
 }
 
 /* Starts the driver, waiting for one that is not ready yet. */
@@ -466,7 +503,7 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
                      struct gb_error *error)
 {
     const struct gb_cuda *cuda;
-    int gpus = 0, r = start_driver(&cuda, error);
+    int gpus = 0, r = start_driver(gb_driver_of(spec->id), &cuda, error);
     unsigned before = *count;
     CUresult result;
 
@@ -490,7 +527,7 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
         if (r < 0)
             return r;
     }
-    if (*count > before + 1 && strcmp(spec->id, "cuda:all") != 0)
+    if (*count > before + 1 && !strstr(spec->id, ":all"))
         return gb_fail(error, GPUBUF_E_INVALID, "%u GPUs begin like that; say more of the UUID",
                        *count - before);
     if (*count == before)
@@ -498,19 +535,13 @@ static int cuda_open(const struct gb_device_spec *spec, struct gb_device **devic
     return 0;
 }
 
-const struct gb_device_ops gb_device_cuda = {
-    .kind = "cuda",
-    .numbered = true,
-    .is_meant = cuda_is_meant,
-    .open = cuda_open,
-    .can_share = cuda_can_share,
-    .create = cuda_create,
-    .adopt = cuda_adopt,
-    .destroy = cuda_destroy,
-    .restore = cuda_restore,
-    .copy = cuda_copy,
-    .settle = cuda_settle,
-    .pin = cuda_pin,
-    .unpin = cuda_unpin,
-    .end = cuda_end,
-};
+#define GPU_OPS(kind_name, function)                                                               \
+    {                                                                                              \
+        .kind = (kind_name), .numbered = true, .is_meant = (function), .open = cuda_open,          \
+        .can_share = cuda_can_share, .create = cuda_create, .adopt = cuda_adopt,                   \
+        .destroy = cuda_destroy, .restore = cuda_restore, .copy = cuda_copy,                       \
+        .settle = cuda_settle, .pin = cuda_pin, .unpin = cuda_unpin, .end = cuda_end,              \
+    }
+
+const struct gb_device_ops gb_device_cuda = GPU_OPS("cuda", cuda_is_meant);
+const struct gb_device_ops gb_device_hip = GPU_OPS("hip", hip_is_meant);

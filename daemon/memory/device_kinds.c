@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* A new kind of device is a struct of operations and a row here. */
-static const struct gb_device_ops *const kinds[] = {&gb_device_host, &gb_device_cuda};
+static const struct gb_device_ops *const kinds[] = {&gb_device_host, &gb_device_cuda,
+                                                    &gb_device_hip};
 
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 

@@ -62,7 +62,7 @@ static CUresult look_up(const char *symbol, void **function, int version,
         int version;
         void (*function)(void);
     } functions[] = {
-#define FUNCTION(name, suffix, version, parameters)                                                \
+#define FUNCTION(name, suffix, version, hip, parameters)                                           \
     {#name, (version), (void (*)(void))name##suffix},
         GB_CUDA_FUNCTION_MAP(FUNCTION)
 #undef FUNCTION

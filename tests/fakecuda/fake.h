@@ -31,7 +31,8 @@
 #define FC_GRANULE ((size_t)2 << 20)
 
 /* Every driver function, so that a definition of another type does not compile. */
-#define FC_PROTOTYPE(name, suffix, version, parameters) FC_EXPORT CUresult name##suffix parameters;
+#define FC_PROTOTYPE(name, suffix, version, hip, parameters)                                       \
+    FC_EXPORT CUresult name##suffix parameters;
 GB_CUDA_FUNCTION_MAP(FC_PROTOTYPE)
 #undef FC_PROTOTYPE
 

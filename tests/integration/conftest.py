@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items):
         if test_device.ON_GPU and host_only:
             item.add_marker(pytest.mark.skip(reason=host_only.args[0]))
         if not test_device.ON_GPU and item.path.name.startswith("test_cuda_"):  # named, or not here
-            item.add_marker(pytest.mark.skip(reason="needs GPUBUF_TEST_DEVICE=cuda"))
+            item.add_marker(pytest.mark.skip(reason="needs GPUBUF_TEST_DEVICE=cuda or hip"))
 
 
 def needs(program):

@@ -1,7 +1,7 @@
 """The device of the suite: host memory, or a simulated GPU.
 
-GPUBUF_TEST_DEVICE=cuda starts every daemon with `--device cuda:0` on the driver of tests/fakecuda, whose
-descriptors can be mapped as they are: byte 0 of the memory is byte 0 of the file. The daemon, and what
+GPUBUF_TEST_DEVICE=cuda starts every daemon with `--device cuda:0` on the driver of tests/fakecuda, hip with
+`--device hip:0` on the same as HIP's. Its descriptors can be mapped as they are: byte 0 of the memory is byte 0 of the file. The daemon, and what
 else is under test, gets the driver of its own build (GPUBUF_BUILD), the tests' own processes the one
 that was built without sanitizers; they share the devices of FAKECUDA_DIR.
 """
@@ -21,17 +21,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("GPUBUF_BUILD", ROOT / "build")).resolve()
 
 KIND = os.environ.get("GPUBUF_TEST_DEVICE", "host")
-if KIND not in ("host", "cuda"):
-    raise SystemExit(f"GPUBUF_TEST_DEVICE: expected host or cuda, found {KIND}")
-ON_GPU = KIND == "cuda"
+if KIND not in ("host", "cuda", "hip"):
+    raise SystemExit(f"GPUBUF_TEST_DEVICE: expected host, cuda or hip, found {KIND}")
+ON_GPU = KIND != "host"
 
 MIB = 1 << 20
-UUIDS = [f"GPU-fa4ecada-0000-4000-8000-{i:012x}" for i in range(4)]  # as fakecuda numbers them
+UUIDS = [f"HIP-fa4ecada{i:08x}" if KIND == "hip" else f"GPU-fa4ecada-0000-4000-8000-{i:012x}"
+         for i in range(4)]  # as fakecuda numbers them
 
 ID = UUIDS[0] if ON_GPU else "host"
-OPTION = "cuda:0:64M" if ON_GPU else "host:64M"
+OPTION = f"{KIND}:0:64M" if ON_GPU else "host:64M"
 SHARES = ["fd", "ipc"] if ON_GPU else ["fd"]
-HANDLE = "cuda_fd" if ON_GPU else "memfd"
+HANDLE = f"{KIND}_fd" if ON_GPU else "memfd"
 LEAST = 2 * MIB if ON_GPU else 4096  # bytes of memory of one's own that is registered
 
 
@@ -75,6 +76,8 @@ def environment(sanitized=True, **more):
         before = os.environ.get("LD_LIBRARY_PATH")
         env["LD_LIBRARY_PATH"] = f"{library}:{before}" if before else str(library)
         env["FAKECUDA_DIR"] = directory()
+        if KIND == "hip":  # whose contexts last as long as the process: they are not what is counted
+            env["FAKECUDA_CONTEXT"] = "0"
     return {**env, **{k: str(v) for k, v in more.items()}}
 
 
@@ -167,7 +170,7 @@ def own_memory(data):
 
 def kind_of(device):
     """The kind of a descriptor for memory of a device."""
-    return "memfd" if device == "host" else "cuda_fd"
+    return "memfd" if device == "host" else "hip_fd" if device[:3].lower() == "hip" else "cuda_fd"
 
 
 def handle(count, fd=0, **members):

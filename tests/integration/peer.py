@@ -258,7 +258,7 @@ class Peer:
                 continue
             assert info["access"] in ("r", "rw"), info
             fd = -1
-            if info["handle"]["kind"] == "cuda_ipc":
+            if info["handle"]["kind"] in ("cuda_ipc", "hip_ipc"):
                 assert set(info["handle"]) == {"kind", "ipc", "uuid"}, info
             else:
                 assert set(info["handle"]) == {"kind", "fd"}, info

@@ -6,7 +6,7 @@ import os
 import pytest
 
 import device as test_device
-from device import ID, MIB, UUIDS
+from device import ID, KIND, MIB, UUIDS
 from peer import column
 
 SIZE = 2 * MIB
@@ -18,11 +18,11 @@ def layout(count=100, offset=0, handle=0):
 
 
 def fd_handle(count=SIZE, fd=0, **members):
-    return {"kind": "cuda_fd", "fd": fd, "bytes": count, "device": ID, **members}
+    return {"kind": f"{KIND}_fd", "fd": fd, "bytes": count, "device": ID, **members}
 
 
 def ipc_handle(text, count=SIZE, **members):
-    return {"kind": "cuda_ipc", "ipc": text, "bytes": count, "device": ID, **members}
+    return {"kind": f"{KIND}_ipc", "ipc": text, "bytes": count, "device": ID, **members}
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def legacy(gpu):
         gpu.free(text)
 
 
-# ---- cuda_fd -----------------------------------------------------------------------------------
+# ---- descriptors -----------------------------------------------------------------------------------
 
 
 def test_it_is_adopted(daemon, peer, gpu, memory):
@@ -197,7 +197,7 @@ def test_a_memfd_is_not_for_a_gpu(daemon, peer, gpu):
 
 
 def test_a_gpus_memory_is_not_for_the_host(daemon_factory, memory):
-    daemon = daemon_factory(device=["host:64M", "cuda:0:64M"])
+    daemon = daemon_factory(device=["host:64M", f"{KIND}:0:64M"])
     peer = daemon.connect()
     fd = memory(b"x")
     error = peer.error("invalid", "register", fds=[fd], name="r", layout=layout(),
@@ -223,7 +223,7 @@ def test_a_client_that_dies_before_the_answer(daemon, gpu, memory):
     assert peer.used() == 0
 
 
-# ---- cuda_ipc ----------------------------------------------------------------------------------
+# ---- legacy handles ----------------------------------------------------------------------------------
 
 
 def test_a_legacy_handle(daemon, peer, another_gpu, legacy):
@@ -233,7 +233,7 @@ def test_a_legacy_handle(daemon, peer, another_gpu, legacy):
     assert result["object"]["share"] == "ipc" and result["object"]["producer"] == "session"
     assert result["object"]["layout"]["data"]["offset"] == 4096
     (segment,) = result["segments"]
-    assert segment["handle"] == {"kind": "cuda_ipc", "ipc": text, "uuid": ID}
+    assert segment["handle"] == {"kind": f"{KIND}_ipc", "ipc": text, "uuid": ID}
     assert segment["bytes"] == SIZE and segment["access"] == "r"
     assert another_gpu.read(text, 4) == b"\x5a" * 4
 
@@ -303,13 +303,13 @@ def test_what_is_no_handle(peer, text):
 
 
 @pytest.mark.parametrize("handle,path", [
-    ({"kind": "cuda_ipc", "bytes": SIZE, "device": ID}, "params.handles[0].ipc"),
+    ({"kind": f"{KIND}_ipc", "bytes": SIZE, "device": ID}, "params.handles[0].ipc"),
     (ipc_handle("A" * 86 + "==", fd=0), "params.handles[0].fd"),
     (ipc_handle("A" * 86 + "==", count=0), "params.handles[0].bytes"),
     (ipc_handle("A" * 86 + "==", device="host"), "params.handles[0].device"),
-    (ipc_handle("A" * 86 + "==", device="cuda:1"), "params.handles[0]"),
+    (ipc_handle("A" * 86 + "==", device=f"{KIND}:1"), "params.handles[0]"),
     (fd_handle(ipc="A" * 86 + "=="), "params.handles[0].ipc"),
-    ({"kind": "cuda_fd", "bytes": SIZE, "device": ID}, "params.handles[0].fd"),
+    ({"kind": f"{KIND}_fd", "bytes": SIZE, "device": ID}, "params.handles[0].fd"),
 ], ids=["no ipc", "fd as well", "empty", "host", "another", "ipc as well", "no fd"])
 def test_bad_handles(peer, memory, handle, path):
     fds = [memory()] if "fd" in handle else []

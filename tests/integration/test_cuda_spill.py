@@ -8,7 +8,7 @@ import time
 import pytest
 
 import device as test_device
-from device import MIB
+from device import KIND, MIB
 from peer import DEADLINE, RpcError, bytes_layout
 from test_cuda_faults import Switch
 from tiers import SIZE, content, start  # noqa: F401  (a fixture)
@@ -417,7 +417,7 @@ def test_memory_that_cannot_be_pinned(start, broken):
 def test_a_gpu_that_is_lost_while_it_spills(start, gate, directory):
     out = gate(OUT)
     lost = Switch(f"{directory}/lost")
-    tiered = start(env={**out.env, "FAKECUDA_LOST": f"0:{lost.path}"}, device="cuda:all:64M")
+    tiered = start(env={**out.env, "FAKECUDA_LOST": f"0:{lost.path}"}, device=f"{KIND}:all:64M")
     tiered.put("a")
     tiered.put("b")
     tiered.put("other", device=test_device.UUIDS[1])

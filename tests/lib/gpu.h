@@ -6,13 +6,23 @@
 #ifndef GB_TEST_GPU_H
 #define GB_TEST_GPU_H
 
+#ifdef TEST_HIP /* else CUDA */
+#define GPU0 "HIP-fa4ecada00000000"
+#define GPU1 "HIP-fa4ecada00000001"
+#define TEST_LIBRARY "libamdhip64.so"
+#define TEST_KIND "hip"
+#define TEST_DRIVER GB_HIP
+#else
+#define GPU0 "GPU-fa4ecada-0000-4000-8000-000000000000"
+#define GPU1 "GPU-fa4ecada-0000-4000-8000-000000000001"
+#define TEST_LIBRARY "libcuda.so.1"
+#define TEST_KIND "cuda"
+#endif
+
 #include <dlfcn.h>
 
 #include "harness.h"
 #include "tests/unit/fakecuda.h"
-
-#define GPU0 "GPU-fa4ecada-0000-4000-8000-000000000000"
-#define GPU1 "GPU-fa4ecada-0000-4000-8000-000000000001"
 
 /* In a child: the call must return `wanted`, else the child says what it returned and ends. */
 #define RETURNS(wanted, client, call)                                                              \
@@ -55,7 +65,7 @@ static inline void need_fakecuda(char **argv)
 
 static inline int gpu_set_up(void **state)
 {
-    static const char *const arguments[] = {"--device", "cuda:all", NULL};
+    static const char *const arguments[] = {"--device", TEST_KIND ":all", NULL};
     return set_up(state) == 0 ? start_daemon_with(arguments) : -1;
 }
 
@@ -100,7 +110,7 @@ static uint64_t (*driver_calls)(const char *);
 
 static inline void find_kernels(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *library = dlopen(TEST_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
     CHECK(library);
     void *symbols[] = {dlsym(library, "fakecuda_fill"), dlsym(library, "fakecuda_sum"),
                        dlsym(library, "fakecuda_wait"), dlsym(library, "fakecuda_calls")};
@@ -116,7 +126,7 @@ static inline void find_kernels(void)
 static inline uint64_t all_driver_calls(void)
 {
     uint64_t sum = 0;
-#define ADD(name, suffix, version, parameters) sum += driver_calls(#name);
+#define ADD(name, suffix, version, hip, parameters) sum += driver_calls(#name);
     GB_CUDA_FUNCTION_MAP(ADD)
 #undef ADD
     return sum - driver_calls("cuDriverGetVersion") - driver_calls("cuGetErrorName") -

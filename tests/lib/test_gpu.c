@@ -514,7 +514,7 @@ GPU_TEST(test_host_only)
         array.array.release(&array.array);
         gpubuf_release(object);
         gpubuf_disconnect(client);
-        CHECK(!gb_cuda_is_loaded());
+        CHECK(!gb_cuda_is_loaded(GB_CUDA));
         _exit(0);
     }
     int status;

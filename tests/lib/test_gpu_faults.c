@@ -270,7 +270,7 @@ static bool is_tried(const char *name)
 GPU_TEST(test_every_function_fails)
 {
     static const char *const functions[] = {
-#define NAME(name, suffix, version, parameters) #name,
+#define NAME(name, suffix, version, hip, parameters) #name,
         GB_CUDA_FUNCTION_MAP(NAME)
 #undef NAME
     };

@@ -7,7 +7,7 @@
 
 static void put_filled(struct gpubuf_client *client, const char *name, int value, const char *label)
 {
-    struct gpubuf_create_options options = on_gpu("cuda:0");
+    struct gpubuf_create_options options = on_gpu(TEST_KIND ":0");
     unsigned char *data = malloc(BYTES);
     CHECK(data);
     memset(data, value, BYTES);
@@ -87,13 +87,13 @@ static void refuse(int socket)
 {
     (void)socket;
     struct gpubuf_client *client = new_client();
-    struct gpubuf_create_options options = on_gpu("cuda:0");
+    struct gpubuf_create_options options = on_gpu(TEST_KIND ":0");
     struct gpubuf_view *view = NULL, *none = NULL;
     put_filled(client, "policy", 1, "1");
     WORKS(client, gpubuf_follow(client, "policy", NULL, &view));
     CUdeviceptr at = address_of(gpubuf_view_object(view), GPUBUF_DATA);
     /* On another device, on the host, and of cudaMalloc. */
-    static const char *const devices[] = {"cuda:1", "host", "cuda:0"};
+    static const char *const devices[] = {TEST_KIND ":1", "host", TEST_KIND ":0"};
     unsigned char *data = calloc(1, BYTES);
     CHECK(data);
     options.own = true;

@@ -27,6 +27,10 @@
 
 #define MB ((size_t)1 << 20)
 
+#ifndef TEST_DRIVER
+#define TEST_DRIVER GB_CUDA
+#endif
+
 /* In a child: the driver's functions. */
 static const struct gb_cuda *cu;
 
@@ -106,7 +110,7 @@ static inline struct child start(void (*body)(int socket))
         close(pair[0]);
         alarm(120);
         struct gb_error error;
-        if (gb_cuda_load(&cu, &error) < 0) {
+        if (gb_cuda_load(TEST_DRIVER, &cu, &error) < 0) {
             fprintf(stderr, "%s\n", error.message);
             _exit(1);
         }

@@ -67,7 +67,7 @@ _Static_assert(CU_IPC_HANDLE_SIZE == GB_CU_IPC_HANDLE_BYTES, "CU_IPC_HANDLE_SIZE
 
 /* Here the table's member has <cuda.h>'s types, so it must be that very function's. cuda.h may map
    a name to a newer form: then the suffix alone tells which is meant. */
-#define FUNCTION(name, suffix, version, parameters)                                                \
+#define FUNCTION(name, suffix, version, hip, parameters)                                           \
     _Static_assert(                                                                                \
         __builtin_types_compatible_p(__typeof__(&name##suffix), CUresult(*) parameters),           \
         #name #suffix " has other parameters");

@@ -9,13 +9,13 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The generation of the process that uses CUDA; 0: none has yet. Read before the lock is taken,
+/* The generation of the process that uses a GPU; 0: none has yet. Read before the lock is taken,
    which in a child of fork may be held for ever. */
 static _Atomic unsigned owner;
 
-/* Under the lock; the table does not change once it is there. */
-static struct gb_gpu *gpus;
-static _Atomic int gpu_count; /* 0: not started */
+/* Of each driver, under the lock; a table does not change once it is there. */
+static struct gb_gpu *gpus[GB_DRIVERS];
+static _Atomic int gpu_count[GB_DRIVERS]; /* 0: not started */
 
 void gb_gpu_lock(void)
 {
@@ -65,10 +65,11 @@ static int read_devices(const struct gb_cuda *cuda, int count, struct gb_gpu *li
 }
 
 /* With the lock held. A failure is tried again the next time. */
-static int start(struct gb_error *error)
+static int start(enum gb_driver driver, struct gb_error *error)
 {
+    const struct gb_driver_names *names = &gb_driver_names[driver];
     const struct gb_cuda *cuda;
-    int r = gb_cuda_load(&cuda, error);
+    int r = gb_cuda_load(driver, &cuda, error);
 
     if (r < 0)
         return r;
@@ -81,10 +82,10 @@ static int start(struct gb_error *error)
     if (result == CUDA_SUCCESS)
         result = cuda->cuDeviceGetCount(&count);
     if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count == 0))
-        return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                       "no GPU is visible to this process (see CUDA_VISIBLE_DEVICES)");
+        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "no GPU is visible to this process (see %s)",
+                       names->visible);
     if (result != CUDA_SUCCESS)
-        return gb_cuda_fail(error, cuda, result, "starting the CUDA driver");
+        return gb_cuda_fail(error, cuda, result, "starting the %s driver", names->name);
 
     struct gb_gpu *list = calloc((size_t)count, sizeof(*list));
     if (!list)
@@ -100,75 +101,80 @@ static int start(struct gb_error *error)
         free(list);
         return gb_fail_memory(error);
     }
-    gpus = list;
-    atomic_store(&gpu_count, count);
+    gpus[driver] = list;
+    atomic_store(&gpu_count[driver], count);
     return 0;
 }
 
-static int begin(struct gb_error *error)
+static int begin(enum gb_driver driver, struct gb_error *error)
 {
     int r = claim(error);
 
-    if (r < 0 || atomic_load(&gpu_count) > 0)
+    if (r < 0 || atomic_load(&gpu_count[driver]) > 0)
         return r;
     gb_gpu_lock();
-    if (atomic_load(&gpu_count) == 0)
-        r = start(error);
+    if (atomic_load(&gpu_count[driver]) == 0)
+        r = start(driver, error);
     gb_gpu_unlock();
     return r;
 }
 
 /* ---- finding ---- */
 
-static int hidden(const char *id, struct gb_error *error)
+static int hidden(enum gb_driver driver, const char *id, struct gb_error *error)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *variable = gb_driver_names[driver].visible, *visible = getenv(variable);
 
     if (visible)
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                       "%s is not visible to this process: CUDA_VISIBLE_DEVICES=%.200s leaves it "
-                       "out",
-                       id, visible);
+                       "%s is not visible to this process: %s=%.200s leaves it out", id, variable,
+                       visible);
     return gb_fail(error, GPUBUF_E_UNSUPPORTED,
-                   "%s is not visible to this process, whose driver shows %d (CUDA_VISIBLE_DEVICES "
+                   "%s is not visible to this process, whose driver shows %d (%s "
                    "is not set; a container may leave GPUs out)",
-                   id, atomic_load(&gpu_count));
+                   id, atomic_load(&gpu_count[driver]), variable);
 }
 
 int gb_gpu_find(const char *id, struct gb_gpu **gpu, struct gb_error *error)
 {
-    int r = begin(error);
+    enum gb_driver driver = gb_driver_of(id);
+    int r = begin(driver, error);
 
     if (r < 0)
         return r;
-    int count = atomic_load(&gpu_count);
+    int count = atomic_load(&gpu_count[driver]);
     for (int i = 0; i < count; i++) {
-        if (strcmp(gpus[i].id, id) == 0) {
-            *gpu = &gpus[i];
+        if (strcmp(gpus[driver][i].id, id) == 0) {
+            *gpu = &gpus[driver][i];
             return 0;
         }
     }
-    return hidden(id, error);
+    return hidden(driver, id, error);
 }
 
-int gb_gpu_at(int ordinal, struct gb_gpu **gpu, struct gb_error *error)
+int gb_gpu_at(enum gb_driver driver, int ordinal, struct gb_gpu **gpu, struct gb_error *error)
 {
-    int r = begin(error);
+    int r = begin(driver, error);
 
     if (r < 0)
         return r;
-    if (ordinal < 0 || ordinal >= atomic_load(&gpu_count))
+    if (ordinal < 0 || ordinal >= atomic_load(&gpu_count[driver]))
         return gb_fail(error, GPUBUF_E_UNSUPPORTED, "there is no GPU %d in this process", ordinal);
-    *gpu = &gpus[ordinal];
+    *gpu = &gpus[driver][ordinal];
     return 0;
 }
 
-struct gb_gpu *gb_gpu_of_pointer(const void *pointer)
+enum gb_driver gb_gpu_driver(void)
+{
+    return gb_cuda_is_loaded(GB_HIP) && !gb_cuda_is_loaded(GB_CUDA) ? GB_HIP : GB_CUDA;
+}
+
+static struct gb_gpu *find_by_pointer(enum gb_driver driver, const void *pointer)
 {
     struct gb_error ignored;
     const struct gb_cuda *cuda;
 
-    if (!pointer || !gb_gpu_is_ours() || !gb_cuda_is_loaded() || gb_cuda_load(&cuda, &ignored) < 0)
+    if (!gb_cuda_is_loaded(driver) || gb_cuda_load(driver, &cuda, &ignored) < 0)
         return NULL;
 
     /* Fails for memory that the driver does not know, and where nobody has called cuInit. */
@@ -181,9 +187,17 @@ struct gb_gpu *gb_gpu_of_pointer(const void *pointer)
         type == CU_MEMORYTYPE_DEVICE &&
         cuda->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
             CUDA_SUCCESS &&
-        gb_gpu_at(ordinal, &gpu, &ignored) == 0)
+        gb_gpu_at(driver, ordinal, &gpu, &ignored) == 0)
         return gpu;
     return NULL;
+}
+
+struct gb_gpu *gb_gpu_of_pointer(const void *pointer)
+{
+    if (!pointer || !gb_gpu_is_ours())
+        return NULL;
+    struct gb_gpu *gpu = find_by_pointer(GB_CUDA, pointer);
+    return gpu ? gpu : find_by_pointer(GB_HIP, pointer);
 }
 
 /* ---- contexts ---- */

@@ -24,7 +24,7 @@ struct gb_gpu {
     const struct gb_cuda *cuda;
     CUdevice device;
     int ordinal;
-    char id[GB_CUDA_ID_BYTES]; /* "GPU-…", "MIG-…" */
+    char id[GB_CUDA_ID_BYTES]; /* "GPU-…", "MIG-…", "HIP-…" */
     CUcontext context;         /* the primary one, while there are users */
     size_t users;              /* what is mapped, calls under way, events in use */
     /* Destroys the events kept in the context before the context is released, with the lock held;
@@ -37,8 +37,11 @@ struct gb_gpu {
  * process, or CUDA was in use before a fork; GPUBUF_E_DEVICE; GPUBUF_E_NO_MEMORY.
  */
 int gb_gpu_find(const char *id, struct gb_gpu **gpu, struct gb_error *error);
-/* The device whose ordinal this is; same errors. */
-int gb_gpu_at(int ordinal, struct gb_gpu **gpu, struct gb_error *error);
+/* The device of a driver whose ordinal this is; same errors. */
+int gb_gpu_at(enum gb_driver driver, int ordinal, struct gb_gpu **gpu, struct gb_error *error);
+
+/* The driver that the process uses already; CUDA's where that is both or none. */
+enum gb_driver gb_gpu_driver(void);
 
 /* False in a child of fork of a process that used CUDA. */
 bool gb_gpu_is_ours(void);

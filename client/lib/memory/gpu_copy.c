@@ -69,7 +69,7 @@ int gb_gpu_finish(struct gb_gpu *gpu, CUstream stream, struct gb_error *error)
     if (!gpu && !gb_gpu_is_ours())
         return gb_fail(error, GPUBUF_E_UNSUPPORTED,
                        "a stream cannot be used in a child of fork() of a process that used CUDA");
-    int r = gpu ? gb_gpu_enter(gpu, error) : gb_cuda_load(&cuda, error);
+    int r = gpu ? gb_gpu_enter(gpu, error) : gb_cuda_load(gb_gpu_driver(), &cuda, error);
     if (r < 0)
         return r;
     if (gpu)

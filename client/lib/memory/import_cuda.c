@@ -235,11 +235,11 @@ int gb_cuda_register(const struct gb_imported *imported, struct gb_gpu **out,
     CUcontext current = NULL;
     CUdevice device = 0;
     struct gb_gpu *gpu;
-    int r = gb_gpu_at(0, &gpu, error);
+    int r = gb_gpu_at(gb_gpu_driver(), 0, &gpu, error);
 
     if (r == 0 && gpu->cuda->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
         gpu->cuda->cuCtxGetDevice(&device) == CUDA_SUCCESS)
-        r = gb_gpu_at((int)device, &gpu, error);
+        r = gb_gpu_at(gpu->cuda->driver, (int)device, &gpu, error);
     if (r == 0)
         r = gb_gpu_enter(gpu, error);
     if (r < 0)

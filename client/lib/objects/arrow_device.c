@@ -70,7 +70,9 @@ int gpubuf_export_arrow_device(struct gpubuf_object *object, struct ArrowSchema 
     struct ArrowSchema made_schema;
     struct ArrowDeviceArray made = {
         .device_id = gpu ? gpu->ordinal : -1,
-        .device_type = gpu ? ARROW_DEVICE_CUDA : ARROW_DEVICE_CPU,
+        .device_type = !gpu                          ? ARROW_DEVICE_CPU
+                       : gpu->cuda->driver == GB_HIP ? ARROW_DEVICE_ROCM
+                                                     : ARROW_DEVICE_CUDA,
     };
     struct device_array *device;
     r = gb_export_arrow(object, schema ? &made_schema : NULL, &made.array);

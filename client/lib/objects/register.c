@@ -127,17 +127,19 @@ static int read_region(struct region *region, uint64_t bytes, bool legacy, struc
 static int find_region(const void *pointer, uint64_t bytes, struct region *region,
                        struct gb_error *error)
 {
-    struct gb_gpu *any;
+    struct gb_gpu *any = gb_gpu_of_pointer(pointer);
     struct pointer_facts facts;
+    int r = 0;
 
     *region = (struct region){.pointer = (CUdeviceptr)(uintptr_t)pointer, .fd = -1};
-    int r = gb_gpu_at(0, &any, error);
+    if (!any)
+        r = gb_gpu_at(gb_gpu_driver(), 0, &any, error);
     if (r == 0)
         r = read_facts(any->cuda, region->pointer, &facts, error);
     if (r == 0)
         r = check_facts(&facts, error);
     if (r == 0)
-        r = gb_gpu_at((int)facts.ordinal, &region->gpu, error);
+        r = gb_gpu_at(any->cuda->driver, (int)facts.ordinal, &region->gpu, error);
     if (r == 0)
         r = gb_gpu_enter(region->gpu, error);
     if (r < 0)
@@ -165,10 +167,13 @@ struct registration {
 
 static void write_handle(struct gb_writer *writer, const struct region *region, unsigned fd)
 {
+    enum gb_handle_kind kind = region->fd >= 0 ? GB_HANDLE_CUDA_FD : GB_HANDLE_CUDA_IPC;
+
+    gb_write_format(writer, "{\"kind\":\"%s\",", gb_handle_kind_name(kind, region->gpu->id));
     if (region->fd >= 0) {
-        gb_write_format(writer, "{\"kind\":\"cuda_fd\",\"fd\":%u", fd);
+        gb_write_format(writer, "\"fd\":%u", fd);
     } else {
-        GB_WRITE_LITERAL(writer, "{\"kind\":\"cuda_ipc\",\"ipc\":");
+        GB_WRITE_LITERAL(writer, "\"ipc\":");
         gb_write_base64(writer, region->handle, sizeof(region->handle));
     }
     gb_write_format(writer, ",\"bytes\":%" PRIu64 ",\"device\":\"%s\"}", region->bytes,

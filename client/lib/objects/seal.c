@@ -402,8 +402,9 @@ int gpubuf_seal_on(struct gpubuf_object *object, const int64_t *null_counts, voi
     struct gb_gpu *gpu;
     r = gb_holding_gpu(object->lease, &gpu, &error);
     if (r == 0)
-        r = gpu ? gb_gpu_event_record(gpu, stream, true, &event, &error)
-                : gb_gpu_finish(NULL, stream, &error); /* host memory has no events */
+        r = gpu && gpu->cuda->driver == GB_CUDA
+                ? gb_gpu_event_record(gpu, stream, true, &event, &error)
+                : gb_gpu_finish(gpu, stream, &error); /* neither host nor HIP has shared events */
     if (r < 0)
         return gb_report(client, &error);
     if (!event)

@@ -59,7 +59,7 @@ async function ipcHandle (socket, name, version, find, signal) {
   const { object, segments } = await callOnce(socket, 'open', { name, version, segments: 'all' }, signal)
   const buffer = find(object.layout)
   const { handle } = segments.find(({ id }) => id === buffer?.segment) ?? {}
-  if (handle?.kind !== 'cuda_ipc') {
+  if (!handle?.ipc) {
     throw new classes.UnsupportedError(`"${name}" has no memory with an IPC handle`, 'unsupported', -32010)
   }
   return { uuid: handle.uuid, handle: Buffer.from(handle.ipc, 'base64'), ...buffer }
