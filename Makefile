@@ -123,7 +123,7 @@ LIB_SOURCES := $(wildcard client/lib/*/*.c)
 CTL_SOURCES := $(filter-out client/gpubufctl/main.c,$(wildcard client/gpubufctl/*.c)) client/common/remake.c
 GATEWAY_SOURCES := $(wildcard client/gateway/*.c)
 PEER_SOURCES := $(wildcard client/peer/*.c)
-EXAMPLE_SOURCES := $(wildcard examples/*.c)
+EXAMPLE_SOURCES := $(wildcard examples/*.c examples/streams/*.c)
 UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 LIBTEST_SOURCES := $(wildcard tests/lib/test_*.c)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
@@ -196,7 +196,7 @@ gateway: $(B)/bin/gpubufd-gateway
 peer: $(B)/bin/gpubufd-peer
 examples: $(EXAMPLES)
 objects: $(OBJECTS) $(PROTOCOL) $(PAGE_OBJECT) $(PYTHON_OBJECTS) $(if $(NODE_INCLUDE),$(NODE_OBJECTS))
-tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(FAKECUDA) $(FAKECUDA_PLAIN) $(PEER_TESTS) $(SIM) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
+tests: all $(SHIM) $(B)/tests/bench/bench_hostile $(B)/tests/bench/bench_stream_kills $(FAKECUDA) $(FAKECUDA_PLAIN) $(PEER_TESTS) $(SIM) $(UNIT_TESTS) $(LIB_TESTS) $(FUZZERS) $(PACKAGE)
 benches: all $(BENCHES)
 fuzzers: $(FUZZERS)
 python: $(PACKAGE) ## build the Python package in build/python
@@ -381,7 +381,7 @@ $(SIM): $(B)/tests/sim/%: $(B)/obj/tests/sim/%.o $(call objects,client/peer/view
 $(EXAMPLES): $(B)/bin/examples/%: $(B)/obj/examples/%.o $(LIBRARY) $(B)/sources
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib' -o $@ $< -L$(B)/lib -lgpubuf $(NNG_LIBS)
+	$(Q)$(LINK) '-Wl,-rpath,$$ORIGIN/../../lib:$$ORIGIN/../../../lib' -o $@ $< -L$(B)/lib -lgpubuf $(NNG_LIBS)
 
 # The Python package: an extension for every Python from 3.9 on, with the library in it.
 PYTHON_INCLUDE = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
@@ -640,7 +640,7 @@ HAS_CMOCKA = $(shell $(CC) $(CPPFLAGS) -include cmocka.h -E -x c /dev/null >/dev
 HAS_PYTEST = $(shell $(PYTHON) -c 'import pytest, hypothesis' 2>/dev/null && echo yes)
 CORE_SUITES = $(if $(HAS_CMOCKA),unit$(comma)lib)$(if $(HAS_CMOCKA),$(if $(HAS_PYTEST),$(comma)))$(if $(HAS_PYTEST),integration$(comma)fault)
 # By itself alone, lest every make looks for cmocka.
-core-programs: daemon library $(SHIM) $(FAKECUDA) $(B)/tests/bench/bench_hostile $(if $(filter core%,$(MAKECMDGOALS)),$(if $(HAS_CMOCKA),$(CORE_TESTS) $(LIB_TESTS)))
+core-programs: daemon library $(SHIM) $(FAKECUDA) $(B)/tests/bench/bench_hostile $(B)/tests/bench/bench_stream_kills $(if $(filter core%,$(MAKECMDGOALS)),$(if $(HAS_CMOCKA),$(CORE_TESTS) $(LIB_TESTS)))
 core-tests: daemon library
 	@$(if $(HAS_CMOCKA),:,echo 'no unit and lib tests: cmocka.h is not installed (libcmocka-dev)')
 	@$(if $(HAS_PYTEST),:,echo 'no integration and fault tests: $(PYTHON) lacks pytest or hypothesis (python3-pytest, python3-hypothesis)')

@@ -64,7 +64,13 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     char span[32];
 
     gb_writer_init(&text, 0);
-    if (gb_cjson_bool_of(object, "live"))
+    const cJSON *stream = cJSON_GetObjectItemCaseSensitive(object, "stream");
+    if (stream)
+        gb_write_format(&text, "stream: frame %" PRId64 ", %" PRId64 " reader%s%s ",
+                        gb_cjson_int_of(stream, "frames", 0), gb_cjson_int_of(stream, "readers", 0),
+                        gb_cjson_int_of(stream, "readers", 0) == 1 ? "" : "s",
+                        gb_cjson_int_of(stream, "writer", 0) ? "" : ", no writer");
+    else if (gb_cjson_bool_of(object, "live"))
         GB_WRITE_LITERAL(&text, "live ");
     if (gb_cjson_bool_of(object, "older"))
         GB_WRITE_LITERAL(&text, "older ");

@@ -36,6 +36,23 @@ static const char *plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
+static void tell_part(struct gb_line *line, const cJSON *part)
+{
+    if (!member(part, "reader")) {
+        gb_line_format(line, GB_STYLE_NONE, "; it writes the stream: frame %" PRId64,
+                       gb_cjson_int_of(part, "frames", 0));
+        return;
+    }
+    gb_line_format(line, GB_STYLE_NONE,
+                   "; it reads the stream: %" PRId64 " frames read, %" PRId64 " missed, %" PRId64
+                   " of %" PRId64 " held",
+                   gb_cjson_int_of(part, "frames", 0), gb_cjson_int_of(part, "missed", 0),
+                   gb_cjson_int_of(part, "held", 0), gb_cjson_int_of(part, "hold", 0));
+    if (member(part, "behind"))
+        gb_line_format(line, GB_STYLE_NONE, ", %" PRId64 " behind",
+                       gb_cjson_int_of(part, "behind", 0));
+}
+
 static void tell_lease(struct gb_line *line, const cJSON *reason, const char *name)
 {
     const char *of = gb_cjson_string_of(reason, "name", "");
@@ -62,6 +79,8 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
     }
     if (member(reason, "parked_ms"))
         gb_line_text(line, GB_STYLE_NONE, "; it may leave for a tier, and is not dropped");
+    if (member(reason, "stream"))
+        tell_part(line, member(reason, "stream"));
     if (strcmp(of, name) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }

@@ -30,6 +30,7 @@ GB_COMMAND(alias);
 GB_COMMAND(ps);
 GB_COMMAND(top);
 GB_COMMAND(watch);
+GB_COMMAND(tail);
 GB_COMMAND(events);
 GB_COMMAND(stats);
 GB_COMMAND(trim);

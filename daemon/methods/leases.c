@@ -5,6 +5,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/methods/reply.h"
 #include "daemon/methods/task.h"
+#include "daemon/objects/stream.h"
 
 /* The most requests of the daemon that walk over leases at a time: each makes the end of a lease a
    little slower. */
@@ -63,6 +64,7 @@ void gb_lease_write_holder(struct gb_writer *writer, const struct gb_lease *leas
         GB_WRITE_LITERAL(writer, ",\"exclusive\":true");
     if (lease->holder->straggles)
         GB_WRITE_LITERAL(writer, ",\"left\":true");
+    gb_stream_write_part(writer, lease);
     if (since)
         gb_write_format(writer, ",\"%s_ms\":%" PRIu64, lease->idle_ms ? "cached" : "parked",
                         now < since ? 0 : now - since);

@@ -146,6 +146,52 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
     return 0;
 }
 
+/* How many frames the last writer has published. */
+static uint64_t frames_of(const struct gb_stream *stream)
+{
+    uint64_t head = stream->front ? stream->front->head >> GB_STREAM_SLOT_BITS : 0;
+
+    return head & ((UINT64_C(1) << GB_STREAM_COUNT_BITS) - 1);
+}
+
+void gb_stream_write(struct gb_writer *writer, const struct gb_stream *stream)
+{
+    if (!stream)
+        return;
+    gb_write_format(writer, ",\"stream\":{\"readers\":%d,\"frames\":%" PRIu64,
+                    __builtin_popcountll(stream->roster->active), frames_of(stream));
+    if (stream->writer)
+        gb_write_format(writer, ",\"writer\":%d", (int)stream->writer->holder->pid);
+    gb_write_char(writer, '}');
+}
+
+void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease)
+{
+    const struct gb_stream *stream = lease->object->live.stream;
+    const struct gb_part *part = lease->part;
+    uint64_t claim[4]; /* the begin of a struct gb_stream_claim: held, from, frames, missed */
+
+    if (!part)
+        return;
+    if (part->reader < 0) {
+        gb_write_format(writer, ",\"stream\":{\"frames\":%" PRIu64 "}", frames_of(stream));
+        return;
+    }
+    if (pread(part->fd, claim, sizeof(claim), 0) != (ssize_t)sizeof(claim))
+        return;
+    uint64_t next = (stream->front ? stream->front->head >> GB_STREAM_SLOT_BITS : 0) + 1;
+    gb_write_format(
+        writer,
+        ",\"stream\":{\"reader\":%d,\"hold\":%u,\"lag\":%u,\"held\":%d,\"frames\":%" PRIu64
+        ",\"missed\":%" PRIu64,
+        part->reader, stream->roster->hold[part->reader], stream->roster->lag[part->reader],
+        __builtin_popcountll(claim[0]), claim[2] & GB_LIMIT(integer), claim[3] & GB_LIMIT(integer));
+    /* Only a reader of each frame says which it wants next; and of this writer. */
+    if (claim[1] >> GB_STREAM_COUNT_BITS == next >> GB_STREAM_COUNT_BITS && claim[1] <= next)
+        gb_write_format(writer, ",\"behind\":%" PRIu64, next - claim[1]);
+    gb_write_char(writer, '}');
+}
+
 /* Consumers' streams of work may wait for frames whose producer will not get to them. They go on,
    and consumers find that the frame never was complete. */
 static void end_waits(struct gb_stream_front *front)

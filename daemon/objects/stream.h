@@ -35,5 +35,9 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
 /* Its lease ends: its page does not count any more, and the others are told. */
 void gb_stream_leave(struct gb_lease *lease);
 void gb_stream_free(struct gb_stream *stream); /* NULL is fine */
+/* Appends ,"stream":{…}: of an object how it goes, of a lease what part it takes; nothing if it has
+   none. Words of the pages of others are told as they are. */
+void gb_stream_write(struct gb_writer *writer, const struct gb_stream *stream);
+void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease);
 
 #endif

@@ -1,4 +1,5 @@
 #include "daemon/objects/text.h"
+#include "daemon/objects/stream.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -286,6 +287,7 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     if (gb_object_is_live(object))
         gb_write_format(writer, ",\"generation\":%" PRIu64 ",\"writers\":%" PRIu64,
                         object->live.generation, object->live.writers);
+    gb_stream_write(writer, object->live.stream);
     if (gb_storage_is_final(object->storage))
         GB_WRITE_LITERAL(writer, ",\"final\":true");
     if (object->storage->key.own)

@@ -408,7 +408,7 @@ def test_stats_trim_describe_call(ctl):
 # ---- the frame ---------------------------------------------------------------------------------
 
 COMMANDS = ("put", "create", "write", "get", "save", "load", "show", "ls", "stat", "rm", "pin", "unpin", "expire",
-            "spill", "restore", "alias", "mv", "cp", "why", "where", "ps", "top", "watch", "events", "stats", "trim",
+            "spill", "restore", "alias", "mv", "cp", "why", "where", "ps", "top", "watch", "tail", "events", "stats", "trim",
             "ping", "doctor", "call", "describe", "completion", "help", "version")
 
 

@@ -5,11 +5,12 @@ import fcntl
 import mmap
 import os
 import struct
+import subprocess
 
 import pytest
 
 from child import Child
-from conftest import skip_without_root
+from conftest import BUILD, skip_without_root
 from peer import Closed, RpcError, wait_until
 
 PAGE = 8192
@@ -188,3 +189,9 @@ def test_the_dead_do_not_take_part(daemon):
     successor = daemon.connect()
     _, told = write(successor, wait_ms=60000)
     assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]
+
+
+@pytest.mark.hunt
+def test_kills(daemon):
+    """Readers and writers are killed at any moment: no frame is torn, and readers that are waited for miss none."""
+    subprocess.run([BUILD / "tests/bench/bench_stream_kills", daemon.path, "50000", "30"], check=True, timeout=300)

@@ -148,3 +148,15 @@ def test_eight_workers(client, env, np, pd):
     grown = float(re.search(r"grew by ([\d.]+) MiB", out)[1])
     assert grown < 2  # of the 3 MiB of the column that all of them read
     assert client.list() == []
+
+
+def test_camera(client, env, np):
+    out = run(env, EXAMPLES / "camera.py", "--frames", 40, "--rate", 200)
+    assert "the square was in 36 of 40 pictures" in out and "pictures skipped" in out, out
+    assert client.list() == []
+
+
+def test_two_stages(client, env):
+    pytest.importorskip("torch")
+    assert "20 frames" in run(env, EXAMPLES / "two_stages.py")
+    assert client.list() == []

@@ -1,14 +1,19 @@
 """Streams: frames in place, from a writer to readers, for loops of both kinds."""
 
 import asyncio
+import json
+import os
+import re
+import subprocess
 import threading
+import time
 
 import numpy
 import pytest
 
 import gpubufd
 import gpubufd.aio
-from conftest import needs_gpu
+from conftest import BUILD, needs_gpu
 
 
 @pytest.fixture
@@ -155,3 +160,70 @@ def test_gpu(gpu_run):
             ahead.close()
         """
     )
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def gpubufctl(daemon, *words, **options):
+    command = [BUILD / "bin/gpubufctl", "--socket", daemon.path, *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60, **options).stdout
+
+
+def test_tail(daemon, client, writer):
+    """gpubufctl tells frames as they come, and ends with the writer."""
+    command = [BUILD / "bin/gpubufctl", "--socket", daemon.path, "tail", "cam0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
+        wait_for(lambda: json.loads(gpubufctl(daemon, "stat", "cam0", "--json"))["stream"]["readers"] == 1)
+        numbers = [publish(writer, value) for value in range(3)]
+        frames = [json.loads(tail.stdout.readline()) for _ in numbers]
+        assert [frame["number"] for frame in frames] == numbers
+        assert frames[2]["first"] == [2] * 8 and frames[2]["bytes"] == 80 and frames[2]["missed"] == 0
+        frame = writer.next()
+        frame.publish(bytes=8)
+        assert len(json.loads(tail.stdout.readline())["first"]) == 2
+        writer.close()
+        assert tail.wait(60) == 0
+
+
+def test_tail_in_words(daemon, client, writer):
+    publish(writer, 7)
+    told = gpubufctl(daemon, "tail", "cam0", "--newest", "--count", "1")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  1  80 B  7, 7, 7, 7, 7, 7, 7, 7, …\n", told), told
+
+
+def test_who_takes_part(daemon, client, writer):
+    """ls and why tell of the writer and of each reader, how far behind it is, and what it has missed."""
+    with client.read("cam0", hold=2) as newest, client.read("cam0", each=True, lag=3) as each:
+        for value in range(2):
+            publish(writer, value)
+        frame = newest.read(timeout=10)
+        publish(writer, 2)
+        stat = json.loads(gpubufctl(daemon, "stat", "cam0", "--json"))
+        assert stat["stream"] == {"readers": 2, "frames": 3, "writer": os.getpid()}
+        assert "stream: frame 3, 2 readers" in gpubufctl(daemon, "ls", "-l")
+        leases = json.loads(gpubufctl(daemon, "call", "leases", '{"name":"cam0"}'))["leases"]
+        parts = [lease["stream"] for lease in leases]
+        assert {"frames": 3} in parts
+        assert {"reader": 0, "hold": 2, "lag": 0, "held": 1, "frames": 1, "missed": 1} in parts
+        assert {"reader": 1, "hold": 1, "lag": 3, "held": 0, "frames": 0, "missed": 0, "behind": 3} in parts
+        told = " ".join(gpubufctl(daemon, "why", "cam0").split())
+        assert "it writes the stream: frame 3" in told and "0 frames read, 0 missed, 0 of 1 held, 3 behind" in told
+        frame.done()
+    writer.close()
+    assert "no writer" in gpubufctl(daemon, "ls", "-l")
+
+
+def test_examples_in_c(daemon, client):
+    """examples/streams: a writer, and a reader that ends with it."""
+    examples, env = BUILD / "bin/examples/streams", {**os.environ, "GPUBUFD_SOCKET": daemon.path}
+    with subprocess.Popen([examples / "writer", "camera", "40"], env=env) as made:
+        told = subprocess.run([examples / "reader", "camera"], env=env, stdout=subprocess.PIPE, text=True, check=True,
+                              timeout=60).stdout
+        assert made.wait(60) == 0
+    assert re.match(r"mean \d+\.\d, \d+ missed\n", told), told
+    client.delete("camera")

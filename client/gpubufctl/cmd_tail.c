@@ -1,0 +1,148 @@
+/* gpubufctl tail NAME: one line a frame of a stream, until interrupted or its writer ends. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "commands.h"
+#include "format.h"
+#include "parse.h"
+#include "proto/json.h"
+#include "proto/stream.h"
+#include "series.h"
+#include "term.h"
+
+#define FIRST_ELEMENTS 8u
+#define PIECE_MS 500 /* how long until it looks whether its reader is still there */
+
+enum { COUNT, NEWEST };
+
+const struct gb_cli_option gb_tail_options[] = {
+    {"count", 'n', "N", "end after N frames", NULL, GB_COMPLETE_NONE},
+    {"newest", 'N', NULL, "only the newest frame each time, not each", NULL, GB_COMPLETE_NONE},
+    {0},
+};
+
+/* Appends the first elements of a frame, separated by commas. */
+static int write_first(struct gpubuf_stream *stream, const struct gpubuf_frame *frame, bool json,
+                       struct gb_writer *writer, struct gb_error *error)
+{
+    struct gpubuf_object *part;
+    struct gb_series series;
+    int r =
+        gpubuf_slice(gpubuf_stream_object(stream), frame->slot, (uint64_t)frame->slot + 1, &part);
+
+    if (r < 0)
+        return gb_fail(error, r, "cannot look at a frame");
+    r = gb_series_init(&series, part, error);
+    if (r == 0 && json)
+        gb_series_as_json(&series);
+    for (uint64_t i = 0; r == 0 && i < series.length && i < FIRST_ELEMENTS; i++) {
+        if (series.item_bytes && (i + 1) * series.item_bytes > frame->bytes)
+            break; /* it is shorter than its slot */
+        if (i > 0)
+            gb_write_text(writer, json ? "," : ", ");
+        r = json ? gb_series_write_json(&series, i, writer, error)
+                 : gb_series_write(&series, i, writer, error);
+    }
+    if (r == 0 && series.length > FIRST_ELEMENTS && !json)
+        gb_write_text(writer, ", …");
+    gb_series_end(&series);
+    gpubuf_release(part);
+    return r;
+}
+
+/* Local time at which a frame was published. */
+static void write_clock(struct gb_writer *writer, uint64_t time_ns)
+{
+    struct timespec wall, monotonic;
+    char text[16] = "";
+    struct tm broken;
+
+    (void)clock_gettime(CLOCK_REALTIME, &wall);
+    (void)clock_gettime(CLOCK_MONOTONIC, &monotonic);
+    int64_t age = (int64_t)monotonic.tv_sec * 1000000000 + monotonic.tv_nsec - (int64_t)time_ns;
+    int64_t ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec - age;
+    time_t seconds = (time_t)(ns / 1000000000);
+    if (localtime_r(&seconds, &broken) && strftime(text, sizeof(text), "%H:%M:%S", &broken) > 0)
+        gb_write_format(writer, "%s.%03d", text, (int)(ns / 1000000 % 1000));
+}
+
+static int print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,
+                       const struct gpubuf_frame *frame)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+    char size[32];
+
+    gb_writer_init(&writer, 0);
+    if (cli->json) {
+        gb_write_format(&writer,
+                        "{\"number\":%" PRIu64 ",\"time_ns\":%" PRIu64 ",\"bytes\":%" PRIu64
+                        ",\"missed\":%" PRIu64 ",\"slot\":%u,\"first\":[",
+                        frame->number, frame->time_ns, frame->bytes, frame->missed, frame->slot);
+    } else {
+        const char *dim = gb_style_on(cli->color, GB_STYLE_DIM),
+                   *off = gb_style_off(cli->color, GB_STYLE_DIM);
+
+        (void)gb_format_size(frame->bytes, size, sizeof(size));
+        gb_write_text(&writer, dim);
+        write_clock(&writer, frame->time_ns);
+        gb_write_format(&writer, "%s  %" PRIu64 "  %s%s", off,
+                        frame->number & ((UINT64_C(1) << GB_STREAM_COUNT_BITS) - 1), dim, size);
+        if (frame->missed > 0)
+            gb_write_format(&writer, ", %" PRIu64 " missed", frame->missed);
+        gb_write_format(&writer, "%s  ", off);
+    }
+    int r = write_first(stream, frame, cli->json, &writer, &error);
+    gb_write_text(&writer, cli->json ? "]}" : "");
+    if (r == 0 && writer.failed)
+        r = gb_fail_memory(&error);
+    if (r == 0)
+        printf("%.*s\n", (int)writer.length, writer.data);
+    gb_writer_end(&writer);
+    return r == 0 ? GB_STATUS_OK : gb_cli_tell(&error);
+}
+
+/* Prints frames until that many are, or their reader is gone. */
+static int follow(const struct gb_cli *cli, struct gpubuf_stream *stream, uint64_t left)
+{
+    struct gpubuf_frame frame;
+    int status = GB_STATUS_OK;
+
+    while (left > 0 && status == GB_STATUS_OK && fflush(stdout) == 0) {
+        int r = gpubuf_stream_read(stream, PIECE_MS, &frame);
+
+        if (r == GPUBUF_E_UNAVAILABLE)
+            return GB_STATUS_OK; /* the writer has ended */
+        if (r == GPUBUF_E_TIMEOUT)
+            continue;
+        if (r < 0)
+            return gb_cli_error(cli, r, "cannot read %s", cli->subject);
+        status = print_frame(cli, stream, &frame);
+        (void)gpubuf_stream_done(stream, &frame, NULL);
+        left--;
+    }
+    return status;
+}
+
+int gb_cmd_tail(struct gb_cli *cli, struct gb_cli_args *args)
+{
+    const struct gpubuf_stream_options options = {.size = sizeof(options),
+                                                  .each = !args->option[NEWEST]};
+    struct gpubuf_stream *stream;
+    uint64_t left = UINT64_MAX;
+    struct gb_error error;
+
+    if (args->option[COUNT] && gb_parse_count(args->option[COUNT], &left, &error) != 0)
+        return gb_cli_usage(cli, "%s", error.message);
+    int status = gb_cli_connect(cli);
+    if (status != GB_STATUS_OK)
+        return status;
+    int r = gpubuf_stream_open(cli->client, args->value[0], &options, &stream);
+    if (r < 0)
+        return gb_cli_error(cli, r, "cannot read %s", args->value[0]);
+    status = follow(cli, stream, left);
+    gpubuf_stream_close(stream);
+    return status;
+}

@@ -1,0 +1,200 @@
+/*
+ * A stream whose readers and writers are killed: bench_stream_kills SOCKET FRAMES READERS.
+ *
+ * Two readers of each frame ask to be waited for, and live. The other readers, of the newest frame
+ * or of each, and the writer are killed at any moment, and others take their places, until that
+ * many frames were published and the two have had them. Prints what was counted. Status 1: a frame
+ * was torn, or one of the two has missed a frame of a writer.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+#define WORDS 32u
+#define LIVING 2u /* readers that are not killed */
+#define LAG 8u
+#define MOST 55u /* readers: 64 slots, of which one is written and LAG are kept */
+#define NAME "streams/kills"
+#define KILL_EVERY_NS 10000000
+
+/* One for all processes. */
+struct shared {
+    _Atomic uint64_t published, torn, missed, read[LIVING];
+    _Atomic uint32_t joined, enough;
+};
+
+static struct shared *shared;
+static const char *socket_path;
+static uint64_t frames_wanted;
+
+static struct gpubuf_client *connect_to(void)
+{
+    const struct gpubuf_connect_options options = {.size = sizeof(options), .path = socket_path};
+    struct gpubuf_client *client;
+
+    check(NULL, gpubuf_connect(&client, &options), "connect");
+    return client;
+}
+
+static void write_frames(void)
+{
+    const struct gpubuf_stream_options options = {
+        .size = sizeof(options), .slots = 64, .wait_ms = 60000, .device = "host"};
+    const uint64_t shape[] = {WORDS};
+    struct gpubuf_client *client = connect_to();
+    struct gpubuf_stream *stream;
+    struct gpubuf_frame frame;
+
+    check(client, gpubuf_stream_create(client, NAME, "uint64", 1, shape, &options, &stream),
+          "stream_create");
+    atomic_fetch_add(&shared->joined, 1);
+    while (!atomic_load(&shared->enough)) {
+        check(client, gpubuf_stream_next(stream, -1, &frame), "stream_next");
+        for (unsigned i = 0; i < WORDS; i++)
+            ((volatile uint64_t *)frame.pointer)[i] = frame.number;
+        check(client, gpubuf_stream_publish(stream, &frame, NULL), "stream_publish");
+        atomic_fetch_add(&shared->published, 1);
+    }
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+}
+
+static void look_at(const struct gpubuf_frame *frame)
+{
+    for (unsigned i = 0; i < WORDS; i++)
+        if (((const volatile uint64_t *)frame->pointer)[i] != frame->number) {
+            atomic_fetch_add(&shared->torn, 1);
+            return;
+        }
+}
+
+/* The writer's number is in the high bits of a frame's. */
+static bool same_writer(uint64_t a, uint64_t b)
+{
+    return a >> 40 == b >> 40;
+}
+
+static void read_frames(unsigned reader)
+{
+    bool lives = reader < LIVING;
+    const struct gpubuf_stream_options options = {.size = sizeof(options),
+                                                  .wait_ms = 60000,
+                                                  .each = lives || reader % 4 == 0,
+                                                  .waits = lives,
+                                                  .lag = lives || reader % 4 == 0 ? LAG : 0};
+    struct gpubuf_client *client = connect_to();
+    struct gpubuf_stream *stream;
+    struct gpubuf_frame frame;
+    uint64_t last = 0;
+    int r;
+
+    /* A reader that was just killed may hold its place a little longer. */
+    while ((r = gpubuf_stream_open(client, NAME, &options, &stream)) == GPUBUF_E_BUSY)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    check(client, r, "stream_open");
+    while (!atomic_load(&shared->enough)) {
+        r = gpubuf_stream_read(stream, 100, &frame);
+        if (r == GPUBUF_E_TIMEOUT || r == GPUBUF_E_UNAVAILABLE)
+            continue;
+        check(client, r, "stream_read");
+        look_at(&frame);
+        if (lives && last && same_writer(last, frame.number))
+            atomic_fetch_add(&shared->missed, frame.missed);
+        if (lives)
+            atomic_fetch_add(&shared->read[reader], 1);
+        last = frame.number;
+        check(client, gpubuf_stream_done(stream, &frame, NULL), "stream_done");
+        if (lives && atomic_load(&shared->read[reader]) >= frames_wanted)
+            break;
+    }
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+}
+
+/* Process 0 writes, the others read. */
+static pid_t begin(unsigned i)
+{
+    pid_t pid = fork();
+
+    if (pid < 0)
+        die("%s", strerror(errno));
+    if (pid > 0)
+        return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (i == 0)
+        write_frames();
+    else
+        read_frames(i - 1);
+    _exit(0);
+}
+
+/* Kills one after the other, and begins another in its place, until the readers that live have all
+   frames. Returns how many it has killed. */
+static unsigned kill_on(pid_t *pids, unsigned readers)
+{
+    unsigned kills = 0, left = LIVING;
+    uint64_t random = 1;
+    int status;
+
+    while (left > 0) {
+        nanosleep(&(struct timespec){.tv_nsec = KILL_EVERY_NS}, NULL);
+        for (unsigned i = 1; i <= LIVING; i++)
+            if (pids[i] && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
+                if (status != 0)
+                    die("reader %u has failed", i);
+                pids[i] = 0;
+                left--;
+            }
+        uint64_t drawn = draw(&random) % (readers - LIVING + 1);
+        unsigned i = drawn == 0 ? 0 : LIVING + (unsigned)drawn;
+        if (i == 0 && draw(&random) % 4 != 0)
+            continue; /* writers live a little longer */
+        kill(pids[i], SIGKILL);
+        if (waitpid(pids[i], &status, 0) != pids[i] || !WIFSIGNALED(status))
+            die("process %u has failed", i);
+        pids[i] = begin(i);
+        kills++;
+    }
+    return kills;
+}
+
+int main(int argc, char **argv)
+{
+    pid_t pids[1 + MOST] = {0};
+    unsigned readers = argc == 4 ? (unsigned)atoi(argv[3]) : 0;
+
+    if (argc != 4 || readers <= LIVING || readers > MOST) {
+        fprintf(stderr, "usage: bench_stream_kills SOCKET FRAMES READERS (%u to %u)\n", LIVING + 1,
+                MOST);
+        return 2;
+    }
+    socket_path = argv[1];
+    frames_wanted = strtoull(argv[2], NULL, 10);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        die("%s", strerror(errno));
+    double start = now();
+    for (unsigned i = 0; i <= readers; i++)
+        pids[i] = begin(i);
+    unsigned kills = kill_on(pids, readers);
+    atomic_store(&shared->enough, 1);
+    for (unsigned i = 0; i <= readers; i++)
+        if (pids[i] && waitpid(pids[i], NULL, 0) != pids[i])
+            die("%s", strerror(errno));
+    printf("{\"frames\":%llu,\"readers\":%u,\"writers\":%u,\"kills\":%u,\"torn\":%llu,"
+           "\"missed\":%llu,\"seconds\":%.1f}\n",
+           (unsigned long long)atomic_load(&shared->published), readers,
+           atomic_load(&shared->joined), kills, (unsigned long long)atomic_load(&shared->torn),
+           (unsigned long long)atomic_load(&shared->missed), now() - start);
+    return atomic_load(&shared->torn) || atomic_load(&shared->missed);
+}
