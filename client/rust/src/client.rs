@@ -88,7 +88,7 @@ impl Connect {
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     version: u64,
-    label: Option<String>,
+    pub(crate) label: Option<String>,
     wait: Duration,
 }
 
@@ -381,7 +381,7 @@ impl fmt::Debug for Client {
     }
 }
 
-fn open_options(how: &Open, label: &Option<CString>) -> sys::gpubuf_open_options {
+pub(crate) fn open_options(how: &Open, label: &Option<CString>) -> sys::gpubuf_open_options {
     sys::gpubuf_open_options {
         size: std::mem::size_of::<sys::gpubuf_open_options>(),
         version: how.version,

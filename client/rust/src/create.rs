@@ -35,6 +35,8 @@ pub struct Create {
     wait: Duration,
     label: Option<String>,
     keep: u32,
+    own: bool,
+    pub(crate) live: bool,
 }
 
 impl Default for Create {
@@ -56,6 +58,8 @@ impl Create {
             wait: Duration::ZERO,
             label: None,
             keep: 0,
+            own: false,
+            live: false,
         }
     }
 
@@ -113,6 +117,12 @@ impl Create {
         self
     }
 
+    /// In a segment of its own, as a [`View`](crate::View) needs it.
+    pub fn own(mut self, own: bool) -> Self {
+        self.own = own;
+        self
+    }
+
     /// Calls `f` with the C library's options and gives the version that it published.
     fn with<R>(
         &self,
@@ -137,6 +147,8 @@ impl Create {
             version: &mut version,
             label: pointer(&label),
             keep: self.keep,
+            own: self.own,
+            live: self.live,
             // Every member of an option struct may be 0.
             ..unsafe { std::mem::zeroed() }
         };
@@ -258,17 +270,7 @@ impl Writer {
 
     /// Copies `data` to byte `offset` of a buffer, on the host or a GPU.
     pub fn write(&mut self, which: Which, offset: u64, data: &[u8]) -> Result<()> {
-        let r = unsafe {
-            sys::gpubuf_write(
-                self.0.as_ptr(),
-                which.raw(),
-                offset,
-                data.as_ptr().cast(),
-                data.len() as u64,
-                ptr::null_mut(),
-            )
-        };
-        self.0.check(r).map(drop)
+        self.0.write(which, offset, data)
     }
 
     /// The data, to be written in place; host memory only. What is not written has whatever older
@@ -375,6 +377,10 @@ impl Client {
 
     /// Allocates an object, mapped for writing: fill it, then [`Writer::seal`] it.
     pub fn create(&self, name: &str, layout: &Layout, how: &Create) -> Result<Writer> {
+        self.make(name, layout, how).map(Writer)
+    }
+
+    pub(crate) fn make(&self, name: &str, layout: &Layout, how: &Create) -> Result<Object> {
         let (name, dtype) = (c_string(name)?, optional(layout.dtype.as_deref())?);
         let spec = sys::gpubuf_layout_spec {
             kind: if dtype.is_some() { sys::GPUBUF_KIND_ARRAY } else { sys::GPUBUF_KIND_BYTES },
@@ -391,6 +397,6 @@ impl Client {
                 sys::gpubuf_create(self.as_ptr(), name.as_ptr(), &spec, options, &mut raw)
             })
         })?;
-        Ok(Writer(unsafe { Object::from_raw(raw, self) }))
+        Ok(unsafe { Object::from_raw(raw, self) })
     }
 }

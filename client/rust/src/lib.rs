@@ -34,7 +34,9 @@ mod client;
 mod create;
 mod element;
 mod error;
+mod live;
 mod object;
+mod view;
 mod watch;
 
 /// `gpubuf.h`, as bindgen translates it. The header documents every function.
@@ -46,5 +48,7 @@ pub use client::{Alias, Client, Connect, Info, Open};
 pub use create::{Column, Create, Evict, Layout, SealError, Writer};
 pub use element::Element;
 pub use error::{Error, Kind, Result};
+pub use live::{Access, Live};
 pub use object::{Memory, Object, ObjectKind, Which};
+pub use view::View;
 pub use watch::{Event, Watch};

@@ -364,6 +364,14 @@ impl Object {
         String::from_utf8(copy).ok()
     }
 
+    pub(crate) fn write(&self, which: Which, offset: u64, data: &[u8]) -> Result<()> {
+        let (bytes, from) = (data.len() as u64, data.as_ptr().cast());
+        self.check(unsafe {
+            sys::gpubuf_write(self.as_ptr(), which.raw(), offset, from, bytes, ptr::null_mut())
+        })
+        .map(drop)
+    }
+
     pub(crate) fn check(&self, r: i32) -> Result<i32> {
         if r < 0 {
             let message = unsafe { text(sys::gpubuf_object_errmsg(self.as_ptr())) };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use gpubuf::{
-    Alias, Client, Column, Connect, Create, Kind, Layout, ObjectKind, Open, Watch, Which,
+    Access, Alias, Client, Column, Connect, Create, Kind, Layout, ObjectKind, Open, Watch, Which,
 };
 
 struct Daemon {
@@ -269,4 +269,76 @@ fn threads_share_a_client() {
             });
         }
     });
+}
+
+#[test]
+fn a_view_keeps_its_addresses() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let own = Create::new().own(true).replace(true).keep(2);
+    let put = |byte: u8, label: &str| {
+        client.put_bytes("policy", &[byte; 8192], &own.clone().label(label)).unwrap()
+    };
+    put(1, "one");
+    let mut view = client.follow("policy", &Open::new()).unwrap();
+    let memory = view.object().memory(Which::Data).unwrap().unwrap();
+    let shown = |view: &gpubuf::View| {
+        let mut bytes = [0; 8192];
+        view.object().read(Which::Data, 0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        assert_eq!(view.object().memory(Which::Data).unwrap().unwrap().pointer, memory.pointer);
+        bytes[0]
+    };
+    assert_eq!(shown(&view), 1);
+    let second = put(2, "two");
+    let switch = |view: &mut gpubuf::View, how: &Open| unsafe { view.switch(how) };
+    assert!(switch(&mut view, &Open::new()).unwrap() && !switch(&mut view, &Open::new()).unwrap());
+    assert_eq!((shown(&view), view.object().version()), (2, second));
+    switch(&mut view, &Open::new().label("one")).unwrap();
+    assert_eq!((shown(&view), view.object().label().as_deref()), (1, Some("one")));
+
+    assert!(!view.resume(Duration::ZERO).unwrap());
+    assert!(unsafe { view.park() }.unwrap() && view.is_parked());
+    assert!(!unsafe { view.park() }.unwrap());
+    assert!(view.resume(DEADLINE).unwrap() && !view.is_parked());
+    assert_eq!(shown(&view), 1);
+
+    client.put_bytes("policy", b"of another size", &own).unwrap();
+    assert_eq!(switch(&mut view, &Open::new()).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(shown(&view), 1);
+    client.put_bytes("shared", b"x", &Create::new()).unwrap();
+    assert_eq!(client.follow("shared", &Open::new()).err().unwrap().kind(), Kind::Unsupported);
+    // The object outlives the view, with what was shown last.
+    let object = view.object().clone();
+    std::thread::spawn(move || drop(view)).join().unwrap();
+    assert_eq!(object.to_vec::<u8>().unwrap()[0], 1);
+}
+
+#[test]
+fn live_memory_has_one_writer_at_a_time() {
+    let daemon = Daemon::start();
+    let (client, other) = (daemon.client(), daemon.client());
+    let layout = Layout::array("float64", &[3]);
+    let made = client.create_live("position", &layout, &Create::new()).unwrap();
+    assert_eq!(made.generation(), None);
+    drop(made);
+    let mut mine = client.open_live("position", Access::Exclusive, &Open::new()).unwrap();
+    let first = mine.generation().unwrap();
+    let seen = other.open_live("position", Access::Read, &Open::new()).unwrap();
+    let mut bytes = [1; 8];
+    seen.read(Which::Data, 16, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 8]);
+    mine.write(Which::Data, 16, &1.5_f64.to_ne_bytes()).unwrap();
+    seen.read(Which::Data, 16, &mut bytes).unwrap();
+    assert_eq!(f64::from_ne_bytes(bytes), 1.5);
+    assert!(!seen.object().memory(Which::Data).unwrap().unwrap().writable);
+
+    let claim = |wait| other.open_live("position", Access::Exclusive, &Open::new().wait(wait));
+    assert_eq!(claim(Duration::ZERO).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(claim(Duration::from_millis(20)).unwrap_err().kind(), Kind::Timeout);
+    drop(mine);
+    assert_eq!(claim(DEADLINE).unwrap().generation(), Some(first + 1));
+    client.put_bytes("sealed", b"x", &Create::new()).unwrap();
+    let sealed = client.open_live("sealed", Access::Write, &Open::new());
+    assert_eq!(sealed.unwrap_err().kind(), Kind::Unsupported);
 }
