@@ -6,7 +6,7 @@ import operator
 from typing import Any, Dict, Optional, Tuple
 
 from . import _core, _values
-from ._layout import CPU, CUDA, DATA, OFFSETS, called
+from ._layout import CPU, DATA, GPUS, KINDS, OFFSETS, called
 
 NO_COPY = "no copy is made on a GPU: take the memory with copy=None, and copy it with your own library"
 
@@ -43,7 +43,7 @@ def dlpack(
 
 
 def cuda_interface(view: Any) -> Dict[str, Any]:
-    if view.device[0] != CUDA:
+    if view.device[0] not in GPUS:
         raise AttributeError("__cuda_array_interface__: the memory is on the host")
     if not view.typestr:
         raise AttributeError(
@@ -127,7 +127,7 @@ class Buffer(_core.View):
         return bytes(self)
 
     def __repr__(self) -> str:
-        where = "host" if self.device[0] == CPU else f"cuda:{self.device[1]}"
+        where = "host" if self.device[0] == CPU else f"{KINDS[self.device[0]]}:{self.device[1]}"
         return f"<gpubufd.Buffer {self.dtype} {self.shape} on {where} at {self.pointer:#x}>"
 
     def __reduce__(self) -> Any:

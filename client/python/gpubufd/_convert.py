@@ -15,7 +15,7 @@ from . import _core, _fetch, _floats, _frames, _gpu, _nodes, _series, _zones, cu
 from ._cuda_array import CudaArray
 from ._gpu import is_on_gpu
 from ._layout import (
-    ARRAY, BUNDLE, BYTES, COLUMN, CPU, CUDA, DATA, MASK, NUMPY_UNITS, TABLE, at_column, kind_of,
+    ARRAY, BUNDLE, BYTES, COLUMN, CPU, DATA, GPUS, MASK, NUMPY_UNITS, TABLE, at_column, kind_of,
 )
 from ._lists import list_source
 
@@ -261,13 +261,13 @@ def _plan_source(value: Any, source: Tuple[Any, ...]) -> Plan:
 def _plan_view(view: Any, keep: Any) -> Plan:
     """The Plan of a View, on the host or on a GPU."""
     kind, ordinal = view.device
-    if kind not in (CPU, CUDA, 3, 13):
+    if kind not in (CPU, *GPUS, 3, 13):
         raise TypeError(f"memory on DLPack device type {kind} cannot be put")
     made = Plan(
         "array", (view, keep), dtype=view.dtype, shape=_floats.elements(view.dtype, view.shape),
         strides=None if view.contiguous else view.strides, address=view.pointer,
     )
-    if kind == CUDA:
+    if kind in GPUS:
         made.device = ordinal
     return _check_packed(made)
 
@@ -486,7 +486,7 @@ def column_source(value: Any, where: str) -> Tuple[Any, ...]:
             view = _from_dlpack(value)
         except TypeError as error:
             raise TypeError(f"{at_column(where)}{error}") from None
-        if view.device[0] == CUDA:
+        if view.device[0] in GPUS:
             raise TypeError(
                 f"{at_column(where)}the value is on a GPU and has neither __cuda_array_interface__ nor Arrow's device "
                 "form: make it a CuPy or PyTorch array"

@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Tuple
 
 from . import _core, cuda
 from ._cuda_array import CudaArray
-from ._layout import ARRAY, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
+from ._layout import ARRAY, CPU, DATA, GPUS, HOST, MASK, OFFSETS, TABLE, at_column
 from ._nodes import Node, Piece, pieces_of, whole
 
 
@@ -72,7 +72,7 @@ def of_capsules(source: Tuple[Any, ...], keep: Any = None) -> Found:
     found = Found(pieces_of(source), keep=(source, keep))
     for capsule in source[1]:
         kind, ordinal, event = _core.array_device(capsule)
-        if kind == CUDA and event:
+        if kind in GPUS and event:
             found.events.append((event, ordinal))
     return found
 

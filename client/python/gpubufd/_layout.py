@@ -9,7 +9,9 @@ from . import _core
 
 DATA, MASK, OFFSETS = 0, 1, 2  # an object's buffers
 BYTES, ARRAY, COLUMN, TABLE, BUNDLE = range(5)  # its kinds
-CPU, CUDA = 1, 2  # DLPack's devices
+CPU, CUDA, ROCM = 1, 2, 10  # DLPack's devices
+KINDS = {CUDA: "cuda", ROCM: "hip"}
+GPUS = tuple(KINDS)
 HOST = -1  # in the place of a GPU's ordinal
 NUMPY_UNITS = ("s", "ms", "us", "ns")
 EPOCH = datetime.datetime(1970, 1, 1)

@@ -12,7 +12,7 @@ import struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core, cuda
-from ._layout import COLUMN, CPU, CUDA, DATA, HOST, MASK, OFFSETS, TABLE, at_column
+from ._layout import COLUMN, CPU, DATA, GPUS, HOST, MASK, OFFSETS, TABLE, at_column
 
 VIEWS = {"vu": "large_utf8", "vz": "large_binary"}  # copied as the strings that they show
 # Formats that cannot be put: (what to call them, what to do instead).
@@ -201,7 +201,7 @@ def pieces_of(source: Tuple[Any, ...]) -> List[Piece]:
     nodes = []
     for capsule in arrays or [None]:
         kind, ordinal, _ = (CPU, HOST, 0) if capsule is None else _core.array_device(capsule)
-        if kind not in (CPU, CUDA):
+        if kind not in (CPU, *GPUS):
             raise TypeError(f"an Arrow array on a device of type {kind} cannot be put: copy it to the host")
         told = _core.nodes(schema, capsule)
         nodes.append(of_arrow(told, HOST if kind == CPU else ordinal, (schema, capsule)))

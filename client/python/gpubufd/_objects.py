@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 from . import _convert, _core, _fetch, _floats, _frames, _series, _values
 from ._buffers import AsBytes, Buffers, Validity, cuda_interface, dlpack
 from ._held import Parts, Rows
-from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, called
+from ._layout import CPU, CUDA, DATA, MASK, OFFSETS, ROCM, called
 from .cuda import handle_or_zero
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _Sequence(Parts):
         return dlpack(self._view(), self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
-        return (CPU, 0) if self._ordinal < 0 else (CUDA, self._ordinal)
+        return (CPU, 0) if self._ordinal < 0 else (ROCM if self.device.startswith("HIP-") else CUDA, self._ordinal)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         if self._ordinal >= 0:

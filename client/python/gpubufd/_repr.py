@@ -45,7 +45,8 @@ def _short(text: str, most: int = 64) -> str:
 
 
 def _where(held: Any) -> str:
-    return "host" if held._ordinal < 0 else f"cuda:{held._ordinal}"
+    kind = "hip" if held.device.startswith("HIP-") else "cuda"
+    return "host" if held._ordinal < 0 else f"{kind}:{held._ordinal}"
 
 
 def _title(held: Any) -> str:

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_ROCM = 10, DL_CUDA_MANAGED = 13 };
 
 struct dl_tensor {
     void *data;

@@ -101,7 +101,8 @@ static struct view *view_on(struct object *owner, const struct gpubuf_memory *me
     view->pointer = memory->pointer;
     view->readonly = !memory->writable;
     int ordinal = gpubuf_device_ordinal(owner->object);
-    view->device_type = ordinal < 0 ? DL_CPU : DL_CUDA;
+    bool hip = strncmp(gpubuf_device(owner->object), "HIP-", 4) == 0;
+    view->device_type = ordinal < 0 ? DL_CPU : hip ? DL_ROCM : DL_CUDA;
     view->device_id = ordinal < 0 ? 0 : ordinal;
     return view;
 }
