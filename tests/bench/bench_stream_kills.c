@@ -23,7 +23,7 @@
 #define WORDS 32u
 #define LIVING 2u /* readers that are not killed */
 #define LAG 8u
-#define MOST 55u /* readers: 64 slots, of which one is written and LAG are kept */
+#define MOST 55u /* the slots that are not written or kept, of 64 */
 #define NAME "streams/kills"
 #define KILL_EVERY_NS 10000000
 

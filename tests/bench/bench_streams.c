@@ -334,7 +334,7 @@ struct figures {
 static struct figures measure(const struct way *way, const struct options *options, uint64_t bytes,
                               bool sleeps)
 {
-    unsigned frames = sleeps ? 200 : bytes > 1u << 20 && way >= &ways[PIPE] ? 100 : FRAMES;
+    unsigned frames = sleeps ? 100 : way < &ways[PIPE] ? FRAMES : bytes > 1u << 20 ? 16 : 256;
     struct end end = {
         .way = way, .options = options, .bytes = bytes, .sleeps = sleeps, .pipe = {-1, -1}};
     int status;

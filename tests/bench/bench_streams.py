@@ -235,7 +235,7 @@ def main():
             busy = [one_round(Stream, place, bytes_, frames, 5e-6) for _ in range(rounds)]
             print(json.dumps({"id": f"streams.python.busy.{size}", "unit": "us", "measured": summary(busy)}), flush=True)
             for name, way in others.items():
-                pairs = [[one_round(one, place, bytes_, frames // (10 if bytes_ > 1 << 20 else 1))
+                pairs = [[one_round(one, place, bytes_, frames // (20 if bytes_ > 1 << 20 else 1))
                           for one in (Stream, way)] for _ in range(rounds)]
                 mine, theirs = zip(*pairs)
                 print(json.dumps({

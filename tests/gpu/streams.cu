@@ -1,17 +1,20 @@
 /* From the end of a producer's kernel to the begin of a consumer's, on one GPU, by the ways in which a stream's frames
  * can be ordered: the floor that gpubufd's streams are compared with. tests/gpu/streams.py compiles and runs it.
  *
- *     streams ROUNDS one|device|host|cpu [busy]
+ *     streams ROUNDS one|device|host|cpu|ours [busy|behind]
  *
  * one: two streams of one process; device: two processes, a word in device memory; host: two processes, a word in a
  * page as the daemon makes them, which the consumer can only read; cpu: two processes, the producer waits for its
- * kernel and stores the word, the consumer looks for it and launches. busy: the consumer's process has kernels under
- * way all the time, so that the GPU's time is sliced between the processes.
+ * kernel and stores the word, the consumer looks for it and launches; ours: two processes, a frame of a stream that is
+ * read ahead, of the daemon that GPUBUFD_SOCKET names. busy: the consumer's process has kernels under way all the time,
+ * so that the GPU's time is sliced between the processes. behind: the producer has work under way for 2 ms before, during
+ * which the consumer queues its own; ours is always so, since a frame is announced after its work is queued.
  *
  * Kernels are launched once before anything waits: the driver loads a kernel at its first launch, and that load waits
  * for the context's work, which would wait for a word that nobody writes. */
 #include <cuda.h>
 #include <fcntl.h>
+#include <gpubuf.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -64,6 +67,15 @@ __global__ void work(unsigned long long ns)
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     while (now - begin < ns);
 }
+
+#define STREAM(client, call)                                                                                             \
+    do {                                                                                                                 \
+        int result_ = (call);                                                                                            \
+        if (result_ < 0) {                                                                                               \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, gpubuf_errmsg(client));                                \
+            exit(1);                                                                                                     \
+        }                                                                                                                \
+    } while (0)
 
 static void send_fd(int socket, int fd)
 {
@@ -194,8 +206,33 @@ static int in_one_process(int rounds)
 }
 
 struct way {
-    bool host, cpu, busy;
+    bool host, cpu, busy, ours, behind;
 };
+
+/* One end of a stream of gpubufd; empty unless the way is ours. */
+struct frames {
+    gpubuf_client *client;
+    gpubuf_stream *stream;
+    gpubuf_frame frame;
+};
+
+static void join(frames *end, const way &how, bool writes)
+{
+    const uint64_t shape[] = {4096};
+    gpubuf_stream_options options = {};
+    if (!how.ours)
+        return;
+    options.size = sizeof(options);
+    options.device = "cuda:0";
+    options.wait_ms = 10000;
+    options.ahead = true;
+    options.hold = 2;
+    STREAM(NULL, gpubuf_connect(&end->client, NULL));
+    if (writes)
+        STREAM(end->client, gpubuf_stream_create(end->client, "streams", "uint8", 1, shape, &options, &end->stream));
+    else
+        STREAM(end->client, gpubuf_stream_open(end->client, "streams", &options, &end->stream));
+}
 
 static void consume(int socket, int rounds, const way &how)
 {
@@ -212,6 +249,8 @@ static void consume(int socket, int rounds, const way &how)
     CUstream stream = new_stream(), other = new_stream();
     launch_once(memory, stream);
     launch_once(memory, other);
+    frames in = {};
+    join(&in, how, false);
     volatile uint32_t *looked = (volatile uint32_t *)((char *)page + SPUN);
     tell(socket); /* ready */
     hear(socket);
@@ -222,11 +261,17 @@ static void consume(int socket, int rounds, const way &how)
             tell(socket);
             while (*looked != (uint32_t)i + 1)
                 ;
+        } else if (how.ours) {
+            tell(socket);
+            STREAM(in.client, gpubuf_stream_read(in.stream, 10000, &in.frame));
+            STREAM(in.client, gpubuf_stream_wait(in.stream, &in.frame, stream));
         } else {
             CHECK(cuStreamWaitValue32(stream, word, i + 1, CU_STREAM_WAIT_VALUE_GEQ));
         }
         stamp<<<1, 1, 0, stream>>>(slot(memory, SECOND, i));
-        if (!how.cpu)
+        if (how.ours)
+            STREAM(in.client, gpubuf_stream_done(in.stream, &in.frame, stream));
+        else if (!how.cpu)
             tell(socket);
         CHECK(cuStreamSynchronize(stream));
         if (how.busy)
@@ -260,6 +305,8 @@ static int produce(int socket, int rounds, const way &how, const char *name)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
     int reading = open(path, O_RDONLY | O_CLOEXEC);
     SYSTEM(reading);
+    frames out = {};
+    join(&out, how, true);
     send_fd(socket, fd);
     send_fd(socket, reading);
     if (how.host)
@@ -272,8 +319,14 @@ static int produce(int socket, int rounds, const way &how, const char *name)
     for (int i = 0; i < rounds; i++) {
         hear(socket); /* the consumer waits */
         usleep(300);
+        if (how.ours)
+            STREAM(out.client, gpubuf_stream_next(out.stream, 0, &out.frame));
+        if (how.behind)
+            work<<<1, 1, 0, stream>>>(2000000);
         stamp<<<1, 1, 0, stream>>>(slot(memory, FIRST, i));
-        if (!how.cpu)
+        if (how.ours)
+            STREAM(out.client, gpubuf_stream_publish(out.stream, &out.frame, stream));
+        else if (!how.cpu)
             CHECK(cuStreamWriteValue32(stream, word, i + 1, 0));
         CHECK(cuStreamSynchronize(stream));
         if (how.cpu)
@@ -282,6 +335,8 @@ static int produce(int socket, int rounds, const way &how, const char *name)
         tell(socket);
     }
     report(name, memory, rounds);
+    gpubuf_stream_close(out.stream);
+    gpubuf_disconnect(out.client);
     return 0;
 }
 
@@ -289,17 +344,21 @@ int main(int argc, char **argv)
 {
     int rounds = argc > 2 ? atoi(argv[1]) : 0, sockets[2];
     if (rounds < 1 || rounds > 60000)
-        return fprintf(stderr, "usage: streams ROUNDS one|device|host|cpu [busy]\n"), 2;
+        return fprintf(stderr, "usage: streams ROUNDS one|device|host|cpu|ours [busy|behind]\n"), 2;
     alarm(30); /* whatever happens */
     if (strcmp(argv[2], "one") == 0)
         return in_one_process(rounds);
-    way how = {strcmp(argv[2], "host") == 0, strcmp(argv[2], "cpu") == 0, argc > 3};
+    bool ours = strcmp(argv[2], "ours") == 0, busy = argc > 3 && strcmp(argv[3], "busy") == 0;
+    way how = {strcmp(argv[2], "host") == 0, strcmp(argv[2], "cpu") == 0, busy, ours, ours || (argc > 3 && !busy)};
     char name[128];
     snprintf(name, sizeof(name), "two processes, %s%s",
-             how.host  ? "a word in a page of the host that the consumer can only read"
-             : how.cpu ? "by the processors"
-                       : "a word in device memory",
-             how.busy ? ", the consumer's process busy" : "");
+             how.host   ? "a word in a page of the host that the consumer can only read"
+             : how.cpu  ? "by the processors"
+             : how.ours ? "a frame of gpubufd"
+                        : "a word in device memory",
+             how.busy     ? ", the consumer's process busy"
+             : how.behind ? ", behind work of 2 ms"
+                          : "");
     SYSTEM(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
     pid_t child = fork(); /* before either uses the driver */
     SYSTEM(child);

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """From a producer's kernel to a consumer's on a real GPU, between two processes: what a word that streams wait for
-costs, beside two streams of one process, and beside processors that look; under time slicing, and under MPS.
+costs, beside two streams of one process, beside processors that look, and as frames of gpubufd; under time slicing, and
+under MPS.
 
-    tests/gpu/streams.py [--rounds 300]
+    tests/gpu/streams.py [--rounds 300] [--build build]
 
-Needs nvcc. At most 90 seconds; a line a way, and a status other than 0 if one of them failed (but for MPS, which may
+Needs nvcc, and what `make` made. At most 120 seconds; a line a way, and a status other than 0 if one of them failed (but for MPS, which may
 be missing).
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -19,8 +21,25 @@ import time
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("streams.cu")
-WAYS = (["one"], ["device"], ["host"], ["cpu"], ["device", "busy"], ["host", "busy"], ["cpu", "busy"])
-LIMIT_S = 90
+WAYS = (["one"], ["device"], ["host"], ["cpu"], ["host", "behind"], ["ours"], ["device", "busy"], ["host", "busy"],
+        ["cpu", "busy"], ["ours", "busy"])
+UNDER_MPS = (["device"], ["host"], ["host", "behind"], ["ours"], ["host", "busy"], ["ours", "busy"])
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 120
+
+
+@contextlib.contextmanager
+def daemon(build, env, path):
+    """The environment for clients of a daemon of this script's own."""
+    command = [build / "bin/gpubufd", "--socket", path, "--device", "cuda:0", "--log-level", "error"]
+    with subprocess.Popen(command, env=env) as process:
+        try:
+            end = time.monotonic() + 20
+            while not os.path.exists(path) and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            yield {**env, "GPUBUFD_SOCKET": path}
+        finally:
+            process.terminate()
 
 
 def run(program, rounds, way, env, end):
@@ -38,7 +57,7 @@ def run(program, rounds, way, env, end):
         return False
 
 
-def under_mps(program, rounds, env, folder, end):
+def under_mps(build, program, rounds, env, folder, end):
     """The same ways as clients of an MPS server of this script's own."""
     control = shutil.which("nvidia-cuda-mps-control")
     if not control:
@@ -52,10 +71,11 @@ def under_mps(program, rounds, env, folder, end):
         return
     try:
         print("under MPS:", flush=True)
-        for way in WAYS[1:3] + WAYS[4:6]:
-            if not run(program, rounds, way, env, end):
-                print(f"MPS: {' '.join(way)} failed")
-                break
+        with daemon(build, env, f"{folder}/mps.sock") as ours:
+            for way in UNDER_MPS:
+                if not run(program, rounds, way, ours, end):
+                    print(f"MPS: {' '.join(way)} failed")
+                    break
     finally:
         subprocess.run([control], input="quit\n", text=True, env=env, timeout=15, check=False)
 
@@ -63,15 +83,19 @@ def under_mps(program, rounds, env, folder, end):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=300)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--build", type=Path, default=ROOT / "build")
+    options = parser.parse_args()
+    rounds, build = options.rounds, options.build.resolve()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     end = time.monotonic() + LIMIT_S
     env = {**os.environ, "CUDA_MODULE_LOADING": "EAGER"}
     with tempfile.TemporaryDirectory() as folder:
         program = f"{folder}/streams"
-        subprocess.run([nvcc, "-O2", "-arch=native", "-o", program, SOURCE, "-lcuda"], check=True, timeout=60)
-        good = [run(program, rounds, way, env, end) for way in WAYS]
-        under_mps(program, rounds, env, folder, end)
+        subprocess.run([nvcc, "-O2", "-arch=native", f"-I{ROOT}/include", "-o", program, SOURCE, f"-L{build}/lib",
+                        "-lgpubuf", "-Xlinker", f"-rpath={build}/lib", "-lcuda"], check=True, timeout=90)
+        with daemon(build, env, f"{folder}/s.sock") as ours:
+            good = [run(program, rounds, way, ours, end) for way in WAYS]
+        under_mps(build, program, rounds, env, folder, end)
     sys.exit(0 if all(good) else 1)
 
 

@@ -63,6 +63,15 @@ def test_what_raises_is_not_published(client, writer):
     reader.close()
 
 
+def test_frames_of_one_number(client):
+    with client.stream("one", "uint8", slots=3, device="host") as writer, client.read("one") as reader:
+        with writer.next() as frame:
+            frame.array[...] = 7
+        with reader.read(timeout=10) as frame:
+            assert frame.array.shape == () and frame.array == 7 and frame.bytes == 1
+    client.delete("one")
+
+
 def each(reader, found, ready):
     for frame in reader:
         found.append(int(frame.array[0, 0]))

@@ -33,7 +33,7 @@ class Frame:
 
     @property
     def array(self) -> Any:
-        return self._stream._slots()[self._slot]
+        return self._stream._slots()[self._slot, ...]  # of one number, too, an array
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         array = self.array
