@@ -126,6 +126,19 @@ def test_no_driver():
     assert "no CUDA driver" in refused("cuda:0:64M", words=["libcuda.so.1"], driver=False)
 
 
+def test_gpus_of_amd():
+    ids = ["HIP-fa4ecada00000000", "HIP-fa4ecada00000001"]
+    assert [d["id"] for d in probe("hip:all:32M")] == ids
+    assert [d["id"] for d in probe(f"{ids[1]}:32M", "hip:0:32M")] == ids[::-1]
+    (told,) = probe("hip:0:32M", FAKECUDA_NAME="nameless")  # GPUs without a number of their own
+    assert told["id"] == "HIP-0000-f0-00.0"
+    assert [d["id"] for d in probe("cuda:0:32M", "hip:1:32M")] == [UUIDS[0], ids[1]]
+    refused("hip:0:32M", words=["too old", "7.0", "7.1"], FAKECUDA_VERSION=70000000)
+    refused("hip:0:32M", "HIP-fa4e:32M", words=["twice", ids[0]])
+    refused("hip:0:32M", words=["no HIP driver"], driver=False)
+    refused("hip:x", words=["unknown device", "hip:N"])
+
+
 def test_a_driver_that_is_too_old():
     assert "too old" in refused("cuda:0:64M", words=["11.3", "11.4"], FAKECUDA_VERSION=11030)
 
