@@ -8,6 +8,7 @@ it is too slow for. The detector asks for each, and for the camera to wait for i
 import argparse
 import multiprocessing
 import time
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ NAME = "camera/front"
 SHAPE = (480, 640, 3)
 
 
-def draw(picture, number):
+def draw(picture: Any, number: int) -> None:
     """A bright square that moves over a dark ground; in one picture of ten there is none."""
     picture[:] = 20
     if number % 10:
@@ -25,14 +26,14 @@ def draw(picture, number):
         picture[200:240, x:x + 40] = (250, 250, 200)
 
 
-def camera(stream, frames, rate):
+def camera(stream: gpubufd.StreamWriter, frames: int, rate: float) -> None:
     for number in range(frames):
         with stream.next(timeout=5) as frame:
             draw(frame.array, number)
         time.sleep(1 / rate)
 
 
-def viewer(ready):
+def viewer(ready: Any) -> None:
     with gpubufd.connect() as client, client.read(NAME, timeout=10) as frames:
         ready.set()
         for frame in frames:
@@ -42,7 +43,7 @@ def viewer(ready):
             print(f"{picture}\n{frame.missed} pictures skipped", flush=True)
 
 
-def detector(ready, found):
+def detector(ready: Any, found: Any) -> None:
     seen = 0
     with gpubufd.connect() as client, client.read(NAME, each=True, waits=True, timeout=10) as frames:
         ready.set()
@@ -51,7 +52,7 @@ def detector(ready, found):
     found.put(seen)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--frames", type=int, default=90)
     parser.add_argument("--rate", type=float, default=30)

@@ -8,6 +8,7 @@ current stream wait.
 
 import argparse
 import multiprocessing
+from typing import Any
 
 import torch
 
@@ -17,11 +18,11 @@ NAME = "model/features"
 SHAPE = (64, 256)
 
 
-def stream_of(device):
+def stream_of(device: str) -> Any:
     return torch.cuda.current_stream() if device != "host" else None
 
 
-def first(stream, frames, device):
+def first(stream: gpubufd.StreamWriter, frames: int, device: str) -> None:
     where = device if device != "host" else "cpu"
     torch.manual_seed(1)
     layer = torch.nn.Linear(32, SHAPE[1]).to(where)
@@ -32,7 +33,7 @@ def first(stream, frames, device):
             frame.publish(stream=stream_of(device))
 
 
-def second(ready, done, device):
+def second(ready: Any, done: Any, device: str) -> None:
     sums = []
     with gpubufd.connect() as client, client.read(
             NAME, each=True, waits=True, lag=3, hold=2, ahead=device != "host", timeout=10) as frames:
@@ -42,7 +43,7 @@ def second(ready, done, device):
     done.put([float(one) for one in sums])
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--frames", type=int, default=20)
     parser.add_argument("--device", default="host")
