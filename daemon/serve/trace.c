@@ -12,6 +12,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/config.h"
+#include "daemon/memory/mover.h"
 
 #define BLOCKS 512              /* the most that wait to be written: 16 MiB */
 #define BLOCK_BYTES (32u << 10) /* are handed over at once; fewer after FLUSH_MS */
@@ -19,7 +20,10 @@
 #define NICENESS 10
 #define PAGE_BYTES 4096u /* every line is shorter */
 
+/* Lines that the mover's thread writes, in order. */
 struct block {
+    struct gb_job job;
+    struct gb_trace *trace;
     char *text;
     size_t length;
 };
@@ -31,14 +35,12 @@ struct gb_trace {
     uint64_t start_ns, next_id;
     uint64_t lines, dropped; /* lines in the current block; dropped ones since the start */
     struct gb_writer block;
-    uv_mutex_t lock;
-    struct block blocks[BLOCKS]; /* a ring; guarded by the lock, as are the next */
-    unsigned first, count;
-    uv_sem_t wake;
-    uv_thread_t thread;
-    char page[PAGE_BYTES]; /* the thread's */
+    struct gb_mover *mover;
+    unsigned waiting; /* blocks that are yet to be written */
+    /* The thread's. */
+    char page[PAGE_BYTES];
     size_t filled;
-    atomic_bool stop, failed; /* failed: the disk; nothing more is written */
+    bool nice, failed; /* failed: the disk; nothing more is written */
 };
 
 /* ---- the thread ---- */
@@ -67,14 +69,14 @@ static void write_page(struct gb_trace *trace)
     size_t filled = trace->filled;
 
     trace->filled = 0;
-    if (filled == 0 || atomic_load(&trace->failed))
+    if (filled == 0 || trace->failed)
         return;
     memset(trace->page + filled, ' ', PAGE_BYTES - filled);
     trace->page[PAGE_BYTES - 1] = '\n';
     if (write_all(trace->fd, trace->page, PAGE_BYTES))
         return;
     gb_log(GB_LOG_ERROR, "the trace ends here", GB_LOG_TEXT("why", strerror(errno)));
-    atomic_store(&trace->failed, true);
+    trace->failed = true;
 }
 
 static void write_line(struct gb_trace *trace, const char *line, size_t length)
@@ -85,72 +87,48 @@ static void write_line(struct gb_trace *trace, const char *line, size_t length)
     trace->filled += length;
 }
 
-static void write_block(struct gb_trace *trace, const char *line, size_t length)
+static void write_block(struct gb_job *job)
 {
-    const char *end = line + length, *newline;
+    struct block *block = GB_CONTAINER(job, struct block, job);
+    const char *line = block->text, *end = line + block->length, *newline;
 
+    if (!block->trace->nice)
+        setpriority(PRIO_PROCESS, 0, NICENESS); /* on Linux, of this thread alone */
+    block->trace->nice = true;
     while (line < end && (newline = memchr(line, '\n', (size_t)(end - line)))) {
-        write_line(trace, line, (size_t)(newline + 1 - line));
+        write_line(block->trace, line, (size_t)(newline + 1 - line));
         line = newline + 1;
     }
-    write_page(trace);
-}
-
-/* Takes the oldest block, whose text is the caller's then; NULL: there is none. */
-static struct block take_block(struct gb_trace *trace)
-{
-    struct block block = {0};
-
-    uv_mutex_lock(&trace->lock);
-    if (trace->count > 0) {
-        block = trace->blocks[trace->first];
-        trace->first = (trace->first + 1) % BLOCKS;
-        trace->count--;
-    }
-    uv_mutex_unlock(&trace->lock);
-    return block;
-}
-
-static void run(void *arg)
-{
-    struct gb_trace *trace = arg;
-    struct block block;
-
-    setpriority(PRIO_PROCESS, 0, NICENESS); /* on Linux, of this thread alone */
-    for (;;) {
-        bool stop = atomic_load(&trace->stop);
-
-        while ((block = take_block(trace)).text) {
-            write_block(trace, block.text, block.length);
-            free(block.text);
-        }
-        if (stop)
-            return;
-        uv_sem_wait(&trace->wake);
-    }
+    write_page(block->trace);
 }
 
 /* ---- the loop's side ---- */
 
+static void block_written(struct gb_job *job)
+{
+    struct block *block = GB_CONTAINER(job, struct block, job);
+
+    block->trace->waiting--;
+    free(block->text);
+    free(block);
+}
+
 static void hand_over(struct gb_trace *trace)
 {
-    struct block block;
-    bool taken = false;
+    struct block *block = trace->waiting < BLOCKS ? calloc(1, sizeof(*block)) : NULL;
+    size_t length;
+    char *text = gb_writer_take(&trace->block, &length);
 
     gb_timer_cancel(trace->timers, &trace->flush);
-    block.text = gb_writer_take(&trace->block, &block.length);
-    uv_mutex_lock(&trace->lock);
-    if (block.text && trace->count < BLOCKS) {
-        trace->blocks[(trace->first + trace->count++) % BLOCKS] = block;
-        taken = true;
-    }
-    uv_mutex_unlock(&trace->lock);
-    if (taken)
-        uv_sem_post(&trace->wake);
-    else
+    if (block && text) {
+        *block = (struct block){{.work = write_block, .done = block_written}, trace, text, length};
+        trace->waiting++;
+        gb_mover_submit(trace->mover, &block->job);
+    } else {
         trace->dropped += trace->lines;
-    if (!taken)
-        free(block.text);
+        free(block);
+        free(text);
+    }
     trace->lines = 0;
 }
 
@@ -214,18 +192,6 @@ static void on_copied(void *arg, const struct gb_moved *moved)
     end_line(trace);
 }
 
-static void free_trace(struct gb_trace *trace)
-{
-    gb_timer_cancel(trace->timers, &trace->flush);
-    for (struct block block; (block = take_block(trace)).text;)
-        free(block.text);
-    gb_writer_end(&trace->block);
-    uv_sem_destroy(&trace->wake);
-    uv_mutex_destroy(&trace->lock);
-    close(trace->fd);
-    free(trace);
-}
-
 int gb_trace_begin(struct gb_server *server, struct gb_error *error)
 {
     const char *path = server->config->trace;
@@ -238,25 +204,20 @@ int gb_trace_begin(struct gb_server *server, struct gb_error *error)
     if (fd < 0)
         return gb_fail_errno(error, "cannot write the trace %s", path);
     trace = calloc(1, sizeof(*trace));
-    if (!trace) {
+    if (!trace || gb_mover_new(server->loop, &trace->mover) < 0) {
+        free(trace);
         close(fd);
-        return gb_fail_memory(error);
+        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for the trace");
     }
     trace->timers = &server->timers;
     trace->flush.fire = on_flush;
     trace->fd = fd;
     trace->pid = getpid();
     trace->start_ns = uv_hrtime();
-    uv_mutex_init(&trace->lock);
-    uv_sem_init(&trace->wake, 0);
     gb_writer_init(&trace->block, 0);
     GB_WRITE_LITERAL(&trace->block, "[\n");
     name_line(trace, "process_name", 0, "gpubufd");
     name_line(trace, "thread_name", 0, "moves");
-    if (uv_thread_create(&trace->thread, run, trace) < 0) {
-        free_trace(trace);
-        return gb_fail(error, GPUBUF_E_SYSTEM, "cannot start a thread for the trace");
-    }
     hand_over(trace); /* so that the file can be opened from now on */
     server->spill.on_copied = on_copied;
     server->spill.on_copied_arg = trace;
@@ -278,10 +239,10 @@ void gb_trace_end(struct gb_server *server)
     gb_write_format(&trace->block, ",\"s\":\"g\",\"args\":{\"dropped\":%" PRIu64 "}}\n]\n",
                     trace->dropped);
     hand_over(trace);
-    atomic_store(&trace->stop, true);
-    uv_sem_post(&trace->wake);
-    uv_thread_join(&trace->thread);
-    free_trace(trace);
+    gb_mover_end(trace->mover);
+    gb_writer_end(&trace->block);
+    close(trace->fd);
+    free(trace);
 }
 
 void gb_trace_session(struct gb_trace *trace, uint64_t session, int pid, const char *client)
