@@ -182,22 +182,7 @@ static int set_watermarks(void *at, const char *value, struct gb_error *error)
     return 0;
 }
 
-/* Limits that size something fixed, or that both sides must agree on. */
-static bool is_fixed_limit(const char *name)
-{
-    static const char *const fixed[] = {
-        "line_bytes",     "request_bytes",  "depth",      "fds",           "pending_fds",
-        "name_bytes",     "names",          "ids",        "columns",       "layout_depth",
-        "ndim",           "metadata_pairs", "alias_text", "wait_ms",       "list",
-        "integer",        "label_bytes",    "keep",       "decline_bytes", "live_writers",
-        "stream_readers",
-    };
-
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
-        if (strcmp(fixed[i], name) == 0)
-            return true;
-    return false;
-}
+#define IS_FIXED SIZE_MAX
 
 static int set_limit(void *at, const char *value, struct gb_error *error)
 {
@@ -205,10 +190,9 @@ static int set_limit(void *at, const char *value, struct gb_error *error)
         const char *name;
         size_t offset;
     } limits[] = {
-#define GB_LIMIT_ROW(name, value, text) {#name, offsetof(struct gb_limits, name)},
-        GB_LIMIT_MAP(GB_LIMIT_ROW)
-#undef GB_LIMIT_ROW
-    };
+#define TO_SET(name, value, text) {#name, offsetof(struct gb_limits, name)},
+#define FIXED(name, value, text) {#name, IS_FIXED},
+        GB_LIMITS_FIXED(FIXED) GB_LIMITS_TO_SET(TO_SET)};
     struct gb_config *config = at;
     const char *equals = strchr(value, '=');
     uint64_t number;
@@ -221,7 +205,7 @@ static int set_limit(void *at, const char *value, struct gb_error *error)
         if (strlen(limits[i].name) != (size_t)(equals - value) ||
             strncmp(limits[i].name, value, (size_t)(equals - value)) != 0)
             continue;
-        if (is_fixed_limit(limits[i].name))
+        if (limits[i].offset == IS_FIXED)
             return gb_fail(error, GPUBUF_E_INVALID, "%s is the protocol's and cannot be changed",
                            limits[i].name);
         memcpy((char *)&config->limits + limits[i].offset, &number, sizeof(number));
@@ -295,7 +279,6 @@ static int set_retire_after(void *at, const char *value, struct gb_error *error)
 /* ---- options ---- */
 
 #define AT(member) offsetof(struct gb_config, member)
-#define GATEWAY "the page, metrics and events are served by another program: run gpubufd-gateway"
 
 static const struct gb_option known[] = {
     {"socket", "PATH",
@@ -365,11 +348,6 @@ static const struct gb_option known[] = {
      .member = AT(probe)},
     {"version", NULL, "print the version and exit", .kind = GB_OPTION_FLAG, .member = AT(version)},
     {"help", NULL, "print this and exit", .kind = GB_OPTION_FLAG, .member = AT(help)},
-    {"http", "WHERE", GATEWAY " --http WHERE", .kind = GB_OPTION_GONE},
-    {"http-token-file", "FILE", GATEWAY " --http WHERE --http-token-file FILE",
-     .kind = GB_OPTION_GONE},
-    {"http-name", "NAME", GATEWAY " --http WHERE --http-name NAME", .kind = GB_OPTION_GONE},
-    {"events", "URL", GATEWAY " --events URL", .kind = GB_OPTION_GONE},
     {.name = NULL},
 };
 

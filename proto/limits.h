@@ -5,7 +5,8 @@
 #ifndef GB_LIMITS_H
 #define GB_LIMITS_H
 
-#define GB_LIMIT_MAP(X)                                                                            \
+/* These size something fixed, or both sides must agree on them. */
+#define GB_LIMITS_FIXED(X)                                                                         \
     X(line_bytes, 1048576, "bytes in one message, newline included")                               \
     X(request_bytes, 65536, "bytes in a request that brings no layout, newline included")          \
     X(depth, 32, "levels of nesting in one message")                                               \
@@ -26,6 +27,10 @@
     X(list, 256, "objects in one answer to list")                                                  \
     X(integer, 4503599627370495, "the largest integer in a message, 2^52 - 1")                     \
     X(live_writers, 1024, "leases for writing one live object")                                    \
+    X(stream_readers, 64, "readers that take part in a stream")
+
+/* The operator can change these. */
+#define GB_LIMITS_TO_SET(X)                                                                        \
     X(half_line_ms, 30000, "milliseconds that a message may take to arrive")                       \
     X(unmap_ms, 10000, "milliseconds that a session may keep mapped what is missing elsewhere")    \
     X(recall_ms, 100, "milliseconds that a session may take to give back what it only caches")     \
@@ -34,7 +39,6 @@
     X(session_unsealed, 4096, "unsealed objects of a session")                                     \
     X(session_watches, 64, "watches of a session")                                                 \
     X(session_provides, 64, "prefixes that a session provides")                                    \
-    X(stream_readers, 64, "readers that take part in a stream")                                    \
     X(session_wanted, 1024, "names that a provider is asked for at a time")                        \
     X(session_waits, 256, "waiting requests of a session")                                         \
     X(sessions, 16384, "sessions of the daemon")                                                   \
@@ -50,6 +54,8 @@
     X(user_waits, 1024, "waiting requests of a user")                                              \
     X(held_bytes, 1073741824, "bytes kept for a user: messages not whole, waiting, or not read")   \
     X(held_fds, 1024, "descriptors of a user's messages: not whole, or not closed yet")
+
+#define GB_LIMIT_MAP(X) GB_LIMITS_FIXED(X) GB_LIMITS_TO_SET(X)
 
 /* Integer constant expressions (a long for `integer`, by GNU C). */
 enum gb_limit {

@@ -62,8 +62,6 @@ static int set(void *settings, const struct gb_option *option, const char *value
     void *at = (char *)settings + option->member;
     uint64_t number;
 
-    if (option->kind == GB_OPTION_GONE)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s", option->help);
     if (option->set && option->set(at, value, error) < 0)
         return error->code;
     switch (option->kind) {
@@ -191,8 +189,6 @@ static int read_argument(const struct gb_program *program, void *settings, char 
     if (!option)
         return gb_fail(error, GPUBUF_E_INVALID, "unknown option \"%s\"; see %s --help", word,
                        program->name);
-    if (option->kind == GB_OPTION_GONE)
-        return gb_fail(error, GPUBUF_E_INVALID, "--%s: %s", option->name, option->help);
     if (!option->argument && value)
         return gb_fail(error, GPUBUF_E_INVALID, "--%s takes no value", option->name);
     if (option->argument && !value && !(value = *(*at)++))
@@ -259,8 +255,6 @@ void gb_option_help(const struct gb_program *program)
     for (const struct gb_option *option = program->options; option->name; option++) {
         char left[40];
 
-        if (option->kind == GB_OPTION_GONE)
-            continue;
         snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument ? " " : "",
                  option->argument ? option->argument : "");
         printf("  %-23s", left);

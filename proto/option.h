@@ -19,7 +19,6 @@ enum gb_option_kind {
     GB_OPTION_LIST, /* char *[most + 1], owned, ended by NULL */
     GB_OPTION_COUNT,  /* an unsigned, from `least` to `most` */
     GB_OPTION_NUMBER, /* a uint64_t, from `least` to `most` */
-    GB_OPTION_GONE,   /* there is none any more: `help` says what to do */
 };
 
 /* Where an option is given. */

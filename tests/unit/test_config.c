@@ -250,8 +250,6 @@ TEST(test_file_errors)
         {"device = host\n\ndevice = host:1G\n", 3, "twice"},
         {"limit = sessions\n", 1, "NAME=VALUE"},
         {"log-level = loud\n", 1, "no level"},
-        {"\nhttp = 127.0.0.1:9464\n", 2, "run gpubufd-gateway --http WHERE"},
-        {"events = tcp://127.0.0.1:1\n", 1, "run gpubufd-gateway --events URL"},
     };
     char words[128], where[128];
 
