@@ -188,20 +188,17 @@ static void write_handle(struct gb_writer *writer, const struct gb_segment_info 
         GB_WRITE_LITERAL(writer, ",\"uuid\":");
         gb_write_cstring(writer, handle->uuid);
     } else {
-        GB_WRITE_LITERAL(writer, "\",\"fd\":");
-        gb_write_uint(writer, handle->fd);
+        GB_WRITE_UINT(writer, "\",\"fd\":", handle->fd);
     }
     gb_write_char(writer, '}');
 }
 
 void gb_segment_write(struct gb_writer *writer, const struct gb_segment_info *segment)
 {
-    GB_WRITE_LITERAL(writer, "{\"id\":");
-    gb_write_uint(writer, segment->id);
+    GB_WRITE_UINT(writer, "{\"id\":", segment->id);
     GB_WRITE_LITERAL(writer, ",\"device\":");
     gb_write_cstring(writer, segment->device);
-    GB_WRITE_LITERAL(writer, ",\"bytes\":");
-    gb_write_uint(writer, segment->bytes);
+    GB_WRITE_UINT(writer, ",\"bytes\":", segment->bytes);
     GB_WRITE_LITERAL(writer, ",\"access\":");
     if (segment->writable)
         GB_WRITE_LITERAL(writer, "\"rw\"");

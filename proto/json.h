@@ -195,6 +195,9 @@ char *gb_writer_take(struct gb_writer *writer, size_t *length);
 void gb_write(struct gb_writer *writer, const char *text, size_t length);
 void gb_write_text(struct gb_writer *writer, const char *text); /* as it is */
 #define GB_WRITE_LITERAL(writer, literal) gb_write((writer), "" literal, sizeof(literal) - 1)
+/* A literal and a number, as in `,"seq":` and 7. */
+#define GB_WRITE_UINT(writer, literal, value)                                                      \
+    (GB_WRITE_LITERAL(writer, literal), gb_write_uint((writer), (value)))
 void gb_write_char(struct gb_writer *writer, char c);
 void gb_write_uint(struct gb_writer *writer, uint64_t value);
 void gb_write_int(struct gb_writer *writer, int64_t value);

@@ -12,10 +12,8 @@ static void write_buffer(struct gb_writer *writer, const char *member, size_t le
         if (form == GB_LAYOUT_REGISTER)
             GB_WRITE_LITERAL(writer, "{\"handle\":");
         else
-            GB_WRITE_LITERAL(writer, "{\"segment\":");
-        gb_write_uint(writer, buffer->segment);
-        GB_WRITE_LITERAL(writer, ",\"offset\":");
-        gb_write_uint(writer, buffer->offset);
+            GB_WRITE_UINT(writer, "{\"segment\":", buffer->segment);
+        GB_WRITE_UINT(writer, ",\"offset\":", buffer->offset);
         GB_WRITE_LITERAL(writer, ",\"bytes\":");
     }
     gb_write_uint(writer, buffer->bytes);
@@ -60,11 +58,9 @@ static void write_column(struct gb_writer *writer, const struct gb_column *colum
                          enum gb_layout_form form)
 {
     write_dtype(writer, &column->dtype);
-    GB_WRITE_LITERAL(writer, ",\"length\":");
-    gb_write_uint(writer, column->length);
+    GB_WRITE_UINT(writer, ",\"length\":", column->length);
     if (column->offset != 0) {
-        GB_WRITE_LITERAL(writer, ",\"offset\":");
-        gb_write_uint(writer, column->offset);
+        GB_WRITE_UINT(writer, ",\"offset\":", column->offset);
     }
     if (column->null_count != 0) {
         GB_WRITE_LITERAL(writer, ",\"null_count\":");
@@ -122,8 +118,7 @@ static void write_array(struct gb_writer *writer, const struct gb_layout *layout
         gb_write_char(writer, ']');
     }
     if (column->offset != 0) {
-        GB_WRITE_LITERAL(writer, ",\"offset\":");
-        gb_write_uint(writer, column->offset);
+        GB_WRITE_UINT(writer, ",\"offset\":", column->offset);
     }
     WRITE_BUFFER(writer, column, data, form);
     WRITE_BUFFER(writer, column, mask, form);
@@ -149,15 +144,12 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
 
     switch (layout->kind) {
     case GB_KIND_BYTES:
-        GB_WRITE_LITERAL(writer, "{\"kind\":\"bytes\",\"bytes\":");
-        gb_write_uint(writer, layout->bytes);
+        GB_WRITE_UINT(writer, "{\"kind\":\"bytes\",\"bytes\":", layout->bytes);
         WRITE_BUFFER(writer, column, data, form);
         break;
     case GB_KIND_BUNDLE:
-        GB_WRITE_LITERAL(writer, "{\"kind\":\"bundle\",\"bytes\":");
-        gb_write_uint(writer, layout->bytes);
-        GB_WRITE_LITERAL(writer, ",\"manifest_bytes\":");
-        gb_write_uint(writer, layout->manifest_bytes);
+        GB_WRITE_UINT(writer, "{\"kind\":\"bundle\",\"bytes\":", layout->bytes);
+        GB_WRITE_UINT(writer, ",\"manifest_bytes\":", layout->manifest_bytes);
         WRITE_BUFFER(writer, column, data, form);
         write_parts(writer, layout);
         break;
@@ -170,8 +162,7 @@ void gb_layout_write(struct gb_writer *writer, const struct gb_layout *layout,
         write_column(writer, column, form);
         break;
     case GB_KIND_TABLE:
-        GB_WRITE_LITERAL(writer, "{\"kind\":\"table\",\"length\":");
-        gb_write_uint(writer, column->length);
+        GB_WRITE_UINT(writer, "{\"kind\":\"table\",\"length\":", column->length);
         GB_WRITE_LITERAL(writer, ",\"columns\":");
         write_columns(writer, column->children, column->child_count, form);
         write_metadata(writer, column);

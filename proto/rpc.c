@@ -249,8 +249,7 @@ static void write_fds(struct gb_writer *writer, unsigned fds)
 {
     if (fds == 0)
         return;
-    GB_WRITE_LITERAL(writer, ",\"fds\":");
-    gb_write_uint(writer, fds);
+    GB_WRITE_UINT(writer, ",\"fds\":", fds);
 }
 
 static void write_id(struct gb_writer *writer, struct gb_string id)
@@ -271,8 +270,7 @@ void gb_rpc_begin_result(struct gb_writer *writer, struct gb_string id, unsigned
 
 void gb_rpc_begin_request(struct gb_writer *writer, uint64_t id, const char *method, unsigned fds)
 {
-    GB_WRITE_LITERAL(writer, "{\"jsonrpc\":\"2.0\",\"id\":");
-    gb_write_uint(writer, id);
+    GB_WRITE_UINT(writer, "{\"jsonrpc\":\"2.0\",\"id\":", id);
     GB_WRITE_LITERAL(writer, ",\"method\":");
     gb_write_cstring(writer, method);
     write_fds(writer, fds);

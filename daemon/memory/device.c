@@ -39,10 +39,8 @@ void gb_device_write(struct gb_writer *writer, const struct gb_device *device, b
         gb_write_format(writer, ",\"uuid\":\"%s\"", device->id);
     GB_WRITE_LITERAL(writer, ",\"name\":");
     gb_write_cstring(writer, device->name);
-    GB_WRITE_LITERAL(writer, ",\"capacity\":");
-    gb_write_uint(writer, device->capacity);
-    GB_WRITE_LITERAL(writer, ",\"used\":");
-    gb_write_uint(writer, device->used);
+    GB_WRITE_UINT(writer, ",\"capacity\":", device->capacity);
+    GB_WRITE_UINT(writer, ",\"used\":", device->used);
     gb_write_format(writer, ",\"share\":[%s%s%s],\"default\":", fd ? "\"fd\"" : "",
                     fd && ipc ? "," : "", ipc ? "\"ipc\"" : "");
     gb_write_bool(writer, is_default);

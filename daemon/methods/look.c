@@ -28,8 +28,7 @@ static struct page page_begin(struct gb_call *call, const struct page_params *pa
                               const char *what)
 {
     gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"seq\":");
-    gb_write_uint(call->writer, call->server->seq);
+    GB_WRITE_UINT(call->writer, "{\"seq\":", call->server->seq);
     gb_write_format(call->writer, ",\"%s\":[", what);
     return (struct page){call->writer, params->limit ? params->limit : GB_LIMIT(list), 0, false};
 }
@@ -51,8 +50,7 @@ static int page_end(struct page *page)
 {
     gb_write_char(page->writer, ']');
     if (page->more) {
-        GB_WRITE_LITERAL(page->writer, ",\"cursor\":");
-        gb_write_uint(page->writer, page->last);
+        GB_WRITE_UINT(page->writer, ",\"cursor\":", page->last);
     }
     gb_write_char(page->writer, '}');
     return GB_DONE;

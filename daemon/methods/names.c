@@ -170,8 +170,7 @@ static int handle_list(struct gb_call *call, const void *p)
                        prefix.text);
     walk.next = gb_names_lower(walk.names, first.text, first.length, params->cursor.text != NULL);
     gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"seq\":");
-    gb_write_uint(call->writer, call->server->seq);
+    GB_WRITE_UINT(call->writer, "{\"seq\":", call->server->seq);
     GB_WRITE_LITERAL(call->writer, ",\"objects\":[");
     write_listed(call, &walk, params, limit);
     gb_write_char(call->writer, ']');

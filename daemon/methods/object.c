@@ -266,8 +266,7 @@ int gb_object_publish(struct gb_call *call, struct gb_object *object, int r, boo
         return r;
     }
     gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"version\":");
-    gb_write_uint(call->writer, object->version);
+    GB_WRITE_UINT(call->writer, "{\"version\":", object->version);
     gb_write_char(call->writer, '}');
     return GB_DONE;
 }

@@ -149,15 +149,12 @@ void gb_segments_write(struct gb_writer *writer, const struct gb_segments *segme
 
 void gb_lease_write(struct gb_writer *writer, const struct gb_lease *lease, bool brief)
 {
-    GB_WRITE_LITERAL(writer, "\"lease\":");
-    gb_write_uint(writer, lease->id);
+    GB_WRITE_UINT(writer, "\"lease\":", lease->id);
     if (lease->slot) {
-        GB_WRITE_LITERAL(writer, ",\"slot\":");
-        gb_write_uint(writer, lease->slot - 1);
+        GB_WRITE_UINT(writer, ",\"slot\":", lease->slot - 1);
     }
     if (lease->exclusive) {
-        GB_WRITE_LITERAL(writer, ",\"generation\":");
-        gb_write_uint(writer, lease->object->live.generation);
+        GB_WRITE_UINT(writer, ",\"generation\":", lease->object->live.generation);
     }
     GB_WRITE_LITERAL(writer, ",\"object\":");
     if (brief)

@@ -206,8 +206,7 @@ static int publish(struct gb_call *call, const struct seal_params *params, struc
     if (params->release)
         gb_lease_end(registry, lease);
     gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"version\":");
-    gb_write_uint(call->writer, version);
+    GB_WRITE_UINT(call->writer, "{\"version\":", version);
     gb_write_char(call->writer, '}');
     return GB_DONE;
 }

@@ -187,10 +187,8 @@ static struct gb_writer *begin_event(const struct gb_watch *watch, unsigned kind
 
     gb_writer_reset(writer);
     gb_rpc_begin_notification(writer, "event", 0);
-    GB_WRITE_LITERAL(writer, "{\"watch\":");
-    gb_write_uint(writer, watch->id);
-    GB_WRITE_LITERAL(writer, ",\"seq\":");
-    gb_write_uint(writer, seq);
+    GB_WRITE_UINT(writer, "{\"watch\":", watch->id);
+    GB_WRITE_UINT(writer, ",\"seq\":", seq);
     GB_WRITE_LITERAL(writer, ",\"kind\":\"");
     gb_write_text(writer, kind_name(kind));
     gb_write_char(writer, '"');
@@ -487,10 +485,8 @@ static int handle_watch(struct gb_call *call, const void *p)
         session->watching.unsynced++;
 
     gb_call_begin_result(call);
-    GB_WRITE_LITERAL(call->writer, "{\"watch\":");
-    gb_write_uint(call->writer, watch->id);
-    GB_WRITE_LITERAL(call->writer, ",\"seq\":");
-    gb_write_uint(call->writer, server->seq);
+    GB_WRITE_UINT(call->writer, "{\"watch\":", watch->id);
+    GB_WRITE_UINT(call->writer, ",\"seq\":", server->seq);
     gb_write_char(call->writer, '}');
     return GB_DONE;
 }

@@ -20,8 +20,7 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
 {
     GB_WRITE_LITERAL(writer, "\"name\":");
     gb_write_string(writer, object->name, object->name_length);
-    GB_WRITE_LITERAL(writer, ",\"version\":");
-    gb_write_uint(writer, version);
+    GB_WRITE_UINT(writer, ",\"version\":", version);
     if (object->label.text) {
         GB_WRITE_LITERAL(writer, LABEL);
         gb_write(writer, object->label.text, object->label.length);
@@ -38,8 +37,7 @@ static void write_fixed(struct gb_writer *writer, const struct gb_object *object
     gb_write_uint(writer, object->bytes);
     gb_write_format(writer, ",\"mode\":\"%04o\",\"uid\":", object->mode);
     gb_write_uint(writer, object->owner->uid);
-    GB_WRITE_LITERAL(writer, ",\"gid\":");
-    gb_write_uint(writer, object->gid);
+    GB_WRITE_UINT(writer, ",\"gid\":", object->gid);
     GB_WRITE_LITERAL(writer, ",\"created_ms\":");
     gb_write_int(writer, object->created_ms);
     GB_WRITE_LITERAL(writer, ",\"evict\":\"");
@@ -241,8 +239,7 @@ static void write_idle(struct gb_writer *writer, const struct gb_storage *storag
 {
     bool idle = storage->leases == 0 && now_ms >= storage->used_ms;
 
-    GB_WRITE_LITERAL(writer, ",\"idle_ms\":");
-    gb_write_uint(writer, idle ? now_ms - storage->used_ms : 0);
+    GB_WRITE_UINT(writer, ",\"idle_ms\":", idle ? now_ms - storage->used_ms : 0);
 }
 
 static void write_ready(struct gb_writer *writer, const struct gb_object *object)
@@ -273,8 +270,7 @@ static void write_members(struct gb_writer *writer, const struct gb_object *obje
     gb_write_text(writer, tier_of(object));
     GB_WRITE_LITERAL(writer, "\",\"when_short\":\"");
     gb_write_text(writer, gb_object_prospect(object));
-    GB_WRITE_LITERAL(writer, "\",\"leases\":");
-    gb_write_uint(writer, gb_object_lease_count(object));
+    GB_WRITE_UINT(writer, "\",\"leases\":", gb_object_lease_count(object));
     if (object->idle_count)
         gb_write_format(writer, ",\"cached\":%" PRIu64, object->idle_count);
     if (object->parked_count)
