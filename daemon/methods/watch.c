@@ -74,7 +74,7 @@ static struct gb_news *add_news(struct gb_server *server, size_t room)
 static void set_told(struct gb_session *session, struct gb_news *news)
 {
     struct gb_watches *watches = &session->server->watches;
-    struct gb_watching *watching = &session->watching;
+    struct gb_session_watches *watching = &session->watching;
 
     if (news) {
         news->last_of++;

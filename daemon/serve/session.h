@@ -69,7 +69,7 @@ enum gb_session_input {
 };
 
 /* Its watches: methods/watch.c. */
-struct gb_watching {
+struct gb_session_watches {
     struct gb_link watches, of_user; /* of_user: in the `told` or the `untold` of its user, or in
                                         neither: gb_session_stalls() */
     struct gb_news *told;            /* the last news that its watches were told of */
@@ -104,7 +104,7 @@ struct gb_session {
     struct gb_holder holder;
     struct gb_straggler *straggler; /* takes what it writes when it ends; NULL: nothing live */
     struct gb_mapper mapper;
-    struct gb_watching watching;
+    struct gb_session_watches watching;
     struct gb_link waits;
     struct gb_link over;         /* waits that have ended, and leave their names in pieces */
     struct gb_provider provider; /* the prefixes that it provides */
