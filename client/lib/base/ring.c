@@ -244,7 +244,7 @@ void gb_ring_wait_late(struct gb_ring_writer *writer, int64_t timeout_ns)
     uint64_t end = now_ns() + (uint64_t)timeout_ns;
     int reader = gb_ring_late(writer);
 
-    for (; reader >= 0; reader = gb_ring_late(writer)) {
+    for (; reader >= 0 && !(writer->stop && LOOK(*writer->stop)); reader = gb_ring_late(writer)) {
         const struct gb_stream_claim *claim = writer->claims[reader];
         uint32_t moved = LOAD(claim->moved);
         uint64_t now = now_ns();
@@ -453,7 +453,7 @@ static void sleep_on_bell(struct gb_ring_reader *reader, uint32_t bell, int64_t 
     SET(claim->asleep, 0);
 }
 
-void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
+bool gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
 {
     uint64_t begin = now_ns(), most = (uint64_t)timeout_ns;
 
@@ -462,11 +462,11 @@ void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
         if (over == last)
             nap(&reader->roster->writer, last,
                 timeout_ns < READER_NAP_NS ? timeout_ns : READER_NAP_NS);
-        return;
+        return over != last || LOAD(reader->roster->writer) != last;
     }
     uint32_t bell = LOAD(reader->front->bell);
     if (bell != (uint32_t)reader->last)
-        return; /* it came in between */
+        return true; /* it came in between */
     if (!look(reader, bell, begin, most < reader->spin_ns ? most : reader->spin_ns) &&
         most > reader->spin_ns)
         sleep_on_bell(reader, bell, timeout_ns - (int64_t)reader->spin_ns);
@@ -476,4 +476,5 @@ void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
     reader->spin_ns = spin_ns > SPIN_MOST_NS    ? SPIN_MOST_NS
                       : spin_ns < SPIN_LEAST_NS ? SPIN_LEAST_NS
                                                 : spin_ns;
+    return is_news(reader, bell);
 }

@@ -38,6 +38,7 @@ struct gb_ring_writer {
     uint64_t frames[GB_STREAM_SLOTS]; /* in each slot; 0: none */
     uint64_t busy;                    /* slots that were claimed when it last looked */
     uint64_t late[GB_STREAM_READERS]; /* the `from` at which it was waited for in vain */
+    const _Atomic bool *stop;         /* once true, gb_ring_wait_late returns; NULL: none */
 };
 
 /* A frame, as a reader is told of it. */
@@ -90,9 +91,9 @@ int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame);
 int gb_ring_ready(const struct gb_ring_reader *reader, unsigned slot, uint64_t number);
 /* Gives a slot back. */
 void gb_ring_done(struct gb_ring_reader *reader, unsigned slot);
-/* Waits until gb_ring_read() may return something else than it just did: a moment by looking, then
-   asleep. At most that long; it may return early. After GB_RING_OVER: until another writer
-   joins. */
-void gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns);
+/* Waits until gb_ring_read() may return something else than it just did, and then returns true: a
+   moment by looking, then asleep. At most that long; it may return early. After GB_RING_OVER: until
+   another writer joins. */
+bool gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns);
 
 #endif

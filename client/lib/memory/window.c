@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 struct gb_view_window {
+    _Atomic unsigned references; /* of its lease, and of those who hold it */
     char *address;
     uint64_t bytes;           /* that are shown */
     uint64_t reserved;        /* addresses, on a GPU */
@@ -72,7 +74,9 @@ static int show_on_host(struct gb_view_window *window, const struct gb_imported 
 
 static int hide_on_host(struct gb_view_window *window, struct gb_error *error)
 {
-    if (mmap(window->address, (size_t)window->bytes, PROT_NONE,
+    int access = atomic_load(&window->references) > 1 ? PROT_READ : PROT_NONE;
+
+    if (mmap(window->address, (size_t)window->bytes, access,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         return gb_fail_errno(error, "unmapping %" PRIu64 " bytes at %p", window->bytes,
                              (void *)window->address);
@@ -177,6 +181,7 @@ int gb_window_open(const struct gb_imported *like, uint64_t bytes, struct gb_vie
 
     if (!window)
         return gb_fail_memory(error);
+    atomic_init(&window->references, 1);
     window->bytes = whole_pages(bytes);
     if (like->gpu)
         r = reserve_on_gpu(window, like, error);
@@ -189,10 +194,17 @@ int gb_window_open(const struct gb_imported *like, uint64_t bytes, struct gb_vie
     return r;
 }
 
-void gb_window_close(struct gb_view_window *window)
+void gb_window_hold(struct gb_view_window *window)
+{
+    (void)atomic_fetch_add(&window->references, 1);
+}
+
+void gb_window_release(struct gb_view_window *window)
 {
     struct gb_error ignored;
 
+    if (atomic_fetch_sub(&window->references, 1) > 1)
+        return;
     if (window->gpu) {
         bool entered = gb_gpu_enter(window->gpu, &ignored) == 0;
         if (window->shown.address)
@@ -207,9 +219,23 @@ void gb_window_close(struct gb_view_window *window)
     free(window);
 }
 
+void gb_window_close(struct gb_view_window *window)
+{
+    struct gb_error ignored;
+
+    if (atomic_load(&window->references) > 1)
+        (void)hide_on_host(window, &ignored); /* and its memory ends */
+    gb_window_release(window);
+}
+
 void *gb_window_address(const struct gb_view_window *window)
 {
     return window->address;
+}
+
+uint64_t gb_window_bytes(const struct gb_view_window *window)
+{
+    return window->bytes;
 }
 
 bool gb_window_is_shown(const struct gb_view_window *window)

@@ -20,10 +20,17 @@ struct gb_view_window;
    GPUBUF_E_DEVICE. */
 int gb_window_open(const struct gb_imported *like, uint64_t bytes, struct gb_view_window **window,
                    struct gb_error *error);
-/* Nothing may use the window any more. */
+/* Nothing may use the window any more, unless it is held. */
 void gb_window_close(struct gb_view_window *window);
 
+/* For memory that a garbage collector decides about. Until gb_window_release the addresses stay
+   reserved, also after gb_window_close, and a window on the host that shows nothing reads as zeros.
+   Any thread. */
+void gb_window_hold(struct gb_view_window *window);
+void gb_window_release(struct gb_view_window *window);
+
 void *gb_window_address(const struct gb_view_window *window);
+uint64_t gb_window_bytes(const struct gb_view_window *window); /* that are shown */
 bool gb_window_is_shown(const struct gb_view_window *window);
 
 /* Waits for the GPU's work: that of `count` streams, or, without any, all of the context's. On the
@@ -36,7 +43,7 @@ int gb_window_wait(const struct gb_view_window *window, void *const *streams, si
    was opened for; GPUBUF_E_DEVICE; GPUBUF_E_SYSTEM. */
 int gb_window_show(struct gb_view_window *window, const struct gb_imported *memory,
                    struct gb_error *error);
-/* Shows nothing: an access is a fault. The addresses stay reserved. *was: what was shown, for
+/* Shows nothing: an access is a fault, unless the window is held. The addresses stay reserved. *was: what was shown, for
    gb_window_show; without an address: nothing. */
 int gb_window_hide(struct gb_view_window *window, struct gb_imported *was, struct gb_error *error);
 

@@ -1,5 +1,7 @@
 /* Streams: frames of a live array, by base/ring.h. The daemon is asked who takes part, and for
    nothing else. */
+#include "client/lib/objects/stream.h"
+
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,6 +33,7 @@ struct gpubuf_stream {
     char *data;
     uint64_t stride; /* from slot to slot, in bytes */
     bool writes, each, waits, ahead;
+    bool asks, rests; /* what comes before a frame: the daemon's answer, or a GPU's work */
     unsigned hold, lag;
     struct gb_gpu_page own, front;     /* what the GPU has of its page, and of the writer's */
     struct gb_ring_frame early;        /* was read, and is not complete; number 0: none */
@@ -295,7 +298,7 @@ static int read_options(const struct gpubuf_client *client,
     return 0;
 }
 
-/* Makes a stream of an object, whose reference it takes over in any case, and joins it. */
+/* The options are complete. */
 static int begin(struct gpubuf_object *object, bool writes,
                  const struct gpubuf_stream_options *options, struct gpubuf_stream **out)
 {
@@ -334,6 +337,18 @@ static int begin(struct gpubuf_object *object, bool writes,
         gpubuf_stream_close(stream);
     else
         *out = stream;
+    return r;
+}
+
+int gb_stream_begin(struct gpubuf_object *object, bool writes,
+                    const struct gpubuf_stream_options *given, struct gpubuf_stream **stream)
+{
+    struct gpubuf_stream_options options;
+    int r = read_options(object->lease->client, given, &options);
+
+    if (r == 0)
+        return begin(object, writes, &options, stream);
+    gpubuf_release(object);
     return r;
 }
 
@@ -460,28 +475,36 @@ static void rest_briefly(void)
     (void)nanosleep(&time, NULL);
 }
 
-int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
+int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_frame *frame)
 {
-    int r = check(stream, true), slot;
+    int r = check(stream, true);
 
+    stream->asks = stream->rests = false;
     if (r < 0)
         return r;
-    if (timeout_ms != 0)
-        gb_ring_wait_late(&stream->writer,
-                          timeout_ms < 0 ? INT64_MAX : timeout_ms * INT64_C(1000000));
-    while ((slot = gb_ring_take(&stream->writer)) < 0) {
-        if (slot == GB_RING_PAGES)
-            r = join(stream);
-        else if (gb_ring_works(&stream->writer))
-            rest_briefly(); /* its own work is behind */
-        else
-            return gb_report_text(client_of(stream), GPUBUF_E_BUSY, "readers hold all slots");
-        if (r < 0 || (r = check(stream, true)) < 0)
-            return r;
+    if (waits && gb_ring_late(&stream->writer) >= 0)
+        return GPUBUF_E_AGAIN;
+    int slot = gb_ring_take(&stream->writer);
+    if (slot < 0) {
+        stream->asks = slot == GB_RING_PAGES;
+        stream->rests = !stream->asks && gb_ring_works(&stream->writer); /* its own work is behind */
+        if (stream->asks || stream->rests)
+            return GPUBUF_E_AGAIN;
+        return gb_report_text(client_of(stream), GPUBUF_E_BUSY, "readers hold all slots");
     }
     describe(stream, (unsigned)slot, frame);
     frame->number = stream->writer.head + 1;
     return 0;
+}
+
+int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
+{
+    int r;
+
+    while ((r = gb_stream_next_now(stream, timeout_ms != 0, frame)) == GPUBUF_E_AGAIN)
+        if ((r = gb_stream_wait(stream, timeout_ms, NULL)) < 0)
+            return r;
+    return r;
 }
 
 /* Waits for work on the stream's GPU. */
@@ -534,28 +557,6 @@ int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct gpubuf_fram
     return 0;
 }
 
-/* Says why there is no frame; 0: another look may find one. */
-static int tell_none(const struct gpubuf_stream *stream, int why, int64_t timeout_ms,
-                     int64_t deadline)
-{
-    const struct gpubuf_client *client = client_of(stream);
-
-    if (why == GB_RING_FULL && !stream->ending)
-        return gb_report_text(client, GPUBUF_E_BUSY,
-                              "%u frames are held already: give one back, or open with a larger "
-                              "hold",
-                              stream->hold);
-    if (why == GB_RING_OVER)
-        return gb_report_text(client, GPUBUF_E_UNAVAILABLE, "the writer of \"%s\" has ended",
-                              stream->object->lease->name);
-    if (timeout_ms == 0)
-        return gb_report_text(client, GPUBUF_E_AGAIN, "no new frame");
-    if (gb_left_ms(deadline) == 0)
-        return gb_report_text(client, GPUBUF_E_TIMEOUT, "no new frame within %" PRId64 " ms",
-                              timeout_ms);
-    return 0;
-}
-
 /* Looks for the next frame; GB_RING_NONE, too, if it is not complete yet. */
 static int look(struct gpubuf_stream *stream, struct gb_ring_frame *read)
 {
@@ -581,18 +582,6 @@ static int look(struct gpubuf_stream *stream, struct gb_ring_frame *read)
     return why;
 }
 
-/* Waits until look() may find something else. */
-static void wait_for_news(struct gpubuf_stream *stream, int64_t deadline)
-{
-    int left = gb_left_ms(deadline);
-
-    if (stream->early.number || stream->ending)
-        rest_briefly(); /* for the GPU, which wakes nobody */
-    else
-        gb_ring_wait(&stream->reader,
-                     (left < 0 || left > LOOK_MS ? LOOK_MS : left) * INT64_C(1000000));
-}
-
 /* Tells once that a frame that was used ahead of the writer's work never was complete. */
 static int tell_canceled(struct gpubuf_stream *stream)
 {
@@ -606,26 +595,32 @@ static int tell_canceled(struct gpubuf_stream *stream)
                   : 0;
 }
 
-int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
+/* GPUBUF_E_AGAIN without a sentence, which gpubuf_stream_read adds. */
+int gb_stream_read_now(struct gpubuf_stream *stream, struct gpubuf_frame *frame)
 {
-    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    const struct gpubuf_client *client = client_of(stream);
     struct gb_ring_frame read;
     int r = check(stream, false);
 
-    for (int why; r == 0; r = check(stream, false)) {
-        why = look(stream, &read);
-        if ((r = tell_canceled(stream)) < 0)
-            stream->early = why == 0 ? read : stream->early;
-        if (r < 0 || why == 0)
-            break;
-        r = why == GB_RING_PAGES ? join(stream) : tell_none(stream, why, timeout_ms, deadline);
-        if (r < 0)
-            return r;
-        if (why != GB_RING_PAGES)
-            wait_for_news(stream, deadline);
-    }
     if (r < 0)
         return r;
+    int why = look(stream, &read);
+    if ((r = tell_canceled(stream)) < 0) {
+        stream->early = why == 0 ? read : stream->early;
+        return r;
+    }
+    stream->asks = why == GB_RING_PAGES;
+    stream->rests = stream->early.number || stream->ending;
+    if (why == GB_RING_FULL && !stream->ending)
+        return gb_report_text(client, GPUBUF_E_BUSY,
+                              "%u frames are held already: give one back, or open with a larger "
+                              "hold",
+                              stream->hold);
+    if (why == GB_RING_OVER)
+        return gb_report_text(client, GPUBUF_E_UNAVAILABLE, "the writer of \"%s\" has ended",
+                              stream->object->lease->name);
+    if (why < 0)
+        return GPUBUF_E_AGAIN;
     describe(stream, read.slot, frame);
     if (read.bytes < frame->bytes)
         frame->bytes = read.bytes;
@@ -635,6 +630,53 @@ int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct 
     if (stream->gpu)
         stream->numbers[read.slot] = read.number;
     return 0;
+}
+
+/* Waits for a frame that was not there. */
+static int wait_for_news(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atomic bool *stop)
+{
+    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int r = 0;
+
+    for (; r == 0 && !(stop && atomic_load(stop)); r = check(stream, false)) {
+        int left = gb_left_ms(deadline);
+        if (left == 0)
+            return gb_report_text(client_of(stream), GPUBUF_E_TIMEOUT, "no new frame in time");
+        if (gb_ring_wait(&stream->reader,
+                         (left < 0 || left > LOOK_MS ? LOOK_MS : left) * INT64_C(1000000)))
+            break;
+    }
+    return r;
+}
+
+int gb_stream_wait(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atomic bool *stop)
+{
+    if (stream->asks)
+        return join(stream);
+    if (stream->rests && (timeout_ms != 0 || stream->writes)) {
+        rest_briefly(); /* for the GPU, which wakes nobody */
+        return 0;
+    }
+    if (!stream->writes)
+        return wait_for_news(stream, timeout_ms, stop);
+    stream->writer.stop = stop;
+    gb_ring_wait_late(&stream->writer, timeout_ms < 0 ? INT64_MAX : timeout_ms * INT64_C(1000000));
+    return 0;
+}
+
+int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
+{
+    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int r;
+
+    while ((r = gb_stream_read_now(stream, frame)) == GPUBUF_E_AGAIN) {
+        if (timeout_ms == 0 && !stream->asks)
+            return gb_report_text(client_of(stream), GPUBUF_E_AGAIN, "no new frame");
+        r = gb_stream_wait(stream, gb_left_ms(deadline), NULL);
+        if (r < 0)
+            return r;
+    }
+    return r;
 }
 
 /* Whether the reader holds this frame, and its GPU has not been told to give it back. */
