@@ -359,3 +359,58 @@ test('without a driver the host goes on, and a GPU is refused', { skip }, async 
   { S: daemon.socket, LD_LIBRARY_PATH: '/nonexistent' })
   assert.deepEqual([code, stderr, stdout], [0, '', '7\nunsupported\n'])
 })
+
+test('a view on a GPU keeps its pointers', { skip }, async () => {
+  const got = await program(`
+    const publish = step => c.put('gpu/policy', Float32Array.of(step, step), { device: 'cuda:0', own: true, replace: true, label: String(step) })
+    await publish(1)
+    const view = await c.follow('gpu/policy')
+    const pointer = view.value.deviceData.ptr
+    const read = async () => [...await view.value._read(0, Float32Array, 0, 2)]
+    const seen = [await read()]
+    await publish(2)
+    seen.push(await view.switch({ streams: [0n] }), await read(), view.value.deviceData.ptr === pointer)
+    seen.push(await view.park())
+    let refused
+    try { view.value.deviceData } catch (error) { refused = error.kind }
+    seen.push(refused, await view.resume({ timeout: 5000 }), await read(), view.value.deviceData.ptr === pointer)
+    view.close()
+    await c.delete('gpu/policy')
+    print(seen)`)
+  assert.deepEqual(got, [[1, 1], true, [2, 2], true, true, 'busy', true, [2, 2], true])
+})
+
+test('live memory and streams on a GPU', { skip }, async () => {
+  const got = await program(`
+    const made = await c.create('gpu/pool', { kind: 'array', dtype: 'int32', shape: [4] }, { device: 'cuda:0', live: true })
+    made.release()
+    const claim = await c.claim('gpu/pool')
+    await claim.write(Int32Array.of(1, 2, 3, 4))
+    const reader = await c.open('gpu/pool')
+    const seen = [claim.generation, claim.deviceData.byteLength, [...await reader._read(0, Int32Array, 0, 4)]]
+    claim.release(); reader.release()
+    await c.put('gpu/array', Int32Array.of(1, 2, 3), { device: 'cuda:0' })
+    await c.edit('gpu/array', array => array.write(Int32Array.of(9), { at: 4 }))
+    const edited = await c.open('gpu/array')
+    seen.push(edited.device, [...await edited._read(0, Int32Array, 0, 3)])
+    edited.release()
+    const writer = await c.stream('gpu/cam', { dtype: 'int32', shape: [2], slots: 6, device: 'cuda:0' })
+    const frames = await c.read('gpu/cam', { each: true, hold: 2 }).ready()
+    for (let i = 0; i < 4; i++) {
+      const frame = await writer.next()
+      seen.push(frame.deviceData.byteLength)
+      await frame.publish({ stream: 0n })
+    }
+    const places = new Set()
+    const first = await frames.read()
+    places.add(first.deviceData.ptr)
+    await Promise.all([frames.read().then(frame => { places.add(frame.deviceData.ptr); return frame.done() }), first.done({ stream: 0 })])
+    let refused
+    try { (await frames.read()).array } catch (error) { refused = error.kind }
+    seen.push(places.size, refused)
+    await frames.close()
+    await writer.close()
+    await c.delete(['gpu/pool', 'gpu/cam', 'gpu/array'])
+    print(seen)`)
+  assert.deepEqual(got, [1, 16, [1, 2, 3, 4], UUID, [1, 9, 3], 8, 8, 8, 8, 2, 'unsupported'])
+})

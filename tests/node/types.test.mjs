@@ -19,7 +19,7 @@ try {
 } catch {}
 
 const GOOD = `
-import { connect, Table, Column, NotFoundError, type Bundle, type Client, type Element, type WatchEvent } from 'gpubufd'
+import { connect, Table, Column, NDArray, NotFoundError, type Bundle, type Client, type Element, type WatchEvent } from 'gpubufd'
 import { createHandler } from 'gpubufd/serve'
 import { putBuffer, toDataFrame } from 'gpubufd/rapids'
 import { list, peers, stats, where, type Place } from 'gpubufd/cluster'
@@ -99,6 +99,22 @@ export async function more (client: Client, signal: AbortSignal): Promise<number
   await provider.close()
   const filled = await client.create('f', { kind: 'bytes', bytes: 1 })
   await filled.seal({ label: bundle.metadata.get('step'), keep: 2 })
+  await using view = await client.follow<Bundle>('policy', { label: 'a', timeout: 5 })
+  const changed: boolean = await view.switch({ version: 1, streams: [7n], signal }) && await view.park() && await view.resume({ timeout: 5 })
+  for await (const { version } of view.versions({ limit: 5 })) if (changed) view.value.get('a').values.at(version)
+  const live = await client.create('l', { kind: 'array', dtype: 'int8', shape: [1, 2] }, { live: true, mode: '0660' })
+  const claim = await client.claim<NDArray>('l', { timeout: 5, signal })
+  await client.open('l', { write: true })
+  if (claim.generation > 1 || live.stale) await client.edit<NDArray>('x', array => { (array.values as Int8Array)[0] = 1 }, { label: 'b' })
+  const writer = await client.stream<Uint8Array>('cam', { dtype: 'uint8', shape: [4, 5], slots: 12, timeout: 5 })
+  using frame1 = await (await client.read('cam').ready()).read({ timeout: 5 })
+  const frame2 = await writer.next({ timeout: Infinity })
+  frame2.array.fill(1)
+  await frame2.publish({ byteLength: 5, stream: 7n })
+  for await (const frame of client.read<Uint8Array>('cam', { each: true, waits: true, lag: 3, hold: 2, signal })) {
+    if (frame.array[0] + frame.missed > 5 && frame.number > frame1.number) await frame.done({ stream: 7n })
+  }
+  await writer.close()
   for await (const event of client.watch('p/', { signal })) {
     const { kind, object }: WatchEvent = event
     if (kind === 'synced') return object?.version ?? first.length
@@ -124,6 +140,9 @@ const BAD = [
   "import { connect } from 'gpubufd'; connect({ lazyConnect: 'yes' })",
   "import { connect } from 'gpubufd'; (await connect()).provide('p/', () => 7)",
   "import { connect, type Bundle } from 'gpubufd'; (await (await connect()).open<Bundle>('b')).get(1)",
+  "import { connect } from 'gpubufd'; (await connect()).put('a', [1], { live: true })",
+  "import { connect } from 'gpubufd'; (await connect()).stream('a')",
+  "import { connect } from 'gpubufd'; (await (await connect()).read('a').read()).publish()",
   "import { where } from 'gpubufd/cluster'; (await where('a'))[0].isCopy = 'yes'",
   "import { NotFoundError } from 'gpubufd'; const kind: number = new NotFoundError('').kind"
 ]

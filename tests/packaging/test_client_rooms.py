@@ -52,9 +52,9 @@ PARTS = {
     ],
     "client/node/src": [
         ("environment", "addon"),
-        ("values", "values table completion"),
+        ("values", "values table completion job"),
         ("turns", "deliver watching client turn"),
-        ("methods", "request create object bundle memory copy watch provide"),
+        ("methods", "request create object bundle memory copy watch provide view stream"),
         ("module", "module"),
     ],
     "client/node/lib": [
@@ -62,7 +62,7 @@ PARTS = {
         ("data", "elements to-arrow from-arrow raw requests"),
         ("objects", "objects"),
         ("values", "content"),
-        ("client", "watch provide client"),
+        ("client", "watch provide views streams client"),
         ("package", "index cluster dask serve rapids"),
     ],
     "client/python/src": [
@@ -100,7 +100,7 @@ OTHERS = {
         "client/lib/objects/pinned"),
     "client/node/src": (
         "include/", "client/lib/objects/hold", "client/lib/objects/open", "client/lib/objects/pinned",
-        "client/lib/wire/gather", "proto/dtype",
+        "client/lib/objects/stream", "client/lib/wire/client", "client/lib/wire/gather", "proto/dtype",
     ),
     "client/python/src": ("include/", "proto/dtype", "proto/pool"),
 }

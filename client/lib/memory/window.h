@@ -43,8 +43,8 @@ int gb_window_wait(const struct gb_view_window *window, void *const *streams, si
    was opened for; GPUBUF_E_DEVICE; GPUBUF_E_SYSTEM. */
 int gb_window_show(struct gb_view_window *window, const struct gb_imported *memory,
                    struct gb_error *error);
-/* Shows nothing: an access is a fault, unless the window is held. The addresses stay reserved. *was: what was shown, for
-   gb_window_show; without an address: nothing. */
+/* Shows nothing: an access is a fault, unless the window is held. The addresses stay reserved.
+   *was: what was shown, for gb_window_show; without an address: nothing. */
 int gb_window_hide(struct gb_view_window *window, struct gb_imported *was, struct gb_error *error);
 
 /* Reserves addresses on the host, aligned such that page tables can be moved in large pieces. NULL:

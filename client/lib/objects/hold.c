@@ -10,7 +10,7 @@
 /* Uses an import as a lease does, so that the segment is neither unmapped nor told to be. */
 struct gb_hold {
     struct gb_view_window *window; /* of a view; then nothing else is held */
-    struct gpubuf_client *client; /* counted */
+    struct gpubuf_client *client;  /* counted */
     struct gb_import *import;
     const struct gb_mapped *mapping;
 };

@@ -487,7 +487,8 @@ int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_f
     int slot = gb_ring_take(&stream->writer);
     if (slot < 0) {
         stream->asks = slot == GB_RING_PAGES;
-        stream->rests = !stream->asks && gb_ring_works(&stream->writer); /* its own work is behind */
+        stream->rests =
+            !stream->asks && gb_ring_works(&stream->writer); /* its own work is behind */
         if (stream->asks || stream->rests)
             return GPUBUF_E_AGAIN;
         return gb_report_text(client_of(stream), GPUBUF_E_BUSY, "readers hold all slots");

@@ -1,7 +1,7 @@
 /*
- * Streams in steps, for languages whose main thread must not wait: one thread looks for a frame, and
- * another one waits meanwhile. Calls of one stream follow one another, except that a reader may give
- * frames back while it waits.
+ * Streams in steps, for languages whose main thread must not wait: one thread looks for a frame,
+ * and another one waits meanwhile. Calls of one stream follow one another, except that a reader may
+ * give frames back while it waits.
  *
  * The shared library does not export these functions: they are for bindings that are linked with
  * these sources.
@@ -11,8 +11,8 @@
 
 #include "gpubuf.h"
 
-/* Makes a stream of an array that was opened, to write with a claim; takes its reference over in any
-   case. Blocks. Errors are those of gpubuf_stream_create and gpubuf_stream_open. */
+/* Makes a stream of an array that was opened, to write with a claim; takes its reference over in
+   any case. Blocks. Errors are those of gpubuf_stream_create and gpubuf_stream_open. */
 int gb_stream_begin(struct gpubuf_object *object, bool writes,
                     const struct gpubuf_stream_options *options, struct gpubuf_stream **stream);
 
@@ -21,8 +21,8 @@ int gb_stream_begin(struct gpubuf_object *object, bool writes,
 int gb_stream_read_now(struct gpubuf_stream *stream, struct gpubuf_frame *frame);
 int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_frame *frame);
 
-/* Waits after GPUBUF_E_AGAIN, at most that long (-1: for ever), and asks the daemon where that is due.
-   May return early. Returns within 100 ms once *stop is true. GPUBUF_E_TIMEOUT. */
+/* Waits after GPUBUF_E_AGAIN, at most that long (-1: for ever), and asks the daemon where that is
+   due. May return early. Returns within 100 ms once *stop is true. GPUBUF_E_TIMEOUT. */
 int gb_stream_wait(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atomic bool *stop);
 
 #endif

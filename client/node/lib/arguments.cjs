@@ -11,9 +11,23 @@ function number (value, what, missing = 0) {
   return value
 }
 
+const DAY_MS = 86_400_000
+
+/** Milliseconds to wait, at most the protocol's limit. Infinity is more. */
+function milliseconds (value) {
+  if (number(value === Infinity ? DAY_MS + 1 : value, 'timeout') <= DAY_MS) return value ?? 0
+  throw new RangeError(`timeout is more than ${DAY_MS} ms, a day: wait again after that, or use watch()`)
+}
+
 function text (value, what) {
   if (typeof value !== 'string') throw new TypeError(`${what} is not a string`)
   return value
+}
+
+/** The version of a name in a request's parameters; without both it is the current one. */
+function versionOf ({ version, label }) {
+  if (label !== undefined) text(label, 'label')
+  return { version: version === undefined ? undefined : number(version, 'version'), label }
 }
 
 /** Whether a text is a pattern of names: as in Python only `*` and `?` make one, and `[` is itself. */
@@ -28,4 +42,4 @@ function matcher (pattern) {
   return name => test.test(name)
 }
 
-module.exports = { number, text, isPattern, matcher }
+module.exports = { number, milliseconds, versionOf, text, isPattern, matcher }

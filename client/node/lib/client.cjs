@@ -7,10 +7,12 @@ const native = require('./native.cjs')
 const { classes, translate, fromStatus } = require('./errors.cjs')
 const { submit, again, orAborted, nextId, pending, checkSignal, optionsOf, Failure } = require('./requests.cjs')
 const { makeObject, fill, streamOf } = require('./objects.cjs')
-const { number, text, isPattern, matcher } = require('./arguments.cjs')
+const { number, milliseconds: wait, versionOf, text, isPattern, matcher } = require('./arguments.cjs')
 const { KINDS, content, gather, pairs, columnSpec, noteSizes, checkCovered } = require('./content.cjs')
 const { Provider } = require('./provide.cjs')
 const { Watch } = require('./watch.cjs')
+const { follow, edit } = require('./views.cjs')
+const { createStream, openStream } = require('./streams.cjs')
 
 const KEY = Symbol('gpubufd')
 const NAMES = 64 // in one delete request, at most: the protocol's limit
@@ -20,12 +22,12 @@ const CONCURRENCY = 16 // loads of a provider at a time, by default
 const LOAD_TIMEOUT = 300_000 // milliseconds
 const PUTS = 1024 // at a time; more wait: a session may have 4096 unsealed objects
 const WATCH_LIMIT = 10_000 // events in a watch's queue, by default
-const DAY_MS = 86_400_000
 const REQUEST = ['signal']
 const WHICH = ['version', 'label', 'signal']
-const CREATE = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'label', 'keep', 'scope', 'timeout',
+const CREATED = ['device', 'share', 'mode', 'replace', 'ttl', 'evict', 'final', 'own', 'label', 'keep', 'scope', 'timeout',
   'signal']
-const PUT = [...CREATE, 'as', 'shape', 'dtype', 'stream', 'wait']
+const CREATE = [...CREATED, 'live']
+const PUT = [...CREATED, 'as', 'shape', 'dtype', 'stream', 'wait']
 const RETRY_MS = [20, 50, 100, 200, 500, 1000]
 const TIMER_MAX = 2 ** 31 - 1
 const CHANNELS = Object.fromEntries(['connect', 'reconnect', 'disconnect', 'close'].map(
@@ -33,18 +35,6 @@ const CHANNELS = Object.fromEntries(['connect', 'reconnect', 'disconnect', 'clos
 
 const CACHED = 1024 // leases
 const YIELD = 500 // opens without a request between two turns of the event loop, at most
-
-/** The version of a name in a request's parameters; without both it is the current one. */
-function versionOf ({ version, label }) {
-  if (label !== undefined) text(label, 'label')
-  return { version: version === undefined ? undefined : number(version, 'version'), label }
-}
-
-/** Milliseconds to wait, at most the protocol's limit. Infinity is more. */
-function wait (value) {
-  if (number(value === Infinity ? DAY_MS + 1 : value, 'timeout') <= DAY_MS) return value ?? 0
-  throw new RangeError(`timeout is more than ${DAY_MS} ms, a day: wait again after that, or use watch()`)
-}
 
 function closedError (message) {
   return new classes.ClosedError(message, 'closed', -3)
@@ -63,11 +53,14 @@ function createOptions (options) {
   if (share !== undefined) text(share, 'share')
   if (typeof replace !== 'boolean') throw new TypeError(`replace is ${String(replace)}, not true or false`)
   if (typeof final !== 'boolean') throw new TypeError(`final is ${String(final)}, not true or false`)
+  for (const flag of ['live', 'own']) {
+    if (options[flag] !== undefined && typeof options[flag] !== 'boolean') throw new TypeError(`${flag} is ${String(options[flag])}, not true or false`)
+  }
   if (evict !== undefined && !(evict in EVICT)) throw new TypeError(`evict is ${String(evict)}, not "spill", "drop" or "keep"`)
   if (!(scope in SCOPE)) throw new TypeError(`scope is ${String(scope)}, not "local" or "cluster"`)
   if (options.label !== undefined) text(options.label, 'label')
   return {
-    device, share, replace, final, mode: modeOf(options.mode), label: options.label, keep: number(options.keep, 'keep'),
+    device, share, replace, final, live: options.live, own: options.own, mode: modeOf(options.mode), label: options.label, keep: number(options.keep, 'keep'),
     evict: evict === undefined ? 0 : EVICT[evict],
     scope: SCOPE[scope],
     ttl: number(options.ttl, 'ttl'), timeout: wait(options.timeout)
@@ -90,6 +83,7 @@ class Client extends EventEmitter {
   #wake // ends a pause between two attempts to connect
   #giveUp // ends an attempt to connect
   #cachedOpens = 0
+  #writers = new Set() // weak: leases and streams that write live memory
   instance = '' // before the first connection
 
   constructor (key, options) {
@@ -110,6 +104,15 @@ class Client extends EventEmitter {
   }
 
   get _socket () { return this.#options.socket }
+
+  /** Notes a lease or a stream to release before the connection ends: else its claim lasts as long as the process. */
+  _writing (one) {
+    for (const other of this.#writers) {
+      const { released, closed = released } = other.deref() ?? { closed: true }
+      if (closed) this.#writers.delete(other)
+    }
+    this.#writers.add(new WeakRef(one))
+  }
 
   _begun () {
     if (this.#under++ === 0 && this.#slot >= 0) native.reference(this.#slot, true)
@@ -268,6 +271,7 @@ class Client extends EventEmitter {
     this.#closed = true
     this.#wake?.()
     this.#giveUp?.()
+    for (const one of this.#writers) one.deref()?.release()
     const slot = this.#slot
     this.#slot = -1
     pending.delete(this.#lostId)
@@ -299,8 +303,9 @@ class Client extends EventEmitter {
     }
     const shared = typeof what === 'object' && what !== null ? what : undefined
     const name = text(shared ? shared.name : what, 'the name')
-    const { timeout, version = shared?.version, label, signal, copy = this.#options.copy } =
-      optionsOf(options, ['timeout', 'version', 'label', 'signal', 'copy'])
+    const { timeout, version = shared?.version, label, signal, write = false, copy = !write && this.#options.copy } =
+      optionsOf(options, ['timeout', 'version', 'label', 'signal', 'copy', 'write'])
+    if (typeof write !== 'boolean') throw new TypeError(`write is ${String(write)}, not true or false`)
     if (label !== undefined) text(label, 'label')
     const waits = wait(timeout)
     const wanted = number(version, 'version')
@@ -308,13 +313,45 @@ class Client extends EventEmitter {
     if (shared && (shared.instance ?? this.instance) !== this.instance) {
       throw new classes.StaleError(`"${name}" was shared by another instance of the daemon`, 'stale', -32007)
     }
-    return await this._ask(id => native.open(this._slot, id, name, wanted, waits, label), {
+    return await this[write ? '_request' : '_ask'](id => native.open(this._slot, id, name, wanted, waits, label, write), {
       signal,
       method: 'open',
       name,
-      settle: (slot, kind) => makeObject(this, name, slot, kind, copy)
+      settle: (slot, kind) => makeObject(this, name, slot, kind, copy, write)
     })
   }
+
+  /**
+   * Opens a live object as its only writer: `generation` of the result is one higher than that of the claim before.
+   * `timeout`: milliseconds to wait until all who write it are over: they have released it, or have ended.
+   */
+  async claim (name, options) {
+    const { timeout, signal } = optionsOf(options, ['timeout', 'signal'])
+    const waits = wait(timeout)
+    return await this._request(id => native.open(this._slot, id, text(name, 'the name'), 0, waits, undefined, true, true), {
+      signal, method: 'open', name, settle: (slot, kind) => makeObject(this, name, slot, kind, false, true)
+    })
+  }
+
+  /**
+   * Opens a name, and shows one version of it after another at the same addresses: a View. Its versions have one
+   * layout, and each a segment of its own: `own` of put(); bundles of 16 MiB and more have that.
+   */
+  async follow (name, options) { return await follow(this, name, options, this.#options.copy) }
+
+  /**
+   * Takes part in a stream as a reader: an async iterator over its frames, in place. The newest frame, or with `each`
+   * every one: the newest `lag` (2) are kept for this reader. `waits`: ask the writer to wait before this reader misses
+   * one. `hold`: how many frames it may hold at a time. `timeout`: milliseconds to wait until the stream exists.
+   */
+  read (name, options) { return openStream(this, name, options) }
+
+  /**
+   * Creates the stream `name`, or takes it over, and becomes its writer. `dtype`, `shape`: of a frame; `slots`: from 2
+   * to 64; readers hold some of them. `timeout`: milliseconds to wait for a former writer to be over. The stream stays when its
+   * writer ends. BusyError, TimeoutError: somebody else writes; ExistsError: the name has something else.
+   */
+  async stream (name, options) { return await createStream(this, name, options) }
 
   /** The object that a cached lease holds, if the name still means it: without a request, so observers are not told. */
   #openCached (name) {
@@ -519,7 +556,7 @@ class Client extends EventEmitter {
       signal: options.signal,
       method: 'create',
       name,
-      settle: (slot, kind) => makeObject(this, name, slot, kind, false)
+      settle: (slot, kind) => makeObject(this, name, slot, kind, false, settings.live)
     })
   }
 
@@ -647,6 +684,12 @@ class Client extends EventEmitter {
     this.#providers.add(provider)
     return provider
   }
+
+  /**
+   * Publishes a changed copy of a name's content as its next version: write(object) fills the copy, which lies where the
+   * content lies. Resolves with the version. If it throws, or its promise is rejected, nothing is left of it.
+   */
+  async edit (name, write, options) { return await edit(this, name, write, options) }
 
   // ---- events ----
 

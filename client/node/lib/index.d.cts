@@ -57,6 +57,8 @@ export interface OpenOptions extends RequestOptions {
   /** The newest version with this label. */
   label?: string
   copy?: boolean
+  /** A live object, for writing, beside others who may; UnsupportedError: it is not live. Default false. */
+  write?: boolean
 }
 
 export interface OpenManyOptions extends RequestOptions {
@@ -77,6 +79,8 @@ export interface CreateOptions extends RequestOptions {
   evict?: 'spill' | 'drop' | 'keep'
   /** Once the object is sealed, the kernel keeps everybody from changing it, this program too. Host memory only. */
   final?: boolean
+  /** A segment of its own, for follow(). Default: bundles of 16 MiB and more have one. */
+  own?: boolean
   /** A label of yours for this version, such as "step-42". */
   label?: string
   /** How many older versions of the name can still be opened, 0 to 8. Others go with their last reader. */
@@ -85,6 +89,12 @@ export interface CreateOptions extends RequestOptions {
   scope?: 'local' | 'cluster'
   /** Milliseconds to wait for memory, a day at most. */
   timeout?: number
+}
+
+/** Options of create() alone. */
+export interface MakeOptions extends CreateOptions {
+  /** It is never sealed: it has its name at once, others read it while it is written, and it stays when its creator ends. */
+  live?: boolean
 }
 
 /** A CUDA stream's handle (0: the legacy default stream), or an object with the handle as `ptr`. */
@@ -272,6 +282,12 @@ export abstract class SharedObject {
   readonly device: string
   readonly length: number
   readonly released: boolean
+  /** Whether its content changes while others read it; such an object is never sealed. */
+  readonly live: boolean
+  /** Of the claim that this object is: one higher each time. 0: it is none. */
+  readonly generation: number
+  /** Whether the lease was lost with its connection: a claim may then be another program's. */
+  readonly stale: boolean
   slice (begin?: number, end?: number): this
   /**
    * A reference that a worker gives to its `client.open()`. From a view it is a reference to the whole object. Release
@@ -413,6 +429,165 @@ export class Table extends SharedObject implements Elements<{ [column: string]: 
   toHost (options?: RequestOptions): Promise<arrow.Table>
 }
 
+export interface WorkOptions extends RequestOptions {
+  /** CUDA streams that work with the view, and are waited for. Default: all of the context's work. */
+  streams?: readonly StreamLike[]
+}
+
+/** One version of a name after another, at addresses that stay. Calls take effect one after the other. */
+export class View<T extends SharedObject = AnyObject> {
+  private constructor ()
+  /** The object that is shown. Typed arrays of it keep their ArrayBuffer, and show the version that the view shows. */
+  readonly value: T
+  readonly name: string
+  /** The version that is shown, or parked. */
+  readonly version: number
+  readonly label: string | undefined
+  readonly parked: boolean
+  readonly closed: boolean
+  /**
+   * Shows the newest version, or this one, or the newest with this label; false: it was shown already. `timeout`:
+   * milliseconds to wait until it exists. UnsupportedError: it has another layout, or shares its segment. After an error
+   * the view is as it was.
+   */
+  switch (options?: VersionOptions & WorkOptions & { timeout?: number }): Promise<boolean>
+  /**
+   * Gives the memory up, and keeps content and addresses; false: it was parked already. On the host typed arrays read
+   * as zeros until resume(); to read on a GPU is an error that ends the context.
+   */
+  park (options?: WorkOptions): Promise<boolean>
+  /** Shows what was parked again; false: it was not parked. `timeout`: milliseconds to wait for room. NoSpaceError. */
+  resume (options?: RequestOptions & { timeout?: number }): Promise<boolean>
+  /** Infos of versions newer than the one that is shown. */
+  versions (options?: WatchOptions): AsyncGenerator<ObjectInfo, void, void>
+  /** Ends the view. Its typed arrays read as zeros from then on. */
+  close (): void
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+/** One frame of a stream, in its slot. */
+export interface Frame<V extends Values = Values> {
+  /** Grows; numbers of one writer follow one another. */
+  readonly number: bigint
+  /** When it was published, by process.hrtime.bigint()'s clock; 0 before. */
+  readonly timeNs: bigint
+  /** Frames between the last one that was read and this one. */
+  readonly missed: number
+  /** Of what was published, from the slot's beginning on. */
+  readonly byteLength: number
+  /** All elements of the slot, in C order. Do not use it once the frame is given back. */
+  readonly array: V
+  /** The slot, on a GPU. */
+  readonly deviceData?: DeviceMemory
+}
+
+export interface WritableFrame<V extends Values = Values> extends Frame<V> {
+  /** Shows the frame to readers, at once; on a GPU when the work on `stream` is done. */
+  publish (options?: { byteLength?: number, stream?: StreamLike }): Promise<void>
+}
+
+export interface ReadableFrame<V extends Values = Values> extends Frame<V> {
+  /** Gives the frame back, at once; on a GPU when the work on `stream` is done. More than one call is fine. */
+  done (options?: { stream?: StreamLike }): Promise<void>
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+interface Stream {
+  readonly name: string
+  /** These are undefined until a reader has joined. */
+  readonly dtype: string | undefined
+  /** Of a frame. */
+  readonly shape: number[] | undefined
+  readonly slots: number | undefined
+  readonly device: string | undefined
+  readonly closed: boolean
+  /** Resolves when it is ended. Typed arrays of a writer's frames have no elements any more. */
+  close (): Promise<void>
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+export interface StreamOptions extends RequestOptions {
+  /** Of a frame. */
+  dtype: string
+  /** Of a frame. Default: one element. */
+  shape?: number[]
+  /** From 2 to 64; readers hold some of them. Default 8. */
+  slots?: number
+  device?: string
+  /** Rights of others to read (4) and to write (2): an octal string or a number. Default "0600". */
+  mode?: string | number
+  /** Milliseconds to wait for memory, and for a former writer to be over. Default 0. */
+  timeout?: number
+}
+
+export interface ReadOptions extends RequestOptions {
+  /** Every frame, in order, rather than the newest. */
+  each?: boolean
+  /** With `each`: ask the writer to wait before this reader misses a frame. */
+  waits?: boolean
+  /** How many of the newest frames are kept for this reader. Default 0; with `each` 2. */
+  lag?: number
+  /** How many frames it may hold at a time. Default 1. */
+  hold?: number
+  /** Milliseconds to wait until the stream exists. Default 0. */
+  timeout?: number
+}
+
+export class StreamWriter<V extends Values = Values> implements Stream {
+  private constructor ()
+  readonly name: string
+  readonly dtype: string
+  readonly shape: number[]
+  readonly slots: number
+  readonly device: string
+  readonly closed: boolean
+  /**
+   * A slot to write; asked again before publish() it is the same one. `timeout`: milliseconds to wait for readers that
+   * want to be waited for, Infinity: for ever; then they miss frames. Default 0.
+   */
+  next (options?: RequestOptions & { timeout?: number }): Promise<WritableFrame<V>>
+  close (): Promise<void>
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+/** The iteration gives each frame back when it goes on, and ends when the stream's writer has ended. Its end closes the reader. */
+export class StreamReader<V extends Values = Values> implements Stream, AsyncIterableIterator<ReadableFrame<V>> {
+  private constructor ()
+  readonly name: string
+  readonly dtype: string | undefined
+  readonly shape: number[] | undefined
+  readonly slots: number | undefined
+  readonly device: string | undefined
+  readonly closed: boolean
+  /** Resolves when it takes part in the stream. */
+  ready (): Promise<this>
+  /**
+   * The next frame, which its done() gives back. `timeout`: milliseconds to wait for it. TimeoutError: none came;
+   * UnavailableError: the writer has ended; BusyError: all are held that may be.
+   */
+  read (options?: RequestOptions & { timeout?: number }): Promise<ReadableFrame<V>>
+  next (): Promise<IteratorResult<ReadableFrame<V>, undefined>>
+  return (): Promise<IteratorResult<ReadableFrame<V>, undefined>>
+  [Symbol.asyncIterator] (): this
+  close (): Promise<void>
+  [Symbol.dispose] (): void
+  [Symbol.asyncDispose] (): Promise<void>
+}
+
+export interface EditOptions extends RequestOptions {
+  /** The version to change. Default: the current one. */
+  version?: number
+  /** Milliseconds to wait for the object, then for room. */
+  timeout?: number
+  label?: string
+  keep?: number
+  nullCounts?: number | number[] | Record<string, number>
+}
+
 export interface WantedBy {
   /** The user of the client that asked first. */
   uid: number
@@ -475,11 +650,22 @@ export class Client extends EventEmitter {
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options?: OpenManyOptions & { partial?: false }): Promise<T[]>
   openMany<T extends AnyObject = AnyObject> (names: readonly string[], options: OpenManyOptions & { partial: true }): Promise<(T | GpubufError)[]>
 
-  create (name: string, layout: { kind: 'bytes', bytes: number }, options?: CreateOptions): Promise<Bytes>
-  create (name: string, layout: Extract<Layout, { kind: 'bundle' }>, options?: CreateOptions): Promise<Bundle>
-  create (name: string, layout: Extract<Layout, { kind: 'array' }>, options?: CreateOptions): Promise<NDArray>
-  create (name: string, layout: Extract<Layout, { kind: 'column' }>, options?: CreateOptions): Promise<Column>
-  create (name: string, layout: Extract<Layout, { kind: 'table' }>, options?: CreateOptions): Promise<Table>
+  /** Opens a live object as its only writer; `timeout`: milliseconds to wait until all who write it are over. */
+  claim<T extends AnyObject = AnyObject> (name: string, options?: RequestOptions & { timeout?: number }): Promise<T>
+  /** Shows one version of a name after another at the same addresses; each needs a segment of its own: `own`. */
+  follow<T extends AnyObject = AnyObject> (name: string, options?: VersionOptions & { timeout?: number }): Promise<View<T>>
+  /** Publishes a copy that `write` has changed as the next version, which it resolves with; nothing if `write` throws. */
+  edit<T extends AnyObject = AnyObject> (name: string, write: (object: T) => unknown, options?: EditOptions): Promise<number>
+  /** Creates a stream, or takes it over, and becomes its writer. BusyError: somebody else writes. */
+  stream<V extends Values = Values> (name: string, options: StreamOptions): Promise<StreamWriter<V>>
+  /** Takes part in a stream as a reader. Errors come with the first frame. */
+  read<V extends Values = Values> (name: string, options?: ReadOptions): StreamReader<V>
+
+  create (name: string, layout: { kind: 'bytes', bytes: number }, options?: MakeOptions): Promise<Bytes>
+  create (name: string, layout: Extract<Layout, { kind: 'bundle' }>, options?: MakeOptions): Promise<Bundle>
+  create (name: string, layout: Extract<Layout, { kind: 'array' }>, options?: MakeOptions): Promise<NDArray>
+  create (name: string, layout: Extract<Layout, { kind: 'column' }>, options?: MakeOptions): Promise<Column>
+  create (name: string, layout: Extract<Layout, { kind: 'table' }>, options?: MakeOptions): Promise<Table>
   put (name: string, value: Publishable, options?: PutOptions): Promise<number>
   /** Values by name; resolves with their versions. */
   putMany (values: ReadonlyMap<string, Publishable> | { readonly [name: string]: Publishable }, options?: PutOptions & { partial?: false }): Promise<number[]>

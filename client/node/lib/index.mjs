@@ -7,7 +7,7 @@ if (arrow) main.setArrow(arrow)
 
 export default main
 export const {
-  connect, Client, SharedObject, Bytes, NDArray, Column, Table, Bundle, setArrow, version, GpubufError,
+  connect, Client, SharedObject, Bytes, NDArray, Column, Table, Bundle, View, StreamWriter, StreamReader, setArrow, version, GpubufError,
   ParseError, RequestError, MethodError, InvalidError, InternalError,
   NotFoundError, ExistsError, NoSpaceError, DeniedError, BusyError,
   TimeoutError, StaleError, LimitError, DeviceError, UnsupportedError, UnavailableError,

@@ -3,7 +3,7 @@
 // and slices are views that end with it.
 
 const native = require('./native.cjs')
-const { translate, classes } = require('./errors.cjs')
+const { translate, classes, fromKind } = require('./errors.cjs')
 const { parseDtype, bitBytes, DATA, MASK, OFFSETS } = require('./dtypes.cjs')
 const arrowExport = require('./to-arrow.cjs')
 const { constants } = require('node:buffer')
@@ -34,22 +34,41 @@ const forgotten = new FinalizationRegistry(lease => {
 })
 
 const keepers = new WeakMap()
+const writers = new WeakMap() // ArrayBuffer: how many leases write it
 const pinned = new WeakSet() // ArrayBuffers in pinned memory, which the GPU may read after a queued copy has returned
 
 /** The lease of an opened object and all views of it. It has no reference to them, so that they can be collected. */
 class Lease {
-  constructor (client, name, slot, copy) {
+  constructor (client, name, slot, copy, writes) {
     this.client = client
     this.name = name
     this.slots = new Set([slot])
     this.root = slot
     this.copy = copy
+    this.writes = writes // live memory
     this.released = false
+    this.shown = 0 // how often a view has shown something else
+    this.parked = false
+    this.buffers = new Set() // ArrayBuffers in live memory that can be written
+    if (writes) client._writing(this)
+  }
+
+  /** Notes an ArrayBuffer that ends with the lease: from then on the memory is for the next writer. */
+  write (buffer) {
+    if (!this.writes || this.buffers.has(buffer)) return
+    this.buffers.add(buffer)
+    writers.set(buffer, (writers.get(buffer) ?? 0) + 1)
   }
 
   release (stream) {
     if (this.released) return
     this.released = true
+    for (const buffer of this.buffers) {
+      const others = writers.get(buffer) - 1
+      if (others === 0) native.detach(buffer)
+      else writers.set(buffer, others)
+    }
+    this.buffers.clear()
     for (const slot of this.slots) native.release(slot, slot === this.root ? stream : undefined)
     this.slots.clear()
   }
@@ -133,6 +152,7 @@ class SharedObject {
   #root // of a view: the opened object, which the view keeps alive
   #path // the numbers of children that lead from the opened object to this one
   #described
+  #shown = 0 // the lease's, when it was described
 
   constructor (key, slot, lease, root, path = []) {
     if (key !== KEY) throw new TypeError('objects come from a client: use open(), create() or put()')
@@ -144,6 +164,8 @@ class SharedObject {
   }
 
   get #info () {
+    if (this.#shown !== this.#lease.shown) this.#described = undefined
+    this.#shown = this.#lease.shown
     return (this.#described ??= call(() => native.describe(this._index)))
   }
 
@@ -175,6 +197,12 @@ class SharedObject {
   get device () { return this.#info.device }
   get length () { return this.#info.length }
   get released () { return this.#slot < 0 || this.#lease.released }
+  /** Whether its content changes while others read it; it is never sealed. */
+  get live () { return this.#info.live }
+  /** Of the claim that this object is: one higher each time; 0: it is none. */
+  get generation () { return this.#info.generation }
+  /** Whether it was lost with its connection; a claim may then be somebody else's. */
+  get stale () { return native.stale(this._index) }
 
   /** { name, version, instance } for open() in a worker or another process. A view's is that of the whole object. */
   share () {
@@ -236,8 +264,9 @@ class SharedObject {
   _typed (which, Type, from, count) {
     const size = Type.BYTES_PER_ELEMENT
     if (count === 0) return this._pointer(which) && new Type(0)
+    this._readable()
     if (this.#lease.copy || !external) {
-      if (this.version === 0) {
+      if (this.version === 0 || this.#lease.writes) {
         throw new classes.UnsupportedError(
           'this runtime has no ArrayBuffers over shared memory: fill the object by write()', 'unsupported', -32010)
       }
@@ -247,13 +276,14 @@ class SharedObject {
     const found = call(() => native.memory(this._index, which, from * size, count * size))
     if (!found) return undefined
     const [buffer, at] = found
+    this.#lease.write(buffer)
     if (at % size === 0) return this._keep(typed(Type, buffer, at, count))
     return new Type(buffer.slice(at, at + count * size)) // memory of share_mine(), whose owner did not align it
   }
 
-  /** Keeps the lease until `what`, which lies over the object's memory, is collected. */
-  _keep (what) {
-    keepers.set(what, this.#root ?? this)
+  /** Keeps the lease, or a frame of it, until `what`, which lies over the object's memory, is collected. */
+  _keep (what, keeper = this.#root ?? this) {
+    keepers.set(what, keeper)
     return what
   }
 
@@ -294,6 +324,13 @@ class SharedObject {
     const after = streamOf(stream)
     await submit(this.#lease.client, id => native.ready(this._index, id, after),
       { signal, method: 'ready', name: this.name })
+  }
+
+  /** Throws while the object is a view's that is parked. */
+  _readable () {
+    if (this.#lease.parked) {
+      throw fromKind('busy', `"${this.name}" is parked: resume its view before its memory is used`)
+    }
   }
 
   _bytes (which) {
@@ -383,9 +420,13 @@ class SharedObject {
 /** Columns, arrays and tables as sequences: `_reader` makes a function of an index. */
 class Sequence extends SharedObject {
   #read
+  #readAt // the lease's count of what was shown
 
   get #element () {
     void this._index // not after release
+    this._readable()
+    if (this.#readAt !== this._lease.shown) this.#read = undefined // copies are out of date
+    this.#readAt = this._lease.shown
     return (this.#read ??= (this._host(), this._reader()))
   }
 
@@ -674,8 +715,8 @@ class Table extends Sequence {
 const TYPES = [Bytes, NDArray, Column, Table, Bundle]
 
 /** The object for a lease that the addon has opened or created. */
-function makeObject (client, name, slot, kind, copy) {
-  const lease = new Lease(client, name, slot, copy)
+function makeObject (client, name, slot, kind, copy, writes = false) {
+  const lease = new Lease(client, name, slot, copy, writes)
   const object = new TYPES[kind](KEY, slot, lease)
   forgotten.register(object, lease, lease)
   return object

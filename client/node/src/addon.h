@@ -1,16 +1,16 @@
 /*
- * The Node addon. JavaScript sees numbers only: a client and an object are indices
- * into tables of this environment (the main thread's or a worker's), which lib/ keeps to itself.
+ * The Node addon. JavaScript sees numbers only: a client and an object are indices into tables of
+ * this environment (the main thread's or a worker's), which lib/ keeps to itself.
  *
  * A call begins a request, and returns at once. The outcome is a *completion*. Completions wait
  * here until the library's callbacks have run; then one call hands all of them to JavaScript.
  * libuv's own loop drives the library: by one uv_poll_t for each client, and by turn.c before the
  * loop waits.
  *
- * Everything runs in the environment's thread, except the `execute` of works (connecting, copying),
- * which use their own struct and the library alone. A work that makes a blocking call of the
- * library runs the callbacks of other requests and watches in its own thread. So callbacks only add
- * completions, and use nothing else that `lock` does not guard.
+ * Everything runs in the environment's thread, except the `execute` of works (connecting, copying)
+ * and the `run` of jobs (job.h), which use their own struct and the library alone. A work that
+ * makes a blocking call of the library runs the callbacks of other requests and watches in its own
+ * thread. So callbacks only add completions, and use nothing else that `lock` does not guard.
  */
 #ifndef GB_NODE_ADDON_H
 #define GB_NODE_ADDON_H
@@ -29,6 +29,20 @@
 struct gb_watching;
 struct gb_completion;
 struct gb_window;
+struct gb_job;
+struct gb_flow;
+
+/* Of job.h. The lock guards all of it. */
+struct gb_jobs {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct gb_job *first; /* of those that no thread has taken */
+    size_t waiting;       /* their number */
+    size_t idle;          /* threads without a job */
+    pthread_t *threads;
+    size_t count;
+    bool ending;
+};
 
 struct gb_slot {
     struct gpubuf_object *object; /* NULL: free */
@@ -82,6 +96,8 @@ struct gb_addon {
     size_t completion_count, completion_capacity;
     size_t reserved; /* completions of requests under way, for which there is room */
     struct gb_window *windows;
+    struct gb_jobs jobs;
+    struct gb_flow *flows; /* streams that are not closed */
 };
 
 /* Drops a reference; the last one frees it. */

@@ -8,6 +8,15 @@ char *gb_copy(const char *text)
     return text ? strdup(text) : NULL;
 }
 
+void gb_job_free(struct gb_job *job)
+{
+    if (!job)
+        return;
+    job->end(job);
+    free(job->message);
+    free(job);
+}
+
 void gb_completion_drop(struct gb_completion *completion)
 {
     gpubuf_release(completion->object);
@@ -18,6 +27,7 @@ void gb_completion_drop(struct gb_completion *completion)
     free(completion->text);
     free(completion->info);
     gb_staging_give(completion->block);
+    gb_job_free(completion->job);
 }
 
 /* Room for one more, and for all that are reserved. With the lock held. */

@@ -15,6 +15,7 @@ enum gb_done {
     GB_DONE_LOST,   /* a client's connection has ended */
     GB_DONE_CLIENT, /* value: a client's index; its instance. Once more: it was resumed */
     GB_DONE_BUFFER, /* an ArrayBuffer, of `block` if that is not NULL */
+    GB_DONE_JOB,    /* what `job` makes of it */
 };
 
 struct gb_completion {
@@ -31,7 +32,23 @@ struct gb_completion {
     uint32_t uid, gid;        /* WANTED */
     napi_ref reference;       /* BUFFER */
     struct gb_staging *block; /* BUFFER: owned */
+    struct gb_job *job;       /* JOB: owned */
 };
+
+/* A job (job.h): the first member of its own struct, which calloc() has made. */
+struct gb_job {
+    /* In the thread: does the work, returns its status, and sets `message` after a failure. */
+    int (*run)(struct gb_job *job);
+    /* After a success, in the environment's thread: the value for JavaScript. NULL: none. */
+    napi_value (*settle)(struct gb_job *job);
+    /* Frees what the job's own struct holds, not the struct. In any thread. */
+    void (*end)(struct gb_job *job);
+    struct gb_addon *addon;
+    double id; /* JavaScript's */
+    char *message;
+    struct gb_job *next;
+};
+void gb_job_free(struct gb_job *job); /* NULL is fine */
 
 /* Makes room for the completion of a request that begins: so it always has one. False: memory is
    out. gb_unreserve() gives the room back, if the request does not begin. */

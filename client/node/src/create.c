@@ -193,6 +193,8 @@ static bool read_create_options(struct reading *reading, napi_value object,
     options->mode = mode <= 0777 ? (unsigned)mode : 01000; /* the library refuses that */
     options->replace = gb_read_flag(env, gb_member(env, object, "replace"));
     options->final = gb_read_flag(env, gb_member(env, object, "final"));
+    options->live = gb_read_flag(env, gb_member(env, object, "live"));
+    options->own = gb_read_flag(env, gb_member(env, object, "own"));
     options->ttl_ms = (int64_t)ttl;
     options->evict = (enum gpubuf_evict)evict;
     options->scope = (enum gpubuf_scope)scope;

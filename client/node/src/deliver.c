@@ -139,6 +139,8 @@ static napi_value extra_value(struct gb_addon *addon, struct gb_completion *comp
             value = NULL;
         (void)napi_delete_reference(env, completion->reference);
         return value;
+    case GB_DONE_JOB:
+        return completion->job->settle ? completion->job->settle(completion->job) : NULL;
     default:
         return NULL;
     }

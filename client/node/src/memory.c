@@ -246,6 +246,25 @@ napi_value gb_js_copy(napi_env env, napi_callback_info info)
     return values[3];
 }
 
+/* detach(ArrayBuffer): what lies over it has no elements any more. */
+napi_value gb_js_detach(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX], buffer;
+    const struct gb_addon *addon = gb_arguments(env, info, values);
+
+    for (struct gb_window *window = addon->windows; window; window = window->next) {
+        bool same = false;
+        if (window->buffer && napi_get_reference_value(env, window->buffer, &buffer) == napi_ok &&
+            buffer && napi_strict_equals(env, buffer, values[0], &same) == napi_ok && same) {
+            (void)napi_delete_reference(env, window->buffer);
+            window->buffer = NULL; /* find_window() makes another */
+            break;
+        }
+    }
+    (void)napi_detach_arraybuffer(env, values[0]);
+    return NULL;
+}
+
 /* pointer(object, which): [BigInt, bytes]; undefined if there is no such buffer. */
 napi_value gb_js_pointer(napi_env env, napi_callback_info info)
 {

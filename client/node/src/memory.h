@@ -9,6 +9,7 @@
 #include "client/node/src/addon.h"
 
 napi_value gb_js_memory(napi_env env, napi_callback_info info);
+napi_value gb_js_detach(napi_env env, napi_callback_info info);
 napi_value gb_js_pointer(napi_env env, napi_callback_info info);
 /* The buffer of a number of lib/. False after throwing. */
 bool gb_read_which(napi_env env, napi_value value, enum gpubuf_which *which);

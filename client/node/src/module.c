@@ -7,13 +7,16 @@
 #include "client/node/src/copy.h"
 #include "client/node/src/create.h"
 #include "client/node/src/deliver.h"
+#include "client/node/src/job.h"
 #include "client/node/src/memory.h"
 #include "client/node/src/object.h"
 #include "client/node/src/provide.h"
 #include "client/node/src/request.h"
+#include "client/node/src/stream.h"
 #include "client/node/src/table.h"
 #include "client/node/src/turn.h"
 #include "client/node/src/values.h"
+#include "client/node/src/view.h"
 #include "client/node/src/watch.h"
 #include "proto/dtype.h"
 
@@ -27,13 +30,16 @@ static void on_environment_end(napi_async_cleanup_hook_handle hook, void *data)
     addon->closing = true; /* completions are dropped from now on */
     pthread_mutex_unlock(&addon->lock);
     addon->hook = hook;
+    /* Before the connections end: else claims stay this process's, which may go on. */
+    gb_streams_end(addon);
+    for (size_t i = 0; i < addon->object_count; i++)
+        gpubuf_release(gb_object_take(addon, i));
     for (size_t i = 0; i < addon->client_count; i++) {
         if (addon->clients[i])
             gb_client_close(addon->clients[i]);
     }
+    gb_jobs_end(addon);
     gb_turns_end(addon);
-    for (size_t i = 0; i < addon->object_count; i++)
-        gpubuf_release(gb_object_take(addon, i));
     for (size_t i = 0; i < addon->completion_count; i++)
         gb_completion_drop(&addon->completions[i]);
     addon->completion_count = 0;
@@ -123,6 +129,7 @@ static napi_value init(napi_env env, napi_value exports)
         {"create", gb_js_create},
         {"seal", gb_js_seal},
         {"describe", gb_js_describe},
+        {"stale", gb_js_stale},
         {"release", gb_js_release},
         {"child", gb_js_child},
         {"column", gb_js_column},
@@ -139,6 +146,17 @@ static napi_value init(napi_env env, napi_value exports)
         {"provide", gb_js_provide},
         {"provideEnd", gb_js_provide_end},
         {"decline", gb_js_decline},
+        {"detach", gb_js_detach},
+        {"edit", gb_js_edit},
+        {"follow", gb_js_follow},
+        {"show", gb_js_show},
+        {"unfollow", gb_js_unfollow},
+        {"stream", gb_js_stream},
+        {"streamNow", gb_js_stream_now},
+        {"streamWait", gb_js_stream_wait},
+        {"streamStop", gb_js_stream_stop},
+        {"streamPass", gb_js_stream_pass},
+        {"streamClose", gb_js_stream_close},
     };
     struct gb_addon *addon = calloc(1, sizeof(*addon));
     if (!addon)
@@ -146,6 +164,8 @@ static napi_value init(napi_env env, napi_value exports)
     addon->env = env;
     addon->thread = pthread_self();
     (void)pthread_mutex_init(&addon->lock, NULL);
+    (void)pthread_mutex_init(&addon->jobs.lock, NULL);
+    (void)pthread_cond_init(&addon->jobs.changed, NULL);
     addon->references = 1;
     if (napi_get_uv_event_loop(env, &addon->loop) != napi_ok ||
         napi_add_async_cleanup_hook(env, on_environment_end, addon, NULL) != napi_ok) {

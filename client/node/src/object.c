@@ -60,6 +60,8 @@ napi_value gb_js_describe(napi_env env, napi_callback_info info)
     set(env, result, "label", gb_text(env, gpubuf_label(object)));
     set(env, result, "device", gb_text(env, gpubuf_device(object)));
     set(env, result, "ordinal", gb_number(env, gpubuf_device_ordinal(object)));
+    set(env, result, "generation", gb_number(env, (double)gpubuf_generation(object)));
+    set(env, result, "live", gb_flag(env, gpubuf_is_live(object)));
     set(env, result, "columnName", gb_text(env, gpubuf_column_name(object)));
     set(env, result, "dtype", gb_text(env, gpubuf_dtype(object)));
     set(env, result, "length", gb_number(env, (double)gpubuf_length(object)));
@@ -71,6 +73,16 @@ napi_value gb_js_describe(napi_env env, napi_callback_info info)
         set(env, result, "strides", axes(env, object, true));
     }
     return result;
+}
+
+/* stale(object) */
+napi_value gb_js_stale(napi_env env, napi_callback_info info)
+{
+    napi_value values[GB_ARGUMENTS_MAX];
+    struct gb_addon *addon = gb_arguments(env, info, values);
+    struct gpubuf_object *object = gb_object_at(addon, values[0], NULL);
+
+    return object ? gb_flag(env, gpubuf_is_stale(object)) : NULL;
 }
 
 /* nullCount(object) */

@@ -5,6 +5,7 @@
 #include "client/node/src/addon.h"
 
 napi_value gb_js_describe(napi_env env, napi_callback_info info);
+napi_value gb_js_stale(napi_env env, napi_callback_info info);
 napi_value gb_js_release(napi_env env, napi_callback_info info);
 napi_value gb_js_child(napi_env env, napi_callback_info info);
 napi_value gb_js_column(napi_env env, napi_callback_info info);

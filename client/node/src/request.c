@@ -110,7 +110,7 @@ static bool read_short(napi_env env, napi_value value, const char *what, char te
     return false;
 }
 
-/* open(client, id, name, version, waitMs, label) */
+/* open(client, id, name, version, waitMs, label, write, exclusive) */
 napi_value gb_js_open(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -127,6 +127,8 @@ napi_value gb_js_open(napi_env env, napi_callback_info info)
             return NULL;
         options.label = label;
     }
+    options.write = gb_read_flag(env, values[6]);
+    options.exclusive = gb_read_flag(env, values[7]);
     struct gb_pending *pending = gb_pending_new(client, values[1]);
     if (!pending)
         return NULL;

@@ -123,6 +123,14 @@ napi_value gb_number(napi_env env, double number)
     return value;
 }
 
+napi_value gb_flag(napi_env env, bool flag)
+{
+    napi_value value = NULL;
+
+    (void)napi_get_boolean(env, flag, &value);
+    return value;
+}
+
 napi_value gb_text(napi_env env, const char *text)
 {
     napi_value value = NULL;

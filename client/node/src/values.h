@@ -25,6 +25,7 @@ napi_value gb_member(napi_env env, napi_value object, const char *name);
 uint32_t gb_array_length(napi_env env, napi_value array);
 
 napi_value gb_number(napi_env env, double number);
+napi_value gb_flag(napi_env env, bool flag);
 napi_value gb_text(napi_env env, const char *text);
 
 /* Throws an Error for a failed call of the library, with `status`, which lib/ translates. */
