@@ -272,6 +272,35 @@ print(""")
     writer.stdout.close()
 
 
+CONNECTS_ANEW = """
+import gpubufd, gc, mmap, os
+client = gpubufd.connect()
+memory = client.create("pool", "int64", 10, live=True)
+array = memory.to_numpy()
+array[:] = 0
+if os.fork() == 0:
+    mine = os.fork() == 0
+    others = [mmap.mmap(-1, 1 << 20) for _ in range(8)]  # some where the parent's memory was
+    if mine:
+        del array, memory  # what it never had is not unmapped
+        gc.collect()
+    with gpubufd.connect() as own, own.open("pool", write=True) as pool:
+        pool.to_numpy()[int(mine)] = 7
+    os._exit(any(one[:] != bytes(len(one)) for one in others))
+while (array[:2] != 7).any():
+    pass
+print(array.tolist())
+"""
+
+
+def test_child_connects_anew(daemon, client):
+    """A child of fork that connects anew opens the same memory, and does not take its parent's addresses for its own."""
+    child = program(daemon.path, CONNECTS_ANEW)
+    assert child.stdout.readline() == f"{[7, 7] + [0] * 8}\n"
+    assert child.wait() == 0
+    child.stdout.close()
+
+
 def crash(daemon):
     """kill -9 of the daemon below its supervisor, which starts another."""
     pid = daemon.process.pid

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/lib/memory/import_cuda.h"
@@ -24,6 +25,8 @@ struct gb_mapped {
     struct gb_imported memory;
     size_t references; /* imports that have it */
     bool making;       /* by a thread that calls the driver, without the lock */
+    bool ours;         /* children of fork do not have the memory … */
+    bool left;         /* … and this is one: its addresses are free, or others' */
     _Atomic int guards, strays;
     size_t pins;           /* see gb_mapped_pin */
     struct gb_gpu *pinned; /* by which it is registered, while there are pins */
@@ -262,13 +265,22 @@ static void mapping_release(struct gb_mapped *mapping)
         return;
     pthread_mutex_lock(&cache_lock);
     bool last = --mapping->references == 0;
-    if (last)
+    if (last && !mapping->left)
         cache_remove(mapping);
     pthread_mutex_unlock(&cache_lock);
-    if (last) {
+    if (last && !mapping->left)
         gb_import_unmap(&mapping->memory);
+    if (last)
         free(mapping);
-    }
+}
+
+void gb_mapped_keep_from_children(struct gb_mapped *mapping)
+{
+    pthread_mutex_lock(&cache_lock);
+    if (!mapping->memory.gpu && !mapping->ours)
+        mapping->ours =
+            madvise(mapping->memory.address, (size_t)mapping->memory.bytes, MADV_DONTFORK) == 0;
+    pthread_mutex_unlock(&cache_lock);
 }
 
 void gb_cache_before_fork(void)
@@ -279,6 +291,22 @@ void gb_cache_before_fork(void)
 void gb_cache_after_fork(void)
 {
     pthread_mutex_unlock(&cache_lock);
+}
+
+void gb_cache_in_child(void)
+{
+    for (size_t i = 0; i < MAPPING_BUCKETS; i++) {
+        struct gb_mapped **link = &cache_buckets[i];
+        while (*link) {
+            struct gb_mapped *mapping = *link;
+            mapping->left = mapping->ours;
+            if (mapping->left)
+                *link = mapping->chain;
+            else
+                link = &mapping->chain;
+        }
+    }
+    gb_cache_after_fork();
 }
 
 /* ---- imports: one set for a session ------------------------------------------------------ */

@@ -55,6 +55,9 @@ void gb_mapped_unpin(struct gb_mapped *mapping);
 /* See gb_import_finish. */
 int gb_mapped_finish(struct gb_mapped *mapping, struct gb_error *error);
 
+/* Children of fork will not have host memory: the daemon could not tell when they write no more. */
+void gb_mapped_keep_from_children(struct gb_mapped *mapping);
+
 struct gb_import {
     struct gb_import *chain;         /* in its bucket */
     struct gb_import *newer, *older; /* among the idle ones */
@@ -131,5 +134,7 @@ void gb_imports_resume(struct gb_imports *imports, bool tell);
 /* For pthread_atfork: the cache's lock is held across a fork so that the child finds it whole. */
 void gb_cache_before_fork(void);
 void gb_cache_after_fork(void);
+/* In its place in the child: forgets the mappings that it does not have. */
+void gb_cache_in_child(void);
 
 #endif

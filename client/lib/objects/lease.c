@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "client/lib/base/clock.h"
 #include "client/lib/memory/gpu.h"
@@ -103,13 +102,6 @@ static struct gb_mapped *written_on_host(struct gb_holding *lease, struct extent
     return mapping && !gb_mapped_gpu(mapping) ? mapping : NULL;
 }
 
-/* A child of fork does not have the memory: the daemon could not tell when it writes no more. */
-static void prepare_live(const struct gb_mapped *mapping)
-{
-    if (!gb_mapped_gpu(mapping))
-        (void)madvise(gb_mapped_address(mapping), (size_t)gb_mapped_bytes(mapping), MADV_DONTFORK);
-}
-
 void gb_holding_made(struct gb_holding *lease)
 {
     struct extent extent;
@@ -118,7 +110,7 @@ void gb_holding_made(struct gb_holding *lease)
     if (mapping)
         gb_mapped_open(mapping, extent.from, extent.to);
     if (mapping && lease->access.live)
-        prepare_live(mapping);
+        gb_mapped_keep_from_children(mapping);
 }
 
 void gb_holding_guard(struct gb_holding *lease)

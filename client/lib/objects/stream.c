@@ -415,14 +415,10 @@ int gpubuf_stream_open(struct gpubuf_client *client, const char *name,
     return r < 0 ? r : begin(object, false, &options, stream);
 }
 
-void gpubuf_stream_close(struct gpubuf_stream *stream)
+static void unmap_pages(struct gpubuf_stream *stream)
 {
-    if (!stream)
-        return;
-    if (!gb_is_forked(client_of(stream))) {
-        gb_gpu_end_page(&stream->front);
-        gb_gpu_end_page(&stream->own);
-    }
+    gb_gpu_end_page(&stream->front);
+    gb_gpu_end_page(&stream->own);
     if (stream->roster && stream->writes) {
         for (unsigned i = 0; i < GB_STREAM_READERS; i++)
             unmap_page(stream->writer.claims[i]);
@@ -431,6 +427,14 @@ void gpubuf_stream_close(struct gpubuf_stream *stream)
     }
     unmap_page(stream->page);
     unmap_page(stream->roster);
+}
+
+void gpubuf_stream_close(struct gpubuf_stream *stream)
+{
+    if (!stream)
+        return;
+    if (!gb_is_forked(stream->object->lease->client)) /* a child has none of them */
+        unmap_pages(stream);
     gpubuf_release(stream->object);
     free(stream);
 }

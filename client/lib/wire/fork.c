@@ -40,7 +40,7 @@ static void in_child(void)
     }
     clients = NULL;
     gb_flusher_in_child();
-    gb_cache_after_fork();
+    gb_cache_in_child();
     pthread_mutex_unlock(&clients_lock);
 }
 
