@@ -1,9 +1,9 @@
 /*
- * How long live memory on the host has no writer: from the SIGKILL of a process that writes it again
- * and again to the first write of the next one, which waits for its claim. In each round many are
- * killed, one after the other; the rows are the median and the 99th percentile of rounds, and the
- * note has the distribution of all. A writer that wrote after its successor's claim, or a generation
- * that does not follow, ends the program.
+ * How long live memory on the host has no writer: from the SIGKILL of a process that writes it
+ * again and again to the first write of the next one, which waits for its claim. In each round many
+ * are killed, one after the other; the rows are the median and the 99th percentile of rounds, and
+ * the note has the distribution of all. A writer that wrote after its successor's claim, or a
+ * generation that does not follow, ends the program.
  */
 #include <errno.h>
 #include <signal.h>
@@ -24,7 +24,7 @@
 #define KILLS 240
 #define PATIENCE 30.0
 
-/* What a writer tells, in memory that it shares with the bench. */
+/* Told by a writer, in memory that it shares with the bench. */
 struct told {
     _Atomic bool asks;
     _Atomic uint64_t generation; /* 0: it waits */

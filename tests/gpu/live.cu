@@ -115,6 +115,35 @@ static void create(const char *path, const char *name, uint64_t bytes)
     printf("created\n");
 }
 
+/* Claims memory that nobody writes, again and again, and runs a kernel on it. */
+static void claim_free(const char *path, const char *name, int rounds)
+{
+    gpubuf_client *client = connect(path);
+    gpubuf_open_options options = {};
+    unsigned long long *mine;
+
+    check(cudaMalloc(&mine, WORDS * 8), "malloc");
+    copy<<<64, 256>>>(mine, mine);
+    check(cudaDeviceSynchronize(), "warm up");
+    options.size = sizeof(options);
+    options.write = options.exclusive = true;
+    options.wait_ms = 10000;
+    for (int i = 0; i < rounds; i++) {
+        gpubuf_object *object;
+        struct gpubuf_memory memory;
+        double begun = now_ms();
+        if (gpubuf_open(client, name, &options, &object) < 0)
+            die("claim", gpubuf_errmsg(client));
+        double claimed = now_ms();
+        gpubuf_memory(object, GPUBUF_DATA, &memory);
+        copy<<<64, 256>>>(mine, (unsigned long long *)memory.pointer);
+        check(cudaDeviceSynchronize(), "kernel");
+        printf("free %.3f %.3f\n", claimed - begun, now_ms() - claimed);
+        gpubuf_release(object);
+    }
+    gpubuf_disconnect(client);
+}
+
 /* Claims the pool, looks whether anything still changes it, and writes it until it is killed. */
 static void writer(const char *path, const char *name, int watch_ms)
 {
@@ -307,6 +336,8 @@ int main(int count, char **words)
         create(words[2], words[3], strtoull(words[4], NULL, 10));
     else if (count == 5 && strcmp(words[1], "writer") == 0)
         writer(words[2], words[3], atoi(words[4]));
+    else if (count == 5 && strcmp(words[1], "free") == 0)
+        claim_free(words[2], words[3], atoi(words[4]));
     else if (count == 3 && strcmp(words[1], "order") == 0)
         order(atoi(words[2]));
     else
