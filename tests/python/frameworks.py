@@ -411,6 +411,58 @@ def jax_more(client, device):
     assert client.leases("f"), "the lease ended under JAX's array"
 
 
+# ---- views ----
+
+
+def versions_of(client, device):
+    """publish(n): version n of a bundle whose weights are n and biases n + 1."""
+    numpy = need("numpy")
+
+    def publish(value):
+        client.put_bundle("module", {"weight": numpy.full((4, 4), value, "f4"), "bias": numpy.full(4, value + 1, "f4")},
+                          own=True, replace=True, device=device)
+
+    return publish
+
+
+@check("PyTorch: a compiled module over a view goes on with the next version", on="host")
+def torch_follows(client, device):
+    torch, follow = need("torch"), need("gpubufd.torch").follow
+    publish = versions_of(client, device)
+    publish(1)
+    with follow(client, "module") as view:
+        module = torch.nn.Linear(4, 4)
+        module.load_state_dict(dict(view), assign=True)
+        with torch.no_grad():
+            compiled = torch.compile(module)
+            equal(compiled(torch.ones(4)).tolist(), [6] * 4)
+            address = module.weight.data_ptr()
+            publish(2)
+            equal(compiled(torch.ones(4)).tolist(), [6] * 4)
+            assert view.switch() and module.weight.data_ptr() == address
+            equal(compiled(torch.ones(4)).tolist(), [11] * 4)
+        del module, compiled
+
+
+@check("JAX: a jitted function over a view's array reads the next version; a donated one leaves the view alone", on="host")
+def jax_follows(client, device):
+    jax = need("jax")
+    publish = versions_of(client, device)
+    publish(1)
+    with client.follow("module") as view:
+        array, held = view["weight"].to_jax(), view["weight"].to_numpy()
+        assert array.unsafe_buffer_pointer() == held.ctypes.data, "it is a copy"
+        total = jax.jit(lambda x: x.sum())
+        equal([float(total(array))], [16])
+        publish(2)
+        view.switch()
+        equal([float(total(array))], [32])
+        more = jax.jit(lambda x: x + 1, donate_argnums=0)(array)
+        equal(more.ravel().tolist(), [3] * 16)
+        assert array.is_deleted(), "it was not donated"
+        equal(held.ravel().tolist(), [2] * 16)  # the result has memory of its own
+
+
 # ---- nested columns ----
 
 NESTED = {
