@@ -219,6 +219,10 @@ static void test_another_writer(void **state)
     writer_ends();
     assert_int_equal(gb_ring_read(&reader, &frame), 0); /* its last words */
     gb_ring_done(&reader, frame.slot);
+    world->roster.over = 0; /* it had not ended when the reader looked */
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE);
+    writer_ends();
+    assert_true(gb_ring_wait(&reader, 1000));
     assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_OVER);
     memset(&world->front, 0, sizeof(world->front)); /* as new as a new page */
     join_writer(&writer, 4);

@@ -462,7 +462,8 @@ bool gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
         if (over == last)
             nap(&reader->roster->writer, last,
                 timeout_ns < READER_NAP_NS ? timeout_ns : READER_NAP_NS);
-        return over != last || LOAD(reader->roster->writer) != last;
+        /* The writer may have ended since gb_ring_read() looked. */
+        return reader->front || over != last || LOAD(reader->roster->writer) != last;
     }
     uint32_t bell = LOAD(reader->front->bell);
     if (bell != (uint32_t)reader->last)
