@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -13,7 +15,7 @@ import pytest
 
 import gpubufd
 import gpubufd.aio
-from conftest import BUILD, needs_gpu
+from conftest import BUILD, PACKAGE, needs_gpu
 
 
 @pytest.fixture
@@ -236,3 +238,32 @@ def test_examples_in_c(daemon, client):
         assert made.wait(60) == 0
     assert re.match(r"mean \d+\.\d, \d+ missed\n", told), told
     client.delete("camera")
+
+
+STOPPED = """
+import gpubufd
+with gpubufd.connect() as client, client.read("cam0", each=True, waits=True, lag=4) as reader:
+    print("ready", flush=True)
+    for frame in reader:
+        pass
+"""
+
+
+def test_a_stopped_reader(daemon, client, writer):
+    """The writer waits for it once, and others read on; when it goes on, it is told what it has missed."""
+    env = {**os.environ, "GPUBUFD_SOCKET": daemon.path, "PYTHONPATH": str(PACKAGE)}
+    with client.read("cam0") as other, subprocess.Popen(
+            [sys.executable, "-c", STOPPED], env=env, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout.readline() == b"ready\n"
+        publish(writer, 0)
+        reader.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        for value in range(50):
+            with writer.next(timeout=0.2) as frame:
+                frame.array[:] = value
+            with other.read(timeout=10) as frame:
+                assert (frame.array == value).all()
+        assert time.monotonic() - begin < 5, "it was waited for again and again"
+        reader.send_signal(signal.SIGCONT)
+        writer.close()
+        assert reader.wait(60) == 0
