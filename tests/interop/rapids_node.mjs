@@ -1,0 +1,61 @@
+// The published JavaScript of @rapidsai/cuda and @rapidsai/cudf, of the packages in $GPUBUF_RAPIDS. What they load of their
+// own in C++ wants a GPU: here it has the names, and the checks, that their declarations and headers give.
+
+import Module, { createRequire } from 'node:module'
+import path from 'node:path'
+
+const require = createRequire(path.join(process.env.GPUBUF_RAPIDS, 'anchor.cjs'))
+const isMemory = value => typeof value?.ptr === 'number' && typeof value.byteLength === 'number'
+const place = view => view.buffer.ptr + view.byteOffset
+const copies = []
+
+class Memory {
+  constructor (byteLength) {
+    Object.assign(this, { byteLength, ptr: 1 << 20, device: 0 })
+  }
+}
+
+class Column {
+  constructor ({ type, data, nullMask, offset = 0, length, nullCount, children = [] }) {
+    for (const memory of [data, nullMask]) {
+      if (memory !== undefined && !isMemory(memory)) throw new TypeError('neither memory nor a buffer')
+    }
+    if (!children.every(child => child instanceof Column)) throw new TypeError('a child is no column')
+    Object.assign(this, { type, data, mask: nullMask, offset, length, nullCount, children, numChildren: children.length })
+  }
+
+  getChild (i) { return this.children[i] }
+  dispose () {}
+}
+
+class Table {
+  constructor ({ columns }) {
+    if (!columns.every(column => column instanceof Column)) throw new TypeError('not a column')
+  }
+}
+
+const device = Object.assign(class Device {}, { numDevices: 1, activeDeviceId: 0 })
+const memories = ['DeviceMemory', 'PinnedMemory', 'ManagedMemory', 'IpcMemory', 'MappedGLMemory']
+const addons = {
+  'rapidsai_core.node': { getCudaDriverVersion: () => ['12'], getComputeCapabilities: () => ['90'] },
+  'rapidsai_cuda.node': {
+    ...Object.fromEntries(memories.map(name => [name, class extends Memory {}])),
+    IpcHandle: class {},
+    CUDAArray: class {},
+    Device: device,
+    DeviceFlags: {},
+    Math,
+    driver: {},
+    runtime: {
+      cudaMemcpy: (to, from, bytes) => copies.push({ to: place(to), from: place(from), bytes }),
+      cudaMemset: () => {}
+    }
+  },
+  'rapidsai_rmm.node': { DeviceBuffer: class extends Memory {}, MemoryResource: class {} },
+  'rapidsai_cudf.node': { Column, Table, Scalar: class {}, GroupBy: class {}, findCommonType: () => {} }
+}
+const load = Module._load
+Module._load = (name, ...rest) => name === 'bindings' ? name => ({ init: () => addons[name] }) : load(name, ...rest)
+
+export const cuda = Object.assign({ copies }, require('@rapidsai/cuda'))
+export const cudf = require('@rapidsai/cudf')
