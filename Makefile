@@ -131,7 +131,7 @@ FAKECUDA_SOURCES := $(wildcard tests/fakecuda/*.c)
 BENCH_SOURCES := $(wildcard tests/bench/bench_*.c)
 PYTHON_SOURCES := $(wildcard client/python/src/*.c)
 PYTHON_HEADERS := $(wildcard client/python/src/*.h)
-PYTHON_MODULES := $(filter-out %__pycache__,$(wildcard client/python/gpubufd/*))
+PYTHON_MODULES := $(wildcard $(addprefix client/python/gpubufd/,*.py* py.typed */*.py))
 # Other files beside the tests are what the tests share.
 UNIT_HELPERS := $(filter-out $(UNIT_SOURCES),$(wildcard tests/unit/*.c))
 LIBTEST_HELPERS := $(filter-out $(LIBTEST_SOURCES),$(wildcard tests/lib/*.c))

@@ -29,7 +29,7 @@ version = re.search(
 
 setup(
     version=version,
-    packages=["gpubufd"],
+    packages=["gpubufd", "gpubufd.torch"],
     package_data={"gpubufd": ["py.typed", "*.pyi"]},
     zip_safe=False,
     ext_modules=[

@@ -84,7 +84,8 @@ PARTS = {
         ("objects", "_held _objects _bundle _kinds"),
         ("files", "_files _told _views _streams _provide _provide_aio _start"),
         ("client", "_ref _calls _names _client aio _gpubufctl"),
-        ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch jax rmm"),
+        ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch/__init__ jax rmm"),
+        ("frameworks", "torch/multiprocessing torch/checkpoint ray"),
         ("dask", "_dask_places _dask_partitions dask"),
         ("cluster", "cluster"),
         ("package", "__init__ __main__"),
@@ -131,17 +132,20 @@ def read_c(path):
 
 
 def read_python(path):
+    package = next(place for place in path.parents if place.name == "gpubufd")
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("gpubufd")):
-            module = (node.module or "").removeprefix("gpubufd").strip(".")
-            for name in [module] if module else [alias.name for alias in node.names]:
-                if (path.parent / f"{name}.py").exists():
-                    yield path.parent / f"{name}.py"
+            place = path.parents[node.level - 1] if node.level else package.parent
+            place = place.joinpath(*(node.module or "").split("."))
+            names = [place / alias.name for alias in node.names] + [place]
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                name = alias.name.removeprefix("gpubufd.")
-                if alias.name.startswith("gpubufd.") and (path.parent / f"{name}.py").exists():
-                    yield path.parent / f"{name}.py"
+            names = [package.parent.joinpath(*alias.name.split(".")) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            for file in (name.with_suffix(".py"), name / "__init__.py"):
+                if file.exists() and file not in (path, package / "__init__.py"):
+                    yield file
 
 
 def read_javascript(path):
@@ -249,7 +253,7 @@ def test_nothing_calls_what_is_above(part):
 def test_python_imports_itself_at_the_top():
     """An import in a function would hide a circle, not untie it."""
     hidden = []
-    for path in sorted((ROOT / "client/python/gpubufd").glob("*.py")):
+    for path in sorted((ROOT / "client/python/gpubufd").rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 hidden += [

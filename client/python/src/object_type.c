@@ -67,6 +67,7 @@ GETTER(device, text_or_none(gpubuf_device(object)))
 GETTER(ordinal, PyLong_FromLong(gpubuf_device_ordinal(object)))
 GETTER(column_name, text_or_none(gpubuf_column_name(object)))
 GETTER(dtype, text_or_none(gpubuf_dtype(object)))
+GETTER(instance, text_or_none(gpubuf_instance(((struct object *)self)->link->client)))
 GETTER(stale, PyBool_FromLong(gpubuf_is_stale(object)))
 GETTER(length, PyLong_FromUnsignedLongLong(gpubuf_length(object)))
 GETTER(offset, PyLong_FromUnsignedLongLong(gpubuf_offset(object)))
@@ -448,6 +449,7 @@ static PyGetSetDef getters[] = {
      "Of an object of claim(): one higher than that of the claim before it; else 0.", NULL},
     {"label", get_label, NULL, "The producer's label for this version, or None.", NULL},
     {"_device", get_device, NULL, NULL, NULL},
+    {"_instance", get_instance, NULL, NULL, NULL},
     {"_ordinal", get_ordinal, NULL, NULL, NULL},
     {"_column_name", get_column_name, NULL, NULL, NULL},
     {"_dtype", get_dtype, NULL, NULL, NULL},

@@ -12,21 +12,21 @@ the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes pr
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
 
 import torch
 
-from . import _bundle, _core, _floats, _packing, _params, _pool, _states, _weights, cuda
-from ._client import Client
-from ._params import Evict, Mode, Scope, Seconds
-from ._ref import Ref
-from ._errors import SafetensorError
-from ._files import FilePath
-from ._layout import DATA
-from ._safetensors import SafeOpen, check_writable
-from ._states import Mismatch
-from ._weights import Loading
-from ._views import View
+from .. import _bundle, _core, _floats, _packing, _params, _pool, _states, _weights, cuda
+from .._client import Client
+from .._params import Evict, Mode, Scope, Seconds
+from .._ref import Ref
+from .._errors import SafetensorError
+from .._files import FilePath
+from .._layout import DATA
+from .._safetensors import SafeOpen, check_writable
+from .._states import Mismatch
+from .._weights import Loading
+from .._views import View
 
 __all__ = [
     "MemPool", "Mismatch", "SafetensorError", "TensorView", "follow", "get_state_dict", "load_file", "mem_pool",
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 LEGACY_STREAM = 1  # a handle; torch calls it 0
+REFERENCE = "_gpubufd"  # attribute of a storage over published memory: (name, version, instance, address, bytes) of the object
 _Device = Union[str, int, torch.device, None]
 
 
@@ -226,7 +227,9 @@ class MemPool:
             if not tensor.is_contiguous():
                 raise ValueError(f"tensor {name!r} is not in C order: use contiguous() while the pool is in use")
         parts, others = _parts(state_dict, True)
-        return self._pool.publish(parts, _states.metadata_of(metadata, others), label, keep)
+        ref = self._pool.publish(parts, _states.metadata_of(metadata, others), label, keep)
+        _refer(state_dict.values(), self._pool.object)
+        return ref
 
     def __repr__(self) -> str:
         return repr(self._pool)
@@ -279,6 +282,14 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
     return torch.from_dlpack(view._dlpack(False, False))
 
 
+def _refer(tensors: Iterable[Any], held: Any) -> None:
+    """Notes at the tensors' storages which object they lie in, so that a tensor can be sent as a reference to it."""
+    memory = held._buffer(DATA)
+    noted = held.name, held.version, held._instance, memory.pointer, memory.nbytes
+    for tensor in tensors:
+        setattr(tensor.untyped_storage(), REFERENCE, noted)
+
+
 def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
     """A bundle's tensors, by all of their names."""
     found = {}
@@ -325,6 +336,7 @@ def _state(bundle: _bundle.Bundle, where: Any, writable: Optional[str]) -> Dict[
     """The state dict of a bundle. A tensor with several names is one tensor in it."""
     _ready(bundle)
     found = dict(_tensors(bundle))
+    _refer(found.values(), bundle)
     made = {id(tensor): _private(tensor, where, writable) for tensor in found.values()}
     state = {name: made[id(tensor)] for name, tensor in found.items()}
     if any(state[name] is not tensor for name, tensor in found.items()):
@@ -501,7 +513,9 @@ class safe_open(SafeOpen):  # named as in the safetensors package
 
     def _shared(self, name: str) -> Any:
         i = self._bundle._number(name)
-        return _tensor(self._bundle, i, self._bundle._entry(i))
+        found = _tensor(self._bundle, i, self._bundle._entry(i))
+        _refer([found], self._bundle)
+        return found
 
     def _made(self, shared: Any) -> Any:
         return _taken(self._bundle, shared, self._where, self._writable)

@@ -1,0 +1,256 @@
+"""gpubufd.torch.multiprocessing with the real PyTorch: what arrives, who frees it, and whose reductions are taken."""
+
+import gc
+import io
+import pickle
+import time
+from multiprocessing.reduction import ForkingPickler
+
+import conftest
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.multiprocessing  # noqa: E402
+
+gpubufd = conftest.gpubufd
+import gpubufd.torch as gt  # noqa: E402
+import gpubufd.torch.multiprocessing as mp  # noqa: E402
+from gpubufd import _weights  # noqa: E402
+
+torch.set_num_threads(1)  # a child of fork() has none of the others
+BIG = 100_000  # elements: past what travels in the message
+
+
+@pytest.fixture
+def there(client, daemon, monkeypatch):
+    """The test's client, where the module connects to the same daemon."""
+    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+    mp.init_reductions()
+    yield client
+    gc.collect()
+    for key, one in list(_weights._clients.items()):
+        if key[1] == daemon.path:
+            one.close()
+            del _weights._clients[key]
+    torch.multiprocessing.reductions.init_reductions()
+
+
+def sent(tensor):
+    """A tensor as it arrives."""
+    return pickle.loads(ForkingPickler.dumps(tensor))
+
+
+def bits(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def names(client):
+    return [info.name for info in client.list("torch.mp/")]
+
+
+def gone(client):
+    """Waits for the deletion, which nobody waits for."""
+    until = time.monotonic() + 10
+    while names(client) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not names(client)
+
+
+CASES = {
+    "small": lambda: torch.arange(10.0),
+    "big": lambda: torch.arange(float(BIG)),
+    "bfloat16": lambda: torch.arange(BIG).to(torch.bfloat16),
+    "float8": lambda: torch.arange(BIG).to(torch.float8_e4m3fn),
+    "bool": lambda: torch.arange(BIG) % 3 == 0,
+    "complex": lambda: torch.arange(BIG).to(torch.complex64),
+    "scalar": lambda: torch.tensor(3),
+    "empty": lambda: torch.empty(0, 3),
+    "turned": lambda: torch.arange(BIG).reshape(10, -1).t(),
+    "every second": lambda: torch.arange(BIG).reshape(10, -1)[:, ::2],
+    "channels last": lambda: torch.rand(4, 16, 40, 40).to(memory_format=torch.channels_last),
+    "a row": lambda: torch.arange(BIG * 4).reshape(4, -1)[2],
+    "parameter": lambda: torch.nn.Parameter(torch.rand(BIG)),
+    "leaf": lambda: torch.rand(BIG, requires_grad=True),
+    "frozen": lambda: torch.nn.Parameter(torch.rand(5), requires_grad=False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_arrives_as_it_was(there, name):
+    tensor = CASES[name]()
+    got = sent(tensor)
+    assert type(got) is type(tensor) and got.dtype == tensor.dtype and got.shape == tensor.shape
+    assert got.requires_grad == tensor.requires_grad and torch.equal(bits(got), bits(tensor))
+    if name != "every second":
+        assert got.stride() == tensor.stride()
+    assert gone(there)
+
+
+def test_the_receiver_frees_it(there):
+    got = sent(torch.arange(float(BIG)))
+    assert gone(there) and there.stats()["objects"] == 1  # without a name
+    assert float(got[-1]) == BIG - 1
+    del got
+    gc.collect()
+    assert there.stats()["objects"] == 0
+
+
+def test_what_nobody_receives_ends_and_what_is_late_is_told(there):
+    mp.options(ttl=0.2)
+    try:
+        message = ForkingPickler.dumps(torch.arange(BIG))
+        assert names(there) and gone(there)
+        with pytest.raises(gpubufd.NotFound, match="not within its ttl"):
+            pickle.loads(message)
+    finally:
+        mp.options(ttl=60.0)
+    message = ForkingPickler.dumps(torch.arange(BIG))
+    first = pickle.loads(message)
+    assert int(first[-1]) == BIG - 1 and gone(there)
+    with pytest.raises(gpubufd.NotFound, match="received already"):
+        pickle.loads(message)
+
+
+def test_what_is_published_is_sent_as_a_reference(there):
+    gt.put_state_dict(there, "policy", {"w": torch.arange(float(BIG)), "b": torch.ones(3)})
+    state = gt.get_state_dict(there, "policy")
+    part = state["w"].reshape(10, -1)[3, 5:]
+    for tensor in (state["w"], state["b"], part):
+        message = ForkingPickler.dumps(tensor)
+        assert len(message) < 250 and not names(there)
+        got = pickle.loads(message)
+        assert got.data_ptr() == tensor.data_ptr() and torch.equal(got, tensor)  # the same mapping, in this process
+        again = pickle.loads(ForkingPickler.dumps(got))  # passed on
+        assert again.data_ptr() == tensor.data_ptr() and not names(there)
+    own = gt.get_state_dict(there, "policy", writable="copy")["w"]
+    assert own.data_ptr() != state["w"].data_ptr() and len(ForkingPickler.dumps(own)) < 300 and len(names(there)) == 1
+    there.delete(*names(there))
+    mp.options(writable="copy")
+    try:
+        del got, again
+        private = sent(part)
+        private += 1
+        assert torch.equal(private, part + 1)
+    finally:
+        mp.options(writable=None)
+    there.delete("policy")
+    message = ForkingPickler.dumps(state["b"])
+    del state, part, own, tensor
+    gc.collect()
+    with pytest.raises(gpubufd.Error):
+        pickle.loads(message)
+
+
+def test_a_view_is_sent_as_a_copy(there):
+    gt.put_state_dict(there, "policy", {"w": torch.ones(BIG)}, own=True)
+    with gt.follow(there, "policy") as view:
+        message = ForkingPickler.dumps(view["w"])
+        gt.put_state_dict(there, "policy", {"w": torch.zeros(BIG)}, own=True, replace=True)
+        view.switch()
+        assert float(pickle.loads(message).sum()) == BIG
+
+
+def test_what_is_pytorchs_own_stays_so(there):
+    shared = torch.zeros(BIG).share_memory_()
+    got = sent(shared)
+    got += 1
+    assert float(shared.sum()) == BIG and not names(there)
+    assert torch.equal(sent(torch.eye(3).to_sparse()).to_dense(), torch.eye(3))
+    with pytest.raises(RuntimeError, match="requires_grad"):
+        ForkingPickler.dumps(torch.ones(3, requires_grad=True) * 2)
+
+
+def test_without_a_daemon_it_says_so(there, monkeypatch, tmp_path):
+    monkeypatch.setenv("GPUBUFD_SOCKET", str(tmp_path / "none"))
+    monkeypatch.setattr(_weights._client, "connect", lambda: gpubufd.connect(timeout=0.05))
+    with pytest.raises(gpubufd.ConnectFailed):
+        ForkingPickler.dumps(torch.arange(BIG))
+
+
+# ---- between processes ----
+
+
+def send_and_end(queue):
+    queue.put([torch.full((BIG,), 7.0), torch.ones(2)])
+    queue.close()
+    queue.join_thread()
+
+
+def double(pipe, given):
+    assert float(given[-1]) == BIG - 1
+    while True:
+        tensor = pipe.recv()
+        if tensor is None:
+            break
+        pipe.send(tensor * 2)
+
+
+def test_a_queue_outlives_its_sender(there):
+    context = mp.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=send_and_end, args=(queue,))
+    child.start()
+    child.join()  # its memory is not its own
+    assert child.exitcode == 0
+    big, small = queue.get()
+    assert float(big.sum()) == 7 * BIG and small.tolist() == [1, 1] and gone(there)
+
+
+def test_spawn_and_pipes_and_fork(there):
+    for method in ("spawn", "fork"):
+        context = mp.get_context(method)
+        ours, theirs = context.Pipe()
+        child = context.Process(target=double, args=(theirs, torch.arange(float(BIG))))
+        child.start()
+        for value in (1.0, 2.0):
+            ours.send(torch.full((BIG,), value))
+            assert float(ours.recv()[-1]) == 2 * value
+        ours.send(None)
+        child.join()
+        assert child.exitcode == 0 and gone(there)
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return torch.full((BIG // 10,), float(i * i))
+
+
+def test_a_data_loader(there):
+    loader = torch.utils.data.DataLoader(Squares(), batch_size=4, num_workers=2)
+    assert [batch[:, -1].tolist() for batch in loader] == [[0, 1, 4, 9], [16, 25, 36, 49]]
+    del loader
+    assert gone(there)
+
+
+# ---- PyTorch's half ----
+
+
+def test_pytorch_pickles_by_what_is_registered_here():
+    """The reductions are found where they are registered, and the module has what torch.multiprocessing has."""
+    from torch.multiprocessing import reductions
+
+    assert callable(reductions.reduce_tensor) and callable(reductions.init_reductions)
+    reductions.init_reductions()
+    assert ForkingPickler._extra_reducers[torch.Tensor] is reductions.reduce_tensor
+    assert ForkingPickler._extra_reducers[torch.nn.Parameter] is reductions.reduce_tensor
+    mp.init_reductions()
+    assert ForkingPickler._extra_reducers[torch.Tensor] is mp._reduce
+    missing = [name for name in torch.multiprocessing.__all__ if not hasattr(mp, name)]
+    assert not missing
+    reductions.init_reductions()
+
+
+def test_a_storage_keeps_what_is_noted_at_it():
+    tensor = torch.arange(10.0)
+    setattr(tensor.untyped_storage(), gt.REFERENCE, 1)
+    part = tensor[2:]
+    del tensor
+    gc.collect()
+    assert getattr(part.untyped_storage(), gt.REFERENCE) == 1
+    copy = io.BytesIO()
+    torch.save(part, copy)  # and it is not written along
+    copy.seek(0)
+    assert not hasattr(torch.load(copy).untyped_storage(), gt.REFERENCE)
