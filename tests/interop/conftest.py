@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+import time
 
 import pytest
 
@@ -17,6 +18,7 @@ _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 PACKAGE, ROOT, gpubufd = _module.PACKAGE, _module.ROOT, _module.gpubufd
 daemon, run = _module.daemon, _module.run
+from gpubufd import _weights  # noqa: E402
 pytest_runtest_makereport = _module.pytest_runtest_makereport
 
 
@@ -30,6 +32,18 @@ def memory_of_daemons():
             continue
     with open("/proc/self/maps") as maps:
         return sum("memfd:gpubufd" in one for one in [*found, *maps])
+
+
+def end_own_connections(client, daemon):
+    """Ends this process' own connections to the daemon, and waits until their leases are over."""
+    gc.collect()
+    for key, one in list(_weights._clients.items()):
+        if key[1] == daemon.path:
+            one.close()
+            del _weights._clients[key]
+    until = time.monotonic() + 10
+    while client.leases() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The examples for vLLM and SGLang beside these as they are released: base classes, registries, what is called how.
+"""gpubufd-vllm and the example for SGLang beside these as they are released: base classes, registries, what is called how.
 
 vLLM itself is imported, as far as that goes without a GPU. SGLang's modules want Triton: their source is read.
 """
@@ -13,7 +13,7 @@ import types
 import conftest
 import pytest
 
-sys.path[:0] = [str(conftest.ROOT / "examples" / "vllm"), str(conftest.ROOT / "examples" / "sglang")]
+sys.path[:0] = [str(conftest.ROOT / "client" / "vllm"), str(conftest.ROOT / "examples" / "sglang")]
 torch = pytest.importorskip("torch")
 
 
@@ -56,20 +56,20 @@ def test_vllm_makes_the_loader(vllm_example, client, daemon, tmp_path, monkeypat
     from vllm.model_executor.model_loader import BaseModelLoader, get_model_loader
 
     monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
-    called_alike(vllm_example.GpubufdLoader, BaseModelLoader)
+    called_alike(vllm_example.GpubufdFilesLoader, BaseModelLoader)
     weights = torch.arange(6.0).reshape(2, 3)
     import gpubufd.torch as gt
     from gpubufd import _weights
 
     gt.save_file({"w": weights}, tmp_path / "model.safetensors")
-    loader = get_model_loader(LoadConfig(load_format="gpubufd", model_loader_extra_config={"device": "cpu"}))
-    assert type(loader) is vllm_example.GpubufdLoader
+    loader = get_model_loader(LoadConfig(load_format="gpubufd-files", model_loader_extra_config={"device": "cpu"}))
+    assert type(loader) is vllm_example.GpubufdFilesLoader
     config, model = types.SimpleNamespace(model=str(tmp_path), revision=None), Model()
     loader.download_model(config)
     loader.load_weights(model, config)
     assert torch.equal(model.w, weights)
     with pytest.raises(ValueError, match="expected only device"):
-        get_model_loader(LoadConfig(load_format="gpubufd", model_loader_extra_config={"x": 1}))
+        get_model_loader(LoadConfig(load_format="gpubufd-files", model_loader_extra_config={"x": 1}))
     for key, one in list(_weights._clients.items()):
         if key[1] == daemon.path:
             one.close()
@@ -110,10 +110,13 @@ def test_vllm_makes_the_transfer_engine_and_takes_steps(vllm_example, client, da
     engine.shutdown()
 
 
-def test_vllm_finds_plugins_by_the_entry_point_of_the_example(vllm_example):
+def test_vllm_finds_plugins_by_the_entry_point_of_the_package(vllm_example):
+    import tomllib
+
     import vllm.plugins as plugins
 
-    assert plugins.DEFAULT_PLUGINS_GROUP == "vllm.general_plugins" and plugins.DEFAULT_PLUGINS_GROUP in vllm_example.__doc__
+    project = tomllib.loads((conftest.ROOT / "client" / "vllm" / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"] == {plugins.DEFAULT_PLUGINS_GROUP: {"gpubufd": "gpubufd_vllm:register"}}
 
 
 # ---- SGLang ----

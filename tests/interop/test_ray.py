@@ -31,6 +31,13 @@ def local(daemon):
         os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
+@pytest.fixture(autouse=True)
+def tidy(client, daemon):
+    """The driver's own connection ends with each test."""
+    yield
+    conftest.end_own_connections(client, daemon)
+
+
 @ray.remote
 class Source:
     @ray.method(tensor_transport="gpubufd")
@@ -49,7 +56,7 @@ class Source:
         return os.getpid()
 
 
-@ray.remote
+@ray.remote(enable_tensor_transport=True)  # it has no method with a transport, which would do the same
 class Sink:
     def total(self, tensor):
         return float(tensor.sum())

@@ -27,11 +27,7 @@ def there(client, daemon, monkeypatch):
     monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
     mp.init_reductions()
     yield client
-    gc.collect()
-    for key, one in list(_weights._clients.items()):
-        if key[1] == daemon.path:
-            one.close()
-            del _weights._clients[key]
+    conftest.end_own_connections(client, daemon)
     torch.multiprocessing.reductions.init_reductions()
 
 

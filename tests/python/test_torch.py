@@ -42,8 +42,7 @@ def torch_run(client, daemon):
 
     def run(code):
         standins = ROOT / "tests" / "python" / "standins"
-        examples = (ROOT / "examples" / "vllm", ROOT / "examples" / "sglang")
-        path = os.pathsep.join(str(p) for p in (PACKAGE, standins, *examples, os.environ.get("PYTHONPATH")) if p)
+        path = os.pathsep.join(str(p) for p in (PACKAGE, standins, ROOT / "examples" / "sglang", os.environ.get("PYTHONPATH")) if p)
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", HEAD + textwrap.dedent(code)],
             env=dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=path), capture_output=True, text=True,
@@ -223,51 +222,6 @@ class Config:
 
 model = Model()
 """
-
-
-def test_vllm_loads_a_checkpoint(client, torch_run, tmp_path):
-    (tmp_path / "model-1.safetensors").write_bytes(weights.make({"a": ("U8", (2,), b"xy")}))
-    (tmp_path / "model-2.safetensors").write_bytes(weights.make({"b": ("I16", (1,), b"\1\0")}))
-    (tmp_path / "model.safetensors.index.json").write_text(
-        '{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}')
-    torch_run(MODEL + f"""
-import gpubufd_vllm
-from vllm.model_executor.model_loader import LOADERS
-gpubufd_vllm.register()
-config = Config(model={str(tmp_path)!r}, revision=None)
-for extra in (None, {{}}, {{"device": "cpu"}}):
-    loader = LOADERS["gpubufd"](Config(model_loader_extra_config=extra))
-    loader.download_model(config)
-    loader.load_weights(model, config)
-    assert model.loaded == {{"a": [120, 121], "b": [1]}}
-assert len(client) == 1
-fails(ValueError, lambda: LOADERS["gpubufd"](Config(model_loader_extra_config={{"x": 1}})))
-os.unlink({str(tmp_path / "model.safetensors.index.json")!r})
-fails(FileNotFoundError, lambda: loader.load_weights(model, config))
-""")
-
-
-def test_vllm_takes_the_steps_of_a_trainer(client, torch_run):
-    torch_run(MODEL + """
-import gpubufd_vllm
-from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-gpubufd_vllm.register()
-engine = WeightTransferEngineFactory.registry["gpubufd"](None, None, None, model)
-fails(RuntimeError, lambda: engine.update_weights({"name": "policy"}))
-engine.init_transfer_engine(engine.init_info_cls())
-for step in range(3):
-    gt.put_state_dict(client, "policy", {"w": torch.tensor([step], torch.int64)}, replace=True, label=f"step-{step}",
-                      keep=1)
-    engine.start_weight_update()
-    engine.update_weights({"name": "policy"})
-    engine.finish_weight_update()
-    assert model.loaded == {"w": [step]}
-assert model.reloads == ["begun", "ended"] * 3
-engine.update_weights({"name": "policy", "label": "step-1"})
-assert model.loaded == {"w": [1]}
-fails(gpubufd.NotFound, lambda: engine.update_weights({"name": "policy", "label": "step-0"}))
-engine.shutdown()
-""")
 
 
 def test_sglang_takes_a_version_by_name(client, torch_run):

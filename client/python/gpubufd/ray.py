@@ -10,7 +10,11 @@
         def weights(self):
             return model.state_dict()
 
-    ray.get(rollout.load.remote(trainer.weights.remote()))   # the receiver maps what the trainer has put
+    @ray.remote(enable_tensor_transport=True)                # an actor that only receives
+    class Rollout: ...
+
+    weights = trainer.weights.remote()
+    ray.get([rollout.load.remote(weights) for rollout in rollouts])     # they map what the trainer has put
 
 The tensors that a method returns are copied once into the daemon of the actor's machine, as one Bundle, where they are:
 on the host or a GPU. Receivers on the same machine map it, any number of them, in containers that share the daemon's

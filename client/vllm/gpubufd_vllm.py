@@ -1,0 +1,332 @@
+"""vLLM takes its weights from gpubufd: a loader of processed weights, one of files, and weight-transfer engines.
+
+pip install gpubufd-vllm makes them known to vLLM, by its entry point. Then:
+
+    vllm serve /models/llama-8b --load-format gpubufd
+
+The first engine of a kind loads, quantises and lays out, as with --load-format auto, and publishes the result, on its GPU.
+It and all others map that, read-only, and keep no copy; an engine that starts anew maps it, too, though the first has
+ended. What the layout depends on is the name, and is compared as a whole: the files with sizes, inodes and times,
+revision, dtypes, quantisation, kernels, the ranks of tensors, pipelines, data and experts, vLLM's and PyTorch's versions,
+the GPU. Quantisations that do not support it are refused, as vLLM's own weight cache does. Extra config:
+
+    {"name": "policy"}          a name of yours: of other weights, too, which are Mismatch if a fact differs
+    {"view": true}              weights that change in place: see below
+    {"timeout": 600}            seconds to wait for an engine that loads the same (3600)
+
+With --load-format gpubufd-files the files' own tensors are mapped, and each engine computes with a copy of its own.
+{"device": "cuda"} has the files in the GPU's memory instead of the host's.
+
+New weights, by vLLM's weight transfer (backend "gpubufd"): the tensors of a checkpoint under a name, which layers
+rearrange, {"name": "policy", "label": "step-42"}, as gpubufd.torch.put_state_dict() publishes them. Where engines have
+{"view": true}, {"version": 3} or {"label": "step-42"} without a name shows a later version of the processed weights
+at the addresses that CUDA graphs know; publish() of an engine that has loaded them makes it.
+
+The interfaces are those of vLLM 0.33, with which the tests run it (docs/INTEROP.md).
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import gc
+import hashlib
+import json
+import os
+import tempfile
+import time
+import weakref
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+import gpubufd
+import gpubufd.torch
+import torch
+from gpubufd.torch.processed import map_module, put_module
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.model_executor.model_loader.utils import initialize_model, process_weights_after_loading
+from vllm.model_executor.model_loader.weight_cache.protocol import WeightCacheKey, check_ipc_quant_support
+from vllm.model_executor.model_loader.weight_cache.utils import export_model_attrs
+from vllm.model_executor.utils import weights_already_processed
+from vllm.utils.torch_utils import set_default_torch_dtype
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+ATTRIBUTES = "vllm.attributes"  # a fact: what load_weights() sets at a model, as JSON
+_shown: "weakref.WeakKeyDictionary[Any, Tuple[gpubufd.Client, str, Any]]" = weakref.WeakKeyDictionary()
+_client: Optional[gpubufd.Client] = None
+
+
+def _connect() -> gpubufd.Client:
+    global _client
+    if _client is None or _client.closed:
+        _client = gpubufd.connect(name="vllm")
+    return _client
+
+
+# ---- processed weights ----
+
+
+def _ranks() -> Dict[str, int]:
+    from vllm import distributed
+
+    found = {"tp_size": distributed.get_tensor_model_parallel_world_size(),
+             "tp_rank": distributed.get_tensor_model_parallel_rank()}
+    for name, group in (("pp", distributed.get_pp_group()), ("dp", distributed.get_dp_group())):
+        found.update({f"{name}_size": group.world_size, f"{name}_rank": group.rank_in_group})
+    return found
+
+
+def _files(model: str) -> Any:
+    """The files of a checkpoint: two of equal headers need not have equal weights."""
+    if not os.path.isdir(model):
+        return model
+    found = []
+    for entry in sorted(os.scandir(model), key=lambda entry: entry.name):
+        if entry.is_file():
+            told = entry.stat()
+            found.append([entry.name, told.st_size, told.st_ino, told.st_mtime_ns])
+    return found
+
+
+def _facts(vllm_config: Any, model_config: Any, device: Any, is_draft: bool) -> Dict[str, Any]:
+    """All that the processed weights depend on."""
+    parallel = vllm_config.parallel_config
+    key = WeightCacheKey.from_model_config(
+        model_config, cache_config=vllm_config.cache_config, kernel_config=vllm_config.kernel_config, is_draft=is_draft,
+        enable_expert_parallel=parallel.enable_expert_parallel,
+        expert_placement_strategy=parallel.expert_placement_strategy, **_ranks())
+    gpu = [torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)] if device.type == "cuda" else None
+    return {**dataclasses.asdict(key), "model": model_config.model, "files": _files(model_config.model),
+            "torch": torch.__version__, "gpu": gpu}
+
+
+@contextlib.contextmanager
+def _alone(name: str, seconds: float) -> Iterator[None]:
+    """One process of this user and temporary directory at a time; TimeoutError."""
+    place = os.path.join(tempfile.gettempdir(), f"gpubufd-{os.getuid()}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock")
+    end = time.monotonic() + seconds
+    with open(os.open(place, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"another engine has been loading {name!r} for {seconds:g} seconds") from None
+                time.sleep(0.05)
+        yield
+
+
+class GpubufdLoader(BaseModelLoader):
+    """--load-format gpubufd."""
+
+    def __init__(self, load_config: Any):
+        super().__init__(load_config)
+        extra = dict(load_config.model_loader_extra_config or {})
+        self.name: Optional[str] = extra.pop("name", None)
+        self.view = bool(extra.pop("view", False))
+        self.timeout = float(extra.pop("timeout", 3600))
+        extra.pop("is_draft", None)
+        if extra:
+            raise ValueError(f"model_loader_extra_config has {sorted(extra)}: expected name, view or timeout")
+
+    def _plain(self) -> Any:
+        return DefaultModelLoader(
+            dataclasses.replace(self.load_config, load_format="auto", model_loader_extra_config={}))
+
+    def _device(self, vllm_config: Any) -> Any:
+        device = torch.device(self.load_config.device or vllm_config.device_config.device)
+        return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+
+    def _wanted(self, vllm_config: Any, model_config: Any) -> Tuple[str, Dict[str, Any]]:
+        """(name, facts) of the processed weights."""
+        speculative = vllm_config.speculative_config
+        is_draft = speculative is not None and model_config is speculative.draft_model_config
+        device = self._device(vllm_config)
+        facts = _facts(vllm_config, model_config, device, is_draft)
+        place = gpubufd.cuda.Device(device.index).uuid if device.type == "cuda" else "host"
+        digest = hashlib.sha256(json.dumps([facts, place], sort_keys=True, default=str).encode()).hexdigest()[:32]
+        facts = json.loads(json.dumps(facts, default=str))
+        return self.name or f"vllm/{os.path.basename(model_config.model.rstrip('/'))}/{digest}", facts
+
+    def get_external_weight_memory(self, vllm_config: Any) -> int:
+        """Bytes of the weights that this engine is to map, and does not allocate."""
+        name, _ = self._wanted(vllm_config, vllm_config.model_config)
+        try:
+            return _connect().stat(name).bytes
+        except gpubufd.NotFound:
+            return 0
+
+    def download_model(self, model_config: Any) -> None:
+        self._plain().download_model(model_config)
+
+    def load_weights(self, model: Any, model_config: Any) -> None:
+        """Into a model with weights of its own, from the files."""
+        self._plain().load_weights(model, model_config)
+
+    def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
+        if vllm_config.parallel_config.enable_eplb:
+            raise ValueError("--load-format gpubufd: experts that are moved (EPLB) need weights that can be written")
+        client, device = _connect(), self._device(vllm_config)
+        name, facts = self._wanted(vllm_config, model_config)
+        with _alone(name, self.timeout):
+            if name not in client:
+                model = self._plain().load_model(vllm_config, model_config, prefix)
+                check_ipc_quant_support(model)
+                publish(model, name, facts, client=client, device=device)
+                del model
+                gc.collect()
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
+        with set_default_torch_dtype(model_config.dtype):
+            with torch.device("meta"):
+                model = initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
+            check_ipc_quant_support(model)
+            view = map_module(client, name, model, facts, view=self.view)
+            with client.get(name, kind=gpubufd.Bundle) as held:
+                for key, value in json.loads(held.metadata[ATTRIBUTES]).items():
+                    setattr(model, key, value)
+            with weights_already_processed():  # layers make their kernels, and change no weight
+                process_weights_after_loading(model, model_config, device)
+        _drop_unread(model)
+        _shown[model] = client, name, view
+        return model.eval()
+
+
+def _drop_unread(model: Any) -> None:
+    """What the loading engine's layers have consumed is None, and no memory is taken for it."""
+    for part in model.modules():
+        for kept in (part._parameters, part._buffers):
+            kept.update({leaf: None for leaf, one in kept.items() if one is not None and one.is_meta})
+
+
+def publish(
+    model: Any, name: str, facts: Dict[str, Any], *, client: Optional[gpubufd.Client] = None, device: Any = None,
+    **options: Any,
+) -> gpubufd.Ref:
+    """Publishes a loaded model's processed weights; with replace=True and a label as the next version for views."""
+    return put_module(
+        client or _connect(), name, model, {**facts, ATTRIBUTES: json.dumps(export_model_attrs(model))}, device=device,
+        **options)
+
+
+# ---- files ----
+
+
+def checkpoint(directory: str) -> str:
+    """The file of a model's directory that leads to all its weights. FileNotFoundError."""
+    for name in (INDEX, SINGLE):
+        if os.path.exists(os.path.join(directory, name)):
+            return os.path.join(directory, name)
+    raise FileNotFoundError(f"{directory} has neither {INDEX} nor {SINGLE}")
+
+
+class GpubufdFilesLoader(BaseModelLoader):
+    """--load-format gpubufd-files: the files' tensors, mapped; the model's own code picks what its rank needs."""
+
+    def __init__(self, load_config: Any):
+        super().__init__(load_config)
+        extra = dict(load_config.model_loader_extra_config or {})
+        self.device: str = extra.pop("device", "cpu")
+        if extra:
+            raise ValueError(f"model_loader_extra_config has {sorted(extra)}: expected only device")
+
+    def download_model(self, model_config: Any) -> None:
+        self._path(model_config)
+
+    def load_weights(self, model: Any, model_config: Any) -> None:
+        model.load_weights(self._tensors(self._path(model_config)))
+
+    def _tensors(self, path: str) -> Iterator[Tuple[str, Any]]:
+        with gpubufd.torch.safe_open(path, framework="pt", device=self.device) as f:
+            for name in f.offset_keys():
+                yield name, f.get_tensor(name)
+
+    @staticmethod
+    def _path(model_config: Any) -> str:
+        if os.path.isdir(model_config.model):
+            return checkpoint(model_config.model)
+        from huggingface_hub import snapshot_download
+
+        return checkpoint(snapshot_download(
+            model_config.model, revision=model_config.revision, allow_patterns=["*.safetensors", "*.json"]))
+
+
+# ---- new weights ----
+
+
+@dataclasses.dataclass
+class InitInfo(WeightTransferInitInfo):
+    """`path`: the daemon's socket; None: where connect() looks."""
+
+    path: Optional[str] = None
+
+
+@dataclasses.dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """`name`: of a checkpoint's tensors; none: the engine's view of processed weights. `version` or `label`: else the newest."""
+
+    name: str = ""
+    version: Optional[int] = None
+    label: Optional[str] = None
+
+
+class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
+    """Weights by name: all tensors of one version, never half of two."""
+
+    init_info_cls = InitInfo
+    update_info_cls = UpdateInfo
+    client: Optional[gpubufd.Client] = None
+
+    def _view(self) -> Any:
+        return _shown.get(self.model, (None, None, None))[2]
+
+    def init_transfer_engine(self, init_info: InitInfo) -> None:
+        self.client = gpubufd.connect(init_info.path)
+
+    def start_weight_update(self) -> None:
+        """Layers that have rearranged their weights take those of a checkpoint again."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        if self._view() is None:
+            initialize_layerwise_reload(self.model)
+
+    def finish_weight_update(self) -> None:
+        """They are rearranged anew, in the memory that the engine's graphs know."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        if self._view() is None:
+            finalize_layerwise_reload(self.model, self.model_config)
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        if self.client is None:
+            raise RuntimeError("there is no connection: call init_transfer_engine() first")
+        view = self._view()
+        if not update_info.name:
+            if view is None:
+                raise ValueError('update_info has no name: only an engine with {"view": true} shows its next version')
+            view.switch(version=update_info.version, label=update_info.label)
+            return
+        if self.model in _shown:
+            raise ValueError("this engine's weights are mapped, and cannot be written: publish() them, and use a view")
+        state = gpubufd.torch.get_state_dict(
+            self.client, update_info.name, version=update_info.version, label=update_info.label)
+        self.model.load_weights(state.items())
+
+    def shutdown(self) -> None:
+        if self.client is not None:
+            self.client.close()
+
+
+def register() -> None:
+    """For vLLM's plugins: makes the load formats and the transfer backend known."""
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    from vllm.model_executor.model_loader import register_model_loader
+
+    register_model_loader("gpubufd")(GpubufdLoader)
+    register_model_loader("gpubufd-files")(GpubufdFilesLoader)
+    WeightTransferEngineFactory.register_engine("gpubufd", GpubufdTransfer)

@@ -1,0 +1,224 @@
+"""--load-format gpubufd with vLLM's own base classes, loader, quantisation interface and keys: on the host, by a small model."""
+
+import copy
+import json
+import os
+import sys
+import types
+
+import conftest
+import pytest
+
+sys.path[:0] = [str(conftest.ROOT / "client" / "vllm")]
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+gpubufd = conftest.gpubufd
+import gpubufd.torch as gt  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def plugin():
+    import gpubufd_vllm
+
+    gpubufd_vllm.register()
+    return gpubufd_vllm
+
+
+def model_class():
+    from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+    from vllm.model_executor.utils import is_weights_pre_processed
+
+    class Turned(QuantizeMethodBase):
+        """It turns and scales weights as those of kernels do, once."""
+
+        supports_pre_processed_weights = True
+        processed = 0
+
+        def create_weights(self, layer, *arguments, **keywords):
+            pass
+
+        def apply(self, layer, x):
+            return x @ layer.weight * layer.scale
+
+        def process_weights_after_loading(self, layer):
+            layer.kernel = "made"
+            if is_weights_pre_processed():
+                return
+            Turned.processed += 1
+            scale = layer.weight.abs().amax()
+            layer.weight = torch.nn.Parameter((layer.weight.data / scale).t(), requires_grad=False)
+            layer.register_parameter("scale", torch.nn.Parameter(scale, requires_grad=False))
+            del layer.input_scale
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.quant_method = Turned()
+            self.weight = torch.nn.Parameter(torch.zeros(4, 6), requires_grad=False)
+            self.input_scale = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+            self.register_buffer("table", torch.arange(5.0), persistent=False)
+
+        def forward(self, x):
+            return self.quant_method.apply(self, x)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(3, 6)
+            self.layer = Layer()
+            self.head = torch.nn.Linear(6, 3, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.layer(self.embed(x))
+
+        def load_weights(self, weights):
+            found = dict(self.named_parameters())
+            loaded = set()
+            for name, tensor in weights:
+                found[name].data.copy_(tensor)
+                loaded.add(name)
+            return loaded
+
+    return Model, Turned
+
+
+@pytest.fixture
+def engine(plugin, client, daemon, tmp_path, monkeypatch):
+    """engine(**what differs): a loaded model, as an engine of this configuration would load it."""
+    from vllm.config import CacheConfig, DeviceConfig, KernelConfig, VllmConfig, set_current_vllm_config
+    from vllm.config.load import LoadConfig
+    from vllm.model_executor.model_loader import base_loader, get_model_loader
+
+    monkeypatch.setenv("GPUBUFD_SOCKET", daemon.path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    Model, turned = model_class()
+    for module in (base_loader, plugin):  # which architecture it is, and in which place among others
+        monkeypatch.setattr(module, "initialize_model", lambda **given: Model())
+    monkeypatch.setattr(plugin, "_ranks", lambda: dict(ranks))
+    ranks = dict(tp_size=1, tp_rank=0, pp_size=1, pp_rank=0, dp_size=1, dp_rank=0)
+    place = tmp_path / "model"
+    place.mkdir()
+    gt.save_file({"embed.weight": torch.rand(3, 6), "layer.weight": torch.rand(4, 6), "layer.input_scale": torch.ones(1)},
+                 place / "model.safetensors")
+
+    def load(extra=None, tp_rank=0, **changed):
+        ranks["tp_rank"] = tp_rank
+        hf = types.SimpleNamespace(architectures=["Small"], quantization_config=None, rope_parameters=None)
+        model_config = types.SimpleNamespace(**{**dict(
+            model=str(place), revision=None, dtype=torch.float32, quantization=None, quantization_config=None, hf_config=hf,
+            hf_text_config=hf, model_weights=None, multimodal_config=None, is_moe=False,
+            word_embeddings_untied_by_checkpoint=False), **changed})
+        parallel = types.SimpleNamespace(enable_expert_parallel=False, expert_placement_strategy="linear", enable_eplb=False)
+        config = types.SimpleNamespace(
+            load_config=LoadConfig(), device_config=types.SimpleNamespace(device=torch.device("cpu")), quant_config=None,
+            speculative_config=None, parallel_config=parallel, cache_config=CacheConfig(), kernel_config=KernelConfig(),
+            model_config=model_config)
+        loader = get_model_loader(LoadConfig(load_format="gpubufd", model_loader_extra_config=extra or {}))
+        assert type(loader) is plugin.GpubufdLoader
+        before = loader.get_external_weight_memory(config)
+        with set_current_vllm_config(VllmConfig(device_config=DeviceConfig(device="cpu"))):
+            model = loader.load_model(config, model_config)
+        return model, before, loader._wanted(config, model_config)
+
+    yield types.SimpleNamespace(load=load, turned=turned, place=place, Model=Model)
+    plugin._shown.clear()
+    if plugin._client:
+        plugin._client.close()
+        plugin._client = None
+    conftest.end_own_connections(client, daemon)
+
+
+def test_the_first_engine_processes_and_all_map(engine, client):
+    first, before, (name, facts) = engine.load()
+    assert engine.turned.processed == 1 and before == 0
+    second, before, _ = engine.load()
+    assert engine.turned.processed == 1 and before == client.stat(name).bytes  # nothing was processed anew
+    there = client.get(name)
+    start, size = there._buffer(0).pointer, there._buffer(0).nbytes
+    for model in (first, second):
+        assert model.layer.kernel == "made" and not model.training
+        assert model.layer.weight.stride() == (1, 6) and not model.layer.weight.is_contiguous()
+        assert model.head.weight is model.embed.weight  # still tied
+        for tensor in [*model.parameters(), *model.buffers()]:
+            assert not tensor.is_meta
+            assert start <= tensor.data_ptr() < start + size
+        assert model.layer.input_scale is None  # as it was consumed
+        assert model.layer.table.tolist() == [0, 1, 2, 3, 4]
+    x = torch.tensor([0, 2])
+    assert torch.equal(first(x), second(x)) and float(first(x).abs().sum()) > 0
+    from safetensors.torch import load_file
+
+    given = load_file(engine.place / "model.safetensors")
+    assert torch.allclose(first(x), given["embed.weight"][x] @ given["layer.weight"].t())
+    assert facts["revision"] is None and facts["tp_rank"] == 0 and facts["files"][0][0] == "model.safetensors"
+    del there
+
+
+def test_whatever_differs_is_another_object(engine, client):
+    _, _, (plain, _) = engine.load()
+    for changed in (dict(tp_rank=1), dict(revision="main"), dict(dtype=torch.bfloat16), dict(quantization="fp8")):
+        _, before, (name, _) = engine.load(**changed)
+        assert name != plain and before == 0, changed
+    os.utime(engine.place / "model.safetensors", ns=(1, 1))
+    _, before, (name, _) = engine.load()
+    assert name != plain and before == 0
+    count = len(client)
+    engine.load({"name": "mine"})
+    with pytest.raises(gt.Mismatch, match="tp_rank: expected 1, found 0"):
+        engine.load({"name": "mine"}, tp_rank=1)
+    assert len(client) == count + 1
+
+
+def test_a_view_shows_the_next_version_in_place(engine, plugin, client):
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+    model, _, (name, facts) = engine.load({"view": True})
+    weight = model.embed.weight
+    address, before = weight.data_ptr(), weight.clone()
+    config = types.SimpleNamespace(parallel_config=None, model_config=types.SimpleNamespace(dtype=torch.float32))
+    transfer = WeightTransferEngineFactory.create_engine(
+        WeightTransferConfig(backend="gpubufd"), config, torch.device("cpu"), model)
+    transfer.init_transfer_engine(transfer.parse_init_info({}))
+    changed = copy.deepcopy(model)  # in the place of another engine's, with other weights
+    changed.embed.weight.data += 1
+    plugin.publish(changed, name, facts, client=client, replace=True, label="step-1")
+    transfer.start_weight_update()
+    transfer.receive_weights(transfer.parse_update_info({"label": "step-1"}))
+    transfer.finish_weight_update()
+    assert weight.data_ptr() == address and torch.equal(weight, before + 1) and weight is model.embed.weight
+    with pytest.raises(ValueError, match="cannot be written"):
+        transfer.receive_weights(transfer.parse_update_info({"name": "policy"}))
+    transfer.shutdown()
+
+
+def test_layers_that_do_not_support_it_are_refused(engine, client, monkeypatch):
+    from vllm.model_executor.model_loader.weight_cache.protocol import UnsupportedQuantForIPCError
+
+    monkeypatch.setattr(engine.turned, "supports_pre_processed_weights", False)
+    with pytest.raises(UnsupportedQuantForIPCError):
+        engine.load()
+    assert not list(client.keys())
+
+
+def test_another_engine_is_waited_for_and_not_for_ever(engine, plugin):
+    with plugin._alone("x", 1):
+        with pytest.raises(TimeoutError, match="another engine has been loading 'x'"):
+            with plugin._alone("x", 0.1):
+                pass
+
+
+def test_vllms_half():
+    """The key has the fields that the loader relies on, and the loaders' base the calls."""
+    import dataclasses
+
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+    from vllm.model_executor.model_loader.weight_cache.protocol import WeightCacheKey
+
+    fields = {field.name for field in dataclasses.fields(WeightCacheKey)}
+    assert fields >= {"checkpoint", "revision", "dtype", "quantization", "quant_config_hash", "tp_rank", "pp_rank", "dp_rank",
+                      "vllm_version", "moe_backend", "linear_backend"}
+    assert json.dumps(sorted(fields))
+    assert {"load_model", "load_weights", "download_model", "get_external_weight_memory"} <= set(vars(BaseModelLoader))
