@@ -6,7 +6,7 @@ pip install gpubufd-vllm makes them known to vLLM, by its entry point. Then:
 
 The first engine of a kind loads, quantises and lays out, as with --load-format auto, and publishes the result, on its GPU.
 It and all others map that, read-only, and keep no copy; an engine that starts anew maps it, too, though the first has
-ended. What the layout depends on is the name, and is compared as a whole: the files with sizes, inodes and times,
+ended. The name is made of all that the layout depends on, which is compared as a whole, too: the files with sizes, inodes and times,
 revision, dtypes, quantisation, kernels, the ranks of tensors, pipelines, data and experts, vLLM's and PyTorch's versions,
 the GPU. Quantisations that do not support it are refused, as vLLM's own weight cache does. Extra config:
 
@@ -198,7 +198,7 @@ class GpubufdLoader(BaseModelLoader):
 
 
 def _drop_unread(model: Any) -> None:
-    """What the loading engine's layers have consumed is None, and no memory is taken for it."""
+    """Sets to None the tensors that the loading engine's layers have consumed: no memory is taken for them."""
     for part in model.modules():
         for kept in (part._parameters, part._buffers):
             kept.update({leaf: None for leaf, one in kept.items() if one is not None and one.is_meta})

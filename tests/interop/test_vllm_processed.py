@@ -12,6 +12,7 @@ import pytest
 sys.path[:0] = [str(conftest.ROOT / "client" / "vllm")]
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
+from safetensors.torch import load_file  # noqa: E402
 
 gpubufd = conftest.gpubufd
 import gpubufd.torch as gt  # noqa: E402
@@ -20,6 +21,11 @@ import gpubufd.torch as gt  # noqa: E402
 @pytest.fixture(scope="module")
 def plugin():
     import gpubufd_vllm
+
+    # A load would import these: vLLM keeps exceptions of such imports, and with them the frames that led there.
+    import vllm.model_executor.layers.quantization.online.base
+    import vllm.model_executor.layers.quantization.online.fp8
+    import vllm.model_executor.layers.quantization.online.moe_base  # noqa: F401
 
     gpubufd_vllm.register()
     return gpubufd_vllm
@@ -148,8 +154,6 @@ def test_the_first_engine_processes_and_all_map(engine, client):
         assert model.layer.table.tolist() == [0, 1, 2, 3, 4]
     x = torch.tensor([0, 2])
     assert torch.equal(first(x), second(x)) and float(first(x).abs().sum()) > 0
-    from safetensors.torch import load_file
-
     given = load_file(engine.place / "model.safetensors")
     assert torch.allclose(first(x), given["embed.weight"][x] @ given["layer.weight"].t())
     assert facts["revision"] is None and facts["tp_rank"] == 0 and facts["files"][0][0] == "model.safetensors"

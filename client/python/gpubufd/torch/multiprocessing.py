@@ -3,8 +3,8 @@
     import gpubufd.torch.multiprocessing as mp      # in the place of torch.multiprocessing
 
 A tensor that is sent (by a Queue, a Pipe, as an argument of spawn) is copied into the daemon's memory, where it is.
-The receiver maps it and deletes its name, so that the memory is freed with the receiver's last tensor over it. What
-nobody receives the daemon deletes after `ttl` seconds. So a tensor outlives its sender, and needs neither descriptors
+The receiver maps it and deletes its name, so that the memory is freed with the receiver's last tensor over it. A
+tensor that nobody receives is deleted after `ttl` seconds. So a tensor outlives its sender, and needs neither descriptors
 from it nor `cudaIpc`: it crosses containers that share the daemon's socket, and comes from expandable segments, too.
 
 - A tensor that lies in a published object (load_file(), get_state_dict(), safe_open(), MemPool.publish(), or one that
@@ -109,7 +109,7 @@ def _is_plain(tensor: Any) -> bool:
 
 
 def _reduce(tensor: Any) -> Tuple[Callable[..., Any], Tuple[Any, ...]]:
-    """What the pickle of a tensor has."""
+    """The function and the arguments that the pickle of a tensor has."""
     plain = _is_plain(tensor)
     where = _published(tensor) if plain else None
     if where is None and (not plain or tensor.is_cpu and tensor.is_shared()):
