@@ -54,7 +54,7 @@ def _open(client: Client, name: str, version: Optional[int] = None, label: Optio
 
 
 class _Storage:
-    """What Reader and Writer have alike."""
+    """The part that Reader and Writer have in common."""
 
     def __init__(self, client: Client, name: str):
         self._client, self._name = client, name
