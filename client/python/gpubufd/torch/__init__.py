@@ -284,6 +284,8 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
 
 def _refer(tensors: Iterable[Any], held: Any) -> None:
     """Notes at the tensors' storages which object they lie in, so that a tensor can be sent as a reference to it."""
+    if not hasattr(torch.Tensor, "untyped_storage"):  # before PyTorch 2
+        return
     memory = held._buffer(DATA)
     noted = held.name, held.version, held._instance, memory.pointer, memory.nbytes
     for tensor in tensors:
