@@ -1,5 +1,5 @@
-// The published JavaScript of @rapidsai/cuda and @rapidsai/cudf, of the packages in $GPUBUF_RAPIDS. What they load of their
-// own in C++ wants a GPU: here it has the names, and the checks, that their declarations and headers give.
+// The published JavaScript of @rapidsai/cuda and @rapidsai/cudf, of the packages in $GPUBUF_RAPIDS. Their addons want a
+// GPU: these stand-ins have the names, and the checks, that their declarations and headers give.
 
 import Module, { createRequire } from 'node:module'
 import path from 'node:path'
