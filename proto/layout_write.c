@@ -10,7 +10,7 @@ static void write_buffer(struct gb_writer *writer, const char *member, size_t le
         GB_WRITE_LITERAL(writer, "{\"bytes\":");
     } else {
         if (form == GB_LAYOUT_REGISTER)
-            GB_WRITE_LITERAL(writer, "{\"handle\":");
+            GB_WRITE_UINT(writer, "{\"handle\":", buffer->segment);
         else
             GB_WRITE_UINT(writer, "{\"segment\":", buffer->segment);
         GB_WRITE_UINT(writer, ",\"offset\":", buffer->offset);
