@@ -323,10 +323,11 @@ class GpubufdTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
 
 
 def register() -> None:
-    """For vLLM's plugins: makes the load formats and the transfer backend known."""
+    """For vLLM's plugins, which are called more than once: makes the load formats and the transfer backend known."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
     from vllm.model_executor.model_loader import register_model_loader
 
     register_model_loader("gpubufd")(GpubufdLoader)
     register_model_loader("gpubufd-files")(GpubufdFilesLoader)
-    WeightTransferEngineFactory.register_engine("gpubufd", GpubufdTransfer)
+    with contextlib.suppress(ValueError):  # it is known
+        WeightTransferEngineFactory.register_engine("gpubufd", GpubufdTransfer)
