@@ -31,7 +31,6 @@ static void free_fetch(struct gb_peer_fetch *fetch)
     fetches->active -= fetch->step >= GB_PEER_FETCH_OPENING;
     fetch->owner->active -= fetch->step >= GB_PEER_FETCH_OPENING;
     gb_peer_transfer_end(&fetch->transfer);
-    gb_peer_ahead_end(fetch->ahead);
     gb_peer_digest_end(fetch->digest);
     gb_peer_content_end(&fetch->content);
     gpubuf_release(fetch->object);
@@ -283,7 +282,6 @@ static void go_on(struct gb_peer_fetch *fetch)
     if (fetch->step != GB_PEER_FETCH_MOVING)
         return;
     gb_peer_transfer_pump(transfer);
-    gb_peer_ahead_move(fetch->ahead, transfer->chunks - transfer->left);
     if (!move_digest(fetch))
         return;
     for (unsigned i = 0; i < transfer->count; i++)
@@ -329,7 +327,6 @@ static void on_created(struct gpubuf_client *client, int status, struct gpubuf_o
         return;
     }
     fetch->step = GB_PEER_FETCH_MOVING;
-    fetch->ahead = gb_peer_ahead_new(fetch->fetches->options.loop, object, &fetch->content);
     go_on(fetch);
 }
 

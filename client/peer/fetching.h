@@ -6,7 +6,6 @@
 #ifndef GB_PEER_FETCHING_H
 #define GB_PEER_FETCHING_H
 
-#include "client/peer/ahead.h"
 #include "client/peer/copies.h"
 #include "client/peer/digest.h"
 #include "client/peer/figures.h"
@@ -93,7 +92,6 @@ struct gb_peer_fetch {
     struct gb_peer_word first; /* `described`: of the first answer */
     struct gpubuf_object *object;
     struct gb_peer_content content;
-    struct gb_peer_ahead *ahead;
     struct gb_error error; /* the last */
     char name[];
 };

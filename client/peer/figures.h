@@ -11,6 +11,7 @@ enum { GB_PEER_FAILURE_KINDS = 16 };
 
 struct gb_peer_figures {
     uint64_t fetched, fetched_bytes, served_bytes;
+    uint64_t leases; /* granted to other machines; their numbers are those of leases */
     struct {
         int code; /* of proto/errors.h; 0: the end */
         uint64_t count;

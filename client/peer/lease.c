@@ -54,11 +54,10 @@ void gb_peer_lease_drop(struct gb_peer_lease *lease)
 }
 
 int gb_peer_lease_chunk(struct gb_peer_lease *lease, uint64_t chunk, struct gb_staging **block,
-                        const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error)
+                        const void **bytes, uint64_t *sum, struct gb_error *error)
 {
     *block = NULL;
     *bytes = gb_peer_content_direct(&lease->content, chunk);
-    *length = gb_peer_content_chunk_bytes(lease->content.bytes, chunk);
     if (!*bytes) {
         int r = gb_peer_content_stage(&lease->content, chunk, block, error);
         if (r < 0)
@@ -71,6 +70,6 @@ int gb_peer_lease_chunk(struct gb_peer_lease *lease, uint64_t chunk, struct gb_s
             return r;
         }
     }
-    *sum = gb_peer_content_sum(*bytes, *length);
+    *sum = gb_peer_content_sum(*bytes, gb_peer_content_chunk_bytes(lease->content.bytes, chunk));
     return 0;
 }

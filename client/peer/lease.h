@@ -27,8 +27,8 @@ struct gb_peer_lease *gb_peer_lease_use(struct gb_peer_lease *lease);
 void gb_peer_lease_drop(struct gb_peer_lease *lease);
 
 /* A chunk, in its own memory or in *block, and its sum. The caller gives the block back; it may be
-   NULL. */
+   NULL. Any thread. */
 int gb_peer_lease_chunk(struct gb_peer_lease *lease, uint64_t chunk, struct gb_staging **block,
-                        const void **bytes, size_t *length, uint64_t *sum, struct gb_error *error);
+                        const void **bytes, uint64_t *sum, struct gb_error *error);
 
 #endif

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,18 @@ enum {
     ACK_MS = 20000, /* a machine that acknowledges nothing for this long is gone */
     IDLE_S = 10,    /* of silence; then the kernel probes the machine, and again every PROBE_S */
     PROBE_S = 5,
-    QUEUE_MOST = 64, /* answers queued; then the server reads no more requests */
+    QUEUE_MOST = 64,        /* answers queued; then the server reads no more requests */
+    CARRY_LEAST = 64 << 10, /* bytes of a chunk that is worth a thread */
 };
 
 enum state { DIALING, GREETING, OPEN, ENDED };
+
+/* Why a call of OpenSSL failed. */
+struct failure {
+    int why, number; /* SSL_ERROR_..., errno; `why` 0: it did not fail */
+    bool eof;
+    char reason[200];
+};
 
 struct gb_peer_link {
     uv_loop_t *loop;
@@ -51,6 +60,14 @@ struct gb_peer_link {
     char *control;
 
     struct gb_peer_outbox outbox;
+
+    bool carrying;     /* a thread has `ssl`, `got`, the room and the outbox's first item */
+    atomic_bool ended; /* it is to come back */
+    uv_sem_t carried;  /* posted as the last thing that it does */
+    uv_work_t work;
+    bool came_some, went_some, starving; /* what it did */
+    struct failure failure;
+    struct gb_error landed; /* code 0: fine */
 };
 
 static void run(struct gb_peer_link *link);
@@ -72,14 +89,25 @@ static void on_closed(uv_handle_t *handle)
     SSL_free(link->ssl);
     if (link->fd >= 0)
         close(link->fd);
+    uv_sem_destroy(&link->carried);
     free(link->control);
     free(link);
+}
+
+/* Waits for the thread, for the time of a copy or of a call of OpenSSL. on_carried is called in any
+   case. */
+static void stop_carrying(struct gb_peer_link *link)
+{
+    link->ended = true;
+    if (link->carrying && uv_cancel((uv_req_t *)&link->work) != 0)
+        uv_sem_wait(&link->carried);
 }
 
 void gb_peer_link_close(struct gb_peer_link *link)
 {
     if (!link || link->state == ENDED)
         return;
+    stop_carrying(link);
     if (link->state == OPEN)
         (void)SSL_shutdown(link->ssl); /* a hint: we do not wait for the answer */
     ERR_clear_error();
@@ -123,29 +151,40 @@ static int last_word(struct gb_peer_link *link)
     return SSL_get_error(link->ssl, SSL_read_ex(link->ssl, &byte, 1, &count) == 1);
 }
 
-/* After a failed call of OpenSSL: true if it is to be repeated later; else the link has ended. */
-static bool again(struct gb_peer_link *link, int result, const char *what)
+/* After a failed call of OpenSSL, in the same thread. */
+static void explain(struct gb_peer_link *link, int result, struct failure *failure)
 {
-    int number = errno, why = SSL_get_error(link->ssl, result);
-    char reason[200], text[256];
-
-    if (why == SSL_ERROR_SYSCALL && link->state == OPEN) {
+    *failure = (struct failure){.number = errno, .why = SSL_get_error(link->ssl, result)};
+    if (failure->why == SSL_ERROR_SYSCALL && link->state == OPEN) {
         ERR_clear_error();
-        why = last_word(link) == SSL_ERROR_SSL ? SSL_ERROR_SSL : why;
+        failure->why = last_word(link) == SSL_ERROR_SSL ? SSL_ERROR_SSL : failure->why;
     }
-    bool closed = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+    failure->eof = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+    if (failure->why == SSL_ERROR_SSL)
+        gb_peer_tls_reason(link->ssl, failure->reason, sizeof(failure->reason));
+}
 
-    if (why == SSL_ERROR_WANT_WRITE)
+static bool is_fatal(const struct failure *failure)
+{
+    return failure->why && failure->why != SSL_ERROR_WANT_READ &&
+           failure->why != SSL_ERROR_WANT_WRITE;
+}
+
+/* True if the call is to be repeated later; else the link has ended. */
+static bool again(struct gb_peer_link *link, const struct failure *failure, const char *what)
+{
+    char text[256];
+
+    if (failure->why == SSL_ERROR_WANT_WRITE)
         link->wants_write = true;
-    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE)
+    if (!is_fatal(failure))
         return true;
-    if (why == SSL_ERROR_ZERO_RETURN || why == SSL_ERROR_SYSCALL) {
-        end_errno(link, why == SSL_ERROR_SYSCALL ? number : 0);
+    if (failure->why == SSL_ERROR_ZERO_RETURN || failure->why == SSL_ERROR_SYSCALL) {
+        end_errno(link, failure->why == SSL_ERROR_SYSCALL ? failure->number : 0);
         return false;
     }
-    gb_peer_tls_reason(link->ssl, reason, sizeof(reason));
-    snprintf(text, sizeof(text), "%s%s", what, reason);
-    end_because(link, closed ? GPUBUF_E_CLOSED : GPUBUF_E_DENIED, text);
+    snprintf(text, sizeof(text), "%s%s", what, failure->reason);
+    end_because(link, failure->eof ? GPUBUF_E_CLOSED : GPUBUF_E_DENIED, text);
     return false;
 }
 
@@ -186,6 +225,15 @@ static void unschedule(struct gb_peer_link *link)
     link->idling = false;
 }
 
+static void watch(struct gb_peer_link *link)
+{
+    (void)uv_poll_start(
+        &link->poll,
+        (reads(link) ? UV_READABLE : 0) |
+            (link->wants_write || (link->state == OPEN && link->outbox.first) ? UV_WRITABLE : 0),
+        on_poll);
+}
+
 /* ---- sending ---- */
 
 /* To be called before output is queued: the time of gb_peer_link_stuck begins. */
@@ -209,7 +257,7 @@ void gb_peer_link_send_chunk(struct gb_peer_link *link, uint64_t request,
                              const struct gb_peer_source *source)
 {
     if (link->state == ENDED) {
-        source->done(source);
+        source->done(source, false);
         return;
     }
     begin_send(link);
@@ -227,22 +275,46 @@ void gb_peer_link_send_error(struct gb_peer_link *link, uint64_t request,
         link->starved = true;
 }
 
+/* The calls of OpenSSL below are made by the loop's thread, or by the one that carries. */
+
+static size_t put(struct gb_peer_link *link, const void *bytes, size_t length)
+{
+    size_t count = 0;
+
+    ERR_clear_error();
+    errno = 0;
+    if (SSL_write_ex(link->ssl, bytes, length, &count) != 1)
+        explain(link, 0, &link->failure);
+    return count;
+}
+
+static size_t take(struct gb_peer_link *link, unsigned char *to, size_t length)
+{
+    size_t count = 0;
+
+    ERR_clear_error();
+    errno = 0;
+    if (SSL_read_ex(link->ssl, to, length, &count) != 1)
+        explain(link, 0, &link->failure);
+    return count;
+}
+
 /* Positive: bytes; 0: not now; negative: the link has ended. */
 static long write_some(struct gb_peer_link *link)
 {
     const void *bytes;
-    size_t length, count = 0;
+    size_t length;
 
     if (!gb_peer_outbox_next(&link->outbox, &bytes, &length)) {
         end_errno(link, ENOMEM);
         return -1;
     }
-    ERR_clear_error();
-    errno = 0;
-    if (SSL_write_ex(link->ssl, bytes, length, &count) != 1)
-        return again(link, 0, "") ? 0 : -1;
+    size_t count = put(link, bytes, length);
+    if (count == 0)
+        return again(link, &link->failure, "") ? 0 : -1;
     link->went = uv_now(link->loop);
-    gb_peer_outbox_sent(&link->outbox, count);
+    if (gb_peer_outbox_sent(&link->outbox, count))
+        gb_peer_outbox_drop(&link->outbox);
     return (long)count;
 }
 
@@ -258,7 +330,7 @@ static bool begin_frame(struct gb_peer_link *link)
     link->room = (struct gb_peer_room){0};
     if (fine && now->kind == 'c' && now->length <= GB_LIMIT(line_bytes)) {
         link->control = malloc(now->length + 1);
-        link->room = (struct gb_peer_room){link->control, now->length};
+        link->room = (struct gb_peer_room){.memory = link->control, .bytes = now->length};
         if (!link->control)
             end_errno(link, ENOMEM);
         return link->control != NULL;
@@ -276,6 +348,13 @@ static bool begin_frame(struct gb_peer_link *link)
     return false;
 }
 
+static void land(struct gb_peer_link *link)
+{
+    link->landed.code = 0;
+    if (link->room.land)
+        link->landed.code = link->room.land(link->room.user, link->now.sum, &link->landed);
+}
+
 static void finish_frame(struct gb_peer_link *link)
 {
     char *text = link->control;
@@ -284,7 +363,8 @@ static void finish_frame(struct gb_peer_link *link)
     link->got = 0;
     link->control = NULL;
     if (link->now.kind == 'd') {
-        link->events.data(link, link->now.request, link->now.sum, link->user);
+        link->events.data(link, link->now.request, link->landed.code < 0 ? &link->landed : NULL,
+                          link->user);
     } else {
         text[link->now.length] = '\0';
         link->events.control(link, link->now.request, text, link->now.length, link->user);
@@ -296,21 +376,91 @@ static void finish_frame(struct gb_peer_link *link)
 static long read_some(struct gb_peer_link *link)
 {
     unsigned char *to = link->headed ? link->room.memory : link->head;
-    size_t left = (link->headed ? link->room.bytes : GB_PEER_HEAD_BYTES) - link->got, count = 0;
+    size_t left = (link->headed ? link->room.bytes : GB_PEER_HEAD_BYTES) - link->got;
+    size_t count = take(link, to + link->got, left);
 
-    ERR_clear_error();
-    errno = 0;
-    if (SSL_read_ex(link->ssl, to + link->got, left, &count) != 1)
-        return again(link, 0, "") ? 0 : -1;
+    if (count == 0)
+        return again(link, &link->failure, "") ? 0 : -1;
     link->got += count;
     link->came = uv_now(link->loop);
     if (count < left)
         return (long)count;
-    if (link->headed)
+    if (link->headed) {
+        land(link);
         finish_frame(link);
-    else if (!begin_frame(link))
+    } else if (!begin_frame(link)) {
         return -1;
+    }
     return link->state == ENDED ? -1 : (long)count;
+}
+
+/* ---- large chunks, in a thread ---- */
+
+static bool receives_much(const struct gb_peer_link *link)
+{
+    return link->headed && link->now.kind == 'd' && link->room.bytes >= CARRY_LEAST;
+}
+
+static bool sends_much(const struct gb_peer_link *link)
+{
+    return gb_peer_outbox_chunk_bytes(&link->outbox) >= CARRY_LEAST;
+}
+
+/* In a thread of the pool: moves the chunk that is being received, and the one that is being sent,
+   as far as they go. */
+static void carry(uv_work_t *work)
+{
+    struct gb_peer_link *link = work->data;
+    unsigned char *room = link->room.memory;
+    const void *bytes;
+    size_t length, count = 1;
+
+    link->failure.why = 0;
+    link->came_some = link->went_some = link->starving = false;
+    while (count > 0 && !link->ended && receives_much(link) && link->got < link->room.bytes) {
+        count = take(link, room + link->got, link->room.bytes - link->got);
+        link->got += count;
+        link->came_some = link->came_some || count > 0;
+    }
+    if (receives_much(link) && link->got == link->room.bytes)
+        land(link);
+    for (bool all = is_fatal(&link->failure); !all && !link->ended && sends_much(link);) {
+        link->starving = !gb_peer_outbox_next(&link->outbox, &bytes, &length);
+        count = link->starving ? 0 : put(link, bytes, length);
+        if (count == 0)
+            break;
+        all = gb_peer_outbox_sent(&link->outbox, count);
+        link->went_some = true;
+    }
+    uv_sem_post(&link->carried);
+}
+
+static void on_carried(uv_work_t *work, int status)
+{
+    struct gb_peer_link *link = work->data;
+
+    link->carrying = false;
+    if (link->state == ENDED || status < 0) { /* the thread has been waited for */
+        on_closed((uv_handle_t *)&link->more);
+        return;
+    }
+    uv_sem_wait(&link->carried);
+    link->handles--;
+    link->came = link->came_some ? uv_now(link->loop) : link->came;
+    link->went = link->went_some ? uv_now(link->loop) : link->went;
+    if (sends_much(link) && gb_peer_outbox_sent(&link->outbox, 0))
+        gb_peer_outbox_drop(&link->outbox);
+    if (receives_much(link) && link->got == link->room.bytes)
+        finish_frame(link);
+    if (link->state == ENDED)
+        return;
+    link->wants_write = false;
+    if (link->starving)
+        end_errno(link, ENOMEM);
+    else if (!link->failure.why)
+        run(link);
+    else if (again(link, &link->failure, ""))
+        watch(link);
 }
 
 void gb_peer_link_pause(struct gb_peer_link *link, bool paused)
@@ -333,7 +483,8 @@ static void greet(struct gb_peer_link *link)
     errno = 0;
     int r = SSL_do_handshake(link->ssl);
     if (r != 1) {
-        (void)again(link, r, "no TLS connection: ");
+        explain(link, r, &link->failure);
+        (void)again(link, &link->failure, "no TLS connection: ");
         return;
     }
     SSL_get0_alpn_selected(link->ssl, &protocol, &length);
@@ -360,16 +511,17 @@ static void greet(struct gb_peer_link *link)
 
 /* ---- a turn ---- */
 
-/* Reads and writes until neither goes on, or the turn is over. Returns what is left of the turn. */
+/* Reads and writes until neither goes on, or the turn is over. Returns what is left of the turn.
+   Requests are read before a chunk is sent, so that there is always a next one. */
 static long move(struct gb_peer_link *link)
 {
     bool readable = true, writable = true;
     long budget = TURN_BYTES;
 
     while (budget > 0) {
-        bool may_read = readable && reads(link);
+        bool may_read = readable && reads(link) && !receives_much(link);
         long got = may_read ? read_some(link) : 0;
-        bool may_write = got >= 0 && writable && link->outbox.first;
+        bool may_write = got >= 0 && writable && link->outbox.first && !sends_much(link);
         long written = may_write ? write_some(link) : 0;
         if (got < 0 || written < 0)
             return 0;
@@ -382,10 +534,23 @@ static long move(struct gb_peer_link *link)
     return budget;
 }
 
+static void begin_carry(struct gb_peer_link *link)
+{
+    (void)uv_poll_stop(&link->poll);
+    link->work.data = link;
+    link->carrying = true;
+    link->handles++;
+    (void)uv_queue_work(link->loop, &link->work, carry, on_carried); /* cannot fail */
+}
+
 static void run(struct gb_peer_link *link)
 {
     long budget = TURN_BYTES;
 
+    if (link->carrying) {
+        unschedule(link);
+        return;
+    }
     link->wants_write = false;
     if (link->starved)
         end_errno(link, ENOMEM);
@@ -401,11 +566,10 @@ static void run(struct gb_peer_link *link)
         unschedule(link);
     else
         schedule(link);
-    (void)uv_poll_start(
-        &link->poll,
-        (reads(link) ? UV_READABLE : 0) |
-            (link->wants_write || (link->state == OPEN && link->outbox.first) ? UV_WRITABLE : 0),
-        on_poll);
+    if (link->state == OPEN && (receives_much(link) || sends_much(link)))
+        begin_carry(link);
+    else
+        watch(link);
 }
 
 /* ---- beginnings ---- */
@@ -447,6 +611,10 @@ static struct gb_peer_link *new_link(uv_loop_t *loop, const struct gb_peer_tls *
                                   .came = uv_now(loop),
                                   .went = uv_now(loop),
                                   .handles = 1};
+    if (uv_sem_init(&link->carried, 0) != 0) {
+        free(link);
+        return NULL;
+    }
     (void)uv_idle_init(loop, &link->more); /* cannot fail */
     link->more.data = link;
     return link;
@@ -525,7 +693,7 @@ bool gb_peer_link_is_open(const struct gb_peer_link *link)
 
 bool gb_peer_link_spoke(const struct gb_peer_link *link)
 {
-    return BIO_number_read(SSL_get_rbio(link->ssl)) > 0;
+    return link->state == OPEN || BIO_number_read(SSL_get_rbio(link->ssl)) > 0;
 }
 
 const char *gb_peer_link_text(const struct gb_peer_link *link)

@@ -6,6 +6,10 @@
  * A link ends by gb_peer_link_close, or by itself: then `closed` is called once, and the link must
  * not be used afterwards. No event is called before the function that made the link has returned,
  * and none after gb_peer_link_close. On the loop's thread.
+ *
+ * The bytes of a large chunk are copied, summed, enciphered and sent in a thread of libuv's pool,
+ * and likewise received: so the links of a machine use several processors. The loop leaves such a
+ * link alone until the thread comes back, which it does as soon as the socket is full or empty.
  */
 #ifndef GB_PEER_LINK_H
 #define GB_PEER_LINK_H
@@ -17,10 +21,14 @@
 
 struct gb_peer_link;
 
-/* The memory for a chunk of `bytes` bytes. NULL: nobody awaits the chunk, and the link ends. */
+/* The memory for a chunk of `bytes` bytes. NULL: nobody awaits the chunk, and the link ends. `land`
+   is called when it is full, in any thread. The memory and `user` stay until then, or until
+   gb_peer_link_close has returned. */
 struct gb_peer_room {
     void *memory;
     uint64_t bytes;
+    int (*land)(void *user, uint64_t sum, struct gb_error *error);
+    void *user;
 };
 
 struct gb_peer_link_events {
@@ -31,8 +39,9 @@ struct gb_peer_link_events {
                     void *user);
     struct gb_peer_room (*room)(struct gb_peer_link *link, uint64_t request,
                                 void *user); /* may be NULL */
-    /* The room is full. */
-    void (*data)(struct gb_peer_link *link, uint64_t request, uint64_t sum, void *user);
+    /* The room is full. `error` NULL, or what `land` said. */
+    void (*data)(struct gb_peer_link *link, uint64_t request, const struct gb_error *error,
+                 void *user);
     /* GPUBUF_E_CLOSED: the connection was not made, or ended; another may come about.
        GPUBUF_E_DENIED, GPUBUF_E_PROTOCOL: it would end in the same way. */
     void (*closed)(struct gb_peer_link *link, const struct gb_error *why, void *user);

@@ -540,6 +540,7 @@ int main(int argc, char **argv)
 
     (void)argc;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)setenv("UV_THREADPOOL_SIZE", "16", 0); /* chunks, sums, and waits for GPUs */
     if (!peer)
         return EXIT_NOT_STARTED;
     if (gb_peer_options_read(&peer->options, argv, &error) < 0) {
@@ -555,5 +556,6 @@ int main(int argc, char **argv)
     }
     gb_peer_options_end(&peer->options);
     free(peer);
+    uv_library_shutdown(); /* joins its threads, which have memory of OpenSSL's */
     return status;
 }

@@ -12,6 +12,8 @@ struct gb_peer_item {
     struct gb_peer_source source; /* fill NULL: it is text */
     const void *bytes;
     size_t length;
+    bool filled;  /* the chunk is in `bytes` */
+    char *failed; /* a text of its own, in the chunk's place */
     unsigned char head[GB_PEER_HEAD_BYTES];
     char text[];
 };
@@ -53,20 +55,14 @@ static struct gb_peer_item *new_text(uint64_t request, const char *text, size_t 
     return item;
 }
 
-static struct gb_peer_item *new_error(uint64_t request, const struct gb_error *error)
+static void write_error(struct gb_writer *writer, const struct gb_error *error)
 {
-    struct gb_writer writer;
-
-    gb_writer_init(&writer, 0);
-    GB_WRITE_LITERAL(&writer, "{\"error\":{\"kind\":");
-    gb_write_cstring(&writer, gb_error_kind(error->code));
-    GB_WRITE_LITERAL(&writer, ",\"message\":");
-    gb_write_cstring(&writer, error->message);
-    GB_WRITE_LITERAL(&writer, "}}");
-    struct gb_peer_item *item =
-        writer.failed ? NULL : new_text(request, writer.data, writer.length);
-    gb_writer_end(&writer);
-    return item;
+    gb_writer_init(writer, 0);
+    GB_WRITE_LITERAL(writer, "{\"error\":{\"kind\":");
+    gb_write_cstring(writer, gb_error_kind(error->code));
+    GB_WRITE_LITERAL(writer, ",\"message\":");
+    gb_write_cstring(writer, error->message);
+    GB_WRITE_LITERAL(writer, "}}");
 }
 
 static bool append(struct gb_peer_outbox *box, struct gb_peer_item *item)
@@ -91,7 +87,12 @@ bool gb_peer_outbox_text(struct gb_peer_outbox *box, uint64_t request, const cha
 bool gb_peer_outbox_error(struct gb_peer_outbox *box, uint64_t request,
                           const struct gb_error *error)
 {
-    return append(box, new_error(request, error));
+    struct gb_writer writer;
+
+    write_error(&writer, error);
+    bool queued = !writer.failed && gb_peer_outbox_text(box, request, writer.data, writer.length);
+    gb_writer_end(&writer);
+    return queued;
 }
 
 bool gb_peer_outbox_chunk(struct gb_peer_outbox *box, uint64_t request,
@@ -100,51 +101,54 @@ bool gb_peer_outbox_chunk(struct gb_peer_outbox *box, uint64_t request,
     struct gb_peer_item *item = calloc(1, sizeof(*item));
 
     if (!item) {
-        source->done(source);
+        source->done(source, false);
         return false;
     }
     item->request = request;
     item->source = *source;
+    item->length = source->bytes;
     return append(box, item);
 }
 
 static void free_item(struct gb_peer_item *item)
 {
     if (item->source.fill)
-        item->source.done(&item->source);
+        item->source.done(&item->source, item->filled);
+    free(item->failed);
     free(item);
 }
 
 /* ---- sending ---- */
 
-/* Reads the first item's chunk. If that fails, the sentence takes the chunk's place. */
-static bool fill(struct gb_peer_outbox *box)
+uint64_t gb_peer_outbox_chunk_bytes(const struct gb_peer_outbox *box)
 {
-    struct gb_peer_item *item = box->first, *told;
-    struct gb_error error;
-    uint64_t sum;
+    return box->first ? box->first->source.bytes : 0;
+}
 
-    if (item->source.fill(&item->source, &item->bytes, &item->length, &sum, &error) == 0) {
-        write_head(item, 'd', sum);
-        return true;
+/* Reads the first item's chunk. If that fails, the sentence takes the chunk's place. */
+static bool fill(struct gb_peer_item *item)
+{
+    struct gb_writer writer;
+    struct gb_error error;
+    uint64_t sum = 0;
+
+    item->filled = item->source.fill(&item->source, &item->bytes, &sum, &error) == 0;
+    if (!item->filled) {
+        write_error(&writer, &error);
+        item->failed = gb_writer_take(&writer, &item->length);
+        gb_writer_end(&writer);
+        item->bytes = item->failed;
     }
-    told = new_error(item->request, &error);
-    if (!told)
-        return false;
-    told->next = item->next;
-    box->first = told;
-    if (box->last == item)
-        box->last = told;
-    free_item(item);
-    return true;
+    write_head(item, item->filled ? 'd' : 'c', sum);
+    return item->bytes;
 }
 
 bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t *length)
 {
-    if (!box->filled && box->first->source.fill && !fill(box))
+    struct gb_peer_item *item = box->first;
+
+    if (!item->bytes && !fill(item))
         return false;
-    const struct gb_peer_item *item = box->first;
-    box->filled = true;
     if (box->sent < GB_PEER_HEAD_BYTES) {
         *bytes = item->head + box->sent;
         *length = GB_PEER_HEAD_BYTES - box->sent;
@@ -155,19 +159,21 @@ bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t 
     return true;
 }
 
-void gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count)
+bool gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count)
+{
+    box->sent += count;
+    return box->sent == GB_PEER_HEAD_BYTES + box->first->length;
+}
+
+void gb_peer_outbox_drop(struct gb_peer_outbox *box)
 {
     struct gb_peer_item *item = box->first;
 
-    box->sent += count;
-    if (box->sent < GB_PEER_HEAD_BYTES + item->length)
-        return;
     box->first = item->next;
     if (!box->first)
         box->last = NULL;
     box->count--;
     box->sent = 0;
-    box->filled = false;
     free_item(item);
 }
 

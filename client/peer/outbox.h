@@ -6,7 +6,8 @@
  * all little-endian, and its body. Kind 'c' is control: JSON, with sum 0. Kind 'd' is data: one
  * chunk, with its XXH3. A chunk is read when its turn comes, so queued chunks take no memory.
  *
- * On the loop's thread.
+ * On the loop's thread. While another thread has the first item (gb_peer_outbox_next, _sent), the
+ * loop's may queue more, but does not end the box or take the item off.
  */
 #ifndef GB_PEER_OUTBOX_H
 #define GB_PEER_OUTBOX_H
@@ -33,15 +34,15 @@ struct gb_peer_head {
 /* Reads a head. False: a byte that must be 0 is not. */
 bool gb_peer_head_read(const unsigned char bytes[GB_PEER_HEAD_BYTES], struct gb_peer_head *head);
 
-/* A chunk to be sent. When its turn comes, `fill` sets *bytes, which stay until `done`. If `fill`
+/* A chunk to be sent. When its turn comes, `fill` sets *memory, which stays until `done`. If `fill`
    fails, its sentence is sent in the chunk's place. `done` is called once, whether it was sent or
    not. */
 struct gb_peer_source {
-    int (*fill)(struct gb_peer_source *source, const void **bytes, size_t *length, uint64_t *sum,
+    int (*fill)(struct gb_peer_source *source, const void **memory, uint64_t *sum,
                 struct gb_error *error);
-    void (*done)(const struct gb_peer_source *source);
+    void (*done)(const struct gb_peer_source *source, bool filled);
     void *user;
-    uint64_t chunk;
+    uint64_t chunk, bytes;
     struct gb_staging *block; /* taken by `fill` and given back by `done`; NULL: none */
 };
 
@@ -49,7 +50,6 @@ struct gb_peer_outbox {
     struct gb_peer_item *first, *last;
     size_t count;
     size_t sent; /* bytes of the first item, its head included */
-    bool filled; /* the first item has its bytes */
 };
 
 /* Queues an item. False: out of memory; a source's `done` has been called then. */
@@ -61,10 +61,13 @@ bool gb_peer_outbox_chunk(struct gb_peer_outbox *box, uint64_t request,
 bool gb_peer_outbox_error(struct gb_peer_outbox *box, uint64_t request,
                           const struct gb_error *error);
 
-/* The bytes to send next, of a box that is not empty (false: out of memory); and the number of
-   bytes that were sent. */
+/* The bytes of the first item's chunk; 0: the box is empty, or it is text. */
+uint64_t gb_peer_outbox_chunk_bytes(const struct gb_peer_outbox *box);
+/* The bytes to send next, of a box that is not empty (false: out of memory). */
 bool gb_peer_outbox_next(struct gb_peer_outbox *box, const void **bytes, size_t *length);
-void gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count);
+/* So many bytes were sent. True: the whole item, which is to be dropped. */
+bool gb_peer_outbox_sent(struct gb_peer_outbox *box, size_t count);
+void gb_peer_outbox_drop(struct gb_peer_outbox *box);
 
 void gb_peer_outbox_end(struct gb_peer_outbox *box);
 

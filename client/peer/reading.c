@@ -17,6 +17,15 @@ struct passage {
     struct gb_staging *block; /* NULL: the chunk is sent from its own memory */
 };
 
+struct gb_peer_lease *gb_peer_session_lease(const struct gb_peer_session *session, uint64_t id)
+{
+    struct gb_peer_lease *lease = session->leases;
+
+    while (lease && lease->id != id)
+        lease = lease->next;
+    return lease;
+}
+
 static struct gb_peer_lease **lease_place(struct gb_peer_session *session, uint64_t id)
 {
     struct gb_peer_lease **place = &session->leases;
@@ -43,21 +52,19 @@ void gb_peer_session_end_idle(struct gb_peer_session *session, uint64_t now)
     }
 }
 
-static int fill(struct gb_peer_source *source, const void **bytes, size_t *length, uint64_t *sum,
+static int fill(struct gb_peer_source *source, const void **memory, uint64_t *sum,
                 struct gb_error *error)
 {
-    struct gb_peer_lease *lease = source->user;
-    int r = gb_peer_lease_chunk(lease, source->chunk, &source->block, bytes, length, sum, error);
-
-    if (r == 0)
-        lease->figures->served_bytes += *length;
-    return r;
+    return gb_peer_lease_chunk(source->user, source->chunk, &source->block, memory, sum, error);
 }
 
-static void sent(const struct gb_peer_source *source)
+static void sent(const struct gb_peer_source *source, bool filled)
 {
+    struct gb_peer_lease *lease = source->user;
+
+    lease->figures->served_bytes += filled ? source->bytes : 0;
     gb_staging_give(source->block);
-    gb_peer_lease_drop(source->user);
+    gb_peer_lease_drop(lease);
 }
 
 static void send_sum(struct gb_peer_session *session, uint64_t request, uint64_t sum)
@@ -91,14 +98,14 @@ static int pass(struct passage *passage, const struct gb_peer_session_params *pa
     struct gb_peer_session *session = passage->session;
     char *end = NULL;
     uint64_t tag = strtoull(params->tag.text, &end, 16);
+    uint64_t length = gb_peer_content_chunk_bytes(passage->lease->content.bytes, params->chunk);
     const void *bytes;
-    size_t length;
 
     if (!session->lane)
         return gb_fail(error, GPUBUF_E_UNAVAILABLE, "there is no lane");
     if (params->tag.length != 16 || *end)
         return gb_fail(error, GPUBUF_E_INVALID, "its tag is no number");
-    int r = gb_peer_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes, &length,
+    int r = gb_peer_lease_chunk(passage->lease, params->chunk, &passage->block, &bytes,
                                 &passage->sum, error);
     if (r == 0 && !gb_peer_lane_send(session->lane, tag, bytes, length, on_passed, passage))
         r = gb_fail_memory(error);
@@ -171,8 +178,12 @@ void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
         gb_peer_lease_drop(lease);
         return;
     }
+    if (!lease) {
+        lease = session->events.lease(session, params->lease, session->user);
+        session->side = session->side || lease;
+    }
     if (lease)
-        lease->used = uv_now(session->options->loop);
+        lease->used = session->answered = uv_now(session->options->loop);
     if (!lease) {
         (void)gb_fail(&error, GPUBUF_E_STALE, "there is no lease %" PRIu64, params->lease);
         gb_peer_link_send_error(session->link, id, &error);
@@ -182,7 +193,13 @@ void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
     } else if (params->tag.text) {
         pass_chunk(session, id, lease, params);
     } else {
-        struct gb_peer_source source = {fill, sent, gb_peer_lease_use(lease), params->chunk, NULL};
+        struct gb_peer_source source = {
+            fill,
+            sent,
+            gb_peer_lease_use(lease),
+            params->chunk,
+            gb_peer_content_chunk_bytes(lease->content.bytes, params->chunk),
+            NULL};
         gb_peer_link_send_chunk(session->link, id, &source);
     }
 }

@@ -7,7 +7,9 @@
 
 #include "client/peer/serving.h"
 
-/* read, release */
+/* NULL: the session has no such lease. */
+struct gb_peer_lease *gb_peer_session_lease(const struct gb_peer_session *session, uint64_t id);
+/* read, release. Chunks may be read over any connection of the machine that has the lease. */
 void gb_peer_session_use_lease(struct gb_peer_session *session, uint64_t id,
                                const struct gb_peer_session_params *params);
 /* Ends leases that the machine has asked nothing of for two minutes. */

@@ -16,6 +16,9 @@ enum {
     AGAIN_MS = 250,
     AGAIN_MOST_MS = 4000,
     TICK_MS = 100,
+    SIDES = 3,              /* links beside the first */
+    SIDES_AFTER = 16,       /* chunks in a row that are worth them */
+    SIDES_IDLE_MS = 5000,   /* without a chunk; then they are closed */
     LANE_LEAST = 65536,     /* bytes of a chunk that is worth a lane */
     LANE_AGAIN_MS = 60000,  /* until another lane is tried */
     ANSWER_MOST_MS = 600000 /* for an answer, while other messages come: else a fetch could last for
@@ -28,9 +31,11 @@ struct ask {
     uint64_t id;
     uint64_t since; /* by the loop's clock */
     gb_peer_answered_cb answered;
+    gb_peer_land_cb land;
     gb_peer_chunk_cb read;
     void *user;
-    uint64_t lease, chunk; /* of a read */
+    struct gb_peer_link *link; /* that it was sent on */
+    uint64_t lease, chunk;     /* of a read */
     struct gb_peer_room room;
     struct gb_peer_remote
         *by; /* its lane brings the chunk, and the answer tells the sum; NULL: the link
@@ -45,15 +50,19 @@ struct gb_peer_remote {
     char node[GB_PEER_NODE_BYTES], host[GB_PEER_HOST_BYTES];
     char text[GB_PEER_NODE_BYTES + GB_PEER_HOST_BYTES + 16];
     uint16_t port;
-    struct gb_peer_link *link; /* NULL: none now */
-    struct gb_peer_lane *lane; /* beside the link; NULL: none */
-    bool lane_ready;           /* the other side has made its end */
-    uint64_t lane_again;       /* when another lane may be tried */
-    uint64_t lane_moved;       /* when it last brought something */
-    uint64_t epoch, last;      /* of the requests' ids */
-    struct ask *asks;          /* under way, in order */
-    struct ask *failed;        /* answered in the next turn */
-    uint64_t again;            /* when the machine may be tried again */
+    struct gb_peer_link *link;         /* NULL: none now */
+    struct gb_peer_link *sides[SIDES]; /* NULL: none */
+    bool alone;                        /* there are to be no side links */
+    unsigned row;                      /* chunks that were asked for with others under way */
+    uint64_t read;                     /* when the last one was */
+    struct gb_peer_lane *lane;         /* beside the link; NULL: none */
+    bool lane_ready;                   /* the other side has made its end */
+    uint64_t lane_again;               /* when another lane may be tried */
+    uint64_t lane_moved;               /* when it last brought something */
+    uint64_t epoch, last;              /* of the requests' ids */
+    struct ask *asks;                  /* under way, in order */
+    struct ask *failed;                /* answered in the next turn */
+    uint64_t again;                    /* when the machine may be tried again */
     unsigned again_ms, holds;
     struct gb_error why; /* why it was not reached last time */
 };
@@ -174,6 +183,17 @@ static void drop_lane(struct gb_peer_remote *remote)
 
 static bool ask_read(struct gb_peer_remote *remote, const struct ask *values);
 
+/* In any thread. */
+static int land(void *user, uint64_t sum, struct gb_error *error)
+{
+    const struct ask *ask = user;
+
+    if (gb_peer_content_sum(ask->room.memory, ask->room.bytes) != sum)
+        return gb_fail(error, GPUBUF_E_PROTOCOL,
+                       "chunk %" PRIu64 " has another checksum than it was sent with", ask->chunk);
+    return ask->land(ask->user, error);
+}
+
 /* Gives up a lane: its chunks are asked for anew, to come over the link. The answers to the former
    requests are ignored. */
 static void leave_lane(struct gb_peer_remote *remote, int status, const char *why)
@@ -193,6 +213,7 @@ static void leave_lane(struct gb_peer_remote *remote, int status, const char *wh
         if (!ask->by)
             continue;
         values.by = NULL;
+        values.link = NULL;
         values.came = values.told = false;
         ask->by = NULL;
         if (!ask_read(remote, &values))
@@ -260,10 +281,12 @@ static void make_lane(struct gb_peer_remote *remote)
 /* Answers a request once both the chunk and its sum are here. */
 static void finish_by_lane(struct gb_peer_remote *remote, struct ask *ask)
 {
+    struct gb_error error;
+
     if (!ask->came || !ask->told)
         return;
-    if (gb_peer_content_sum(ask->room.memory, ask->room.bytes) != ask->sum) {
-        leave_lane(remote, GPUBUF_E_PROTOCOL, "a chunk has another checksum than it was sent with");
+    if (land(ask, ask->sum, &error) < 0) {
+        leave_lane(remote, error.code, error.message);
         return;
     }
     remote->lane_moved = uv_now(remote->remotes->loop);
@@ -303,13 +326,58 @@ static void on_told(struct gb_peer_remote *remote, struct ask *ask, int status, 
 
 /* ---- the link ---- */
 
+/* Writes what asks for a chunk. */
+static int write_read(char *text, size_t size, const struct ask *ask, const char *tag)
+{
+    return snprintf(text, size,
+                    "{\"method\":\"read\",\"lease\":%" PRIu64 ",\"chunk\":%" PRIu64 "%s}",
+                    ask->lease, ask->chunk, tag);
+}
+
+static void close_sides(struct gb_peer_remote *remote)
+{
+    for (int i = 0; i < SIDES; i++) {
+        gb_peer_link_close(remote->sides[i]);
+        remote->sides[i] = NULL;
+    }
+    remote->row = 0;
+}
+
+/* Their chunks are asked for anew. */
+static void leave_sides(struct gb_peer_remote *remote)
+{
+    char text[128];
+
+    close_sides(remote);
+    for (struct ask *ask = remote->asks; ask; ask = ask->next) {
+        if (ask->link == remote->link)
+            continue;
+        ask->link = remote->link;
+        ask->since = uv_now(remote->remotes->loop);
+        int length = write_read(text, sizeof(text), ask, "");
+        gb_peer_link_send(remote->link, ask->id, text, (size_t)length);
+    }
+}
+
+static void on_side_closed(struct gb_peer_link *link, const struct gb_error *why, void *user)
+{
+    struct gb_peer_remote *remote = user;
+
+    (void)why;
+    for (int i = 0; i < SIDES; i++)
+        if (remote->sides[i] == link)
+            remote->sides[i] = NULL;
+    remote->alone = true;
+    leave_sides(remote);
+}
+
 /* The link has ended: the requests fail, and the machine is not tried again for a moment. */
-static void lose(struct gb_peer_remote *remote, const struct gb_error *why)
+static void lose(struct gb_peer_remote *remote, bool served, const struct gb_error *why)
 {
     struct gb_error error = *why;
-    bool served = remote->link && gb_peer_link_is_open(remote->link);
 
     remote->link = NULL;
+    close_sides(remote); /* they write to the memory of requests */
     drop_lane(remote);
     remote->why = *why;
     remote->again_ms = served ? AGAIN_MS : 2 * remote->again_ms;
@@ -321,8 +389,7 @@ static void lose(struct gb_peer_remote *remote, const struct gb_error *why)
 
 static void on_closed(struct gb_peer_link *link, const struct gb_error *why, void *user)
 {
-    (void)link;
-    lose(user, why);
+    lose(user, gb_peer_link_is_open(link), why);
 }
 
 /* The other side broke the protocol: ends the link. */
@@ -332,8 +399,9 @@ static void refuse(struct gb_peer_remote *remote, const char *what)
     struct gb_error error;
 
     (void)gb_fail(&error, GPUBUF_E_PROTOCOL, "%s: %s", remote->text, what);
-    lose(remote, &error);
-    gb_peer_link_close(link);
+    bool served = gb_peer_link_is_open(link);
+    gb_peer_link_close(link); /* it writes to the memory of requests */
+    lose(remote, served, &error);
 }
 
 static bool on_open(struct gb_peer_link *link, const char *node, void *user)
@@ -344,6 +412,15 @@ static bool on_open(struct gb_peer_link *link, const char *node, void *user)
     (void)node;
     remote->again_ms = 0;
     remote->lane_again = 0;
+    remote->alone = false;
+    return true;
+}
+
+static bool on_side_open(struct gb_peer_link *link, const char *node, void *user)
+{
+    (void)link;
+    (void)node;
+    (void)user;
     return true;
 }
 
@@ -353,7 +430,6 @@ static void on_control(struct gb_peer_link *link, uint64_t request, const char *
     struct gb_peer_remote *remote = user;
     struct gb_error error;
 
-    (void)link;
     if (request == GB_PEER_REQUEST_WAIT)
         return;
     int status = check(remote, text, length, &error);
@@ -362,7 +438,13 @@ static void on_control(struct gb_peer_link *link, uint64_t request, const char *
         on_told(remote, asked, status, text, length, &error);
         return;
     }
-    if (!asked || status == GPUBUF_E_PROTOCOL || (asked->read && status == 0)) {
+    if (asked && asked->link == link && link != remote->link && status < 0) {
+        remote->alone = true; /* the first link may have the chunk, or tell why not */
+        leave_sides(remote);
+        return;
+    }
+    if (!asked || asked->link != link || status == GPUBUF_E_PROTOCOL ||
+        (asked->read && status == 0)) {
         refuse(remote, "it sent an answer that makes no sense");
         return;
     }
@@ -374,13 +456,13 @@ static struct gb_peer_room on_room(struct gb_peer_link *link, uint64_t request, 
 {
     struct gb_peer_remote *remote = user;
 
-    const struct ask *ask = find_ask(remote, request);
+    struct ask *ask = find_ask(remote, request);
 
-    (void)link;
-    return ask && !ask->by ? ask->room : (struct gb_peer_room){0};
+    return ask && !ask->by && ask->link == link ? ask->room : (struct gb_peer_room){0};
 }
 
-static void on_data(struct gb_peer_link *link, uint64_t request, uint64_t sum, void *user)
+static void on_data(struct gb_peer_link *link, uint64_t request, const struct gb_error *why,
+                    void *user)
 {
     struct gb_peer_remote *remote = user;
     struct ask *ask = take_ask(remote, request);
@@ -390,10 +472,8 @@ static void on_data(struct gb_peer_link *link, uint64_t request, uint64_t sum, v
     (void)link;
     if (!ask)
         return;
-    if (gb_peer_content_sum(ask->room.memory, ask->room.bytes) != sum)
-        status = gb_fail(&error, GPUBUF_E_PROTOCOL,
-                         "%s: chunk %" PRIu64 " has another checksum than it was sent with",
-                         remote->text, ask->chunk);
+    if (why)
+        status = gb_fail(&error, why->code, "%s: %s", remote->text, why->message);
     answer(ask, status, NULL, 0, status < 0 ? &error : NULL);
 }
 
@@ -403,6 +483,13 @@ static const struct gb_peer_link_events events = {
     .room = on_room,
     .data = on_data,
     .closed = on_closed,
+};
+static const struct gb_peer_link_events side_events = {
+    .open = on_side_open,
+    .control = on_control,
+    .room = on_room,
+    .data = on_data,
+    .closed = on_side_closed,
 };
 
 /* ---- time ---- */
@@ -453,23 +540,45 @@ static void free_unused(struct gb_peer_remotes *remotes)
     }
 }
 
+static bool is_late(const struct gb_peer_remote *remote, const struct ask *ask)
+{
+    uint64_t now = uv_now(remote->remotes->loop), patience = remote->remotes->patience_ms;
+    uint64_t silent = gb_peer_link_silent(ask->link), waited = now - ask->since;
+    uint64_t still = now - remote->lane_moved; /* it may be at work after all sums were told */
+
+    if (ask->link == remote->link && still < silent)
+        silent = still;
+    return waited > ANSWER_MOST_MS || (silent > patience && waited > patience);
+}
+
+static void look_at_links(struct gb_peer_remote *remote)
+{
+    const struct ask *ask = remote->asks;
+
+    if (!ask && uv_now(remote->remotes->loop) - remote->read > SIDES_IDLE_MS)
+        close_sides(remote);
+    while (ask && !is_late(remote, ask))
+        ask = ask->next;
+    if (!ask)
+        return;
+    if (ask->link == remote->link) {
+        refuse(remote, "it does not answer");
+    } else {
+        remote->alone = true;
+        leave_sides(remote);
+    }
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct gb_peer_remotes *remotes = timer->data;
 
     free_unused(remotes);
     for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
-        if (!remote->link || !remote->asks)
+        if (!remote->link)
             continue;
         look_at_lane(remote);
-        uint64_t silent = gb_peer_link_silent(remote->link);
-        /* The lane may be at work after all sums were told. */
-        uint64_t still = uv_now(remotes->loop) - remote->lane_moved;
-        silent = still < silent ? still : silent;
-        uint64_t waited = uv_now(remotes->loop) - remote->asks->since;
-        if (waited > ANSWER_MOST_MS ||
-            (silent > remotes->patience_ms && waited > remotes->patience_ms))
-            refuse(remote, "it does not answer");
+        look_at_links(remote);
     }
 }
 
@@ -506,8 +615,11 @@ static struct ask *ask_remote(struct gb_peer_remote *remote, const struct ask *v
     ask->next = NULL;
     ask->id = ++remote->last;
     ask->since = uv_now(remote->remotes->loop);
+    ask->room.user = ask;
     if (connect_to(remote)) {
-        gb_peer_link_send(remote->link, ask->id, text, length);
+        if (!ask->link)
+            ask->link = remote->link;
+        gb_peer_link_send(ask->link, ask->id, text, length);
         place = &remote->asks;
     } else {
         (void)uv_timer_start(&remote->remotes->soon, on_soon, 0, 0);
@@ -536,9 +648,7 @@ static bool ask_read(struct gb_peer_remote *remote, const struct ask *values)
         return false;
     if (values->by)
         snprintf(tag, sizeof(tag), ",\"tag\":\"%016" PRIx64 "\"", number);
-    int length = snprintf(text, sizeof(text),
-                          "{\"method\":\"read\",\"lease\":%" PRIu64 ",\"chunk\":%" PRIu64 "%s}",
-                          values->lease, values->chunk, tag);
+    int length = write_read(text, sizeof(text), values, tag);
     ask = ask_remote(remote, values, text, (size_t)length);
     if (!ask || !tag[0])
         return ask != NULL;
@@ -549,16 +659,50 @@ static bool ask_read(struct gb_peer_remote *remote, const struct ask *values)
     return true;
 }
 
-bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
-                         void *memory, uint64_t bytes, gb_peer_chunk_cb callback, void *user)
+/* The link with the fewest requests under way. Makes side links, if that is worth it. */
+static struct gb_peer_link *pick_link(struct gb_peer_remote *remote, uint64_t bytes)
 {
-    struct ask values = {
-        .read = callback, .user = user, .lease = lease, .chunk = chunk, .room = {memory, bytes}};
+    struct gb_peer_remotes *remotes = remote->remotes;
+    unsigned counts[SIDES + 1] = {0}, best = SIDES;
+
+    if (!remote->link || remote->alone || bytes < GB_PEER_CHUNK)
+        return remote->link;
+    remote->row = remote->asks ? remote->row + 1 : 0;
+    remote->read = uv_now(remotes->loop);
+    for (int i = 0; i < SIDES && remote->row > SIDES_AFTER; i++)
+        if (!remote->sides[i])
+            remote->sides[i] =
+                gb_peer_link_connect(remotes->loop, remotes->tls, remote->node, remote->host,
+                                     remote->port, &side_events, remote);
+    for (const struct ask *ask = remote->asks; ask; ask = ask->next) {
+        unsigned i = 0;
+        while (i < SIDES && remote->sides[i] != ask->link)
+            i++;
+        counts[i]++;
+    }
+    for (unsigned i = 0; i < SIDES; i++)
+        if (remote->sides[i] && gb_peer_link_is_open(remote->sides[i]) && counts[i] < counts[best])
+            best = i;
+    return best < SIDES ? remote->sides[best] : remote->link;
+}
+
+bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
+                         void *memory, uint64_t bytes, gb_peer_land_cb on_landed,
+                         gb_peer_chunk_cb callback, void *user)
+{
+    struct ask values = {.land = on_landed,
+                         .read = callback,
+                         .user = user,
+                         .lease = lease,
+                         .chunk = chunk,
+                         .room = {memory, bytes, land, NULL}};
 
     if (bytes >= LANE_LEAST && remote->link)
         make_lane(remote);
     if (bytes >= LANE_LEAST && remote->lane_ready)
         values.by = remote;
+    else
+        values.link = pick_link(remote, bytes);
     return ask_read(remote, &values);
 }
 
@@ -678,10 +822,11 @@ void gb_peer_remotes_close(struct gb_peer_remotes *remotes)
     for (struct gb_peer_remote *remote = remotes->first; remote; remote = remote->next) {
         struct gb_peer_link *link = remote->link;
         remote->link = NULL;
+        gb_peer_link_close(link);
+        close_sides(remote);
         drop_lane(remote);
         fail_all(&remote->asks, &error);
         fail_all(&remote->failed, &error);
-        gb_peer_link_close(link);
     }
     uv_close((uv_handle_t *)&remotes->tick, on_timer_closed);
     uv_close((uv_handle_t *)&remotes->soon, on_timer_closed);

@@ -6,6 +6,9 @@
  * reached is not tried again for a moment; until then requests fail at once. They fail with
  * GPUBUF_E_CLOSED if there was no connection, and a later one may come about.
  *
+ * While many chunks are asked for, they come by side links as well: a thread for each (link.h). If
+ * one fails, its chunks are asked for anew over the first link.
+ *
  * Callbacks are never called before the function that takes them returns. On the loop's thread.
  */
 #ifndef GB_PEER_REMOTE_H
@@ -47,11 +50,14 @@ bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t 
                         gb_peer_answered_cb callback, void *user);
 
 /* Reads a chunk of a lease into `memory`, which must stay until `callback`. On success the memory
-   has the bytes. GPUBUF_E_PROTOCOL: they have another checksum than they were sent with. */
+   has the bytes, and `land` has been called with `user`, in any thread, and has returned 0.
+   GPUBUF_E_PROTOCOL: they have another checksum than they were sent with. */
+typedef int (*gb_peer_land_cb)(void *user, struct gb_error *error);
 typedef void (*gb_peer_chunk_cb)(void *user, int status, uint64_t chunk,
                                  const struct gb_error *error);
 bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
-                         void *memory, uint64_t bytes, gb_peer_chunk_cb callback, void *user);
+                         void *memory, uint64_t bytes, gb_peer_land_cb land,
+                         gb_peer_chunk_cb callback, void *user);
 
 /* Gives a lease back. There is no answer. */
 void gb_peer_remote_release(struct gb_peer_remote *remote, uint64_t lease);

@@ -8,12 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/peer/reading.h"
 #include "client/peer/seldom.h"
 #include "client/peer/session.h"
 
 enum {
-    NODE_CONNECTIONS = 4,
-    BACKLOG = 1024, /* a whole cluster may connect at once */
+    NODE_CONNECTIONS = 12, /* a machine has four, and twice as many from before it crashed */
+    BACKLOG = 1024,        /* a whole cluster may connect at once */
     ACCEPT_MOST = 16,
     TICK_MS = 1000,
     CONNECTIONS_MOST = 4096,
@@ -150,6 +151,17 @@ static bool on_place(void *user)
     return true;
 }
 
+static struct gb_peer_lease *on_lease(struct gb_peer_session *session, uint64_t id, void *user)
+{
+    const struct gb_peer_serve *serve = user;
+    struct gb_peer_lease *lease = NULL;
+
+    for (unsigned i = 0; i < serve->count && !lease; i++)
+        if (strcmp(gb_peer_session_node(serve->all[i].session), gb_peer_session_node(session)) == 0)
+            lease = gb_peer_session_lease(serve->all[i].session, id);
+    return lease;
+}
+
 static void on_closed(struct gb_peer_session *session, void *user)
 {
     struct gb_peer_serve *serve = user;
@@ -198,7 +210,7 @@ static struct in6_addr address_of(const struct sockaddr_storage *name)
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
     static const struct gb_peer_session_events session_events = {on_open, on_closed, on_place,
-                                                                 count_readers};
+                                                                 on_lease, count_readers};
     struct gb_peer_serve *serve = poll->data;
 
     (void)status;

@@ -34,6 +34,8 @@ struct gb_peer_session_events {
                    void *user); /* the session is freed after that */
     /* Whether there is a place for a session that has none. It then keeps the place to its end. */
     bool (*place)(void *user);
+    /* That lease, of another connection of the same machine; NULL: there is none. */
+    struct gb_peer_lease *(*lease)(struct gb_peer_session *session, uint64_t id, void *user);
     /* How many machines have leases on that version of an object. */
     unsigned (*readers)(uint64_t version, void *user);
 };
@@ -51,10 +53,10 @@ struct gb_peer_session {
     uint64_t answered; /* when the last request was, or the first came after none, by the loop's
                           clock */
     bool unknown;      /* the machine is not known, maybe not yet: its requests are not read */
+    bool side;         /* reads by a lease of another connection */
     bool placed;       /* has one of the places of machines that are served */
     uint64_t came;     /* when the handshake was done */
-    uint64_t last_lease;
-    unsigned uses; /* requests under way, the link */
+    unsigned uses;     /* requests under way, the link */
 };
 
 /* Of a request, as far as it has them. */

@@ -78,7 +78,8 @@ static void on_closed(struct gb_peer_link *link, const struct gb_error *why, voi
 
     const char *sentence = why->message + strlen(gb_peer_link_text(link)); /* ": why" */
 
-    say_ended(session, sentence + strspn(sentence, ": "));
+    if (!session->side)
+        say_ended(session, sentence + strspn(sentence, ": "));
     session->events.closed(session, session->user);
     end(session);
 }
@@ -278,7 +279,7 @@ static void grant(struct request *request)
         return;
     if (!copy_of(session, described)) /* others will fetch it from the machine that asks */
         gb_peer_words_want(session->options->words, described, lease, NULL, NULL);
-    lease->id = ++session->last_lease;
+    lease->id = ++session->options->figures->leases;
     lease->used = uv_now(session->options->loop);
     lease->next = session->leases;
     session->leases = lease;

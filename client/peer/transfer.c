@@ -11,6 +11,7 @@ enum { TO_COME, ASKED, HERE };
 struct slot {
     struct gb_peer_transfer *transfer;
     struct gb_peer_sender *sender;
+    uint64_t chunk;
     struct gb_staging *block; /* NULL: the chunk comes into the object's own memory */
 };
 
@@ -93,19 +94,23 @@ static void put_back(struct gb_peer_transfer *transfer, uint64_t chunk)
         transfer->next = chunk;
 }
 
+/* In any thread. The content stays, since the chunk is in flight. */
+static int land(void *user, struct gb_error *error)
+{
+    const struct slot *slot = user;
+
+    return slot->block ? gb_peer_content_write(slot->transfer->content, slot->chunk,
+                                               gb_staging_memory(slot->block), error)
+                       : 0;
+}
+
 static void on_chunk(void *user, int status, uint64_t chunk, const struct gb_error *error)
 {
     struct slot *slot = user;
     struct gb_peer_transfer *transfer = slot->transfer;
-    struct gb_error why;
 
     slot->sender->in_flight--;
     transfer->in_flight--;
-    if (status == 0 && slot->block && !transfer->stopped) {
-        status =
-            gb_peer_content_write(transfer->content, chunk, gb_staging_memory(slot->block), &why);
-        error = &why;
-    }
     if (status == 0) {
         transfer->states[chunk] = HERE;
         transfer->left--;
@@ -129,11 +134,11 @@ static bool ask(struct gb_peer_transfer *transfer, struct gb_peer_sender *sender
 
     if (!slot)
         return false;
-    *slot = (struct slot){transfer, sender, NULL};
+    *slot = (struct slot){transfer, sender, chunk, NULL};
     if (!memory && gb_peer_content_stage(transfer->content, chunk, &slot->block, &ignored) == 0)
         memory = gb_staging_memory(slot->block);
-    if (!memory ||
-        !gb_peer_remote_read(sender->remote, sender->lease, chunk, memory, bytes, on_chunk, slot)) {
+    if (!memory || !gb_peer_remote_read(sender->remote, sender->lease, chunk, memory, bytes, land,
+                                        on_chunk, slot)) {
         gb_staging_give(slot->block);
         free(slot);
         return false;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Throughput of gpubufd-peer over loopback, beside the throughput of its parts in the same run:
-OpenSSL's cipher on one core, sendfile from a memory file into mapped memory, and, where ucx_perftest (ucx-utils) is
-installed, UCX's own messages beside what comes by UCX. Both ends are here, so that
+OpenSSL's cipher on one core, sendfile from a memory file into mapped memory, a bare stream of TLS, iperf3 where it is
+installed, and, where ucx_perftest (ucx-utils) is, UCX's own messages beside what comes by UCX. Both ends are here, so that
 the cores are shared by them. Prints a line of JSON, in which "rounds" are pairs of a fetch and its bound.
 
     tests/bench/bench_peer.py [MIB [DEVICE]]
@@ -18,6 +18,7 @@ import re
 import resource
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,51 @@ def sent(size):
     thread.join()
     listener.close()
     os.close(source)
+    return size / (time.perf_counter() - begin)
+
+
+def carried(seconds=2):
+    """Bytes a second of iperf3's one stream over loopback; None without iperf3."""
+    if not shutil.which("iperf3"):
+        return None
+    port = str(free_port())
+    server = subprocess.Popen(["iperf3", "-s", "-1", "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            done = subprocess.run(["iperf3", "-c", "127.0.0.1", "-p", port, "-t", str(seconds), "-J"],
+                                  capture_output=True, text=True)
+            if told := json.loads(done.stdout or "{}").get("end", {}).get("sum_received"):
+                return told["bits_per_second"] / 8
+            time.sleep(0.05)  # it does not listen yet
+    finally:
+        server.kill()
+        server.wait()
+    return None
+
+
+def pumped(directory, size):
+    """Bytes a second of a bare stream of TLS over loopback, of OpenSSL's own cipher, into memory."""
+    certificate, key = Authority(directory).sign("pump")
+    context, block, room = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), bytes(1 << 20), bytearray(1 << 20)
+    context.load_cert_chain(certificate, key)
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def send():
+        with asking.wrap_socket(socket.create_connection(listener.getsockname())) as sink:
+            for _ in range(0, size, len(block)):
+                sink.sendall(block)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    plain, _ = listener.accept()
+    with context.wrap_socket(plain, server_side=True) as stream:
+        begin, got = time.perf_counter(), 0
+        while got < size:
+            got += stream.recv_into(room)
+    thread.join()
+    listener.close()
     return size / (time.perf_counter() - begin)
 
 
@@ -172,6 +218,11 @@ def over_ucx(size, device):
             "of_ucx": floor and round(best / floor, 2)}
 
 
+def beside(best, link, pump):
+    return {"iperf3_gb_s": link and round(link / 1e9, 2), "of_iperf3": link and round(best / link, 2),
+            "tls_stream_gb_s": round(pump / 1e9, 2), "of_tls_stream": round(best / pump, 2)}
+
+
 def main():
     size = int(sys.argv[1] if len(sys.argv) > 1 else 256) << 20
     device = sys.argv[2] if len(sys.argv) > 2 else "host"
@@ -189,6 +240,7 @@ def main():
             floors.append(sent(size))
         spent = [(seconds(one) - was) / (ROUNDS * size / 1e9) for one, was in zip(peers, before)]
         ciphers.append(cipher())
+        links, pumps = zip(*((carried(), pumped(directory, size)) for _ in range(2)))
         small = sorted(fetch(paths[1], f"small{i}") for i in range(1, SMALL))
     best, floor = max(rounds), max(floors)
     # Each byte is enciphered at one end, sent, and deciphered at the other: the slowest of the three bounds it.
@@ -197,6 +249,7 @@ def main():
         "device": device, "mib": size >> 20, "rounds": [(one, min(ciphers[0], other)) for one, other in zip(rounds, floors)],
         "fetch_gb_s": round(best / 1e9, 2), "sendfile_gb_s": round(floor / 1e9, 2),
         "cipher_gb_s": round(ciphers[0] / 1e9, 2), "of_the_bound": round(best / bound, 2),
+        **beside(best, max(filter(None, links), default=None), max(pumps)),
         "seconds_a_gb": [round(one, 2) for one in spent],
         **over_ucx(size, device),
         "small_us": [round(1e6 * small[len(small) * part // 100]) for part in (50, 99)],

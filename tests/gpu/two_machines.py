@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The speed of gpubufd-peer from one GPU to another over loopback: two daemons and two peers on this machine, beside
-plain copies of the same bytes to pinned memory of the host and up again. Prints a line of JSON for each way.
+plain copies of the same bytes to pinned memory of the host and up again, iperf3 (where it is installed) and a bare stream
+of TLS. Prints a line of JSON for each way; of_iperf3 is to be 0.6 or more.
 
     tests/gpu/two_machines.py DIR [FROM [TO [MIB]]]
 
@@ -77,6 +78,8 @@ def main():
     down, up = (Copier(int(device.split(":")[1])).bytes_a_second(size, which)
                 for device, which in zip(devices, (True, False)))
     plain = 1 / (1 / down + 1 / up)
+    with tempfile.TemporaryDirectory() as directory:
+        link, pump = bench_peer.carried(), bench_peer.pumped(directory, size)
     ways = {"tls": []}
     with contextlib.suppress(OSError):
         ctypes.CDLL("libucp.so.0")
@@ -89,6 +92,7 @@ def main():
             "down_gb_s": round(down / 1e9, 2), "up_gb_s": round(up / 1e9, 2),
             "down_and_up_gb_s": round(plain / 1e9, 2),
             "ratio": round(statistics.median(rates) / plain, 3),
+            **bench_peer.beside(statistics.median(rates), link, pump),
         }), flush=True)
 
 

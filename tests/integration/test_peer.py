@@ -691,9 +691,11 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
         with open(f"/proc/{b.peer.process.pid}/status") as file:
             resident = int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
         assert resident < 300_000
-        more = [connect() for _ in range(3)]
-        for two in more:
+        more = [connect() for _ in range(11)]
+        for two in more[:3]:
             assert "lease" in two.ask({"method": "open", "name": "y"})
+        for two in more[3:]:  # which takes no place
+            assert two.ask({"method": "lane", "address": "AAAA"})["error"]["kind"] == "unsupported"
         with pytest.raises((Closed, ConnectionError, ssl.SSLError)):
             connect().ask({"method": "find", "name": "y"})
         one.close()
@@ -712,16 +714,16 @@ def test_a_fifth_machine_waits_its_turn(cluster, authority):
         share(here, "large", data)
         share(here, "small", small)
         four = [Stranger(authority, b.peer.port, node) for node in "defg"]
+        leases = []
         for one in four:
             stack.callback(one.close)
-            for name in ("small", "large", "large"):
-                assert "lease" in one.ask({"method": "open", "name": name})
+            leases.append([one.ask({"method": "open", "name": name})["lease"] for name in ("small", "large", "large")])
         waiting = there.request("open", name="large", wait_ms=WAIT)
         c.peer.wait_for('a fetch waits name=large why="b .*: 4 machines are fetching large from it')
         assert fetched(c.connect(), "small") == small
-        four[0].send({"method": "release", "lease": 2})
-        four[1].send({"method": "release", "lease": 2})
-        four[1].send({"method": "release", "lease": 3})
+        four[0].send({"method": "release", "lease": leases[0][1]})
+        four[1].send({"method": "release", "lease": leases[1][1]})
+        four[1].send({"method": "release", "lease": leases[1][2]})
         assert there.reply(waiting)["object"]["bytes"] >= len(data)
         assert fetched(there, "large") == data
 

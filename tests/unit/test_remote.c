@@ -147,7 +147,7 @@ TEST_WITH(test_a_request_under_way_keeps_its_machine, set_up, tear_down)
     assert_false(mute.over);
     gb_peer_link_close(remote->link);
     remote->link = NULL;
-    lose(remote, &(struct gb_error){.code = GPUBUF_E_CLOSED});
+    lose(remote, false, &(struct gb_error){.code = GPUBUF_E_CLOSED});
     assert_true(mute.over);
     wait_until_left(world, 0);
 }
