@@ -14,22 +14,28 @@
 #endif
 
 #define CHUNK ((uint64_t)64 << 20)
+#define PART ((uint64_t)4 << 20) /* of a chunk; its pages are made in one go */
 /* How many chunks ahead of use get their pages, and how many threads make these at most. */
 #define AHEAD 16
-#define MOST_THREADS 4
+#define MOST_THREADS 8
+
+struct chunk {
+    struct gb_device *by; /* that has pinned it; NULL: none has */
+    unsigned taken, made; /* parts, from the first on: a thread makes or has made their pages */
+};
 
 struct gb_pinned {
-    uv_mutex_t lock; /* over `by`, `next`, `wanted`, `stop` */
-    uv_cond_t wake;
+    uv_mutex_t lock; /* over `chunks`, `next`, `wanted`, `stop` */
+    uv_cond_t wake;  /* something is wanted, or was made */
     uv_thread_t threads[MOST_THREADS];
     unsigned thread_count;
-    uint64_t next, wanted; /* the first chunk without pages; the first that needs none yet */
+    uint64_t next, wanted; /* chunks whose pages the threads make */
     bool stop;
     int fd;
     char *base;
     uint64_t bytes;
     bool warned;
-    struct gb_device *by[]; /* for each chunk, the device that has pinned it; NULL: none has */
+    struct chunk chunks[];
 };
 
 static uint64_t chunk_bytes(const struct gb_pinned *pinned, uint64_t chunk)
@@ -39,22 +45,37 @@ static uint64_t chunk_bytes(const struct gb_pinned *pinned, uint64_t chunk)
     return rest < CHUNK ? rest : CHUNK;
 }
 
-/* If the kernel lacks MADV_POPULATE_WRITE the pages are made when they are pinned. */
+static unsigned parts_of(const struct gb_pinned *pinned, uint64_t chunk)
+{
+    return (unsigned)((chunk_bytes(pinned, chunk) + PART - 1) / PART);
+}
+
+/* Makes the pages of the chunk's next part. The lock is held, but not meanwhile. If the kernel
+   lacks MADV_POPULATE_WRITE they are made when they are pinned. */
+static void make_part(struct gb_pinned *pinned, uint64_t chunk)
+{
+    uint64_t at = PART * pinned->chunks[chunk].taken++, rest = chunk_bytes(pinned, chunk) - at;
+
+    uv_mutex_unlock(&pinned->lock);
+    madvise(pinned->base + chunk * CHUNK + at, rest < PART ? rest : PART, MADV_POPULATE_WRITE);
+    uv_mutex_lock(&pinned->lock);
+    if (++pinned->chunks[chunk].made == parts_of(pinned, chunk))
+        uv_cond_broadcast(&pinned->wake);
+}
+
+/* All threads make the same chunk, the one that is needed first. */
 static void make_pages(void *arg)
 {
     struct gb_pinned *pinned = arg;
 
     uv_mutex_lock(&pinned->lock);
     while (!pinned->stop) {
-        if (pinned->next < pinned->wanted) {
-            uint64_t chunk = pinned->next++;
-
-            uv_mutex_unlock(&pinned->lock);
-            madvise(pinned->base + chunk * CHUNK, chunk_bytes(pinned, chunk), MADV_POPULATE_WRITE);
-            uv_mutex_lock(&pinned->lock);
-        } else {
+        if (pinned->next >= pinned->wanted)
             uv_cond_wait(&pinned->wake, &pinned->lock);
-        }
+        else if (pinned->chunks[pinned->next].taken < parts_of(pinned, pinned->next))
+            make_part(pinned, pinned->next);
+        else
+            pinned->next++;
     }
     uv_mutex_unlock(&pinned->lock);
 }
@@ -85,7 +106,7 @@ static int map(struct gb_pinned *pinned, struct gb_error *error)
 int gb_pinned_new(uint64_t bytes, struct gb_pinned **out, struct gb_error *error)
 {
     uint64_t chunks = (bytes + CHUNK - 1) / CHUNK;
-    struct gb_pinned *pinned = calloc(1, sizeof(*pinned) + chunks * sizeof(pinned->by[0]));
+    struct gb_pinned *pinned = calloc(1, sizeof(*pinned) + chunks * sizeof(pinned->chunks[0]));
     int r;
 
     if (!pinned || uv_mutex_init(&pinned->lock) < 0) {
@@ -143,8 +164,8 @@ void gb_pinned_free(struct gb_pinned *pinned)
     for (unsigned i = 0; i < pinned->thread_count; i++)
         uv_thread_join(&pinned->threads[i]);
     for (uint64_t i = 0; i * CHUNK < pinned->bytes; i++)
-        if (pinned->by[i])
-            pinned->by[i]->ops->unpin(pinned->by[i], pinned->base + i * CHUNK);
+        if (pinned->chunks[i].by)
+            pinned->chunks[i].by->ops->unpin(pinned->chunks[i].by, pinned->base + i * CHUNK);
     if (pinned->base != MAP_FAILED)
         munmap(pinned->base, pinned->bytes);
     if (pinned->fd >= 0)
@@ -161,7 +182,7 @@ static void pin_chunk(struct gb_pinned *pinned, struct gb_device *device, uint64
 
     if (device->ops->pin(device, pinned->base + chunk * CHUNK, chunk_bytes(pinned, chunk),
                          &error) == 0)
-        pinned->by[chunk] = device;
+        pinned->chunks[chunk].by = device;
     else if (!pinned->warned) {
         pinned->warned = true;
         gb_log(GB_LOG_WARNING, "memory of the host tier not pinned",
@@ -169,19 +190,25 @@ static void pin_chunk(struct gb_pinned *pinned, struct gb_device *device, uint64
     }
 }
 
-/* Has the pages of the next chunks made. The lock is held. */
-static void look_ahead(struct gb_pinned *pinned, uint64_t chunk)
+/* Has the pages of the next chunks made, and those of this one: this thread helps. The lock is
+   held. */
+static void make_chunk(struct gb_pinned *pinned, uint64_t chunk)
 {
     uint64_t chunks = (pinned->bytes + CHUNK - 1) / CHUNK, wanted = chunk + AHEAD;
 
-    if (pinned->next <= chunk)
-        pinned->next = chunk + 1;
-    if (wanted > chunks)
-        wanted = chunks;
-    if (wanted <= pinned->wanted)
-        return;
-    pinned->wanted = wanted;
-    uv_cond_broadcast(&pinned->wake);
+    wanted = wanted < chunks ? wanted : chunks;
+    if (pinned->chunks[chunk].taken < parts_of(pinned, chunk)) {
+        pinned->next = chunk;
+        pinned->wanted = wanted;
+        uv_cond_broadcast(&pinned->wake);
+    } else if (wanted > pinned->wanted) {
+        pinned->wanted = wanted;
+        uv_cond_broadcast(&pinned->wake);
+    }
+    while (pinned->chunks[chunk].taken < parts_of(pinned, chunk))
+        make_part(pinned, chunk);
+    while (pinned->chunks[chunk].made < parts_of(pinned, chunk))
+        uv_cond_wait(&pinned->wake, &pinned->lock);
 }
 
 uint64_t gb_pinned_span(struct gb_pinned *pinned, struct gb_device *device, uint64_t offset,
@@ -190,8 +217,8 @@ uint64_t gb_pinned_span(struct gb_pinned *pinned, struct gb_device *device, uint
     uint64_t chunk = offset / CHUNK, room = (chunk + 1) * CHUNK - offset;
 
     uv_mutex_lock(&pinned->lock);
-    look_ahead(pinned, chunk);
-    if (!pinned->by[chunk] && device->ops->pin)
+    make_chunk(pinned, chunk);
+    if (!pinned->chunks[chunk].by && device->ops->pin)
         pin_chunk(pinned, device, chunk);
     uv_mutex_unlock(&pinned->lock);
     return bytes < room ? bytes : room;
