@@ -471,9 +471,8 @@ def publish_by_steps(name, turns):
         def mark():
             times.append(time.monotonic())
 
-        parts, _ = gt._parts(KEPT["state"], True)
-        plan = _packing.tensors(parts, {}, None)
-        stream = gt._stream_of(parts)
+        plan, ordinals = gt._plan(KEPT["state"], None)
+        stream = gt._stream_behind(ordinals)
         mark()
         options = _params.options(_calls._place_of(plan.device, None), replace=True)
         with client()._create(name, plan.layout, options) as made:

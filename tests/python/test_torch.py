@@ -111,6 +111,31 @@ def test_tied_tensors_are_stored_once(client, torch_run):
     """)
 
 
+def test_published_again_it_is_planned_once(client, torch_run):
+    torch_run("""
+        state = {"w": w, "b": b, "head": w}
+        gt.put_state_dict(client, "m", state)
+        known = gt._known
+        w.items[:] = 9
+        again = {name: one.detach() for name, one in state.items()}  # as a model's state_dict() makes them
+        gt.put_state_dict(client, "m", again, replace=True)
+        assert gt._known is known and values(gt.get_state_dict(client, "m")) == values(state)
+        assert gt.get_state_dict(client, "m")["w"].tolist() == [[9] * 3] * 2
+        for other, metadata in (({"w": w, "b": b}, None), ({"w": w[:1], "b": b, "head": w[:1]}, None),
+                                ({"b": b, "w": w, "head": w}, None), ({"w": w, "b": b, "head": w.clone()}, None),
+                                (state, {"step": 1})):
+            gt.put_state_dict(client, "m", state, replace=True)
+            known = gt._known
+            gt.put_state_dict(client, "m", other, metadata=metadata, replace=True)
+            assert gt._known is not known
+            assert values(gt.get_state_dict(client, "m")) == values(other)
+        gt.put_state_dict(client, "m", {"turned": w[:, ::2]}, replace=True)  # copied first: nothing to be kept
+        assert all(fact[0] != "turned" for fact in gt._known.facts)
+        assert gt.get_state_dict(client, "m")["turned"].tolist() == [[9, 9]] * 2
+        assert not any(one is kept for kept in gc.get_referents(gt._known) for one in state.values())
+    """)
+
+
 def test_mismatch_names_the_fields(client, torch_run):
     torch_run("""
         gt.put_state_dict(client, "m", {"w": w}, metadata={"tp_rank": 0, "dtype": "bf16", "shards": [1, 2]})

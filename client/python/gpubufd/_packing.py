@@ -35,7 +35,10 @@ def _tensor(name: str, value: Any, stream: Optional[int]) -> _convert.Plan:
 
 
 def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], stream: Optional[int]) -> _convert.Plan:
-    """The Plan of a bundle, of arrays or Parts by name. TypeError, ValueError: with the tensor's name."""
+    """The Plan of a bundle, of arrays or Parts by name; a Plan is one already. TypeError, ValueError: with the tensor's
+    name."""
+    if isinstance(values, _convert.Plan):
+        return values
     if not isinstance(values, Mapping):
         raise TypeError(f"{type(values).__name__} is no bundle: expected a dict of arrays by name")
     made = _convert.Plan("bundle", values)
@@ -60,6 +63,13 @@ def tensors(values: Mapping[str, Any], metadata: Optional[Mapping[str, str]], st
     made.parts = [(0, _convert.bytes_at(*_core.address(head), head)), *zip(offsets, found)]
     made.layout = (BUNDLE, size, None, (), False, None, manifest_bytes)
     return made
+
+
+def again(made: _convert.Plan) -> _convert.Plan:
+    """The same Plan, for another call: publishing changes one."""
+    plan = _convert.Plan("bundle", None)
+    plan.parts, plan.layout, plan.device = made.parts, made.layout, made.device
+    return plan
 
 
 def copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:

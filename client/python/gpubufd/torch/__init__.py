@@ -12,7 +12,7 @@ the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes pr
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union, overload
+from typing import Any, Dict, Iterable, List, Literal, Mapping, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
 
@@ -142,9 +142,63 @@ def _parts(tensors: Mapping[str, Any], tie: bool) -> Tuple[Dict[str, _packing.Pa
     return made, others
 
 
+class _Known(NamedTuple):
+    """A state dict that was published last, to be published again without looking at each tensor anew. It holds none."""
+
+    facts: List[Any]
+    metadata: Dict[str, str]
+    plan: Any
+    ordinals: List[int]
+
+
+_known: Optional[_Known] = None
+
+
+def _facts(tensors: Mapping[str, Any]) -> Optional[List[Any]]:
+    """All that a plan depends on; None: of such tensors none is kept."""
+    facts = []
+    try:
+        for name, value in tensors.items():
+            dtype = value.dtype
+            if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or value.is_neg():
+                return None
+            if dtype.is_complex and value.is_conj():
+                return None
+            facts.append((name, value.data_ptr(), dtype, value.shape, value.stride(), value.device))
+    except (AttributeError, RuntimeError):  # no tensor, or one without a place
+        return None
+    return facts
+
+
+def _ordinals(parts: Mapping[str, _packing.Part]) -> List[int]:
+    """The GPUs that the tensors are on, each once."""
+    return list(dict.fromkeys(part.device for part in parts.values() if part.device is not None))
+
+
+def _plan(tensors: Mapping[str, Any], metadata: Optional[Mapping[str, Any]]) -> Tuple[Any, List[int]]:
+    """(the Plan of a state dict, the GPUs that its tensors are on). metadata: _states.metadata_of()."""
+    global _known
+    facts, given = _facts(tensors), _states.metadata_of(metadata, {})
+    known = _known
+    if known is not None and facts is not None and known.facts == facts and known.metadata == given:
+        return _packing.again(known.plan), known.ordinals
+    parts, others = _parts(tensors, True)
+    ordinals = _ordinals(parts)
+    plan = _packing.tensors(parts, _states.metadata_of(metadata, others), None)
+    if facts is not None and all(part.address == tensors[name].data_ptr() for name, part in parts.items()):
+        kept = _packing.again(plan)
+        kept.parts = sorted(((at, part._replace(keep=None) if isinstance(part, _packing.Part) else part)
+                             for at, part in plan.parts), key=lambda part: part[0])
+        _known = _Known(facts, given, kept, ordinals)
+    return plan, ordinals
+
+
 def _stream_of(parts: Mapping[str, _packing.Part]) -> Optional[int]:
+    return _stream_behind(_ordinals(parts))
+
+
+def _stream_behind(ordinals: List[int]) -> Optional[int]:
     """The stream to queue copies on, behind the work that makes the tensors; waits for such work on further GPUs."""
-    ordinals = list(dict.fromkeys(part.device for part in parts.values() if part.device is not None))
     for ordinal in ordinals[1:]:
         torch.cuda.current_stream(ordinal).synchronize()
     return _stream_on(ordinals[0]) if ordinals else None
@@ -164,10 +218,9 @@ def put_state_dict(
     A tensor that has several names (tied weights) is stored once. Copies on a GPU are queued on this
     thread's current stream, behind the work that makes the tensors. TypeError: with the tensor's name.
     """
-    parts, others = _parts(state_dict, True)
-    options.setdefault("stream", _stream_of(parts))
-    facts = _states.metadata_of(metadata, others)
-    return client.put_bundle(name, parts, facts, device=_place_of(device), label=label, keep=keep, **options)
+    plan, ordinals = _plan(state_dict, metadata)
+    options.setdefault("stream", _stream_behind(ordinals))
+    return client.put_bundle(name, plan, device=_place_of(device), label=label, keep=keep, **options)
 
 
 # ---- tensors that are made where they are published ----
@@ -292,15 +345,15 @@ def _refer(tensors: Iterable[Any], held: Any) -> None:
         setattr(tensor.untyped_storage(), REFERENCE, noted)
 
 
-def _tensors(bundle: _bundle.Bundle) -> Iterator[Tuple[str, Any]]:
+def _tensors(bundle: _bundle.Bundle) -> Dict[str, Any]:
     """A bundle's tensors, by all of their names."""
     found = {}
     for i in range(len(bundle)):
         entry = bundle._entry(i)  # one by one, so that the garbage collector finds little to count
         found[entry[0]] = _tensor(bundle, i, entry)
-    yield from found.items()
     for name, of in _states.further_names(bundle):
-        yield name, found[of]
+        found[name] = found[of]
+    return found
 
 
 def _ready(bundle: _bundle.Bundle) -> None:
@@ -337,8 +390,10 @@ def _taken(bundle: _bundle.Bundle, shared: Any, where: Any, writable: Optional[s
 def _state(bundle: _bundle.Bundle, where: Any, writable: Optional[str]) -> Dict[str, Any]:
     """The state dict of a bundle. A tensor with several names is one tensor in it."""
     _ready(bundle)
-    found = dict(_tensors(bundle))
+    found = _tensors(bundle)
     _refer(found.values(), bundle)
+    if where is None and not writable:
+        return found
     made = {id(tensor): _private(tensor, where, writable) for tensor in found.values()}
     state = {name: made[id(tensor)] for name, tensor in found.items()}
     if any(state[name] is not tensor for name, tensor in found.items()):
@@ -348,7 +403,7 @@ def _state(bundle: _bundle.Bundle, where: Any, writable: Optional[str]) -> Dict[
 
 def _copy_into(bundle: _bundle.Bundle, target: Mapping[str, Any]) -> None:
     _ready(bundle)
-    found = dict(_tensors(bundle))
+    found = _tensors(bundle)
     _states.check_tensors(
         bundle.name, {name: _is(tensor) for name, tensor in target.items()},
         {name: _is(tensor) for name, tensor in found.items()})
