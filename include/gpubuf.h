@@ -679,8 +679,10 @@ struct gpubuf_fill;
  * Reads files into a buffer of an unsealed object, on the host or on a GPU, and waits until all is
  * there. Several threads read, in the order of the ranges. To a GPU each thread copies from one
  * piece of pinned memory while it reads the next; this memory counts among the 2 GiB that the
- * library pins at most, and up to 256 MiB of it stay pinned for the next copies. The file is opened
- * once more, to read past the page cache the pieces that are not in it. `options` may be NULL.
+ * library pins at most, and up to 256 MiB of it stay pinned for the next copies (where it cannot
+ * be pinned, copies are slower: gpubuf_pinned_memory tells). The file is opened once more, to read
+ * past the page cache the pieces that are not in it; but not if this process has locks of fcntl(2)
+ * on it, which the kernel drops at the first close. `options` may be NULL.
  *
  * GPUBUF_E_INVALID: a file that became shorter or was changed meanwhile (the message names it and
  * the byte), that is no regular file, or a range past the buffer's end; GPUBUF_E_SYSTEM: it could
@@ -692,8 +694,9 @@ GPUBUF_API int gpubuf_fill_file(struct gpubuf_object *object, enum gpubuf_which 
                                 const struct gpubuf_fill_options *options);
 
 /*
- * As gpubuf_fill_file, without waiting; ranges are copied, and descriptors duplicated. The caller
- * ends *fill with gpubuf_fill_end, and does not seal the object before. gpubuf_fill_wait waits for
+ * As gpubuf_fill_file, without waiting; ranges are copied, and descriptors stay open. The caller
+ * ends *fill with gpubuf_fill_end, and neither seals the object nor closes a descriptor before.
+ * gpubuf_fill_wait waits for
  * `bytes` bytes from `at` on, which this process may then use. With UINT64_MAX it waits for all,
  * and checks that the files are unchanged. `*done`, if `done` is not NULL, is how many bytes are
  * there in all. Any thread may wait. GPUBUF_E_TIMEOUT: not within timeout_ms (-1: for ever); other
@@ -1353,6 +1356,18 @@ GPUBUF_API int gpubuf_write(struct gpubuf_object *object, enum gpubuf_which whic
  * GPUBUF_E_DEVICE: the driver refuses, as some do for a reader's memory, which is read-only.
  */
 GPUBUF_API int gpubuf_pin_memory(struct gpubuf_object *object);
+
+struct gpubuf_pinned_memory {
+    size_t size;
+    uint64_t objects;     /* bytes of objects that gpubuf_pin_memory has pinned, now */
+    uint64_t buffers;     /* bytes of the library's own buffers for copies, now … */
+    uint64_t buffers_max; /* … and at most */
+    uint64_t refused;     /* buffers so far that could not be pinned, so that copies were slower */
+};
+
+/* Tells how much this process has pinned by the library. The daemon does not know: the memory of
+   objects is their owner's in any case, pinned or not. GPUBUF_E_INVALID. */
+GPUBUF_API int gpubuf_pinned_memory(struct gpubuf_pinned_memory *figures);
 
 /*
  * As gpubuf_seal, for a writer with work still queued on `stream`. This function does not wait for

@@ -71,6 +71,16 @@ int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t 
     return 0;
 }
 
+/* Tells if a copy to the GPU had to do without pinned memory. */
+static void tell_pinned(void)
+{
+    struct gpubuf_pinned_memory pinned = {.size = sizeof(pinned)};
+
+    if (gpubuf_pinned_memory(&pinned) == 0 && pinned.refused > 0)
+        (void)fprintf(stderr, "gpubufctl: memory could not be pinned, which made the copy to the "
+                              "GPU slower\n");
+}
+
 int gb_file_fill(struct gpubuf_object *object, enum gpubuf_which which,
                  const struct gpubuf_file_range *range, struct gb_progress *progress,
                  uint64_t before)
@@ -88,6 +98,7 @@ int gb_file_fill(struct gpubuf_object *object, enum gpubuf_which which,
             gb_progress_update(progress, before + done);
     } while (code == GPUBUF_E_TIMEOUT);
     gpubuf_fill_end(fill);
+    tell_pinned();
     return code;
 }
 

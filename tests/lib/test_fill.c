@@ -250,6 +250,70 @@ TEST(test_slowly)
     unsetenv("FAKECUDA_DELAY");
 }
 
+/* ---- what cannot be pinned ---- */
+
+static void fill_unpinned(int socket)
+{
+    (void)socket;
+    int fd = make_file(6 * PIECE);
+    struct gpubuf_file_range range = {.fd = fd, .bytes = 6 * PIECE};
+    struct gpubuf_pinned_memory figures = {.size = sizeof(figures)};
+    struct gpubuf_client *client = new_client();
+    struct gpubuf_object *object = create_bytes(client, "unpinned", range.bytes, "cuda:0");
+    WORKS(client, gpubuf_fill_file(object, GPUBUF_DATA, &range, 1, NULL));
+    CHECK(has(client, object, 0, 0, range.bytes));
+    CHECK(gpubuf_pinned_memory(&figures) == 0 && figures.refused > 0 && figures.buffers == 0);
+    gpubuf_release(object);
+    gpubuf_disconnect(client);
+}
+
+TEST(test_unpinned)
+{
+    setenv("FAKECUDA_FAIL", "cuMemHostAlloc:*:2", 1);
+    run_gpu(fill_unpinned);
+    unsetenv("FAKECUDA_FAIL");
+}
+
+/* ---- locks of fcntl(), which the kernel drops when any descriptor of the file is closed ---- */
+
+static bool is_locked_for_others(int fd)
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        struct flock lock = {.l_type = F_WRLCK, .l_len = 10};
+        _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status) == 1;
+}
+
+static void fill_locked(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    int fd = make_file(2 * PIECE);
+    struct gpubuf_file_range range = {.fd = fd, .bytes = 2 * PIECE};
+    struct flock lock = {.l_type = F_WRLCK, .l_len = 10};
+    CHECK(!is_locked_for_others(fd));
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    for (unsigned k = 0; k < DEVICES; k++) {
+        struct gpubuf_object *object = create_bytes(client, "locked", 2 * PIECE, devices[k]);
+        forget_pages(fd);
+        WORKS(client, gpubuf_fill_file(object, GPUBUF_DATA, &range, 1, NULL));
+        CHECK(has(client, object, 0, 0, 2 * PIECE));
+        CHECK(is_locked_for_others(fd));
+        gpubuf_release(object);
+    }
+    gpubuf_disconnect(client);
+}
+
+TEST(test_locked)
+{
+    run_gpu(fill_locked);
+}
+
 /* ---- a child of fork ---- */
 
 static void fill_and_fork(int socket)

@@ -105,6 +105,10 @@ static void pin_memory(int socket)
     WORKS(client, gpubuf_pin_memory(object)); /* a reader's memory, which is read-only */
     WORKS(client, gpubuf_pin_memory(object));
     CHECK(is_registered(object) && driver_calls("cuMemHostRegister") == 1);
+    struct gpubuf_pinned_memory figures = {.size = sizeof(figures)};
+    CHECK(gpubuf_pinned_memory(&figures) == 0 && figures.objects >= 3 * MB);
+    CHECK(figures.buffers <= figures.buffers_max && figures.refused == 0);
+    CHECK(gpubuf_pinned_memory(NULL) == GPUBUF_E_INVALID);
     WORKS(client, gpubuf_slice(object, 10, 100, &view));
     WORKS(client, gpubuf_pin_memory(view));
     gpubuf_release(object);
@@ -138,6 +142,7 @@ static void pin_memory(int socket)
     CHECK(is_registered(object));
     gpubuf_release(object);
     CHECK(driver_calls("cuMemHostUnregister") == 2);
+    CHECK(gpubuf_pinned_memory(&figures) == 0 && figures.objects == 0);
     gpubuf_disconnect(client);
 }
 

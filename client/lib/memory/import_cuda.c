@@ -3,6 +3,7 @@
 #include "client/lib/memory/import_cuda.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "client/lib/memory/gpu.h"
@@ -228,6 +229,13 @@ void gb_cuda_unmap(const struct gb_imported *imported)
 
 /* ---- host memory ---- */
 
+static atomic_uint_least64_t registered; /* bytes, now */
+
+uint64_t gb_cuda_registered(void)
+{
+    return registered;
+}
+
 int gb_cuda_register(const struct gb_imported *imported, struct gb_gpu **out,
                      struct gb_error *error)
 {
@@ -254,8 +262,10 @@ int gb_cuda_register(const struct gb_imported *imported, struct gb_gpu **out,
         r = gb_cuda_fail(error, gpu->cuda, result, "pinning %" PRIu64 " bytes for %s",
                          imported->bytes, gpu->id);
     gb_gpu_leave(gpu);
-    if (r == 0)
+    if (r == 0) {
         *out = gpu;
+        registered += imported->bytes;
+    }
     return r;
 }
 
@@ -265,5 +275,6 @@ void gb_cuda_unregister(const struct gb_imported *imported, struct gb_gpu *gpu)
         (void)gpu->cuda->cuMemHostUnregister(imported->address);
         gb_gpu_leave(gpu);
     }
+    registered -= imported->bytes;
     gb_gpu_release(gpu);
 }

@@ -19,5 +19,6 @@ bool gb_cuda_set_writable(const struct gb_imported *imported, bool writable);
 int gb_cuda_register(const struct gb_imported *imported, struct gb_gpu **gpu,
                      struct gb_error *error);
 void gb_cuda_unregister(const struct gb_imported *imported, struct gb_gpu *gpu);
+uint64_t gb_cuda_registered(void); /* bytes, now */
 
 #endif

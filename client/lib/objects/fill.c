@@ -31,8 +31,7 @@
 enum { READERS = 8, READERS_MAX = 64, STAGES = 2, SAMPLES = 4, NAME_MAX_SHOWN = 300 };
 
 struct file {
-    int given;        /* the caller's descriptor */
-    int fd;           /* a duplicate of it */
+    int fd;           /* the caller's */
     int direct;       /* the same file, opened to read past the page cache; -1: not so */
     const char *map;  /* what mincore() is asked about, never read; NULL: none */
     struct stat then; /* as it was at the beginning */
@@ -89,24 +88,37 @@ static void file_close(struct file *file)
         munmap((void *)(uintptr_t)file->map, (size_t)file->then.st_size);
     if (file->direct >= 0)
         close(file->direct);
-    close(file->fd);
 }
 
-static int file_open(struct file *file, int given, struct gb_error *error)
+/* Whether this process has locks of fcntl() on the file: to close any descriptor of it would drop
+   them all. True also if that cannot be told. */
+static bool is_locked(int fd)
+{
+    char path[40], line[256];
+    bool locked = false;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    FILE *facts = fopen(path, "re");
+    if (!facts)
+        return true;
+    while (!locked && fgets(line, sizeof(line), facts))
+        locked = strncmp(line, "lock:", 5) == 0 && strstr(line, "POSIX");
+    (void)fclose(facts);
+    return locked;
+}
+
+static int file_open(struct file *file, int fd, struct gb_error *error)
 {
     char link[40], name[NAME_MAX_SHOWN];
-    int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
 
-    *file = (struct file){.given = given, .fd = fd, .direct = -1};
-    if (fd < 0)
-        return gb_fail_errno(error, "cannot read the file of descriptor %d", given);
-    if (fstat(fd, &file->then) != 0 || !S_ISREG(file->then.st_mode)) {
-        int r = gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file", name_of(file, name));
-        file_close(file);
-        return r;
-    }
+    *file = (struct file){.fd = fd, .direct = -1};
+    if (fstat(fd, &file->then) != 0)
+        return gb_fail_errno(error, "cannot read the file of descriptor %d", fd);
+    if (!S_ISREG(file->then.st_mode))
+        return gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file", name_of(file, name));
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    file->direct = open(link, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (!is_locked(fd))
+        file->direct = open(link, O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (file->direct >= 0 && file->then.st_size > 0) {
         void *map = mmap(NULL, (size_t)file->then.st_size, PROT_READ, MAP_SHARED, fd, 0);
         file->map = map != MAP_FAILED ? map : NULL;
@@ -403,7 +415,7 @@ static void cut(struct gpubuf_fill *fill, const struct gpubuf_file_range *ranges
         for (end = i + 1; end < count && goes_on(&all, &ranges[end]); end++)
             all.bytes += ranges[end].bytes;
         const struct file *file = fill->files;
-        while (file->given != all.fd)
+        while (file->fd != all.fd)
             file++;
         for (uint64_t bytes; all.bytes > 0; all.bytes -= bytes, made++) {
             bytes = PIECE - all.offset % PIECE;
@@ -427,7 +439,7 @@ static int compare_at(const void *a, const void *b)
 static int add_file(struct gpubuf_fill *fill, int fd, struct gb_error *error)
 {
     for (size_t i = fill->file_count; i-- > 0;)
-        if (fill->files[i].given == fd)
+        if (fill->files[i].fd == fd)
             return 0;
     struct file *files = realloc(fill->files, (fill->file_count + 1) * sizeof(*files));
     if (!files)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/lib/memory/gpu.h"
+#include "client/lib/memory/import_cuda.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/wire/report.h"
 
@@ -20,7 +21,7 @@ struct gb_staging {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gb_staging *idle;
-static uint64_t idle_bytes, all_bytes;
+static uint64_t idle_bytes, all_bytes, refused;
 
 static void block_free(struct gb_staging *block)
 {
@@ -123,6 +124,27 @@ static void unreserve(uint64_t capacity)
     pthread_mutex_unlock(&lock);
 }
 
+static void count_refused(void)
+{
+    pthread_mutex_lock(&lock);
+    refused++;
+    pthread_mutex_unlock(&lock);
+}
+
+int gpubuf_pinned_memory(struct gpubuf_pinned_memory *figures)
+{
+    if (!figures || figures->size < sizeof(*figures))
+        return GPUBUF_E_INVALID;
+    pthread_mutex_lock(&lock);
+    *figures = (struct gpubuf_pinned_memory){.size = figures->size,
+                                             .objects = gb_cuda_registered(),
+                                             .buffers = all_bytes,
+                                             .buffers_max = ALL_MAX,
+                                             .refused = refused};
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
 int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct gb_staging **out)
 {
     struct gb_gpu *gpu;
@@ -146,6 +168,8 @@ int gb_staging_take(const struct gpubuf_object *object, uint64_t bytes, struct g
             unreserve(capacity);
             pinned = false;
         }
+        if (gpu && !pinned)
+            count_refused();
         if (!pinned && !(block->memory = malloc((size_t)capacity))) {
             free(block);
             return gb_report_memory(object->lease->client);

@@ -56,7 +56,7 @@ class File:
 
     def begin(self, made: Any) -> Any:
         """A _core.Fill, whose threads read the whole file into an object of its size."""
-        return _core.Fill(made, DATA, ((self.file.fileno(), 0, self.bytes, 0),))
+        return _core.Fill(made, DATA, ((self.file.fileno(), 0, self.bytes, 0),), self.file)
 
     def check_unchanged(self) -> None:
         """ValueError: the file has been changed since it was opened."""

@@ -88,7 +88,7 @@ class Shards(File):
     def begin(self, made: Any) -> Any:
         made._write(DATA, 0, _core.address(self.head)[0], len(self.head), 0)
         return _core.Fill(made, DATA, tuple(
-            (shard.file.fileno(), start, size, at) for at, shard, start, size in sorted(self.parts, key=lambda part: part[0])))
+            (shard.file.fileno(), start, size, at) for at, shard, start, size in sorted(self.parts, key=lambda part: part[0])), self)
 
     def check_unchanged(self) -> None:
         for shard in self.shards.values():

@@ -9,9 +9,18 @@ enum { SIGNALS_MS = 100 }; /* how long a signal of Python's may wait */
 struct fill {
     PyObject_HEAD struct link *link;
     struct gpubuf_fill *fill;
-    size_t waiters; /* calls of wait() under way */
+    PyObject *files;  /* as given; they stay open */
+    size_t waiters;   /* calls of wait() under way */
+    uint64_t refused; /* buffers that could not be pinned, at the beginning */
     bool ended;
 };
+
+static uint64_t count_refused(void)
+{
+    struct gpubuf_pinned_memory pinned = {.size = sizeof(pinned)};
+
+    return gpubuf_pinned_memory(&pinned) == 0 ? pinned.refused : 0;
+}
 
 /* The ranges of a tuple of (descriptor, offset, bytes, at), to be freed; NULL with an exception. */
 static struct gpubuf_file_range *parse_ranges(PyObject *tuple)
@@ -35,15 +44,16 @@ static struct gpubuf_file_range *parse_ranges(PyObject *tuple)
     return ranges;
 }
 
-/* Fill(object, which, ranges): begins to read. */
+/* Fill(object, which, ranges, files): begins to read; `files` keeps the descriptors open. */
 static PyObject *fill_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    PyObject *held, *tuple;
+    PyObject *held, *tuple, *files;
     struct gpubuf_fill *fill = NULL;
     int which;
 
     (void)keywords;
-    if (!PyArg_ParseTuple(args, "O!iO!:Fill", object_type, &held, &which, &PyTuple_Type, &tuple))
+    if (!PyArg_ParseTuple(args, "O!iO!O:Fill", object_type, &held, &which, &PyTuple_Type, &tuple,
+                          &files))
         return NULL;
     struct gpubuf_object *object = object_use((struct object *)held);
     struct gpubuf_file_range *ranges = object ? parse_ranges(tuple) : NULL;
@@ -51,6 +61,7 @@ static PyObject *fill_new(PyTypeObject *type, PyObject *args, PyObject *keywords
         return NULL;
     struct link *link = link_get(((struct object *)held)->link);
     gpubuf_retain(object);
+    uint64_t refused = count_refused();
     int status;
     WITHOUT_GIL(status = gpubuf_fill_begin(object, (enum gpubuf_which)which, ranges,
                                            (size_t)PyTuple_Size(tuple), NULL, &fill));
@@ -59,7 +70,11 @@ static PyObject *fill_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct fill *self = status < 0 ? NULL : (struct fill *)allocate(type, 0);
     if (self) {
-        *self = (struct fill){.ob_base = self->ob_base, .link = link, .fill = fill};
+        *self = (struct fill){.ob_base = self->ob_base,
+                              .link = link,
+                              .fill = fill,
+                              .files = new_ref(files),
+                              .refused = refused};
         return (PyObject *)self;
     }
     if (status < 0)
@@ -78,6 +93,7 @@ static void end_unused(struct fill *self)
         return;
     self->fill = NULL;
     WITHOUT_GIL(gpubuf_fill_end(fill));
+    Py_CLEAR(self->files);
 }
 
 /* end(): stops the readers, and waits for them; wait() fails from now on. */
@@ -123,6 +139,10 @@ static PyObject *fill_wait(PyObject *object, PyObject *args)
             raise_status(self->link, status);
     }
     self->waiters--;
+    if (result && bytes == UINT64_MAX && count_refused() > self->refused &&
+        PyErr_WarnEx(PyExc_RuntimeWarning,
+                     "memory could not be pinned, which made the copy to the GPU slower", 1) < 0)
+        Py_CLEAR(result);
     PyObject *kind, *value, *trace; /* the end of the readers may run while they are set */
     PyErr_Fetch(&kind, &value, &trace);
     end_unused(self);

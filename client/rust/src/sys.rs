@@ -174,6 +174,15 @@ pub struct gpubuf_file_range {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gpubuf_pinned_memory {
+    pub size: usize,
+    pub objects: u64,
+    pub buffers: u64,
+    pub buffers_max: u64,
+    pub refused: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gpubuf_fill_options {
     pub size: usize,
     pub readers: ::std::os::raw::c_uint,
@@ -874,6 +883,7 @@ extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::std::os::raw::c_int;
     pub fn gpubuf_pin_memory(object: *mut gpubuf_object) -> ::std::os::raw::c_int;
+    pub fn gpubuf_pinned_memory(figures: *mut gpubuf_pinned_memory) -> ::std::os::raw::c_int;
     pub fn gpubuf_seal_on(
         object: *mut gpubuf_object,
         null_counts: *const i64,
