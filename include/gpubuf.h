@@ -1193,7 +1193,8 @@ GPUBUF_API int gpubuf_alias(struct gpubuf_client *client, const char *name, cons
 /* ---- events -------------------------------------------------------------------------------- */
 
 /*
- * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "synced" (all
+ * `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "parked", "resumed"
+ * (a session's claim on it sleeps, as gpubuf_park has it, or wakes), "synced" (all
  * objects that existed have been reported; `info` is NULL), "reconnected" or "refused" (both of
  * gpubuf_watch). A later daemon may send other kinds: ignore those that you do not know. Strings
  * live during the call only.

@@ -167,9 +167,10 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
         if (peer->publisher)
             gb_peer_publisher_synced(peer->publisher);
     }
-    if (!info || strcmp(kind, "spilled") == 0 || strcmp(kind, "restored") == 0)
-        return;
     bool sealed = strcmp(kind, "sealed") == 0;
+    if (!info || (!sealed && strcmp(kind, "deleted") != 0 && strcmp(kind, "evicted") != 0 &&
+                  strcmp(kind, "withdrawn") != 0))
+        return; /* its name means what it meant */
     name_means(peer, info->name, sealed ? info->version : 0);
     if (sealed)
         adopt_copy(peer, info);

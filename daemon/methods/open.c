@@ -77,6 +77,14 @@ static int find_version(struct gb_call *call, const struct open_params *params,
     return r;
 }
 
+static void tell_resumed(struct gb_call *call, uint64_t id, struct gb_object *object)
+{
+    struct gb_lease *lease;
+
+    if (id && object->named && gb_call_lease(call, id, &lease) == 0 && lease->parked_ms)
+        gb_registry_tell(&call->server->registry, GB_EVENT_RESUMED, object);
+}
+
 /* For a view, which maps the segment as a whole: the content stays in a segment of its own when it
    comes back from a tier, too. */
 static int check_own(struct gb_call *call, const struct gb_object *object)
@@ -121,6 +129,8 @@ static int open_one(struct gb_call *call, const struct open_params *params,
     /* Last, since the segments count as given from now on, and must be sent. */
     r = gb_segments_add(call, segments, object->storage, write ? GB_ACCESS_WRITE : GB_ACCESS_READ,
                         all);
+    if (r == 0)
+        tell_resumed(call, params->lease, object);
     if (r == 0 && !write && !params->own) {
         gb_lease_slot(&call->server->registry, *lease, gb_now_ms());
     } else if (r != 0) {

@@ -39,6 +39,7 @@ const char *gb_event_kind(enum gb_event event)
         [GB_EVENT_SEALED] = "sealed",     [GB_EVENT_DELETED] = "deleted",
         [GB_EVENT_EVICTED] = "evicted",   [GB_EVENT_SPILLED] = "spilled",
         [GB_EVENT_RESTORED] = "restored", [GB_EVENT_WITHDRAWN] = "withdrawn",
+        [GB_EVENT_PARKED] = "parked",     [GB_EVENT_RESUMED] = "resumed",
     };
 
     return kinds[event];
@@ -376,6 +377,8 @@ void gb_object_park(struct gb_registry *registry, struct gb_object *object, uint
     gb_storage_set_clean(object->storage);
     gb_storage_enter(object->storage);
     drop_lease(object->storage, now_ms);
+    if (object->named)
+        gb_registry_tell(registry, GB_EVENT_PARKED, object);
 }
 
 void gb_object_drop(struct gb_registry *registry, struct gb_object *object, enum gb_hold_kind claim)
@@ -451,7 +454,7 @@ static void keep_older(struct gb_registry *registry, struct gb_object *current, 
     }
 }
 
-static void notify(struct gb_registry *registry, enum gb_event event, struct gb_object *object)
+void gb_registry_tell(struct gb_registry *registry, enum gb_event event, struct gb_object *object)
 {
     if (registry->on_event)
         registry->on_event(registry->on_event_arg, event, object);
@@ -466,7 +469,7 @@ static void leave_to_older(struct gb_registry *registry, struct gb_object *objec
     leave_index(registry, object);
     if (older && older->named) {
         enter_index(registry, older); /* an index that had a name before has room for one */
-        notify(registry, GB_EVENT_SEALED, older);
+        gb_registry_tell(registry, GB_EVENT_SEALED, older);
     }
 }
 
@@ -476,7 +479,7 @@ void gb_registry_unname(struct gb_registry *registry, struct gb_object *object, 
         if (event != GB_EVENT_WITHDRAWN)
             keep_older(registry, object, 0, event == GB_EVENT_EVICTED);
         gb_object_outdate(object);
-        notify(registry, event, object);
+        gb_registry_tell(registry, event, object);
         leave_to_older(registry, object);
     }
     lose_name(registry, object, false);
@@ -526,7 +529,7 @@ int gb_registry_publish(struct gb_registry *registry, struct gb_object *object, 
     if (former)
         follow(registry, object, former);
     GB_FAILPOINT(PUBLISH_DONE);
-    notify(registry, GB_EVENT_SEALED, object);
+    gb_registry_tell(registry, GB_EVENT_SEALED, object);
     return 0;
 }
 

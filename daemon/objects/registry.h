@@ -22,6 +22,8 @@ enum gb_event {
     GB_EVENT_SPILLED,
     GB_EVENT_RESTORED,
     GB_EVENT_WITHDRAWN, /* its producer has ended, or its content is lost */
+    GB_EVENT_PARKED,    /* a session keeps its claim on it, without memory … */
+    GB_EVENT_RESUMED,   /* … and reads it again */
     GB_EVENTS
 };
 
@@ -229,6 +231,8 @@ void gb_object_hold(struct gb_object *object, uint64_t now_ms);
 enum gb_hold_kind { GB_HELD_USED, GB_HELD_IDLE, GB_HELD_PARKED };
 void gb_object_drop(struct gb_registry *registry, struct gb_object *object,
                     enum gb_hold_kind claim);
+/* Tells those who want to know what happened to the object. */
+void gb_registry_tell(struct gb_registry *registry, enum gb_event event, struct gb_object *object);
 /* A lease of the object that was in use is parked. */
 void gb_object_park(struct gb_registry *registry, struct gb_object *object, uint64_t now_ms);
 /* A lease of the object has become idle; not `first`: it was idle, and was used in between. */

@@ -82,6 +82,21 @@ def test_it_leaves_for_a_tier_and_comes_back(tiered, evict):  # noqa: F811
     reader.error("stale", "open", lease=lease)
 
 
+def test_events(daemon, peer):
+    """Whoever watches is told when a claim sleeps and wakes, and not of one that merely ends."""
+    peer.put("a")
+    peer.call("watch", prefix="a", kinds=["parked", "resumed", "deleted"])
+    reader, lease = parked(daemon, "a")
+    reader.call("release", lease=lease, park=True)
+    again = reader.call("open", lease=lease)
+    reader.call("release", leases=[lease, again["lease"]])
+    parked(daemon, "a")[0].close()
+    peer.call("delete", name="a")
+    told = peer.events(4)
+    assert [event[:2] for event in told] == [("parked", "a"), ("resumed", "a"), ("parked", "a"), ("deleted", "a")]
+    assert told[0][2]["object"]["parked"] == 1 and told[0][2]["object"]["leases"] == 0
+
+
 def test_without_a_tier_it_stays(daemon, peer):
     """Also what may be dropped, as long as somebody has a claim on it."""
     peer.create_object("a", bytes_layout(40 * MIB), b"", evict="drop")

@@ -38,6 +38,8 @@ static inline void on_event(void *arg, enum gb_event event, struct gb_object *ob
 {
     assert_ptr_equal(arg, &world);
     assert_true(object->named);
+    if (event == GB_EVENT_PARKED) /* of an older version, too; the tests count the others */
+        return;
     assert_ptr_equal(gb_registry_find(&world.registry, object->name, object->name_length), object);
     if (world.event_count == OBJECTS * 2)
         world.event_count = 0;

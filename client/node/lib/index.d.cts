@@ -196,7 +196,7 @@ export interface WatchOptions extends RequestOptions {
 }
 
 export interface WatchEvent {
-  kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'synced' | 'reconnected' | 'refused' |
+  kind: 'sealed' | 'deleted' | 'evicted' | 'spilled' | 'restored' | 'withdrawn' | 'parked' | 'resumed' | 'synced' | 'reconnected' | 'refused' |
     (string & {})
   object?: ObjectInfo
   /** How many events were left out before this one. */

@@ -68,7 +68,8 @@ class Info:
 class Event:
     """Something that happened to an object.
 
-    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", or, with `info` None, one of these.
+    `kind` is "sealed", "deleted", "evicted", "spilled", "restored", "withdrawn", "parked" or "resumed" (by View.park()),
+    or, with `info` None, one of these.
     "synced": all objects that existed when the watch began have come. "reconnected": the connection broke and is made
     anew; events may be missing, and all existing objects come again. "refused": the daemon did not make the watch anew,
     past a limit for example; no events follow until the next reconnect, when it is tried again. Later daemons may send other kinds.
