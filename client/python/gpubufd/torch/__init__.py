@@ -335,9 +335,12 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
     return torch.from_dlpack(view._dlpack(False, False))
 
 
+_referring = False  # gpubufd.torch.multiprocessing sets it; else 18 900 tensors would take half as long again
+
+
 def _refer(tensors: Iterable[Any], held: Any) -> None:
     """Notes at the tensors' storages which object they lie in, so that a tensor can be sent as a reference to it."""
-    if not hasattr(torch.Tensor, "untyped_storage"):  # before PyTorch 2
+    if not _referring or not hasattr(torch.Tensor, "untyped_storage"):  # before PyTorch 2
         return
     memory = held._buffer(DATA)
     noted = held.name, held.version, held._instance, memory.pointer, memory.nbytes

@@ -8,7 +8,8 @@ tensor that nobody receives is deleted after `ttl` seconds. So a tensor outlives
 from it nor `cudaIpc`: it crosses containers that share the daemon's socket, and comes from expandable segments, too.
 
 - A tensor that lies in a published object (load_file(), get_state_dict(), safe_open(), MemPool.publish(), or one that
-  was received as such) is sent as a reference of some 200 bytes. The object must still be published when it arrives.
+  was received as such) is sent as a reference of some 200 bytes, if this module was imported before it was opened. The
+  object must still be published when it arrives.
 - A tensor of up to `inline` bytes on the CPU travels in the message itself.
 - A tensor that arrives is the receiver's alone: sender and receiver do not see each other's changes. A larger one is
   READ-ONLY, as all published memory is; options(writable="copy") in the receiver makes private copies instead.
@@ -33,7 +34,7 @@ import torch.multiprocessing
 from torch.multiprocessing import reductions
 
 from . import REFERENCE, _settle, _stream_on, _whole
-from .. import _errors, _params
+from .. import _errors, _params, torch as _ours
 from .._safetensors import check_writable
 from .._weights import default_client
 
@@ -181,6 +182,7 @@ def _rebuild(
 
 def init_reductions() -> None:
     """Registers the reductions, as the import of this module does; torch.multiprocessing.reductions has PyTorch's own."""
+    _ours._referring = True
     for kind in _KINDS:
         ForkingPickler.register(kind, _reduce)
 
