@@ -29,7 +29,6 @@ static struct gb_stream *new_stream(struct gb_object *object, struct gb_error *e
     stream->roster = roster;
     stream->front_fd = -1;
     stream->charge.user = object->owner;
-    gb_charge_set(&stream->charge, GB_STOCK_OPEN, 2);
     return stream;
 }
 
@@ -46,6 +45,17 @@ void gb_stream_free(struct gb_stream *stream)
         close(stream->front_fd);
     }
     free(stream);
+}
+
+/* Until somebody has written, a stream is there for its readers alone. */
+static void end_unused(struct gb_object *object)
+{
+    struct gb_stream *stream = object->live.stream;
+
+    if (stream->roster->writer || stream->roster->active)
+        return;
+    gb_stream_free(stream);
+    object->live.stream = NULL;
 }
 
 /* The number that a reader gets. One slot is written, the newest frames are kept for the reader
@@ -96,6 +106,7 @@ static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, int f
         munmap(stream->front, GB_STREAM_PAGE_BYTES);
         close(stream->front_fd);
     }
+    gb_charge_set(&stream->charge, GB_STOCK_OPEN, 2);
     stream->front = front;
     stream->front_fd = fd;
     stream->writer = lease;
@@ -104,18 +115,25 @@ static void begin_writer(struct gb_stream *stream, struct gb_lease *lease, int f
     wake(&stream->roster->writer);
 }
 
-int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
-                   struct gb_error *error)
+/* Whether there are descriptors: for who joins, and for the owner, whose object keeps the roster
+   and a front once somebody writes. */
+static int may_open(const struct gb_lease *lease, struct gb_error *error)
 {
-    struct gb_object *object = lease->object;
-    struct gb_stream *stream = object->live.stream;
+    const struct gb_stream *stream = lease->object->live.stream;
+    int r = gb_user_may_take(lease->holder->user, GB_STOCK_OPEN, 3, error);
+
+    if (r == 0 && lease->write && !(stream && stream->front))
+        r = gb_user_may_take(lease->object->owner, GB_STOCK_OPEN, 2, error);
+    return r;
+}
+
+static int take_part(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
+                     struct gb_error *error)
+{
+    struct gb_stream *stream = lease->object->live.stream;
     void *front = NULL;
     int fd, r;
 
-    if (gb_user_may_take(lease->holder->user, GB_STOCK_OPEN, 3, error) < 0)
-        return GPUBUF_E_LIMIT;
-    if (!stream && !(stream = object->live.stream = new_stream(object, error)))
-        return error->code;
     if (lease->write && stream->writer)
         return gb_fail(error, GPUBUF_E_BUSY, "pid %d writes the stream",
                        (int)stream->writer->holder->pid);
@@ -140,10 +158,27 @@ int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsign
     if (lease->write) {
         begin_writer(stream, lease, fd, front);
     } else {
-        gb_charge_set(&lease->part->charge, GB_STOCK_OPEN, 1);
+        /* Before there is a writer, any reader may be the one for whom there is a roster. */
+        gb_charge_set(&lease->part->charge, GB_STOCK_OPEN, stream->front ? 1 : 2);
         begin_reader(stream, lease, reader, hold, lag);
     }
     return 0;
+}
+
+int gb_stream_join(struct gb_lease *lease, unsigned slots, unsigned hold, unsigned lag,
+                   struct gb_error *error)
+{
+    struct gb_object *object = lease->object;
+    int r = may_open(lease, error);
+
+    if (r < 0)
+        return r;
+    if (!object->live.stream && !(object->live.stream = new_stream(object, error)))
+        return error->code;
+    r = take_part(lease, slots, hold, lag, error);
+    if (r < 0)
+        end_unused(object);
+    return r;
 }
 
 /* How many frames the last writer has published. */
@@ -225,4 +260,5 @@ void gb_stream_leave(struct gb_lease *lease)
     gb_charge_end(&part->charge);
     free(part);
     lease->part = NULL;
+    end_unused(lease->object);
 }

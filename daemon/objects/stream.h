@@ -1,7 +1,8 @@
 /*
  * Streams: who takes part in the frames of a live array, by the pages of proto/stream.h. The holder
  * of a lease joins, and takes part until the lease ends. A stream comes with the first that joins,
- * and goes with its object. The daemon reads no page of others, but to show it. The loop's.
+ * and goes with its object; before somebody has written, with its last reader. The daemon reads
+ * no page of others, but to show it. The loop's.
  */
 #ifndef GB_DAEMON_STREAM_H
 #define GB_DAEMON_STREAM_H
@@ -21,7 +22,7 @@ struct gb_stream {
     struct gb_stream_roster *roster;
     struct gb_stream_front *front; /* of the last writer; NULL: there was none */
     int roster_fd, front_fd;       /* nobody can write the former */
-    struct gb_charge charge;       /* of both, to the object's owner */
+    struct gb_charge charge;       /* of both, to the object's owner, once it was written */
     struct gb_lease *writer;       /* NULL: none */
     struct gb_lease *readers[GB_STREAM_READERS];
 };

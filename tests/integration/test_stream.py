@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import resource
 import struct
 import subprocess
 
@@ -158,6 +159,52 @@ def test_at_most_64_readers(daemon):
     peer.call("release", leases=leases)
     # Claims come twelve at a time.
     assert len(told["claims"]) == 12 and told["epoch"] == 12
+
+
+def test_what_is_open(daemon):
+    """Whoever may only read takes none of the owner's descriptors: before a writer there is a stream for readers alone."""
+    peer = daemon.connect()
+    make(peer)
+
+    def used():
+        return peer.call("stats")["descriptors"]["open"]["used"]
+
+    before = used()
+    lease, _ = read(peer)
+    assert used() == before + 2  # the roster and the claim
+    peer.call("release", lease=lease)
+    lease = peer.call("open", name="cam0")["lease"]
+    peer.error("busy", "join", lease=lease, hold=64)
+    assert used() == before
+    peer.call("release", lease=write(peer)[0])
+    lease, _ = read(peer)
+    peer.call("release", lease=lease)
+    assert read(peer)[1]["writer"] == 1  # its last frames are there
+
+
+@pytest.mark.root
+def test_others_open_no_more_than_there_is(daemon_factory):
+    """Writers that may write another's objects fill the daemon's descriptors no more than their owner could."""
+    skip_without_root()
+    daemon = daemon_factory("--mode", "0666",
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+    owner = daemon.connect()
+    for i in range(200):
+        make(owner, f"cam{i}", mode="0666")
+
+    def join(peer):
+        for i in range(200):
+            try:
+                peer.call("release", lease=write(peer, f"cam{i}")[0])
+            except RpcError as refused:
+                return refused.kind
+        return "none"
+
+    child = Child(daemon.path, join, uid=2001, gid=2001)
+    assert child.result == "limit"
+    used = owner.call("stats")["descriptors"]["open"]
+    assert used["used"] < used["most"] * 3 / 4
+    child.kill()
 
 
 def test_what_is_refused(daemon):

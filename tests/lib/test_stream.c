@@ -253,4 +253,36 @@ TEST(test_another_daemon)
     gpubuf_disconnect(client);
 }
 
+static void *wait_for_reader(void *arg)
+{
+    struct gpubuf_frame frame;
+    static int r;
+
+    r = gpubuf_stream_next(arg, -1, &frame);
+    return &r;
+}
+
+/* Nobody clears a reader that dies with the daemon: a writer that waits for it is told. */
+TEST(test_waiting_for_the_dead)
+{
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct gpubuf_stream *stream = create(client, 8);
+    struct gpubuf_stream *reader =
+        open_with(other, (struct gpubuf_stream_options){.each = true, .waits = true, .lag = 1});
+    pthread_t thread;
+    void *r;
+
+    publish(client, stream);
+    kill_daemon();
+    gpubuf_stream_close(reader);
+    gpubuf_disconnect(other);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_reader, stream), 0);
+    start_daemon_again();
+    ok(client, gpubuf_call(client, "stats", NULL, -1, NULL));
+    assert_int_equal(pthread_join(thread, &r), 0);
+    assert_int_equal(*(int *)r, GPUBUF_E_STALE);
+    gpubuf_stream_close(stream);
+    gpubuf_disconnect(client);
+}
+
 RUN_TESTS(start_daemon, stop_daemon)

@@ -187,7 +187,7 @@ static void test_each(void **state)
         gb_ring_done(&reader, frame.slot);
     }
     /* Not waited for any more, it misses frames, and is told how many. */
-    gb_ring_wait_late(&writer, 0);
+    gb_ring_pass_late(&writer);
     assert_int_equal(gb_ring_late(&writer), -1);
     uint64_t last = reader.last;
     for (unsigned i = 0; i < 100; i++)
@@ -305,7 +305,7 @@ static void test_reader_lies(void **state)
     for (unsigned i = 0; i < 20000; i++) {
         scribble(&world->claims[1], sizeof(world->claims[1]));
         writer.on_gpu = i % 2;
-        gb_ring_wait_late(&writer, 0);
+        gb_ring_pass_late(&writer);
         put(&writer);
         assert_int_equal(gb_ring_read(&reader, &frame), 0);
         assert_int_equal(frame.number, writer.head);

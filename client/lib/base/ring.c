@@ -220,39 +220,48 @@ uint64_t gb_ring_publish(struct gb_ring_writer *writer, uint64_t bytes, uint64_t
     return frame;
 }
 
-int gb_ring_late(const struct gb_ring_writer *writer)
+/* Whether it is, where it wants that frame and later ones. */
+static bool is_late(const struct gb_ring_writer *writer, unsigned reader, uint64_t from)
 {
     uint64_t next = writer->head + 1;
     uint64_t first = (next >> GB_STREAM_COUNT_BITS << GB_STREAM_COUNT_BITS) + 1;
+    uint64_t wants = from < first ? first : from;
 
+    return LOOK(writer->claims[reader]->waits) && from && wants < next &&
+           next - wants >= LOOK(writer->roster->lag[reader]) && from != writer->late[reader];
+}
+
+int gb_ring_late(const struct gb_ring_writer *writer)
+{
     for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
         unsigned reader = (unsigned)__builtin_ctzll(left);
-        const struct gb_stream_claim *claim = writer->claims[reader];
 
-        if (!claim || !LOOK(claim->waits))
-            continue;
-        uint64_t from = LOAD(claim->from), wants = from < first ? first : from;
-        if (from && wants < next && next - wants >= LOOK(writer->roster->lag[reader]) &&
-            from != writer->late[reader])
+        if (writer->claims[reader] && is_late(writer, reader, LOAD(writer->claims[reader]->from)))
             return (int)reader;
     }
     return -1;
 }
 
+void gb_ring_pass_late(struct gb_ring_writer *writer)
+{
+    for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
+        unsigned reader = (unsigned)__builtin_ctzll(left);
+        uint64_t from = writer->claims[reader] ? LOAD(writer->claims[reader]->from) : 0;
+
+        if (from && is_late(writer, reader, from))
+            writer->late[reader] = from;
+    }
+}
+
 void gb_ring_wait_late(struct gb_ring_writer *writer, int64_t timeout_ns)
 {
-    uint64_t end = now_ns() + (uint64_t)timeout_ns;
-    int reader = gb_ring_late(writer);
+    uint64_t end = now_ns() + (uint64_t)timeout_ns, now;
+    int reader;
 
-    for (; reader >= 0 && !(writer->stop && LOOK(*writer->stop)); reader = gb_ring_late(writer)) {
+    while ((reader = gb_ring_late(writer)) >= 0 && (now = now_ns()) < end) {
         const struct gb_stream_claim *claim = writer->claims[reader];
         uint32_t moved = LOAD(claim->moved);
-        uint64_t now = now_ns();
 
-        if (now >= end) {
-            writer->late[reader] = LOAD(claim->from);
-            continue;
-        }
         SET(writer->front->asleep, 1);
         FENCE(); /* before: it sleeps; after: has the reader moved? */
         if (gb_ring_late(writer) == reader)

@@ -38,7 +38,6 @@ struct gb_ring_writer {
     uint64_t frames[GB_STREAM_SLOTS]; /* in each slot; 0: none */
     uint64_t busy;                    /* slots that were claimed when it last looked */
     uint64_t late[GB_STREAM_READERS]; /* the `from` at which it was waited for in vain */
-    const _Atomic bool *stop;         /* once true, gb_ring_wait_late returns; NULL: none */
 };
 
 /* A frame, as a reader is told of it. */
@@ -72,9 +71,10 @@ bool gb_ring_works(const struct gb_ring_writer *writer);
 uint64_t gb_ring_publish(struct gb_ring_writer *writer, uint64_t bytes, uint64_t time_ns);
 /* A reader that the next frame would make miss one, and that asks to be waited for; -1: none. */
 int gb_ring_late(const struct gb_ring_writer *writer);
-/* Waits until no reader is late, but at most that long. Readers that still are late then are not
-   waited for again until they move. */
+/* Waits until no reader is late, but at most that long. */
 void gb_ring_wait_late(struct gb_ring_writer *writer, int64_t timeout_ns);
+/* Readers that are late are not, until they move. */
+void gb_ring_pass_late(struct gb_ring_writer *writer);
 
 /* The reader sees no front yet, and wants the newest frames; `each`: all from now on. */
 void gb_ring_join(struct gb_ring_reader *reader, struct gb_stream_claim *claim,

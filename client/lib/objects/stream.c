@@ -504,10 +504,13 @@ int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_f
 
 int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
 {
-    int r;
+    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int r, left = gb_left_ms(deadline);
 
-    while ((r = gb_stream_next_now(stream, timeout_ms != 0, frame)) == GPUBUF_E_AGAIN)
-        if ((r = gb_stream_wait(stream, timeout_ms, NULL)) < 0)
+    /* When time is over no reader is late: one that lies may be so for ever. */
+    for (; (r = gb_stream_next_now(stream, left != 0, frame)) == GPUBUF_E_AGAIN;
+         left = gb_left_ms(deadline))
+        if ((r = gb_stream_wait(stream, left, NULL)) < 0)
             return r;
     return r;
 }
@@ -570,7 +573,8 @@ static int look(struct gpubuf_stream *stream, struct gb_ring_frame *read)
     int why = 0;
 
     end_frames(stream);
-    for (; why == 0; missed = read->missed + 1) {
+    /* A writer leaves no more frames that are none; one that lies may go on telling of some. */
+    for (unsigned tries = 0; tries < GB_STREAM_SLOTS; tries++, missed = read->missed + 1) {
         if (!stream->early.number && (why = gb_ring_read(reader, &stream->early)) < 0)
             return why;
         *read = stream->early;
@@ -582,9 +586,8 @@ static int look(struct gpubuf_stream *stream, struct gb_ring_frame *read)
         if (why == 0)
             return 0;
         gb_ring_done(reader, read->slot); /* its writer ended before: it is none */
-        why = 0;
     }
-    return why;
+    return GB_RING_NONE;
 }
 
 /* Tells once that a frame that was used ahead of the writer's work never was complete. */
@@ -637,6 +640,12 @@ int gb_stream_read_now(struct gpubuf_stream *stream, struct gpubuf_frame *frame)
     return 0;
 }
 
+/* For ring.c's waits: how long, until the connection is looked after again. */
+static int64_t look_ns(int left_ms)
+{
+    return (left_ms < 0 || left_ms > LOOK_MS ? LOOK_MS : left_ms) * INT64_C(1000000);
+}
+
 /* Waits for a frame that was not there. */
 static int wait_for_news(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atomic bool *stop)
 {
@@ -647,9 +656,26 @@ static int wait_for_news(struct gpubuf_stream *stream, int64_t timeout_ms, const
         int left = gb_left_ms(deadline);
         if (left == 0)
             return gb_report_text(client_of(stream), GPUBUF_E_TIMEOUT, "no new frame in time");
-        if (gb_ring_wait(&stream->reader,
-                         (left < 0 || left > LOOK_MS ? LOOK_MS : left) * INT64_C(1000000)))
+        if (gb_ring_wait(&stream->reader, look_ns(left)))
             break;
+    }
+    return r;
+}
+
+/* Waits for readers that want to be waited for; those late at the deadline are passed. */
+static int wait_for_readers(struct gpubuf_stream *stream, int64_t timeout_ms,
+                            const _Atomic bool *stop)
+{
+    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int r = 0;
+
+    for (; r == 0 && !(stop && atomic_load(stop)); r = check(stream, true)) {
+        int left = gb_left_ms(deadline);
+        if (left == 0)
+            gb_ring_pass_late(&stream->writer);
+        if (left == 0 || gb_ring_late(&stream->writer) < 0)
+            break;
+        gb_ring_wait_late(&stream->writer, look_ns(left));
     }
     return r;
 }
@@ -662,11 +688,8 @@ int gb_stream_wait(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atom
         rest_briefly(); /* for the GPU, which wakes nobody */
         return 0;
     }
-    if (!stream->writes)
-        return wait_for_news(stream, timeout_ms, stop);
-    stream->writer.stop = stop;
-    gb_ring_wait_late(&stream->writer, timeout_ms < 0 ? INT64_MAX : timeout_ms * INT64_C(1000000));
-    return 0;
+    return stream->writes ? wait_for_readers(stream, timeout_ms, stop)
+                          : wait_for_news(stream, timeout_ms, stop);
 }
 
 int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)

@@ -17,7 +17,8 @@ int gb_stream_begin(struct gpubuf_object *object, bool writes,
                     const struct gpubuf_stream_options *options, struct gpubuf_stream **stream);
 
 /* As gpubuf_stream_read and gpubuf_stream_next; do not wait. GPUBUF_E_AGAIN: gb_stream_wait, then
-   ask again. `waits`: for readers that want to be waited for. */
+   ask again. `waits`: for readers that want to be waited for; false once time is over, since a
+   reader that lies may be late for ever. */
 int gb_stream_read_now(struct gpubuf_stream *stream, struct gpubuf_frame *frame);
 int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_frame *frame);
 

@@ -200,16 +200,17 @@ class Stream {
     const taking = this._after(async () => {
       heed()
       if (++this.#frames % YIELD === 0) await new Promise(resolve => setImmediate(resolve))
+      let left
       for (;;) {
         heed()
         let found
         try {
-          found = native.streamNow(this.#stream, waits)
+          found = native.streamNow(this.#stream, waits && left !== 0)
         } catch (error) {
           throw translate(error)
         }
         if (found) return found
-        const left = end === undefined ? undefined : Math.max(Math.ceil(end - performance.now()), 0)
+        left = end === undefined ? undefined : Math.max(Math.ceil(end - performance.now()), 0)
         signal?.addEventListener('abort', stop, { once: true })
         try {
           await submit(this.#client, id => native.streamWait(this.#stream, id, left), { method: 'wait', name: this.#name })
