@@ -78,9 +78,6 @@ BAD_OPTIONS = {
     "quota of one below a segment": (["--quota", "1000:bytes=1M@host"], ["uid 1000", "segment"]),
     "quota on no device": (["--quota", "1000:bytes=1G@cuda:7"], ["cuda:7", "--device"]),
     "device larger than the machine": (["--device", "host:4096T"], ["host:4096T", "MiB"]),
-    "the page, which moved": (["--http", "127.0.0.1:9464"], ["gpubufd-gateway --http"]),
-    "the token, which moved": (["--http-token-file=/t"], ["gpubufd-gateway --http WHERE --http-token-file"]),
-    "events, which moved": (["--events"], ["gpubufd-gateway --events"]),
     "flag with value": (["--probe=yes"], ["--probe"]),
     "config missing": (["--config", "/no/such/file"], ["/no/such/file", "No such file"]),
     "config a directory": (["--config", "/"], ["/", "directory"]),
@@ -103,7 +100,6 @@ BAD_FILES = {
     "no newline at the end": ("log-level = info\nmode = 9", 2, ["9"]),
     "device larger than the machine": ("\ndevice = host:4096T\n", 2, ["host:4096T", "MiB"]),
     "GPU that is not there": ("device = host:64M\ndevice = cuda:63\n", 2, ["cuda:63"]),
-    "moved": ("log-level = warn\nhttp = 127.0.0.1:9464\n", 2, ["gpubufd-gateway --http"]),
     "binary": ("\x01\x02\x03\n", 1, []),
 }
 

@@ -43,7 +43,7 @@ PARTS = {
     ],
     "client/peer": [
         ("ground", "word directory content local dial figures ucx crowd seldom sum_avx2 tree"),
-        ("parts", "tls outbox lane copies etcd view ahead digest"),
+        ("parts", "tls outbox lane copies etcd view digest"),
         ("connections", "link described lease granted batch member"),
         ("machines", "remote transfer announce words fetching serving reading"),
         ("names", "directory_static directory_etcd publish"),

@@ -75,7 +75,8 @@ def test_what_is_in_it(wheel, tmp_path):
         archive.extractall(tmp_path)
     source = ROOT / "client" / "python" / "gpubufd"
     assert {name for name in names if name.startswith("gpubufd/")} == {
-        f"gpubufd/{path.name}" for path in source.iterdir() if path.is_file()} | {"gpubufd/_core.abi3.so"}
+        f"gpubufd/{path.relative_to(source)}" for path in source.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"} | {"gpubufd/_core.abi3.so"}
     data = f"gpubufd-{version}.data/"
     assert {name[len(data):] for name in names if name.startswith(data)} == {
         "scripts/gpubufd", "scripts/gpubufctl", "scripts/gpubufd-gateway", "data/include/gpubuf.h",

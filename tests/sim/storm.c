@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "client/common/remake.h"
-#include "client/peer/ahead.h"
 #include "client/peer/content.h"
 #include "client/peer/crowd.h"
 #include "client/peer/digest.h"
@@ -384,10 +383,12 @@ bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t 
 }
 
 bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t chunk,
-                         void *memory, uint64_t bytes, gb_peer_chunk_cb callback, void *user)
+                         void *memory, uint64_t bytes, gb_peer_land_cb land,
+                         gb_peer_chunk_cb callback, void *user)
 {
     (void)lease;
     (void)memory;
+    (void)land; /* nothing is staged */
     post(remote, &(struct message){.remote = remote,
                                    .read = callback,
                                    .user = user,
@@ -583,23 +584,6 @@ void *gb_staging_memory(struct gb_staging *block)
 void gb_staging_give(struct gb_staging *block)
 {
     (void)block;
-}
-struct gb_peer_ahead *gb_peer_ahead_new(uv_loop_t *loop, struct gpubuf_object *object,
-                                        const struct gb_peer_content *content)
-{
-    (void)loop;
-    (void)object;
-    (void)content;
-    return NULL;
-}
-void gb_peer_ahead_move(struct gb_peer_ahead *ahead, uint64_t came)
-{
-    (void)ahead;
-    (void)came;
-}
-void gb_peer_ahead_end(struct gb_peer_ahead *ahead)
-{
-    (void)ahead;
 }
 uint64_t gb_peer_content_sum(const void *bytes, size_t length)
 {
