@@ -162,8 +162,8 @@ def children():
         one.kill()
 
 
-# RELIABILITY.md: The daemon ends
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+# RELIABILITY.md: The daemon ends
 def test_claims_at_failpoints(dying, children):
     """The daemon dies as it grants a claim, and as one passes from a killed writer to who waits for it."""
     one = dying()
@@ -191,8 +191,8 @@ def test_claims_at_failpoints(dying, children):
     assert pool.last > 0 and one.points.fired() > 4
 
 
-# RELIABILITY.md: The daemon ends
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")
+# RELIABILITY.md: The daemon ends
 def test_coming_back_at_failpoints(dying):
     """The daemon dies once more as a writer comes back, and as the time for that ends: the claim stays its own."""
     one = dying()

@@ -29,16 +29,16 @@
 struct gb_watching;
 struct gb_completion;
 struct gb_window;
-struct gb_job;
+struct gb_node_job;
 struct gb_flow;
 
 /* Of job.h. The lock guards all of it. */
 struct gb_jobs {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct gb_job *first; /* of those that no thread has taken */
-    size_t waiting;       /* their number */
-    size_t idle;          /* threads without a job */
+    struct gb_node_job *first; /* of those that no thread has taken */
+    size_t waiting;            /* their number */
+    size_t idle;               /* threads without a job */
     pthread_t *threads;
     size_t count;
     bool ending;

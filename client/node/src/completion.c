@@ -8,7 +8,7 @@ char *gb_copy(const char *text)
     return text ? strdup(text) : NULL;
 }
 
-void gb_job_free(struct gb_job *job)
+void gb_job_free(struct gb_node_job *job)
 {
     if (!job)
         return;

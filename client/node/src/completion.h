@@ -32,23 +32,23 @@ struct gb_completion {
     uint32_t uid, gid;        /* WANTED */
     napi_ref reference;       /* BUFFER */
     struct gb_staging *block; /* BUFFER: owned */
-    struct gb_job *job;       /* JOB: owned */
+    struct gb_node_job *job;  /* JOB: owned */
 };
 
 /* A job (job.h): the first member of its own struct, which calloc() has made. */
-struct gb_job {
+struct gb_node_job {
     /* In the thread: does the work, returns its status, and sets `message` after a failure. */
-    int (*run)(struct gb_job *job);
+    int (*run)(struct gb_node_job *job);
     /* After a success, in the environment's thread: the value for JavaScript. NULL: none. */
-    napi_value (*settle)(struct gb_job *job);
+    napi_value (*settle)(struct gb_node_job *job);
     /* Frees what the job's own struct holds, not the struct. In any thread. */
-    void (*end)(struct gb_job *job);
+    void (*end)(struct gb_node_job *job);
     struct gb_addon *addon;
     double id; /* JavaScript's */
     char *message;
-    struct gb_job *next;
+    struct gb_node_job *next;
 };
-void gb_job_free(struct gb_job *job); /* NULL is fine */
+void gb_job_free(struct gb_node_job *job); /* NULL is fine */
 
 /* Makes room for the completion of a request that begins: so it always has one. False: memory is
    out. gb_unreserve() gives the room back, if the request does not begin. */

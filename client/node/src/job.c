@@ -5,13 +5,13 @@
 #include "client/node/src/values.h"
 
 /* Takes the oldest job off; NULL: the thread is to end. With the lock. */
-static struct gb_job *next_job(struct gb_jobs *jobs)
+static struct gb_node_job *next_job(struct gb_jobs *jobs)
 {
     jobs->idle++;
     while (!jobs->first && !jobs->ending)
         pthread_cond_wait(&jobs->changed, &jobs->lock);
     jobs->idle--;
-    struct gb_job *job = jobs->ending ? NULL : jobs->first;
+    struct gb_node_job *job = jobs->ending ? NULL : jobs->first;
     if (job) {
         jobs->first = job->next;
         jobs->waiting--;
@@ -22,7 +22,7 @@ static struct gb_job *next_job(struct gb_jobs *jobs)
 static void *work(void *data)
 {
     struct gb_jobs *jobs = data;
-    struct gb_job *job;
+    struct gb_node_job *job;
 
     pthread_mutex_lock(&jobs->lock);
     while ((job = next_job(jobs)) != NULL) {
@@ -53,12 +53,12 @@ static bool have_thread(struct gb_jobs *jobs)
     return true;
 }
 
-static bool hand_over(struct gb_jobs *jobs, struct gb_job *job)
+static bool hand_over(struct gb_jobs *jobs, struct gb_node_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
     bool good = !jobs->ending && have_thread(jobs);
     if (good) {
-        struct gb_job **last = &jobs->first;
+        struct gb_node_job **last = &jobs->first;
         while (*last)
             last = &(*last)->next;
         *last = job;
@@ -69,7 +69,7 @@ static bool hand_over(struct gb_jobs *jobs, struct gb_job *job)
     return good;
 }
 
-napi_value gb_job_begin(struct gb_addon *addon, napi_value id, struct gb_job *job)
+napi_value gb_job_begin(struct gb_addon *addon, napi_value id, struct gb_node_job *job)
 {
     napi_value undefined = NULL;
 
@@ -97,7 +97,7 @@ void gb_jobs_end(struct gb_addon *addon)
 
     pthread_mutex_lock(&jobs->lock);
     jobs->ending = true;
-    struct gb_job *dropped = jobs->first;
+    struct gb_node_job *dropped = jobs->first;
     jobs->first = NULL;
     pthread_cond_broadcast(&jobs->changed);
     pthread_mutex_unlock(&jobs->lock);
@@ -105,7 +105,7 @@ void gb_jobs_end(struct gb_addon *addon)
         (void)pthread_join(jobs->threads[i], NULL);
     free(jobs->threads);
     while (dropped) {
-        struct gb_job *next = dropped->next;
+        struct gb_node_job *next = dropped->next;
         gb_job_free(dropped);
         dropped = next;
     }

@@ -10,7 +10,7 @@
 
 /* Begins a job, whose completion has that id, and takes it over. Returns undefined, or NULL after
    an exception. */
-napi_value gb_job_begin(struct gb_addon *addon, napi_value id, struct gb_job *job);
+napi_value gb_job_begin(struct gb_addon *addon, napi_value id, struct gb_node_job *job);
 /* Drops the jobs that have not begun, and waits for the others, in whose way nothing is any more.
    */
 void gb_jobs_end(struct gb_addon *addon);

@@ -27,7 +27,7 @@ struct gb_flow {
 enum what { BEGIN, WAIT };
 
 struct flowing {
-    struct gb_job job;
+    struct gb_node_job job;
     enum what what;
     struct flow *flow;
     struct gpubuf_object *object; /* BEGIN: counted */
@@ -44,7 +44,7 @@ static void flow_drop(struct flow *flow)
     free(flow);
 }
 
-static void flowing_end(struct gb_job *job)
+static void flowing_end(struct gb_node_job *job)
 {
     struct flowing *flowing = (struct flowing *)job;
 
@@ -52,7 +52,7 @@ static void flowing_end(struct gb_job *job)
     gpubuf_release(flowing->object);
 }
 
-static int flowing_run(struct gb_job *job)
+static int flowing_run(struct gb_node_job *job)
 {
     struct flowing *flowing = (struct flowing *)job;
     struct flow *flow = flowing->flow;
@@ -118,7 +118,7 @@ static void on_handle_collected(napi_env env, void *data, void *hint)
     free(handle);
 }
 
-static napi_value begin_settle(struct gb_job *job)
+static napi_value begin_settle(struct gb_node_job *job)
 {
     struct flowing *flowing = (struct flowing *)job;
     struct gb_addon *addon = job->addon;

@@ -25,7 +25,7 @@ struct handle {
 enum what { FOLLOW, EDIT, SWITCH, PARK, RESUME };
 
 struct showing {
-    struct gb_job job;
+    struct gb_node_job job;
     enum what what;
     struct gpubuf_client *client; /* counted; of FOLLOW and EDIT */
     char *name, *label;
@@ -45,7 +45,7 @@ static void followed_drop(struct followed *followed)
     free(followed);
 }
 
-static void showing_end(struct gb_job *job)
+static void showing_end(struct gb_node_job *job)
 {
     struct showing *showing = (struct showing *)job;
 
@@ -58,7 +58,7 @@ static void showing_end(struct gb_job *job)
     free((void *)showing->streams);
 }
 
-static int showing_run(struct gb_job *job)
+static int showing_run(struct gb_node_job *job)
 {
     struct showing *showing = (struct showing *)job;
     struct followed *followed = showing->followed;
@@ -132,7 +132,7 @@ static napi_value followed_value(struct showing *showing)
     return pair;
 }
 
-static napi_value showing_settle(struct gb_job *job)
+static napi_value showing_settle(struct gb_node_job *job)
 {
     struct showing *showing = (struct showing *)job;
 
