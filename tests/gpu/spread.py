@@ -146,9 +146,8 @@ class Place:
         return one
 
     def forget(self):
-        for line in output(self.ctl, "ls", "safetensors/*", "--json", env=self.environment).splitlines():
-            for one in json.loads(line) if line.startswith("[") else [json.loads(line)]:
-                output(self.ctl, "rm", one["name"], env=self.environment)
+        for one in json.loads(output(self.ctl, "ls", "safetensors/*", "--json", env=self.environment))["objects"]:
+            output(self.ctl, "rm", one["name"], env=self.environment)
 
     def __enter__(self):
         return self
