@@ -434,10 +434,33 @@ static void across(int socket)
     gpubuf_disconnect(client);
 }
 
+/* Between two that do, the driver copies: on a stream, too. */
+static void reaching(int socket)
+{
+    (void)socket;
+    enum { BYTES = 9 << 20 };
+    struct gpubuf_client *client = new_client();
+    put_pattern(client, "from", BYTES, "cuda:0");
+    struct gpubuf_object *from = open_object(client, "from");
+    struct gpubuf_object *to = create_bytes(client, "to", BYTES, "cuda:1");
+    void *target = (void *)(uintptr_t)address_of(to, GPUBUF_DATA);
+    begin(0);
+    CUstream stream = new_stream();
+    WORKS(client, gpubuf_read(from, GPUBUF_DATA, 0, target, BYTES, stream));
+    OK(cu->cuStreamSynchronize(stream));
+    CHECK(object_has_pattern(client, to));
+    gpubuf_release(to);
+    gpubuf_release(from);
+    gpubuf_disconnect(client);
+}
+
 GPU_TEST(test_streams)
 {
     run_gpu(streams);
+    run_gpu(reaching);
+    setenv("FAKECUDA_PEER", "0", 1);
     run_gpu(across);
+    unsetenv("FAKECUDA_PEER");
 }
 
 /* ---- what is not visible ---- */

@@ -11,6 +11,27 @@ static CUresult copy(const struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from,
     return gpu->cuda->cuMemcpyAsync(to, from, (size_t)bytes, stream ? stream : GB_CU_STREAM_LEGACY);
 }
 
+/* Lets the GPU reach memory that is mapped for another one only, as all of cuMemMap's is at first.
+   False: it cannot, or the memory is not another one's. */
+static bool reach(const struct gb_gpu *gpu, CUdeviceptr pointer, CUmemAccess_flags flags)
+{
+    struct gb_gpu *owner = gb_gpu_of_pointer((const void *)(uintptr_t)pointer);
+    CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu->ordinal},
+        .flags = flags,
+    };
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+
+    if (!owner || owner == gpu || gb_gpu_enter(owner, NULL) < 0)
+        return false;
+    CUresult result = owner->cuda->cuMemGetAddressRange(&base, &bytes, pointer);
+    if (result == CUDA_SUCCESS)
+        result = owner->cuda->cuMemSetAccess(base, bytes, &access, 1);
+    gb_gpu_leave(owner);
+    return result == CUDA_SUCCESS;
+}
+
 /* One half of a staged copy. Pageable memory on its other side may be used again on return. */
 static bool copy_part(struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {
@@ -53,6 +74,9 @@ int gb_gpu_copy(struct gb_gpu *gpu, void *to, const void *from, uint64_t bytes, 
         return r;
     CUdeviceptr target = (CUdeviceptr)(uintptr_t)to, source = (CUdeviceptr)(uintptr_t)from;
     CUresult result = copy(gpu, target, source, bytes, stream);
+    if (result != CUDA_SUCCESS && (reach(gpu, source, CU_MEM_ACCESS_FLAGS_PROT_READ) ||
+                                   reach(gpu, target, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)))
+        result = copy(gpu, target, source, bytes, stream);
     gb_gpu_leave(gpu);
     if (result != CUDA_SUCCESS && !stream && copy_staged(target, source, bytes))
         return 0;
