@@ -239,6 +239,7 @@ def test_the_dead_do_not_take_part(daemon):
 
 
 @pytest.mark.hunt
-def test_kills(daemon):
+def test_kills(daemon_factory):
     """Readers and writers are killed at any moment: no frame is torn, and readers that are waited for miss none."""
+    daemon = daemon_factory(device="host:64M")  # where the program's frames lie
     subprocess.run([BUILD / "tests/bench/bench_stream_kills", daemon.path, "50000", "30"], check=True, timeout=300)
