@@ -66,7 +66,7 @@ class Machine(RuleBasedStateMachine):
         self.peers = [self.connect(user) for user in USERS]
         self.watch = self.daemon.connect()
         self.clear()
-        self.watch.call("watch")
+        self.seq = self.watch.call("watch")["seq"]
         self.events_told()
         self.sessions = [Session(*user) for user in USERS]
         self.model = Model(self.capacity, TIERS, "device", self.predict, self.roomy)
@@ -125,10 +125,10 @@ class Machine(RuleBasedStateMachine):
             self.ignored.append((peer, peer.request("unmap", segments=sorted(segments))))
 
     def events_told(self):
-        self.watch.call("stats")
-        told = []
-        while self.watch.notifications:
-            params = self.watch.notifications.popleft()["params"]
+        told, last = [], self.watch.call("list", limit=1)["seq"]
+        while self.watch.notifications or self.seq < last:  # events may come after a reply
+            params = self.watch.notification("event")["params"]
+            self.seq = params["seq"]
             if params["kind"] != "synced":
                 told.append((params["kind"], params["object"]["name"]))
         return told
