@@ -454,10 +454,37 @@ static void reaching(int socket)
     gpubuf_disconnect(client);
 }
 
+static void publish_two(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    put_pattern(client, "source", 9 << 20, "cuda:0");
+    put_pattern(client, "sealed", 9 << 20, "cuda:1");
+    gpubuf_disconnect(client);
+}
+
+/* Memory that is mapped for reading is written by no GPU. */
+static void reaching_to_write(int socket)
+{
+    (void)socket;
+    struct gpubuf_client *client = new_client();
+    struct gpubuf_object *from = open_object(client, "source");
+    struct gpubuf_object *sealed = open_object(client, "sealed");
+    void *target = (void *)(uintptr_t)address_of(sealed, GPUBUF_DATA);
+    begin(0);
+    RETURNS(GPUBUF_E_DEVICE, client,
+            gpubuf_read(from, GPUBUF_DATA, 0, target, 9 << 20, new_stream()));
+    gpubuf_release(sealed);
+    gpubuf_release(from);
+    gpubuf_disconnect(client);
+}
+
 GPU_TEST(test_streams)
 {
     run_gpu(streams);
     run_gpu(reaching);
+    run_gpu(publish_two);
+    run_gpu(reaching_to_write);
     setenv("FAKECUDA_PEER", "0", 1);
     run_gpu(across);
     unsetenv("FAKECUDA_PEER");

@@ -12,7 +12,7 @@ static CUresult copy(const struct gb_gpu *gpu, CUdeviceptr to, CUdeviceptr from,
 }
 
 /* Lets the GPU reach memory that is mapped for another one only, as all of cuMemMap's is at first.
-   False: it cannot, or the memory is not another one's. */
+   False: it cannot, the memory is not another one's, or that one may not do so either. */
 static bool reach(const struct gb_gpu *gpu, CUdeviceptr pointer, CUmemAccess_flags flags)
 {
     struct gb_gpu *owner = gb_gpu_of_pointer((const void *)(uintptr_t)pointer);
@@ -21,15 +21,20 @@ static bool reach(const struct gb_gpu *gpu, CUdeviceptr pointer, CUmemAccess_fla
         .flags = flags,
     };
     CUdeviceptr base = 0;
+    unsigned long long owners = 0;
     size_t bytes = 0;
 
     if (!owner || owner == gpu || gb_gpu_enter(owner, NULL) < 0)
         return false;
     CUresult result = owner->cuda->cuMemGetAddressRange(&base, &bytes, pointer);
     if (result == CUDA_SUCCESS)
-        result = owner->cuda->cuMemSetAccess(base, bytes, &access, 1);
+        result = owner->cuda->cuMemGetAccess(
+            &owners, &(CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = owner->ordinal},
+            base);
+    bool may = result == CUDA_SUCCESS && (owners & flags) == flags &&
+               owner->cuda->cuMemSetAccess(base, bytes, &access, 1) == CUDA_SUCCESS;
     gb_gpu_leave(owner);
-    return result == CUDA_SUCCESS;
+    return may;
 }
 
 /* One half of a staged copy. Pageable memory on its other side may be used again on return. */
