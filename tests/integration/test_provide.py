@@ -509,6 +509,8 @@ def test_users_take_turns(daemon_factory):
     request = good.request("open", names=["cols/good", "cols/999/63"], wait_ms=LONG)
     told = [wanted(provider)]
     nothing_wanted(provider)
+    (left,) = {"cols/good", "cols/999/63"} - {told[0]["name"]}
+    wait_until(lambda: "is behind" in provider.error("not_found", "stat", why=True, name=left).message)
     provider.call("decline", request=asked[0]["request"])
     told.append(wanted(provider))
     assert {(one["name"], one["uid"]) for one in told} == {("cols/good", 1002), ("cols/999/63", 1002)}, \
