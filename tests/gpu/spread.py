@@ -30,18 +30,24 @@ from weights import llama, mixture  # noqa: E402
 READERS = 3  # processes on each GPU
 POPULATE_WRITE = 23
 
-# Loads a file onto a GPU when a line comes: (seconds, bytes that the process has read, a sum of its content).
+# Loads a file onto a GPU when a line comes: (seconds, bytes that the process has read, a sum of its content). It has the
+# contexts of all GPUs, as the plain copy beside it has, if it is told to: the first line is what they take.
 LOADER = """
 import json, sys, time
 import torch
 import gpubufd, gpubufd.torch as gt
-path, device = sys.argv[1:]
+path, device, *others = sys.argv[1:]
 torch.zeros(1, device=device).add_(1)
+begun = time.monotonic()
+for other in others:
+    torch.zeros(1, device=other).add_(1)
+    torch.cuda.synchronize(other)
+contexts = time.monotonic() - begun
 client = gpubufd.connect()
 def read():
     with open("/proc/self/io") as file:
         return int(file.readline().split()[1])
-print("ready", flush=True)
+print(contexts, flush=True)
 for line in sys.stdin:
     before, begun = read(), time.monotonic()
     state = gt.load_file(path, device=device, client=client)
@@ -139,15 +145,19 @@ class Place:
         return json.loads(output(sys.executable, "-W", "ignore", "-c", code, *words, env=self.environment,
                                  input=text).splitlines()[-1])
 
-    def loader(self, path, device):
-        one = subprocess.Popen([sys.executable, "-W", "ignore", "-c", LOADER, str(path), device], env=self.environment,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert one.stdout.readline() == "ready\n", f"no loader on {device}"
+    def loader(self, path, device, *others):
+        one = subprocess.Popen([sys.executable, "-W", "ignore", "-c", LOADER, str(path), device, *others],
+                               env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        one.contexts = float(one.stdout.readline())
         return one
 
-    def forget(self):
-        for one in json.loads(output(self.ctl, "ls", "safetensors/*", "--json", env=self.environment))["objects"]:
-            output(self.ctl, "rm", one["name"], env=self.environment)
+    def names(self):
+        listed = json.loads(output(self.ctl, "ls", "safetensors/*", "--json", env=self.environment))
+        return {one["name"] for one in listed["objects"]}
+
+    def forget(self, but=()):
+        for name in self.names().difference(but):
+            output(self.ctl, "rm", name, env=self.environment)
 
     def __enter__(self):
         return self
@@ -175,25 +185,26 @@ def spread(options, files):
     room = int(options.gib * 1024) + 3072
     with Place(options, files, "--device", f"cuda:0:{room}M", "--device", f"cuda:1:{room}M") as place:
         first, best = place.python(PEER, size)
-        loaders = [place.loader(path, device) for device in ("cuda:0", "cuda:1")]
-        sums = []
-        for loader, device in zip(loaders, ("cuda:0", "cuda:1")):
-            load(loader)
-            seconds, read, total = told(loader)
-            sums.append(total)
-            if device == "cuda:0":
-                row("load_file on the first GPU", rate(size, seconds))
-                continue
-            row("the same file on the second GPU, which copies from the first", rate(size, seconds),
-                f"cuMemcpyPeer {rate(size, best)}, its first {rate(size, first)}; {read >> 20} MiB read", best / seconds, 0.9)
-            row("the same beside the first plain copy of a process", rate(size, seconds), "", first / seconds, 0.9)
-        assert sums[0] == sums[1], "other bytes on the second GPU"
+        loaders = [place.loader(path, "cuda:0"), place.loader(path, "cuda:1", "cuda:0")]
+        load(loaders[0])
+        seconds, _, whole = told(loaders[0])
+        row("load_file on the first GPU", rate(size, seconds))
+        sums, first_gpu = {whole}, place.names()
+        for what in ("which is new", "again"):  # again: the daemon's segments are there
+            load(loaders[1])
+            seconds, read, total = told(loaders[1])
+            sums.add(total)
+            row(f"the same file on the second GPU, {what}, copied from the first", rate(size, seconds),
+                f"cuMemcpyPeer {rate(size, best)}, its first {rate(size, first)}; {read >> 20} MiB read; without the "
+                f"first GPU's context, which takes {loaders[1].contexts:.3f} s", best / seconds, 0.9)
+            place.forget(first_gpu)
+        assert len(sums) == 1, "other bytes on the second GPU"
         place.forget()
         many = loaders + [place.loader(path, f"cuda:{i % 2}") for i in range(2 * READERS - 2)]
         for loader in many:
             load(loader)
         answers = [told(loader) for loader in many]
-        assert {total for *_, total in answers} == set(sums), "other bytes in one of many"
+        assert {total for *_, total in answers} == sums, "other bytes in one of many"
         read = sum(count for _, count, _ in answers)
         row(f"{len(many)} processes on two GPUs that begin together read the file", f"{read / size:.2f} times",
             f"the last was done after {max(seconds for seconds, *_ in answers):.3f} s", 1.1 / (read / size), 1)
