@@ -78,8 +78,10 @@ TEST(test_newest_and_each)
 
     fails(other, GPUBUF_E_AGAIN, gpubuf_stream_read(newest, 0, &frame));
     fails(other, GPUBUF_E_TIMEOUT, gpubuf_stream_read(each, 1, &frame));
+    ok(client, gpubuf_stream_next(writer, INT64_MAX, &frame)); /* no timeout is too long */
     publish(client, writer);
-    read_frame(other, newest, &held);
+    ok(other, gpubuf_stream_read(newest, INT64_MAX, &held));
+    assert_true(is_whole(&held));
     for (unsigned i = 0; i < 7; i++)
         publish(client, writer);
     read_frame(other, newest, &frame);

@@ -354,6 +354,28 @@ static void test_writer_lies(void **state)
     end();
 }
 
+/* A writer that rings for a frame that is not there wakes a reader once, and keeps none busy. */
+static void test_writer_rings_in_vain(void **state)
+{
+    struct gb_ring_reader reader;
+    struct gb_ring_writer writer;
+    struct gb_ring_frame frame;
+
+    (void)state;
+    begin();
+    join_writer(&writer, 7);
+    reader_joins(0, 2, 0);
+    join_reader(&reader, 0, 7, false, false);
+    world->front.bell = 77;
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE);
+    assert_true(gb_ring_wait(&reader, 1000000));
+    assert_int_equal(gb_ring_read(&reader, &frame), GB_RING_NONE);
+    assert_false(gb_ring_wait(&reader, 1000000));
+    world->front.bell = 78;
+    assert_true(gb_ring_wait(&reader, 1000000));
+    end();
+}
+
 /* ---- processes ---- */
 
 static void write_content(unsigned slot, uint64_t frame)
@@ -509,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_newest),         cmocka_unit_test(test_each),
         cmocka_unit_test(test_another_writer), cmocka_unit_test(test_reader_lies),
         cmocka_unit_test(test_writer_lies),    cmocka_unit_test(test_kills),
+        cmocka_unit_test(test_writer_rings_in_vain),
         cmocka_unit_test(test_work),
     };
 

@@ -23,6 +23,15 @@ int64_t gb_coarse_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+int64_t gb_deadline_ms(int64_t timeout_ms)
+{
+    int64_t now = gb_now_ms();
+
+    if (timeout_ms < 0)
+        return -1;
+    return timeout_ms > INT64_MAX - now ? INT64_MAX : now + timeout_ms;
+}
+
 int gb_left_ms(int64_t deadline)
 {
     if (deadline < 0)

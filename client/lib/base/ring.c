@@ -297,6 +297,7 @@ void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front 
 
     reader->front = front;
     reader->writer = writer;
+    reader->heard = 0;
     /* Of a writer that was there before it the reader wants the newest frame; of one that came
        later each. */
     if (reader->last == 0 && head > first)
@@ -475,8 +476,10 @@ bool gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
         return reader->front || over != last || LOAD(reader->roster->writer) != last;
     }
     uint32_t bell = LOAD(reader->front->bell);
-    if (bell != (uint32_t)reader->last)
-        return true; /* it came in between */
+    if (bell != (uint32_t)reader->last && bell != reader->heard) {
+        reader->heard = bell; /* once: a writer that lies rings for frames that are not there */
+        return true;          /* it came in between */
+    }
     if (!look(reader, bell, begin, most < reader->spin_ns ? most : reader->spin_ns) &&
         most > reader->spin_ns)
         sleep_on_bell(reader, bell, timeout_ns - (int64_t)reader->spin_ns);

@@ -57,6 +57,7 @@ struct gb_ring_reader {
     uint32_t writer;  /* whose front it is */
     uint64_t last;    /* the number of the last frame that was read */
     uint64_t spin_ns; /* how long it looks before it sleeps */
+    uint32_t heard;   /* the bell's last number that it did not sleep for */
 };
 
 /* `number` is the writer's in the roster. The front is new: all zeros. */

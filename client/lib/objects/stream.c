@@ -504,7 +504,7 @@ int gb_stream_next_now(struct gpubuf_stream *stream, bool waits, struct gpubuf_f
 
 int gpubuf_stream_next(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
 {
-    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int64_t deadline = gb_deadline_ms(timeout_ms);
     int r, left = gb_left_ms(deadline);
 
     /* When time is over no reader is late: one that lies may be so for ever. */
@@ -649,7 +649,7 @@ static int64_t look_ns(int left_ms)
 /* Waits for a frame that was not there. */
 static int wait_for_news(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atomic bool *stop)
 {
-    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int64_t deadline = gb_deadline_ms(timeout_ms);
     int r = 0;
 
     for (; r == 0 && !(stop && atomic_load(stop)); r = check(stream, false)) {
@@ -666,7 +666,7 @@ static int wait_for_news(struct gpubuf_stream *stream, int64_t timeout_ms, const
 static int wait_for_readers(struct gpubuf_stream *stream, int64_t timeout_ms,
                             const _Atomic bool *stop)
 {
-    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int64_t deadline = gb_deadline_ms(timeout_ms);
     int r = 0;
 
     for (; r == 0 && !(stop && atomic_load(stop)); r = check(stream, true)) {
@@ -694,7 +694,7 @@ int gb_stream_wait(struct gpubuf_stream *stream, int64_t timeout_ms, const _Atom
 
 int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms, struct gpubuf_frame *frame)
 {
-    int64_t deadline = timeout_ms > 0 ? gb_now_ms() + timeout_ms : timeout_ms;
+    int64_t deadline = gb_deadline_ms(timeout_ms);
     int r;
 
     while ((r = gb_stream_read_now(stream, frame)) == GPUBUF_E_AGAIN) {

@@ -250,7 +250,7 @@ int gpubuf_connect(struct gpubuf_client **out, const struct gpubuf_connect_optio
 
     char buffer[sizeof(((struct sockaddr_un *)0)->sun_path) * 2];
     const char *path = gb_place_of_client(options.path, buffer, sizeof(buffer), NULL);
-    int64_t deadline = options.timeout_ms < 0 ? -1 : gb_now_ms() + options.timeout_ms;
+    int64_t deadline = gb_deadline_ms(options.timeout_ms);
     r = connect_once(path, &options, deadline, out);
     if (r == GPUBUF_E_CLOSED && options.resume_ms != GPUBUF_NO_RESUME)
         r = connect_again(path, &options, deadline, out);

@@ -120,7 +120,7 @@ static int give_up(struct gb_request **request)
 
 int gb_request_wait(struct gpubuf_client *client, struct gb_request **request, int64_t timeout_ms)
 {
-    int64_t deadline = timeout_ms < 0 ? -1 : gb_now_ms() + timeout_ms;
+    int64_t deadline = gb_deadline_ms(timeout_ms);
 
     while (!(*request)->ended) {
         int left = gb_left_ms(deadline);
