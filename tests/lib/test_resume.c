@@ -702,6 +702,84 @@ COUNTED(test_nobody_comes_back)
     disconnect_pair(&stubborn);
 }
 
+/* A parked view whose lease went with its daemon shows no other lease's content, though the next
+   daemon gives its number to one: both count from one. */
+/* RELIABILITY.md: The daemon ends */
+TEST(test_a_parked_lease_that_is_lost)
+{
+    enum { OTHERS = 10, BYTES = 100 };
+    const struct gpubuf_create_options own = {.size = sizeof(own), .own = true};
+    struct gpubuf_object *others[OTHERS];
+    struct gpubuf_memory memory;
+    struct gpubuf_view *view;
+    kill_daemon();
+    start_daemon_again();
+    struct gpubuf_client *client = connect_uncached();
+    static const char was[BYTES] = {1}, is[BYTES] = {2}, other[2 * BYTES] = {3};
+    ok(client, gpubuf_put_bytes(client, "was", was, BYTES, &own));
+    ok(client, gpubuf_follow(client, "was", NULL, &view));
+    ok(client, gpubuf_memory(gpubuf_view_object(view), GPUBUF_DATA, &memory));
+    ok(client, gpubuf_park(view, NULL, 0));
+    kill_daemon();
+    start_daemon_again();
+    ok(client, gpubuf_put_bytes(client, "other", other, sizeof(other), &own));
+    for (int i = 0; i < OTHERS; i++)
+        ok(client, gpubuf_open(client, "other", NULL, &others[i]));
+    fails(client, GPUBUF_E_STALE, gpubuf_resume(view, 0));
+    assert_true(gpubuf_is_parked(view) && gpubuf_is_stale(gpubuf_view_object(view)));
+    ok(client, gpubuf_put_bytes(client, "was", is, BYTES, &own));
+    ok(client, gpubuf_switch(view, NULL, NULL, 0));
+    assert_memory_equal(memory.pointer, is, BYTES);
+    for (int i = 0; i < OTHERS; i++)
+        gpubuf_release(others[i]);
+    gpubuf_unfollow(view);
+    gpubuf_disconnect(client);
+}
+
+struct opened {
+    struct gpubuf_object *objects[10];
+    size_t count;
+};
+
+static void keep_opened(struct gpubuf_client *client, int status, struct gpubuf_object *object,
+                        void *arg)
+{
+    struct opened *opened = arg;
+    ok(client, status);
+    opened->objects[opened->count++] = object;
+}
+
+/* Nor is another lease parked in place of one that was lost before the daemon was told. */
+/* RELIABILITY.md: The daemon ends */
+TEST(test_parking_a_lease_that_is_lost)
+{
+    enum { BYTES = 100 };
+    const struct gpubuf_create_options own = {.size = sizeof(own), .own = true};
+    static const char content[BYTES] = {1};
+    struct opened opened = {.count = 0};
+    struct gpubuf_view *view;
+    kill_daemon();
+    start_daemon_again();
+    struct gpubuf_client *client = connect_uncached();
+    ok(client, gpubuf_put_bytes(client, "was", content, BYTES, &own));
+    ok(client, gpubuf_follow(client, "was", NULL, &view));
+    kill_daemon();
+    start_daemon_again();
+    struct gpubuf_client *other = connect_client();
+    ok(other, gpubuf_put_bytes(other, "other", content, BYTES, &own));
+    for (size_t i = 0; i < COUNT(opened.objects); i++)
+        ok(client, gpubuf_open_async(client, "other", NULL, keep_opened, &opened, NULL));
+    fails(client, GPUBUF_E_STALE, gpubuf_park(view, NULL, 0));
+    assert_int_equal(stat_value(other, "parked"), 0);
+    assert_true(!gpubuf_is_parked(view) && gpubuf_is_stale(gpubuf_view_object(view)));
+    while (opened.count < COUNT(opened.objects))
+        assert_true(gpubuf_dispatch(client) >= 0);
+    gpubuf_release_many(opened.objects, opened.count);
+    gpubuf_unfollow(view);
+    gpubuf_disconnect(client);
+    gpubuf_disconnect(other);
+}
+
 /* Last, since it ends the daemon: one that stops for good is not waited for. */
 COUNTED(test_the_daemon_stops)
 {

@@ -290,6 +290,7 @@ static void scribble(void *memory, size_t bytes)
 }
 
 /* A reader that lies costs no more than it may hold and have kept: others read on. */
+/* RELIABILITY.md: Hostile clients */
 static void test_reader_lies(void **state)
 {
     struct gb_ring_writer writer;
@@ -318,6 +319,7 @@ static void test_reader_lies(void **state)
 }
 
 /* A writer that lies is read without harm: slots are there, and calls return. */
+/* RELIABILITY.md: Hostile clients */
 static void test_writer_lies(void **state)
 {
     struct gb_ring_reader readers[2];
@@ -355,6 +357,7 @@ static void test_writer_lies(void **state)
 }
 
 /* A writer that rings for a frame that is not there wakes a reader once, and keeps none busy. */
+/* RELIABILITY.md: Hostile clients */
 static void test_writer_rings_in_vain(void **state)
 {
     struct gb_ring_reader reader;
@@ -528,9 +531,12 @@ static void test_kills(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newest),         cmocka_unit_test(test_each),
-        cmocka_unit_test(test_another_writer), cmocka_unit_test(test_reader_lies),
-        cmocka_unit_test(test_writer_lies),    cmocka_unit_test(test_kills),
+        cmocka_unit_test(test_newest),
+        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_another_writer),
+        cmocka_unit_test(test_reader_lies),
+        cmocka_unit_test(test_writer_lies),
+        cmocka_unit_test(test_kills),
         cmocka_unit_test(test_writer_rings_in_vain),
         cmocka_unit_test(test_work),
     };

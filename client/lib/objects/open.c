@@ -73,8 +73,10 @@ struct open {
     struct gpubuf_open_options options;
     uint64_t drops; /* the imports' count, when the request was sent */
     struct gpubuf_object *object;
-    bool alone;  /* for a view */
-    uint64_t of; /* the version that this lease is on; 0: that of the name */
+    bool alone; /* for a view */
+    /* The version that this lease is on, whose number may change until the request is sent; NULL:
+       that of the name. It lives as long as its caller waits. */
+    const struct gb_holding *of;
     size_t name_length;
     char name[];
 };
@@ -82,7 +84,7 @@ struct open {
 static void write_which(struct gb_writer *writer, const struct open *open)
 {
     if (open->of) {
-        gb_write_format(writer, "{\"lease\":%" PRIu64, open->of);
+        gb_write_format(writer, "{\"lease\":%" PRIu64, open->of->id);
     } else {
         GB_WRITE_LITERAL(writer, "{\"name\":");
         gb_write_string(writer, open->name, open->name_length);
@@ -238,7 +240,7 @@ static int open_start(struct gpubuf_client *client, const char *name,
     if (!open)
         return gb_report_memory(client);
     open->alone = alone;
-    open->of = of ? of->id : 0;
+    open->of = of;
     int r = open_send(client, open, GB_RELEASES_FIRST, &error);
     if (r < 0) {
         free(open);

@@ -309,6 +309,16 @@ static void write_park(struct gb_writer *writer, const void *lease)
                     ((const struct gb_holding *)lease)->id);
 }
 
+/* Whether the lease is one that the daemon knows. */
+static int check_held(const struct gb_holding *lease)
+{
+    if (atomic_load(&lease->state) == GB_LEASE_SEALED)
+        return 0;
+    return gb_report_text(lease->client, GPUBUF_E_STALE,
+                          "the lease of %s was lost with its connection; switch the view",
+                          lease->name);
+}
+
 /* Nothing is shown before the daemon may give the memory to others. If it refuses, all is as it
    was. */
 static int hide_and_tell(struct gb_holding *lease)
@@ -348,14 +358,11 @@ int gpubuf_park(struct gpubuf_view *view, void *const *streams, size_t stream_co
     if (r < 0)
         return r;
     struct gb_holding *lease = view->root->lease;
-    struct gpubuf_client *client = lease->client;
     if (lease->parked)
         return end(view, 1);
     r = wait_streams(view, streams, stream_count);
-    if (r == 0 && atomic_load(&lease->state) != GB_LEASE_SEALED)
-        r = gb_report_text(client, GPUBUF_E_STALE,
-                           "the lease of %s was lost with its connection; switch the view",
-                           lease->name);
+    if (r == 0)
+        r = check_held(lease);
     if (r == 0)
         r = hide_and_tell(lease);
     if (r == 0)
@@ -374,7 +381,9 @@ int gpubuf_resume(struct gpubuf_view *view, int64_t wait_ms)
     const struct gb_holding *lease = view->root->lease;
     if (!lease->parked && gb_window_is_shown(lease->window))
         return end(view, 1);
-    r = gb_open_alone(lease->client, lease->name, &options, lease, &other);
+    r = check_held(lease);
+    if (r == 0)
+        r = gb_open_alone(lease->client, lease->name, &options, lease, &other);
     if (r == 0)
         r = take_over(view, other);
     gpubuf_release(other);

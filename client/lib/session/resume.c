@@ -274,6 +274,13 @@ static int note_unwanted(struct gb_resumption *resumption, uint64_t lease)
     return 0;
 }
 
+/* The next connection may give the number to another lease. */
+static void lose_lease(struct gb_holding *lease)
+{
+    lease->id = 0;
+    atomic_store(&lease->state, GB_LEASE_STALE);
+}
+
 /* One of the leases asked for: its new number, or null. */
 static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease,
                       struct gb_json value, const struct gb_path *path, struct gb_error *error)
@@ -290,7 +297,7 @@ static int take_lease(struct gb_resumption *resumption, struct gb_holding *lease
         lease->id = id;
         lease->resumed = true;
     } else {
-        atomic_store(&lease->state, GB_LEASE_STALE);
+        lose_lease(lease);
     }
     return 0;
 }
@@ -389,7 +396,7 @@ static int greeting_reply(struct gb_request *request, const struct gb_reply *rep
     }
     for (struct gb_holding *lease = client->leases; lease; lease = lease->next) {
         if (atomic_load(&lease->state) == GB_LEASE_SEALED && !lease->resumed)
-            atomic_store(&lease->state, GB_LEASE_STALE);
+            lose_lease(lease);
     }
     finish(client, same);
     return 0;
