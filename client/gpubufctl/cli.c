@@ -58,21 +58,16 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result)
 {
-    return gb_cli_call_version(cli, method, false, name, NULL, NULL, result);
+    return gb_cli_call_version(cli, method, false, name, 0, NULL, result);
 }
 
 int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const char *name,
-                        const char *version, const char *label, char **result)
+                        int64_t version, const char *label, char **result)
 {
-    struct gb_error error;
-    uint64_t number = 0;
-
-    if (version && gb_parse_count(version, &number, &error) != 0)
-        return gb_cli_usage(cli, "--version: %s", error.message);
     cJSON *params = cJSON_CreateObject();
     cJSON_AddStringToObject(params, "name", name);
     if (version)
-        cJSON_AddNumberToObject(params, "version", (double)number);
+        cJSON_AddNumberToObject(params, "version", (double)version);
     if (label)
         cJSON_AddStringToObject(params, "label", label);
     if (why)
@@ -121,7 +116,63 @@ static void make_getopt_tables(const struct tables *tables, bool permute, struct
     *shorts = '\0';
 }
 
-static void take_option(const struct tables *tables, int found, const char *value)
+int64_t gb_cli_place(const char *word, const char *words)
+{
+    int64_t place = 1;
+
+    for (size_t length; *words; words += length + (words[length] == ' '), place++) {
+        length = strcspn(words, " ");
+        if (strlen(word) == length && strncmp(word, words, length) == 0)
+            return place;
+    }
+    return 0;
+}
+
+/* "--evict is spill, drop or keep, not …" */
+static int not_a_word(const struct gb_cli *cli, const struct gb_cli_option *option,
+                      const char *value)
+{
+    char list[128] = "";
+    size_t length, used = 0;
+
+    for (const char *word = option->words; *word; word += length + (word[length] == ' ')) {
+        length = strcspn(word, " ");
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%.*s",
+                                 word == option->words ? ""
+                                 : strchr(word, ' ')   ? ", "
+                                                       : " or ",
+                                 (int)length, word);
+    }
+    return gb_cli_usage(cli, "--%s is %s, not \"%s\"", option->name, list, value);
+}
+
+/* Reads the value of an option that is no text. 0, or a status. */
+static int read_value(const struct gb_cli *cli, const struct gb_cli_option *option,
+                      const char *value, int64_t *number)
+{
+    static const struct {
+        const char *argument;
+        int (*read)(const char *text, int64_t *out, struct gb_error *error);
+    } kinds[] = {{"TIME", gb_parse_duration},
+                 {"SIZE", gb_parse_bytes},
+                 {"MODE", gb_parse_mode},
+                 {"N", gb_parse_count},
+                 {"VERSION", gb_parse_version}};
+    struct gb_error error;
+
+    if (gb_cli_place(option->argument, "FORMAT HOW KIND ORDER TIER WHAT WHEN") > 0) {
+        *number = gb_cli_place(value, option->words);
+        return *number > 0 ? 0 : not_a_word(cli, option, value);
+    }
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+        if (strcmp(option->argument, kinds[i].argument) == 0 &&
+            kinds[i].read(value, number, &error) != 0)
+            return gb_cli_usage(cli, "--%s: %s", option->name, error.message);
+    return 0;
+}
+
+static int take_option(const struct gb_cli *cli, const struct tables *tables, int found,
+                       const char *value)
 {
     for (int t = 0; t < 2; t++) {
         const struct gb_cli_option *options = tables->options[t];
@@ -129,9 +180,10 @@ static void take_option(const struct tables *tables, int found, const char *valu
             if (found != FOUND + t * TABLE_SIZE + i && found != options[i].letter)
                 continue;
             tables->into[t]->option[i] = value ? value : "";
-            return;
+            return value ? read_value(cli, &options[i], value, &tables->into[t]->number[i]) : 0;
         }
     }
+    return 0;
 }
 
 /* Runs getopt over `argv` by the tables. Its index of the first word that is no option stays in
@@ -159,14 +211,35 @@ static int read_options(struct gb_cli *cli, const struct tables *tables, bool pe
             return gb_cli_usage(cli, "option %s takes no value", argv[optind - 1]);
         if (found == '?')
             return gb_cli_usage(cli, "option %s is unknown, or could be several", argv[optind - 1]);
-        take_option(tables, found, optarg);
+        int status = take_option(cli, tables, found, optarg);
+        if (status != 0)
+            return status;
     }
+}
+
+const char *gb_cli_argument(const struct gb_cli_command *command, int i, size_t *length)
+{
+    const char *at = command->arguments;
+
+    for (; *at && strncmp(at, "--", 2) != 0; at += *length + (at[*length] == ' ')) {
+        *length = strcspn(at, " ");
+        if (i-- == 0 || memmem(at, *length, "…", strlen("…")))
+            return at;
+    }
+    return NULL;
 }
 
 int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args)
 {
     const struct gb_cli_command *command = cli->command;
     struct tables tables = {{command->options, cli->options}, {args, &cli->globals}};
+    bool any = strstr(command->arguments, "…") != NULL;
+    int least = 0, most = 0;
+
+    for (const char *at = command->arguments; *at; at += strcspn(at, " "), at += *at == ' ') {
+        most += strncmp(at, "--", 2) != 0;
+        least += strncmp(at, "--", 2) != 0 && *at != '[';
+    }
 
     int status = read_options(cli, &tables, true, argc, argv);
     if (status != 0)
@@ -174,11 +247,11 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
     args->count = argc - optind;
     args->value = argv + optind;
     cli->subject = args->count ? args->value[0] : NULL;
-    if (args->count < command->least)
+    if (args->count < least)
         return gb_cli_usage(cli, "%s needs %s", command->name, command->arguments);
-    if (command->most >= 0 && args->count > command->most)
+    if (args->count > most && !any)
         return gb_cli_usage(cli, "%s: one argument too many, \"%s\"", command->name,
-                            args->value[command->most]);
+                            args->value[most]);
     return 0;
 }
 

@@ -29,21 +29,24 @@ enum gb_status {
 /* How long an ordinary request may take before the daemon counts as stuck. */
 #define GB_CLI_CALL_MS 60000
 
-/* The kind of an argument, for completion. */
-enum gb_cli_complete { GB_COMPLETE_NONE, GB_COMPLETE_NAME, GB_COMPLETE_FILE };
-
+/*
+ * An option. The name of its value tells its kind: TIME, SIZE, MODE, N and VERSION are read as
+ * parse.h says, FORMAT, HOW, KIND, ORDER, TIER, WHAT and WHEN are one of `words`, and completion
+ * offers files for FILE and PATH, every array's dtype for DTYPE.
+ */
 struct gb_cli_option {
     const char *name;     /* long form, without dashes; NULL ends a table */
     char letter;          /* short form; 0: none */
     const char *argument; /* what its value is called; NULL: a flag */
     const char *help;
-    const char *words; /* the values that completion offers, separated by spaces; or NULL */
-    enum gb_cli_complete complete;
+    const char *words; /* values that completion offers, separated by spaces; or NULL */
 };
 
 /* A command's arguments after its options have been read. */
 struct gb_cli_args {
     const char *option[GB_CLI_OPTIONS_MAX]; /* as the table counts; NULL: not given; flags: "" */
+    int64_t number[GB_CLI_OPTIONS_MAX];     /* a TIME in ms, a SIZE, a MODE, an N, a VERSION; of one
+                                               of `words` its place, from 1; 0: not given */
     int count;
     char **value;
 };
@@ -52,12 +55,11 @@ struct gb_cli;
 
 struct gb_cli_command {
     const char *name;
-    const char *arguments;               /* "NAME FILE", for the usage line */
-    const char *summary;                 /* one line, for the list of commands */
-    const char *details;                 /* more for `CMD --help`; or NULL */
-    const struct gb_cli_option *options; /* ended by a NULL name; or NULL */
-    int least, most;                     /* arguments; most -1: any number */
-    enum gb_cli_complete complete[2];    /* the first argument; the further ones */
+    const char *arguments; /* for the usage line, "NAME [FILE]", and how many there may be; "NAME…":
+                              any number */
+    const char *summary;   /* one line, for the list of commands */
+    const char *details;   /* more for `CMD --help`; or NULL */
+    const struct gb_cli_option *options;                      /* ended by a NULL name; or NULL */
     int (*run)(struct gb_cli *cli, struct gb_cli_args *args); /* returns an exit status */
 };
 
@@ -100,6 +102,13 @@ int gb_cli_tell(const struct gb_error *error);
 /* The command of this name, or of another name for it (list, info); NULL: there is none. */
 const struct gb_cli_command *gb_cli_find(const struct gb_cli *cli, const char *name);
 
+/* The place of a word in a list separated by spaces, from 1; 0: it is not there. */
+int64_t gb_cli_place(const char *word, const char *words);
+
+/* The name of a command's argument `i`, "NAME…" or "[FILE]", within its `arguments`; NULL: it takes
+   fewer. One that may be given any number of times stands for all behind it, too. */
+const char *gb_cli_argument(const struct gb_cli_command *command, int i, size_t *length);
+
 /* Says that there is no such command, and which was probably meant. Returns a status. */
 int gb_cli_no_command(const struct gb_cli *cli, const char *name);
 
@@ -111,10 +120,10 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
 
 /* As gb_cli_call, for a method whose only parameter is a name. */
 int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result);
-/* As gb_cli_call_name, for one version of the name: given by its number, as typed, or by its label.
-   Both may be NULL: the current version. */
+/* As gb_cli_call_name, for one version of the name: given by its number, or by its label. 0 and
+   NULL: the current version. */
 int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const char *name,
-                        const char *version, const char *label, char **result);
+                        int64_t version, const char *label, char **result);
 
 /* Reads a command's options into *args and those that every command takes into cli->globals, and
    leaves the arguments in *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is

@@ -1,21 +1,17 @@
 #include "cluster.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "format.h"
-#include "grid.h"
 #include "json_print.h"
 #include "proto/json.h"
-#include "term.h"
+#include "table.h"
 
 static const char *socket_path(const char *path)
 {
@@ -117,27 +113,16 @@ int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer)
 
 static bool print_names(const struct gb_cli *cli, const cJSON *names)
 {
-    static const char *const titles[] = {"name", "node", "size", "version", "copies", "age"};
-    struct gb_grid grid;
+    static const struct gb_table_column columns[] = {
+        {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
+        {"node", "node", .cell = GB_CELL_TEXT},
+        {"size", "bytes", .cell = GB_CELL_SIZE},
+        {"version", "version", .cell = GB_CELL_NUMBER},
+        {"copies", "copies", .cell = GB_CELL_COUNT},
+        {"age", "since", .cell = GB_CELL_SINCE},
+    };
 
-    gb_grid_init(&grid, 6);
-    if (grid.failed)
-        return false;
-    grid.columns[0].flexible = true;
-    for (size_t i = 0; i < 6; i++) {
-        grid.columns[i].right = i > 1;
-        gb_grid_text(&grid, titles[i], GB_STYLE_DIM);
-    }
-    GB_CJSON_EACH(name, names) {
-        gb_grid_text(&grid, gb_cjson_string_of(name, "name", ""), GB_STYLE_BOLD);
-        gb_grid_text(&grid, gb_cjson_string_of(name, "node", ""), GB_STYLE_NONE);
-        gb_cluster_cells(&grid, name);
-        gb_grid_format(&grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(name, "copies", 0));
-        gb_cluster_age(&grid, name);
-    }
-    bool done = gb_grid_print(&grid, gb_term_width(), 0, cli->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    return gb_table_print(columns, sizeof(columns) / sizeof(*columns), names, cli->color);
 }
 
 /* Appends the names of every page to `all`. */
@@ -184,28 +169,4 @@ int gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool
     }
     cJSON_Delete(document);
     return status;
-}
-
-/* ---- cells ---- */
-
-void gb_cluster_cells(struct gb_grid *grid, const cJSON *item)
-{
-    char text[32];
-
-    gb_format_size((uint64_t)gb_cjson_int_of(item, "bytes", 0), text, sizeof(text));
-    gb_grid_text(grid, text, GB_STYLE_NONE);
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRId64, gb_cjson_int_of(item, "version", 0));
-}
-
-void gb_cluster_age(struct gb_grid *grid, const cJSON *item)
-{
-    int64_t since = gb_cjson_int_of(item, "since", 0);
-    struct timespec now;
-    char text[32] = "";
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (since)
-        gb_format_age((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - since, text,
-                      sizeof(text));
-    gb_grid_text(grid, text, GB_STYLE_NONE);
 }

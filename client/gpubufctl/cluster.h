@@ -8,7 +8,6 @@
 #include <cjson/cJSON.h>
 
 #include "cli.h"
-#include "grid.h"
 
 #define GB_CLUSTER_SOCKET "/run/gpubufd-peer/peer.sock"
 
@@ -16,19 +15,13 @@
 #define GB_CLUSTER_OPTION                                                                          \
     {                                                                                              \
         "peer-socket", 0, "PATH",                                                                  \
-            "where gpubufd-peer answers ($GPUBUFD_PEER_SOCKET, else " GB_CLUSTER_SOCKET ")", NULL, \
-            GB_COMPLETE_FILE                                                                       \
+            "where gpubufd-peer answers ($GPUBUFD_PEER_SOCKET, else " GB_CLUSTER_SOCKET ")", NULL  \
     }
 
 /* Asks one thing. `path` NULL: $GPUBUFD_PEER_SOCKET, or the usual path. The caller keeps the
    question. 0 and *answer, to be freed with cJSON_Delete, or a status; the failure has been
    told. */
 int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer);
-
-/* Add cells for a name or a place of the peer's answer: its size and its version; how long ago it
-   was published there. */
-void gb_cluster_cells(struct gb_grid *grid, const cJSON *item);
-void gb_cluster_age(struct gb_grid *grid, const cJSON *item);
 
 /* gpubufctl ls --cluster */
 int gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names);

@@ -10,21 +10,19 @@
 enum { SLICE, COLUMNS, PARTS, MODE, REPLACE };
 
 const struct gb_cli_option gb_alias_options[] = {
-    {"slice", 's', "A:B", "only rows or elements A to B (not included)", NULL, GB_COMPLETE_NONE},
-    {"columns", 'c', "A,B,…", "only these columns of a table, in this order", NULL,
-     GB_COMPLETE_NONE},
-    {"parts", 'p', "A,B,…", "only these tensors of a bundle; all that begin with A.: 'A.*'", NULL,
-     GB_COMPLETE_NONE},
+    {"slice", 's', "A:B", "only rows or elements A to B (not included)", NULL},
+    {"columns", 'c', "A,B,…", "only these columns of a table, in this order", NULL},
+    {"parts", 'p', "A,B,…", "only these tensors of a bundle; all that begin with A.: 'A.*'", NULL},
     {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (as the source)",
-     "600 640 644 660 666", GB_COMPLETE_NONE},
-    {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
+     "600 640 644 660 666"},
+    {"replace", 'r', NULL, "take the name from an object that has it", NULL},
     {0},
 };
 
 enum { COPY_REPLACE };
 
 const struct gb_cli_option gb_copy_options[] = {
-    {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
+    {"replace", 'r', NULL, "take the name from an object that has it", NULL},
     {0},
 };
 
@@ -61,14 +59,14 @@ int gb_cmd_alias(struct gb_cli *cli, struct gb_cli_args *args)
     struct gpubuf_alias_options options = {
         .size = sizeof(options),
         .replace = args->option[REPLACE] != NULL,
+        .mode = (unsigned)args->number[MODE],
     };
     const char *name = args->value[0], *of = args->value[1];
     struct gb_slice_text slice;
     struct gb_error error;
     const char **columns = NULL, **parts = NULL;
 
-    if ((args->option[SLICE] && gb_parse_slice(args->option[SLICE], &slice, &error) != 0) ||
-        (args->option[MODE] && gb_parse_mode(args->option[MODE], &options.mode, &error) != 0))
+    if (args->option[SLICE] && gb_parse_slice(args->option[SLICE], &slice, &error) != 0)
         return gb_cli_usage(cli, "%s", error.message);
     int status = gb_cli_connect(cli);
     if (status == GB_STATUS_OK && args->option[SLICE])

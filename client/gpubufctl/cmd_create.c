@@ -13,27 +13,25 @@
 enum { LIVE, BYTES, DTYPE, SHAPE, DEVICE, SHARE, MODE, OWN, WAIT };
 
 const struct gb_cli_option gb_create_options[] = {
-    {"live", 'l', NULL, "never sealed: others read it while it is written", NULL, GB_COMPLETE_NONE},
-    {"bytes", 'b', "SIZE", "so many bytes, such as 64M", NULL, GB_COMPLETE_NONE},
-    {"dtype", 'd', "DTYPE", "or an array of this type, with --shape", "int32 int64 float32 float64",
-     GB_COMPLETE_NONE},
-    {"shape", 's', "SHAPE", "its extents, such as 3,4", NULL, GB_COMPLETE_NONE},
-    {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host", GB_COMPLETE_NONE},
-    {"share", 0, "HOW", "fd or ipc (fd)", "fd ipc", GB_COMPLETE_NONE},
+    {"live", 'l', NULL, "never sealed: others read it while it is written", NULL},
+    {"bytes", 'b', "SIZE", "so many bytes, such as 64M", NULL},
+    {"dtype", 'd', "DTYPE", "or an array of this type, with --shape", NULL},
+    {"shape", 's', "SHAPE", "its extents, such as 3,4", NULL},
+    {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host"},
+    {"share", 0, "HOW", "fd or ipc (fd)", "fd ipc"},
     {"mode", 'm', "MODE", "who may read (4) and write and replace (2) it, octal (600)",
-     "600 640 644 660 666", GB_COMPLETE_NONE},
-    {"own", 0, NULL, "in a segment of its own", NULL, GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "how long to wait for memory (0)", NULL, GB_COMPLETE_NONE},
+     "600 640 644 660 666"},
+    {"own", 0, NULL, "in a segment of its own", NULL},
+    {"wait", 'w', "TIME", "how long to wait for memory (0)", NULL},
     {0},
 };
 
 enum { OFFSET, EXCLUSIVE, WRITE_WAIT };
 
 const struct gb_cli_option gb_write_options[] = {
-    {"offset", 'o', "SIZE", "from this byte on (0)", NULL, GB_COMPLETE_NONE},
-    {"exclusive", 'x', NULL, "as its only writer", NULL, GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "how long to wait for the object, and for its writers to end (0)", NULL,
-     GB_COMPLETE_NONE},
+    {"offset", 'o', "SIZE", "from this byte on (0)", NULL},
+    {"exclusive", 'x', NULL, "as its only writer", NULL},
+    {"wait", 'w', "TIME", "how long to wait for the object, and for its writers to end (0)", NULL},
     {0},
 };
 
@@ -63,10 +61,13 @@ int gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
     struct gpubuf_create_options options = {.size = sizeof(options),
                                             .device = args->option[DEVICE],
                                             .share = args->option[SHARE],
+                                            .mode = (unsigned)args->number[MODE],
                                             .own = args->option[OWN] != NULL,
+                                            .wait_ms = args->number[WAIT],
                                             .live = true};
     uint64_t shape[GB_PARSE_NDIM];
-    struct gpubuf_layout_spec layout = {.dtype = dtype, .shape = shape};
+    struct gpubuf_layout_spec layout = {
+        .dtype = dtype, .shape = shape, .bytes = (uint64_t)args->number[BYTES]};
     struct gpubuf_object *object;
     struct gb_error error;
 
@@ -76,11 +77,7 @@ int gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
     if (!dtype != !args->option[SHAPE] || !dtype == !args->option[BYTES])
         return gb_cli_usage(cli, "create takes --bytes, or --dtype and --shape");
     layout.kind = dtype ? GPUBUF_KIND_ARRAY : GPUBUF_KIND_BYTES;
-    if ((dtype && gb_parse_shape(args->option[SHAPE], shape, &layout.ndim, &error) != 0) ||
-        (!dtype && gb_parse_bytes(args->option[BYTES], &layout.bytes, &error) != 0) ||
-        (args->option[MODE] && gb_parse_mode(args->option[MODE], &options.mode, &error) != 0) ||
-        (args->option[WAIT] &&
-         gb_parse_duration(args->option[WAIT], &options.wait_ms, &error) != 0))
+    if (dtype && gb_parse_shape(args->option[SHAPE], shape, &layout.ndim, &error) != 0)
         return gb_cli_usage(cli, "%s", error.message);
     int status = gb_cli_connect(cli);
     if (status != GB_STATUS_OK)
@@ -132,24 +129,21 @@ static int copy_input(const struct gb_cli *cli, struct gpubuf_object *object,
 int gb_cmd_write(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *name = args->value[0];
-    struct gpubuf_open_options options = {
-        .size = sizeof(options), .write = true, .exclusive = args->option[EXCLUSIVE] != NULL};
+    struct gpubuf_open_options options = {.size = sizeof(options),
+                                          .wait_ms = args->number[WRITE_WAIT],
+                                          .write = true,
+                                          .exclusive = args->option[EXCLUSIVE] != NULL};
     struct gpubuf_object *object;
     struct gb_input input;
     struct gb_error error;
-    uint64_t offset = 0;
 
-    if ((args->option[OFFSET] && gb_parse_bytes(args->option[OFFSET], &offset, &error) != 0) ||
-        (args->option[WRITE_WAIT] &&
-         gb_parse_duration(args->option[WRITE_WAIT], &options.wait_ms, &error) != 0))
-        return gb_cli_usage(cli, "%s", error.message);
     if (gb_input_open(&input, args->value[1], &error) != 0)
         return gb_cli_tell(&error);
     int status = gb_cli_connect(cli);
     if (status == GB_STATUS_OK) {
         int code = gpubuf_open(cli->client, name, &options, &object);
         status = code < 0 ? gb_cli_error(cli, code, "cannot write %s", name)
-                          : copy_input(cli, object, &input, offset);
+                          : copy_input(cli, object, &input, (uint64_t)args->number[OFFSET]);
         if (code >= 0)
             gpubuf_release(object);
     }

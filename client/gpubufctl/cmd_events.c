@@ -10,16 +10,15 @@
 
 #include "commands.h"
 #include "format.h"
-#include "parse.h"
 #include "term.h"
 
 enum { URL, COUNT, FOR };
 
 const struct gb_cli_option gb_events_options[] = {
     {"url", 'u', "URL", "where the gateway publishes (ipc:///run/gpubufd-gateway/events.sock)",
-     NULL, GB_COMPLETE_NONE},
-    {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
-    {"for", 't', "TIME", "end after this time", NULL, GB_COMPLETE_NONE},
+     NULL},
+    {"count", 'n', "N", "end after N events", NULL},
+    {"for", 't', "TIME", "end after this time", NULL},
     {0},
 };
 
@@ -140,16 +139,12 @@ int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
     const char *url =
         args->option[URL] ? args->option[URL] : "ipc:///run/gpubufd-gateway/events.sock";
     struct follow follow = {
-        .cli = cli, .prefix = args->count ? args->value[0] : "", .left = UINT64_MAX};
+        .cli = cli,
+        .prefix = args->count ? args->value[0] : "",
+        .left = args->option[COUNT] ? (uint64_t)args->number[COUNT] : UINT64_MAX,
+    };
     nng_socket subscriber;
-    int64_t span = 0;
-    struct gb_error error;
-    int r, status;
-
-    if ((args->option[COUNT] && gb_parse_count(args->option[COUNT], &follow.left, &error) != 0) ||
-        (args->option[FOR] && gb_parse_duration(args->option[FOR], &span, &error) != 0))
-        return gb_cli_usage(cli, "%s", error.message);
-    r = nng_sub0_open(&subscriber);
+    int status, r = nng_sub0_open(&subscriber);
     if (r != 0)
         return gb_cli_fail(GB_STATUS_FAILED, "cannot subscribe: %s", nng_strerror(r));
     nng_socket_set(subscriber, NNG_OPT_SUB_SUBSCRIBE, "", 0);
@@ -161,8 +156,8 @@ int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
                         "nothing is published at %s: %s; gpubufd-gateway publishes with --events",
                         url, nng_strerror(r));
     else
-        status =
-            run(&follow, subscriber, args->option[FOR] ? gb_term_clock_ms() + (uint64_t)span : 0);
+        status = run(&follow, subscriber,
+                     args->option[FOR] ? gb_term_clock_ms() + (uint64_t)args->number[FOR] : 0);
     nng_close(subscriber);
     return status;
 }

@@ -22,17 +22,15 @@ enum { OUTPUT, FORMAT, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_get_options[] = {
     {"output", 'o', "FILE",
-     "where to: .npy, .csv, .json, .jsonl, .safetensors, else raw bytes (standard output)", NULL,
-     GB_COMPLETE_FILE},
+     "where to: .npy, .csv, .json, .jsonl, .safetensors, else raw bytes (standard output)", NULL},
     {"format", 'f', "FORMAT",
      "npy, csv, json, jsonl, safetensors, arrow, arrows, parquet, npz or raw (by FILE)",
-     "npy csv json jsonl safetensors arrow arrows parquet npz raw", GB_COMPLETE_NONE},
-    {"column", 'c', "COLUMN", "only this column of a table", NULL, GB_COMPLETE_NONE},
-    {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
-     GB_COMPLETE_NONE},
-    {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
-    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL, GB_COMPLETE_NONE},
+     "npy csv json jsonl safetensors arrow arrows parquet npz raw"},
+    {"column", 'c', "COLUMN", "only this column of a table", NULL},
+    {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL},
+    {"version", 'v', "VERSION", "this version, if it is still there", NULL},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL},
+    {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL},
     {0},
 };
 
@@ -487,21 +485,17 @@ static int hand_over(struct gb_cli *cli, const char *name, const struct gb_view_
     cJSON *request = cJSON_CreateObject(), *names = NULL;
     struct gb_slice_text slice = {0};
     struct gb_error error;
-    uint64_t version = 0;
-    int64_t wait_ms = 0;
 
     if (strcmp(file, "-") == 0)
         return gb_cli_usage(cli, "--format %s needs --output FILE", format);
-    if ((options->slice && gb_parse_slice(options->slice, &slice, &error) != 0) ||
-        (options->version && gb_parse_count(options->version, &version, &error) != 0) ||
-        (options->wait && gb_parse_duration(options->wait, &wait_ms, &error) != 0))
+    if (options->slice && gb_parse_slice(options->slice, &slice, &error) != 0)
         return gb_cli_usage(cli, "%s", error.message);
     cJSON_AddStringToObject(request, "do", "get");
     cJSON_AddStringToObject(request, "name", name);
     cJSON_AddStringToObject(request, "path", file);
     cJSON_AddStringToObject(request, "format", format);
-    cJSON_AddNumberToObject(request, "version", (double)version);
-    cJSON_AddNumberToObject(request, "timeout", (double)wait_ms / 1000);
+    cJSON_AddNumberToObject(request, "version", (double)options->version);
+    cJSON_AddNumberToObject(request, "timeout", (double)options->wait_ms / 1000);
     if (options->column)
         cJSON_AddStringToObject(request, "column", options->column);
     cJSON *ends = options->slice ? cJSON_AddArrayToObject(request, "slice") : NULL;
@@ -527,9 +521,9 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     struct gb_view_options options = {
         .column = args->option[COLUMN],
         .slice = args->option[SLICE],
-        .version = args->option[VERSION],
+        .version = args->number[VERSION],
         .label = args->option[LABEL],
-        .wait = args->option[WAIT],
+        .wait_ms = args->number[WAIT],
     };
     enum format format;
 
@@ -539,12 +533,6 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
     const char *python = asked ? asked : gb_python_format(file, NULL, 0);
     if (python && gb_python_is_format(python))
         return hand_over(cli, get.name, &options, file, python);
-    if (asked && find_format(asked) == FORMAT_NONE)
-        return gb_cli_usage(
-            cli,
-            "--format is npy, csv, json, jsonl, safetensors, arrow, arrows, parquet, "
-            "npz or raw, not \"%s\"",
-            asked);
     int status = gb_view_open(cli, get.name, &options, &get.object);
     if (status != GB_STATUS_OK)
         return status;

@@ -18,12 +18,10 @@
 enum { REPLACE, DEVICE, WAIT, VERBOSE };
 
 const struct gb_cli_option gb_load_options[] = {
-    {"replace", 'r', NULL, "take names from objects that have them", NULL, GB_COMPLETE_NONE},
-    {"device", 'D', "DEVICE", "where to put what was on a GPU (the same one)", "host",
-     GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "how long to wait for memory, for each object (0)", NULL,
-     GB_COMPLETE_NONE},
-    {"verbose", 'v', NULL, "name those that were left out as they exist", NULL, GB_COMPLETE_NONE},
+    {"replace", 'r', NULL, "take names from objects that have them", NULL},
+    {"device", 'D', "DEVICE", "where to put what was on a GPU (the same one)", "host"},
+    {"wait", 'w', "TIME", "how long to wait for memory, for each object (0)", NULL},
+    {"verbose", 'v', NULL, "name those that were left out as they exist", NULL},
     {0},
 };
 
@@ -129,7 +127,10 @@ static int read_options(const struct load *load, const cJSON *entry,
     for (int i = 0; i < 3; i++)
         if (strcmp(evicts[i], evict) == 0)
             options->evict = (enum gpubuf_evict)(GPUBUF_EVICT_SPILL + i);
-    return gb_parse_mode(gb_cjson_string_of(entry, "mode", "600"), &options->mode, error);
+    int64_t mode = 0;
+    int r = gb_parse_mode(gb_cjson_string_of(entry, "mode", "600"), &mode, error);
+    options->mode = (unsigned)mode;
+    return r;
 }
 
 static int open_data(struct load *load, const cJSON *entry, char **path, struct gb_error *error)
@@ -281,12 +282,10 @@ int gb_cmd_load(struct gb_cli *cli, struct gb_cli_args *args)
         .replace = args->option[REPLACE] != NULL,
         .verbose = args->option[VERBOSE] != NULL,
         .device = args->option[DEVICE],
+        .wait_ms = args->number[WAIT],
     };
     cJSON *manifest = NULL;
-    struct gb_error error;
 
-    if (args->option[WAIT] && gb_parse_duration(args->option[WAIT], &load.wait_ms, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
     int status = read_manifest(load.directory, &manifest);
     if (status == GB_STATUS_OK)
         status = gb_cli_connect(cli);

@@ -6,7 +6,6 @@
 
 #include "commands.h"
 #include "json_print.h"
-#include "parse.h"
 #include "term.h"
 
 #define ANSWER_MS 5000 /* how long to wait for an answer without --wait */
@@ -15,7 +14,7 @@
 enum { WAIT };
 
 const struct gb_cli_option gb_ping_options[] = {
-    {"wait", 'w', "TIME", "how long to wait for a daemon: 500ms, 10s, 5m", NULL, GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "how long to wait for a daemon: 500ms, 10s, 5m", NULL},
     {0},
 };
 
@@ -72,12 +71,8 @@ static void print_answer(const struct gb_cli *cli, const char *text)
 int gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
 {
     static const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
-    struct gb_error error;
-    int64_t wait_ms = 0;
+    int64_t wait_ms = args->number[WAIT];
     char *stats = NULL;
-
-    if (args->option[WAIT] && gb_parse_duration(args->option[WAIT], &wait_ms, &error) != 0)
-        return gb_cli_usage(cli, "--wait: %s", error.message);
     uint64_t now = gb_term_clock_ms(), give_up = now + (uint64_t)wait_ms;
     uint64_t end = wait_ms > 0 ? give_up : now + ANSWER_MS;
 

@@ -41,107 +41,62 @@ enum {
 const struct gb_cli_option gb_put_options[] = {
     {"format", 'f', "FORMAT",
      "npy, csv, jsonl, safetensors, arrow, arrows, parquet, npz or raw (by the file)",
-     "npy csv jsonl safetensors arrow arrows parquet npz raw", GB_COMPLETE_NONE},
-    {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32",
-     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool8 "
-     "float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn",
-     GB_COMPLETE_NONE},
-    {"shape", 's', "SHAPE", "extents of a raw file, such as 3,4 (all in one axis)", NULL,
-     GB_COMPLETE_NONE},
+     "npy csv jsonl safetensors arrow arrows parquet npz raw"},
+    {"dtype", 'd', "DTYPE", "type of the elements of a raw file, such as float32", NULL},
+    {"shape", 's', "SHAPE", "extents of a raw file, such as 3,4 (all in one axis)", NULL},
     {"kind", 'k', "KIND", "what to make of it: bytes, array, column or table",
-     "bytes array column table", GB_COMPLETE_NONE},
-    {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host", GB_COMPLETE_NONE},
-    {"share", 0, "HOW", "fd or ipc (fd)", "fd ipc", GB_COMPLETE_NONE},
-    {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (600)", "600 640 644 660 666",
-     GB_COMPLETE_NONE},
-    {"replace", 'r', NULL, "take the name from an object that has it", NULL, GB_COMPLETE_NONE},
-    {"label", 'l', "LABEL", "what you call this version, such as step-42", NULL, GB_COMPLETE_NONE},
-    {"keep", 0, "N", "how many older versions can still be opened: 0 to 8 (0)", "1 2 4 8",
-     GB_COMPLETE_NONE},
-    {"ttl", 't', "TIME", "delete it after this time: 90s, 5m, 2h, 1d", NULL, GB_COMPLETE_NONE},
+     "bytes array column table"},
+    {"device", 'D', "DEVICE", "where to put it (the daemon's default)", "host"},
+    {"share", 0, "HOW", "fd or ipc (fd)", "fd ipc"},
+    {"mode", 'm', "MODE", "who may open (4) and replace (2) it, octal (600)",
+     "600 640 644 660 666"},
+    {"replace", 'r', NULL, "take the name from an object that has it", NULL},
+    {"label", 'l', "LABEL", "what you call this version, such as step-42", NULL},
+    {"keep", 0, "N", "how many older versions can still be opened: 0 to 8 (0)", "1 2 4 8"},
+    {"ttl", 't', "TIME", "delete it after this time: 90s, 5m, 2h, 1d", NULL},
     {"evict", 'e', "WHAT", "when memory is short: spill, drop or keep (the daemon's)",
-     "spill drop keep", GB_COMPLETE_NONE},
-    {"final", 'F', NULL, "nobody can change it, not even you (host memory)", NULL,
-     GB_COMPLETE_NONE},
-    {"cluster", 'c', NULL, "other machines are to know it (by gpubufd-peer)", NULL,
-     GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "how long to wait for memory (0)", NULL, GB_COMPLETE_NONE},
-    {"delimiter", 0, "CHAR", "between a CSV file's fields: ';', '|', tab (a comma)", "tab",
-     GB_COMPLETE_NONE},
-    {"null", 0, "TEXT", "a CSV field that is a null too, such as NA", NULL, GB_COMPLETE_NONE},
-    {"types", 0, "A=TYPE,…", "types of a table's columns: zip=utf8,day=date32", NULL,
-     GB_COMPLETE_NONE},
-    {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL, GB_COMPLETE_NONE},
+     "spill drop keep"},
+    {"final", 'F', NULL, "nobody can change it, not even you (host memory)", NULL},
+    {"cluster", 'c', NULL, "other machines are to know it (by gpubufd-peer)", NULL},
+    {"wait", 'w', "TIME", "how long to wait for memory (0)", NULL},
+    {"delimiter", 0, "CHAR", "between a CSV file's fields: ';', '|', tab (a comma)", "tab"},
+    {"null", 0, "TEXT", "a CSV field that is a null too, such as NA", NULL},
+    {"types", 0, "A=TYPE,…", "types of a table's columns: zip=utf8,day=date32", NULL},
+    {"comment", 0, "CHAR", "skip lines of a CSV file that begin with it", NULL},
     {"encoding", 0, "NAME", "of a CSV file or JSON lines, as iconv calls it (utf-8)",
-     "utf-8 utf-16 latin1 windows-1252 shift_jis gb18030", GB_COMPLETE_NONE},
-    {"rename-duplicates", 0, NULL, "call a second column \"a\" of a CSV file \"a.1\"", NULL,
-     GB_COMPLETE_NONE},
+     "utf-8 utf-16 latin1 windows-1252 shift_jis gb18030"},
+    {"rename-duplicates", 0, NULL, "call a second column \"a\" of a CSV file \"a.1\"", NULL},
     {0},
 };
 
-/* Position of `word` in a list ended by NULL; -1 if it is not there. */
-static int find_word(const char *const *words, const char *word)
-{
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], word) == 0)
-            return i;
-    return -1;
-}
-
 static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
 {
-    static const char *const evicts[] = {"spill", "drop", "keep", NULL};
-    struct gb_error error;
-
     put->create = (struct gpubuf_create_options){
         .size = sizeof(put->create),
         .device = args->option[DEVICE],
         .share = args->option[SHARE],
+        .mode = (unsigned)args->number[MODE],
+        .ttl_ms = args->number[TTL],
+        .evict = (enum gpubuf_evict)args->number[EVICT],
+        .wait_ms = args->number[WAIT],
         .replace = args->option[REPLACE] != NULL,
         .final = args->option[FINAL] != NULL,
         .label = args->option[LABEL],
+        .keep = (unsigned)args->number[KEEP],
         .scope = args->option[CLUSTER] ? GPUBUF_SCOPE_CLUSTER : GPUBUF_SCOPE_LOCAL,
     };
-    if (args->option[SHARE] && strcmp(args->option[SHARE], "fd") != 0 &&
-        strcmp(args->option[SHARE], "ipc") != 0)
-        return gb_cli_usage(put->cli, "--share is fd or ipc, not \"%s\"", args->option[SHARE]);
-    if (args->option[KEEP]) {
-        uint64_t keep;
-        if (gb_parse_count(args->option[KEEP], &keep, &error) != 0 ||
-            keep > (uint64_t)GB_LIMIT(keep))
-            return gb_cli_usage(put->cli, "--keep is from 0 to %d, not \"%s\"", (int)GB_LIMIT(keep),
-                                args->option[KEEP]);
-        put->create.keep = (unsigned)keep;
-    }
-    if (args->option[EVICT]) {
-        int found = find_word(evicts, args->option[EVICT]);
-        if (found < 0)
-            return gb_cli_usage(put->cli, "--evict is spill, drop or keep, not \"%s\"",
-                                args->option[EVICT]);
-        put->create.evict = (enum gpubuf_evict)(GPUBUF_EVICT_SPILL + found);
-    }
-    if ((args->option[MODE] && gb_parse_mode(args->option[MODE], &put->create.mode, &error) != 0) ||
-        (args->option[TTL] &&
-         gb_parse_duration(args->option[TTL], &put->create.ttl_ms, &error) != 0) ||
-        (args->option[WAIT] &&
-         gb_parse_duration(args->option[WAIT], &put->create.wait_ms, &error) != 0))
-        return gb_cli_usage(put->cli, "%s", error.message);
+    put->kind = (enum gb_put_kind)args->number[KIND];
+    if (args->number[KEEP] > GB_LIMIT(keep))
+        return gb_cli_usage(put->cli, "--keep is from 0 to %d, not \"%s\"", (int)GB_LIMIT(keep),
+                            args->option[KEEP]);
     return GB_STATUS_OK;
 }
 
 static int read_type(struct gb_put *put, const struct gb_cli_args *args)
 {
-    static const char *const kinds[] = {"", "bytes", "array", "column", "table", NULL};
     const char *dtype = args->option[DTYPE], *shape = args->option[SHAPE];
     struct gb_error error;
 
-    if (args->option[KIND]) {
-        int found = find_word(kinds + 1, args->option[KIND]);
-        if (found < 0)
-            return gb_cli_usage(put->cli, "--kind is bytes, array, column or table, not \"%s\"",
-                                args->option[KIND]);
-        put->kind = (enum gb_put_kind)(found + 1);
-    }
     if (dtype) {
         if (!gb_dtype_parse(dtype, strlen(dtype), &put->dtype) ||
             !gb_type_info(put->dtype.type)->array)
@@ -354,12 +309,6 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
     int (*read)(struct gb_put *) = choose_format(put, args, file, csv);
     if (format && gb_python_is_format(format))
         python = format;
-    else if (!read)
-        return gb_cli_usage(
-            put->cli,
-            "--format is npy, csv, jsonl, safetensors, arrow, arrows, parquet, npz or "
-            "raw, not \"%s\"",
-            format);
     bool guessed = read == gb_put_raw && !format && put->kind != GB_PUT_BYTES;
     if (guessed) /* with --dtype the file's first bytes are elements, whatever they look like */
         python = gb_python_format(file, put->start, put->has_dtype ? 0 : put->start_length);

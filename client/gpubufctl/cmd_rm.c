@@ -13,16 +13,15 @@
 enum { VERSION, LABEL, FORCE, RECURSIVE = FORCE + 1, TIER = FORCE, WAIT = FORCE };
 
 #define WHICH                                                                                      \
-    {"version", 'v', "VERSION", "this version, and not the current one", NULL, GB_COMPLETE_NONE},  \
+    {"version", 'v', "VERSION", "this version, and not the current one", NULL},                    \
     {                                                                                              \
-        "label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE        \
+        "label", 'l', "LABEL", "the newest version with this label", NULL                          \
     }
 
 const struct gb_cli_option gb_rm_options[] = {
     WHICH,
-    {"force", 'f', NULL, "do not mind if an object does not exist", NULL, GB_COMPLETE_NONE},
-    {"recursive", 'r', NULL, "also all objects whose names start with NAME/", NULL,
-     GB_COMPLETE_NONE},
+    {"force", 'f', NULL, "do not mind if an object does not exist", NULL},
+    {"recursive", 'r', NULL, "also all objects whose names start with NAME/", NULL},
     {0},
 };
 
@@ -33,14 +32,13 @@ const struct gb_cli_option gb_expire_options[] = {
 
 const struct gb_cli_option gb_spill_options[] = {
     WHICH,
-    {"tier", 't', "TIER", "host or disk (the first that there is)", "host disk", GB_COMPLETE_NONE},
+    {"tier", 't', "TIER", "host or disk (the first that there is)", "host disk"},
     {0},
 };
 
 const struct gb_cli_option gb_restore_options[] = {
     WHICH,
-    {"wait", 'w', "TIME", "how long to wait for room on the device: 500ms, 5m", NULL,
-     GB_COMPLETE_NONE},
+    {"wait", 'w', "TIME", "how long to wait for room on the device: 500ms, 5m", NULL},
     {0},
 };
 
@@ -157,17 +155,11 @@ static void act_on_tree(struct act *act, const char *name)
 /* Reads --version and --label. */
 static int read_which(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
 {
-    const char *version = args->option[VERSION];
-    struct gb_error error;
-
+    act->version = (uint64_t)args->number[VERSION];
     act->label = args->option[LABEL];
-    if (version && gb_parse_count(version, &act->version, &error) != 0)
-        return gb_cli_usage(cli, "--version: %s", error.message);
-    if (version && act->version == 0)
-        return gb_cli_usage(cli, "--version: versions count from 1");
-    if (version && act->label)
+    if (act->version && act->label)
         return gb_cli_usage(cli, "--version and --label exclude each other");
-    if (act->recursive && (version || act->label))
+    if (act->recursive && (act->version || act->label))
         return gb_cli_usage(cli, "--recursive takes names with all their versions");
     return GB_STATUS_OK;
 }
@@ -223,24 +215,16 @@ int gb_cmd_spill(struct gb_cli *cli, struct gb_cli_args *args)
         .verb = "spill", .done = "spilled", .on = do_spill, .tier = args->option[TIER]};
     int status = read_which(cli, args, &act);
 
-    if (status != GB_STATUS_OK)
-        return status;
-    if (act.tier && strcmp(act.tier, "host") != 0 && strcmp(act.tier, "disk") != 0)
-        return gb_cli_usage(cli, "--tier is host or disk, not \"%s\"", act.tier);
-    return for_each(cli, args, &act);
+    return status == GB_STATUS_OK ? for_each(cli, args, &act) : status;
 }
 
 int gb_cmd_restore(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    struct act act = {.verb = "restore", .done = "restored", .on = do_restore};
+    struct act act = {
+        .verb = "restore", .done = "restored", .on = do_restore, .wait_ms = args->number[WAIT]};
     int status = read_which(cli, args, &act);
-    struct gb_error error;
 
-    if (status != GB_STATUS_OK)
-        return status;
-    if (args->option[WAIT] && gb_parse_duration(args->option[WAIT], &act.wait_ms, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
-    return for_each(cli, args, &act);
+    return status == GB_STATUS_OK ? for_each(cli, args, &act) : status;
 }
 
 int gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args)

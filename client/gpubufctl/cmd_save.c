@@ -19,7 +19,7 @@
 enum { REPLACE };
 
 const struct gb_cli_option gb_save_options[] = {
-    {"replace", 'r', NULL, "take the place of a snapshot that is in DIR", NULL, GB_COMPLETE_NONE},
+    {"replace", 'r', NULL, "take the place of a snapshot that is in DIR", NULL},
     {0},
 };
 

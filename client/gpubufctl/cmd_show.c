@@ -8,7 +8,6 @@
 #include "format.h"
 #include "grid.h"
 #include "json_print.h"
-#include "parse.h"
 #include "series.h"
 #include "term.h"
 #include "view.h"
@@ -16,14 +15,12 @@
 enum { ROWS, COLUMN, SLICE, VERSION, LABEL, WAIT };
 
 const struct gb_cli_option gb_show_options[] = {
-    {"rows", 'n', "N", "how many rows to print (10; of a bundle all)", NULL, GB_COMPLETE_NONE},
-    {"column", 'c', "COLUMN", "only this column of a table, or array of a bundle", NULL,
-     GB_COMPLETE_NONE},
-    {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL,
-     GB_COMPLETE_NONE},
-    {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
-    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
-    {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL, GB_COMPLETE_NONE},
+    {"rows", 'n', "N", "how many rows to print (10; of a bundle all)", NULL},
+    {"column", 'c', "COLUMN", "only this column of a table, or array of a bundle", NULL},
+    {"slice", 's', "A:B", "only rows, elements or bytes A to B (not included)", NULL},
+    {"version", 'v', "VERSION", "this version, if it is still there", NULL},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL},
+    {"wait", 'w', "TIME", "how long to wait for the object to exist", NULL},
     {0},
 };
 
@@ -462,17 +459,16 @@ static void print_json(const struct show *show)
 
 int gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    struct show show = {.cli = cli, .name = args->value[0], .rows = 10, .width = gb_term_width()};
+    struct show show = {.cli = cli, .name = args->value[0], .width = gb_term_width()};
     struct gb_view_options options = {
         .column = args->option[COLUMN],
         .slice = args->option[SLICE],
-        .version = args->option[VERSION],
+        .version = args->number[VERSION],
         .label = args->option[LABEL],
-        .wait = args->option[WAIT],
+        .wait_ms = args->number[WAIT],
     };
 
-    if (args->option[ROWS] && gb_parse_count(args->option[ROWS], &show.rows, &show.error) != 0)
-        return gb_cli_usage(cli, "--rows: %s", show.error.message);
+    show.rows = args->option[ROWS] ? (uint64_t)args->number[ROWS] : 10;
     int status = gb_view_open(cli, show.name, &options, &show.object);
     if (status != GB_STATUS_OK)
         return status;

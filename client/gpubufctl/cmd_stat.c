@@ -14,8 +14,8 @@
 enum { VERSION, LABEL };
 
 const struct gb_cli_option gb_stat_options[] = {
-    {"version", 'v', "VERSION", "this version, if it is still there", NULL, GB_COMPLETE_NONE},
-    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
+    {"version", 'v', "VERSION", "this version, if it is still there", NULL},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL},
     {0},
 };
 
@@ -148,7 +148,7 @@ static int print_one(const struct gb_cli *cli, const cJSON *object)
 int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    int status = gb_cli_call_version(cli, "stat", false, args->value[0], args->option[VERSION],
+    int status = gb_cli_call_version(cli, "stat", false, args->value[0], args->number[VERSION],
                                      args->option[LABEL], &result);
 
     if (status != GB_STATUS_OK)

@@ -8,7 +8,6 @@
 #include "format.h"
 #include "grid.h"
 #include "json_print.h"
-#include "parse.h"
 #include "proto/limits.h"
 #include "term.h"
 #include "user_name.h"
@@ -18,8 +17,8 @@ enum { TRIM_DEVICE, TRIM_BYTES };
 const struct gb_cli_option gb_stats_options[] = {{0}};
 
 const struct gb_cli_option gb_trim_options[] = {
-    {"device", 'D', "DEVICE", "only this device", "host", GB_COMPLETE_NONE},
-    {"bytes", 'b', "SIZE", "stop after SIZE: 64M, 1G", NULL, GB_COMPLETE_NONE},
+    {"device", 'D', "DEVICE", "only this device", "host"},
+    {"bytes", 'b', "SIZE", "stop after SIZE: 64M, 1G", NULL},
     {0},
 };
 
@@ -242,16 +241,9 @@ int gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
 {
     cJSON *params = cJSON_CreateObject();
     char *result = NULL;
-    struct gb_error error;
-    uint64_t bytes;
 
-    if (args->option[TRIM_BYTES]) {
-        if (gb_parse_bytes(args->option[TRIM_BYTES], &bytes, &error) != 0) {
-            cJSON_Delete(params);
-            return gb_cli_usage(cli, "%s", error.message);
-        }
-        cJSON_AddNumberToObject(params, "bytes", (double)bytes);
-    }
+    if (args->option[TRIM_BYTES])
+        cJSON_AddNumberToObject(params, "bytes", (double)args->number[TRIM_BYTES]);
     if (args->option[TRIM_DEVICE])
         cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
     char *text = gb_cjson_text(params);

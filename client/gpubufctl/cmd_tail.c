@@ -6,7 +6,6 @@
 
 #include "commands.h"
 #include "format.h"
-#include "parse.h"
 #include "proto/json.h"
 #include "proto/stream.h"
 #include "series.h"
@@ -18,8 +17,8 @@
 enum { COUNT, NEWEST };
 
 const struct gb_cli_option gb_tail_options[] = {
-    {"count", 'n', "N", "end after N frames", NULL, GB_COMPLETE_NONE},
-    {"newest", 'N', NULL, "only the newest frame each time, not each", NULL, GB_COMPLETE_NONE},
+    {"count", 'n', "N", "end after N frames", NULL},
+    {"newest", 'N', NULL, "only the newest frame each time, not each", NULL},
     {0},
 };
 
@@ -131,11 +130,8 @@ int gb_cmd_tail(struct gb_cli *cli, struct gb_cli_args *args)
     const struct gpubuf_stream_options options = {.size = sizeof(options),
                                                   .each = !args->option[NEWEST]};
     struct gpubuf_stream *stream;
-    uint64_t left = UINT64_MAX;
-    struct gb_error error;
+    uint64_t left = args->option[COUNT] ? (uint64_t)args->number[COUNT] : UINT64_MAX;
 
-    if (args->option[COUNT] && gb_parse_count(args->option[COUNT], &left, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
     int status = gb_cli_connect(cli);
     if (status != GB_STATUS_OK)
         return status;

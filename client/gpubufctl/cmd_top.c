@@ -11,18 +11,16 @@
 #include "json_print.h"
 #include "memory.h"
 #include "names.h"
-#include "parse.h"
 #include "screen.h"
 #include "top_view.h"
 
 enum { INTERVAL, ONCE, SORT, ROWS };
 
 const struct gb_cli_option gb_top_options[] = {
-    {"interval", 'i', "TIME", "refresh so often (1s)", NULL, GB_COMPLETE_NONE},
-    {"once", '1', NULL, "print it once, as text", NULL, GB_COMPLETE_NONE},
-    {"sort", 's', "ORDER", "objects by size, recent or idle (size)", "size recent idle",
-     GB_COMPLETE_NONE},
-    {"rows", 'n', "N", "with --once: N of each list (20)", NULL, GB_COMPLETE_NONE},
+    {"interval", 'i', "TIME", "refresh so often (1s)", NULL},
+    {"once", '1', NULL, "print it once, as text", NULL},
+    {"sort", 's', "ORDER", "objects by size, recent or idle (size)", "size recent idle"},
+    {"rows", 'n', "N", "with --once: N of each list (20)", NULL},
     {0},
 };
 
@@ -171,7 +169,7 @@ static void finish(struct top *top)
         top->next_ms = now + took * (SHARE - 1);
     if (top->malformed)
         (void)snprintf(top->notice, sizeof(top->notice), "the daemon's answer makes no sense");
-    if (top->coming.failed)
+    if (!top->coming.users || !top->coming.sessions || !top->coming.objects)
         (void)snprintf(top->notice, sizeof(top->notice), "out of memory");
     if (top->status < 0 || top->malformed)
         return;
@@ -179,8 +177,7 @@ static void finish(struct top *top)
     gb_inventory_end(&top->shown);
     top->shown = top->coming;
     top->coming = (struct gb_inventory){.place_count = 0};
-    if (!top->shown.failed)
-        top->notice[0] = '\0';
+    top->notice[0] = '\0';
 }
 
 /* ---- once ---- */
@@ -462,39 +459,20 @@ static int run_on_screen(struct top *top)
     return GB_STATUS_OK;
 }
 
-static int read_options(const struct gb_cli *cli, const struct gb_cli_args *args, struct top *top,
-                        uint64_t *rows)
-{
-    const char *order = args->option[SORT];
-    struct gb_error error;
-
-    if ((args->option[INTERVAL] &&
-         gb_parse_duration(args->option[INTERVAL], &top->interval_ms, &error) != 0) ||
-        (args->option[ROWS] && gb_parse_count(args->option[ROWS], rows, &error) != 0))
-        return gb_cli_usage(cli, "%s", error.message);
-    if (top->interval_ms < 100)
-        return gb_cli_usage(cli, "--interval is at least 100ms");
-    for (int i = 0; order && i < GB_MEMORY_ORDERS; i++)
-        if (strcmp(order, gb_inventory_order_name((enum gb_inventory_order)i)) == 0) {
-            top->view.order = (enum gb_inventory_order)i;
-            order = NULL;
-        }
-    if (order)
-        return gb_cli_usage(cli, "--sort is size, recent or idle, not \"%s\"", order);
-    return GB_STATUS_OK;
-}
-
 int gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    struct top top = {.cli = cli, .interval_ms = 1000};
-    uint64_t rows = 20;
+    struct top top = {.cli = cli,
+                      .interval_ms = args->option[INTERVAL] ? args->number[INTERVAL] : 1000};
+    int64_t rows = args->option[ROWS] ? args->number[ROWS] : 20;
+    int status;
 
+    if (top.interval_ms < 100)
+        return gb_cli_usage(cli, "--interval is at least 100ms");
     top.view =
         (struct gb_top_view){.memory = &top.shown, .color = cli->color, .notice = "", .clock = ""};
     top.view.filter = top.filter;
-    int status = read_options(cli, args, &top, &rows);
-    if (status != GB_STATUS_OK)
-        return status;
+    if (args->option[SORT])
+        top.view.order = (enum gb_inventory_order)(args->number[SORT] - 1);
     if (args->option[ONCE] || cli->json || !gb_screen_possible()) {
         status = run_once(&top, rows < KEEP ? (size_t)rows : KEEP);
     } else {

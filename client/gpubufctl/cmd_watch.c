@@ -11,15 +11,14 @@
 #include "commands.h"
 #include "format.h"
 #include "json_print.h"
-#include "parse.h"
 #include "term.h"
 
 enum { COUNT, FOR, NEW };
 
 const struct gb_cli_option gb_watch_options[] = {
-    {"count", 'n', "N", "end after N events", NULL, GB_COMPLETE_NONE},
-    {"for", 't', "TIME", "end after this time", NULL, GB_COMPLETE_NONE},
-    {"new", 'N', NULL, "leave out what exists already", NULL, GB_COMPLETE_NONE},
+    {"count", 'n', "N", "end after N events", NULL},
+    {"for", 't', "TIME", "end after this time", NULL},
+    {"new", 'N', NULL, "leave out what exists already", NULL},
     {0},
 };
 
@@ -146,20 +145,15 @@ int gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct watch watch = {
         .cli = cli,
-        .left = UINT64_MAX,
+        .left = args->option[COUNT] ? (uint64_t)args->number[COUNT] : UINT64_MAX,
         .only_new = args->option[NEW] != NULL,
     };
-    int64_t span = 0;
     uint64_t id;
-    struct gb_error error;
 
-    if ((args->option[COUNT] && gb_parse_count(args->option[COUNT], &watch.left, &error) != 0) ||
-        (args->option[FOR] && gb_parse_duration(args->option[FOR], &span, &error) != 0))
-        return gb_cli_usage(cli, "%s", error.message);
     int status = gb_cli_connect(cli);
     if (status != GB_STATUS_OK)
         return status;
-    uint64_t deadline = args->option[FOR] ? gb_term_clock_ms() + (uint64_t)span : 0;
+    uint64_t deadline = args->option[FOR] ? gb_term_clock_ms() + (uint64_t)args->number[FOR] : 0;
     int code =
         gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch, &id);
     if (code < 0)

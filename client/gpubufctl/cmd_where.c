@@ -5,44 +5,43 @@
 #include "cluster.h"
 #include "commands.h"
 #include "json_print.h"
-#include "term.h"
+#include "table.h"
 
 enum { PEER_SOCKET };
 
 const struct gb_cli_option gb_where_options[] = {GB_CLUSTER_OPTION, {0}};
 
+static void add_role(struct gb_grid *grid, const cJSON *place)
+{
+    const char *origin = gb_cjson_string_of(place, "origin", "");
+    bool owner = strcmp(gb_cjson_string_of(place, "node", ""), origin) == 0;
+
+    gb_grid_format(grid, GB_STYLE_NONE, "%s%s", owner ? "owner" : "copy of ", owner ? "" : origin);
+}
+
+static void add_address(struct gb_grid *grid, const cJSON *place)
+{
+    if (gb_cjson_bool_of(place, "here"))
+        gb_grid_text(grid, "here", GB_STYLE_DIM);
+    else
+        gb_grid_format(grid, GB_STYLE_DIM, "%s:%d", gb_cjson_string_of(place, "host", ""),
+                       (int)gb_cjson_int_of(place, "port", 0));
+}
+
 static bool print_places(const struct gb_cli *cli, const cJSON *answer)
 {
-    static const char *const titles[] = {"node", "", "size", "version", "age", "address"};
+    static const struct gb_table_column columns[] = {
+        {"node", "node", .style = GB_STYLE_BOLD}, {"", .flexible = true, .add = add_role},
+        {"size", "bytes", .cell = GB_CELL_SIZE},  {"version", "version", .cell = GB_CELL_NUMBER},
+        {"age", "since", .cell = GB_CELL_SINCE},  {"address", .add = add_address},
+    };
+    cJSON *places = cJSON_GetObjectItemCaseSensitive(answer, "places");
     const char *self = gb_cjson_string_of(answer, "node", "");
-    struct gb_grid grid;
 
-    gb_grid_init(&grid, 6);
-    if (grid.failed)
-        return false;
-    grid.columns[1].flexible = true;
-    for (size_t i = 0; i < 6; i++) {
-        grid.columns[i].right = i > 1 && i < 5;
-        gb_grid_text(&grid, titles[i], GB_STYLE_DIM);
-    }
-    GB_CJSON_EACH(place, cJSON_GetObjectItemCaseSensitive(answer, "places")) {
-        const char *node = gb_cjson_string_of(place, "node", "");
-        const char *origin = gb_cjson_string_of(place, "origin", "");
-        gb_grid_text(&grid, node, GB_STYLE_BOLD);
-        gb_grid_format(&grid, GB_STYLE_NONE, "%s%s",
-                       strcmp(node, origin) == 0 ? "owner" : "copy of ",
-                       strcmp(node, origin) == 0 ? "" : origin);
-        gb_cluster_cells(&grid, place);
-        gb_cluster_age(&grid, place);
-        if (strcmp(node, self) == 0)
-            gb_grid_text(&grid, "here", GB_STYLE_DIM);
-        else
-            gb_grid_format(&grid, GB_STYLE_DIM, "%s:%d", gb_cjson_string_of(place, "host", ""),
-                           (int)gb_cjson_int_of(place, "port", 0));
-    }
-    bool done = gb_grid_print(&grid, gb_term_width(), 0, cli->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    for (cJSON *place = places ? places->child : NULL; place; place = place->next)
+        if (strcmp(gb_cjson_string_of(place, "node", ""), self) == 0)
+            cJSON_AddTrueToObject(place, "here");
+    return gb_table_print(columns, sizeof(columns) / sizeof(*columns), places, cli->color);
 }
 
 int gb_cmd_where(struct gb_cli *cli, struct gb_cli_args *args)

@@ -13,9 +13,8 @@
 enum { VERSION, LABEL };
 
 const struct gb_cli_option gb_why_options[] = {
-    {"version", 'v', "VERSION", "this version, also if it is there for its readers only", NULL,
-     GB_COMPLETE_NONE},
-    {"label", 'l', "LABEL", "the newest version with this label", NULL, GB_COMPLETE_NONE},
+    {"version", 'v', "VERSION", "this version, also if it is there for its readers only", NULL},
+    {"label", 'l', "LABEL", "the newest version with this label", NULL},
     {0},
 };
 
@@ -321,7 +320,7 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
 {
     char *result = NULL;
-    int status = gb_cli_call_version(cli, "stat", true, args->value[0], args->option[VERSION],
+    int status = gb_cli_call_version(cli, "stat", true, args->value[0], args->number[VERSION],
                                      args->option[LABEL], &result);
 
     if (status != GB_STATUS_OK)

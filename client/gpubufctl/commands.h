@@ -44,4 +44,9 @@ int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args);
 int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);
 
+/* Prints what the last of `words`, which is being typed, may become, for a shell's completion; the
+   others are those before it, behind the program's name. Returns a status. */
+enum gb_shell { GB_SHELL_BASH, GB_SHELL_ZSH, GB_SHELL_FISH };
+int gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count);
+
 #endif

@@ -1,203 +1,173 @@
-/* gpubufctl completion zsh, fish: scripts made from the tables of commands and options. */
+/* Completion of the words that are typed: from the tables of commands and options, with objects'
+   names from the daemon. */
 #include <stdio.h>
 #include <string.h>
 
 #include "commands.h"
-#include "complete.h"
+#include "json_print.h"
+#include "names.h"
+#include "proto/dtype.h"
+#include "term.h"
 
-const char *gb_complete_words(const char *command)
+/* The words before the one that is typed, as far as they matter for it. */
+struct typed {
+    struct gb_cli *cli;
+    enum gb_shell shell;
+    const struct gb_cli_command *command; /* NULL: it is typed */
+    const struct gb_cli_option *option;   /* whose value is typed; NULL: none is */
+    int position;                         /* of the argument, behind the command */
+    const char *text;                     /* the word that is typed */
+};
+
+/* One candidate, with a part before it that is typed already. zsh wants "candidate:what it is" and
+   fish a tab between them; in bash only those that begin with what is typed are told. */
+static void offer(const struct typed *typed, const char *before, const char *text, const char *what)
 {
-    if (strcmp(command, "completion") == 0)
-        return "bash zsh fish";
-    if (strcmp(command, "call") == 0)
-        return "alias delete describe hello leases list move release segments sessions set stat "
-               "stats trim";
+    char word[512];
+
+    (void)snprintf(word, sizeof(word), "%s%s", before, text);
+    if (typed->shell == GB_SHELL_BASH && strncmp(word, typed->text, strlen(typed->text)) != 0)
+        return;
+    for (const char *at = word; *at; at++)
+        printf(typed->shell == GB_SHELL_ZSH && *at == ':' ? "\\%c" : "%c", *at);
+    if (typed->shell != GB_SHELL_BASH && *what)
+        printf("%c%s", typed->shell == GB_SHELL_ZSH ? ':' : '\t', what);
+    putchar('\n');
+}
+
+static void offer_words(const struct typed *typed, const char *before, const char *words)
+{
+    char word[64];
+
+    for (size_t length; *words; words += length + (words[length] == ' ')) {
+        length = strcspn(words, " ");
+        (void)snprintf(word, sizeof(word), "%.*s", (int)length, words);
+        offer(typed, before, word, "");
+    }
+}
+
+static void offer_names(const struct typed *typed)
+{
+    cJSON *objects = NULL;
+
+    if (gb_found_names(typed->cli, typed->shell == GB_SHELL_BASH ? typed->text : NULL, false,
+                       &objects) == GB_STATUS_OK)
+        GB_CJSON_EACH(object, objects)
+            offer(typed, "", gb_cjson_string_of(object, "name", ""), "");
+    cJSON_Delete(objects);
+}
+
+static void offer_commands(const struct typed *typed)
+{
+    for (const struct gb_cli_command *command = typed->cli->commands; command->name; command++)
+        offer(typed, "", command->name, command->summary);
+}
+
+/* The name of an argument, or of an option's value, tells what it may be, where no `words` do. The
+   shell completes files itself, where it is told a tab alone. */
+static void offer_values(const struct typed *typed, const char *before, const char *argument,
+                         const char *words)
+{
+    char what[16];
+
+    argument += *argument == '[';
+    (void)snprintf(what, sizeof(what), "%.*s", (int)strcspn(argument, "|…] "), argument);
+    for (int type = 0; strcmp(what, "DTYPE") == 0 && type < GB_TYPE_COUNT; type++)
+        if (gb_type_info((enum gb_type)type)->array)
+            offer(typed, before, gb_type_info((enum gb_type)type)->name, "");
+    if (strcmp(what, "SHELL") == 0)
+        words = "bash zsh fish";
+    if (strcmp(what, "METHOD") == 0)
+        words = "alias delete describe hello leases list move release segments sessions set stat "
+                "stats trim";
+    if (words)
+        offer_words(typed, before, words);
+    else if (gb_cli_place(what, "FILE PATH DIR") > 0)
+        puts("\t");
+    else if (gb_cli_place(what, "NAME PREFIX NEW OF FROM TO") > 0)
+        offer_names(typed);
+    else if (strcmp(what, "COMMAND") == 0)
+        offer_commands(typed);
+}
+
+static void offer_options(const struct typed *typed, const struct gb_cli_option *options)
+{
+    char letter[2] = "";
+
+    for (; options && options->name; options++) {
+        offer(typed, "--", options->name, options->help);
+        letter[0] = options->letter;
+        if (letter[0] && typed->text[1] != '-')
+            offer(typed, "-", letter, options->help);
+    }
+}
+
+/* The option that a word names, if its value is the next word, or `within` this one. */
+static const struct gb_cli_option *option_of(const struct typed *typed, const char *word,
+                                             bool within)
+{
+    const struct gb_cli_option *tables[] = {typed->cli->options,
+                                            typed->command ? typed->command->options : NULL};
+    bool is_long = strncmp(word, "--", 2) == 0;
+    size_t length = strcspn(word + is_long + 1, "=");
+
+    for (size_t t = 0; t < 2; t++)
+        for (const struct gb_cli_option *option = tables[t]; option && option->name; option++)
+            if (option->argument && (is_long ? strlen(option->name) == length &&
+                                                   strncmp(option->name, word + 2, length) == 0 &&
+                                                   (word[2 + length] == '=') == within
+                                             : !within && word[1] == option->letter && !word[2]))
+                return option;
     return NULL;
 }
 
-/* ---- zsh ---- */
-
-/* Within single quotes, in a part that a colon or bracket would end. */
-static void zsh_text(const char *text)
+/* Takes in a word before the one that is typed. */
+static void take_word(struct typed *typed, const char *word)
 {
-    for (; *text; text++) {
-        if (*text == '\'')
-            printf("'\\''");
-        else if (strchr("[]:\\", *text))
-            printf("\\%c", *text);
-        else
-            putchar(*text);
+    if (typed->option) {
+        if (typed->option == typed->cli->options) /* --socket, the first of all */
+            typed->cli->socket = word;
+        typed->option = NULL;
+    } else if (word[0] == '-' && word[1]) {
+        typed->option = option_of(typed, word, false);
+    } else if (typed->command) {
+        typed->position++;
+    } else {
+        typed->command = gb_cli_find(typed->cli, word);
     }
 }
 
-static void zsh_options(const struct gb_cli_option *options)
+/* bash cuts words at colons. */
+static bool is_cut(const char *before, const char *word)
 {
-    for (size_t i = 0; options && options[i].name; i++) {
-        const struct gb_cli_option *option = &options[i];
-        if (option->letter)
-            printf(" \\\n        '(-%c --%s)'{-%c%s,--%s%s}'[", option->letter, option->name,
-                   option->letter, option->argument ? "+" : "", option->name,
-                   option->argument ? "=" : "");
-        else
-            printf(" \\\n        '--%s%s[", option->name, option->argument ? "=" : "");
-        zsh_text(option->help);
-        putchar(']');
-        if (option->argument) {
-            putchar(':');
-            zsh_text(option->argument);
-            if (option->words)
-                printf(":(%s)", option->words);
-            else
-                printf(option->complete == GB_COMPLETE_FILE ? ":_files" : ": ");
-        }
-        putchar('\'');
+    return word[0] == ':' || (*before && before[strlen(before) - 1] == ':');
+}
+
+int gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count)
+{
+    struct typed typed = {.cli = cli, .shell = shell, .text = words[count - 1]};
+    const char *equals = strchr(typed.text, '=');
+    char before[64] = "";
+    size_t length;
+
+    for (int i = 0; i < count - 1; i++)
+        if (shell != GB_SHELL_BASH || i == 0 || !is_cut(words[i - 1], words[i]))
+            take_word(&typed, words[i]);
+    bool dashes = !typed.option && typed.text[0] == '-';
+    if (dashes && equals && (typed.option = option_of(&typed, typed.text, true)))
+        (void)snprintf(before, sizeof(before), "%.*s", (int)(equals - typed.text) + 1, typed.text);
+    if (typed.option) {
+        offer_values(&typed, before, typed.option->argument, typed.option->words);
+    } else if (dashes) {
+        offer_options(&typed, typed.command ? typed.command->options : NULL);
+        offer_options(&typed, cli->options);
+        offer(&typed, "", "--help", "print this and end");
+    } else if (typed.command) {
+        const char *argument = gb_cli_argument(typed.command, typed.position, &length);
+        if (argument)
+            offer_values(&typed, "", argument, NULL);
+    } else {
+        offer_commands(&typed);
     }
-    printf(" \\\n        '(-h --help)'{-h,--help}'[print help]'");
-}
-
-static const char *zsh_completer(enum gb_cli_complete complete)
-{
-    return complete == GB_COMPLETE_NAME   ? "_gpubufctl_names"
-           : complete == GB_COMPLETE_FILE ? "_files"
-                                          : " ";
-}
-
-static void zsh_arguments(const struct gb_cli_command *command)
-{
-    const char *words = gb_complete_words(command->name);
-
-    if (words)
-        printf(" \\\n        '1:argument:(%s)'", words);
-    else if (strcmp(command->name, "help") == 0)
-        printf(" \\\n        '1:command:_gpubufctl_commands'");
-    else if (command->most != 0)
-        printf(" \\\n        '1:argument:%s'", zsh_completer(command->complete[0]));
-    if (command->most < 0 || command->most > 1)
-        printf(" \\\n        '*:argument:%s'", zsh_completer(command->complete[1]));
-}
-
-void gb_complete_zsh(const struct gb_cli *cli)
-{
-    printf(
-        "#compdef gpubufctl\n"
-        "# zsh completion for gpubufctl: put it into a directory of $fpath as _gpubufctl, or load\n"
-        "# it with: source <(gpubufctl completion zsh)\n\n"
-        "_gpubufctl_socket() {\n"
-        "    local given=${opt_args[-S]}${opt_args[--socket]}\n"
-        "    [[ -z $given ]] || socket=(--socket \"${(Q)given}\")\n"
-        "}\n\n"
-        "_gpubufctl_names() {\n"
-        "    local -a names\n"
-        "    _gpubufctl_socket\n"
-        "    names=(${(f)\"$(gpubufctl $socket ls --names 2>/dev/null)\"})\n"
-        "    compadd -a names\n"
-        "}\n\n"
-        "_gpubufctl_commands() {\n    local -a commands\n    commands=(\n");
-    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
-        printf("        '%s:", command->name);
-        zsh_text(command->summary);
-        printf("'\n");
-    }
-    printf("    )\n    _describe command commands\n}\n\n"
-           "_gpubufctl() {\n    local curcontext=$curcontext state line\n"
-           "    local -a socket\n    typeset -A opt_args\n    _arguments -C");
-    zsh_options(cli->options);
-    printf(" \\\n        '1:command:_gpubufctl_commands' '*::argument:->arguments'\n"
-           "    [[ $state == arguments ]] || return\n    _gpubufctl_socket\n"
-           "    case $words[1] in\n");
-    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
-        printf("    %s) _arguments", command->name);
-        zsh_options(command->options);
-        zsh_options(cli->options);
-        zsh_arguments(command);
-        printf(" ;;\n");
-    }
-    printf("    esac\n}\n\n"
-           "if [[ $funcstack[1] == _gpubufctl ]]; then\n    _gpubufctl \"$@\"\n"
-           "else\n    compdef _gpubufctl gpubufctl\nfi\n");
-}
-
-/* ---- fish ---- */
-
-static void fish_text(const char *text)
-{
-    putchar('\'');
-    for (; *text; text++) {
-        if (*text == '\'' || *text == '\\')
-            putchar('\\');
-        putchar(*text);
-    }
-    putchar('\'');
-}
-
-static void fish_options(const char *condition, const struct gb_cli_option *options)
-{
-    for (size_t i = 0; options && options[i].name; i++) {
-        printf("complete -c gpubufctl%s -l %s", condition, options[i].name);
-        if (options[i].letter)
-            printf(" -s %c", options[i].letter);
-        if (options[i].words)
-            printf(" -x -a '%s'", options[i].words);
-        else if (options[i].argument)
-            printf(options[i].complete == GB_COMPLETE_FILE ? " -r -F" : " -x");
-        printf(" -d ");
-        fish_text(options[i].help);
-        putchar('\n');
-    }
-}
-
-/* Arguments before the one that is typed are not counted: names and files are offered together. */
-static void fish_arguments(const struct gb_cli_command *command)
-{
-    bool file =
-        command->complete[0] == GB_COMPLETE_FILE || command->complete[1] == GB_COMPLETE_FILE;
-    bool name =
-        command->complete[0] == GB_COMPLETE_NAME || command->complete[1] == GB_COMPLETE_NAME;
-    const char *words = gb_complete_words(command->name);
-
-    if (file)
-        printf("complete -c gpubufctl -n '__fish_seen_subcommand_from %s' -F\n", command->name);
-    if (name)
-        printf("complete -c gpubufctl -n '__fish_seen_subcommand_from %s' -a "
-               "'(__gpubufctl_names)'\n",
-               command->name);
-    if (words)
-        printf("complete -c gpubufctl -n '__fish_seen_subcommand_from %s' -a '%s'\n", command->name,
-               words);
-}
-
-static void fish_commands(const struct gb_cli *cli, const char *condition)
-{
-    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
-        printf("complete -c gpubufctl -n '%s' -a %s -d ", condition, command->name);
-        fish_text(command->summary);
-        putchar('\n');
-    }
-}
-
-void gb_complete_fish(const struct gb_cli *cli)
-{
-    char condition[96];
-
-    printf("# fish completion for gpubufctl: gpubufctl completion fish | source\n\n"
-           "function __gpubufctl_names\n"
-           "    set -l words (commandline -opc)\n"
-           "    set -l socket\n"
-           "    for i in (seq (math (count $words) - 1))\n"
-           "        contains -- $words[$i] -S --socket\n"
-           "        and set socket --socket $words[(math $i + 1)]\n"
-           "    end\n"
-           "    gpubufctl $socket ls --names 2>/dev/null\n"
-           "end\n\n"
-           "complete -c gpubufctl -f\n");
-    fish_commands(cli, "__fish_use_subcommand");
-    fish_commands(cli, "__fish_seen_subcommand_from help");
-    fish_options("", cli->options);
-    printf("complete -c gpubufctl -l help -s h -d 'print help'\n");
-    for (const struct gb_cli_command *command = cli->commands; command->name; command++) {
-        (void)snprintf(condition, sizeof(condition), " -n '__fish_seen_subcommand_from %s'",
-                       command->name);
-        fish_options(condition, command->options);
-        fish_arguments(command);
-    }
+    return GB_STATUS_OK;
 }

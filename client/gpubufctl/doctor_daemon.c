@@ -266,34 +266,32 @@ static const char *size(uint64_t bytes, char *out)
     return out;
 }
 
-/* The session for which `weight` is highest; NULL if it is 0 for all. */
-static const struct gb_inventory_session *who_has_most(
-    const struct gb_inventory *memory,
-    uint64_t (*weight)(const struct gb_inventory_session *session))
+/* The session for which a figure is highest; NULL if it is 0 for all. */
+static const cJSON *who_has_most(const struct gb_inventory *memory, const char *key)
 {
-    const struct gb_inventory_session *most = NULL;
+    const cJSON *most = NULL;
 
-    for (size_t i = 0; i < memory->sessions_told; i++)
-        if (weight(&memory->sessions[i]) > (most ? weight(most) : 0))
-            most = &memory->sessions[i];
+    GB_CJSON_EACH(session, memory->sessions)
+        if (gb_cjson_int_of(session, key, 0) > gb_cjson_int_of(most, key, 0))
+            most = session;
     return most;
 }
 
-static uint64_t held(const struct gb_inventory_session *session)
+/* "session 7 (trainer, pid 4711)" */
+static const char *session_text(const cJSON *session, char *out, size_t size)
 {
-    return session->held;
-}
-
-static uint64_t pins(const struct gb_inventory_session *session)
-{
-    return session->pins;
+    (void)snprintf(out, size, "session %" PRId64 " (%s, pid %" PRId64 ")",
+                   gb_cjson_int_of(session, "session", 0),
+                   gb_cjson_string_of(session, "client", ""), gb_cjson_int_of(session, "pid", -1));
+    return out;
 }
 
 static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
     uint64_t available = device->free + device->retained + device->evictable;
-    const struct gb_inventory_session *most = who_has_most(&doctor->memory, held);
+    const cJSON *most = who_has_most(&doctor->memory, "holds");
     char all[GB_FORMAT_MAX], free_[GB_FORMAT_MAX], leased[GB_FORMAT_MAX], pinned[GB_FORMAT_MAX];
+    char session[384];
     bool tight = available < device->capacity / 10;
 
     gb_doctor_find(doctor, tight ? GB_HEALTH_WARN : GB_HEALTH_OK, "memory",
@@ -304,9 +302,10 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
         return;
     if (most && device->leased >= device->pinned)
         gb_doctor_advise(doctor,
-                         "session %" PRIu64 " (%s, pid %" PRId64 ") holds most, %s: gpubufctl ps; "
-                         "or give the device more (gpubufd --device)",
-                         most->id, most->client, most->pid, size(most->held, all));
+                         "%s holds most, %s: gpubufctl ps; or give the device more (gpubufd "
+                         "--device)",
+                         session_text(most, session, sizeof(session)),
+                         size((uint64_t)gb_cjson_int_of(most, "holds", 0), all));
     else if (device->pinned > 0)
         gb_doctor_advise(doctor, "gpubufctl ls marks what is pinned or kept; unpin or delete what "
                                  "need not stay, or give the device more (gpubufd --device)");
@@ -316,8 +315,8 @@ static void look_at_room(struct gb_doctor *doctor, const struct gb_inventory_pla
 
 static void look_at_mappings(struct gb_doctor *doctor, const struct gb_inventory_place *device)
 {
-    const struct gb_inventory_session *most = who_has_most(&doctor->memory, pins);
-    char bytes[GB_FORMAT_MAX];
+    const cJSON *most = who_has_most(&doctor->memory, "pins");
+    char bytes[GB_FORMAT_MAX], session[384];
 
     if (device->pinned_by_clients == 0)
         return;
@@ -327,9 +326,10 @@ static void look_at_mappings(struct gb_doctor *doctor, const struct gb_inventory
         size(device->pinned_by_clients, bytes));
     if (most)
         gb_doctor_advise(doctor,
-                         "session %" PRIu64 " (%s, pid %" PRId64 ") maps most of it, %s: it should "
-                         "unmap when it is asked to (segments.retire)",
-                         most->id, most->client, most->pid, size(most->pins, bytes));
+                         "%s maps most of it, %s: it should unmap when it is asked to "
+                         "(segments.retire)",
+                         session_text(most, session, sizeof(session)),
+                         size((uint64_t)gb_cjson_int_of(most, "pins", 0), bytes));
 }
 
 static void look_at_device(struct gb_doctor *doctor, const struct gb_inventory_place *device)

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "format.h"
@@ -136,4 +137,56 @@ int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise)
 bool gb_cjson_bool_of(const cJSON *object, const char *key)
 {
     return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, key));
+}
+
+/* ---- order ---- */
+
+struct row {
+    cJSON *object;
+    const char *name;
+    int64_t key[2];
+    size_t place;
+    bool reverse;
+};
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    int order = 0;
+
+    for (size_t i = 0; i < 2 && order == 0; i++)
+        order = (x->key[i] < y->key[i]) - (x->key[i] > y->key[i]);
+    if (order == 0)
+        order = strcmp(x->name, y->name);
+    if (order == 0)
+        order = (x->place > y->place) - (x->place < y->place);
+    return x->reverse ? -order : order;
+}
+
+static int64_t key_of(const cJSON *object, const char *key)
+{
+    if (!key)
+        return 0;
+    return *key == '-' ? -gb_cjson_int_of(object, key + 1, 0) : gb_cjson_int_of(object, key, 0);
+}
+
+bool gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse)
+{
+    size_t count = (size_t)cJSON_GetArraySize(list);
+    struct row *rows = malloc((count + 1) * sizeof(*rows));
+
+    for (size_t i = 0; rows && i < count; i++) {
+        cJSON *object = cJSON_DetachItemViaPointer(list, list->child);
+        rows[i] = (struct row){object,
+                               gb_cjson_string_of(object, "name", ""),
+                               {key_of(object, first), key_of(object, second)},
+                               i,
+                               reverse};
+    }
+    if (rows)
+        qsort(rows, count, sizeof(*rows), compare_rows);
+    for (size_t i = 0; rows && i < count; i++)
+        cJSON_AddItemToArray(list, rows[i].object);
+    free(rows);
+    return rows != NULL;
 }

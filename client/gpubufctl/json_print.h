@@ -32,4 +32,9 @@ const char *gb_cjson_string_of(const cJSON *object, const char *key, const char 
 int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise);
 bool gb_cjson_bool_of(const cJSON *object, const char *key);
 
+/* Orders a list of objects by a number that each has, then by another (or NULL): the largest first,
+   or the smallest where "-" stands before its name; then by their names, or as they stand.
+   `reverse`: the other way round. False: memory is out. */
+bool gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse);
+
 #endif

@@ -1,7 +1,7 @@
 #include "memory.h"
 
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "json_print.h"
@@ -15,30 +15,45 @@ static uint64_t number_of(const cJSON *object, const char *key)
     return value < 0 ? 0 : (uint64_t)value;
 }
 
+/* The figures of a place that `stats` tells, and which of them programs are told. */
+enum { TELL_DEVICE = 1, TELL_TIER = 2, TELL_ALL = TELL_DEVICE | TELL_TIER };
+
+static const struct {
+    const char *name;
+    size_t at; /* in a gb_inventory_place */
+    unsigned tell;
+} figures[] = {
+#define FIGURE(name, tell)                                                                         \
+    {                                                                                              \
+#name, offsetof(struct gb_inventory_place, name), tell                                     \
+    }
+    FIGURE(capacity, TELL_ALL),
+    FIGURE(free, TELL_ALL),
+    FIGURE(used, TELL_ALL),
+    FIGURE(retained, TELL_DEVICE),
+    FIGURE(pinned_by_clients, TELL_DEVICE),
+    FIGURE(clean, TELL_ALL),
+    FIGURE(leased, TELL_DEVICE),
+    FIGURE(pinned, TELL_DEVICE),
+    FIGURE(evictable, TELL_DEVICE),
+    FIGURE(leaving, TELL_DEVICE),
+    FIGURE(spilled_bytes, TELL_DEVICE),
+    FIGURE(failures, 0),
+#undef FIGURE
+};
+
+enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
+
 static void read_place(struct gb_inventory_place *place, const cJSON *item)
 {
     const char *id = gb_cjson_string_of(item, "id", "");
     const char *tier = gb_cjson_string_of(item, "tier", NULL);
 
-    *place = (struct gb_inventory_place){
-        .is_tier = tier != NULL,
-        .capacity = number_of(item, "capacity"),
-        .free = number_of(item, "free"),
-        .used = number_of(item, "used"),
-        .retained = number_of(item, "retained"),
-        .pinned_by_clients = number_of(item, "pinned_by_clients"),
-        .clean = number_of(item, "clean"),
-        .leased = number_of(item, "leased"),
-        .pinned = number_of(item, "pinned"),
-        .evictable = number_of(item, "evictable"),
-        .leaving = number_of(item, "leaving"),
-        .spilled = number_of(item, "spilled"),
-        .spilled_bytes = number_of(item, "spilled_bytes"),
-        .failures = number_of(item, "failures"),
-    };
+    *place = (struct gb_inventory_place){.is_tier = tier != NULL};
+    for (size_t i = 0; i < FIGURES; i++)
+        *(uint64_t *)((char *)place + figures[i].at) = number_of(item, figures[i].name);
     (void)snprintf(place->name, sizeof(place->name), "%s",
                    tier ? tier : gb_cjson_string_of(item, "alias", id));
-    (void)snprintf(place->model, sizeof(place->model), "%s", gb_cjson_string_of(item, "name", ""));
     (void)snprintf(place->id, sizeof(place->id), "%s", id);
 }
 
@@ -52,71 +67,44 @@ static void read_places(struct gb_inventory *memory, const cJSON *list)
     }
 }
 
-/* ---- growing ---- */
-
-/* An array with room for one more; NULL if memory is out, and then the former one stays. */
-static void *with_room(void *array, size_t count, size_t *room, size_t size)
-{
-    size_t wanted = *room * 2 + 16;
-    void *grown;
-
-    if (count < *room)
-        return array;
-    grown = realloc(array, wanted * size);
-    if (grown)
-        *room = wanted;
-    return grown;
-}
-
 /* ---- users ---- */
 
-static int by_bytes(const void *a, const void *b)
-{
-    const struct gb_inventory_user *one = a, *other = b;
-
-    if (one->used != other->used)
-        return one->used > other->used ? -1 : 1;
-    if (one->held != other->held)
-        return one->held > other->held ? -1 : 1;
-    return one->uid < other->uid ? -1 : one->uid > other->uid;
-}
-
 /* How much of a quota the user has taken up. */
-static uint64_t used_of(const cJSON *item, const char *key)
+static void add_used(cJSON *user, const cJSON *item, const char *key)
 {
-    return number_of(cJSON_GetObjectItemCaseSensitive(item, key), "used");
+    const cJSON *quota = cJSON_GetObjectItemCaseSensitive(item, key);
+
+    cJSON_AddNumberToObject(user, key, (double)number_of(quota, "used"));
 }
 
-static bool read_users(struct gb_inventory *memory, const cJSON *list)
+static cJSON *read_users(const cJSON *list)
 {
-    GB_CJSON_EACH(item, list) {
-        const cJSON *descriptors = cJSON_GetObjectItemCaseSensitive(item, "descriptors");
-        struct gb_inventory_user *user;
-        void *users =
-            with_room(memory->users, memory->users_told, &memory->user_room, sizeof(*user));
+    static const char *const bytes[] = {"used", "nameless", "held"};
+    static const char *const descriptors[] = {"open", "kept", "in_flight"};
+    cJSON *users = cJSON_CreateArray();
 
-        if (!users)
-            return false;
-        memory->users = users;
-        user = &memory->users[memory->users_told++];
-        *user = (struct gb_inventory_user){
-            .uid = gb_cjson_int_of(item, "uid", -1),
-            .sessions = used_of(item, "sessions"),
-            .objects = used_of(item, "objects"),
-            .text_bytes = used_of(item, "text_bytes"),
-            .open = number_of(descriptors, "open"),
-            .kept = number_of(descriptors, "kept"),
-            .in_flight = number_of(descriptors, "in_flight"),
-        };
-        GB_CJSON_EACH(bytes, cJSON_GetObjectItemCaseSensitive(item, "bytes")) {
-            user->used += number_of(bytes, "used");
-            user->nameless += number_of(bytes, "nameless");
-            user->held += number_of(bytes, "held");
+    GB_CJSON_EACH(item, list) {
+        cJSON *user = cJSON_CreateObject();
+
+        cJSON_AddItemToArray(users, user);
+        cJSON_AddNumberToObject(user, "uid", (double)gb_cjson_int_of(item, "uid", -1));
+        add_used(user, item, "sessions");
+        add_used(user, item, "objects");
+        for (size_t i = 0; i < 3; i++) {
+            uint64_t sum = 0;
+            GB_CJSON_EACH(device, cJSON_GetObjectItemCaseSensitive(item, "bytes"))
+                sum += number_of(device, bytes[i]);
+            cJSON_AddNumberToObject(user, bytes[i], (double)sum);
         }
+        add_used(user, item, "text_bytes");
+        for (size_t i = 0; i < 3; i++)
+            cJSON_AddNumberToObject(
+                user, descriptors[i],
+                (double)number_of(cJSON_GetObjectItemCaseSensitive(item, "descriptors"),
+                                  descriptors[i]));
     }
-    if (memory->users_told > 0)
-        qsort(memory->users, memory->users_told, sizeof(*memory->users), by_bytes);
-    return true;
+    gb_cjson_sort(users, "used", "held", false);
+    return users;
 }
 
 bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
@@ -135,8 +123,8 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
     memory->place_count = memory->more_places = 0;
     read_places(memory, devices);
     read_places(memory, cJSON_GetObjectItemCaseSensitive(stats, "tiers"));
-    if (!read_users(memory, cJSON_GetObjectItemCaseSensitive(stats, "users")))
-        memory->failed = true;
+    cJSON_Delete(memory->users);
+    memory->users = read_users(cJSON_GetObjectItemCaseSensitive(stats, "users"));
     return true;
 }
 
@@ -144,42 +132,34 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
 
 /* The session that an entry of `leases` belongs to. Entries are ordered by session, the oldest
    session first. */
-static struct gb_inventory_session *session_of(struct gb_inventory *memory, const cJSON *item)
+static cJSON *session_of(cJSON *sessions, const cJSON *item)
 {
+    static const char *const told[] = {"leases", "holds", "cached", "cached_bytes", "maps", "pins"};
     uint64_t id = number_of(item, "session");
-    struct gb_inventory_session *session;
-    void *sessions;
 
-    for (size_t i = memory->sessions_told; i-- > 0;)
-        if (memory->sessions[i].id == id)
-            return &memory->sessions[i];
-    sessions = with_room(memory->sessions, memory->sessions_told, &memory->session_room,
-                         sizeof(*memory->sessions));
-    if (!sessions)
-        return NULL;
-    memory->sessions = sessions;
-    session = &memory->sessions[memory->sessions_told];
-    *session = (struct gb_inventory_session){
-        .id = id,
-        .pid = gb_cjson_int_of(item, "pid", -1),
-        .uid = gb_cjson_int_of(item, "uid", -1),
-        .client = strdup(gb_cjson_string_of(item, "client", "")),
-    };
-    if (!session->client)
-        return NULL;
-    memory->sessions_told++;
+    cJSON *first = sessions ? sessions->child : NULL, *session = first;
+    do {
+        session = session ? session->prev : NULL; /* that of the first is the last */
+        if (session && number_of(session, "session") == id)
+            return session;
+    } while (session != first);
+    session = cJSON_CreateObject();
+    cJSON_AddItemToArray(sessions, session);
+    cJSON_AddNumberToObject(session, "session", (double)id);
+    cJSON_AddNumberToObject(session, "pid", (double)gb_cjson_int_of(item, "pid", -1));
+    cJSON_AddNumberToObject(session, "uid", (double)gb_cjson_int_of(item, "uid", -1));
+    cJSON_AddStringToObject(session, "client", gb_cjson_string_of(item, "client", ""));
+    for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++)
+        cJSON_AddNumberToObject(session, told[i], 0);
     return session;
 }
 
-static int by_weight(const void *a, const void *b)
+static void add_to(cJSON *session, const char *key, uint64_t amount)
 {
-    const struct gb_inventory_session *one = a, *other = b;
+    cJSON *figure = cJSON_GetObjectItemCaseSensitive(session, key);
 
-    if (one->held != other->held)
-        return one->held > other->held ? -1 : 1;
-    if (one->mapped != other->mapped)
-        return one->mapped > other->mapped ? -1 : 1;
-    return one->id < other->id ? -1 : one->id > other->id;
+    if (figure)
+        cJSON_SetNumberValue(figure, figure->valuedouble + (double)amount);
 }
 
 bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
@@ -188,101 +168,39 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
 
     if (!cJSON_IsArray(leases))
         return false;
+    cJSON_Delete(memory->sessions);
+    memory->sessions = cJSON_CreateArray();
     GB_CJSON_EACH(item, leases) {
-        struct gb_inventory_session *session = session_of(memory, item);
+        cJSON *session = session_of(memory->sessions, item);
 
-        if (!session) {
-            memory->failed = true;
-            return true;
-        }
         if (cJSON_HasObjectItem(item, "parked_ms"))
             continue;
         bool cached = cJSON_HasObjectItem(item, "cached_ms");
-        *(cached ? &session->cached : &session->leases) += 1;
-        *(cached ? &session->cached_bytes : &session->held) += number_of(item, "bytes");
+        add_to(session, cached ? "cached" : "leases", 1);
+        add_to(session, cached ? "cached_bytes" : "holds", number_of(item, "bytes"));
     }
     GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
-        struct gb_inventory_session *session = session_of(memory, item);
+        cJSON *session = session_of(memory->sessions, item);
 
-        if (!session) {
-            memory->failed = true;
-            return true;
-        }
-        session->mapped += number_of(item, "bytes");
-        session->pins += gb_cjson_bool_of(item, "retiring") ? number_of(item, "bytes") : 0;
+        add_to(session, "maps", number_of(item, "bytes"));
+        if (gb_cjson_bool_of(item, "retiring"))
+            add_to(session, "pins", number_of(item, "bytes"));
     }
     memory->truncated = gb_cjson_bool_of(answer, "truncated");
-    if (memory->sessions_told > 0)
-        qsort(memory->sessions, memory->sessions_told, sizeof(*memory->sessions), by_weight);
+    gb_cjson_sort(memory->sessions, "holds", "maps", false);
     return true;
 }
 
 /* ---- objects ---- */
 
-const char *gb_inventory_order_name(enum gb_inventory_order order)
-{
-    static const char *const names[] = {"size", "recent", "idle"};
-
-    return names[order];
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const struct gb_inventory_object *one = a, *other = b;
-
-    if (one->bytes != other->bytes)
-        return one->bytes > other->bytes ? -1 : 1;
-    return strcmp(one->name, other->name);
-}
-
-static int by_idle(const void *a, const void *b)
-{
-    const struct gb_inventory_object *one = a, *other = b;
-
-    if ((one->leases == 0) != (other->leases == 0))
-        return one->leases == 0 ? -1 : 1;
-    if (one->idle_ms != other->idle_ms)
-        return one->idle_ms > other->idle_ms ? -1 : 1;
-    return strcmp(one->name, other->name);
-}
-
-static int by_recent(const void *a, const void *b)
-{
-    const struct gb_inventory_object *one = a, *other = b;
-
-    if ((one->leases == 0) != (other->leases == 0) || one->idle_ms != other->idle_ms)
-        return by_idle(b, a);
-    return strcmp(one->name, other->name);
-}
-
 void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep)
 {
-    static int (*const orders[])(const void *, const void *) = {by_size, by_recent, by_idle};
+    static const char *const keys[][2] = {
+        {"bytes", NULL}, {"-idle_ms", "leases"}, {"idle_ms", "-leases"}};
 
-    if (memory->objects_told == 0)
-        return;
-    qsort(memory->objects, memory->objects_told, sizeof(*memory->objects), orders[order]);
-    for (size_t i = 0, k = memory->objects_told - 1; memory->reverse && i < k; i++, k--) {
-        struct gb_inventory_object one = memory->objects[i];
-        memory->objects[i] = memory->objects[k];
-        memory->objects[k] = one;
-    }
-    while (memory->objects_told > keep)
-        free(memory->objects[--memory->objects_told].name);
-}
-
-/* The object's fate when memory is short. */
-static const char *when_short_of(const cJSON *item)
-{
-    static const char *const known[] = {"spills", "stays", "drops"};
-    const char *told = gb_cjson_string_of(item, "when_short", "");
-
-    if (gb_cjson_bool_of(item, "pinned"))
-        return "pinned";
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(told, known[i]) == 0)
-            return known[i];
-    return "?";
+    gb_cjson_sort(memory->objects, keys[order][0], keys[order][1], memory->reverse);
+    for (size_t told = (size_t)cJSON_GetArraySize(memory->objects); told > keep; told--)
+        cJSON_Delete(cJSON_DetachItemViaPointer(memory->objects, memory->objects->child->prev));
 }
 
 /* The name of the device with this id, if `stats` told it; else the id. */
@@ -294,62 +212,92 @@ static const char *device_name(const struct gb_inventory *memory, const char *id
     return id;
 }
 
-static bool add_object(struct gb_inventory *memory, const cJSON *item)
+static void set_text(cJSON *object, const char *key, const char *text)
 {
-    struct gb_inventory_object *object;
-    void *objects = with_room(memory->objects, memory->objects_told, &memory->object_room,
-                              sizeof(*memory->objects));
-
-    if (!objects)
-        return false;
-    memory->objects = objects;
-    object = &memory->objects[memory->objects_told];
-    *object = (struct gb_inventory_object){
-        .name = strdup(gb_cjson_string_of(item, "name", "")),
-        .when_short = when_short_of(item),
-        .bytes = number_of(item, "bytes"),
-        .version = number_of(item, "version"),
-        .leases = number_of(item, "leases"),
-        .idle_ms = gb_cjson_int_of(item, "idle_ms", 0),
-        .created_ms = gb_cjson_int_of(item, "created_ms", 0),
-        .uid = gb_cjson_int_of(item, "uid", -1),
-    };
-    if (!object->name)
-        return false;
-    (void)snprintf(object->device, sizeof(object->device), "%s",
-                   device_name(memory, gb_cjson_string_of(item, "device", "")));
-    (void)snprintf(object->tier, sizeof(object->tier), "%s", gb_cjson_string_of(item, "tier", ""));
-    memory->objects_told++;
-    return true;
+    cJSON_ReplaceItemInObjectCaseSensitive(object, key, cJSON_CreateString(text));
 }
 
-bool gb_inventory_read_page(struct gb_inventory *memory, const cJSON *page,
-                            enum gb_inventory_order order, size_t keep)
+bool gb_inventory_read_page(struct gb_inventory *memory, cJSON *page, enum gb_inventory_order order,
+                            size_t keep)
 {
-    const cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
+    cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
 
     if (!cJSON_IsArray(objects))
         return false;
-    GB_CJSON_EACH(item, objects) {
-        if (!add_object(memory, item)) {
-            memory->failed = true;
-            return true;
-        }
+    if (!memory->objects)
+        memory->objects = cJSON_CreateArray();
+    while (objects->child && memory->objects) {
+        cJSON *object = cJSON_DetachItemViaPointer(objects, objects->child);
+
+        set_text(object, "device", device_name(memory, gb_cjson_string_of(object, "device", "")));
+        if (gb_cjson_bool_of(object, "pinned"))
+            set_text(object, "when_short", "pinned");
+        cJSON_AddItemToArray(memory->objects, object);
         memory->listed++;
     }
-    if (memory->objects_told > 4 * keep)
+    if ((size_t)cJSON_GetArraySize(memory->objects) > 4 * keep)
         gb_inventory_sort(memory, order, keep);
     return true;
 }
 
 void gb_inventory_end(struct gb_inventory *memory)
 {
-    for (size_t i = 0; i < memory->sessions_told; i++)
-        free(memory->sessions[i].client);
-    for (size_t i = 0; i < memory->objects_told; i++)
-        free(memory->objects[i].name);
-    free(memory->users);
-    free(memory->sessions);
-    free(memory->objects);
+    cJSON_Delete(memory->users);
+    cJSON_Delete(memory->sessions);
+    cJSON_Delete(memory->objects);
     *memory = (struct gb_inventory){.place_count = 0};
+}
+
+/* ---- for programs ---- */
+
+static cJSON *place_json(const struct gb_inventory_place *place)
+{
+    cJSON *item = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(item, "name", place->name);
+    if (!place->is_tier)
+        cJSON_AddStringToObject(item, "id", place->id);
+    for (size_t i = 0; i < FIGURES; i++)
+        if (figures[i].tell & (place->is_tier ? TELL_TIER : TELL_DEVICE))
+            cJSON_AddNumberToObject(
+                item, figures[i].name,
+                (double)*(const uint64_t *)((const char *)place + figures[i].at));
+    return item;
+}
+
+/* The first `most` of a list, with these members; `keys` NULL: with all. */
+static void add_first(cJSON *answer, const char *name, const cJSON *list, size_t most,
+                      const char *const *keys)
+{
+    cJSON *first = cJSON_AddArrayToObject(answer, name);
+    size_t told = 0;
+
+    GB_CJSON_EACH(item, list) {
+        if (told++ == most)
+            return;
+        cJSON *copy = cJSON_Duplicate(item, !keys);
+        for (size_t i = 0; keys && keys[i]; i++)
+            cJSON_AddItemToObject(
+                copy, keys[i],
+                cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(item, keys[i]), true));
+        cJSON_AddItemToArray(first, copy);
+    }
+}
+
+cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most)
+{
+    static const char *const of_object[] = {"name",    "version", "bytes",      "device", "tier",
+                                            "idle_ms", "leases",  "when_short", "uid",    NULL};
+    cJSON *answer = cJSON_CreateObject(), *lists[2];
+
+    cJSON_AddStringToObject(answer, "server", memory->server);
+    cJSON_AddNumberToObject(answer, "uptime_ms", (double)memory->uptime_ms);
+    lists[0] = cJSON_AddArrayToObject(answer, "devices");
+    lists[1] = cJSON_AddArrayToObject(answer, "tiers");
+    for (size_t i = 0; i < memory->place_count; i++)
+        cJSON_AddItemToArray(lists[memory->places[i].is_tier], place_json(&memory->places[i]));
+    add_first(answer, "objects", memory->objects, most, of_object);
+    add_first(answer, "sessions", memory->sessions, most, NULL);
+    add_first(answer, "users", memory->users, most, NULL);
+    return answer;
 }

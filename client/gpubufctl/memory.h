@@ -16,45 +16,17 @@
 /* A device or a tier; capacity = free + used + retained + pinned_by_clients. */
 struct gb_inventory_place {
     char name[24]; /* "host", "cuda:0", "disk" */
-    char model[64];
     char id[64];
     bool is_tier;
     uint64_t capacity, free, used, retained, pinned_by_clients;
     uint64_t clean;              /* of used: it is elsewhere too, so that it can leave at once */
     uint64_t leased, pinned;     /* of used, may overlap */
     uint64_t evictable, leaving; /* of used */
-    uint64_t spilled, spilled_bytes;
+    uint64_t spilled_bytes;
     uint64_t failures;
 };
 
-/* A session that holds or maps something. */
-struct gb_inventory_session {
-    uint64_t id;
-    int64_t pid, uid;
-    char *client;
-    uint64_t leases, held;         /* bytes of the objects of its leases */
-    uint64_t cached, cached_bytes; /* leases that it has at hand without using them */
-    uint64_t mapped;               /* bytes of the segments that it was given */
-    uint64_t pins; /* of mapped: bytes that could be freed if this session had not mapped them */
-};
-
-/* A user, and what counts towards the user's quotas. */
-struct gb_inventory_user {
-    int64_t uid;
-    uint64_t sessions, objects;
-    uint64_t used, nameless, held;  /* bytes on all devices */
-    uint64_t text_bytes;            /* of names and layouts */
-    uint64_t open, kept, in_flight; /* descriptors */
-};
-
-struct gb_inventory_object {
-    char *name;
-    char device[24], tier[8];
-    const char *when_short; /* static: "spills", "stays", "drops", "pinned" */
-    uint64_t bytes, version, leases;
-    int64_t idle_ms, created_ms, uid;
-};
-
+/* In the order of the words of top --sort. */
 enum gb_inventory_order {
     GB_MEMORY_BY_SIZE,
     GB_MEMORY_BY_RECENT,
@@ -68,16 +40,21 @@ struct gb_inventory {
     uint64_t session_count, object_count, lease_count, kept_count;
     size_t place_count, more_places;
     struct gb_inventory_place places[GB_MEMORY_PLACES]; /* devices, then tiers */
-    struct gb_inventory_user *users;                    /* the user with most bytes first */
-    size_t user_room, users_told;
-    struct gb_inventory_session *sessions; /* who holds most first */
-    size_t session_room, sessions_told;
-    bool truncated; /* there are more leases than one answer tells */
-    struct gb_inventory_object *objects;
-    size_t objects_told, object_room;
+    /*
+     * Lists of JSON objects; NULL: not told yet.
+     *   users     what counts towards a user's quotas: sessions, objects; on all devices used,
+     *             nameless and held; text_bytes; descriptors: open, kept, in_flight. The one with
+     *             most bytes first.
+     *   sessions  that hold or map something: leases and the bytes of their objects (holds), those
+     *             that it has at hand without using them (cached, cached_bytes), the bytes of the
+     *             segments that it was given (maps), and those of them that could be freed if it
+     *             had not mapped them (pins). The one that holds most first.
+     *   objects   as `list` tells them, with the device's name, and "pinned" in when_short.
+     */
+    cJSON *users, *sessions, *objects;
+    bool truncated;  /* there are more leases than one answer tells */
     uint64_t listed; /* objects that were looked at */
     bool reverse; /* the order is reversed, so that its last ones are kept; set before the pages */
-    bool failed;  /* memory is out */
 };
 
 /* A zeroed struct is empty. */
@@ -86,17 +63,14 @@ void gb_inventory_end(struct gb_inventory *memory);
 /* Take in an answer; false if it makes no sense. */
 bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats);
 bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *leases);
-/* Takes in one page of `list` after the other; only the first `keep` objects in that order stay. */
-bool gb_inventory_read_page(struct gb_inventory *memory, const cJSON *page,
-                            enum gb_inventory_order order, size_t keep);
+/* Takes in one page of `list` after the other, and its objects out of it; only the first `keep` of
+   them in that order stay. */
+bool gb_inventory_read_page(struct gb_inventory *memory, cJSON *page, enum gb_inventory_order order,
+                            size_t keep);
 /* To be called after the last page: puts the objects into that order. */
 void gb_inventory_sort(struct gb_inventory *memory, enum gb_inventory_order order, size_t keep);
 
 /* As JSON for programs, each list cut to `most` entries; to be deleted with cJSON_Delete. */
 cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most);
-cJSON *gb_inventory_sessions_json(const struct gb_inventory *memory, size_t most);
-
-/* "size", "recent", "idle". */
-const char *gb_inventory_order_name(enum gb_inventory_order order);
 
 #endif

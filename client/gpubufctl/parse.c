@@ -27,15 +27,22 @@ static bool read_digits(const char **text, uint64_t *out)
     return true;
 }
 
-int gb_parse_count(const char *text, uint64_t *out, struct gb_error *error)
+int gb_parse_count(const char *text, int64_t *out, struct gb_error *error)
 {
     const char *p = text;
     uint64_t value;
 
     if (!read_digits(&p, &value) || *p)
         return gb_fail(error, GPUBUF_E_INVALID, "\"%.80s\" is not a whole number below 2^52", text);
-    *out = value;
+    *out = (int64_t)value;
     return 0;
+}
+
+int gb_parse_version(const char *text, int64_t *out, struct gb_error *error)
+{
+    int r = gb_parse_count(text, out, error);
+
+    return r == 0 && *out == 0 ? gb_fail(error, GPUBUF_E_INVALID, "versions count from 1") : r;
 }
 
 /* A decimal number such as 12 or 1.5 at *text; moves past it. No sign, exponent or hex digits, no
@@ -57,7 +64,7 @@ static bool read_decimal(const char **text, double *out)
     return true;
 }
 
-int gb_parse_bytes(const char *text, uint64_t *out, struct gb_error *error)
+int gb_parse_bytes(const char *text, int64_t *out, struct gb_error *error)
 {
     static const char units[] = "KMGTP";
     const char *p = text;
@@ -79,7 +86,7 @@ int gb_parse_bytes(const char *text, uint64_t *out, struct gb_error *error)
     }
     if (*p || value > (double)LARGEST || value != floor(value))
         goto wrong;
-    *out = (uint64_t)value;
+    *out = (int64_t)value;
     return 0;
 wrong:
     return gb_fail(error, GPUBUF_E_INVALID,
@@ -113,15 +120,15 @@ int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error)
                    text);
 }
 
-int gb_parse_mode(const char *text, unsigned *out, struct gb_error *error)
+int gb_parse_mode(const char *text, int64_t *out, struct gb_error *error)
 {
     size_t length = strlen(text);
-    unsigned value = 0;
+    int64_t value = 0;
 
     if (length >= 3 && length <= 4 && strspn(text, "01234567") == length) {
         for (const char *p = text; *p; p++)
-            value = value * 8 + (unsigned)(*p - '0');
-        if ((value & ~0666u) == 0 && value != 0) {
+            value = value * 8 + (*p - '0');
+        if ((value & ~0666) == 0 && value != 0) {
             *out = value;
             return 0;
         }

@@ -12,11 +12,12 @@
 
 #define GB_PARSE_NDIM 32
 
-/* A whole decimal number up to 2^52 - 1. */
-int gb_parse_count(const char *text, uint64_t *out, struct gb_error *error);
+/* A whole decimal number up to 2^52 - 1; of versions, from 1. */
+int gb_parse_count(const char *text, int64_t *out, struct gb_error *error);
+int gb_parse_version(const char *text, int64_t *out, struct gb_error *error);
 
 /* "4096", "64K", "1.5G", "2GiB": bytes, powers of 1024. */
-int gb_parse_bytes(const char *text, uint64_t *out, struct gb_error *error);
+int gb_parse_bytes(const char *text, int64_t *out, struct gb_error *error);
 
 /* "90", "90s", "500ms", "5m", "2h", "1d": milliseconds; a bare number is seconds. */
 int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error);
@@ -26,7 +27,7 @@ int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error)
 const char **gb_parse_list(const char *text);
 
 /* "0640": octal, three digits, with or without leading zero; only r and w bits. */
-int gb_parse_mode(const char *text, unsigned *out, struct gb_error *error);
+int gb_parse_mode(const char *text, int64_t *out, struct gb_error *error);
 
 /* "3,4" or "3x4"; "" is a shape of no axes. */
 int gb_parse_shape(const char *text, uint64_t *shape, unsigned *ndim, struct gb_error *error);

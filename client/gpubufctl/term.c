@@ -38,7 +38,7 @@ const char *gb_term_ellipsis(void)
 
 bool gb_term_color(enum gb_color choice)
 {
-    if (choice != GB_COLOR_AUTO)
+    if (choice > GB_COLOR_AUTO)
         return choice == GB_COLOR_ALWAYS;
     const char *no_color = getenv("NO_COLOR");
     const char *term = getenv("TERM");

@@ -12,7 +12,8 @@
 
 #include "proto/json.h"
 
-enum gb_color { GB_COLOR_AUTO, GB_COLOR_ALWAYS, GB_COLOR_NEVER };
+/* As the words of --color, counted from 1. */
+enum gb_color { GB_COLOR_UNSET, GB_COLOR_AUTO, GB_COLOR_ALWAYS, GB_COLOR_NEVER };
 
 /* Makes characters' widths known (LC_CTYPE in UTF-8; numbers stay in the C locale). Call once. */
 void gb_term_init(void);

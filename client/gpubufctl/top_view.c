@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "format.h"
-#include "grid.h"
+#include "json_print.h"
 #include "line.h"
-#include "user_name.h"
+#include "table.h"
 
 enum { BAR_LEAST = 10, KEY_LEAST = 8, NAME_MOST = 12, LIST_LEAST = 6 };
 enum { NARROW = 60, USUAL = 80, WIDE = 90, WIDER = 116 }; /* columns of a screen */
@@ -194,159 +194,94 @@ static void draw_fitting_places(const struct gb_top_view *view, struct gb_writer
 
 /* ---- lists ---- */
 
-static void add_size(struct gb_grid *grid, uint64_t bytes, enum gb_style style)
+/* "in use", or for how long it is not. */
+static void add_idle(struct gb_grid *grid, const cJSON *object)
 {
-    char text[32];
+    char text[32] = "in use";
+    bool idle = gb_cjson_int_of(object, "leases", 0) == 0;
 
-    size_text(bytes, text, sizeof(text));
-    gb_grid_text(grid, text, bytes ? style : GB_STYLE_DIM);
+    if (idle)
+        (void)gb_format_age(gb_cjson_int_of(object, "idle_ms", 0), text, sizeof(text));
+    gb_grid_text(grid, text, idle ? GB_STYLE_NONE : GB_STYLE_GREEN);
 }
 
-static void add_count(struct gb_grid *grid, uint64_t count)
+static void add_tier(struct gb_grid *grid, const cJSON *object)
 {
-    gb_grid_format(grid, count ? GB_STYLE_NONE : GB_STYLE_DIM, "%" PRIu64, count);
+    const char *tier = gb_cjson_string_of(object, "tier", "");
+
+    gb_grid_text(grid, tier, strcmp(tier, "device") != 0 ? GB_STYLE_YELLOW : GB_STYLE_NONE);
 }
 
-static void add_age(struct gb_grid *grid, int64_t ms)
+static void add_fate(struct gb_grid *grid, const cJSON *object)
 {
-    char text[32];
+    const char *fate = gb_cjson_string_of(object, "when_short", "?");
 
-    (void)gb_format_age(ms, text, sizeof(text));
-    gb_grid_text(grid, text, GB_STYLE_NONE);
+    gb_grid_text(grid, fate, strcmp(fate, "pinned") == 0 ? GB_STYLE_BOLD : GB_STYLE_DIM);
 }
 
-static void add_user(struct gb_grid *grid, int64_t uid)
-{
-    char user[64];
-
-    gb_user_name(uid, user, sizeof(user));
-    gb_grid_text(grid, user, GB_STYLE_NONE);
-}
-
-/* A column of a list: shown where the screen is `least` columns wide. */
-struct column {
-    const char *title;
-    unsigned least;
-    bool right, flexible;
+static const struct gb_table_column object_columns[] = {
+    {"size", "bytes", .cell = GB_CELL_SIZE},
+    {"idle", .cell = GB_CELL_AGE, .add = add_idle},
+    {"tier", .least = NARROW, .add = add_tier},
+    {"leases", "leases", .cell = GB_CELL_COUNT},
+    {"short", .least = NARROW, .add = add_fate},
+    {"device", "device", .least = WIDE},
+    {"user", "uid", GB_CELL_USER, .least = WIDE},
+    {"version", "version", GB_CELL_NUMBER, .least = WIDER},
+    {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
 };
 
-static void begin_grid(struct gb_grid *grid, const struct column *columns, size_t count)
+static const struct gb_table_column session_columns[] = {
+    {"session", "session", GB_CELL_NUMBER, .least = USUAL},
+    {"pid", "pid", .cell = GB_CELL_NUMBER},
+    {"user", "uid", GB_CELL_USER, .least = USUAL},
+    {"leases", "leases", .cell = GB_CELL_COUNT},
+    {"holds", "holds", .cell = GB_CELL_SIZE},
+    {"caches", "cached_bytes", GB_CELL_SIZE, .least = USUAL},
+    {"maps", "maps", GB_CELL_SIZE, .least = USUAL},
+    {"pins", "pins", GB_CELL_SIZE, GB_STYLE_RED, .least = USUAL},
+    {"client", "client", .style = GB_STYLE_BOLD, .flexible = true},
+};
+
+static const struct gb_table_column user_columns[] = {
+    {"user", "uid", GB_CELL_USER, .flexible = true},
+    {"objects", "objects", .cell = GB_CELL_COUNT},
+    {"used", "used", GB_CELL_SIZE, .style = GB_STYLE_BOLD},
+    {"nameless", "nameless", GB_CELL_SIZE, GB_STYLE_YELLOW, .least = USUAL},
+    {"held", "held", .cell = GB_CELL_SIZE},
+    {"text", "text_bytes", GB_CELL_SIZE, .least = USUAL},
+    {"sessions", "sessions", GB_CELL_COUNT, .least = WIDE},
+    {"open", "open", GB_CELL_COUNT, .least = USUAL},
+    {"kept", "kept", GB_CELL_COUNT, .least = USUAL},
+    {"flying", "in_flight", GB_CELL_COUNT, .least = USUAL},
+};
+
+static const struct {
+    const struct gb_table_column *columns;
+    size_t count;
+} lists[] = {
+    [GB_TOP_OBJECTS] = {object_columns, sizeof(object_columns) / sizeof(*object_columns)},
+    [GB_TOP_SESSIONS] = {session_columns, sizeof(session_columns) / sizeof(*session_columns)},
+    [GB_TOP_USERS] = {user_columns, sizeof(user_columns) / sizeof(*user_columns)},
+};
+
+static const cJSON *list_of(const struct gb_top_view *view, enum gb_top_list list)
 {
-    gb_grid_init(grid, count);
-    if (grid->failed)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        grid->columns[i].right = columns[i].right;
-        grid->columns[i].flexible = columns[i].flexible;
-        gb_grid_text(grid, columns[i].title, GB_STYLE_DIM);
-    }
+    return list == GB_TOP_OBJECTS    ? view->memory->objects
+           : list == GB_TOP_SESSIONS ? view->memory->sessions
+                                     : view->memory->users;
 }
 
-static bool end_grid(struct gb_grid *grid, const struct column *columns,
-                     const struct gb_top_view *view, struct gb_writer *out)
+static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
 {
-    for (size_t i = 0; !grid->failed && view->width && i < grid->column_count; i++)
-        if (columns[i].least > view->width)
-            grid->columns[i].width = 0;
-    bool done = gb_grid_write(grid, out, view->width, 0, view->color, false, NULL);
-    gb_grid_end(grid);
-    return done;
+    return (size_t)cJSON_GetArraySize(list_of(view, list));
 }
 
-static void add_object(struct gb_grid *grid, const struct gb_inventory_object *object)
+static bool draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
+                      size_t rows)
 {
-    bool stays = strcmp(object->when_short, "pinned") == 0;
-    bool away = strcmp(object->tier, "device") != 0;
-
-    add_size(grid, object->bytes, GB_STYLE_NONE);
-    if (object->leases > 0)
-        gb_grid_text(grid, "in use", GB_STYLE_GREEN);
-    else
-        add_age(grid, object->idle_ms);
-    gb_grid_text(grid, object->tier, away ? GB_STYLE_YELLOW : GB_STYLE_NONE);
-    add_count(grid, object->leases);
-    gb_grid_text(grid, object->when_short, stays ? GB_STYLE_BOLD : GB_STYLE_DIM);
-    gb_grid_text(grid, object->device, GB_STYLE_NONE);
-    add_user(grid, object->uid);
-    gb_grid_format(grid, GB_STYLE_NONE, "%" PRIu64, object->version);
-    gb_grid_text(grid, object->name, GB_STYLE_BOLD);
-}
-
-static bool draw_objects(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
-{
-    static const struct column columns[] = {
-        {"size", 0, true, false},        {"idle", 0, true, false},
-        {"tier", NARROW, false, false},  {"leases", 0, true, false},
-        {"short", NARROW, false, false}, {"device", WIDE, false, false},
-        {"user", WIDE, false, false},    {"version", WIDER, true, false},
-        {"name", 0, false, true},
-    };
-    const struct gb_inventory *memory = view->memory;
-    struct gb_grid grid;
-
-    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]));
-    for (size_t i = view->first; i < memory->objects_told && i - view->first < rows; i++)
-        add_object(&grid, &memory->objects[i]);
-    return end_grid(&grid, columns, view, out);
-}
-
-static bool draw_sessions(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
-{
-    static const struct column columns[] = {
-        {"session", USUAL, true, false}, {"pid", 0, true, false},
-        {"user", USUAL, false, false},   {"leases", 0, true, false},
-        {"holds", 0, true, false},       {"caches", USUAL, true, false},
-        {"maps", USUAL, true, false},    {"pins", USUAL, true, false},
-        {"client", 0, false, true},
-    };
-    const struct gb_inventory *memory = view->memory;
-    struct gb_grid grid;
-
-    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]));
-    for (size_t i = view->first; i < memory->sessions_told && i - view->first < rows; i++) {
-        const struct gb_inventory_session *session = &memory->sessions[i];
-
-        gb_grid_format(&grid, GB_STYLE_NONE, "%" PRIu64, session->id);
-        gb_grid_format(&grid, GB_STYLE_NONE, "%" PRId64, session->pid);
-        add_user(&grid, session->uid);
-        add_count(&grid, session->leases);
-        add_size(&grid, session->held, GB_STYLE_NONE);
-        add_size(&grid, session->cached_bytes, GB_STYLE_NONE);
-        add_size(&grid, session->mapped, GB_STYLE_NONE);
-        add_size(&grid, session->pins, GB_STYLE_RED);
-        gb_grid_text(&grid, session->client, GB_STYLE_BOLD);
-    }
-    return end_grid(&grid, columns, view, out);
-}
-
-static bool draw_users(const struct gb_top_view *view, struct gb_writer *out, size_t rows)
-{
-    static const struct column columns[] = {
-        {"user", 0, false, true},        {"objects", 0, true, false},
-        {"used", 0, true, false},        {"nameless", USUAL, true, false},
-        {"held", 0, true, false},        {"text", USUAL, true, false},
-        {"sessions", WIDE, true, false}, {"open", USUAL, true, false},
-        {"kept", USUAL, true, false},    {"flying", USUAL, true, false},
-    };
-    const struct gb_inventory *memory = view->memory;
-    struct gb_grid grid;
-
-    begin_grid(&grid, columns, sizeof(columns) / sizeof(columns[0]));
-    for (size_t i = view->first; i < memory->users_told && i - view->first < rows; i++) {
-        const struct gb_inventory_user *user = &memory->users[i];
-
-        add_user(&grid, user->uid);
-        add_count(&grid, user->objects);
-        add_size(&grid, user->used, GB_STYLE_BOLD);
-        add_size(&grid, user->nameless, GB_STYLE_YELLOW);
-        add_size(&grid, user->held, GB_STYLE_NONE);
-        add_size(&grid, user->text_bytes, GB_STYLE_NONE);
-        add_count(&grid, user->sessions);
-        add_count(&grid, user->open);
-        add_count(&grid, user->kept);
-        add_count(&grid, user->in_flight);
-    }
-    return end_grid(&grid, columns, view, out);
+    return gb_table_write(out, lists[list].columns, lists[list].count, list_of(view, list),
+                          view->first, rows, view->width, view->color);
 }
 
 static void list_title(const struct gb_top_view *view, enum gb_top_list list, char *out,
@@ -362,9 +297,9 @@ static void list_title(const struct gb_top_view *view, enum gb_top_list list, ch
                        view->reverse ? ", reversed" : "", view->filter[0] ? ", with " : "",
                        view->filter);
     } else if (list == GB_TOP_USERS) {
-        (void)snprintf(out, size, "Users %zu", memory->users_told);
+        (void)snprintf(out, size, "Users %zu", length_of(view, list));
     } else {
-        count_text(memory->sessions_told, count, sizeof(count));
+        count_text(length_of(view, list), count, sizeof(count));
         (void)snprintf(out, size, "Sessions %s%s that hold or map", count,
                        memory->truncated ? " or more" : "");
     }
@@ -384,21 +319,6 @@ static void draw_tabs(const struct gb_top_view *view, struct gb_writer *out)
         gb_line_text(&line, GB_STYLE_NONE, " ");
     }
     gb_line_end(&line);
-}
-
-static bool draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
-                      size_t rows)
-{
-    return list == GB_TOP_OBJECTS    ? draw_objects(view, out, rows)
-           : list == GB_TOP_SESSIONS ? draw_sessions(view, out, rows)
-                                     : draw_users(view, out, rows);
-}
-
-static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
-{
-    return list == GB_TOP_OBJECTS    ? view->memory->objects_told
-           : list == GB_TOP_SESSIONS ? view->memory->sessions_told
-                                     : view->memory->users_told;
 }
 
 /* ---- the whole ---- */

@@ -10,12 +10,10 @@
 static int open_whole(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
                       struct gpubuf_object **object)
 {
-    struct gpubuf_open_options open = {.size = sizeof(open), .label = options->label};
-    struct gb_error error;
-
-    if ((options->version && gb_parse_count(options->version, &open.version, &error) != 0) ||
-        (options->wait && gb_parse_duration(options->wait, &open.wait_ms, &error) != 0))
-        return gb_cli_usage(cli, "%s", error.message);
+    const struct gpubuf_open_options open = {.size = sizeof(open),
+                                             .version = (uint64_t)options->version,
+                                             .label = options->label,
+                                             .wait_ms = options->wait_ms};
     int status = gb_cli_connect(cli);
     if (status != GB_STATUS_OK)
         return status;

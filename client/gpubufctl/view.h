@@ -11,7 +11,8 @@
  */
 struct gb_view_options {
     const char *column, *slice;
-    const char *version, *label, *wait; /* as typed */
+    const char *label;
+    int64_t version, wait_ms;
 };
 /* Opens `name`, narrowed as the options say. *object is to be released. 0, or a status; the failure
    has been told. */

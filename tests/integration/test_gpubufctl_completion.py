@@ -11,6 +11,7 @@ from ctl import OK
 from peer import DEADLINE
 from test_gpubufctl import COMMANDS
 
+PROTOCOL = json.loads((ROOT / "proto" / "protocol.json").read_text())
 # They need descriptors, or a session that lives on.
 NOT_TO_BE_CALLED = {"create", "seal", "settle", "open", "cache", "join", "register", "unmap", "watch", "unwatch", "provide",
                     "decline"}
@@ -68,41 +69,40 @@ def test_bash(named):
     assert complete("show", r"\'it") == [""] and complete("show", "it") == [r"it\'s"]
     assert complete("put", "x", "comp") == ["completion"]
     assert complete("completion", "''") == ["bash", "zsh", "fish"]
+    arrays = {dtype["name"] for dtype in PROTOCOL["dtypes"] if dtype["array"]}
+    assert set(complete("put", "--dtype", "''")) == arrays == set(complete("create", "-d", "''"))
     assert complete("put", "-e", "drop", "some", ":") == ["one"]
     assert complete("put", "some", ":", "one", "comp") == ["completion"]
-    methods = {method["name"] for method in json.loads((ROOT / "proto" / "protocol.json").read_text())["methods"]}
+    methods = {method["name"] for method in PROTOCOL["methods"]}
     assert complete("call", "''") == sorted(methods - NOT_TO_BE_CALLED)
 
 
 def test_zsh(named):
-    """The completion's calls of zsh's own functions, which would need a terminal."""
+    """The lines that zsh's own functions are given, which would need a terminal."""
     script = named.file("_gpubufctl", named("completion", "zsh"))
     run(named, ["zsh", "-f", "-n"], script)
 
-    stand_ins = f"""
-        compdef() {{ }}
-        _describe() {{ print -rl -- $commands }}
-        compadd() {{ print -rl -- $names }}
-        _arguments() {{ if [[ $1 == -C ]]; then state=arguments; else print -rl -- "$@"; fi }}
-        typeset -A opt_args
-        source {script}
-    """
+    def complete(*words):
+        lines = run(named, ["zsh", "-f", "-c"], f"""
+            compdef() {{ }}
+            compset() {{ print -r -- "$@" }}
+            _files() {{ print files }}
+            _describe() {{ print -rl -- $found }}
+            source {script}
+            words=(gpubufctl {' '.join(words)}); CURRENT=$#words
+            _gpubufctl
+        """)
+        return [re.split(r"(?<!\\):", line)[0] for line in lines]
 
-    def complete(lines):
-        return run(named, ["zsh", "-f", "-c"], stand_ins + lines)
-
-    commands = complete("_gpubufctl_commands")
-    assert [line.partition(":")[0] for line in commands] == list(COMMANDS)
+    assert complete("''") == list(COMMANDS) == complete("help", "''")
+    assert set(complete("--")) == options(named)
     for command in COMMANDS:
-        specs = complete(f"words=({command}); _gpubufctl")
-        named_there = set(re.findall(r"--[a-z-]+(?==?\[)", "\n".join(specs)))
-        assert named_there == options(named, command), command
-    put = complete("words=(put); _gpubufctl")
-    assert any(re.search(r"--evict=\[.*\]:WHAT:\(spill drop keep\)$", spec) for spec in put), put
-    assert "1:argument:_gpubufctl_names" in put and "*:argument:_files" in put
-    assert complete("_gpubufctl_names") == ["ns::lib", "some thing", "some:one"]
-    assert complete(f"opt_args=(-S {named.path}.other); _gpubufctl_names") == [""]
-    assert complete(f"socket=(--socket {named.path}.other); _gpubufctl_names") == [""]
+        assert set(complete(command, "--")) == options(named, command), command
+    assert complete("put", "--evict", "''") == ["spill", "drop", "keep"]
+    assert complete("put", "--evict=") == [f"--evict={word}" for word in ("spill", "drop", "keep")]
+    assert complete("put", "x", "''")[0] == "-P --*=" and "files" in complete("get", "--output=a")
+    assert complete("show", "''") == [r"ns\:\:lib", "some thing", r"some\:one"]
+    assert complete("-S", f"{named.path}.other", "show", "''") == [""]
 
 
 def test_fish(named):

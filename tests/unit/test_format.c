@@ -334,19 +334,20 @@ TEST(test_decimals)
 TEST(test_parsing_numbers)
 {
     struct gb_error error;
-    uint64_t value;
-    int64_t ms;
-    unsigned mode;
+    int64_t value, ms, mode;
 
     assert_int_equal(gb_parse_count("4503599627370495", &value, &error), 0);
-    assert_true(value == 4503599627370495u);
+    assert_true(value == 4503599627370495);
     static const char *const counts[] = {
         "", "-1", "1x", "4503599627370496", "0x1", " 1", "99999999999999999999"};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_int_equal(gb_parse_count(counts[i], &value, &error), GPUBUF_E_INVALID);
 
+    assert_int_equal(gb_parse_version("1", &value, &error), 0);
+    assert_int_equal(gb_parse_version("0", &value, &error), GPUBUF_E_INVALID);
+
     assert_int_equal(gb_parse_bytes("1.5G", &value, &error), 0);
-    assert_true(value == 1610612736u);
+    assert_true(value == 1610612736);
     assert_int_equal(gb_parse_bytes("64KiB", &value, &error), 0);
     assert_true(value == 65536);
     assert_int_equal(gb_parse_bytes("12b", &value, &error), GPUBUF_E_INVALID);

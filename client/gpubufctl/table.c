@@ -1,0 +1,95 @@
+#include "table.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "format.h"
+#include "json_print.h"
+#include "user_name.h"
+
+static int64_t wall_clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void add_cell(struct gb_grid *grid, const struct gb_table_column *column,
+                     const cJSON *object)
+{
+    int64_t number = gb_cjson_int_of(object, column->key, 0);
+    enum gb_style style = number ? column->style : GB_STYLE_DIM;
+    char text[64] = "-";
+
+    switch (column->cell) {
+    case GB_CELL_TEXT:
+        gb_grid_text(grid, gb_cjson_string_of(object, column->key, ""), column->style);
+        return;
+    case GB_CELL_USER:
+        gb_user_name(gb_cjson_int_of(object, column->key, -1), text, sizeof(text));
+        style = column->style;
+        break;
+    case GB_CELL_NUMBER:
+    case GB_CELL_COUNT:
+        if (number || column->cell == GB_CELL_COUNT)
+            (void)snprintf(text, sizeof(text), "%" PRId64, number);
+        break;
+    case GB_CELL_SIZE:
+        gb_format_size(number < 0 ? 0 : (uint64_t)number, text, sizeof(text));
+        break;
+    case GB_CELL_SINCE:
+    case GB_CELL_AGE:
+        text[0] = '\0';
+        if (column->cell == GB_CELL_AGE || number)
+            gb_format_age(column->cell == GB_CELL_AGE ? number : wall_clock_ms() - number, text,
+                          sizeof(text));
+        style = column->style;
+        break;
+    }
+    gb_grid_text(grid, text, style);
+}
+
+bool gb_table_write(struct gb_writer *out, const struct gb_table_column *columns, size_t count,
+                    const cJSON *list, size_t first, size_t most, unsigned width, bool color)
+{
+    struct gb_grid grid;
+    size_t row = 0;
+
+    gb_grid_init(&grid, count);
+    for (size_t i = 0; i < count && !grid.failed; i++) {
+        grid.columns[i].right = columns[i].cell > GB_CELL_USER;
+        grid.columns[i].flexible = columns[i].flexible;
+        grid.columns[i].leaves = columns[i].leaves;
+        gb_grid_text(&grid, columns[i].title, GB_STYLE_DIM);
+    }
+    GB_CJSON_EACH(object, list) {
+        for (size_t i = 0; i < count && row >= first && row - first < most; i++)
+            if (columns[i].add)
+                columns[i].add(&grid, object);
+            else
+                add_cell(&grid, &columns[i], object);
+        row++;
+    }
+    for (size_t i = 0; i < count && !grid.failed; i++)
+        if (columns[i].hidden || (width && columns[i].least > width))
+            grid.columns[i].width = 0;
+    bool done = gb_grid_write(&grid, out, width, 0, color, false, NULL);
+    gb_grid_end(&grid);
+    return done;
+}
+
+bool gb_table_print(const struct gb_table_column *columns, size_t count, const cJSON *list,
+                    bool color)
+{
+    struct gb_writer out;
+
+    gb_writer_init(&out, 0);
+    bool done = gb_table_write(&out, columns, count, list, 0, SIZE_MAX, gb_term_width(), color);
+    if (done)
+        fwrite(out.data, 1, out.length, stdout);
+    gb_writer_end(&out);
+    return done;
+}
