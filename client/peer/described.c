@@ -33,6 +33,7 @@ int gb_peer_described_answer(const char *text, size_t length, struct gb_pool *po
         GB_FIELD(struct gb_peer_described, device, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_peer_described, mode, GB_FIELD_STRING, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_peer_described, label, GB_FIELD_STRING, 0, 0, 0),
+        GB_FIELD(struct gb_peer_described, ready, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct gb_peer_described, scope, GB_FIELD_STRING, 0, 0, 0),
         GB_FIELD(struct gb_peer_described, version, GB_FIELD_UINT, GB_FIELD_REQUIRED, 0, 0),
         GB_FIELD(struct gb_peer_described, bytes, GB_FIELD_UINT, 0, 0, 0),

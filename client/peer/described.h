@@ -13,6 +13,7 @@
 
 struct gb_peer_described {
     struct gb_string name, state, device, mode, label, scope;
+    struct gb_string ready; /* none: its content is complete */
     uint64_t version, bytes, gid, created_ms;
     struct gb_json layout;
 };

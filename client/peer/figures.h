@@ -12,6 +12,7 @@ enum { GB_PEER_FAILURE_KINDS = 16 };
 struct gb_peer_figures {
     uint64_t fetched, fetched_bytes, served_bytes;
     uint64_t leases; /* granted to other machines; their numbers are those of leases */
+    unsigned waits;  /* requests that wait in a thread for work on a GPU */
     struct {
         int code; /* of proto/errors.h; 0: the end */
         uint64_t count;

@@ -12,6 +12,7 @@
 
 enum {
     LEASES_MOST = 256,
+    WAITS_MOST = 8,     /* in threads of the pool: chunks and sums keep the others */
     ANSWER_MS = 60000,  /* for the daemon's answer, while the other machine is told to wait */
     LANE_MS = 10000,    /* for a lane to send something, else it is closed */
     STUCK_MS = 60000,   /* a machine that takes nothing for this long is gone */
@@ -313,6 +314,7 @@ static void on_ready(uv_work_t *work, int status)
 {
     struct request *request = work->data;
 
+    request->lease->figures->waits--;
     if (status < 0)
         request->status = gb_fail(&request->error, GPUBUF_E_CANCELED, "canceled");
     if (request->status < 0)
@@ -334,15 +336,24 @@ static void on_opened(struct gpubuf_client *client, int status, struct gpubuf_ob
     }
     request->lease = gb_peer_lease_new(object, &request->layout, &error);
     gpubuf_release(object);
-    request->work.data = request;
-    if (request->lease)
-        request->lease->figures = request->session->options->figures;
-    if (!request->lease)
+    if (!request->lease) {
         refuse(request, &error);
-    else if (gb_is_host(request->described.device.text) ||
-             uv_queue_work(request->session->options->loop, &request->work, wait_ready, on_ready) !=
-                 0)
+        return;
+    }
+    struct gb_peer_figures *figures = request->session->options->figures;
+    request->lease->figures = figures;
+    request->work.data = request;
+    if (!request->described.ready.text) {
         grant(request);
+    } else if (figures->waits == WAITS_MOST) {
+        (void)gb_fail(&error, GPUBUF_E_BUSY, "it waits for %d other objects to be complete",
+                      WAITS_MOST);
+        refuse(request, &error);
+    } else {
+        figures->waits++;
+        (void)uv_queue_work(request->session->options->loop, &request->work, wait_ready,
+                            on_ready); /* cannot fail */
+    }
 }
 
 static void on_described(struct gpubuf_client *client, int status, const char *result,

@@ -182,12 +182,16 @@ class GpubufdLoader(BaseModelLoader):
                 gc.collect()
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
+        found = client.stat(name)
+        if not self.name and found.uid not in (os.getuid(), 0):  # others can guess a name that is made of facts
+            raise PermissionError(f"{name!r} has been published by user {found.uid}: expected this user or root; "
+                                  'give another {"name": …}')
         with set_default_torch_dtype(model_config.dtype):
             with torch.device("meta"):
                 model = initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
             check_ipc_quant_support(model)
-            view = map_module(client, name, model, facts, view=self.view)
-            with client.get(name, kind=gpubufd.Bundle) as held:
+            view = map_module(client, name, model, facts, view=self.view, version=found.version)
+            with client.get(name, kind=gpubufd.Bundle, version=found.version) as held:
                 for key, value in json.loads(held.metadata[ATTRIBUTES]).items():
                     setattr(model, key, value)
             with weights_already_processed():  # layers make their kernels, and change no weight

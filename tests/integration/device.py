@@ -128,6 +128,10 @@ class Gpu:
         """Legacy memory, every byte of it `byte`; its handle in base64."""
         return self.call("allocate", count, byte, ordinal)[0]
 
+    def event(self, milliseconds, ordinal=0):
+        """The handle in base64 of an event that comes after so long, and never if this process has ended."""
+        return self.call("event", milliseconds, ordinal)[0]
+
     def free(self, handle):
         self.call("free", handle)
 

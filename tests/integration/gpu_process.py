@@ -60,6 +60,16 @@ class Process:
         self.allocated[handle] = (ordinal, pointer)
         return handle
 
+    def event(self, milliseconds, ordinal):
+        """The handle of an event that comes after so long, if this process is still there."""
+        self.enter(ordinal)
+        stream = self.cu.stream()
+        self.cu.fakecuda_delay(milliseconds, stream)
+        event, handle = self.cu.event()
+        self.cu.cuEventRecord(event, stream)
+        self.leave()
+        return base64.b64encode(handle).decode()
+
     def free(self, handle):
         ordinal, pointer = self.allocated.pop(handle)
         self.enter(ordinal)

@@ -339,6 +339,22 @@ def test_another_copy_takes_over(cluster):
     a.peer.process.wait()
 
 
+@pytest.mark.skipif(not test_device.ON_GPU, reason="about work on a GPU")
+# RELIABILITY.md: Other machines
+def test_content_that_is_never_complete(cluster, another_gpu):
+    """Whoever opens it waits in a thread, of those that chunks need, too."""
+    a, b = cluster.start("a", "b")
+    ready = another_gpu.event(int(4000 * DEADLINE))
+    with a.connect() as here, b.connect() as waiting, b.connect() as there:
+        for i in range(20):
+            made = here.create(f"never{i}", bytes_layout(10), mode="0644", **SCOPE)
+            here.call("seal", lease=made["lease"], ready=ready, release=True)
+            waiting.request("open", name=f"never{i}", wait_ms=WAIT)
+        share(here, "x", bytes(3 * MIB))
+        assert fetched(there, "x") == bytes(3 * MIB)
+    another_gpu.process.kill()
+
+
 # RELIABILITY.md: Other machines
 def test_a_machine_that_stands_still(cluster):
     a, b = cluster.start("a", "b", options=["--patience-ms=500"])

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import subprocess
 import sys
 import types
 
@@ -205,6 +206,18 @@ def test_layers_that_do_not_support_it_are_refused(engine, client, monkeypatch):
     with pytest.raises(UnsupportedQuantForIPCError):
         engine.load()
     assert not list(client.keys())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user takes root")
+def test_what_another_user_published_under_a_name_of_facts_is_not_mapped(engine, client, daemon):
+    _, _, (name, _) = engine.load()
+    client.delete(name)
+    os.chmod(daemon.path, 0o666)
+    os.chmod(os.path.dirname(daemon.path), 0o711)
+    code = f"import os, gpubufd; os.setuid(1001); c = gpubufd.connect({daemon.path!r}); c.put({name!r}, b'', mode=0o644)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(conftest.PACKAGE)})
+    with pytest.raises(PermissionError, match="published by user 1001"):
+        engine.load()
 
 
 def test_another_engine_is_waited_for_and_not_for_ever(engine, plugin):
