@@ -551,8 +551,6 @@ static int begin_restore(struct gb_call *call, struct gb_storage *storage, uint6
     }
     if (r == 0 && (r = gb_spill_restore(&call->server->spill, storage, &call->error)) < 0)
         gb_storage_vacate(&call->server->store, storage);
-    if (r == 0)
-        gb_waits_wake(call->server, storage); /* they need no room of their own any more */
     return r;
 }
 

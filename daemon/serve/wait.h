@@ -112,7 +112,7 @@ struct gb_making *gb_wait_making(struct gb_wait *wait);
 struct gb_queue *gb_waits_queue(struct gb_server *server, const struct gb_device *device);
 
 void gb_waits_init(struct gb_waits *waits);
-/* Wakes the requests that need the storage's content: its move has begun or ended, or a name does
+/* Wakes the requests that need the storage's content: its move has ended, or a name does
    not mean it any more. */
 void gb_waits_wake(struct gb_server *server, struct gb_storage *storage);
 /* Tries requests that were woken, and goes on with the rounds of devices: one request of each at
