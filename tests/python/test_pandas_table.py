@@ -19,7 +19,7 @@ GUIDE = conftest.ROOT / "docs" / "PYTHON.md"
 MAJOR = int(pd.__version__.partition(".")[0])
 D, T = datetime.date, datetime.datetime
 UTC, EAST = datetime.timezone.utc, datetime.timezone(datetime.timedelta(hours=5, minutes=30))
-SAME = "the same"
+SAME = "="
 
 
 def arrow():

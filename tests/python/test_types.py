@@ -186,19 +186,19 @@ def arrow_rows(client):
         again = {"vu": "U", "vz": "Z"}.get(format_, format_)
         said = format_of(column), column.tolist()[1], column.null_count
         assert said == (again, None, 2 - len(mask))
-        rows.append(arrow_row(column, name, "the same" if again == format_ else "large_" + name.replace("_view", "")))
+        rows.append(arrow_row(column, name, "=" if again == format_ else "large_" + name.replace("_view", "")))
     for name, put in NESTED.items():
         put(client, "a")
         column = client["a"]["x"]
         client["again"] = client["a"]  # by Arrow's structs
         assert client["again"]["x"].tolist() == column.tolist() and format_of(client["again"]["x"]) == format_of(column)
-        rows.append(arrow_row(column, name, "the same"))
+        rows.append(arrow_row(column, name, "="))
     client["pairs"] = {"x": [[{"key": "a", "value": 1}], []]}
     client["a"] = {"x": AsMap(client["pairs"]["x"])}
     assert client["a"]["x"].tolist() == [[("a", 1)], []] and format_of(client["a"]["x"]) == "+m"
     client["again"] = client["a"]
     assert client["again"]["x"].tolist() == client["a"]["x"].tolist() and format_of(client["again"]["x"]) == "+m"
-    rows.insert(-1, arrow_row(client["a"]["x"], "map", "the same"))
+    rows.insert(-1, arrow_row(client["a"]["x"], "map", "="))
     return table(["type", "is published as", "as Arrow again", "an element", "`to_numpy()`", "`to_pandas()`"], rows)
 
 
