@@ -56,7 +56,7 @@ def test_migrating(client, env, np):
 def test_weights(client, env, np):
     text = (ROOT / "docs" / "WEIGHTS.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     run(env, "-c", "\n".join(blocks))
     assert {"step", "copy"} < set(client.keys())
 
