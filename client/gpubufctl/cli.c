@@ -56,15 +56,40 @@ int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char
     return code == 0 ? GB_STATUS_OK : tell_call(cli, code, method);
 }
 
-int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result)
+int gb_cli_request(struct gpubuf_client *client, const char *method, cJSON *params, cJSON **answer)
 {
-    return gb_cli_call_version(cli, method, false, name, 0, NULL, result);
+    char *text = gb_cjson_text(params), *result = NULL;
+
+    cJSON_Delete(params);
+    int code = gpubuf_call(client, method, text, GB_CLI_CALL_MS, &result);
+    *answer = code == 0 ? gb_cjson_parse(result) : NULL;
+    gpubuf_free(result);
+    free(text);
+    return code;
 }
 
-int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const char *name,
-                        int64_t version, const char *label, char **result)
+int gb_cli_ask(struct gb_cli *cli, const char *method, cJSON *params, cJSON **answer)
+{
+    int status = gb_cli_connect(cli);
+
+    *answer = NULL;
+    if (status != GB_STATUS_OK) {
+        cJSON_Delete(params);
+        return status;
+    }
+    int code = gb_cli_request(cli->client, method, params, answer);
+    if (code != 0)
+        return tell_call(cli, code, method);
+    return *answer
+               ? GB_STATUS_OK
+               : gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to %s makes no sense", method);
+}
+
+int gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version, const char *label,
+                cJSON **answer)
 {
     cJSON *params = cJSON_CreateObject();
+
     cJSON_AddStringToObject(params, "name", name);
     if (version)
         cJSON_AddNumberToObject(params, "version", (double)version);
@@ -72,11 +97,12 @@ int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const 
         cJSON_AddStringToObject(params, "label", label);
     if (why)
         cJSON_AddTrueToObject(params, "why");
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int status = gb_cli_call(cli, method, text, result);
-    free(text);
-    return status;
+    int status = gb_cli_ask(cli, "stat", params, answer);
+    if (status != GB_STATUS_OK ||
+        cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(*answer, "object")))
+        return status;
+    cJSON_Delete(*answer);
+    return gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stat makes no sense");
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -355,6 +381,16 @@ void gb_cli_print_help(const struct gb_cli *cli)
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
+
+int gb_cli_print(struct gb_writer *text)
+{
+    bool failed = text->failed;
+
+    if (!failed && text->length > 0)
+        fwrite(text->data, 1, text->length, stdout);
+    gb_writer_end(text);
+    return failed ? gb_cli_fail(GB_STATUS_FAILED, "out of memory") : GB_STATUS_OK;
+}
 
 int gb_cli_finish_output(void)
 {

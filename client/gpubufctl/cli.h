@@ -8,12 +8,14 @@
 #ifndef GB_CLI_H
 #define GB_CLI_H
 
+#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "gpubuf.h"
 #include "proto/errors.h"
+#include "proto/json.h"
 
 /* Exit statuses; gpubufctl(1) documents them. */
 enum gb_status {
@@ -118,12 +120,20 @@ int gb_cli_connect(struct gb_cli *cli);
 /* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
 
-/* As gb_cli_call, for a method whose only parameter is a name. */
-int gb_cli_call_name(struct gb_cli *cli, const char *method, const char *name, char **result);
-/* As gb_cli_call_name, for one version of the name: given by its number, or by its label. 0 and
-   NULL: the current version. */
-int gb_cli_call_version(struct gb_cli *cli, const char *method, bool why, const char *name,
-                        int64_t version, const char *label, char **result);
+/* Calls a method, and takes over its parameters (NULL: it gets none). A code of the library; *answer
+   is to be deleted, and NULL if the call failed or its result is no JSON. */
+int gb_cli_request(struct gpubuf_client *client, const char *method, cJSON *params, cJSON **answer);
+
+/* As gb_cli_request, connects first, and tells of a failure. 0 and *answer, or a status. */
+int gb_cli_ask(struct gb_cli *cli, const char *method, cJSON *params, cJSON **answer);
+
+/* Asks `stat` about one version of a name, given by its number, or by its label; 0 and NULL: the
+   current one. As gb_cli_ask; *answer has an object. */
+int gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version, const char *label,
+                cJSON **answer);
+
+/* Prints a text and ends it. A status: GB_STATUS_FAILED (told) if memory was out. */
+int gb_cli_print(struct gb_writer *text);
 
 /* Reads a command's options into *args and those that every command takes into cli->globals, and
    leaves the arguments in *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is

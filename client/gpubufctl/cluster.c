@@ -111,7 +111,7 @@ int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer)
 
 /* ---- ls --cluster ---- */
 
-static bool print_names(const struct gb_cli *cli, const cJSON *names)
+static int print_names(const struct gb_cli *cli, const cJSON *names)
 {
     static const struct gb_table_column columns[] = {
         {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
@@ -122,7 +122,7 @@ static bool print_names(const struct gb_cli *cli, const cJSON *names)
         {"age", "since", .cell = GB_CELL_SINCE},
     };
 
-    return gb_table_print(columns, sizeof(columns) / sizeof(*columns), names, cli->color);
+    return gb_table_print(cli, GB_TABLE(columns), names);
 }
 
 /* Appends the names of every page to `all`. */
@@ -164,8 +164,8 @@ int gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool
     } else if (names) {
         GB_CJSON_EACH(name, all)
             puts(gb_cjson_string_of(name, "name", ""));
-    } else if (all->child && !print_names(cli, all)) {
-        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    } else if (all->child) {
+        status = print_names(cli, all);
     }
     cJSON_Delete(document);
     return status;

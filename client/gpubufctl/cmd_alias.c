@@ -107,17 +107,15 @@ int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args)
    name meanwhile, it stays. */
 static int read_version(struct gb_cli *cli, const char *name, uint64_t *version, bool *ends)
 {
-    char *result = NULL;
-    int status = gb_cli_call_name(cli, "stat", name, &result);
+    cJSON *answer;
+    int status = gb_cli_stat(cli, false, name, 0, NULL, &answer);
 
     if (status != GB_STATUS_OK)
         return status;
-    cJSON *answer = gb_cjson_parse(result);
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
     *version = (uint64_t)gb_cjson_int_of(object, "version", 0);
     *ends = gb_cjson_int_of(object, "ttl_ms", 0) > 0;
     cJSON_Delete(answer);
-    gpubuf_free(result);
     return *version ? GB_STATUS_OK
                     : gb_cli_fail(GB_STATUS_FAILED, "the daemon tells no version of %s", name);
 }

@@ -27,7 +27,7 @@ static void print_text(struct gb_line *line, const char *text)
     gb_line_end(line);
 }
 
-static bool print_findings(const struct gb_doctor *doctor)
+static int print_findings(const struct gb_doctor *doctor)
 {
     char advice[sizeof(doctor->findings->advice) + 3];
     struct gb_writer out;
@@ -47,11 +47,8 @@ static bool print_findings(const struct gb_doctor *doctor)
         (void)snprintf(advice, sizeof(advice), "-> %s", finding->advice);
         print_text(&line, advice);
     }
-    bool done = !out.failed && !doctor->failed;
-    if (done)
-        fwrite(out.data, 1, out.length, stdout);
-    gb_writer_end(&out);
-    return done;
+    out.failed |= doctor->failed;
+    return gb_cli_print(&out);
 }
 
 static void print_json(const struct gb_doctor *doctor, bool healthy)
@@ -88,14 +85,12 @@ int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
     gb_doctor_look_at_system(&doctor);
     for (size_t i = 0; i < doctor.count; i++)
         healthy &= doctor.findings[i].health != GB_HEALTH_FAIL;
-    bool done = !doctor.failed;
-    if (done && cli->json)
+    int status = healthy ? GB_STATUS_OK : GB_STATUS_FAILED;
+    if (cli->json && !doctor.failed)
         print_json(&doctor, healthy);
-    else if (done)
-        done = print_findings(&doctor);
+    else if (print_findings(&doctor) != GB_STATUS_OK)
+        status = GB_STATUS_FAILED;
     gb_inventory_end(&doctor.memory);
     free(doctor.findings);
-    if (!done)
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    return healthy ? GB_STATUS_OK : GB_STATUS_FAILED;
+    return status;
 }

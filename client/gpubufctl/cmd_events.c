@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "format.h"
+#include "json_print.h"
 #include "term.h"
 
 enum { URL, COUNT, FOR };
@@ -55,18 +56,14 @@ static void print_text(const struct follow *follow, const char *kind, const char
                        const cJSON *event)
 {
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(event, "object");
-    const cJSON *time_ms = cJSON_GetObjectItemCaseSensitive(event, "time_ms");
-    const cJSON *bytes = cJSON_GetObjectItemCaseSensitive(object, "bytes");
+    int64_t bytes = gb_cjson_int_of(object, "bytes", -1);
     bool color = follow->cli->color;
-    time_t seconds = cJSON_IsNumber(time_ms) ? (time_t)(time_ms->valuedouble / 1000) : 0;
-    char clock[16] = "", size[32] = "";
+    char clock[16], size[32] = "";
     struct gb_writer clean;
-    struct tm broken;
 
-    if (!localtime_r(&seconds, &broken) || strftime(clock, sizeof(clock), "%H:%M:%S", &broken) == 0)
-        clock[0] = '\0';
-    if (cJSON_IsNumber(bytes))
-        gb_format_size((uint64_t)bytes->valuedouble, size, sizeof(size));
+    gb_format_clock(gb_cjson_int_of(event, "time_ms", 0) / 1000, clock, sizeof(clock));
+    if (bytes >= 0)
+        gb_format_size((uint64_t)bytes, size, sizeof(size));
     gb_writer_init(&clean, 0);
     gb_text_clean(&clean, *name ? name : "(private)", strlen(*name ? name : "(private)"));
     gb_write_char(&clean, '\0');

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -422,13 +421,6 @@ static int get_part(struct get *get, enum format format)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-
-    return length >= tail && strcasecmp(text + length - tail, end) == 0;
-}
-
 static enum format find_format(const char *name)
 {
     for (int i = 0; i < FORMAT_NONE; i++)
@@ -441,12 +433,12 @@ static int choose_format(const struct get *get, const char *asked, const char *f
                          enum format *format)
 {
     if (!asked)
-        *format = ends_with(file, ".npy")                                   ? FORMAT_NPY
-                  : ends_with(file, ".csv")                                 ? FORMAT_CSV
-                  : ends_with(file, ".json")                                ? FORMAT_JSON
-                  : ends_with(file, ".jsonl") || ends_with(file, ".ndjson") ? FORMAT_JSONL
-                  : ends_with(file, ".safetensors")                         ? FORMAT_SAFETENSORS
-                  : strcmp(file, "-") == 0 && get->cli->json                ? FORMAT_JSON
+        *format = gb_ends_with(file, ".npy")                                      ? FORMAT_NPY
+                  : gb_ends_with(file, ".csv")                                    ? FORMAT_CSV
+                  : gb_ends_with(file, ".json")                                   ? FORMAT_JSON
+                  : gb_ends_with(file, ".jsonl") || gb_ends_with(file, ".ndjson") ? FORMAT_JSONL
+                  : gb_ends_with(file, ".safetensors")       ? FORMAT_SAFETENSORS
+                  : strcmp(file, "-") == 0 && get->cli->json ? FORMAT_JSON
                   : strcmp(file, "-") == 0 && gpubuf_kind(get->object) == GPUBUF_KIND_TABLE
                       ? FORMAT_CSV
                       : FORMAT_RAW;

@@ -64,7 +64,7 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     gb_writer_end(&text);
 }
 
-static bool print_short(const struct gb_cli *cli, const cJSON *objects, bool versions)
+static int print_short(const struct gb_cli *cli, const cJSON *objects, bool versions)
 {
     const struct gb_table_column columns[] = {
         {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
@@ -75,10 +75,10 @@ static bool print_short(const struct gb_cli *cli, const cJSON *objects, bool ver
         {"notes", .leaves = 1, .add = add_notes},
     };
 
-    return gb_table_print(columns, sizeof(columns) / sizeof(*columns), objects, cli->color);
+    return gb_table_print(cli, GB_TABLE(columns), objects);
 }
 
-static bool print_long(const struct gb_cli *cli, const cJSON *objects)
+static int print_long(const struct gb_cli *cli, const cJSON *objects)
 {
     static const struct gb_table_column columns[] = {
         {"mode", "mode", .leaves = 6},
@@ -95,7 +95,7 @@ static bool print_long(const struct gb_cli *cli, const cJSON *objects)
         {"notes", .leaves = 1, .add = add_notes},
     };
 
-    return gb_table_print(columns, sizeof(columns) / sizeof(*columns), objects, cli->color);
+    return gb_table_print(cli, GB_TABLE(columns), objects);
 }
 
 static int print_objects(const struct gb_cli *cli, const cJSON *objects, const char *const *option)
@@ -106,9 +106,7 @@ static int print_objects(const struct gb_cli *cli, const cJSON *objects, const c
                    gb_style_off(true, GB_STYLE_DIM));
         return GB_STATUS_OK;
     }
-    bool done =
-        option[LONG] ? print_long(cli, objects) : print_short(cli, objects, option[VERSIONS]);
-    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    return option[LONG] ? print_long(cli, objects) : print_short(cli, objects, option[VERSIONS]);
 }
 
 static void print_names(const cJSON *objects)

@@ -90,16 +90,14 @@ static int find_providers(struct gb_cli *cli, cJSON **found)
     int64_t cursor = 0;
 
     do {
-        char params[48], *result = NULL;
+        cJSON *params = cJSON_CreateObject(), *answer;
 
-        snprintf(params, sizeof(params), "{\"cursor\":%" PRId64 "}", cursor);
-        int status = gb_cli_call(cli, "sessions", params, &result);
+        cJSON_AddNumberToObject(params, "cursor", (double)cursor);
+        int status = gb_cli_ask(cli, "sessions", params, &answer);
         if (status != GB_STATUS_OK) {
             cJSON_Delete(told);
             return status;
         }
-        cJSON *answer = gb_cjson_parse(result);
-        gpubuf_free(result);
         GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "sessions")) {
             if (cJSON_HasObjectItem(item, "provides"))
                 cJSON_AddItemToArray(told, cJSON_Duplicate(item, true));
@@ -127,9 +125,6 @@ static cJSON *prefixes_of(const cJSON *sessions_told)
     return list;
 }
 
-#define PRINT(cli, columns, list, none)                                                            \
-    print_list(cli, columns, sizeof(columns) / sizeof(*(columns)), list, none)
-
 static int print_list(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
                       const cJSON *list, const char *none)
 {
@@ -138,8 +133,8 @@ static int print_list(const struct gb_cli *cli, const struct gb_table_column *co
     if (!gb_cjson_first(list))
         printf("%s%s%s\n", gb_style_on(color, GB_STYLE_DIM), none,
                gb_style_off(color, GB_STYLE_DIM));
-    else if (!gb_table_print(columns, count, list, color))
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    else
+        return gb_table_print(cli, columns, count, list);
     return GB_STATUS_OK;
 }
 
@@ -149,7 +144,7 @@ static int print_providers(const struct gb_cli *cli, const cJSON *told)
     int status = GB_STATUS_OK;
 
     if (gb_cjson_first(lines)) {
-        status = PRINT(cli, providers, lines, "");
+        status = print_list(cli, GB_TABLE(providers), lines, "");
         putchar('\n');
     }
     cJSON_Delete(lines);
@@ -169,16 +164,16 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
         return GB_STATUS_OK;
     }
     if (!args->count) {
-        status = PRINT(cli, sessions, memory->sessions, "");
+        status = print_list(cli, GB_TABLE(sessions), memory->sessions, "");
         putchar('\n');
     }
     if (status == GB_STATUS_OK)
-        status =
-            PRINT(cli, leases, cJSON_GetObjectItemCaseSensitive(answer, "leases"), "no leases");
+        status = print_list(cli, GB_TABLE(leases),
+                            cJSON_GetObjectItemCaseSensitive(answer, "leases"), "no leases");
     if (status == GB_STATUS_OK && args->option[MAPPED]) {
         putchar('\n');
-        status = PRINT(cli, mapped, cJSON_GetObjectItemCaseSensitive(answer, "mapped"),
-                       "nothing mapped");
+        status = print_list(cli, GB_TABLE(mapped),
+                            cJSON_GetObjectItemCaseSensitive(answer, "mapped"), "nothing mapped");
     }
     if (status == GB_STATUS_OK && memory->truncated)
         puts("and more, which do not fit into one answer");
@@ -187,28 +182,20 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
 
 int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *params = cJSON_CreateObject();
-    char *result = NULL;
+    cJSON *params = cJSON_CreateObject(), *answer, *provided = NULL;
 
     if (args->count)
         cJSON_AddStringToObject(params, "name", args->value[0]);
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int status = gb_cli_call(cli, "leases", text, &result);
-    free(text);
+    int status = gb_cli_ask(cli, "leases", params, &answer);
     if (status != GB_STATUS_OK)
         return status;
-
-    cJSON *provided = NULL;
     status = args->count ? GB_STATUS_OK : find_providers(cli, &provided);
     if (status != GB_STATUS_OK) {
-        gpubuf_free(result);
+        cJSON_Delete(answer);
         return status;
     }
     struct gb_inventory memory = {.place_count = 0};
-    cJSON *answer = gb_cjson_parse(result);
-    gpubuf_free(result);
-    if (!answer || !gb_inventory_read_leases(&memory, answer)) {
+    if (!gb_inventory_read_leases(&memory, answer)) {
         status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to leases makes no sense");
     } else if (cli->json) {
         cJSON_AddItemToObject(answer, "sessions", cJSON_Duplicate(memory.sessions, true));

@@ -145,22 +145,15 @@ static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, 
     return GB_STATUS_OK;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-
-    return length >= tail && strcasecmp(text + length - tail, end) == 0;
-}
-
 static bool is_safetensors(const char *file)
 {
-    return ends_with(file, ".safetensors") || ends_with(file, ".safetensors.index.json");
+    return gb_ends_with(file, ".safetensors") || gb_ends_with(file, ".safetensors.index.json");
 }
 
 /* An index is JSON, and names the files that it is about. */
 static int (*choose_safetensors(const char *file))(struct gb_put *)
 {
-    return ends_with(file, ".json") ? gb_put_shards : gb_put_safetensors;
+    return gb_ends_with(file, ".json") ? gb_put_shards : gb_put_safetensors;
 }
 
 /* The format that was asked for, or that the file's name or its start tells. */
@@ -178,11 +171,12 @@ static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, c
                                                     : NULL;
     if (is_safetensors(file))
         return choose_safetensors(file);
-    if (ends_with(file, ".npy"))
+    if (gb_ends_with(file, ".npy"))
         return gb_put_npy;
-    if (ends_with(file, ".jsonl") || ends_with(file, ".ndjson"))
+    if (gb_ends_with(file, ".jsonl") || gb_ends_with(file, ".ndjson"))
         return gb_put_jsonl;
-    if (ends_with(file, ".csv") || ends_with(file, ".tsv") || csv || put->types || put->encoding)
+    if (gb_ends_with(file, ".csv") || gb_ends_with(file, ".tsv") || csv || put->types ||
+        put->encoding)
         return gb_put_csv;
     if (put->has_dtype)
         return gb_put_raw;
@@ -214,9 +208,7 @@ static void print_outcome(const struct gb_put *put)
     gb_write_format(&text, ", version %" PRIu64, version);
     gb_progress_rate(&put->progress, put->input.done, &text);
     GB_WRITE_LITERAL(&text, "\n");
-    if (!text.failed)
-        fwrite(text.data, 1, text.length, stdout);
-    gb_writer_end(&text);
+    (void)gb_cli_print(&text);
 }
 
 /* Opens what the Python package has published, and tells of each. */
@@ -301,7 +293,7 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
     int status = read_csv_options(put, args, &csv);
     if (status != GB_STATUS_OK)
         return status;
-    if (ends_with(file, ".tsv") && !put->csv.delimiter)
+    if (gb_ends_with(file, ".tsv") && !put->csv.delimiter)
         put->csv.delimiter = '\t';
     if (gb_input_read(&put->input, put->start, sizeof(put->start), &got, &put->error) != 0)
         return gb_put_failure(put);
@@ -327,7 +319,7 @@ static int publish(struct gb_put *put, const struct gb_cli_args *args, const cha
 static int name_after(const struct gb_cli *cli, const char *file, char **name)
 {
     const char *slash = strrchr(file, '/'), *start = slash ? slash + 1 : file;
-    const char *suffix = ends_with(file, ".json") ? ".safetensors.index.json" : ".safetensors";
+    const char *suffix = gb_ends_with(file, ".json") ? ".safetensors.index.json" : ".safetensors";
 
     if (!is_safetensors(file) || strlen(start) <= strlen(suffix))
         return gb_cli_usage(cli, "put takes a NAME and a FILE; the name may be left out for a "

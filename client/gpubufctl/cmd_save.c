@@ -252,14 +252,11 @@ static int try_object(struct save *save, const char *name)
 {
     struct gpubuf_open_options options = {.size = sizeof(options)};
     struct gpubuf_object *opened = NULL;
-    cJSON *params = cJSON_CreateObject();
-    char *result = NULL;
+    cJSON *params = cJSON_CreateObject(), *answer;
     int status = GB_STATUS_OK;
 
     cJSON_AddStringToObject(params, "name", name);
-    char *text = gb_cjson_text(params);
-    int code = gpubuf_call(save->cli->client, "stat", text, GB_CLI_CALL_MS, &result);
-    cJSON *answer = code == 0 ? gb_cjson_parse(result) : NULL;
+    int code = gb_cli_request(save->cli->client, "stat", params, &answer);
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
     options.version = (uint64_t)gb_cjson_int_of(object, "version", 0);
     if (code == 0)
@@ -272,9 +269,6 @@ static int try_object(struct save *save, const char *name)
         status = write_object(save, object, opened);
     gpubuf_release(opened);
     cJSON_Delete(answer);
-    gpubuf_free(result);
-    cJSON_Delete(params);
-    free(text);
     return code == GPUBUF_E_STALE ? -1 : status;
 }
 

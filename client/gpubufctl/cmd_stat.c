@@ -138,28 +138,19 @@ static int print_one(const struct gb_cli *cli, const cJSON *object)
     gb_writer_init(&out, 0);
     struct gb_line line = gb_line_wrapped(&out, VALUE_AT, cli->color);
     fill(&line, object);
-    bool done = !out.failed;
-    if (done)
-        fwrite(out.data, 1, out.length, stdout);
-    gb_writer_end(&out);
-    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    return gb_cli_print(&out);
 }
 
 int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    char *result = NULL;
-    int status = gb_cli_call_version(cli, "stat", false, args->value[0], args->number[VERSION],
-                                     args->option[LABEL], &result);
+    cJSON *answer;
+    int status = gb_cli_stat(cli, false, args->value[0], args->number[VERSION], args->option[LABEL],
+                             &answer);
 
     if (status != GB_STATUS_OK)
         return status;
-
-    cJSON *answer = gb_cjson_parse(result);
-    gpubuf_free(result);
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
-    if (!cJSON_IsObject(object))
-        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stat makes no sense");
-    else if (cli->json)
+    if (cli->json)
         gb_cjson_print(object, true);
     else
         status = print_one(cli, object);

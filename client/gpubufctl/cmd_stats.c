@@ -8,6 +8,7 @@
 #include "format.h"
 #include "grid.h"
 #include "json_print.h"
+#include "parse.h"
 #include "proto/limits.h"
 #include "term.h"
 #include "user_name.h"
@@ -21,13 +22,6 @@ const struct gb_cli_option gb_trim_options[] = {
     {"bytes", 'b', "SIZE", "stop after SIZE: 64M, 1G", NULL},
     {0},
 };
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
 
 /* A number's name tells its unit: bytes, milliseconds, or things. */
 static void format_number(const char *within, const char *key, double value, char *out, size_t size)
@@ -52,14 +46,14 @@ static void format_number(const char *within, const char *key, double value, cha
     for (size_t i = 0; i < sizeof(things) / sizeof(things[0]); i++)
         counts |= within && strcmp(within, things[i]) == 0;
     for (size_t i = 0; !counts && i < sizeof(byte_names) / sizeof(byte_names[0]); i++) {
-        if (ends_with(key, byte_names[i])) {
+        if (gb_ends_with(key, byte_names[i])) {
             gb_format_size((uint64_t)value, out, size);
             return;
         }
     }
-    if (ends_with(key, "_ms"))
+    if (gb_ends_with(key, "_ms"))
         gb_format_age((int64_t)value, out, size);
-    else if (ends_with(key, "_us"))
+    else if (gb_ends_with(key, "_us"))
         gb_format_age((int64_t)(value / 1000), out, size);
     else
         gb_format_count((uint64_t)value, out, size);
@@ -87,7 +81,7 @@ static void add_value(struct gb_grid *grid, const char *within, const char *key,
  */
 static void add_label(struct gb_grid *grid, const char *key)
 {
-    bool is_time = ends_with(key, "_ms") || ends_with(key, "_us");
+    bool is_time = gb_ends_with(key, "_ms") || gb_ends_with(key, "_us");
     char label[64];
 
     (void)snprintf(label, sizeof(label), "%.*s", (int)strlen(key) - (is_time ? 3 : 0), key);
@@ -219,17 +213,13 @@ static bool print_section(const struct gb_cli *cli, const cJSON *section, unsign
 
 int gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    char *result = NULL;
+    cJSON *answer;
 
     (void)args;
-    int status = gb_cli_call(cli, "stats", NULL, &result);
+    int status = gb_cli_ask(cli, "stats", NULL, &answer);
     if (status != GB_STATUS_OK)
         return status;
-    cJSON *answer = gb_cjson_parse(result);
-    gpubuf_free(result);
-    if (!answer)
-        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stats makes no sense");
-    else if (cli->json)
+    if (cli->json)
         gb_cjson_print(answer, true);
     else if (!print_section(cli, answer, 0))
         status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
@@ -239,22 +229,15 @@ int gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
 
 int gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *params = cJSON_CreateObject();
-    char *result = NULL;
+    cJSON *params = cJSON_CreateObject(), *answer;
 
     if (args->option[TRIM_BYTES])
         cJSON_AddNumberToObject(params, "bytes", (double)args->number[TRIM_BYTES]);
     if (args->option[TRIM_DEVICE])
         cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int status = gb_cli_call(cli, "trim", text, &result);
-    free(text);
+    int status = gb_cli_ask(cli, "trim", params, &answer);
     if (status != GB_STATUS_OK)
         return status;
-
-    cJSON *answer = gb_cjson_parse(result);
-    gpubuf_free(result);
     if (cli->json) {
         gb_cjson_print(answer, true);
     } else {

@@ -55,16 +55,14 @@ static int write_first(struct gpubuf_stream *stream, const struct gpubuf_frame *
 static void write_clock(struct gb_writer *writer, uint64_t time_ns)
 {
     struct timespec wall, monotonic;
-    char text[16] = "";
-    struct tm broken;
+    char text[16];
 
     (void)clock_gettime(CLOCK_REALTIME, &wall);
     (void)clock_gettime(CLOCK_MONOTONIC, &monotonic);
     int64_t age = (int64_t)monotonic.tv_sec * 1000000000 + monotonic.tv_nsec - (int64_t)time_ns;
     int64_t ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec - age;
-    time_t seconds = (time_t)(ns / 1000000000);
-    if (localtime_r(&seconds, &broken) && strftime(text, sizeof(text), "%H:%M:%S", &broken) > 0)
-        gb_write_format(writer, "%s.%03d", text, (int)(ns / 1000000 % 1000));
+    gb_format_clock(ns / 1000000000, text, sizeof(text));
+    gb_write_format(writer, "%s.%03d", text, (int)(ns / 1000000 % 1000));
 }
 
 static int print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "commands.h"
+#include "format.h"
 #include "json_print.h"
 #include "memory.h"
 #include "names.h"
@@ -223,11 +224,8 @@ static int run_once(struct top *top, size_t rows)
     gb_writer_init(&out, 0);
     top->view.width = gb_term_width() ? gb_term_width() : 100;
     top->view.list_rows = rows;
-    bool done = gb_top_draw(&top->view, &out);
-    if (done)
-        fwrite(out.data, 1, out.length, stdout);
-    gb_writer_end(&out);
-    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    out.failed |= !gb_top_draw(&top->view, &out);
+    return gb_cli_print(&out);
 }
 
 /* ---- on the screen ---- */
@@ -236,12 +234,9 @@ static void draw(struct top *top)
 {
     struct gb_writer out;
     char clock[16] = "", silent[64];
-    time_t now = time(NULL);
-    struct tm broken;
     uint64_t waited = top->waiting ? gb_term_clock_ms() - top->begun_ms : 0;
 
-    if (localtime_r(&now, &broken))
-        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &broken);
+    gb_format_clock(time(NULL), clock, sizeof(clock));
     gb_writer_init(&out, 0);
     gb_screen_size(&top->view.width, &top->view.rows);
     top->view.clock = clock;

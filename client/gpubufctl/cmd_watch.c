@@ -70,12 +70,9 @@ static void print_text(const struct watch *watch, const char *kind, const struct
     bool color = watch->cli->color;
     enum gb_style style = style_of(kind);
     char clock[16], size[32] = "";
-    time_t now = time(NULL);
-    struct tm broken;
     struct gb_writer name;
 
-    if (!localtime_r(&now, &broken) || strftime(clock, sizeof(clock), "%H:%M:%S", &broken) == 0)
-        clock[0] = '\0';
+    gb_format_clock(time(NULL), clock, sizeof(clock));
     gb_writer_init(&name, 0);
     if (info) {
         gb_format_size(info->bytes, size, sizeof(size));

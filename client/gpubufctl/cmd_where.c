@@ -28,7 +28,7 @@ static void add_address(struct gb_grid *grid, const cJSON *place)
                        (int)gb_cjson_int_of(place, "port", 0));
 }
 
-static bool print_places(const struct gb_cli *cli, const cJSON *answer)
+static int print_places(const struct gb_cli *cli, const cJSON *answer)
 {
     static const struct gb_table_column columns[] = {
         {"node", "node", .style = GB_STYLE_BOLD}, {"", .flexible = true, .add = add_role},
@@ -41,7 +41,7 @@ static bool print_places(const struct gb_cli *cli, const cJSON *answer)
     for (cJSON *place = places ? places->child : NULL; place; place = place->next)
         if (strcmp(gb_cjson_string_of(place, "node", ""), self) == 0)
             cJSON_AddTrueToObject(place, "here");
-    return gb_table_print(columns, sizeof(columns) / sizeof(*columns), places, cli->color);
+    return gb_table_print(cli, GB_TABLE(columns), places);
 }
 
 int gb_cmd_where(struct gb_cli *cli, struct gb_cli_args *args)
@@ -57,9 +57,9 @@ int gb_cmd_where(struct gb_cli *cli, struct gb_cli_args *args)
     const char *why = gb_cjson_string_of(answer, "why", "");
     if (cli->json)
         gb_cjson_print(answer, true);
-    else if (!print_places(cli, answer))
-        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    else if (*why)
+    else
+        status = print_places(cli, answer);
+    if (status == GB_STATUS_OK && *why && !cli->json)
         status = gb_cli_fail(GB_STATUS_FAILED, "other machines could not be asked: %s", why);
     cJSON_Delete(answer);
     return status;

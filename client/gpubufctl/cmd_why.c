@@ -269,17 +269,11 @@ static void tell_versions(struct gb_line *line, const cJSON *versions)
 static cJSON *read_versions(struct gb_cli *cli, const char *name)
 {
     cJSON *params = cJSON_CreateObject(), *page;
-    char *result = NULL;
 
     cJSON_AddStringToObject(params, "prefix", name);
     cJSON_AddNumberToObject(params, "limit", 1);
     cJSON_AddTrueToObject(params, "versions");
-    char *text = gb_cjson_text(params);
-    cJSON_Delete(params);
-    int code = gpubuf_call(cli->client, "list", text, GB_CLI_CALL_MS, &result);
-    free(text);
-    page = code == 0 ? gb_cjson_parse(result) : NULL;
-    gpubuf_free(result);
+    (void)gb_cli_request(cli->client, "list", params, &page);
     cJSON *versions = cJSON_DetachItemFromObjectCaseSensitive(page, "objects");
     cJSON_Delete(page);
     return versions;
@@ -310,30 +304,21 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
     tell_rest(&line, answer);
     tell_aliases(&line, answer);
     tell_versions(&line, versions);
-    if (!out.failed)
-        fwrite(out.data, 1, out.length, stdout);
-    bool done = !out.failed;
-    gb_writer_end(&out);
-    return done ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    return gb_cli_print(&out);
 }
 
 int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    char *result = NULL;
-    int status = gb_cli_call_version(cli, "stat", true, args->value[0], args->number[VERSION],
-                                     args->option[LABEL], &result);
+    bool current = !args->option[VERSION] && !args->option[LABEL];
+    cJSON *answer;
+    int status =
+        gb_cli_stat(cli, true, args->value[0], args->number[VERSION], args->option[LABEL], &answer);
 
     if (status != GB_STATUS_OK)
         return status;
-
-    cJSON *answer = gb_cjson_parse(result);
-    gpubuf_free(result);
-    if (!cJSON_IsObject(member(answer, "object")))
-        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to why makes no sense");
-    else if (cli->json)
+    if (cli->json) {
         gb_cjson_print(answer, true);
-    else {
-        bool current = !args->option[VERSION] && !args->option[LABEL];
+    } else {
         cJSON *versions = current ? read_versions(cli, args->value[0]) : NULL;
         status = print_answer(cli, answer, versions, args->value[0]);
         cJSON_Delete(versions);

@@ -161,12 +161,9 @@ void gb_doctor_look_at_socket(struct gb_doctor *doctor)
 
 static cJSON *call(struct gb_doctor *doctor, const char *method)
 {
-    char *result = NULL;
-    int code = gpubuf_call(doctor->cli->client, method, NULL, GB_CLI_CALL_MS, &result);
-    cJSON *answer = code == 0 ? gb_cjson_parse(result) : NULL;
+    cJSON *answer;
 
-    gpubuf_free(result);
-    if (code < 0)
+    if (gb_cli_request(doctor->cli->client, method, NULL, &answer) < 0)
         gb_doctor_find(doctor, GB_HEALTH_FAIL, "daemon", "%s: %s", method,
                        gpubuf_errmsg(doctor->cli->client));
     return answer;

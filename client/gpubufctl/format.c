@@ -74,6 +74,15 @@ size_t gb_format_age(int64_t ms, char *out, size_t size)
     return cut(snprintf(out, size, "%" PRId64 " d", ms / 86400000), size);
 }
 
+void gb_format_clock(int64_t seconds, char *out, size_t size)
+{
+    const time_t when = (time_t)seconds;
+    struct tm broken;
+
+    if (!localtime_r(&when, &broken) || strftime(out, size, "%H:%M:%S", &broken) == 0)
+        out[0] = '\0';
+}
+
 size_t gb_format_local_time(int64_t ms, char *out, size_t size)
 {
     time_t seconds = (time_t)(ms / 1000);

@@ -24,6 +24,8 @@ size_t gb_format_count(uint64_t count, char *out, size_t size);
 /* "0.3 s", "12 s", "5 min", "3 h", "12 d". */
 size_t gb_format_age(int64_t ms, char *out, size_t size);
 /* "2012-01-01 12:00:00 +0000" in local time, of milliseconds since 1970. */
+/* "12:03:11", local; "" if there is no such time. */
+void gb_format_clock(int64_t seconds, char *out, size_t size);
 size_t gb_format_local_time(int64_t ms, char *out, size_t size);
 
 /* The shortest decimal that reads back as the same number; always with a point, an exponent, or

@@ -60,15 +60,11 @@ int gb_found_versions(struct gb_cli *cli, const char *text, bool pattern, bool v
     if (versions)
         cJSON_AddTrueToObject(params, "versions");
     while (status == GB_STATUS_OK && more) {
-        char *result = NULL;
-        char *request = gb_cjson_text(params);
-        status = gb_cli_call(cli, "list", request, &result);
-        free(request);
+        cJSON *page;
+        status = gb_cli_ask(cli, "list", cJSON_Duplicate(params, true), &page);
         if (status != GB_STATUS_OK)
             break;
-        cJSON *page = gb_cjson_parse(result);
-        gpubuf_free(result);
-        if (!page || !take_page(page, pattern ? text : NULL, all))
+        if (!take_page(page, pattern ? text : NULL, all))
             status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to list makes no sense");
         const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
         cJSON_DeleteItemFromObjectCaseSensitive(params, "cursor");

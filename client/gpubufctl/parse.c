@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/limits.h"
 
@@ -118,6 +119,13 @@ int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error)
     return gb_fail(error, GPUBUF_E_INVALID,
                    "\"%.80s\" is not a span of time; write seconds, or 500ms, 90s, 5m, 2h, 1d",
                    text);
+}
+
+bool gb_ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+
+    return length >= tail && strcasecmp(text + length - tail, end) == 0;
 }
 
 int gb_parse_mode(const char *text, int64_t *out, struct gb_error *error)

@@ -26,6 +26,9 @@ int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error)
    allocation, ended by a NULL. NULL: memory is out. */
 const char **gb_parse_list(const char *text);
 
+/* Whether a text ends so, in capitals or not: a file's suffix. */
+bool gb_ends_with(const char *text, const char *end);
+
 /* "0640": octal, three digits, with or without leading zero; only r and w bits. */
 int gb_parse_mode(const char *text, int64_t *out, struct gb_error *error);
 

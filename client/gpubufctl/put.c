@@ -39,13 +39,12 @@ int gb_put_check_name(const struct gb_put *put, const char *file)
 int gb_put_bound(struct gb_put *put, bool text)
 {
     enum { TEXT_TIMES = 16 }; /* text takes more bytes than its values, but not without end */
-    char *result = NULL, size[GB_FORMAT_MAX];
+    char size[GB_FORMAT_MAX];
+    cJSON *stats;
 
-    int status = gb_cli_call(put->cli, "stats", NULL, &result);
+    int status = gb_cli_ask(put->cli, "stats", NULL, &stats);
     if (status != GB_STATUS_OK)
         return status;
-    cJSON *stats = gb_cjson_parse(result);
-    gpubuf_free(result);
     const cJSON *device;
     uint64_t most = 0;
     cJSON_ArrayForEach(device, cJSON_GetObjectItemCaseSensitive(stats, "devices"))

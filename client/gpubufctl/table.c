@@ -81,15 +81,13 @@ bool gb_table_write(struct gb_writer *out, const struct gb_table_column *columns
     return done;
 }
 
-bool gb_table_print(const struct gb_table_column *columns, size_t count, const cJSON *list,
-                    bool color)
+int gb_table_print(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
+                   const cJSON *list)
 {
     struct gb_writer out;
 
     gb_writer_init(&out, 0);
-    bool done = gb_table_write(&out, columns, count, list, 0, SIZE_MAX, gb_term_width(), color);
-    if (done)
-        fwrite(out.data, 1, out.length, stdout);
-    gb_writer_end(&out);
-    return done;
+    out.failed |=
+        !gb_table_write(&out, columns, count, list, 0, SIZE_MAX, gb_term_width(), cli->color);
+    return gb_cli_print(&out);
 }

@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "cli.h"
 #include "grid.h"
 
 enum gb_cell {
@@ -31,8 +32,10 @@ struct gb_table_column {
    out. */
 bool gb_table_write(struct gb_writer *out, const struct gb_table_column *columns, size_t count,
                     const cJSON *list, size_t first, size_t most, unsigned width, bool color);
-/* All of them, on standard output. */
-bool gb_table_print(const struct gb_table_column *columns, size_t count, const cJSON *list,
-                    bool color);
+/* Prints all of them. A status. */
+int gb_table_print(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
+                   const cJSON *list);
+
+#define GB_TABLE(columns) (columns), sizeof(columns) / sizeof(*(columns))
 
 #endif

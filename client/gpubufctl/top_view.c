@@ -260,9 +260,9 @@ static const struct {
     const struct gb_table_column *columns;
     size_t count;
 } lists[] = {
-    [GB_TOP_OBJECTS] = {object_columns, sizeof(object_columns) / sizeof(*object_columns)},
-    [GB_TOP_SESSIONS] = {session_columns, sizeof(session_columns) / sizeof(*session_columns)},
-    [GB_TOP_USERS] = {user_columns, sizeof(user_columns) / sizeof(*user_columns)},
+    [GB_TOP_OBJECTS] = {GB_TABLE(object_columns)},
+    [GB_TOP_SESSIONS] = {GB_TABLE(session_columns)},
+    [GB_TOP_USERS] = {GB_TABLE(user_columns)},
 };
 
 static const cJSON *list_of(const struct gb_top_view *view, enum gb_top_list list)

@@ -26,10 +26,10 @@ PARTS = {
         ("session", "session/*"),
     ],
     "client/gpubufctl": [
-        ("text", "format term line grid parse user_name json_print table screen"),
+        ("text", "format term line grid parse user_name json_print screen"),
         ("data", "file decode npy series csv_table csv_write json_table json_write"),
         ("frame", "cli tell"),
-        ("subjects", "names cluster put put_* python snapshot view memory top_view doctor doctor_*"),
+        ("subjects", "table names cluster put put_* python snapshot view memory top_view doctor doctor_*"),
         ("commands", "commands complete cmd_*"),
         ("program", "main"),
     ],
