@@ -20,7 +20,7 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, TypeVar
 
 from ._cuda_array import CudaArray
 from ._errors import DeviceError, Error, Unsupported, failure
@@ -239,6 +239,24 @@ class _Owned:
         end.atexit = False  # the driver frees all at the exit
         self._end: Callable[[], Any] = end
 
+    @classmethod
+    def _foreign(cls: Type[_Self], device: int, handle: int) -> _Self:
+        """One of somebody else's; close() does not destroy it."""
+        made = cls.__new__(cls)
+        made.device, made.handle = device, handle
+        made._end = lambda: None
+        return made
+
+    def _is_done(self, query: str) -> bool:
+        with Device(self.device):
+            try:
+                _call(query, _pointer(self.handle))
+            except CudaError as error:
+                if error.status == _NOT_READY:
+                    return False
+                raise
+        return True
+
     def close(self) -> None:
         """Frees it now."""
         self._end()
@@ -286,10 +304,7 @@ class Stream(_Owned):
     @classmethod
     def of(cls, stream: Any, device: int = 0) -> "Stream":
         """Another library's stream (an object or a handle). close() does not destroy it."""
-        made = cls.__new__(cls)
-        made.device, made.handle = device, handle_of(stream)
-        made._end = lambda: None
-        return made
+        return cls._foreign(device, handle_of(stream))
 
     def __cuda_stream__(self) -> Tuple[int, int]:
         return 0, self.handle
@@ -301,14 +316,7 @@ class Stream(_Owned):
 
     def done(self) -> bool:
         """Whether all work queued so far is done."""
-        with Device(self.device):
-            try:
-                _call("cuStreamQuery", _pointer(self.handle))
-            except CudaError as error:
-                if error.status == _NOT_READY:
-                    return False
-                raise
-        return True
+        return self._is_done("cuStreamQuery")
 
     @contextlib.contextmanager
     def auto_synchronize(self) -> "Iterator[Stream]":
@@ -345,10 +353,7 @@ class Event(_Owned):
     @classmethod
     def at(cls, pointer: int, device: int) -> "Event":
         """The event that an Arrow device array's sync_event points to. close() does not destroy it."""
-        made = cls.__new__(cls)
-        made.device, made.handle = device, ctypes.c_void_p.from_address(pointer).value or 0
-        made._end = lambda: None
-        return made
+        return cls._foreign(device, ctypes.c_void_p.from_address(pointer).value or 0)
 
     def record(self, stream: Any = None) -> None:
         """Records the event behind the work queued on a stream so far."""
@@ -362,14 +367,7 @@ class Event(_Owned):
 
     def done(self) -> bool:
         """Whether the event is reached."""
-        with Device(self.device):
-            try:
-                _call("cuEventQuery", _pointer(self.handle))
-            except CudaError as error:
-                if error.status == _NOT_READY:
-                    return False
-                raise
-        return True
+        return self._is_done("cuEventQuery")
 
     def seconds_since(self, earlier: "Event") -> float:
         """Seconds between two events, both made with timing=True and reached."""

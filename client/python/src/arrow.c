@@ -48,49 +48,31 @@ int arrow_hold(struct ArrowArray *array, struct link *link)
     return r;
 }
 
-void arrow_end_schema(PyObject *capsule)
+static void release(void *content, const char *name)
 {
-    struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+    struct ArrowSchema *schema = content;
+    struct ArrowArray *array = content; /* that of a device begins with one */
 
-    if (schema->release)
-        schema->release(schema);
-    free(schema);
-}
-
-void arrow_end_array(PyObject *capsule)
-{
-    struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
-
-    if (array->release)
+    if (strcmp(name, "arrow_schema") != 0 && array->release)
         array->release(array);
-    free(array);
-}
-
-void arrow_end_device_array(PyObject *capsule)
-{
-    struct ArrowDeviceArray *array = PyCapsule_GetPointer(capsule, "arrow_device_array");
-
-    if (array->array.release)
-        array->array.release(&array->array);
-    free(array);
-}
-
-static PyObject *schema_capsule(struct object *self, struct gpubuf_object *object)
-{
-    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
-
-    if (!schema)
-        return PyErr_NoMemory();
-    int status = gpubuf_export_arrow_device(object, schema, NULL);
-    if (status < 0) {
-        free(schema);
-        return raise_status(self->link, status);
-    }
-    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", arrow_end_schema);
-    if (!capsule) {
+    else if (strcmp(name, "arrow_schema") == 0 && schema->release)
         schema->release(schema);
-        free(schema);
-    }
+    free(content);
+}
+
+static void end_capsule(PyObject *capsule)
+{
+    const char *name = PyCapsule_GetName(capsule);
+
+    release(PyCapsule_GetPointer(capsule, name), name);
+}
+
+PyObject *arrow_capsule(void *content, const char *name)
+{
+    PyObject *capsule = PyCapsule_New(content, name, end_capsule);
+
+    if (!capsule)
+        release(content, name);
     return capsule;
 }
 
@@ -98,58 +80,32 @@ PyObject *object_arrow_schema(PyObject *self, PyObject *unused)
 {
     (void)unused;
     struct gpubuf_object *object = object_use((struct object *)self);
-    return object ? schema_capsule((struct object *)self, object) : NULL;
+    if (!object)
+        return NULL;
+    struct ArrowSchema *schema = calloc(1, sizeof(*schema));
+    if (!schema)
+        return PyErr_NoMemory();
+    int status = gpubuf_export_arrow_device(object, schema, NULL);
+    if (status < 0) {
+        free(schema);
+        return raise_status(((struct object *)self)->link, status);
+    }
+    return arrow_capsule(schema, "arrow_schema");
 }
 
 /* An export that holds the link. */
-static int export_array(struct object *self, struct gpubuf_object *object, struct ArrowArray *array)
+static PyObject *export_array(PyObject *self, bool device)
 {
-    int status = gpubuf_export_arrow(object, NULL, array);
-
-    if (status < 0) {
-        raise_status(self->link, status);
-        return -1;
-    }
-    if (arrow_hold(array, self->link) < 0) {
-        array->release(array);
-        PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
-}
-
-PyObject *object_arrow_array(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    struct gpubuf_object *object = object_use((struct object *)self);
-    if (!object)
-        return NULL;
-    struct ArrowArray *array = calloc(1, sizeof(*array));
-    if (!array)
-        return PyErr_NoMemory();
-    if (export_array((struct object *)self, object, array) < 0) {
-        free(array);
-        return NULL;
-    }
-    PyObject *capsule = PyCapsule_New(array, "arrow_array", arrow_end_array);
-    if (!capsule) {
-        array->release(array);
-        free(array);
-    }
-    return capsule;
-}
-
-PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    struct gpubuf_object *object = object_use((struct object *)self);
-    if (!object)
-        return NULL;
     struct link *link = ((struct object *)self)->link;
+    struct gpubuf_object *object = object_use((struct object *)self);
+
+    if (!object)
+        return NULL;
     struct ArrowDeviceArray *array = calloc(1, sizeof(*array));
     if (!array)
         return PyErr_NoMemory();
-    int status = gpubuf_export_arrow_device(object, NULL, array);
+    int status = device ? gpubuf_export_arrow_device(object, NULL, array)
+                        : gpubuf_export_arrow(object, NULL, &array->array);
     if (status == 0 && arrow_hold(&array->array, link) < 0) {
         array->array.release(&array->array);
         status = GPUBUF_E_NO_MEMORY;
@@ -158,12 +114,19 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
         free(array);
         return raise_status(link, status);
     }
-    PyObject *capsule = PyCapsule_New(array, "arrow_device_array", arrow_end_device_array);
-    if (!capsule) {
-        array->array.release(&array->array);
-        free(array);
-    }
-    return capsule;
+    return arrow_capsule(array, device ? "arrow_device_array" : "arrow_array");
+}
+
+PyObject *object_arrow_array(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return export_array(self, false);
+}
+
+PyObject *object_arrow_device_array(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return export_array(self, true);
 }
 
 /* schema_format(capsule): the format of the topmost node. */
@@ -377,18 +340,9 @@ struct sources {
     struct block *blocks;
 };
 
-static void *sources_alloc(struct sources *sources, size_t count, size_t size)
-{
-    void *memory = gb_pool_calloc(&sources->pool, count + 1, size);
-
-    if (!memory)
-        PyErr_NoMemory();
-    return memory;
-}
-
 static struct block *sources_block(struct sources *sources)
 {
-    struct block *block = sources_alloc(sources, 1, sizeof(*block));
+    struct block *block = pool_take(&sources->pool, 1, sizeof(*block));
 
     if (block) {
         block->next = sources->blocks;
@@ -420,28 +374,20 @@ static void no_release_array(struct ArrowArray *array)
 }
 
 /* The array in a capsule of either kind, if the host can read it. */
-static const struct ArrowArray *capsule_array(PyObject *capsule)
+static const struct ArrowArray *host_array(PyObject *capsule)
 {
-    const struct ArrowArray *array;
+    int device;
+    long long ordinal;
+    void *event;
+    const struct ArrowArray *array = find_array(capsule, &device, &ordinal, &event);
 
-    if (PyCapsule_IsValid(capsule, "arrow_device_array")) {
-        const struct ArrowDeviceArray *device = PyCapsule_GetPointer(capsule, "arrow_device_array");
-        if (device->device_type != ARROW_DEVICE_CPU) {
-            PyErr_Format(PyExc_TypeError,
-                         "an Arrow array on a device of type %d cannot be put; copy it to the "
-                         "host, or put its columns as arrays",
-                         (int)device->device_type);
-            return NULL;
-        }
-        array = &device->array;
-    } else {
-        array = PyCapsule_GetPointer(capsule, "arrow_array");
-    }
-    if (array && !array->release) {
-        PyErr_SetString(PyExc_ValueError, "the Arrow array has been released");
-        return NULL;
-    }
-    return array;
+    if (!array || device == ARROW_DEVICE_CPU)
+        return array;
+    PyErr_Format(PyExc_TypeError,
+                 "an Arrow array on a device of type %d cannot be put; copy it to the host, or put "
+                 "its columns as arrays",
+                 device);
+    return NULL;
 }
 
 static int build_capsules(struct sources *sources, PyObject *source, struct ArrowSchema *schema,
@@ -460,11 +406,11 @@ static int build_capsules(struct sources *sources, PyObject *source, struct Arro
     }
     *schema = *from;
     size_t count = (size_t)PyList_Size(list);
-    const struct ArrowArray **arrays = sources_alloc(sources, count, sizeof(*arrays));
+    const struct ArrowArray **arrays = pool_take(&sources->pool, count, sizeof(*arrays));
     if (!arrays)
         return -1;
     for (size_t i = 0; i < count; i++) {
-        arrays[i] = capsule_array(PyList_GetItem(list, (Py_ssize_t)i));
+        arrays[i] = host_array(PyList_GetItem(list, (Py_ssize_t)i));
         if (!arrays[i])
             return -1;
     }
@@ -483,7 +429,7 @@ static int build_buffers(struct sources *sources, PyObject *tuple, struct ArrowA
 {
     Py_ssize_t count = PyTuple_Size(tuple);
     const void **buffers =
-        count < 0 ? NULL : sources_alloc(sources, (size_t)count, sizeof(*buffers));
+        count < 0 ? NULL : pool_take(&sources->pool, (size_t)count, sizeof(*buffers));
 
     if (!buffers)
         return -1;
@@ -512,10 +458,10 @@ static int build_children(struct sources *sources, PyObject *tuple, struct Arrow
     if (count <= 0)
         return (int)count;
     size_t room = (size_t)count;
-    schema->children = sources_alloc(sources, room, sizeof(*schema->children));
-    array->children = sources_alloc(sources, room, sizeof(*array->children));
-    struct ArrowSchema *schemas = sources_alloc(sources, room, sizeof(*schemas));
-    struct ArrowArray *arrays = sources_alloc(sources, room, sizeof(*arrays));
+    schema->children = pool_take(&sources->pool, room, sizeof(*schema->children));
+    array->children = pool_take(&sources->pool, room, sizeof(*array->children));
+    struct ArrowSchema *schemas = pool_take(&sources->pool, room, sizeof(*schemas));
+    struct ArrowArray *arrays = pool_take(&sources->pool, room, sizeof(*arrays));
     if (!schema->children || !array->children || !schemas || !arrays)
         return -1;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -557,8 +503,8 @@ static int build_parts(struct sources *sources, PyObject *source, struct ArrowSc
         return -1;
     if (dictionary == Py_None)
         return 0;
-    schema->dictionary = sources_alloc(sources, 1, sizeof(*schema->dictionary));
-    array->dictionary = sources_alloc(sources, 1, sizeof(*array->dictionary));
+    schema->dictionary = pool_take(&sources->pool, 1, sizeof(*schema->dictionary));
+    array->dictionary = pool_take(&sources->pool, 1, sizeof(*array->dictionary));
     if (!schema->dictionary || !array->dictionary)
         return -1;
     return build(sources, dictionary, schema->dictionary, array->dictionary);
@@ -686,19 +632,8 @@ PyObject *core_capsules(PyObject *module, PyObject *source)
     atomic_init(&shared->references, 1);
     shared->source = new_ref(source);
     share_nodes(shared, schema, array);
-    PyObject *head = PyCapsule_New(schema, "arrow_schema", arrow_end_schema);
-    PyObject *body = head ? PyCapsule_New(array, "arrow_array", arrow_end_array) : NULL;
-    if (!head) {
-        schema->release(schema);
-        free(schema);
-    }
-    if (!body) {
-        array->release(array);
-        free(array);
-    }
+    PyObject *head = arrow_capsule(schema, "arrow_schema");
+    PyObject *body = arrow_capsule(array, "arrow_array");
     shared_put(shared);
-    if (body)
-        return Py_BuildValue("(NN)", head, body);
-    Py_XDECREF(head);
-    return NULL;
+    return Py_BuildValue("(NN)", head, body);
 }

@@ -10,10 +10,9 @@ PyObject *object_arrow_device_array(PyObject *self, PyObject *unused);
 /* Makes each node of an exported array hold the link, since a consumer may move a child out and
    release the rest. 0 or GPUBUF_E_NO_MEMORY; then the array is still to be released. */
 int arrow_hold(struct ArrowArray *array, struct link *link);
-/* Destructors of capsules. */
-void arrow_end_schema(PyObject *capsule);
-void arrow_end_array(PyObject *capsule);
-void arrow_end_device_array(PyObject *capsule);
+/* A capsule of what malloc gave: an "arrow_schema", an "arrow_array" or an "arrow_device_array". It
+   is released and freed at the capsule's end, or if there can be none. */
+PyObject *arrow_capsule(void *content, const char *name);
 /* Client.put_arrow(name, source, as_table, options). */
 PyObject *client_put_arrow(PyObject *self, PyObject *args);
 PyObject *core_capsules(PyObject *module, PyObject *source);

@@ -47,10 +47,13 @@ static void single_end(struct single *single)
     free(single);
 }
 
-static struct single *single_new(const struct object *self, struct gpubuf_object *object)
+static struct single *single_new(struct object *self)
 {
-    struct single *single = calloc(1, sizeof(*single));
+    struct gpubuf_object *object = object_use(self);
+    struct single *single = object ? calloc(1, sizeof(*single)) : NULL;
 
+    if (!object)
+        return NULL;
     if (!single) {
         PyErr_NoMemory();
         return NULL;
@@ -73,124 +76,80 @@ static int export_schema(const struct single *single, struct ArrowSchema *out)
     return gpubuf_export_arrow_device(single->object, out, NULL) < 0 ? STREAM_FAILED : 0;
 }
 
-/* ---- on the host ---- */
+/* The two kinds are alike but for their types. `first` is the array of a `single`; what follows it
+   are further members of the stream. */
+#define STREAM(kind, stream_type, array_type, capsule_name, first, ...)                            \
+    static int kind##_schema(struct stream_type *stream, struct ArrowSchema *out)                  \
+    {                                                                                              \
+        return export_schema(stream->private_data, out);                                           \
+    }                                                                                              \
+                                                                                                   \
+    static int kind##_next(struct stream_type *stream, struct array_type *out)                     \
+    {                                                                                              \
+        struct single *single = stream->private_data;                                              \
+                                                                                                   \
+        *out = first;                                                                              \
+        single->array.array.release = NULL;                                                        \
+        return 0;                                                                                  \
+    }                                                                                              \
+                                                                                                   \
+    static const char *kind##_error(struct stream_type *stream)                                    \
+    {                                                                                              \
+        return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);              \
+    }                                                                                              \
+                                                                                                   \
+    static void kind##_release(struct stream_type *stream)                                         \
+    {                                                                                              \
+        single_end(stream->private_data);                                                          \
+        stream->release = NULL;                                                                    \
+    }                                                                                              \
+                                                                                                   \
+    static void end_##kind##_stream(PyObject *capsule)                                             \
+    {                                                                                              \
+        struct stream_type *stream = PyCapsule_GetPointer(capsule, capsule_name);                  \
+                                                                                                   \
+        if (stream->release)                                                                       \
+            stream->release(stream);                                                               \
+        free(stream);                                                                              \
+    }                                                                                              \
+                                                                                                   \
+    static PyObject *kind##_stream(struct single *single)                                          \
+    {                                                                                              \
+        struct stream_type *stream = single ? malloc(sizeof(*stream)) : NULL;                      \
+        PyObject *capsule = NULL;                                                                  \
+                                                                                                   \
+        if (single && !stream)                                                                     \
+            PyErr_NoMemory();                                                                      \
+        if (stream) {                                                                              \
+            *stream = (struct stream_type){.get_schema = kind##_schema,                            \
+                                           .get_next = kind##_next,                                \
+                                           .get_last_error = kind##_error,                         \
+                                           .release = kind##_release,                              \
+                                           .private_data = single,                                 \
+                                           __VA_ARGS__};                                           \
+            capsule = PyCapsule_New(stream, capsule_name, end_##kind##_stream);                    \
+        }                                                                                          \
+        if (!capsule) {                                                                            \
+            single_end(single);                                                                    \
+            free(stream);                                                                          \
+        }                                                                                          \
+        return capsule;                                                                            \
+    }
 
-static int host_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out)
-{
-    return export_schema(stream->private_data, out);
-}
-
-static int host_next(struct ArrowArrayStream *stream, struct ArrowArray *out)
-{
-    struct single *single = stream->private_data;
-
-    *out = single->array.array;
-    single->array.array.release = NULL;
-    return 0;
-}
-
-static const char *host_error(struct ArrowArrayStream *stream)
-{
-    return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);
-}
-
-static void host_release(struct ArrowArrayStream *stream)
-{
-    single_end(stream->private_data);
-    stream->release = NULL;
-}
-
-static void end_host_stream(PyObject *capsule)
-{
-    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
-
-    if (stream->release)
-        stream->release(stream);
-    free(stream);
-}
+STREAM(host, ArrowArrayStream, ArrowArray, "arrow_array_stream", single->array.array, )
+STREAM(device, ArrowDeviceArrayStream, ArrowDeviceArray, "arrow_device_array_stream", single->array,
+       .device_type = single->array.device_type)
 
 PyObject *object_arrow_stream(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    struct gpubuf_object *object = object_use((struct object *)self);
-    struct single *single = object ? single_new((struct object *)self, object) : NULL;
-    if (!single)
-        return NULL;
-    struct ArrowArrayStream *stream = malloc(sizeof(*stream));
-    if (!stream) {
-        single_end(single);
-        return PyErr_NoMemory();
-    }
-    *stream = (struct ArrowArrayStream){host_schema, host_next, host_error, host_release, single};
-    PyObject *capsule = PyCapsule_New(stream, "arrow_array_stream", end_host_stream);
-    if (!capsule) {
-        single_end(single);
-        free(stream);
-    }
-    return capsule;
-}
-
-/* ---- on any device ---- */
-
-static int device_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out)
-{
-    return export_schema(stream->private_data, out);
-}
-
-static int device_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out)
-{
-    struct single *single = stream->private_data;
-
-    *out = single->array;
-    single->array.array.release = NULL;
-    return 0;
-}
-
-static const char *device_error(struct ArrowDeviceArrayStream *stream)
-{
-    return gpubuf_object_errmsg(((struct single *)stream->private_data)->object);
-}
-
-static void device_release(struct ArrowDeviceArrayStream *stream)
-{
-    single_end(stream->private_data);
-    stream->release = NULL;
-}
-
-static void end_device_stream(PyObject *capsule)
-{
-    struct ArrowDeviceArrayStream *stream =
-        PyCapsule_GetPointer(capsule, "arrow_device_array_stream");
-
-    if (stream->release)
-        stream->release(stream);
-    free(stream);
+    return host_stream(single_new((struct object *)self));
 }
 
 PyObject *object_arrow_device_stream(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    struct gpubuf_object *object = object_use((struct object *)self);
-    struct single *single = object ? single_new((struct object *)self, object) : NULL;
-    if (!single)
-        return NULL;
-    struct ArrowDeviceArrayStream *stream = malloc(sizeof(*stream));
-    if (!stream) {
-        single_end(single);
-        return PyErr_NoMemory();
-    }
-    *stream = (struct ArrowDeviceArrayStream){single->array.device_type,
-                                              device_schema,
-                                              device_next,
-                                              device_error,
-                                              device_release,
-                                              single};
-    PyObject *capsule = PyCapsule_New(stream, "arrow_device_array_stream", end_device_stream);
-    if (!capsule) {
-        single_end(single);
-        free(stream);
-    }
-    return capsule;
+    return device_stream(single_new((struct object *)self));
 }
 
 /* ---- reading a stream ---- */
@@ -225,16 +184,9 @@ static int read_next(const struct reader *reader, PyObject *list)
         free(array);
         return error ? raise_stream(reader, error) : 1;
     }
-    PyObject *capsule = reader->host
-                            ? PyCapsule_New(array, "arrow_array", arrow_end_array)
-                            : PyCapsule_New(array, "arrow_device_array", arrow_end_device_array);
-    if (!capsule) {
-        array->array.release(&array->array);
-        free(array);
-        return -1;
-    }
-    int r = PyList_Append(list, capsule);
-    Py_DECREF(capsule);
+    PyObject *capsule = arrow_capsule(array, reader->host ? "arrow_array" : "arrow_device_array");
+    int r = capsule ? PyList_Append(list, capsule) : -1;
+    Py_XDECREF(capsule);
     return r;
 }
 
@@ -251,12 +203,7 @@ static PyObject *read_schema(const struct reader *reader)
         raise_stream(reader, error);
         return NULL;
     }
-    PyObject *capsule = PyCapsule_New(schema, "arrow_schema", arrow_end_schema);
-    if (!capsule) {
-        schema->release(schema);
-        free(schema);
-    }
-    return capsule;
+    return arrow_capsule(schema, "arrow_schema");
 }
 
 PyObject *core_read_stream(PyObject *module, PyObject *capsule)

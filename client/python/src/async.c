@@ -109,19 +109,19 @@ PyObject *client_create_async(PyObject *self, PyObject *args)
     PyObject *layout_tuple, *options_tuple, *callable;
     struct gpubuf_layout_spec layout;
     struct gpubuf_create_options options;
-    struct layout_arena *arena;
+    struct gb_pool pool = {0};
     int status = 0;
 
     if (!PyArg_ParseTuple(args, "sOOO:create_async", &name, &layout_tuple, &options_tuple,
                           &callable) ||
-        parse_create_options(options_tuple, &options) < 0 ||
-        parse_layout(layout_tuple, &layout, &arena) < 0)
+        parse_create_options(options_tuple, &options) < 0)
         return NULL;
-    struct pending *pending = begin(self, callable);
+    bool parsed = parse_layout(layout_tuple, &layout, &pool) == 0;
+    struct pending *pending = parsed ? begin(self, callable) : NULL;
     if (pending)
         status = gpubuf_create_async(pending->link->client, name, &layout, &options, pending_object,
                                      pending, &pending->id);
-    layout_free(arena);
+    gb_pool_end(&pool);
     return begun(pending, status);
 }
 

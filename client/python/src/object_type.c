@@ -191,22 +191,13 @@ static PyObject *object_select(PyObject *self, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "expected a tuple of names");
         return NULL;
     }
-    size_t count = (size_t)PyTuple_Size(names);
-    const char **texts = calloc(count + 1, sizeof(*texts));
+    const char **texts = parse_names(names);
     if (!texts)
-        return PyErr_NoMemory();
-    PyObject *result = NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (!PyArg_Parse(PyTuple_GetItem(names, (Py_ssize_t)i), "s;a column's name is a str",
-                         &texts[i]))
-            goto out;
-    }
+        return NULL;
     struct gpubuf_object *view = NULL;
-    int status = gpubuf_select(object, texts, count, &view);
-    result = part(self, status, view);
-out:
+    int status = gpubuf_select(object, texts, (size_t)PyTuple_Size(names), &view);
     free(texts);
-    return result;
+    return part(self, status, view);
 }
 
 /* Makes no Python objects of the children. */

@@ -36,45 +36,23 @@ int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options)
 
 /* ---- layouts ---- */
 
-struct layout_arena {
-    struct layout_arena *next;
-};
-
-/* Zeroed memory that lives as long as the arena. */
-static void *arena_alloc(struct layout_arena **arena, size_t count, size_t size)
+void *pool_take(struct gb_pool *pool, size_t count, size_t size)
 {
-    size_t bytes;
-    struct layout_arena *block = NULL;
+    void *memory = gb_pool_calloc(pool, count + 1, size);
 
-    if (!__builtin_mul_overflow(count, size, &bytes) &&
-        !__builtin_add_overflow(bytes, sizeof(*block), &bytes))
-        block = calloc(1, bytes);
-    if (!block) {
+    if (!memory)
         PyErr_NoMemory();
-        return NULL;
-    }
-    block->next = *arena;
-    *arena = block;
-    return block + 1;
+    return memory;
 }
 
-void layout_free(struct layout_arena *arena)
-{
-    while (arena) {
-        struct layout_arena *next = arena->next;
-        free(arena);
-        arena = next;
-    }
-}
-
-static int parse_metadata(PyObject *list, const char *const **out, struct layout_arena **arena)
+static int parse_metadata(PyObject *list, const char *const **out, struct gb_pool *pool)
 {
     if (list == Py_None)
         return 0;
     Py_ssize_t count = PyTuple_Size(list);
     if (count < 0)
         return -1;
-    const char **pairs = arena_alloc(arena, (size_t)count + 1, sizeof(*pairs));
+    const char **pairs = pool_take(pool, (size_t)count + 1, sizeof(*pairs));
     if (!pairs)
         return -1;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -87,8 +65,7 @@ static int parse_metadata(PyObject *list, const char *const **out, struct layout
     return 0;
 }
 
-static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec,
-                        struct layout_arena **arena)
+static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec, struct gb_pool *pool)
 {
     PyObject *children, *metadata;
     const char *name, *dtype;
@@ -112,25 +89,24 @@ static int parse_column(PyObject *tuple, struct gpubuf_column_spec *spec,
         .mask = mask,
         .data_bytes = data_bytes,
     };
-    if (parse_metadata(metadata, &spec->metadata, arena) < 0)
+    if (parse_metadata(metadata, &spec->metadata, pool) < 0)
         return -1;
     size_t count = (size_t)PyTuple_Size(children);
     if (count == 0)
         return 0;
-    struct gpubuf_column_spec *specs = arena_alloc(arena, count, sizeof(*specs));
+    struct gpubuf_column_spec *specs = pool_take(pool, count, sizeof(*specs));
     if (!specs || Py_EnterRecursiveCall(" in a layout"))
         return -1;
     int r = 0;
     for (size_t i = 0; r == 0 && i < count; i++)
-        r = parse_column(PyTuple_GetItem(children, (Py_ssize_t)i), &specs[i], arena);
+        r = parse_column(PyTuple_GetItem(children, (Py_ssize_t)i), &specs[i], pool);
     Py_LeaveRecursiveCall();
     spec->children = specs;
     spec->child_count = count;
     return r;
 }
 
-static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout,
-                       struct layout_arena **arena)
+static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout, struct gb_pool *pool)
 {
     Py_ssize_t ndim = PyTuple_Size(tuple);
 
@@ -140,7 +116,7 @@ static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout,
         PyErr_Format(PyExc_ValueError, "an array has at most %d axes, not %zd", MAX_NDIM, ndim);
         return -1;
     }
-    uint64_t *shape = arena_alloc(arena, (size_t)ndim + 1, sizeof(*shape));
+    uint64_t *shape = pool_take(pool, (size_t)ndim + 1, sizeof(*shape));
     if (!shape)
         return -1;
     for (Py_ssize_t i = 0; i < ndim; i++) {
@@ -153,14 +129,13 @@ static int parse_shape(PyObject *tuple, struct gpubuf_layout_spec *layout,
     return 0;
 }
 
-int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena)
+int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct gb_pool *pool)
 {
     PyObject *shape, *column;
     const char *dtype;
     unsigned long long bytes, manifest_bytes = 0;
     int kind, mask;
 
-    *arena = NULL;
     *layout = (struct gpubuf_layout_spec){.kind = GPUBUF_KIND_BYTES};
     if (!PyArg_ParseTuple(tuple, "iKzO!pO|K:layout", &kind, &bytes, &dtype, &PyTuple_Type, &shape,
                           &mask, &column, &manifest_bytes))
@@ -170,14 +145,8 @@ int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layo
     layout->bytes = bytes;
     layout->dtype = dtype;
     layout->mask = mask;
-    int r = parse_shape(shape, layout, arena);
-    if (r == 0 && column != Py_None)
-        r = parse_column(column, &layout->column, arena);
-    if (r < 0) {
-        layout_free(*arena);
-        *arena = NULL;
-    }
-    return r;
+    int r = parse_shape(shape, layout, pool);
+    return r == 0 && column != Py_None ? parse_column(column, &layout->column, pool) : r;
 }
 
 const char **parse_names(PyObject *tuple)

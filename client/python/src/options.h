@@ -3,17 +3,19 @@
 #define GPUBUFD_OPTIONS_H
 
 #include "client/python/src/core.h"
+#include "proto/pool.h"
 
 /* From a tuple (device, share, mode, replace, ttl_ms, evict, wait_ms, final, label, keep, scope),
    whose strings it borrows. */
 int parse_create_options(PyObject *tuple, struct gpubuf_create_options *options);
 
-struct layout_arena; /* owns what a specification points to */
+/* Zeroed memory of a pool; NULL with an exception raised. */
+void *pool_take(struct gb_pool *pool, size_t count, size_t size);
+
 /* From (kind, bytes, dtype, shape, mask, column, and of a bundle manifest_bytes); column is (name,
    dtype, length, offset, null_count, mask, data_bytes, children, metadata). Strings are borrowed
-   from the tuples. */
-int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct layout_arena **arena);
-void layout_free(struct layout_arena *arena);
+   from the tuples; the rest lies in the pool, which the caller ends, also after a failure. */
+int parse_layout(PyObject *tuple, struct gpubuf_layout_spec *layout, struct gb_pool *pool);
 
 /* A tuple of (address, bytes) -> an array to be freed; NULL with an exception raised. */
 struct gpubuf_part *parse_parts(PyObject *tuple);
