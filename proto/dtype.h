@@ -81,11 +81,12 @@ struct gb_type_info {
     uint16_t bits;        /* of one element of `data`; 0: no fixed width */
     uint8_t offset_bytes; /* 4 or 8 where the type has `offsets`, else 0 */
     bool has_data, has_mask;
-    int8_t children;     /* how many; -1: any number (struct) */
-    const char *arrow;   /* format, up to its parameters ("ts", "w:"); NULL: none */
-    const char *numpy;   /* typestr with byte order, up to its parameters; NULL: none */
-    uint8_t dlpack_code; /* DLDataTypeCode; 255: none */
-    bool array;          /* may be the dtype of an `array`: whole bytes, or packed */
+    int8_t children;         /* how many; -1: any number (struct) */
+    const char *arrow;       /* format, up to its parameters ("ts", "w:"); NULL: none */
+    const char *numpy;       /* typestr with byte order, up to its parameters; NULL: none */
+    uint8_t dlpack_code;     /* DLDataTypeCode; 255: none */
+    bool array;              /* may be the dtype of an `array`: whole bytes, or packed */
+    const char *safetensors; /* the name in a safetensors file's head; NULL: it has none */
 };
 
 const struct gb_type_info *gb_type_info(enum gb_type type);

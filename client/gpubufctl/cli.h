@@ -120,8 +120,8 @@ int gb_cli_connect(struct gb_cli *cli);
 /* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
 int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
 
-/* Calls a method, and takes over its parameters (NULL: it gets none). A code of the library; *answer
-   is to be deleted, and NULL if the call failed or its result is no JSON. */
+/* Calls a method, and takes over its parameters (NULL: it gets none). A code of the library;
+   *answer is to be deleted, and NULL if the call failed or its result is no JSON. */
 int gb_cli_request(struct gpubuf_client *client, const char *method, cJSON *params, cJSON **answer);
 
 /* As gb_cli_request, connects first, and tells of a failure. 0 and *answer, or a status. */

@@ -1,5 +1,6 @@
-"""The extension's table of elements against the protocol's own: proto/dtype.c has each type once."""
+"""The extension's table of elements against the protocol's own, proto/protocol.json."""
 
+import json
 import re
 
 import pytest
@@ -8,20 +9,21 @@ from conftest import ROOT
 
 from gpubufd import _core, _floats
 
-ROW = re.compile(r'^ *\[GB_TYPE_\w+\] *=\s*\{"(\w+)", *(\d+), *\d, *\w+, *\w+, *-?\d+, *(NULL|"[^"]*"), *'
-                 r'(NULL|"[^"]*"), *(DL_\w+), *(true|false)\},?$', re.M)
-CODE = re.compile(r"^    (DL_\w+) = (\d+),?$", re.M)
 NAMED = {"timestamp": "timestamp[us]", "duration": "duration[us]", "time32": "time32[s]", "time64": "time64[us]",
          "decimal128": "decimal128(5,2)"}
 
 
+TYPES = json.loads((ROOT / "proto" / "protocol.json").read_text())["dtypes"]
+
+
 def types():
-    text = (ROOT / "proto" / "dtype.c").read_text()
-    codes = {name: int(value) for name, value in CODE.findall(text)}
-    rows = ROW.findall(text)
-    assert len(rows) == len(re.findall(r"^ *\[GB_TYPE_\w+\] *=", text, re.M)) >= 40
-    return [(name, int(bits), None if numpy == "NULL" else numpy[1:-1], codes[code], array == "true")
-            for name, bits, _, numpy, code, array in rows]
+    return [(row["name"], row["bits"], row["numpy"], 255 if row["dlpack"] is None else row["dlpack"], row["array"])
+            for row in TYPES]
+
+
+def test_the_extension_has_the_protocols_table():
+    columns = ("name", "bits", "offset_bytes", "numpy", "safetensors")
+    assert list(_core.dtypes()) == [tuple(row[column] for column in columns) for row in TYPES]
 
 
 def test_the_same_types_and_widths():

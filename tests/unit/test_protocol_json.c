@@ -206,6 +206,7 @@ TEST(test_dtypes)
         assert_int_equal(truth(item, "array"), info->array);
         assert_text_or_null(item, "arrow", info->arrow);
         assert_text_or_null(item, "numpy", info->numpy);
+        assert_text_or_null(item, "safetensors", info->safetensors);
         if (info->dlpack_code == 255)
             assert_true(cJSON_IsNull(member(item, "dlpack")));
         else

@@ -11,35 +11,6 @@
 #define DATA_ALIGN 256u
 #define ULL(value) ((unsigned long long)(value))
 
-static const struct {
-    const char *name; /* safetensors' */
-    enum gb_type type;
-} dtypes[] = {
-    {"BF16", GB_TYPE_BFLOAT16},
-    {"F32", GB_TYPE_FLOAT32},
-    {"F16", GB_TYPE_FLOAT16},
-    {"F64", GB_TYPE_FLOAT64},
-    {"I64", GB_TYPE_INT64},
-    {"I32", GB_TYPE_INT32},
-    {"I16", GB_TYPE_INT16},
-    {"I8", GB_TYPE_INT8},
-    {"U64", GB_TYPE_UINT64},
-    {"U32", GB_TYPE_UINT32},
-    {"U16", GB_TYPE_UINT16},
-    {"U8", GB_TYPE_UINT8},
-    {"BOOL", GB_TYPE_BOOL8},
-    {"C64", GB_TYPE_COMPLEX64},
-    {"F8_E4M3", GB_TYPE_FLOAT8_E4M3FN},
-    {"F8_E5M2", GB_TYPE_FLOAT8_E5M2},
-    {"F8_E8M0", GB_TYPE_FLOAT8_E8M0FNU},
-    {"F8_E4M3FNUZ", GB_TYPE_FLOAT8_E4M3FNUZ},
-    {"F8_E5M2FNUZ", GB_TYPE_FLOAT8_E5M2FNUZ},
-    {"F6_E2M3", GB_TYPE_FLOAT6_E2M3FN},
-    {"F6_E3M2", GB_TYPE_FLOAT6_E3M2FN},
-    {"F4", GB_TYPE_FLOAT4_E2M1FN},
-};
-#define DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
-
 /* The bytes of an array: whole ones, and fewer than 2^52. */
 static int measure(enum gb_type type, const uint64_t *shape, unsigned ndim, uint64_t *bytes,
                    struct gb_error *error)
@@ -73,14 +44,23 @@ static const struct gb_field tensor_fields[] = {
     GB_FIELD(struct raw_tensor, data_offsets, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
 };
 
-static int read_dtype(const struct gb_string *text, enum gb_type *type, struct gb_error *error)
+static bool find_dtype(const char *text, size_t length, enum gb_type *type)
 {
-    for (size_t i = 0; i < DTYPES; i++) {
-        if (strcmp(dtypes[i].name, text->text) == 0) {
-            *type = dtypes[i].type;
-            return 0;
+    for (int i = 0; i < GB_TYPE_COUNT; i++) {
+        const char *name = gb_type_info((enum gb_type)i)->safetensors;
+
+        if (name && strncmp(name, text, length) == 0 && !name[length]) {
+            *type = (enum gb_type)i;
+            return true;
         }
     }
+    return false;
+}
+
+static int read_dtype(const struct gb_string *text, enum gb_type *type, struct gb_error *error)
+{
+    if (find_dtype(text->text, text->length, type))
+        return 0;
     return gb_fail(error, GPUBUF_E_INVALID, "dtype: unknown dtype \"%.80s\"", text->text);
 }
 
@@ -356,17 +336,10 @@ static bool scan_tensor(struct scan *scan, enum gb_type *type, uint64_t *shape, 
 {
     struct gb_string dtype;
     unsigned count;
-    size_t i = 0;
 
-    if (!scan_text(scan, "{\"dtype\":\"") || !scan_string(scan, &dtype))
-        return false;
-    while (i < DTYPES && (strncmp(dtypes[i].name, dtype.text, dtype.length) != 0 ||
-                          dtypes[i].name[dtype.length] != '\0'))
-        i++;
-    if (i == DTYPES)
-        return false;
-    *type = dtypes[i].type;
-    return scan_text(scan, ",\"shape\":[") && scan_uints(scan, shape, GB_LIMIT(ndim), ndim) &&
+    return scan_text(scan, "{\"dtype\":\"") && scan_string(scan, &dtype) &&
+           find_dtype(dtype.text, dtype.length, type) && scan_text(scan, ",\"shape\":[") &&
+           scan_uints(scan, shape, GB_LIMIT(ndim), ndim) &&
            scan_text(scan, ",\"data_offsets\":[") && scan_uints(scan, places, 2, &count) &&
            count == 2 && scan_text(scan, "}");
 }
@@ -605,8 +578,7 @@ static int plan_tensor(const struct gpubuf_tensor_spec *spec, struct planned *pl
     if (!spec->dtype || !gb_dtype_parse(spec->dtype, strlen(spec->dtype), &dtype))
         return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": unknown dtype \"%.80s\"",
                        spec->name, spec->dtype ? spec->dtype : "");
-    for (size_t i = 0; i < DTYPES && !planned->dtype; i++)
-        planned->dtype = dtypes[i].type == dtype.type ? dtypes[i].name : NULL;
+    planned->dtype = gb_type_info(dtype.type)->safetensors;
     if (!planned->dtype)
         return gb_fail(error, GPUBUF_E_INVALID, "tensor \"%.80s\": safetensors has no %s",
                        spec->name, spec->dtype);

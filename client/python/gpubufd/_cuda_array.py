@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _core
 from ._floats import PACKED, name_of
 from ._layout import NUMPY_UNITS, at_column
 
 CUDA_DTYPES = {
-    "b1": "bool8", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8",
-    "u2": "uint16", "u4": "uint32", "u8": "uint64", "f2": "float16", "f4": "float32",
-    "f8": "float64", "c8": "complex64", "c16": "complex128",
+    numpy[1:]: name for name, _, _, numpy, _ in _core.dtypes() if numpy and numpy[2:].isdigit() and numpy[1] not in "Mm"
 }
 
 

@@ -21,7 +21,7 @@ FORMATS = {
     "float6_e2m3fn": (2, 3, 1, ""), "float6_e3m2fn": (3, 2, 3, ""), "float4_e2m1fn": (2, 1, 1, ""),
 }
 SMALL = frozenset(FORMATS) | {"float8_e8m0fnu"}
-PACKED = {name: bits for name, bits, _ in _core.dtypes() if name in SMALL and bits < 8}  # bits of an element
+PACKED = {name: bits for name, bits, *_ in _core.dtypes() if name in SMALL and bits < 8}  # bits of an element
 FOREIGN = SMALL | {"bfloat16"}
 
 

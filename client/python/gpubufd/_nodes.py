@@ -23,8 +23,8 @@ OTHERS = {
     "d:": ("decimals of other than 128 bits", "cast it to decimal128"),
 }
 TYPES = _core.dtypes()
-WIDTHS = {name: bits // 8 for name, bits, _ in TYPES if bits >= 8}  # bytes of an element, by the dtype without parameters
-OFFSET_WIDTHS = {name: width for name, _, width in TYPES if width}
+WIDTHS = {name: bits // 8 for name, bits, *_ in TYPES if bits >= 8}  # bytes of an element, by the dtype without parameters
+OFFSET_WIDTHS = {name: width for name, _, width, *_ in TYPES if width}
 
 
 def dtype_of(format_: str) -> Optional[str]:

@@ -8,17 +8,11 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _bundle
+from . import _bundle, _core
 from ._errors import NoTensor
 from ._files import FilePath
 
-DTYPES = {
-    "bool8": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
-    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
-    "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float6_e2m3fn": "F6_E2M3",
-    "float6_e3m2fn": "F6_E3M2", "float4_e2m1fn": "F4",
-}
+DTYPES = {name: theirs for name, *_, theirs in _core.dtypes() if theirs}  # safetensors' name of each dtype
 
 
 def check_writable(writable: Optional[str]) -> None:

@@ -93,7 +93,8 @@ PyObject *core_dtypes(PyObject *module, PyObject *none)
 
     for (int type = 0; rows && type < GB_TYPE_COUNT; type++) {
         const struct gb_type_info *info = gb_type_info((enum gb_type)type);
-        PyObject *row = Py_BuildValue("(sii)", info->name, info->bits, info->offset_bytes);
+        PyObject *row = Py_BuildValue("(siizz)", info->name, info->bits, info->offset_bytes,
+                                      info->numpy, info->safetensors);
         if (!row || PyTuple_SetItem(rows, type, row) < 0) {
             Py_DECREF(rows);
             return NULL;

@@ -19,7 +19,8 @@ Py_ssize_t element_item(const struct element *element);
 /* The element of a type of DLPack, and its dtype in the protocol; false: there is none. */
 bool element_of_dlpack(uint8_t code, uint8_t bits, struct element *element, const char **dtype);
 
-/* dtypes(): the protocol's table, (name, bits of an element, bytes of an offset) for each type. */
+/* dtypes(): the protocol's table, (name, bits of an element, bytes of an offset,
+   NumPy's typestr, safetensors' name) for each type. */
 PyObject *core_dtypes(PyObject *module, PyObject *none);
 /* dtype_of(format): the dtype for one of Arrow's formats; None: there is none. */
 PyObject *core_dtype_of(PyObject *module, PyObject *format);
