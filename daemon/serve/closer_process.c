@@ -41,10 +41,10 @@ static void become_helper(pid_t parent, const char *name, int at_its_death)
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);
     sigaction(SIGALRM, &tick, NULL);
-    prctl(PR_SET_NAME, name);
     prctl(PR_SET_PDEATHSIG, at_its_death);
     if (getppid() != parent)
         _exit(0);
+    prctl(PR_SET_NAME, name); /* last: it tells that the process ends with its parent */
 }
 
 static void report(int reports_fd, enum gb_report_kind kind, unsigned hand, int value)

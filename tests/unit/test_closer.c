@@ -62,17 +62,38 @@ static void take_a_moment(void)
     nanosleep(&moment, NULL);
 }
 
+/* A closer is named when it ends with the sweeper. Stopped before, it would outlive that. */
+static bool are_ready(struct world *world)
+{
+    if (children_of(world->sweeper, world->closers, GB_CLOSERS) < GB_CLOSERS)
+        return false;
+    for (unsigned i = 0; i < GB_CLOSERS; i++) {
+        char path[64], name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/%d/comm", (int)world->closers[i]);
+        file = fopen(path, "r");
+        if (file) {
+            (void)!fgets(name, sizeof(name), file);
+            fclose(file);
+        }
+        if (strcmp(name, "gpubufd-closer\n") != 0)
+            return false;
+    }
+    return true;
+}
+
 /* The sweeper is the test's child, the closers are the sweeper's. */
 static void find_processes(struct world *world)
 {
     assert_int_equal(children_of(getpid(), &world->sweeper, 1), 1);
-    while (children_of(world->sweeper, world->closers, GB_CLOSERS) < GB_CLOSERS)
+    while (!are_ready(world))
         take_a_moment();
 }
 
 static bool are_replaced(struct world *world, const pid_t *before)
 {
-    if (children_of(world->sweeper, world->closers, GB_CLOSERS) < GB_CLOSERS)
+    if (!are_ready(world))
         return false;
     for (unsigned i = 0; i < GB_CLOSERS; i++)
         for (unsigned j = 0; j < GB_CLOSERS; j++)
