@@ -744,7 +744,7 @@ static void signal_all(const pid_t *pids, size_t count, int number)
 
 static void measure(struct raw *raw, const struct attack *attack)
 {
-    size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 2 : SAMPLES;
+    size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 6 : SAMPLES;
     struct series quiet = {0}, attacked = {0}, ratio = {0};
     double busy = 0, elapsed = 0;
     pid_t pids[8], daemon = served;
@@ -763,7 +763,7 @@ static void measure(struct raw *raw, const struct attack *attack)
         if (is_managed(attack))
             kill(manager, SIGSTOP);
         signal_all(pids, attack->processes, SIGCONT);
-        round_of(raw, 100);
+        round_of(raw, samples / 3);
         start = now();
         seconds = daemon_seconds(daemon);
         under = round_of(raw, samples);

@@ -36,6 +36,7 @@ collect_ignore_glob = [] if test_device.ON_GPU else ["test_cuda_*.py"]
 def pytest_configure(config):
     config.addinivalue_line("markers", "root: needs root, to speak as other users")
     config.addinivalue_line("markers", "host_only(reason): not on a GPU, and why")
+    config.addinivalue_line("markers", "on_gpus: in a client's file, runs on GPUs, too, where the others do not")
     config.addinivalue_line("markers", "hunt: searches; in `make hunt` and not in `make test`")
     config.addinivalue_line("markers", "programs: random programs, as many as GPUBUF_TEST_PROGRAMS; in both")
 
@@ -47,7 +48,12 @@ def pytest_make_parametrize_id(val):
     return None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if test_device.ON_GPU:
+        chosen = {item.path for item in items if item.get_closest_marker("on_gpus")}
+        left = [item for item in items if item.path in chosen and not item.get_closest_marker("on_gpus")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     for item in items:
         if os.geteuid() != 0 and item.get_closest_marker("root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))

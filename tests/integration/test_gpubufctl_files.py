@@ -75,6 +75,7 @@ def test_npy_versions(ctl, version):
     assert ctl("get", "a", "--format", "csv") == "value\n0\n1\n2\n3\n4\n"
 
 
+@pytest.mark.on_gpus
 def test_npy_large_fortran(ctl):
     array = numpy.asfortranarray(numpy.arange(700 * 901, dtype="u4").reshape(700, 901))
     ctl("put", "a", ctl.file("in.npy", bytes_of_npy(array)))
@@ -82,6 +83,7 @@ def test_npy_large_fortran(ctl):
     assert (numpy.load(os.path.join(ctl.directory, "out.npy")) == array).all()
 
 
+@pytest.mark.on_gpus
 def test_npy_as_a_column(ctl):
     ctl("put", "c", ctl.file("in.npy", bytes_of_npy(numpy.arange(4.0))), "--kind", "column")
     assert ctl.json("show", "c")["kind"] == "column"
@@ -126,6 +128,7 @@ def test_npy_broken(ctl, content, sentence):
 # ---- .csv --------------------------------------------------------------------------------------
 
 
+@pytest.mark.on_gpus
 @pytest.mark.parametrize("name", ["movies", "weather"])
 def test_csv_of_the_examples(ctl, name):
     source = (DATA / f"{name}.csv").read_text()

@@ -13,7 +13,6 @@ import threading
 
 import pytest
 
-import device as test_device
 from cluster import PATIENT, Cluster, PeerProcess
 from ctl import Ctl
 from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
@@ -107,6 +106,7 @@ def test_all_kinds_and_slices_of_them(cluster, tmp_path):
         here.delete(here.names())
 
 
+@pytest.mark.on_gpus
 # RELIABILITY.md: Other machines
 def test_what_a_copy_is_like(cluster):
     a, b = cluster.start("a", "b")
@@ -123,6 +123,7 @@ def test_what_a_copy_is_like(cluster):
         assert label == f"step-42, copy of a, revision {second}"
 
 
+@pytest.mark.on_gpus
 # RELIABILITY.md: Other machines
 def test_a_copy_gives_way_to_what_is_made_here(cluster):
     """Before anything that is not dropped, though it was used last; and whoever wants its name is told what it is."""
@@ -138,6 +139,7 @@ def test_a_copy_gives_way_to_what_is_made_here(cluster):
         assert there.names() == ["own"]
 
 
+@pytest.mark.on_gpus
 def test_nothing_in_it(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -145,6 +147,7 @@ def test_nothing_in_it(cluster):
         assert fetched(there, "none") == b""
 
 
+@pytest.mark.on_gpus
 @pytest.mark.parametrize("size", [1, MIB - 1, MIB, MIB + 1, 9 * MIB + 5])
 def test_sizes_around_a_chunk(cluster, size):
     a, b = cluster.start("a", "b")
@@ -169,7 +172,6 @@ def test_many_readers_cause_one_transfer(cluster):
     assert len(data) < a.lane.towards < 1.1 * len(data)
 
 
-@pytest.mark.host_only("about links, not about memory")
 def test_many_names_at_once(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -298,6 +300,7 @@ def test_two_machines_have_different_ones(cluster):
 
 
 @pytest.mark.parametrize("percent", [1, 50, 99])
+@pytest.mark.on_gpus
 # RELIABILITY.md: Other machines
 def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a, b = cluster.start("a", "b")
@@ -318,6 +321,7 @@ def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a.peer.process.wait()
 
 
+@pytest.mark.on_gpus
 # RELIABILITY.md: Other machines
 def test_another_copy_takes_over(cluster):
     a, b, c = cluster.start("a", "b", "c")
@@ -384,6 +388,7 @@ def test_a_machine_that_comes_back(cluster):
         wait_until(is_there)
 
 
+@pytest.mark.on_gpus
 # RELIABILITY.md: Other machines
 def test_a_bit_that_is_another(cluster):
     a, b = cluster.start("a", "b")
@@ -414,6 +419,7 @@ def test_a_peer_that_stops_in_the_middle(cluster, came):
         assert fetched(there, "x") == data
 
 
+@pytest.mark.on_gpus
 def test_no_room_for_a_copy(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -436,6 +442,7 @@ def test_a_copy_that_is_too_large(cluster):
         is_nowhere(there, "x")
 
 
+@pytest.mark.on_gpus
 def test_a_daemon_that_is_killed(cluster):
     """Its peer connects to the next one, provides again, and finds what that one has."""
     a, b = cluster.start("a", "b")
@@ -516,7 +523,7 @@ def lying(cluster, authority, request):
                                        *getattr(request, "param", [])])
     liar.answers = {
         "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 4},
-        "open": {"lease": 1, "content": 4, "mode": 0o644, "device": "gpu" if test_device.ON_GPU else "host",
+        "open": {"lease": 1, "content": 4, "mode": 0o644, "device": "host",
                  "layout": {"kind": "bytes", "bytes": 4, "data": {"bytes": 4}}},
         "read": lambda request: head(4, b"d", request, SUM) + b"data",
     }
@@ -656,7 +663,6 @@ def stranger(cluster, authority):
         one.close()
 
 
-@pytest.mark.host_only("about links, not about memory")
 @pytest.mark.parametrize("sent", [
     b"\xff" * 4096, head(0), head(1 << 31), head(4, b"d"), head(4, b"z"), b"\1\0\0\0c\1" + bytes(18),
 ], ids=["junk", "empty", "huge", "data", "kind", "zeros"])
@@ -668,7 +674,6 @@ def test_a_stranger_sends_junk(stranger, sent):
     assert connect().ask({"method": "find", "name": "none"})["error"]["kind"] == "not_found"
 
 
-@pytest.mark.host_only("about links, not about memory")
 @pytest.mark.parametrize("asked", [
     [], 1, "x", {}, {"method": "x"}, {"method": "open"}, {"method": "open", "name": "y", "version": 1 << 40},
     {"method": "read", "lease": 99, "chunk": 0}, {"method": "read", "lease": 1, "chunk": 1},
@@ -687,7 +692,6 @@ def test_a_stranger_asks_what_makes_no_sense(stranger, asked):
         assert one.ask({"method": "read", "lease": 1, "chunk": 0}) == b"1"
 
 
-@pytest.mark.host_only("about links, not about memory")
 def test_what_a_stranger_may_have_at_a_time(stranger):
     """Leases, requests that are not read, connections."""
     b, connect = stranger
@@ -721,7 +725,6 @@ def test_what_a_stranger_may_have_at_a_time(stranger):
         assert connect().ask({"method": "find", "name": "y"})["version"] == 1
 
 
-@pytest.mark.host_only("about links, not about memory")
 def test_a_fifth_machine_waits_its_turn(cluster, authority):
     """Of a large object; what is small goes to all, and more leases to one that has some."""
     _, b, c, *_ = cluster.start(*"abcdefg")
@@ -744,7 +747,6 @@ def test_a_fifth_machine_waits_its_turn(cluster, authority):
         assert fetched(there, "large") == data
 
 
-@pytest.mark.host_only("about links, not about memory")
 def test_a_stranger_is_told_to_wait(stranger):
     """By a message without a request, as long as the daemon takes."""
     b, connect = stranger
@@ -760,7 +762,6 @@ def test_a_stranger_is_told_to_wait(stranger):
         assert one.answer()["version"] == 1
 
 
-@pytest.mark.host_only("about links, not about memory")
 # RELIABILITY.md: Other machines
 def test_a_stranger_without_a_certificate(stranger):
     b, _ = stranger
@@ -775,7 +776,6 @@ def test_a_stranger_without_a_certificate(stranger):
     b.peer.wait_for("peer did not return a certificate")
 
 
-@pytest.mark.host_only("about links, not about memory")
 # RELIABILITY.md: Other machines
 def test_a_machine_that_is_not_known(stranger, authority):
     b, _ = stranger

@@ -6,9 +6,12 @@ is missing the installed package is tested (a wheel). A test that needs a missin
 
 import gc
 import importlib.util
+import json
 import os
 import pathlib
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -155,19 +158,63 @@ def raises(error, work):
 """
 
 
+# A process that has imported what GPU_HEAD does, and becomes a program each time: imports cost more than most of them.
+FORKING = """
+import ctypes, gc, json, os, sys, numpy as np, gpubufd
+from gpubufd import cuda
+for line in sys.stdin:
+    code, variables, output = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+else:
+    sys.exit()
+os.environ.update(variables)
+for number, path, how in ((0, os.devnull, os.O_RDONLY), (1, output, os.O_WRONLY), (2, 1, None)):
+    os.dup2(path if how is None else os.open(path, how), number)
+exec(compile(code, "<string>", "exec"))
+"""
+
+
+@pytest.fixture(scope="session")
+def forking(tmp_path_factory):
+    """forking(code, variables, timeout): (exit status, output) of a program in a process of its own."""
+    output = tmp_path_factory.mktemp("forking") / "output"
+    driver = {} if REAL_GPU else {"LD_LIBRARY_PATH": str(FAKE_GPU)}
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in (str(PACKAGE), os.environ.get("PYTHONPATH")) if p))
+    with subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", FORKING], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, env={**env, **driver}, text=True, start_new_session=True) as process:
+
+        def run(code, variables, timeout):
+            output.write_bytes(b"")
+            process.stdin.write(json.dumps([code, variables, str(output)]) + "\n")
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], timeout)[0]:
+                os.killpg(process.pid, signal.SIGKILL)
+                pytest.fail(f"not done after {timeout} s: {output.read_text()}")
+            return int(process.stdout.readline()), output.read_text()
+
+        yield run
+
+
 @pytest.fixture
-def gpu_run(gpu):
+def gpu_run(gpu, request):
     """gpu_run(code): a Python program of its own, after GPU_HEAD, that finds a daemon with a GPU."""
 
     def run(code, timeout=300, head=GPU_HEAD, **variables):
-        env = dict(os.environ, GPUBUFD_SOCKET=gpu.path, **gpu.client_env, **variables)
-        env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", head + textwrap.dedent(code)], env=env,
-            capture_output=True, text=True, timeout=timeout, check=False,
-        )
-        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-        return done.stdout
+        code = head + textwrap.dedent(code)
+        variables = dict(variables, GPUBUFD_SOCKET=gpu.path, **gpu.client_env)
+        if head.startswith(GPU_HEAD):
+            status, output = request.getfixturevalue("forking")(code, variables, timeout)
+        else:
+            env = dict(os.environ, **variables)
+            env["PYTHONPATH"] = os.pathsep.join(p for p in (str(PACKAGE), env.get("PYTHONPATH")) if p)
+            done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], env=env, text=True, timeout=timeout,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            status, output = done.returncode, done.stdout
+        assert status == 0, (status, output)
+        return output
 
     yield run
     with gpubufd.connect(gpu.path) as client:

@@ -136,6 +136,7 @@ def test_a_clean_venv_without_a_compiler(wheel, tmp_path):
     assert run(tmp_path / "version") == f"{version}\n"
 
 
+@pytest.mark.hunt  # it compiles all of it once more
 @needs_tools
 def test_from_the_tree(daemon, tmp_path):
     """`pip install ./client/python`, with the setuptools that are here instead of those of a network."""
