@@ -13,6 +13,7 @@ import threading
 
 import pytest
 
+import device as test_device
 from cluster import PATIENT, Cluster, PeerProcess
 from ctl import Ctl
 from peer import DEADLINE, Closed, RpcError, bytes_layout, wait_until
@@ -343,6 +344,7 @@ def test_another_copy_takes_over(cluster):
     a.peer.process.wait()
 
 
+@pytest.mark.on_gpus
 @pytest.mark.skipif(not test_device.ON_GPU, reason="about work on a GPU")
 # RELIABILITY.md: Other machines
 def test_content_that_is_never_complete(cluster, another_gpu):

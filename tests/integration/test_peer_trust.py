@@ -45,7 +45,7 @@ def evil(liar, **opened):
     """Answers that fit each other; the layout is as the origin tells it."""
     liar.answers.update(
         open=compact({"lease": 7, "content": 4, "mode": 0o644, "layout": bytes_of(4),
-                      "device": "gpu" if test_device.ON_GPU else "host", **opened}),
+                      "device": "host", **opened}),
         read=lambda request: head(len(FALSE), b"d", request, SUM) + FALSE,
         word={"described": "A" * 22 + "==", "content": "A" * 22 + "=="})
 
@@ -141,7 +141,7 @@ def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):  # noq
     origin.answers = {
         "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 9 * MIB},
         "open": {"lease": 1, "content": 9 * MIB, "mode": 0o644, "layout": bytes_of(9 * MIB),
-                 "device": "gpu" if test_device.ON_GPU else "host"},
+                 "device": "host"},
         "word": {"described": "A" * 22 + "==", "content": base64.b64encode(whole).decode()},
         "read": read,
     }
