@@ -8,7 +8,6 @@ import os
 
 import pytest
 
-import device as test_device
 import etcds
 from cluster import PATIENT
 from etcds import Etcd

@@ -37,6 +37,10 @@ Daemon = _module.Daemon
 SANITIZER = _module.SANITIZER
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "hunt: in `make hunt` and not in `make test`")
+
+
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
 def pytest_runtest_makereport(item):
     outcome = yield
