@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,6 +162,40 @@ TEST(test_what_is_refused)
     fails(client, GPUBUF_E_INVALID, gpubuf_stream_publish(stream, &frame, NULL));
     gpubuf_stream_close(reader);
     gpubuf_stream_close(stream);
+    remove_stream(client);
+}
+
+/* A process without descriptors is refused, and claims nothing: the claim would stay with it. */
+/* RELIABILITY.md: The kernel says no */
+TEST(test_no_descriptors)
+{
+    const struct gpubuf_stream_options options = {.size = sizeof(options)};
+    const uint64_t shape[] = {WORDS};
+    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    struct gpubuf_stream *stream = create(client, 4);
+    struct rlimit limit, low;
+    int used[64];
+    size_t count = 0;
+
+    gpubuf_stream_close(stream);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = limit;
+    low.rlim_cur = COUNT(used);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    while ((used[count] = dup(0)) >= 0)
+        count++;
+    for (unsigned left = 0; left < 8; left++) {
+        const char *name = left == 0 ? "none" : "cam0"; /* cannot be made; cannot be taken over */
+        fails(client, GPUBUF_E_SYSTEM,
+              gpubuf_stream_create(client, name, "uint64", 1, shape, &options, &stream));
+        ok(client, gpubuf_call(client, "stats", NULL, -1, NULL));
+        close(used[--count]);
+    }
+    while (count > 0)
+        close(used[--count]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    gpubuf_stream_close(create(other, 4)); /* nobody else has it */
+    gpubuf_disconnect(other);
     remove_stream(client);
 }
 

@@ -14,6 +14,10 @@
 
 /* This process' generation: another one in a child of fork. Never 0. Any thread. */
 unsigned gb_generation(void);
+/* Whether the process can have `count` more descriptors (up to 16); false with errno. To be asked
+   before it becomes a writer: an answer that loses its descriptors ends the connection, and the
+   daemon cannot tell that the process does not write. Any thread. */
+bool gb_process_has_room(unsigned count);
 /* To be called in the child of a fork. */
 void gb_process_forked(void);
 

@@ -1,8 +1,10 @@
 #include "client/lib/objects/create.h"
+#include "client/lib/base/process.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/base/process.h"
 #include "client/lib/objects/cached.h"
 #include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
@@ -510,6 +512,8 @@ static int create_start(struct gpubuf_client *client, const char *name, const st
     client->writes_live |= options.live;
     gb_writer_init(&create->params, 0);
     r = write_params(create, name, wanted, &options, &error);
+    if (r == 0 && options.live && !gb_process_has_room(1))
+        r = gb_fail_errno(&error, "a descriptor for the memory of \"%s\"", name);
     if (r == 0)
         r = create_send(client, create, &error);
     if (r < 0) {

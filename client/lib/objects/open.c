@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/lib/base/process.h"
 #include "client/lib/objects/cached.h"
 #include "client/lib/objects/create_options.h"
 #include "client/lib/objects/grants.h"
@@ -97,6 +98,8 @@ static void write_which(struct gb_writer *writer, const struct open *open)
 static int open_send(struct gpubuf_client *client, struct open *open, enum gb_release_order order,
                      struct gb_error *error)
 {
+    if (open->options.write && !gb_process_has_room(1))
+        return gb_fail_errno(error, "a descriptor for the memory of \"%s\"", open->name);
     if (gb_reserve_releases(client, 1) < 0 ||
         gb_imports_reserve(&client->imports, GB_LIMIT(fds)) < 0)
         return gb_fail_memory(error);

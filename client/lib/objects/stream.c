@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
+#include "client/lib/base/process.h"
 #include "client/lib/base/ring.h"
 #include "client/lib/memory/gpu.h"
 #include "client/lib/memory/gpu_copy.h"
@@ -239,8 +240,13 @@ static int join(struct gpubuf_stream *stream)
 
     if (r < 0)
         return r;
-    struct join *join = calloc(1, sizeof(*join));
     struct gb_error error;
+    if (stream->writes && !gb_process_has_room(GB_LIMIT(fds))) {
+        (void)gb_fail_errno(&error, "%d descriptors for the stream's pages", (int)GB_LIMIT(fds));
+        r = gb_report(client, &error);
+        goto leave;
+    }
+    struct join *join = calloc(1, sizeof(*join));
     uint32_t since = !stream->roster  ? 0
                      : stream->writes ? stream->writer.epoch
                                       : stream->reader.writer;
