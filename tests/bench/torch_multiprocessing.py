@@ -2,9 +2,9 @@
 
     torch_multiprocessing.py [--device cuda] [--count 200] [--mib 0.0625 1 16]
 
-It needs PyTorch, a daemon ($GPUBUFD_SOCKET), and the package in PYTHONPATH. `one by one`: each tensor is a message of its own,
-and is summed by the receiver before it answers. `a list`: all tensors are in one message. `published`: they lie in an
-object of gpubufd's, so that references are sent.
+It needs PyTorch, a daemon ($GPUBUFD_SOCKET), and the package in PYTHONPATH. `one by one`: each tensor is a message of its
+own. `a list`: all tensors are in one message. `published`: they lie in an object of gpubufd's, so that references are
+sent. The receiver adds up the last elements of a message, in one step, before it answers. In brackets: the processor time of both processes.
 """
 
 import argparse
@@ -25,20 +25,28 @@ def receive(module, queue, answers):
         message = queue.get()
         if message is None:
             return
-        found = sum(float(one[-1]) for one in (message if isinstance(message, list) else [message]))
+        if message:
+            float(torch.cat([one[-1:] for one in message]).sum())
         del message
-        answers.put(found)
+        answers.put(time.process_time())
 
 
-def timed(queue, answers, message):
-    start = time.perf_counter()
-    queue.put(message)
-    answers.get()
-    return (time.perf_counter() - start) * 1e6
+def measured(queue, answers, messages):
+    """(microseconds, of both processes' processor time) for each tensor, the medians of some messages."""
+    queue.put([])
+    theirs, found = answers.get(), []
+    for message in messages:
+        start, ours = time.perf_counter(), time.process_time()
+        queue.put(message)
+        told = answers.get()
+        spent = time.process_time() - ours + told - theirs
+        found.append([x * 1e6 / max(len(message), 1) for x in (time.perf_counter() - start, spent)])
+        theirs = told
+    return tuple(map(statistics.median, zip(*found)))
 
 
 def measure(kind, tensors, published):
-    """{what: microseconds for each tensor}, with a receiver of its own."""
+    """{what: measured()}, with a receiver of its own."""
     module = importlib.import_module(KINDS[kind])
     module.init_reductions() if kind == "gpubufd" else torch.multiprocessing.reductions.init_reductions()
     context = torch.multiprocessing.get_context("spawn")
@@ -46,16 +54,13 @@ def measure(kind, tensors, published):
     child = context.Process(target=receive, args=(KINDS[kind], queue, answers))
     child.start()
     answers.get()
-    told = {"nothing": statistics.median(timed(queue, answers, [torch.zeros(0)] * 0) for _ in range(200))}
-    for what, given in (("one by one", tensors), ("published, one by one", published)):
+    told = {"nothing": measured(queue, answers, [[]] * 200)}
+    for what, given in (("", tensors), ("published, ", published)):
         if given:
-            timed(queue, answers, given[0].clone() if given is tensors else given[0])
-            told[what] = statistics.median(timed(queue, answers, one) for one in given)
-    for what, given in (("a list", tensors), ("published, a list", published)):
-        if given:
-            told[what] = statistics.median(
-                timed(queue, answers, [one.clone() for one in given] if given is tensors else given) for _ in range(3)
-            ) / len(given)
+            own = (lambda one: one) if given is published else torch.clone
+            measured(queue, answers, [[own(given[0])]])
+            told[f"{what}one by one"] = measured(queue, answers, ([own(one)] for one in given))
+            told[f"{what}a list"] = measured(queue, answers, ([own(one) for one in given] for _ in range(5)))
     queue.put(None)
     child.join()
     return told
@@ -67,6 +72,7 @@ def main():
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--mib", type=float, nargs="+", default=[0.0625, 1])
     options = parser.parse_args()
+    torch.set_num_threads(1)
     import gpubufd
     import gpubufd.torch as gt
 
@@ -78,7 +84,7 @@ def main():
         for kind in KINDS:
             tensors = [one.clone() for one in made.values()]
             told = measure(kind, tensors, published if kind == "gpubufd" else None)
-            print(f"{mib:g} MiB on {options.device}, {kind}: " + ", ".join(f"{what} {us:.1f}" for what, us in told.items()),
+            print(f"{mib:g} MiB on {options.device}, {kind}: " + ", ".join(f"{what} {us:.1f} ({cpu:.1f})" for what, (us, cpu) in told.items()),
                   flush=True)
         del published
         client.delete("bench/torch.mp")

@@ -17,6 +17,7 @@ import gpubufd.torch as gt  # noqa: E402
 import gpubufd.torch.multiprocessing as mp  # noqa: E402
 from gpubufd import _weights  # noqa: E402
 
+gpu, gpu_run = conftest._module.gpu, conftest._module.gpu_run
 torch.set_num_threads(1)  # a child of fork() has none of the others
 BIG = 100_000  # elements: past what travels in the message
 
@@ -80,6 +81,51 @@ def test_it_arrives_as_it_was(there, name):
     if name != "every second":
         assert got.stride() == tensor.stride()
     assert gone(there)
+
+
+def test_a_message_is_few_objects(there):
+    """However many tensors it has; and they count their changes each by itself."""
+    given = [torch.full((BIG,), float(i)) for i in range(50)]  # 20 MB
+    message = ForkingPickler.dumps({"a": given, "again": given[0], "large": torch.ones(5_000_000), "b": torch.ones(BIG).bool()})
+    assert len(names(there)) == 3
+    got = pickle.loads(message)
+    assert gone(there) and there.stats()["objects"] == 3
+    assert all(torch.equal(one, other) for one, other in zip(got["a"], given)) and got["again"] is got["a"][0]
+    assert int(got["large"].sum()) == 5_000_000 and bool(got["b"].all())
+    assert all(one.data_ptr() % 64 == 0 for one in got["a"])
+    part = got["a"][3]
+    del got
+    gc.collect()
+    assert there.stats()["objects"] == 1 and float(part.sum()) == 3 * BIG
+    mp.options(writable="copy")
+    try:
+        one, other = sent([torch.ones(BIG), torch.zeros(BIG)])
+        one += 1
+        assert one._version == other._version + 1 and float(other.sum()) == 0
+    finally:
+        mp.options(writable=None)
+
+
+def test_a_message_that_fails_leaves_nothing(there, monkeypatch):
+    with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+        ForkingPickler.dumps([torch.ones(BIG), lambda: 0])
+    assert not names(there)
+    with pytest.raises(gpubufd.NoSpace):  # of the daemon's 256 MiB
+        ForkingPickler.dumps([torch.ones(BIG), torch.empty(100 << 20)])
+    assert gone(there)
+
+    class Nested:
+        def __reduce__(self):
+            return pickle.loads, (bytes(ForkingPickler.dumps(torch.ones(BIG))),)
+
+    one, two = sent([torch.zeros(BIG), Nested()])
+    assert float(two.sum() - one.sum()) == BIG and gone(there)
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer)  # one that says nothing of its end
+    pickler.dispatch_table = {torch.Tensor: mp._reduce}
+    pickler.dump([torch.ones(BIG), torch.ones(BIG)])
+    assert len(names(there)) == 2
+    assert sum(float(one.sum()) for one in pickle.loads(buffer.getvalue())) == 2 * BIG and gone(there)
 
 
 def test_the_receiver_frees_it(there):
@@ -161,6 +207,42 @@ def test_without_a_daemon_it_says_so(there, monkeypatch, tmp_path):
     monkeypatch.setattr(_weights._client, "connect", lambda: gpubufd.connect(timeout=0.05))
     with pytest.raises(gpubufd.ConnectFailed):
         ForkingPickler.dumps(torch.arange(BIG))
+
+
+def test_what_is_on_a_gpu_is_sent_together(gpu_run):
+    """By the simulated driver, of which PyTorch knows nothing: stand-ins for its tensors, and their bytes."""
+    gpu_run("""
+        import torch, gpubufd.torch.multiprocessing as mp
+        from gpubufd import _client
+
+        class Given:
+            nbytes, device = 1000, torch.device("cuda", 0)
+            def __init__(self, i):
+                self.there = client.create(f"given/{i}", "uint8", 1000, device="cuda:0")
+                self.there._write(0, 0, np.full(1000, i, "u1").ctypes.data, 1000, 0)
+                self.there.seal()
+            def data_ptr(self):
+                return self.there._buffer(0).pointer
+
+        def waits(stream, device):
+            waited.append(stream)
+            theirs(stream, device)
+
+        with cuda.Stream(0) as stream:
+            theirs, waited, mp._stream_on = _client.wait_for, [], lambda ordinal: stream.handle
+            _client.wait_for, mp._messages.sent = waits, []
+            places = [mp._placed(Given(i), 1000) for i in range(5)]
+            sent, = mp._messages.sent
+            sent.put()
+        assert len(waited) == 1
+        with client.get(sent.key[0]) as held:
+            found = held.to_host().to_numpy()
+            assert held.device.startswith("GPU-") and len(found) == places[-1][1] + 1000
+        for i, (_, at) in enumerate(places):
+            assert at % 256 == 0 and (found[at : at + 1000] == i).all()
+        del sent, places
+        client.delete("torch.mp/*", "given/*")
+    """)
 
 
 # ---- between processes ----

@@ -12,7 +12,7 @@ the host (SIGSEGV) and on a GPU (an illegal address). `writable="copy"` makes pr
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterable, List, Literal, Mapping, NamedTuple, Optional, Tuple, Union, overload
+from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, NamedTuple, Optional, Tuple, Union, overload
 
 import torch
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 LEGACY_STREAM = 1  # a handle; torch calls it 0
-REFERENCE = "_gpubufd"  # attribute of a storage over published memory: (name, version, instance, address, bytes) of the object
+REFERENCE = "_gpubufd"  # attribute of a storage over published memory: what `_noted` makes of the object
 _Device = Union[str, int, torch.device, None]
 
 
@@ -335,15 +335,14 @@ def _tensor(bundle: _bundle.Bundle, i: int, entry: Tuple[str, str, Tuple[int, ..
     return torch.from_dlpack(view._dlpack(False, False))
 
 
-_referring = False  # gpubufd.torch.multiprocessing sets it; else 18 900 tensors would take half as long again
+_noted: Optional[Callable[[Any], Any]] = None  # of gpubufd.torch.multiprocessing: 18 900 notes take half as long again
 
 
 def _refer(tensors: Iterable[Any], held: Any) -> None:
     """Notes at the tensors' storages which object they lie in, so that a tensor can be sent as a reference to it."""
-    if not _referring or not hasattr(torch.Tensor, "untyped_storage"):  # before PyTorch 2
+    if _noted is None or not hasattr(torch.Tensor, "untyped_storage"):  # before PyTorch 2
         return
-    memory = held._buffer(DATA)
-    noted = held.name, held.version, held._instance, memory.pointer, memory.nbytes
+    noted = _noted(held)
     for tensor in tensors:
         setattr(tensor.untyped_storage(), REFERENCE, noted)
 

@@ -2,14 +2,15 @@
 
     import gpubufd.torch.multiprocessing as mp      # in the place of torch.multiprocessing
 
-A tensor that is sent (by a Queue, a Pipe, as an argument of spawn) is copied into the daemon's memory, where it is.
-The receiver maps it and deletes its name, so that the memory is freed with the receiver's last tensor over it. A
-tensor that nobody receives is deleted after `ttl` seconds. So a tensor outlives its sender, and needs neither descriptors
-from it nor `cudaIpc`: it crosses containers that share the daemon's socket, and comes from expandable segments, too.
+The tensors of a message (of a Queue, a Pipe, the arguments of spawn) are copied into the daemon's memory, where they are,
+as objects of up to 16 MiB, or of one tensor. The receiver maps these and deletes their names, so that the memory of an
+object is freed with the receiver's last tensor in it. What nobody receives is deleted after `ttl` seconds. So a tensor
+outlives its sender, and needs neither descriptors from it nor `cudaIpc`: it crosses containers that share the daemon's
+socket, and comes from expandable segments, too.
 
 - A tensor that lies in a published object (load_file(), get_state_dict(), safe_open(), MemPool.publish(), or one that
-  was received as such) is sent as a reference of some 200 bytes, if this module was imported before it was opened. The
-  object must still be published when it arrives.
+  was received as such) is sent as a reference, if this module was imported before it was opened. The object must
+  still be published when it arrives.
 - A tensor of up to `inline` bytes on the CPU travels in the message itself.
 - A tensor that arrives is the receiver's alone: sender and receiver do not see each other's changes. A larger one is
   READ-ONLY, as all published memory is; options(writable="copy") in the receiver makes private copies instead.
@@ -25,20 +26,21 @@ import functools
 import itertools
 import json
 import os
+import pickle
+import threading
 import weakref
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.multiprocessing
 from torch.multiprocessing import reductions
 
-from . import REFERENCE, _settle, _stream_on, _whole
-from .. import _errors, _params, torch as _ours
+from . import REFERENCE, _place_of, _settle, _stream_on, _whole
+from .. import _client, _errors, _nodes, _params, torch as _ours
+from .._layout import ARRAY, DATA
 from .._safetensors import check_writable
 from .._weights import default_client
-
-_Where = Union[bytes, Tuple[str, int, str, int, bool]]  # content; name, version, instance, offset in bytes, to be taken
 
 
 @dataclasses.dataclass
@@ -50,6 +52,8 @@ class _Options:
 
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
+_TOGETHER, _ALIGN = 16 << 20, 256  # bytes: what several tensors are sent in, where each begins
+_Reduced = Tuple[Callable[..., Any], Tuple[Any, ...]]
 _options = _Options()
 _count = itertools.count()
 _open: Dict[Tuple[str, int, str], Any] = {}  # weak references to storages over objects that are still published
@@ -77,65 +81,132 @@ def _prefix(process: int) -> str:
 # ---- sending ----
 
 
-def _published(tensor: Any) -> Optional[_Where]:
-    """Where a tensor lies in a published object; None: in none."""
-    found = getattr(tensor.untyped_storage(), REFERENCE, None)
-    if found is None:
-        return None
-    name, version, instance, base, length = found
-    at = tensor.data_ptr() - base
-    inside = 0 <= at and at + tensor.nbytes <= length and not at % tensor.itemsize
-    return (name, version, instance, at, False) if inside else None
+class _Published:
+    """A published object, noted at the storages that lie in it. In a message it is their storage, and is opened once."""
+
+    def __init__(self, held: Any):
+        memory = held._buffer(DATA)
+        self.key, self.start, self.size = (held.name, held.version, held._instance), memory.pointer, memory.nbytes
+
+    def __reduce__(self) -> _Reduced:
+        return _storage, self.key
 
 
-def _put(tensor: Any) -> _Where:
-    """Publishes a copy of a dense tensor's bytes; where they are."""
-    client, name = default_client(), f"{_prefix(os.getpid())}{next(_count)}"
-    if tensor.is_cpu:
-        opts = _params.options("host", _options.mode, _options.ttl)
-        version = client._put_array(name, "uint8", (tensor.nbytes,), None, tensor.data_ptr(), opts)
+class _Sent(_Published):
+    """An object for tensors of one message on one device, which is published when the message is complete. It has no
+    version until then, and is told by that: the receiver takes its name away."""
+
+    def __init__(self, device: Any):
+        self.client, self.device, self.size = default_client(), device, 0
+        self.key = f"{_prefix(os.getpid())}{next(_count)}", 0, self.client.instance
+        self.copies: List[_nodes.Copy] = []
+
+    def add(self, tensor: Any, count: int) -> int:
+        """Where in it `count` bytes of a dense tensor will be."""
+        at = -(-self.size // _ALIGN) * _ALIGN
+        self.copies.append(_nodes.Copy((), DATA, at, tensor.data_ptr(), count, tensor))
+        self.size = at + count
+        return at
+
+    def put(self) -> None:
+        opts = _params.options(_place_of(self.device), _options.mode, _options.ttl)
+        ordinal = self.device.index if self.device.type == "cuda" else None
+        if ordinal is None and len(self.copies) == 1:  # half as long as by the way below
+            self.client._put_array(self.key[0], "uint8", (self.size,), None, self.copies[0].address, opts)
+            return
+        with self.client._create(self.key[0], (ARRAY, 0, "uint8", (self.size,), False, None), opts) as made:
+            stream = 0 if ordinal is None else _stream_on(ordinal)
+            _client.fill_and_seal(made, ordinal, self.copies, stream, True)
+
+
+class _Messages(threading.local):
+    """The objects of the message that a thread is pickling; None: it pickles none."""
+
+    sent: Optional[List[_Sent]] = None
+
+
+_messages = _Messages()
+
+
+def _dump(self: Any, value: Any) -> None:
+    """ForkingPickler.dump(): when it returns, the tensors are there."""
+    outer, _messages.sent = _messages.sent, []
+    done: List[_Sent] = []
+    try:
+        pickle.Pickler.dump(self, value)
+        for one in _messages.sent:
+            one.put()
+            done.append(one)
+    except BaseException:
+        for one in done:
+            one.client.delete(one.key[0], missing_ok=True)
+        raise
+    finally:
+        _messages.sent = outer
+
+
+def _placed(tensor: Any, count: int) -> Tuple[_Sent, int]:
+    """The object that a dense tensor goes to, and where in it."""
+    sent, device = _messages.sent, tensor.device
+    large = count >= _TOGETHER
+    for last in () if sent is None or large else reversed(sent):
+        if last.device == device:
+            if last.size + count < _TOGETHER:
+                return last, last.add(tensor, count)
+            break
+    made = _Sent(device)
+    at = made.add(tensor, count)
+    if sent is None:  # another pickler, which does not say when it is done
+        made.put()
     else:
-        flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        flat.set_(tensor.untyped_storage(), tensor.storage_offset() * tensor.itemsize, (tensor.nbytes,), (1,))
-        stream = _stream_on(tensor.device.index)
-        version = client.put(name, flat, mode=_options.mode, ttl=_options.ttl, stream=stream).version
-    return name, version, client.instance, 0, True
+        sent.insert(0 if large else len(sent), made)
+    return made, at
 
 
 def _is_plain(tensor: Any) -> bool:
     """Whether a tensor is nothing but numbers, and its graph and hooks are left behind."""
-    return (type(tensor) in _KINDS and tensor.layout == torch.strided and (tensor.is_cpu or tensor.is_cuda)
-            and not tensor.is_quantized and not tensor.is_conj() and not tensor.is_neg()
-            and not tensor._backward_hooks and (tensor.is_leaf or not tensor.requires_grad))
+    if type(tensor) not in _KINDS or tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_neg():
+        return False
+    if tensor.requires_grad and (not tensor.is_leaf or tensor._backward_hooks):
+        return False
+    return (tensor.is_cpu or tensor.is_cuda) and not (tensor.dtype.is_complex and tensor.is_conj())
 
 
-def _reduce(tensor: Any) -> Tuple[Callable[..., Any], Tuple[Any, ...]]:
+def _reduce(tensor: Any) -> _Reduced:
     """The function and the arguments that the pickle of a tensor has."""
-    plain = _is_plain(tensor)
-    where = _published(tensor) if plain else None
-    if where is None and (not plain or tensor.is_cpu and tensor.is_shared()):
-        theirs: Tuple[Callable[..., Any], Tuple[Any, ...]] = reductions.reduce_tensor(tensor)
+    if not _is_plain(tensor):
+        theirs: _Reduced = reductions.reduce_tensor(tensor)
         return theirs
-    given = tensor
-    if where is None:
-        given = tensor.detach()
+    storage = tensor.untyped_storage()
+    where = getattr(storage, REFERENCE, None)
+    count, size, given = tensor.nbytes, tensor.itemsize, tensor
+    at = -1 if where is None else tensor.data_ptr() - where.start
+    if at < 0 or at + count > where.size or at % size:
+        if tensor.is_cpu and storage.is_shared():
+            theirs = reductions.reduce_tensor(tensor)
+            return theirs
+        given, at = tensor.detach(), 0
         if not given.is_contiguous():
             given = given.clone()  # dense, in the same order of axes if there is one
-        inline = given.is_cpu and given.nbytes <= _options.inline or not given.nbytes
-        where = ctypes.string_at(given.data_ptr(), given.nbytes) if inline else _put(given)
-    device = given.device if given.is_cuda and not given.nbytes else None
-    return _rebuild, (where, device, given.dtype, tuple(given.shape), given.stride(), tensor.requires_grad,
-                      type(tensor) is torch.nn.Parameter)
+        if not count:
+            where = given.device
+        elif count <= _options.inline and given.is_cpu:
+            where = ctypes.string_at(given.data_ptr(), count)
+        else:
+            where, at = _placed(given, count)
+    stride = None if given.is_contiguous() else given.stride()
+    plain = type(tensor) is torch.Tensor and not tensor.requires_grad
+    kind = () if plain else (tensor.requires_grad, type(tensor) is torch.nn.Parameter)
+    return _rebuild, (where, at // size, given.dtype, tuple(given.shape), stride, *kind)
 
 
 # ---- receiving ----
 
 
-def _take(where: Tuple[str, int, str, int, bool]) -> Any:
-    """The storage of the object that a tensor lies in."""
-    name, version, instance, _, taken = where
+def _storage(name: str, version: int, instance: str) -> Any:
+    """The storage over a published object; or, without a version, over one that was sent, and is taken."""
     key = name, version, instance
-    there = None if taken else _open.get(key, lambda: None)()
+    there = _open.get(key, lambda: None)()
     if there is not None:
         return there
     client = default_client()
@@ -144,7 +215,7 @@ def _take(where: Tuple[str, int, str, int, bool]) -> Any:
     try:
         held = client._open(name, version, None)
     except _errors.NotFound as error:
-        if not taken:
+        if version:
             raise
         raise _errors.failure("not_found", f"the tensor {name!r} was received already, or not within its ttl: {error}") from None
     with held:
@@ -155,26 +226,32 @@ def _take(where: Tuple[str, int, str, int, bool]) -> Any:
         if _options.writable:
             storage = whole.clone().untyped_storage()
             _settle(held)
-        elif not taken:
-            setattr(storage, REFERENCE, (*key, storage.data_ptr(), storage.nbytes()))
+        elif version:
+            setattr(storage, REFERENCE, _Published(held))
             _open[key] = weakref.ref(storage, lambda _: _open.pop(key, None))
-    if taken:  # nobody waits for the answer: a name that stays ends by its ttl
-        client._call_async("delete", json.dumps({"name": name, "version": version}), lambda *answer: None)  # type: ignore[attr-defined]
+    if not version:  # nobody waits for the answer: a name that stays ends by its ttl
+        client._call_async("delete", json.dumps({"name": name}), lambda *answer: None)  # type: ignore[attr-defined]
     return storage
 
 
+@functools.lru_cache(None)
+def _empty(dtype: Any, device: Any) -> Any:
+    with torch.inference_mode(False):  # for all who come later
+        return torch.empty(0, dtype=dtype, device=device)
+
+
 def _rebuild(
-    where: _Where, device: Any, dtype: Any, shape: Tuple[int, ...], stride: Tuple[int, ...], grad: bool, parameter: bool
+    where: Any, at: int, dtype: Any, shape: Tuple[int, ...], stride: Optional[Tuple[int, ...]], grad: bool = False,
+    parameter: bool = False
 ) -> Any:
-    """The tensor that was sent."""
-    if isinstance(where, bytes) and not where:
-        made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    """The tensor that was sent. `where`: its storage, its content, or the device of one without elements."""
+    if isinstance(where, torch.device):
+        made = torch.empty(shape, dtype=dtype, device=where)
     else:
-        inline = isinstance(where, bytes)
-        storage = torch.frombuffer(bytearray(where), dtype=torch.uint8).untyped_storage() if inline else _take(where)  # type: ignore[arg-type]
-        at = 0 if inline else where[3]
-        made = torch.empty(0, dtype=dtype, device=storage.device)
-        made.set_(storage, at // made.element_size(), shape, stride)
+        if type(where) is bytes:
+            where = torch.frombuffer(bytearray(where), dtype=torch.uint8).untyped_storage()
+        made = _empty(dtype, where.device).data  # cheaper than a new one, and counts its changes by itself, too
+        made.set_(where, at, shape, stride or ())
     if parameter:
         return torch.nn.Parameter(made, requires_grad=grad)
     return made.requires_grad_() if grad else made
@@ -182,7 +259,8 @@ def _rebuild(
 
 def init_reductions() -> None:
     """Registers the reductions, as the import of this module does; torch.multiprocessing.reductions has PyTorch's own."""
-    _ours._referring = True
+    _ours._noted = _Published
+    ForkingPickler.dump = _dump  # type: ignore[method-assign]
     for kind in _KINDS:
         ForkingPickler.register(kind, _reduce)
 
