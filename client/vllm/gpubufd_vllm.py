@@ -27,20 +27,14 @@ The interfaces are those of vLLM 0.33, with which the tests run it (docs/INTEROP
 
 import contextlib
 import dataclasses
-import fcntl
-import gc
-import hashlib
-import json
 import os
-import tempfile
-import time
 import weakref
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 import gpubufd
 import gpubufd.torch
 import torch
-from gpubufd.torch.processed import map_module, put_module
+from gpubufd.torch.processed import drop_unread, files_of, name_of, put_module, share_module
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -55,7 +49,6 @@ from vllm.model_executor.utils import weights_already_processed
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-ATTRIBUTES = "vllm.attributes"  # a fact: what load_weights() sets at a model, as JSON
 _shown: "weakref.WeakKeyDictionary[Any, Tuple[gpubufd.Client, str, Any]]" = weakref.WeakKeyDictionary()
 _client: Optional[gpubufd.Client] = None
 
@@ -80,18 +73,6 @@ def _ranks() -> Dict[str, int]:
     return found
 
 
-def _files(model: str) -> Any:
-    """The files of a checkpoint: two of equal headers need not have equal weights."""
-    if not os.path.isdir(model):
-        return model
-    found = []
-    for entry in sorted(os.scandir(model), key=lambda entry: entry.name):
-        if entry.is_file():
-            told = entry.stat()
-            found.append([entry.name, told.st_size, told.st_ino, told.st_mtime_ns])
-    return found
-
-
 def _facts(vllm_config: Any, model_config: Any, device: Any, is_draft: bool) -> Dict[str, Any]:
     """All that the processed weights depend on."""
     parallel = vllm_config.parallel_config
@@ -100,25 +81,8 @@ def _facts(vllm_config: Any, model_config: Any, device: Any, is_draft: bool) -> 
         enable_expert_parallel=parallel.enable_expert_parallel,
         expert_placement_strategy=parallel.expert_placement_strategy, **_ranks())
     gpu = [torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)] if device.type == "cuda" else None
-    return {**dataclasses.asdict(key), "model": model_config.model, "files": _files(model_config.model),
+    return {**dataclasses.asdict(key), "model": model_config.model, "files": files_of(model_config.model),
             "torch": torch.__version__, "gpu": gpu}
-
-
-@contextlib.contextmanager
-def _alone(name: str, seconds: float) -> Iterator[None]:
-    """One process of this user and temporary directory at a time; TimeoutError."""
-    place = os.path.join(tempfile.gettempdir(), f"gpubufd-{os.getuid()}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock")
-    end = time.monotonic() + seconds
-    with open(os.open(place, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise TimeoutError(f"another engine has been loading {name!r} for {seconds:g} seconds") from None
-                time.sleep(0.05)
-        yield
 
 
 class GpubufdLoader(BaseModelLoader):
@@ -147,11 +111,9 @@ class GpubufdLoader(BaseModelLoader):
         speculative = vllm_config.speculative_config
         is_draft = speculative is not None and model_config is speculative.draft_model_config
         device = self._device(vllm_config)
-        facts = _facts(vllm_config, model_config, device, is_draft)
-        place = gpubufd.cuda.Device(device.index).uuid if device.type == "cuda" else "host"
-        digest = hashlib.sha256(json.dumps([facts, place], sort_keys=True, default=str).encode()).hexdigest()[:32]
-        facts = json.loads(json.dumps(facts, default=str))
-        return self.name or f"vllm/{os.path.basename(model_config.model.rstrip('/'))}/{digest}", facts
+        name, facts = name_of(
+            "vllm", model_config.model, _facts(vllm_config, model_config, device, is_draft), device)
+        return self.name or name, facts
 
     def get_external_weight_memory(self, vllm_config: Any) -> int:
         """Bytes of the weights that this engine is to map, and does not allocate."""
@@ -173,39 +135,27 @@ class GpubufdLoader(BaseModelLoader):
             raise ValueError("--load-format gpubufd: experts that are moved (EPLB) need weights that can be written")
         client, device = _connect(), self._device(vllm_config)
         name, facts = self._wanted(vllm_config, model_config)
-        with _alone(name, self.timeout):
-            if name not in client:
-                model = self._plain().load_model(vllm_config, model_config, prefix)
-                check_ipc_quant_support(model)
-                publish(model, name, facts, client=client, device=device)
-                del model
-                gc.collect()
-                if device.type == "cuda":
-                    torch.cuda.empty_cache()
-        found = client.stat(name)
-        if not self.name and found.uid not in (os.getuid(), 0):  # others can guess a name that is made of facts
-            raise PermissionError(f"{name!r} has been published by user {found.uid}: expected this user or root; "
-                                  'give another {"name": …}')
-        with set_default_torch_dtype(model_config.dtype):
+
+        def load() -> Any:
+            model = self._plain().load_model(vllm_config, model_config, prefix)
+            check_ipc_quant_support(model)
+            return model
+
+        def make() -> Any:
             with torch.device("meta"):
                 model = initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix)
             check_ipc_quant_support(model)
-            view = map_module(client, name, model, facts, view=self.view, version=found.version)
-            with client.get(name, kind=gpubufd.Bundle, version=found.version) as held:
-                for key, value in json.loads(held.metadata[ATTRIBUTES]).items():
-                    setattr(model, key, value)
+            return model
+
+        with set_default_torch_dtype(model_config.dtype):
+            model, view = share_module(
+                client, name, facts, load, make, device=device, view=self.view, timeout=self.timeout,
+                others=bool(self.name), attributes=export_model_attrs)
             with weights_already_processed():  # layers make their kernels, and change no weight
                 process_weights_after_loading(model, model_config, device)
-        _drop_unread(model)
+        drop_unread(model)
         _shown[model] = client, name, view
         return model.eval()
-
-
-def _drop_unread(model: Any) -> None:
-    """Sets to None the tensors that the loading engine's layers have consumed: no memory is taken for them."""
-    for part in model.modules():
-        for kept in (part._parameters, part._buffers):
-            kept.update({leaf: None for leaf, one in kept.items() if one is not None and one.is_meta})
 
 
 def publish(
@@ -214,8 +164,7 @@ def publish(
 ) -> gpubufd.Ref:
     """Publishes a loaded model's processed weights; with replace=True and a label as the next version for views."""
     return put_module(
-        client or _connect(), name, model, {**facts, ATTRIBUTES: json.dumps(export_model_attrs(model))}, device=device,
-        **options)
+        client or _connect(), name, model, facts, device=device, attributes=export_model_attrs(model), **options)
 
 
 # ---- files ----

@@ -22,6 +22,12 @@ from gpubufd import _weights  # noqa: E402
 pytest_runtest_makereport = _module.pytest_runtest_makereport
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    if config.pluginmanager.hasplugin("asyncio"):  # for zarr's tests, whose fixtures are coroutines, too
+        config.option.asyncio_mode = "auto"
+
+
 def memory_of_daemons():
     """The descriptors and mappings of this process that are memory of a daemon."""
     found = []

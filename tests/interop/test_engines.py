@@ -13,7 +13,7 @@ import types
 import conftest
 import pytest
 
-sys.path[:0] = [str(conftest.ROOT / "client" / "vllm"), str(conftest.ROOT / "examples" / "sglang")]
+sys.path[:0] = [str(conftest.ROOT / "client" / "vllm"), str(conftest.ROOT / "client" / "sglang")]
 torch = pytest.importorskip("torch")
 
 
@@ -160,7 +160,7 @@ def test_sglang_calls_a_load_format_by_its_name(client, daemon, monkeypatch):
 
 def test_sglang_has_the_calls_that_the_example_shows():
     engine = source_of("srt/entrypoints/engine.py")
-    shown = (conftest.ROOT / "examples" / "sglang" / "gpubufd_sglang.py").read_text()
+    shown = (conftest.ROOT / "client" / "sglang" / "gpubufd_sglang.py").read_text()
     for name in ("begin_weight_update", "update_weights_from_tensor", "end_weight_update"):
         assert f"engine.{name}(" in shown and function(engine, name)
     arguments = [one.arg for one in function(engine, "update_weights_from_tensor").args.args]

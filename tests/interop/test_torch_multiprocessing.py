@@ -2,7 +2,13 @@
 
 import gc
 import io
+import multiprocessing.connection
+import multiprocessing.queues
+import os
 import pickle
+import subprocess
+import sys
+import textwrap
 import time
 from multiprocessing.reduction import ForkingPickler
 
@@ -10,7 +16,7 @@ import conftest
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.multiprocessing  # noqa: E402
+import torch.multiprocessing.queue  # noqa: E402
 
 gpubufd = conftest.gpubufd
 import gpubufd.torch as gt  # noqa: E402
@@ -204,13 +210,13 @@ def test_what_is_pytorchs_own_stays_so(there):
 
 def test_without_a_daemon_it_says_so(there, monkeypatch, tmp_path):
     monkeypatch.setenv("GPUBUFD_SOCKET", str(tmp_path / "none"))
-    monkeypatch.setattr(_weights._client, "connect", lambda: gpubufd.connect(timeout=0.05))
+    monkeypatch.setattr(_weights._client, "connect", lambda path: gpubufd.connect(path, timeout=0.05))
     with pytest.raises(gpubufd.ConnectFailed):
         ForkingPickler.dumps(torch.arange(BIG))
 
 
 def test_what_is_on_a_gpu_is_sent_together(gpu_run):
-    """By the simulated driver, of which PyTorch knows nothing: stand-ins for its tensors, and their bytes."""
+    """By the simulated driver, which PyTorch does not know: stand-ins for its tensors, and their bytes."""
     gpu_run("""
         import torch, gpubufd.torch.multiprocessing as mp
         from gpubufd import _client
@@ -303,6 +309,43 @@ def test_a_data_loader(there):
     assert gone(there)
 
 
+APART = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c",
+         "mount -t tmpfs none /dev/shm && exec \"$@\"", "sh"]
+CONTAINERS = {
+    "sends": """
+        import sys, torch, gpubufd.torch as gt, gpubufd.torch.multiprocessing as mp, gpubufd
+        from multiprocessing.reduction import ForkingPickler
+        state = gt.get_state_dict(gpubufd.connect(), "policy")
+        message = [state["w"], *(torch.full((100_000,), float(i)) for i in range(3))]
+        sys.stdout.buffer.write(ForkingPickler.dumps(message))
+    """,
+    "receives": """
+        import pickle, sys, torch, gpubufd.torch.multiprocessing
+        shared, *tensors = pickle.load(sys.stdin.buffer)
+        print(float(shared.sum()), [float(one.sum()) for one in tensors])
+    """,
+}
+
+
+def in_a_container(daemon, program, message=b""):
+    """The output of a program that shares the daemon's socket, and no process, /dev/shm or System V memory."""
+    env = dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=str(conftest.PACKAGE), OMP_NUM_THREADS="1")
+    done = subprocess.run([*APART, sys.executable, "-c", textwrap.dedent(CONTAINERS[program])], env=env, input=message,
+                          capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def test_between_containers(there, daemon):
+    if subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("namespaces are not permitted here")
+    gt.put_state_dict(there, "policy", {"w": torch.ones(BIG)})
+    message = in_a_container(daemon, "sends")
+    assert len(names(there)) == 1 and len(message) < 1500
+    assert in_a_container(daemon, "receives", message).decode().split() == f"{BIG:.1f} [0.0, {BIG:.1f}, {2 * BIG:.1f}]".split()
+    assert gone(there)
+
+
 # ---- PyTorch's half ----
 
 
@@ -316,8 +359,10 @@ def test_pytorch_pickles_by_what_is_registered_here():
     assert ForkingPickler._extra_reducers[torch.nn.Parameter] is reductions.reduce_tensor
     mp.init_reductions()
     assert ForkingPickler._extra_reducers[torch.Tensor] is mp._reduce
-    missing = [name for name in torch.multiprocessing.__all__ if not hasattr(mp, name)]
-    assert not missing
+    assert not [name for name in torch.multiprocessing.__all__ if not hasattr(mp, name)]
+    for used in (torch.multiprocessing.queue.ForkingPickler, multiprocessing.connection._ForkingPickler,
+                 multiprocessing.queues._ForkingPickler):
+        assert used is ForkingPickler  # all of them come by its dump()
     reductions.init_reductions()
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 gpubufd = conftest.gpubufd
 import gpubufd.torch as gt  # noqa: E402
+from gpubufd.torch import processed  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -220,10 +221,10 @@ def test_what_another_user_published_under_a_name_of_facts_is_not_mapped(engine,
         engine.load()
 
 
-def test_another_engine_is_waited_for_and_not_for_ever(engine, plugin):
-    with plugin._alone("x", 1):
+def test_another_engine_is_waited_for_and_not_for_ever():
+    with processed.alone("x", 1):
         with pytest.raises(TimeoutError, match="another engine has been loading 'x'"):
-            with plugin._alone("x", 0.1):
+            with processed.alone("x", 0.1):
                 pass
 
 

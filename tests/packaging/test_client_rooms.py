@@ -85,7 +85,7 @@ PARTS = {
         ("files", "_files _told _views _streams _provide _provide_aio _start"),
         ("client", "_ref _calls _names _client aio _gpubufctl"),
         ("weights", "_safetensors _states _reading _shards _weights _pool numpy torch/__init__ jax rmm"),
-        ("frameworks", "torch/* ray transformers"),
+        ("frameworks", "torch/* ray transformers fsspec zarr"),
         ("dask", "_dask_places _dask_partitions dask"),
         ("cluster", "cluster"),
         ("package", "__init__ __main__"),

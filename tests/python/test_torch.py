@@ -42,7 +42,7 @@ def torch_run(client, daemon):
 
     def run(code):
         standins = ROOT / "tests" / "python" / "standins"
-        path = os.pathsep.join(str(p) for p in (PACKAGE, standins, ROOT / "examples" / "sglang", os.environ.get("PYTHONPATH")) if p)
+        path = os.pathsep.join(str(p) for p in (PACKAGE, standins, ROOT / "client" / "sglang", os.environ.get("PYTHONPATH")) if p)
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", HEAD + textwrap.dedent(code)],
             env=dict(os.environ, GPUBUFD_SOCKET=daemon.path, PYTHONPATH=path), capture_output=True, text=True,

@@ -14,8 +14,8 @@ import os
 import pathlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
-from . import _frames
-from ._layout import ARRAY, BYTES, COLUMN, TABLE
+from . import _frames, cuda
+from ._layout import ARRAY, BUNDLE, BYTES, COLUMN, DATA, TABLE, a_kind
 
 FilePath = Union[str, "os.PathLike[str]"]
 
@@ -247,3 +247,18 @@ def read(path: FilePath, format: Optional[str]) -> Any:
     os.stat(path)  # a file that is not there is told of before a library that is not
     found = _format_of(pathlib.Path(path), format)
     return READERS[found](os.fspath(path), found)
+
+
+# ---- objects as files ----
+
+
+def content(client: Any, name: str) -> memoryview:
+    """The bytes of an object: the memory itself on the host, which it keeps; a copy of a GPU's. NotFound, TypeError."""
+    held = client.get(name)
+    if held.kind not in (ARRAY, BUNDLE, BYTES):
+        raise TypeError(f"{name!r} is {a_kind(held)}, which is no file")
+    memory = held._buffer(DATA)
+    if held._ordinal < 0:
+        return memoryview(memory).cast("B")
+    held.wait_ready()
+    return memoryview(cuda.read_bytes(memory.pointer, memory.nbytes, held._ordinal))

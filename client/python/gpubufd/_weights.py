@@ -85,13 +85,13 @@ _clients: Dict[Tuple[int, Optional[str]], Client] = {}
 _connecting = threading.Lock()
 
 
-def default_client() -> Client:
+def default_client(path: Optional[str] = None) -> Client:
     """The process' own connection for calls without a client; made at its first use."""
-    key = os.getpid(), os.environ.get("GPUBUFD_SOCKET")
+    key = os.getpid(), path or os.environ.get("GPUBUFD_SOCKET")
     with _connecting:
         found = _clients.get(key)
         if found is None or found.closed:
-            found = _clients[key] = _client.connect()
+            found = _clients[key] = _client.connect(path)
         return found
 
 

@@ -4,8 +4,8 @@
 
 The tensors of a message (of a Queue, a Pipe, the arguments of spawn) are copied into the daemon's memory, where they are,
 as objects of up to 16 MiB, or of one tensor. The receiver maps these and deletes their names, so that the memory of an
-object is freed with the receiver's last tensor in it. What nobody receives is deleted after `ttl` seconds. So a tensor
-outlives its sender, and needs neither descriptors from it nor `cudaIpc`: it crosses containers that share the daemon's
+object is freed with the receiver's last tensor in it. An object that nobody receives is deleted after `ttl` seconds. So a
+tensor outlives its sender, and needs neither descriptors from it nor `cudaIpc`: it crosses containers that share the daemon's
 socket, and comes from expandable segments, too.
 
 - A tensor that lies in a published object (load_file(), get_state_dict(), safe_open(), MemPool.publish(), or one that
@@ -178,7 +178,7 @@ def _reduce(tensor: Any) -> _Reduced:
         theirs: _Reduced = reductions.reduce_tensor(tensor)
         return theirs
     storage = tensor.untyped_storage()
-    where = getattr(storage, REFERENCE, None)
+    where: Any = getattr(storage, REFERENCE, None)
     count, size, given = tensor.nbytes, tensor.itemsize, tensor
     at = -1 if where is None else tensor.data_ptr() - where.start
     if at < 0 or at + count > where.size or at % size:

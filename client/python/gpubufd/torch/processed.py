@@ -5,32 +5,44 @@
         model = Model(config)
     map_module(client, "llama-8b/tp0", model, facts)                      # nothing is copied
 
+share_module() does both: the first process loads and publishes, and all map.
+
 Unlike a state dict it has all parameters and buffers, those that are not saved too, with their strides, and with those
 that the code has added or tied. `facts` say what the layout depends on, and are compared: Mismatch.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import gc
+import hashlib
 import itertools
 import json
-from typing import Any, Dict, Mapping, Optional, Tuple
+import os
+import tempfile
+import time
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 import torch
 
-from . import _Device, follow, get_state_dict, put_state_dict
-from .. import _states
+from . import _Device, _place_of, follow, get_state_dict, put_state_dict
+from .. import _errors, _states
 from .._client import Client
 from .._ref import Ref
 from .._views import View
 
-LAYOUT = "gpubufd.module"  # metadata: {"parameters": names, "strides": {name: [shape, strides]}, "cpu": names} as JSON
+LAYOUT = "gpubufd.module"  # metadata: {"parameters": names, "strides": {name: [shape, strides]}, "cpu": names, "set": {…}} as JSON
 
 
 def put_module(
     client: Client, name: str, module: Any, facts: Optional[Mapping[str, Any]] = None, *, device: _Device = None,
-    **options: Any,
+    attributes: Optional[Mapping[str, Any]] = None, **options: Any,
 ) -> Ref:
-    """Publishes copies of all of a module's tensors. `options`: those of put_state_dict(), such as `label` and `replace`."""
+    """Publishes copies of all of a module's tensors. `attributes`: what else map_module() sets at the module, as JSON has it.
+
+    `options`: those of put_state_dict(), such as `label` and `replace`.
+    """
     tensors: Dict[str, Any] = {}
     strides: Dict[str, Any] = {}
     parameters = [name for name, _ in module.named_parameters(remove_duplicate=False)]
@@ -43,7 +55,7 @@ def put_module(
             tensor = tensor.as_strided((last + 1,), (1,))
         tensors[key] = tensor
     on_gpu = any(tensor.is_cuda for tensor in tensors.values())
-    told = {"parameters": parameters, "strides": strides,
+    told = {"parameters": parameters, "strides": strides, "set": dict(attributes or {}),
             "cpu": [key for key, tensor in tensors.items() if on_gpu and tensor.is_cpu]}
     options.setdefault("own", True)  # for views
     return put_state_dict(
@@ -92,3 +104,74 @@ def _assign(module: Any, state: Mapping[str, Any], told: Mapping[str, Any]) -> N
         part._parameters.pop(leaf, None)
         part._buffers.pop(leaf, None)
         (part.register_parameter if key in parameters else part.register_buffer)(leaf, made[kind])
+    for key, value in told["set"].items():
+        setattr(module, key, value)
+
+
+# ---- the first process loads, and all map ----
+
+
+def files_of(model: str) -> Any:
+    """A fact: the files of a checkpoint, since two of equal headers need not have equal weights; else its name."""
+    if not os.path.isdir(model):
+        return model
+    there = sorted((entry.name, entry.stat()) for entry in os.scandir(model) if entry.is_file())
+    return [[name, told.st_size, told.st_ino, told.st_mtime_ns] for name, told in there]
+
+
+def name_of(beginning: str, model: str, facts: Mapping[str, Any], device: Any) -> Tuple[str, Dict[str, Any]]:
+    """(a name made of a model's facts, the facts as they are compared)."""
+    told = json.loads(json.dumps(facts, default=str))
+    digest = hashlib.sha256(json.dumps([told, _place_of(device)], sort_keys=True).encode()).hexdigest()[:32]
+    return f"{beginning}/{os.path.basename(model.rstrip('/'))}/{digest}", told
+
+
+@contextlib.contextmanager
+def alone(name: str, seconds: float) -> Iterator[None]:
+    """One process of this user and temporary directory at a time; TimeoutError."""
+    place = os.path.join(tempfile.gettempdir(), f"gpubufd-{os.getuid()}-{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock")
+    end = time.monotonic() + seconds
+    with open(os.open(place, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"another engine has been loading {name!r} for {seconds:g} seconds") from None
+                time.sleep(0.05)
+        yield
+
+
+def share_module(
+    client: Client, name: str, facts: Mapping[str, Any], load: Callable[[], Any], make: Callable[[], Any], *,
+    device: Any, view: bool = False, timeout: float = 3600.0, others: bool = False,
+    attributes: Callable[[Any], Mapping[str, Any]] = lambda _: {},
+) -> Tuple[Any, Optional[View]]:
+    """(make()'s module, with the tensors of load()'s; with `view` the view of them). load() runs if they are not there.
+
+    `device`: where load() puts them, a torch.device. `timeout`: seconds for another process that loads them.
+    `others`: another user's are taken, too; else Denied, since others can guess a name that is made of facts.
+    """
+    with alone(name, timeout):
+        if name not in client:
+            loaded = load()
+            put_module(client, name, loaded, facts, device=device, attributes=attributes(loaded))
+            del loaded
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    found = client.stat(name)
+    if not others and found.uid not in (os.getuid(), 0):
+        raise _errors.failure("denied", f"{name!r} has been published by user {found.uid}: expected this user or root; "
+                                        "give another name")
+    module = make()
+    shown = map_module(client, name, module, facts, view=view, version=found.version)
+    return module, shown
+
+
+def drop_unread(module: Any) -> None:
+    """Sets to None the tensors that the loading process' layers have consumed: no memory is taken for them."""
+    for part in module.modules():
+        for kept in (part._parameters, part._buffers):
+            kept.update({leaf: None for leaf, one in kept.items() if one is not None and one.is_meta})
