@@ -23,7 +23,7 @@ import gpubufd.torch as gt  # noqa: E402
 import gpubufd.torch.multiprocessing as mp  # noqa: E402
 from gpubufd import _weights  # noqa: E402
 
-gpu, gpu_run = conftest._module.gpu, conftest._module.gpu_run
+forking, gpu, gpu_run = conftest._module.forking, conftest._module.gpu, conftest._module.gpu_run
 torch.set_num_threads(1)  # a child of fork() has none of the others
 BIG = 100_000  # elements: past what travels in the message
 
