@@ -831,7 +831,7 @@ struct gpubuf_stream_options {
     int64_t wait_ms;    /* create: for a former writer to be over; open: for the stream to exist */
     const char *device; /* create: as gpubuf_create_options have it, as is `mode` */
     unsigned mode;
-    unsigned slots; /* create: 2 to 64; 0: 8 */
+    unsigned slots; /* create: 2 to 128; 0: 8 */
     bool each;      /* open: every frame, in order; else the newest */
     bool waits;    /* open, with `each`: ask the writer to wait before this reader misses a frame */
     unsigned lag;  /* open: how many of the newest frames are kept for it; 0: none, `each`: 2 */
@@ -883,7 +883,8 @@ GPUBUF_API int gpubuf_stream_publish(struct gpubuf_stream *stream, const struct 
  * The newest frame that this reader has not had, or the next one, held until gpubuf_stream_done.
  * Waits up to timeout_ms (-1: for ever; 0: GPUBUF_E_AGAIN): looks for up to 50 us, then sleeps.
  * GPUBUF_E_TIMEOUT; GPUBUF_E_UNAVAILABLE: the writer has ended, and all is read (another one may
- * come: ask again); GPUBUF_E_BUSY: it holds as many frames as it may; GPUBUF_E_CANCELED: see above.
+ * come: ask again); GPUBUF_E_BUSY: it holds as many frames as it may; GPUBUF_E_CANCELED: see above;
+ * GPUBUF_E_PROTOCOL: the writer announces a frame that is not there.
  */
 GPUBUF_API int gpubuf_stream_read(struct gpubuf_stream *stream, int64_t timeout_ms,
                                   struct gpubuf_frame *frame);

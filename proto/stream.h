@@ -16,15 +16,16 @@
 
 #include <stdint.h>
 
-#define GB_STREAM_SLOTS 64u   /* most slots: each is a bit of a word */
-#define GB_STREAM_READERS 64u /* most readers: likewise */
-#define GB_STREAM_PAGE_BYTES 8192u
+#define GB_STREAM_SLOTS 128u /* most slots: each is a bit of some words */
+#define GB_STREAM_WORDS (GB_STREAM_SLOTS / 64)
+#define GB_STREAM_READERS 64u /* most readers: each is a bit of one word */
+#define GB_STREAM_PAGE_BYTES 16384u
 
 /* A frame's number is its writer's, then its count among that writer's frames, from 1 on. */
 #define GB_STREAM_COUNT_BITS 40
 /* A number beside its slot, in one word. */
-#define GB_STREAM_SLOT_BITS 6
-#define GB_STREAM_WRITERS (1u << 18) /* most writers that a stream has in its life, less one */
+#define GB_STREAM_SLOT_BITS 7
+#define GB_STREAM_WRITERS (1u << 17) /* most writers that a stream has in its life, less one */
 /* Beside the number of the frame in a slot: it may be written anew, and is not to be claimed. */
 #define GB_STREAM_OUT (UINT64_C(1) << 63)
 
@@ -55,7 +56,7 @@ struct gb_stream_front {
 };
 
 struct gb_stream_claim {
-    _Alignas(64) _Atomic uint64_t held; /* a bit for each slot that is being read */
+    _Alignas(64) _Atomic uint64_t held[GB_STREAM_WORDS]; /* a bit for each slot that is read */
     _Atomic uint64_t from;   /* this frame and later ones are wanted, each; 0: the newest alone */
     _Atomic uint64_t frames; /* read so far, for those who look on */
     _Atomic uint64_t missed; /* likewise: not read, since they came too fast */

@@ -204,7 +204,8 @@ void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease
 {
     const struct gb_stream *stream = lease->object->live.stream;
     const struct gb_part *part = lease->part;
-    uint64_t claim[4]; /* the begin of a struct gb_stream_claim: held, from, frames, missed */
+    struct gb_stream_claim claim;
+    int held = 0;
 
     if (!part)
         return;
@@ -212,18 +213,20 @@ void gb_stream_write_part(struct gb_writer *writer, const struct gb_lease *lease
         gb_write_format(writer, ",\"stream\":{\"frames\":%" PRIu64 "}", frames_of(stream));
         return;
     }
-    if (pread(part->fd, claim, sizeof(claim), 0) != (ssize_t)sizeof(claim))
+    if (pread(part->fd, &claim, sizeof(claim), 0) != (ssize_t)sizeof(claim))
         return;
+    for (unsigned i = 0; i < GB_STREAM_WORDS; i++)
+        held += __builtin_popcountll(claim.held[i]);
     uint64_t next = (stream->front ? stream->front->head >> GB_STREAM_SLOT_BITS : 0) + 1;
     gb_write_format(
         writer,
         ",\"stream\":{\"reader\":%d,\"hold\":%u,\"lag\":%u,\"held\":%d,\"frames\":%" PRIu64
         ",\"missed\":%" PRIu64,
-        part->reader, stream->roster->hold[part->reader], stream->roster->lag[part->reader],
-        __builtin_popcountll(claim[0]), claim[2] & GB_LIMIT(integer), claim[3] & GB_LIMIT(integer));
+        part->reader, stream->roster->hold[part->reader], stream->roster->lag[part->reader], held,
+        claim.frames & GB_LIMIT(integer), claim.missed & GB_LIMIT(integer));
     /* Only a reader of each frame says which it wants next; and of this writer. */
-    if (claim[1] >> GB_STREAM_COUNT_BITS == next >> GB_STREAM_COUNT_BITS && claim[1] <= next)
-        gb_write_format(writer, ",\"behind\":%" PRIu64, next - claim[1]);
+    if (claim.from >> GB_STREAM_COUNT_BITS == next >> GB_STREAM_COUNT_BITS && claim.from <= next)
+        gb_write_format(writer, ",\"behind\":%" PRIu64, next - claim.from);
     gb_write_char(writer, '}');
 }
 

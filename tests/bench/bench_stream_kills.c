@@ -1,10 +1,12 @@
 /*
  * A stream whose readers and writers are killed: bench_stream_kills SOCKET FRAMES READERS.
  *
- * Two readers of each frame ask to be waited for, and live. The other readers, of the newest frame
- * or of each, and the writer are killed at any moment, and others take their places, until that
- * many frames were published and the two have had them. Prints what was counted. Status 1: a frame
- * was torn, or one of the two has missed a frame of a writer.
+ * Two readers of each frame ask to be waited for, and live. The other readers, one in four of each
+ * frame and the rest of the newest, and the writer are killed at any moment, and others take their
+ * places, until that many frames were published and the two have had them. One reader in sixteen
+ * sleeps until a frame comes, and costs a switch of processes for it; the others look now and then,
+ * so that ten million frames take minutes. Prints what was counted. Status 1: a frame was torn, or
+ * one of the two has missed a frame of a writer, or it took longer than 25 minutes.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,10 +24,13 @@
 
 #define WORDS 32u
 #define LIVING 2u /* readers that are not killed */
-#define LAG 8u
-#define MOST 55u /* the slots that are not written or kept, of 64 */
+#define SLOTS 128u
+#define MOST 64u
+#define LAG (SLOTS - 1 - MOST) /* the slots that are not written, nor held by readers */
+#define MOST_SECONDS 1500
 #define NAME "streams/kills"
-#define KILL_EVERY_NS 10000000
+#define KILL_EVERY_NS 25000000
+#define NAP_NS 20000000 /* at most, of a reader of the newest; a twentieth where nothing was new */
 
 /* One for all processes. */
 struct shared {
@@ -36,6 +41,11 @@ struct shared {
 static struct shared *shared;
 static const char *socket_path;
 static uint64_t frames_wanted;
+
+static void nap(uint64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
 
 static struct gpubuf_client *connect_to(void)
 {
@@ -49,7 +59,7 @@ static struct gpubuf_client *connect_to(void)
 static void write_frames(void)
 {
     const struct gpubuf_stream_options options = {
-        .size = sizeof(options), .slots = 64, .wait_ms = 60000, .device = "host"};
+        .size = sizeof(options), .slots = SLOTS, .wait_ms = 60000, .device = "host"};
     const uint64_t shape[] = {WORDS};
     struct gpubuf_client *client = connect_to();
     struct gpubuf_stream *stream;
@@ -86,26 +96,30 @@ static bool same_writer(uint64_t a, uint64_t b)
 
 static void read_frames(unsigned reader)
 {
-    bool lives = reader < LIVING;
+    bool lives = reader < LIVING, each = lives || reader % 4 == 0, sleeps = reader % 16 == 4;
     const struct gpubuf_stream_options options = {.size = sizeof(options),
                                                   .wait_ms = 60000,
-                                                  .each = lives || reader % 4 == 0,
+                                                  .each = each,
                                                   .waits = lives,
-                                                  .lag = lives || reader % 4 == 0 ? LAG : 0};
+                                                  .lag = each ? LAG : 0};
     struct gpubuf_client *client = connect_to();
     struct gpubuf_stream *stream;
     struct gpubuf_frame frame;
-    uint64_t last = 0;
+    uint64_t last = 0, random = (uint64_t)getpid();
     int r;
 
     /* A reader that was just killed may hold its place a little longer. */
-    while ((r = gpubuf_stream_open(client, NAME, &options, &stream)) == GPUBUF_E_BUSY)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    while ((r = gpubuf_stream_open(client, NAME, &options, &stream)) == GPUBUF_E_BUSY ||
+           r == GPUBUF_E_LIMIT)
+        nap(1000000);
     check(client, r, "stream_open");
     while (!atomic_load(&shared->enough)) {
-        r = gpubuf_stream_read(stream, 100, &frame);
-        if (r == GPUBUF_E_TIMEOUT || r == GPUBUF_E_UNAVAILABLE)
+        r = gpubuf_stream_read(stream, sleeps ? 100 : 0, &frame);
+        if (r == GPUBUF_E_TIMEOUT || r == GPUBUF_E_UNAVAILABLE || r == GPUBUF_E_AGAIN) {
+            if (!sleeps)
+                nap(draw(&random) % NAP_NS / 20);
             continue;
+        }
         check(client, r, "stream_read");
         look_at(&frame);
         if (lives && last && same_writer(last, frame.number))
@@ -116,6 +130,8 @@ static void read_frames(unsigned reader)
         check(client, gpubuf_stream_done(stream, &frame, NULL), "stream_done");
         if (lives && atomic_load(&shared->read[reader]) >= frames_wanted)
             break;
+        if (!each)
+            nap(draw(&random) % NAP_NS);
     }
     gpubuf_stream_close(stream);
     gpubuf_disconnect(client);
@@ -140,14 +156,17 @@ static pid_t begin(unsigned i)
 
 /* Kills one after the other, and begins another in its place, until the readers that live have all
    frames. Returns how many it has killed. */
-static unsigned kill_on(pid_t *pids, unsigned readers)
+static unsigned kill_on(pid_t *pids, unsigned readers, double end)
 {
     unsigned kills = 0, left = LIVING;
     uint64_t random = 1;
     int status;
 
     while (left > 0) {
-        nanosleep(&(struct timespec){.tv_nsec = KILL_EVERY_NS}, NULL);
+        nap(KILL_EVERY_NS);
+        if (now() > end)
+            die("time is over: %llu frames were published",
+                (unsigned long long)atomic_load(&shared->published));
         for (unsigned i = 1; i <= LIVING; i++)
             if (pids[i] && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
                 if (status != 0)
@@ -157,8 +176,6 @@ static unsigned kill_on(pid_t *pids, unsigned readers)
             }
         uint64_t drawn = draw(&random) % (readers - LIVING + 1);
         unsigned i = drawn == 0 ? 0 : LIVING + (unsigned)drawn;
-        if (i == 0 && draw(&random) % 4 != 0)
-            continue; /* writers live a little longer */
         kill(pids[i], SIGKILL);
         if (waitpid(pids[i], &status, 0) != pids[i] || !WIFSIGNALED(status))
             die("process %u has failed", i);
@@ -186,7 +203,7 @@ int main(int argc, char **argv)
     double start = now();
     for (unsigned i = 0; i <= readers; i++)
         pids[i] = begin(i);
-    unsigned kills = kill_on(pids, readers);
+    unsigned kills = kill_on(pids, readers, start + MOST_SECONDS);
     atomic_store(&shared->enough, 1);
     for (unsigned i = 0; i <= readers; i++)
         if (pids[i] && waitpid(pids[i], NULL, 0) != pids[i])

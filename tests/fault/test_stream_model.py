@@ -1,4 +1,4 @@
-"""The frames of a stream under every order of steps and deaths: stream.pml, by Spin.
+"""A stream under every order of steps and deaths, by Spin: its frames, their work on a GPU, and who sleeps.
 
 Each step that the argument needs is left out once, and Spin then finds what goes wrong.
 """
@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-MODEL = pathlib.Path(__file__).with_name("stream.pml")
+MODELS = pathlib.Path(__file__).parent
 
 pytestmark = [
     pytest.mark.hunt,
@@ -19,9 +19,9 @@ pytestmark = [
 NEWEST, EACH, BOTH = "-DREADERS=1", "-DREADERS=2", "-DREADERS=3"
 
 
-def check(tmp_path, *defines):
+def check(tmp_path, *defines, model="stream"):
     """How many errors there are, and how many states were looked at."""
-    subprocess.run(["spin", "-a", *defines, MODEL], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["spin", "-a", *defines, MODELS / f"{model}.pml"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     compile_ = ["gcc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"]
     subprocess.run(compile_, cwd=tmp_path, check=True)
     said = subprocess.run(["./pan", "-m200000", "-E"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
@@ -57,3 +57,26 @@ def test_both_readers(tmp_path):
 def test_no_step_is_needless(tmp_path, readers, step):
     errors, _ = check(tmp_path, readers, f"-D{step}")
     assert errors == 1
+
+
+@pytest.mark.parametrize(
+    "who, step",
+    [
+        ("READER", "ALL"),
+        ("READER", "NO_WAKER_FENCE"),
+        ("READER", "NO_SLEEPER_FENCE"),
+        ("READER", "HEAD_BEFORE_BELL"),
+        ("MOVED", "ALL"),
+        ("MOVED", "NO_WAKER_FENCE"),
+        ("MOVED", "NO_SLEEPER_FENCE"),
+    ],
+)
+def test_who_sleeps_is_woken(tmp_path, who, step):
+    errors, _ = check(tmp_path, f"-D{who}", f"-D{step}", model="stream_waits")
+    assert errors == (step != "ALL")
+
+
+@pytest.mark.parametrize("step", ["ALL", "MARK_IN_PLACE", "OUT_IS_OVER", "NO_END_WAITS"])
+def test_work_on_a_gpu(tmp_path, step):
+    errors, _ = check(tmp_path, f"-D{step}", model="stream_work")
+    assert errors == (step != "ALL")

@@ -14,7 +14,7 @@ from child import Child
 from conftest import BUILD, skip_without_root
 from peer import Closed, RpcError, wait_until
 
-PAGE = 8192
+PAGE = 16384
 F_GET_SEALS = 1034
 SHRINK, GROW, FUTURE_WRITE = 0x2, 0x4, 0x10
 
@@ -150,11 +150,11 @@ def test_slots_are_not_promised_twice(daemon):
 
 def test_at_most_64_readers(daemon):
     peer = daemon.connect()
-    make(peer, slots=64)
+    make(peer, slots=66)  # 64 are held, one is the newest, one is written
     leases = [peer.call("open", name="cam0")["lease"] for _ in range(65)]
-    for lease in leases[:62]:
+    for lease in leases[:64]:
         peer.call("join", lease=lease)
-    peer.error("busy", "join", lease=leases[62])  # 62 are held, one is the newest, one is written
+    peer.error("limit", "join", lease=leases[64])
     lease, told = write(daemon.connect())
     peer.call("release", leases=leases)
     # Claims come twelve at a time.
@@ -174,7 +174,7 @@ def test_what_is_open(daemon):
     assert used() == before + 2  # the roster and the claim
     peer.call("release", lease=lease)
     lease = peer.call("open", name="cam0")["lease"]
-    peer.error("busy", "join", lease=lease, hold=64)
+    peer.error("busy", "join", lease=lease, hold=128)
     assert used() == before
     peer.call("release", lease=write(peer)[0])
     lease, _ = read(peer)
@@ -215,7 +215,7 @@ def test_what_is_refused(daemon):
     shared = peer.call("open", name="cam0", access="write")["lease"]
     peer.error("unsupported", "join", lease=shared)
     peer.call("release", lease=shared)
-    make(peer, name="wide", slots=65)
+    make(peer, name="wide", slots=129)
     peer.error("unsupported", "join", lease=peer.call("open", name="wide")["lease"])
     peer.error("stale", "join", lease=99)
     lease, _ = write(peer)
@@ -238,8 +238,32 @@ def test_the_dead_do_not_take_part(daemon):
     assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]
 
 
+@pytest.mark.parametrize("lie", ["a frame in no slot", "a bell without a frame"])
+def test_a_writer_lies(daemon, lie):
+    """Readers are told, or wait: they do not turn round and round."""
+    peer = daemon.connect()
+    make(peer)
+    _, told = write(peer)
+    page = peer.joined["page"]
+    if lie == "a frame in no slot":
+        os.pwrite(page, struct.pack("<Q", (told["writer"] << 40 | 1) << 7 | 3), 0)
+    else:
+        os.pwrite(page, struct.pack("<I", 12345), 8)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    args = [BUILD / "bin/gpubufctl", "--socket", daemon.path, "tail", "cam0"]
+    seconds = "60" if lie == "a frame in no slot" else "2"
+    tail = subprocess.run(["timeout", seconds, *args], capture_output=True, text=True, timeout=120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if lie == "a frame in no slot":
+        assert tail.returncode == 3 and "announces a frame that is in no slot" in tail.stderr
+    else:
+        assert tail.returncode == 124
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.2
+
+
 @pytest.mark.hunt
 def test_kills(daemon_factory):
     """Readers and writers are killed at any moment: no frame is torn, and readers that are waited for miss none."""
     daemon = daemon_factory(device="host:64M")  # where the program's frames lie
-    subprocess.run([BUILD / "tests/bench/bench_stream_kills", daemon.path, "50000", "30"], check=True, timeout=300)
+    frames = os.environ.get("GPUBUF_FRAMES", "500000")
+    subprocess.run([BUILD / "tests/bench/bench_stream_kills", daemon.path, frames, "64"], check=True, timeout=1600)

@@ -59,7 +59,7 @@ static void wake(const _Atomic uint32_t *word)
 
 static uint64_t bit(unsigned i)
 {
-    return UINT64_C(1) << i;
+    return UINT64_C(1) << i % 64;
 }
 
 /* ---- the writer ---- */
@@ -75,22 +75,22 @@ void gb_ring_write(struct gb_ring_writer *writer, struct gb_stream_front *front,
     writer->newest = writer->taken = writer->victim = -1;
 }
 
-/* The slots that a reader holds: no more than it may, whatever it says. */
-static uint64_t held_by(const struct gb_ring_writer *writer, unsigned reader)
+/* Notes the slots that a reader holds: no more than it may, whatever it says. */
+static void look_at_held(struct gb_ring_writer *writer, unsigned reader)
 {
     const struct gb_stream_claim *claim = writer->claims[reader];
-    uint64_t held = 0, left = LOAD(claim->held);
+    unsigned may = LOOK(writer->roster->hold[reader]);
 
-    for (unsigned may = LOOK(writer->roster->hold[reader]); left && may > 0; left &= left - 1) {
-        unsigned slot = (unsigned)__builtin_ctzll(left);
+    for (unsigned word = 0; word < GB_STREAM_WORDS; word++)
+        for (uint64_t left = LOAD(claim->held[word]); left && may > 0; left &= left - 1) {
+            unsigned slot = word * 64 + (unsigned)__builtin_ctzll(left);
 
-        if (writer->on_gpu && writer->frames[slot] &&
-            LOAD(claim->done[slot]) == (uint32_t)writer->frames[slot])
-            continue;
-        held |= bit(slot);
-        may--;
-    }
-    return held;
+            if (writer->on_gpu && writer->frames[slot] &&
+                LOAD(claim->done[slot]) == (uint32_t)writer->frames[slot])
+                continue;
+            writer->busy[word] |= bit(slot);
+            may--;
+        }
 }
 
 /* Looks at all claims. Returns the oldest frame that is kept for readers of each frame, and notes
@@ -99,13 +99,13 @@ static uint64_t look_at_claims(struct gb_ring_writer *writer)
 {
     uint64_t kept = UINT64_MAX, next = writer->head + 1;
 
-    writer->busy = 0;
+    memset(writer->busy, 0, sizeof(writer->busy));
     for (uint64_t left = LOAD(writer->roster->active); left; left &= left - 1) {
         unsigned reader = (unsigned)__builtin_ctzll(left);
 
         if (!writer->claims[reader])
             continue;
-        writer->busy |= held_by(writer, reader);
+        look_at_held(writer, reader);
         uint64_t from = LOAD(writer->claims[reader]->from);
         uint64_t oldest = next - LOOK(writer->roster->lag[reader]);
         if (from && from < oldest)
@@ -114,6 +114,11 @@ static uint64_t look_at_claims(struct gb_ring_writer *writer)
             kept = from;
     }
     return kept;
+}
+
+static bool is_busy(const struct gb_ring_writer *writer, unsigned slot)
+{
+    return writer->busy[slot / 64] & bit(slot);
 }
 
 /* Whether the writer's work on the frame in that slot, on a GPU, is under way. */
@@ -137,7 +142,7 @@ static int oldest_free(const struct gb_ring_writer *writer, uint64_t kept)
     int found = -1;
 
     for (int i = 0; i < (int)writer->slots; i++) {
-        if (i == writer->newest || (writer->busy & bit((unsigned)i)) || writer->frames[i] >= kept ||
+        if (i == writer->newest || is_busy(writer, (unsigned)i) || writer->frames[i] >= kept ||
             works_on(writer, (unsigned)i))
             continue;
         if (found < 0 || writer->frames[i] < writer->frames[found])
@@ -166,8 +171,7 @@ int gb_ring_take(struct gb_ring_writer *writer)
             return GB_RING_PAGES;
         uint64_t kept = look_at_claims(writer);
         GB_RING_STEP();
-        if (victim >= 0 && !(writer->busy & bit((unsigned)victim)) &&
-            writer->frames[victim] < kept) {
+        if (victim >= 0 && !is_busy(writer, (unsigned)victim) && writer->frames[victim] < kept) {
             writer->taken = victim;
             writer->victim = -1;
             writer->frames[victim] = 0;
@@ -275,7 +279,7 @@ void gb_ring_wait_late(struct gb_ring_writer *writer, int64_t timeout_ns)
 
 void gb_ring_join(struct gb_ring_reader *reader, struct gb_stream_claim *claim,
                   const struct gb_stream_roster *roster, unsigned slots, unsigned hold, bool each,
-                  bool waits)
+                  unsigned run)
 {
     memset(reader, 0, sizeof(*reader));
     reader->claim = claim;
@@ -284,7 +288,8 @@ void gb_ring_join(struct gb_ring_reader *reader, struct gb_stream_claim *claim,
     reader->hold = hold;
     reader->each = each;
     reader->spin_ns = SPIN_MOST_NS / 2;
-    SET(claim->waits, waits);
+    reader->run = run;
+    SET(claim->waits, run > 0);
     if (each)
         STORE(claim->from, 1); /* the first frame of whoever writes */
 }
@@ -297,7 +302,6 @@ void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front 
 
     reader->front = front;
     reader->writer = writer;
-    reader->heard = 0;
     /* Of a writer that was there before it the reader wants the newest frame; of one that came
        later each. */
     if (reader->last == 0 && head > first)
@@ -307,13 +311,16 @@ void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front 
         STORE(reader->claim->from, first);
 }
 
-/* Lets the writer know that the reader has moved, if it waits for that. */
+/* Lets the writer know that the reader has moved, if it waits for that. Not at each frame: to wake
+   one another for one frame costs both more than the frame. */
 static void tell_moved(struct gb_ring_reader *reader)
 {
     struct gb_stream_claim *claim = reader->claim;
 
-    if (!LOOK(claim->waits))
+    if (reader->run == 0 || (reader->last - reader->told < reader->run &&
+                             LOOK(reader->front->head) >> GB_STREAM_SLOT_BITS != reader->last))
         return;
+    reader->told = reader->last;
     STORE(claim->moved, LOOK(claim->moved) + 1);
     FENCE(); /* before: it has moved; after: does the writer sleep? */
     if (LOOK(reader->front->asleep))
@@ -323,12 +330,13 @@ static void tell_moved(struct gb_ring_reader *reader)
 /* Claims the slot, if that frame is in it. */
 static bool claim_slot(struct gb_ring_reader *reader, uint64_t frame, unsigned slot)
 {
-    struct gb_stream_claim *claim = reader->claim;
-    uint64_t held = LOOK(claim->held);
-
-    if (slot >= reader->slots || (held & bit(slot)))
+    if (slot >= reader->slots)
         return false; /* a writer that lies */
-    SET(claim->held, held | bit(slot));
+    _Atomic uint64_t *word = &reader->claim->held[slot / 64];
+    uint64_t held = LOOK(*word);
+    if (held & bit(slot))
+        return false; /* likewise */
+    SET(*word, held | bit(slot));
     GB_RING_STEP();
     FENCE(); /* before: it is claimed; after: is the frame still there? */
     GB_RING_STEP();
@@ -336,7 +344,7 @@ static bool claim_slot(struct gb_ring_reader *reader, uint64_t frame, unsigned s
         LOAD(reader->roster->writer) == reader->writer)
         return true;
     GB_RING_STEP();
-    STORE(claim->held, held);
+    STORE(*word, held);
     return false;
 }
 
@@ -361,6 +369,15 @@ static void describe(struct gb_ring_reader *reader, uint64_t number, unsigned sl
     tell_moved(reader);
 }
 
+static unsigned count_held(const struct gb_stream_claim *claim)
+{
+    unsigned count = 0;
+
+    for (unsigned word = 0; word < GB_STREAM_WORDS; word++)
+        count += (unsigned)__builtin_popcountll(LOOK(claim->held[word]));
+    return count;
+}
+
 /* Says why there is no frame. A writer's last words are read before its end is believed. */
 static int none(const struct gb_ring_reader *reader, uint64_t head)
 {
@@ -373,11 +390,19 @@ static int none(const struct gb_ring_reader *reader, uint64_t head)
     return GB_RING_OVER;
 }
 
+/* Says why the newest frame cannot be claimed, which no writer takes out of its slot. */
+static int unreadable(const struct gb_ring_reader *reader)
+{
+    int why = none(reader, LOAD(reader->front->head));
+
+    return why == GB_RING_NONE ? GB_RING_LIES : why;
+}
+
 int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame)
 {
     if (!reader->front)
         return none(reader, 0);
-    if (__builtin_popcountll(LOOK(reader->claim->held)) >= (int)reader->hold)
+    if (count_held(reader->claim) >= reader->hold)
         return GB_RING_FULL;
     for (unsigned tries = 0; tries < TRIES; tries++) {
         uint64_t both = LOAD(reader->front->head), newest = both >> GB_STREAM_SLOT_BITS;
@@ -402,7 +427,7 @@ int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame)
                 break; /* it is not the newest any more */
         }
         if (LOAD(reader->front->head) >> GB_STREAM_SLOT_BITS == newest)
-            return none(reader, 0); /* a writer that lies, or another one has joined */
+            return unreadable(reader);
     }
     return GB_RING_NONE;
 }
@@ -411,22 +436,20 @@ int gb_ring_ready(const struct gb_ring_reader *reader, unsigned slot, uint64_t n
 {
     const struct gb_stream_slot *in = &reader->front->slots[slot];
     uint32_t ready = LOAD(in->ready);
-    uint64_t frame = LOAD(in->frame);
 
     if (ready == (uint32_t)number)
         return 0;
     if ((int32_t)(ready - (uint32_t)number) < 0)
         return GB_RING_NONE;
-    /* If a later frame is in the slot, readers were done with this one: it was complete. */
-    bool over = LOAD(reader->roster->over) >= reader->writer;
-    return frame == number || (over && frame == (number | GB_STREAM_OUT)) ? GB_RING_OVER : 0;
+    /* If the slot has a later frame, or was to have one, this one was complete. */
+    return LOAD(in->frame) == number ? GB_RING_OVER : 0;
 }
 
 void gb_ring_done(struct gb_ring_reader *reader, unsigned slot)
 {
-    struct gb_stream_claim *claim = reader->claim;
+    _Atomic uint64_t *word = &reader->claim->held[slot / 64];
 
-    STORE(claim->held, LOOK(claim->held) & ~bit(slot)); /* after its content was read */
+    STORE(*word, LOOK(*word) & ~bit(slot)); /* after its content was read */
     GB_RING_STEP();
 }
 
@@ -476,10 +499,8 @@ bool gb_ring_wait(struct gb_ring_reader *reader, int64_t timeout_ns)
         return reader->front || over != last || LOAD(reader->roster->writer) != last;
     }
     uint32_t bell = LOAD(reader->front->bell);
-    if (bell != (uint32_t)reader->last && bell != reader->heard) {
-        reader->heard = bell; /* once: a writer that lies rings for frames that are not there */
-        return true;          /* it came in between */
-    }
+    if (LOAD(reader->front->head) >> GB_STREAM_SLOT_BITS > reader->last)
+        return true; /* it came in between */
     if (!look(reader, bell, begin, most < reader->spin_ns ? most : reader->spin_ns) &&
         most > reader->spin_ns)
         sleep_on_bell(reader, bell, timeout_ns - (int64_t)reader->spin_ns);

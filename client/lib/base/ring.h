@@ -22,6 +22,7 @@ enum gb_ring {
                            To a reader: another writer has joined; map its front */
     GB_RING_OVER = -3,  /* no new frame, and the writer has ended */
     GB_RING_FULL = -4,  /* the reader holds as many frames as it may */
+    GB_RING_LIES = -5,  /* the writer announces a frame that is in no slot */
 };
 
 struct gb_ring_writer {
@@ -36,7 +37,7 @@ struct gb_ring_writer {
     int taken;      /* the slot that is being written; -1: none */
     int victim;     /* the slot whose frame was taken out, to look for claims; -1: none */
     uint64_t frames[GB_STREAM_SLOTS]; /* in each slot; 0: none */
-    uint64_t busy;                    /* slots that were claimed when it last looked */
+    uint64_t busy[GB_STREAM_WORDS];   /* slots that were claimed when it last looked */
     uint64_t late[GB_STREAM_READERS]; /* the `from` at which it was waited for in vain */
 };
 
@@ -54,10 +55,11 @@ struct gb_ring_reader {
     const struct gb_stream_front *front; /* NULL: no writer has joined yet */
     unsigned slots, hold;
     bool each;
+    unsigned run;     /* frames after which it tells the writer, at the latest */
     uint32_t writer;  /* whose front it is */
     uint64_t last;    /* the number of the last frame that was read */
+    uint64_t told;    /* the one at which the writer was told */
     uint64_t spin_ns; /* how long it looks before it sleeps */
-    uint32_t heard;   /* the bell's last number that it did not sleep for */
 };
 
 /* `number` is the writer's in the roster. The front is new: all zeros. */
@@ -77,15 +79,17 @@ void gb_ring_wait_late(struct gb_ring_writer *writer, int64_t timeout_ns);
 /* Readers that are late are not, until they move. */
 void gb_ring_pass_late(struct gb_ring_writer *writer);
 
-/* The reader sees no front yet, and wants the newest frames; `each`: all from now on. */
+/* The reader sees no front yet, and wants the newest frames; `each`: all from now on. It asks the
+   writer to wait, and tells it when `run` frames were read, or all that are there; 0: it does not
+   ask. */
 void gb_ring_join(struct gb_ring_reader *reader, struct gb_stream_claim *claim,
                   const struct gb_stream_roster *roster, unsigned slots, unsigned hold, bool each,
-                  bool waits);
+                  unsigned run);
 /* Reads that writer's frames from now on. It goes on holding its slots. */
 void gb_ring_follow(struct gb_ring_reader *reader, const struct gb_stream_front *front,
                     uint32_t writer);
 /* Claims the next frame, and returns 0: the slot's content does not change until gb_ring_done().
-   GB_RING_NONE, GB_RING_PAGES, GB_RING_OVER, GB_RING_FULL. */
+   GB_RING_NONE, GB_RING_PAGES, GB_RING_OVER, GB_RING_FULL, GB_RING_LIES. */
 int gb_ring_read(struct gb_ring_reader *reader, struct gb_ring_frame *frame);
 /* On a GPU: 0 once the content of a frame that was read is complete; GB_RING_NONE: not yet;
    GB_RING_OVER: it never will be. */

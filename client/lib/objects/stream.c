@@ -39,7 +39,8 @@ struct gpubuf_stream {
     struct gb_gpu_page own, front;     /* what the GPU has of its page, and of the writer's */
     struct gb_ring_frame early;        /* was read, and is not complete; number 0: none */
     uint64_t numbers[GB_STREAM_SLOTS]; /* of frames that the reader holds on a GPU; 0: none */
-    uint64_t ending;                   /* slots that it holds until the GPU has said so in `done` */
+    bool ends[GB_STREAM_SLOTS];        /* slots that it holds until the GPU has said so in `done` */
+    unsigned ending;                   /* how many */
     uint64_t canceled;                 /* a frame that was used and never was complete; 0: none */
     void *page;                        /* the one that it writes */
     void *roster;                      /* NULL: it has not joined yet */
@@ -143,7 +144,7 @@ static int take_part(struct gpubuf_stream *stream, const struct gb_reply *reply,
         stream->writer.on_gpu = stream->gpu != NULL;
     } else {
         gb_ring_join(&stream->reader, page, roster, slots, stream->hold, stream->each,
-                     stream->waits);
+                     stream->waits ? (stream->lag + 1) / 2 : 0);
     }
     return 0;
 }
@@ -163,13 +164,12 @@ static void end_frames(struct gpubuf_stream *stream)
 {
     const struct gb_stream_claim *claim = stream->page;
 
-    for (uint64_t left = stream->ending; left; left &= left - 1) {
-        unsigned slot = (unsigned)__builtin_ctzll(left);
-
-        if (atomic_load_explicit(&claim->done[slot], memory_order_acquire) !=
-            (uint32_t)stream->numbers[slot])
+    for (unsigned slot = 0; stream->ending && slot < GB_STREAM_SLOTS; slot++) {
+        if (!stream->ends[slot] || atomic_load_explicit(&claim->done[slot], memory_order_acquire) !=
+                                       (uint32_t)stream->numbers[slot])
             continue;
-        stream->ending &= ~(UINT64_C(1) << slot);
+        stream->ends[slot] = false;
+        stream->ending--;
         end_frame(stream, slot);
     }
 }
@@ -633,6 +633,11 @@ int gb_stream_read_now(struct gpubuf_stream *stream, struct gpubuf_frame *frame)
     if (why == GB_RING_OVER)
         return gb_report_text(client, GPUBUF_E_UNAVAILABLE, "the writer of \"%s\" has ended",
                               stream->object->lease->name);
+    if (why == GB_RING_LIES)
+        return gb_report_text(client, GPUBUF_E_PROTOCOL,
+                              "the writer of \"%s\" announces a frame that is in no slot: its page "
+                              "is not as streams have it",
+                              stream->object->lease->name);
     if (why < 0)
         return GPUBUF_E_AGAIN;
     describe(stream, read.slot, frame);
@@ -719,8 +724,8 @@ static int check_held(const struct gpubuf_stream *stream, const struct gpubuf_fr
     int r = check(stream, false);
 
     if (r == 0 && (frame->slot >= GB_STREAM_SLOTS ||
-                   (stream->gpu && (stream->numbers[frame->slot] != frame->number ||
-                                    (stream->ending >> frame->slot & 1)))))
+                   (stream->gpu &&
+                    (stream->numbers[frame->slot] != frame->number || stream->ends[frame->slot]))))
         r = gb_report_text(client_of(stream), GPUBUF_E_INVALID, "the frame is not held");
     return r;
 }
@@ -750,10 +755,15 @@ int gpubuf_stream_done(struct gpubuf_stream *stream, const struct gpubuf_frame *
 
     if (r < 0)
         return r;
-    if (stream->gpu && gb_gpu_write_word(&stream->own, stream->gpu, claim, GB_STREAM_PAGE_BYTES,
-                                         &claim->done[frame->slot], (uint32_t)frame->number, work))
-        stream->ending |= UINT64_C(1) << frame->slot;
-    else if ((r = wait_for_work(stream, work)) == 0)
+    if (stream->gpu &&
+        gb_gpu_write_word(&stream->own, stream->gpu, claim, GB_STREAM_PAGE_BYTES,
+                          &claim->done[frame->slot], (uint32_t)frame->number, work)) {
+        stream->ends[frame->slot] = true;
+        stream->ending++;
+        return 0;
+    }
+    r = wait_for_work(stream, work);
+    if (r == 0)
         end_frame(stream, frame->slot);
     return r;
 }

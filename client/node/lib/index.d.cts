@@ -514,7 +514,7 @@ export interface StreamOptions extends RequestOptions {
   dtype: string
   /** Of a frame. Default: one element. */
   shape?: number[]
-  /** From 2 to 64; readers hold some of them. Default 8. */
+  /** From 2 to 128; readers hold some of them. Default 8. */
   slots?: number
   device?: string
   /** Rights of others to read (4) and to write (2): an octal string or a number. Default "0600". */

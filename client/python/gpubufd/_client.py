@@ -415,7 +415,7 @@ class Client(_core.Client, Steps, Names):
                 with camera.next() as frame:
                     frame.array[:] = picture
 
-        Frames have that dtype and shape. `slots`: 2 to 64; readers hold some of them. `mode`: who may read (0o640: the
+        Frames have that dtype and shape. `slots`: 2 to 128; readers hold some of them. `mode`: who may read (0o640: the
         group). `timeout`: how long to wait for a former writer to be over. The stream stays when its writer ends;
         delete() removes it. Busy, with a timeout Timeout: somebody else writes. Exists: the name has something else.
         """
