@@ -140,7 +140,7 @@ TEST(test_one_writer_after_another)
 TEST(test_what_is_refused)
 {
     struct gpubuf_client *client = connect_client();
-    struct gpubuf_stream_options options = {.size = sizeof(options), .slots = 65};
+    struct gpubuf_stream_options options = {.size = sizeof(options), .slots = 129};
     struct gpubuf_stream *stream, *reader;
     struct gpubuf_frame frame = {.slot = 3};
 
@@ -240,31 +240,31 @@ static bool all_wait(void *arg)
 {
     const _Atomic unsigned *counts = arg;
 
-    return counts[0] == 58;
+    return counts[0] == 64;
 }
 
 static bool all_read_one(void *arg)
 {
     const _Atomic unsigned *counts = arg;
 
-    return counts[1] == 58;
+    return counts[1] == 64;
 }
 
-/* 58 readers that hold one each, 4 frames that are kept, one that is written. */
+/* 64 readers that hold one each, beside frames that are kept, and one that is written. */
 TEST(test_many_readers)
 {
     struct gpubuf_client *client = connect_client();
-    struct gpubuf_stream *stream = create(client, 64);
+    struct gpubuf_stream *stream = create(client, 128);
     static _Atomic unsigned counts[2];
-    pthread_t threads[58];
+    pthread_t threads[64];
 
-    for (unsigned i = 0; i < 58; i++)
+    for (unsigned i = 0; i < 64; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, read_two, (void *)counts), 0);
     wait_until(all_wait, (void *)counts);
     publish(client, stream); /* it finds the readers' pages, twelve in an answer */
     wait_until(all_read_one, (void *)counts);
     publish(client, stream);
-    for (unsigned i = 0; i < 58; i++)
+    for (unsigned i = 0; i < 64; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     gpubuf_stream_close(stream);
     remove_stream(client);

@@ -414,3 +414,28 @@ test('live memory and streams on a GPU', { skip }, async () => {
     print(seen)`)
   assert.deepEqual(got, [1, 16, [1, 2, 3, 4], UUID, [1, 9, 3], 8, 8, 8, 8, 2, 'unsupported'])
 })
+
+test('a frame is read ahead of the work that completes it', { skip: gated }, async () => {
+  const got = await program(`
+    const gate = createRequire('/')(${JSON.stringify(path.join(PACKAGE, '..', 'gate.node'))})
+    const writer = await c.stream('gpu/ahead', { dtype: 'int32', shape: [2], slots: 8, device: 'cuda:0' })
+    const ahead = await c.read('gpu/ahead', { ahead: true, hold: 2 }).ready()
+    const after = await c.read('gpu/ahead').ready()
+    const [stream, theirs] = [gate.hold(), gate.hold()]
+    await (await writer.next()).publish({ stream })
+    const frame = await ahead.read({ timeout: 10_000 })
+    const seen = [await after.read({ timeout: 20 }).catch(error => error.kind), gate.done(stream)]
+    await frame.wait({ stream: theirs })
+    await frame.done({ stream: theirs })
+    seen.push(await frame.wait().catch(error => error.kind))
+    gate.go()
+    const complete = await after.read({ timeout: 10_000 })
+    seen.push(complete.number === frame.number)
+    await complete.wait() // it is complete: nothing to wait for
+    await complete.done()
+    await Promise.all([ahead.close(), after.close()])
+    await writer.close()
+    await c.delete('gpu/ahead')
+    print(seen)`)
+  assert.deepEqual(got, ['timeout', false, 'stale', true])
+})

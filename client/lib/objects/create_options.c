@@ -44,13 +44,10 @@ int gb_read_create_options(const struct gpubuf_client *client,
                            const struct gpubuf_create_options *given,
                            struct gpubuf_create_options *options)
 {
-    *options = (struct gpubuf_create_options){.size = sizeof(*options)};
-    if (!given)
-        return 0;
-    if (given->size < sizeof(given->size))
-        return gb_report_text(client, GPUBUF_E_INVALID,
-                              "options.size is %zu: set it to sizeof the struct", given->size);
-    memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    int r = gb_read_options(client, given, options, sizeof(*options));
+
+    if (r < 0 || !given)
+        return r;
     const char *const texts[] = {options->device, options->share};
     for (size_t i = 0; i < 2; i++) {
         if (texts[i] && !gb_utf8_valid(texts[i], strlen(texts[i])))

@@ -526,9 +526,9 @@ static int check_ranges(struct gpubuf_object *object, enum gpubuf_which which,
 
 int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
                       const struct gpubuf_file_range *ranges, size_t count,
-                      const struct gpubuf_fill_options *options, struct gpubuf_fill **out)
+                      const struct gpubuf_fill_options *given, struct gpubuf_fill **out)
 {
-    unsigned readers = 0;
+    struct gpubuf_fill_options options;
     char *memory;
     struct gb_error error;
     int r = gb_object_check(object);
@@ -536,11 +536,10 @@ int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
     if (r < 0)
         return r;
     const struct gpubuf_client *client = object->lease->client;
-    if (options && options->size < sizeof(size_t) + sizeof(unsigned))
-        return gb_report_text(client, GPUBUF_E_INVALID, "the options' size is too small");
-    if (options)
-        readers = options->readers;
-    if ((count > 0 && !ranges) || readers > READERS_MAX)
+    r = gb_read_options(client, given, &options, sizeof(options));
+    if (r < 0)
+        return r;
+    if ((count > 0 && !ranges) || options.readers > READERS_MAX)
         return gb_report_text(client, GPUBUF_E_INVALID,
                               ranges || !count ? "at most %d threads can read a file"
                                                : "the ranges are NULL",
@@ -565,7 +564,7 @@ int gpubuf_fill_begin(struct gpubuf_object *object, enum gpubuf_which which,
     if (r == 0)
         r = plan(fill, ranges, count, &error);
     if (r == 0)
-        r = start(fill, readers, &error);
+        r = start(fill, options.readers, &error);
     if (r < 0) {
         gpubuf_fill_end(fill);
         return gb_report(client, &error);

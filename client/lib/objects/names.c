@@ -480,12 +480,9 @@ int gpubuf_alias(struct gpubuf_client *client, const char *name, const char *of,
     if (r < 0)
         return r;
     struct gpubuf_alias_options *options = &alias.options;
-    if (given) {
-        if (given->size < sizeof(given->size))
-            return gb_report_text(client, GPUBUF_E_INVALID,
-                                  "options.size is %zu: set it to sizeof the struct", given->size);
-        memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
-    }
+    r = gb_read_options(client, given, options, sizeof(*options));
+    if (r < 0)
+        return r;
     if (options->mode > 0777)
         return gb_report_text(client, GPUBUF_E_INVALID, "options.mode 0%o is not from 0 to 0777",
                               options->mode);

@@ -21,13 +21,10 @@ int gb_open_read_options(const struct gpubuf_client *client,
                          const struct gpubuf_open_options *given,
                          struct gpubuf_open_options *options)
 {
-    *options = (struct gpubuf_open_options){.size = sizeof(*options)};
-    if (given) {
-        if (given->size < sizeof(given->size))
-            return gb_report_text(client, GPUBUF_E_INVALID,
-                                  "options.size is %zu: set it to sizeof the struct", given->size);
-        memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
-    }
+    int r = gb_read_options(client, given, options, sizeof(*options));
+
+    if (r < 0)
+        return r;
     if (options->wait_ms < 0 || options->wait_ms > GB_LIMIT(wait_ms))
         return gb_report_text(client, GPUBUF_E_INVALID, "wait_ms is not from 0 to %d",
                               (int)GB_LIMIT(wait_ms));

@@ -232,28 +232,22 @@ static void join_free(struct gb_request *request)
 
 static const struct gb_request_type join_type = {.reply = join_reply, .free = join_free};
 
-/* Asks the daemon: for taking part, or for the pages of those that have joined since. */
-static int join(struct gpubuf_stream *stream)
+/* Sends a join and waits for its answer, with the client entered. */
+static int join_now(struct gpubuf_client *client, struct gpubuf_stream *stream)
 {
-    struct gpubuf_client *client = client_of(stream);
-    int r = gb_enter_blocking(client);
-
-    if (r < 0)
-        return r;
     struct gb_error error;
+
     if (stream->writes && !gb_process_has_room(GB_LIMIT(fds))) {
         (void)gb_fail_errno(&error, "%d descriptors for the stream's pages", (int)GB_LIMIT(fds));
-        r = gb_report(client, &error);
-        goto leave;
+        return gb_report(client, &error);
     }
     struct join *join = calloc(1, sizeof(*join));
     uint32_t since = !stream->roster  ? 0
                      : stream->writes ? stream->writer.epoch
                                       : stream->reader.writer;
-    if (!join) {
-        r = gb_report_memory(client);
-        goto leave;
-    }
+
+    if (!join)
+        return gb_report_memory(client);
     join->base.type = &join_type;
     join->base.once = join->base.waited = true;
     join->stream = stream;
@@ -263,17 +257,27 @@ static int join(struct gpubuf_stream *stream)
     if (!stream->roster && !stream->writes)
         gb_write_format(writer, ",\"hold\":%u,\"lag\":%u", stream->hold, stream->lag);
     gb_write_char(writer, '}');
-    r = gb_request_send(client, &join->base, NULL, 0, GB_RELEASES_FIRST, &error);
+    int r = gb_request_send(client, &join->base, NULL, 0, GB_RELEASES_FIRST, &error);
     if (r < 0) {
         free(join);
-        (void)gb_report(client, &error);
-        goto leave;
+        return gb_report(client, &error);
     }
     struct gb_request *request = &join->base;
     r = gb_request_wait(client, &request, client->requests.timeout_ms);
     if (request)
         join_free(request);
-leave:
+    return r;
+}
+
+/* Asks the daemon: for taking part, or for the pages of those that have joined since. */
+static int join(struct gpubuf_stream *stream)
+{
+    struct gpubuf_client *client = client_of(stream);
+    int r = gb_enter_blocking(client);
+
+    if (r < 0)
+        return r;
+    r = join_now(client, stream);
     gb_leave(client);
     return r;
 }
@@ -284,12 +288,10 @@ static int read_options(const struct gpubuf_client *client,
                         const struct gpubuf_stream_options *given,
                         struct gpubuf_stream_options *options)
 {
-    *options = (struct gpubuf_stream_options){.size = sizeof(*options)};
-    if (given && given->size < sizeof(given->size))
-        return gb_report_text(client, GPUBUF_E_INVALID,
-                              "options.size is %zu: set it to sizeof the struct", given->size);
-    if (given)
-        memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    int r = gb_read_options(client, given, options, sizeof(*options));
+
+    if (r < 0)
+        return r;
     if (options->slots == 0)
         options->slots = SLOTS;
     if (options->hold == 0)

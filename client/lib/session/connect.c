@@ -150,14 +150,10 @@ static int greet(struct gpubuf_client *client, int64_t deadline)
 static int read_options(const struct gpubuf_connect_options *given,
                         struct gpubuf_connect_options *options)
 {
-    *options = (struct gpubuf_connect_options){.size = sizeof(*options)};
-    if (given) {
-        if (given->size < sizeof(given->size))
-            return gb_report_text(NULL, GPUBUF_E_INVALID,
-                                  "options.size is %zu: set it to sizeof the struct", given->size);
-        size_t known = given->size < sizeof(*options) ? given->size : sizeof(*options);
-        memcpy(options, given, known);
-    }
+    int r = gb_read_options(NULL, given, options, sizeof(*options));
+
+    if (r < 0)
+        return r;
     if (options->timeout_ms == 0)
         options->timeout_ms = CONNECT_TIMEOUT_MS;
     if (options->answer_timeout_ms == 0)

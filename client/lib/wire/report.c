@@ -66,6 +66,23 @@ int gb_report_memory(const struct gpubuf_client *client)
     return gb_report_text(client, GPUBUF_E_NO_MEMORY, "out of memory");
 }
 
+int gb_read_options(const struct gpubuf_client *client, const void *given, void *options,
+                    size_t size)
+{
+    size_t theirs = size;
+
+    memset(options, 0, size);
+    memcpy(options, &size, sizeof(size));
+    if (given)
+        memcpy(&theirs, given, sizeof(theirs));
+    if (theirs < sizeof(theirs))
+        return gb_report_text(client, GPUBUF_E_INVALID,
+                              "options.size is %zu: set it to sizeof the struct", theirs);
+    if (given)
+        memcpy(options, given, theirs < size ? theirs : size);
+    return 0;
+}
+
 const char *gpubuf_errmsg(const struct gpubuf_client *client)
 {
     const struct failure *failure = find_failure(client ? client->serial : 0);

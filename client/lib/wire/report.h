@@ -11,4 +11,9 @@ int gb_report_text(const struct gpubuf_client *client, int code, const char *for
     __attribute__((format(printf, 3, 4)));
 int gb_report_memory(const struct gpubuf_client *client);
 
+/* Reads an option struct, which begins with its size: as much as program and library both know, and
+   zeros beyond. `given` NULL: zeros. GPUBUF_E_INVALID: its size is too small to be one. */
+int gb_read_options(const struct gpubuf_client *client, const void *given, void *options,
+                    size_t size);
+
 #endif

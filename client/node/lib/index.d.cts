@@ -488,6 +488,11 @@ export interface WritableFrame<V extends Values = Values> extends Frame<V> {
 }
 
 export interface ReadableFrame<V extends Values = Values> extends Frame<V> {
+  /**
+   * Of a frame that was read `ahead`: work that is queued on `stream` from now on begins when the frame is complete, by the
+   * GPU alone.
+   */
+  wait (options?: { stream?: StreamLike }): Promise<void>
   /** Gives the frame back, at once; on a GPU when the work on `stream` is done. More than one call is fine. */
   done (options?: { stream?: StreamLike }): Promise<void>
   [Symbol.dispose] (): void
@@ -532,6 +537,11 @@ export interface ReadOptions extends RequestOptions {
   lag?: number
   /** How many frames it may hold at a time. Default 1. */
   hold?: number
+  /**
+   * On a GPU: frames before the writer's work has completed them. Let your work wait by frame.wait(). CanceledError of a
+   * later read(): a frame never was complete.
+   */
+  ahead?: boolean
   /** Milliseconds to wait until the stream exists. Default 0. */
   timeout?: number
 }

@@ -29,8 +29,13 @@ class Claim {
   /** Publishes the frame, or gives it back; on a GPU after the work. */
   pass (byteLength = 0, work) {
     if (this.ended || this.stream._closed) return
-    this.stream._pass(this.slot, byteLength, this.number, work)
+    this.stream._call(native.streamPass, this.slot, byteLength, this.number, work)
     this.ended = true
+  }
+
+  /** Lets work begin when the frame is complete. */
+  order (work) {
+    this.stream._call(native.streamOrder, this.slot, 0, this.number, work)
   }
 }
 
@@ -83,6 +88,12 @@ class WritableFrame extends Frame {
 }
 
 class ReadableFrame extends Frame {
+  /** Work that is queued on `stream` from now on begins when the frame is complete; for frames that were read ahead. */
+  async wait (options) {
+    const { stream } = optionsOf(options, ['stream'])
+    this._claim.order(streamOf(stream))
+  }
+
   /** Gives the frame back, on a GPU after the work on `stream`. More than one call is fine. */
   async done (options) {
     const { stream } = optionsOf(options, ['stream'])
@@ -132,10 +143,10 @@ class Stream {
   get _closed () { return this.#closed }
 
   /** Joins, with the array of all slots, which is this stream's from now on. */
-  async _join (object, writes, { each = false, waits = false, lag = 0, hold = 0 }, signal) {
+  async _join (object, writes, { each = false, waits = false, lag = 0, hold = 0, ahead = false }, signal) {
     let stream
     try {
-      stream = await submit(this.#client, id => native.stream(id, object._index, writes, each, waits, lag, hold),
+      stream = await submit(this.#client, id => native.stream(id, object._index, writes, each, waits, lag, hold, ahead),
         { method: 'join', name: this.#name })
       signal?.throwIfAborted()
       if (this.#closed) throw this.#over()
@@ -179,9 +190,9 @@ class Stream {
     return { ...this.#pointer, ptr: this.#pointer.ptr + BigInt(slot * byteLength), byteLength }
   }
 
-  _pass (slot, byteLength, number, work) {
+  _call (call, slot, byteLength, number, work) {
     try {
-      native.streamPass(this.#stream, slot, byteLength, number, work)
+      call(this.#stream, slot, byteLength, number, work)
     } catch (error) {
       throw translate(error)
     }
@@ -342,7 +353,7 @@ class StreamReader extends Stream {
 
 /** See Client.read(). */
 function openStream (client, name, options) {
-  const { timeout, signal, ...how } = optionsOf(options, ['each', 'waits', 'lag', 'hold', 'timeout', 'signal'])
+  const { timeout, signal, ...how } = optionsOf(options, ['each', 'waits', 'lag', 'hold', 'ahead', 'timeout', 'signal'])
   text(name, 'the name')
   milliseconds(timeout)
   checkSignal(signal)

@@ -156,6 +156,7 @@ static napi_value init(napi_env env, napi_value exports)
         {"streamWait", gb_js_stream_wait},
         {"streamStop", gb_js_stream_stop},
         {"streamPass", gb_js_stream_pass},
+        {"streamOrder", gb_js_stream_order},
         {"streamClose", gb_js_stream_close},
     };
     struct gb_addon *addon = calloc(1, sizeof(*addon));

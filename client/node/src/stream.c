@@ -156,8 +156,8 @@ static bool read_small(napi_env env, napi_value value, const char *what, unsigne
     return true;
 }
 
-/* stream(id, object, writes, each, waits, lag, hold): completes with the stream of an array that
-   was opened, or claimed. */
+/* stream(id, object, writes, each, waits, lag, hold, ahead): completes with the stream of an array
+   that was opened, or claimed. */
 napi_value gb_js_stream(napi_env env, napi_callback_info info)
 {
     napi_value values[GB_ARGUMENTS_MAX];
@@ -170,6 +170,7 @@ napi_value gb_js_stream(napi_env env, napi_callback_info info)
         return NULL;
     options.each = gb_read_flag(env, values[3]);
     options.waits = gb_read_flag(env, values[4]);
+    options.ahead = gb_read_flag(env, values[7]);
     struct flow *flow = calloc(1, sizeof(*flow));
     struct flowing *flowing = flow ? flowing_new(addon, BEGIN, NULL) : NULL;
     if (!flowing) {
@@ -291,26 +292,48 @@ napi_value gb_js_stream_stop(napi_env env, napi_callback_info info)
     return NULL;
 }
 
-/* streamPass(stream, slot, bytes, number, work or undefined): publishes a frame, or gives it back.
-   The GPU does so itself after its work. */
-napi_value gb_js_stream_pass(napi_env env, napi_callback_info info)
+/* Reads (stream, slot, bytes, number, work or undefined). NULL: an exception is pending. */
+static struct gb_flow *read_frame(napi_env env, napi_callback_info info, struct gpubuf_frame *frame,
+                                  void **work)
 {
     napi_value values[GB_ARGUMENTS_MAX];
 
     (void)gb_arguments(env, info, values);
     struct gb_flow *handle = handle_at(env, values[0]);
-    struct gpubuf_frame frame = {0};
     bool lossless;
-    void *work;
 
-    if (!handle || !read_small(env, values[1], "the slot", &frame.slot) ||
-        !gb_read_index(env, values[2], "the frame's bytes", &frame.bytes) ||
-        !gb_read_stream(env, values[4], &work))
+    if (!handle || !read_small(env, values[1], "the slot", &frame->slot) ||
+        !gb_read_index(env, values[2], "the frame's bytes", &frame->bytes) ||
+        !gb_read_stream(env, values[4], work))
         return NULL;
-    if (napi_get_value_bigint_uint64(env, values[3], &frame.number, &lossless) != napi_ok)
-        return gb_throw(env, GPUBUF_E_INVALID, "the frame's number is not a bigint");
+    if (napi_get_value_bigint_uint64(env, values[3], &frame->number, &lossless) == napi_ok)
+        return handle;
+    (void)gb_throw(env, GPUBUF_E_INVALID, "the frame's number is not a bigint");
+    return NULL;
+}
+
+/* streamPass(frame): publishes it, or gives it back. The GPU does so itself after its work. */
+napi_value gb_js_stream_pass(napi_env env, napi_callback_info info)
+{
+    struct gpubuf_frame frame = {0};
+    void *work;
+    struct gb_flow *handle = read_frame(env, info, &frame, &work);
+
+    if (!handle)
+        return NULL;
     struct gpubuf_stream *stream = handle->flow->stream;
     int r = handle->flow->writes ? gpubuf_stream_publish(stream, &frame, work)
                                  : gpubuf_stream_done(stream, &frame, work);
+    return r < 0 ? throw_failure(env, handle, r) : NULL;
+}
+
+/* streamOrder(frame): work that is queued from now on begins when the frame is complete. */
+napi_value gb_js_stream_order(napi_env env, napi_callback_info info)
+{
+    struct gpubuf_frame frame = {0};
+    void *work;
+    struct gb_flow *handle = read_frame(env, info, &frame, &work);
+    int r = handle ? gpubuf_stream_wait(handle->flow->stream, &frame, work) : 0;
+
     return r < 0 ? throw_failure(env, handle, r) : NULL;
 }
