@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,6 +27,7 @@ def test_what_it_names_is_there():
     assert recipe["package"] == {"name": "gpubufd", "version": "${{ version }}"}
 
 
+@pytest.mark.hunt  # they compile all of it once more
 def test_its_commands(tmp_path):
     recipe = yaml.safe_load(PLACE.read_text())
     prefix = tmp_path / "prefix"
