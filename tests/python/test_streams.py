@@ -144,6 +144,13 @@ def test_torch(client, writer):
 def test_gpu(gpu_run):
     gpu_run(
         """
+        class Copied:
+            def __init__(self, frame):
+                self.frame = frame
+            def __dlpack_device__(self):
+                return (1, 0)
+            def __dlpack__(self, stream=None):
+                return self.frame.__dlpack__(dl_device=(1, 0), copy=True)
         stream = cuda.Stream()
         with client.stream("cam0", "int32", (4, 5), device="cuda:0") as writer:
             reader, ahead = client.read("cam0"), client.read("cam0", ahead=True, hold=2)
@@ -157,6 +164,7 @@ def test_gpu(gpu_run):
                 interface = one.__cuda_array_interface__
                 assert interface["shape"] == (4, 5) and interface["data"][1]
                 assert one.__dlpack_device__() == (2, 0) and one.__dlpack__(stream=1)
+                assert (np.from_dlpack(Copied(one)) == values).all()
                 cuda.copy(out, one)
                 assert (out == values).all()
             other = ahead.read(timeout=60)

@@ -47,6 +47,10 @@ class Frame:
     def _wait_ready(self, stream: int) -> None:
         self.wait(stream=stream)
 
+    def _read(self, which: int, offset: int, address: int, count: int, stream: int) -> None:
+        self._wait_ready(stream)
+        self._stream._object._read(which, self._slot * self._view().nbytes + offset, address, count, stream)
+
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         interface = cuda_interface(self._view())
