@@ -44,17 +44,23 @@ static const struct gb_field tensor_fields[] = {
     GB_FIELD(struct raw_tensor, data_offsets, GB_FIELD_ARRAY, GB_FIELD_REQUIRED, 0, 0),
 };
 
+static bool is_dtype(enum gb_type type, const char *text, size_t length)
+{
+    const char *name = gb_type_info(type)->safetensors;
+
+    return name && strncmp(name, text, length) == 0 && !name[length];
+}
+
+/* *type is a guess at first: most tensors have the dtype of the one before. */
 static bool find_dtype(const char *text, size_t length, enum gb_type *type)
 {
-    for (int i = 0; i < GB_TYPE_COUNT; i++) {
-        const char *name = gb_type_info((enum gb_type)i)->safetensors;
+    bool found = is_dtype(*type, text, length);
 
-        if (name && strncmp(name, text, length) == 0 && !name[length]) {
-            *type = (enum gb_type)i;
-            return true;
-        }
+    for (int i = 0; !found && i < GB_TYPE_COUNT; i++) {
+        *type = (enum gb_type)i;
+        found = is_dtype(*type, text, length);
     }
-    return false;
+    return found;
 }
 
 static int read_dtype(const struct gb_string *text, enum gb_type *type, struct gb_error *error)
@@ -256,7 +262,8 @@ static int read_members(struct reading *reading, struct gb_json value)
  */
 struct scan {
     const char *at, *end;
-    size_t room; /* for tensors */
+    size_t room;       /* for tensors */
+    enum gb_type type; /* of the last tensor */
 };
 
 #define TENSOR_LEAST (sizeof("\"\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,0]}") - 1)
@@ -331,14 +338,13 @@ static bool scan_uints(struct scan *scan, uint64_t *values, unsigned most, unsig
 }
 
 /* A tensor's members; its offsets go to `places`, unchecked. */
-static bool scan_tensor(struct scan *scan, enum gb_type *type, uint64_t *shape, unsigned *ndim,
-                        uint64_t *places)
+static bool scan_tensor(struct scan *scan, uint64_t *shape, unsigned *ndim, uint64_t *places)
 {
     struct gb_string dtype;
     unsigned count;
 
     return scan_text(scan, "{\"dtype\":\"") && scan_string(scan, &dtype) &&
-           find_dtype(dtype.text, dtype.length, type) && scan_text(scan, ",\"shape\":[") &&
+           find_dtype(dtype.text, dtype.length, &scan->type) && scan_text(scan, ",\"shape\":[") &&
            scan_uints(scan, shape, GB_LIMIT(ndim), ndim) &&
            scan_text(scan, ",\"data_offsets\":[") && scan_uints(scan, places, 2, &count) &&
            count == 2 && scan_text(scan, "}");
@@ -350,14 +356,13 @@ static int add_tensor(struct reading *reading, struct scan *scan, struct gb_stri
     struct gb_manifest *manifest = reading->manifest;
     struct gpubuf_tensor *tensor = &manifest->tensors[manifest->tensor_count];
     uint64_t shape[GB_LIMIT(ndim)], places[2], *kept;
-    enum gb_type type = GB_TYPE_NULL;
     unsigned ndim = 0;
 
-    if (manifest->tensor_count == scan->room || !scan_tensor(scan, &type, shape, &ndim, places) ||
-        measure(type, shape, ndim, &tensor->bytes, reading->error) < 0 ||
+    if (manifest->tensor_count == scan->room || !scan_tensor(scan, shape, &ndim, places) ||
+        measure(scan->type, shape, ndim, &tensor->bytes, reading->error) < 0 ||
         place_tensor(reading, places, tensor) < 0)
         return 1;
-    tensor->dtype = gb_type_info(type)->name;
+    tensor->dtype = gb_type_info(scan->type)->name;
     tensor->ndim = ndim;
     tensor->name = gb_pool_strndup(&manifest->pool, name.text, name.length);
     tensor->shape = kept = gb_pool_alloc(&manifest->pool, ndim * sizeof(*kept));

@@ -4,6 +4,7 @@
 
 #include "client/python/src/object.h"
 #include "client/python/src/options.h"
+#include "client/python/src/view.h"
 
 /* The Object's manifest, read at its first use; NULL with an exception. */
 static struct gpubuf_bundle *bundle_of(PyObject *self)
@@ -115,6 +116,14 @@ PyObject *object_tensor(PyObject *self, PyObject *index)
     if (status == GPUBUF_E_UNSUPPORTED && strcmp(gpubuf_device(object), "host") == 0)
         status = gpubuf_bundle_copy(bundle, i, &array);
     return status < 0 ? raise_status(link, status) : object_wrap(link, array);
+}
+
+/* capsules(): see view_capsules */
+PyObject *object_capsules(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    BUNDLE(bundle, self);
+    return view_capsules((struct object *)self, bundle);
 }
 
 PyObject *object_bundle_metadata(PyObject *self, PyObject *unused)

@@ -9,6 +9,7 @@ PyObject *object_entries(PyObject *self, PyObject *unused);
 PyObject *object_entry(PyObject *self, PyObject *index);
 PyObject *object_find(PyObject *self, PyObject *name);
 PyObject *object_tensor(PyObject *self, PyObject *index);
+PyObject *object_capsules(PyObject *self, PyObject *unused);
 PyObject *object_bundle_metadata(PyObject *self, PyObject *unused);
 PyObject *object_tensor_count(PyObject *self, PyObject *unused);
 PyObject *object_is_part(PyObject *self, PyObject *unused);

@@ -6,6 +6,8 @@
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_ROCM = 10, DL_CUDA_MANAGED = 13 };
 
+enum { DL_INT, DL_UINT }; /* of `code`; others are floats, and more */
+
 struct dl_tensor {
     void *data;
     int32_t device_type, device_id;

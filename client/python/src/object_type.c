@@ -472,6 +472,7 @@ static PyMethodDef methods[] = {
     {"_entry", object_entry, METH_O, NULL},
     {"_find", object_find, METH_O, NULL},
     {"_tensor", object_tensor, METH_O, NULL},
+    {"_capsules", object_capsules, METH_NOARGS, NULL},
     {"_tensor_count", object_tensor_count, METH_NOARGS, NULL},
     {"_bundle_metadata", object_bundle_metadata, METH_NOARGS, NULL},
     {"_is_part", object_is_part, METH_NOARGS, NULL},

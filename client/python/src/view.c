@@ -432,10 +432,10 @@ struct export
         struct dl_managed managed;
         struct dl_versioned versioned;
     } as;
-    int64_t shape[MAX_NDIM], strides[MAX_NDIM];
     struct link *link;
     struct gpubuf_object *object;
-    PyObject *owner; /* the View, if its memory is Python's; else NULL */
+    PyObject *owner;   /* the View, if its memory is Python's; else NULL */
+    int64_t extents[]; /* the shape, and the strides */
 };
 
 /* On any thread, perhaps after the interpreter's end. */
@@ -475,9 +475,11 @@ static void end_capsule(PyObject *capsule)
 
 static void fill_tensor(const struct view *self, struct export *export, struct dl_tensor *tensor)
 {
+    int64_t *strides = export->extents + self->ndim;
+
     for (int i = 0; i < self->ndim; i++) {
-        export->shape[i] = self->shape[i];
-        export->strides[i] = self->strides[i] / self->itemsize;
+        export->extents[i] = self->shape[i];
+        strides[i] = self->strides[i] / self->itemsize;
     }
     *tensor = (struct dl_tensor){
         .data = self->bytes ? self->pointer : NULL,
@@ -487,8 +489,8 @@ static void fill_tensor(const struct view *self, struct export *export, struct d
         .code = self->element.code,
         .bits = self->element.bits,
         .lanes = self->element.bits == 4 ? 2 : 1,
-        .shape = export->shape,
-        .strides = export->strides,
+        .shape = export->extents,
+        .strides = strides,
     };
 }
 
@@ -508,7 +510,8 @@ static struct export *export_new(struct view *self, bool versioned, bool copied)
             return NULL;
         }
     }
-    struct export *export = calloc(1, sizeof(*export));
+    struct export *export =
+        calloc(1, sizeof(*export) + 2 * (size_t)self->ndim * sizeof(*export->extents));
     if (!export) {
         PyErr_NoMemory();
         return NULL;
@@ -540,14 +543,9 @@ struct dl_versioned *view_export(struct view *view)
     return export ? &export->as.versioned : NULL;
 }
 
-/* dlpack(versioned, copied) */
-static PyObject *view_dlpack(PyObject *object, PyObject *args)
+static PyObject *capsule_of(struct view *view, bool versioned, bool copied)
 {
-    int versioned, copied;
-
-    if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
-        return NULL;
-    struct export *export = export_new((struct view *)object, versioned, copied);
+    struct export *export = export_new(view, versioned, copied);
     if (!export)
         return NULL;
     PyObject *capsule =
@@ -555,6 +553,53 @@ static PyObject *view_dlpack(PyObject *object, PyObject *args)
     if (!capsule)
         export_end(export);
     return capsule;
+}
+
+/* dlpack(versioned, copied) */
+static PyObject *view_dlpack(PyObject *object, PyObject *args)
+{
+    int versioned, copied;
+
+    if (!PyArg_ParseTuple(args, "pp:dlpack", &versioned, &copied))
+        return NULL;
+    return capsule_of((struct view *)object, versioned, copied);
+}
+
+/* A capsule for tensor `tensor` of the memory that `view` describes. */
+static PyObject *capsule_of_tensor(struct view view, const struct gpubuf_tensor *tensor)
+{
+    view.itemsize = bytes_of_dtype(tensor->dtype);
+    view.ndim = (int)tensor->ndim;
+    view.bytes = (Py_ssize_t)tensor->bytes;
+    if (view.bytes == 0 || view.itemsize == 0 || tensor->ndim > MAX_NDIM ||
+        tensor->offset % (uint64_t)view.itemsize != 0 ||
+        !element_of_dtype(tensor->dtype, &view.element) || !view.element.plain ||
+        view.element.bits < 8 || (view.element.bits == 8 && view.element.code > DL_UINT))
+        Py_RETURN_NONE;
+    view.pointer = (char *)view.pointer + tensor->offset;
+    for (int i = 0; i < view.ndim; i++)
+        view.shape[i] = (Py_ssize_t)tensor->shape[i];
+    set_c_order(&view);
+    return capsule_of(&view, false, false);
+}
+
+PyObject *view_capsules(struct object *self, const struct gpubuf_bundle *bundle)
+{
+    struct gpubuf_memory memory;
+    int status = gpubuf_memory(self->object, GPUBUF_DATA, &memory);
+    if (status < 0)
+        return raise_status(self->link, status);
+    struct view *whole = view_on(self, &memory);
+    PyObject *found = whole ? PyDict_New() : NULL;
+    for (size_t i = 0; found && i < gpubuf_bundle_count(bundle); i++) {
+        const struct gpubuf_tensor *tensor = gpubuf_bundle_at(bundle, i);
+        PyObject *capsule = capsule_of_tensor(*whole, tensor);
+        if (!capsule || PyDict_SetItemString(found, tensor->name, capsule) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(capsule);
+    }
+    Py_XDECREF((PyObject *)whole);
+    return found;
 }
 
 /* as_uint8(): turns the View, of items of one byte, into one of uint8. Returns it. */

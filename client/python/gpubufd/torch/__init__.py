@@ -349,10 +349,10 @@ def _refer(tensors: Iterable[Any], held: Any) -> None:
 
 def _tensors(bundle: _bundle.Bundle) -> Dict[str, Any]:
     """A bundle's tensors, by all of their names."""
-    found = {}
-    for i in range(len(bundle)):
-        entry = bundle._entry(i)  # one by one, so that the garbage collector finds little to count
-        found[entry[0]] = _tensor(bundle, i, entry)
+    found = {
+        name: torch.from_dlpack(capsule) if capsule else _tensor(bundle, i, bundle._entry(i))
+        for i, (name, capsule) in enumerate(bundle._capsules().items())
+    }
     for name, of in _states.further_names(bundle):
         found[name] = found[of]
     return found
