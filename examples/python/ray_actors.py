@@ -16,7 +16,7 @@ gpubufd.ray.register()  # before a method names it
 
 
 class Trainer:
-    @ray.method(tensor_transport="gpubufd")  # type: ignore[untyped-decorator]
+    @ray.method(tensor_transport="gpubufd")  # type: ignore
     def weights(self) -> Dict[str, torch.Tensor]:
         return {"w": torch.full((1000, 1000), 2.0)}
 

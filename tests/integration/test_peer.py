@@ -525,7 +525,7 @@ def lying(cluster, authority, request):
                                        *getattr(request, "param", [])])
     liar.answers = {
         "find": {"origin": "a", "revision": 7, "version": 7, "bytes": 4},
-        "open": {"lease": 1, "content": 4, "mode": 0o644, "device": "host",
+        "open": {"lease": 1, "content": 4, "mode": 0o644, "device": "gpu" if test_device.ON_GPU else "host",
                  "layout": {"kind": "bytes", "bytes": 4, "data": {"bytes": 4}}},
         "read": lambda request: head(4, b"d", request, SUM) + b"data",
     }

@@ -238,6 +238,7 @@ def test_the_dead_do_not_take_part(daemon):
     assert told["writer"] == 2 and [claim["reader"] for claim in told["claims"]] == [0]
 
 
+@pytest.mark.host_only("gpubufctl has no driver in these tests")
 @pytest.mark.parametrize("lie", ["a frame in no slot", "a bell without a frame"])
 def test_a_writer_lies(daemon, lie):
     """Readers are told, or wait: they do not turn round and round."""

@@ -260,7 +260,7 @@ def _rebuild(
 def init_reductions() -> None:
     """Registers the reductions, as the import of this module does; torch.multiprocessing.reductions has PyTorch's own."""
     _ours._noted = _Published
-    ForkingPickler.dump = _dump  # type: ignore[method-assign]
+    setattr(ForkingPickler, "dump", _dump)  # noqa: B010 ; an assignment to a method has no type
     for kind in _KINDS:
         ForkingPickler.register(kind, _reduce)
 
