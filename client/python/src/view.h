@@ -35,9 +35,9 @@ PyObject *core_itemsize(PyObject *module, PyObject *dtype);
 PyObject *view_of_object(struct object *self);
 /* A whole buffer, as bytes; None if the object has no such buffer. */
 PyObject *view_of_buffer(struct object *self, enum gpubuf_which which);
-/* {name: capsule} of a bundle's tensors, in a fraction of the time that a View of each takes: "dltensor"
-   of DLPack; None for one that is empty or not aligned, and for types that some consumers lack.
-   NULL with an exception. */
+/* {name: capsule} of a bundle's tensors, in a fraction of the time that a View of each takes:
+   "dltensor" of DLPack; None for one that is empty or not aligned, and for types that some
+   consumers lack. NULL with an exception. */
 PyObject *view_capsules(struct object *self, const struct gpubuf_bundle *bundle);
 /* A DLPack tensor that holds the memory until its deleter is called; NULL with an exception. */
 struct dl_versioned *view_export(struct view *view);
