@@ -1,5 +1,4 @@
 #include "client/lib/objects/create.h"
-#include "client/lib/base/process.h"
 
 #include <stdlib.h>
 #include <string.h>
