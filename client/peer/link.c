@@ -691,6 +691,11 @@ bool gb_peer_link_is_open(const struct gb_peer_link *link)
     return link->state == OPEN;
 }
 
+bool gb_peer_link_spoke(const struct gb_peer_link *link)
+{
+    return link->state == OPEN || BIO_number_read(SSL_get_rbio(link->ssl)) > 0;
+}
+
 const char *gb_peer_link_text(const struct gb_peer_link *link)
 {
     return link->text;

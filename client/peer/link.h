@@ -76,6 +76,8 @@ void gb_peer_link_pause(struct gb_peer_link *link, bool paused);
 uint64_t gb_peer_link_silent(const struct gb_peer_link *link);
 uint64_t gb_peer_link_stuck(const struct gb_peer_link *link);
 bool gb_peer_link_is_open(const struct gb_peer_link *link); /* the handshake is done */
+bool gb_peer_link_spoke(
+    const struct gb_peer_link *link); /* anything was received on an accepted link */
 
 /* "node (host:port)" */
 const char *gb_peer_link_text(const struct gb_peer_link *link);

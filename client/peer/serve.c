@@ -62,29 +62,33 @@ static unsigned count_holding(const struct gb_peer_serve *serve, enum gb_peer_se
     return count;
 }
 
-/* Closes a connection for a newer one, but never `but`: the oldest of those that hold no more than
-   this, and come `from` there (NULL: anywhere). */
+/* Closes a connection for a newer one, but never `but`: of those that hold no more than this, and
+   come `from` there (NULL: anywhere). Those that have said something and those that have said
+   nothing are two groups, and the oldest of the larger one gives way. So neither strangers who say
+   nothing nor those who begin a handshake take the place of one that has just come. */
 static void close_oldest(struct gb_peer_serve *serve, enum gb_peer_session_holds holds,
                          const struct in6_addr *from, const struct gb_peer_session *but)
 {
-    const struct connection *oldest = NULL;
+    unsigned oldest[2] = {ALL_MOST, ALL_MOST}, counts[2] = {0};
 
     for (unsigned i = 0; i < serve->count; i++) {
         const struct connection *one = &serve->all[i];
         if (one->session == but || gb_peer_session_holds(one->session) != holds ||
             (from && memcmp(&one->from, from, sizeof(*from)) != 0))
             continue;
-        if (!oldest || one->number < oldest->number)
-            oldest = one;
+        bool spoke = gb_peer_session_spoke(one->session);
+        if (counts[spoke]++ == 0 || one->number < serve->all[oldest[spoke]].number)
+            oldest[spoke] = i;
     }
-    if (!oldest)
+    unsigned best = oldest[counts[true] > counts[false]];
+    if (best == ALL_MOST)
         return;
-    struct gb_peer_session *session = oldest->session;
+    struct gb_peer_session *session = serve->all[best].session;
     gb_peer_log_seldom(
         GB_LOG_WARNING, uv_now(serve->options.loop), NULL, NULL,
         "connections beyond what may be open give way",
         GB_LOG_TEXT("holds", holds == GB_PEER_SESSION_HALF ? "half a handshake" : "no place"));
-    take_out(serve, (unsigned)(oldest - serve->all));
+    take_out(serve, best);
     gb_peer_session_close(session);
 }
 

@@ -515,6 +515,11 @@ enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *s
                                                  : GB_PEER_SESSION_HALF;
 }
 
+bool gb_peer_session_spoke(const struct gb_peer_session *session)
+{
+    return gb_peer_link_spoke(session->link);
+}
+
 uint64_t gb_peer_session_idle(const struct gb_peer_session *session)
 {
     return session->busy || session->leases ? 0

@@ -35,6 +35,8 @@ enum gb_peer_session_holds {
     GB_PEER_SESSION_PLACE, /* one of the places of machines that are served */
 };
 enum gb_peer_session_holds gb_peer_session_holds(const struct gb_peer_session *session);
+bool gb_peer_session_spoke(
+    const struct gb_peer_session *session); /* anything has come of its handshake */
 /* How long no request has been under way and no lease has been held, in milliseconds. */
 uint64_t gb_peer_session_idle(const struct gb_peer_session *session);
 
