@@ -4,6 +4,7 @@ import contextlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import device
@@ -111,6 +112,22 @@ def test_a_partition_that_is_longer_than_the_lease(machines):
     assert not re.search("fetched name=taken origin=n1 ", peers[2].stderr()), "no old name comes back"
 
 
+COUNT = """
+import base64, json, sys, urllib.request
+key = sys.argv[2].encode()
+ends = {"key": key, "range_end": key[:-1] + bytes([key[-1] + 1])}
+asked = {name: base64.b64encode(end).decode() for name, end in ends.items()}
+with urllib.request.urlopen(sys.argv[1] + "/v3/kv/range", json.dumps(dict(asked, count_only=True)).encode()) as answer:
+    sys.exit(not json.load(answer).get("count"))
+"""
+
+
+def is_copied(network, name):
+    """Whether etcd has a copy's place."""
+    url, prefix = f"http://{network.address(3)}:2379", f"/gpubufd/copies/{name}@"
+    return subprocess.run([*network.inside(3), sys.executable, "-c", COUNT, url, prefix], timeout=60).returncode == 0
+
+
 def test_a_cable_that_is_pulled_in_the_middle(machines):
     """Of two that have it; the transfer goes on with the other."""
     network, daemons, peers = machines
@@ -118,6 +135,7 @@ def test_a_cable_that_is_pulled_in_the_middle(machines):
     data = bytes(range(256)) * (48 << 12)
     one.put("x", data, **SHARED)
     assert fetched(two, "x") == data
+    wait_until(lambda: is_copied(network, "x"))
     waiting = three.request("open", name="x", wait_ms=PATIENCE)
     network.pull(1, 3)
     assert three.reply(waiting)["object"]["bytes"] == len(data)
