@@ -3,9 +3,10 @@
  * under each attack, against the same without, in rounds that alternate. And how long a client that
  * was killed with 10 000 leases is still felt.
  *
- * It is the daemon's fairness that is to be measured, not the scheduler's: the daemon has the first
- * core, the client and the attackers share the second, and the attackers have its idle time only
- * (SCHED_IDLE), which is nearly all of it. `spin` is held against the same: processes that are as
+ * It is the daemon's fairness that is to be measured, not the scheduler's: the daemon's loop has the
+ * first core; its other threads, the client and the attackers share the second, and the attackers
+ * have its idle time only (SCHED_IDLE), which is nearly all of it. `spin` is held against the same:
+ * processes that are as
  * busy as attackers and leave the daemon alone; `honest`: as many clients who ask for the same and
  * wait for each answer. With one core, or where that is not permitted, the note says so. As root
  * the attackers are another user than the client; else the same user, among whose sessions the
@@ -13,6 +14,7 @@
  *
  * `bench_hostile SOCKET [--quick] [NAME…]`: those alone whose names are given.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -640,6 +642,23 @@ static void put_first(pid_t pid, bool waits)
         sched_setscheduler(pid, SCHED_FIFO, &first);
 }
 
+/* All threads; the first, whose turns are measured, is put elsewhere after. Beside it they would
+   take its core for a tick of the scheduler, 4 ms. */
+static void workers_stay_on(pid_t pid, size_t core)
+{
+    char path[64];
+    DIR *tasks;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    tasks = opendir(path);
+    if (!tasks)
+        die("cannot read %s", path);
+    for (struct dirent *entry; (entry = readdir(tasks));)
+        if (atoi(entry->d_name) > 0)
+            stay_on(atoi(entry->d_name), core);
+    closedir(tasks);
+}
+
 static void separate(pid_t daemon)
 {
     cpu_set_t set;
@@ -652,6 +671,7 @@ static void separate(pid_t daemon)
     apart = found == 2;
     if (!apart)
         return;
+    workers_stay_on(daemon, cores[1]);
     stay_on(daemon, cores[0]);
     stay_on(0, cores[1]);
     atexit(prefer_nobody);
