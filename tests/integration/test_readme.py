@@ -154,7 +154,7 @@ def test_decisions():
     for page in folder.glob("0*.md"):
         text = page.read_text()
         assert re.findall(r"^## (.*)$", text, re.M) == [
-            "Context", "Choice", "Consequences", "When to look again"], page.name
+            "Context", "Choice", "Cost"], page.name
         number, title = re.match(r"# (\d+)\. (.*)\n", text).groups()
         assert int(number) == int(page.name[:4]), page.name
         titles[page.name] = (page.name[:4], title)
