@@ -142,7 +142,7 @@ def nothing_is_left(daemon, peers, users=(B,)):
 
 
 @pytest.mark.parametrize("sessions", [20, 30, 60])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 6
 def test_what_is_sent_and_not_received(limited, sessions):
     """Past a limit of descriptors in flight the kernel lets the daemon's user send no more, to any client."""
     daemon = limited(4096)
@@ -158,7 +158,7 @@ def test_what_is_sent_and_not_received(limited, sessions):
 
 
 @pytest.mark.parametrize("sessions", [12, 60])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 6
 def test_what_is_queued(limited, sessions):
     daemon = limited(4096)
     sixteen_segments(daemon)
@@ -169,7 +169,7 @@ def test_what_is_queued(limited, sessions):
     assert daemon.comes_to(lambda fds: sum(fds.values()) <= before + 8)
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 11
 def test_whoever_reads_late_gets_all(limited):
     """Answers that waited for their turn come, in order, and nothing is refused that fits."""
     daemon = limited(1024)
@@ -237,7 +237,7 @@ def read_to_the_end(peers):
 
 
 @pytest.mark.usefixtures("many_files")
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 6
 def test_several_users(limited):
     """Each user leaves the others a part of the remaining descriptors; sessions that hang up end."""
     daemon = limited(1024)
@@ -279,7 +279,7 @@ def register_many(daemon, most):
 
 
 @pytest.mark.parametrize("files", [1024, 4096])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 6
 def test_registered_memory(limited, files):
     daemon = limited(files)
     taken, why = register_many(daemon, files)
@@ -289,7 +289,7 @@ def test_registered_memory(limited, files):
 
 
 @pytest.mark.parametrize("files", [1024, 4096])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 7
 def test_killed_beside_registered_memory(limited, files):
     """A daemon comes back, with A's object, even if its supervisor keeps nearly all of its descriptors."""
     daemon = limited(files, "--supervise")
@@ -306,7 +306,7 @@ def test_killed_beside_registered_memory(limited, files):
         assert len(peer.names("r/")) == taken
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 7
 def test_killed_beside_descriptors_in_flight(limited):
     """Descriptors in flight when the daemon died stay so, and its successor knows nothing of them."""
     daemon = limited(4096, "--supervise")

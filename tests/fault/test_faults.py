@@ -45,7 +45,7 @@ def everyday(peer, prefix="day"):
         ("open", (errno.EMFILE, errno.ENFILE)),
     ) for code in codes
 ])
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 1
 def test_no_descriptor_and_no_space(shimmed, call, code):
     """A create that the kernel refuses fails with a sentence; the next goes well."""
     peer = shimmed.connect()
@@ -61,7 +61,7 @@ def test_no_descriptor_and_no_space(shimmed, call, code):
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 1
 def test_an_open_without_a_descriptor(shimmed, code):
     peer, reader = shimmed.connect(), shimmed.connect()
     peer.put("a", b"a")
@@ -73,7 +73,7 @@ def test_an_open_without_a_descriptor(shimmed, code):
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
                                   errno.ECONNABORTED, errno.EINTR])
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 1
 def test_accepting_fails(shimmed, code):
     """New clients are turned away or served a little later; connected ones notice nothing."""
     peer = shimmed.connect()
@@ -88,7 +88,7 @@ def test_accepting_fails(shimmed, code):
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 1
 def test_a_client_without_a_descriptor_is_told_why(shimmed, code):
     """By one line, before the close, if no session has just ended and left one."""
     shimmed.connect().call("stats")
@@ -101,7 +101,7 @@ def test_a_client_without_a_descriptor_is_told_why(shimmed, code):
 
 
 @pytest.mark.parametrize("call", ["receive", "send"])
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 4
 def test_interrupted_receiving_and_sending(shimmed, call):
     peer = shimmed.connect()
     failed = 0
@@ -112,7 +112,7 @@ def test_interrupted_receiving_and_sending(shimmed, call):
     assert failed > 20
 
 
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 3
 def test_a_full_disk(daemon_factory, shim, directory):
     """Writing to the tier fails: what may be dropped is, which is told; the rest stays, and is whole."""
     tier = os.path.join(directory, "tier")
@@ -139,7 +139,7 @@ def test_a_full_disk(daemon_factory, shim, directory):
 
 
 @pytest.mark.parametrize("most", [1, 3])
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 4
 def test_short_reads_and_writes(shimmed, most):
     peer = shimmed.connect()
     shimmed.shim.most(most)
@@ -147,7 +147,7 @@ def test_short_reads_and_writes(shimmed, most):
     assert shimmed.connect().call("hello", protocol=1)["limits"]
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 5
 def test_a_socket_with_hardly_any_buffer(shimmed):
     """Pipelined replies that are far larger than the buffer, to a client that reads slowly."""
     shimmed.shim.send_buffer(1)
@@ -209,14 +209,14 @@ def dribble(daemon, directory):
     one.close()
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 4
 def test_a_byte_at_a_time_both_ways(daemon, dribble):
     with Peer(dribble.path) as peer:
         everyday(peer)
         assert peer.names() == []
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 4
 def test_the_command_line_a_byte_at_a_time(daemon, dribble, shim):
     """The library reads and writes as little at a time, too."""
     needs("gpubufctl")
@@ -234,7 +234,7 @@ BUILD_MOVIES = os.path.join(os.path.dirname(__file__), "../../examples/data/weat
 # ---- signals ------------------------------------------------------------------------------------
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 4
 def test_a_storm_of_signals(daemon_factory, shim):
     """Every call that can be interrupted is, on both sides."""
     needs("gpubufctl")
@@ -249,7 +249,7 @@ def test_a_storm_of_signals(daemon_factory, shim):
     assert got.stdout == plain.stdout
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 2
 def test_a_daemon_that_is_stopped_again_and_again(daemon):
     """SIGSTOP and SIGCONT at any moment: all is as if nothing had been."""
     over = threading.Event()
@@ -271,7 +271,7 @@ def test_a_daemon_that_is_stopped_again_and_again(daemon):
     assert daemon.connect().names() == []
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 2
 def test_a_stopped_daemon_goes_on(daemon, peer):
     """Requests that came while it was stopped are served, and waits that ended then end."""
     for _ in range(5):  # it is stopped before the wait has ended, unless this machine is busy
@@ -293,7 +293,7 @@ def test_a_stopped_daemon_goes_on(daemon, peer):
     assert peer.reply(put)["lease"]
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 6
 def test_a_stopped_client_is_in_nobodys_way(daemon, child):
     """A stopped client keeps its lease, its watch fills up, and the other clients are served."""
     peer = daemon.connect()
@@ -319,7 +319,7 @@ def test_a_stopped_client_is_in_nobodys_way(daemon, child):
 # ---- descriptors that do not arrive -------------------------------------------------------------
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 2
 def test_the_daemon_loses_descriptors(daemon_factory):
     """The daemon has no room for a message's descriptors: that session ends, the others go on."""
 
@@ -358,7 +358,7 @@ def test_the_daemon_loses_descriptors(daemon_factory):
     wait_until(is_read)
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 2
 def test_a_client_without_room_for_a_descriptor(daemon, shim):
     """MSG_CTRUNC in the library: an error, no crash, and nothing left at the daemon."""
     needs("gpubufctl")
@@ -383,7 +383,7 @@ YEAR = 365 * 86400
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR])
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 1
 def test_the_wall_clock_jumps(shimmed, jump):
     """Times to live, waits and half lines know the monotonic clock alone."""
     peer = shimmed.connect()

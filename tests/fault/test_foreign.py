@@ -133,7 +133,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_closed_elsewhere(daemon, trap, path):
     good, bad = Good(daemon), socket.socket(socket.AF_UNIX)
     bad.connect(daemon.path)
@@ -152,7 +152,7 @@ def test_closed_elsewhere(daemon, trap, path):
     assert good.call_until(lambda: good.peer.call("stats")["sessions"] == 1) < WORST_S
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_held_until_the_line_is_late(daemon_factory, trap):
     daemon = daemon_factory("--limit", "half_line_ms=200")
     good, bad = Good(daemon), daemon.connect()
@@ -160,7 +160,7 @@ def test_held_until_the_line_is_late(daemon_factory, trap):
     assert good.call_until(lambda: good.peer.call("stats")["sessions"] == 1) < WORST_S
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_held_by_a_request_that_waits(daemon_factory, trap):
     """A request waits for space with its descriptors, and ends with its session."""
     daemon = daemon_factory(device="host:4M")
@@ -176,7 +176,7 @@ def test_held_by_a_request_that_waits(daemon_factory, trap):
     assert worst < WORST_S
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_turned_away(daemon_factory, trap):
     daemon = daemon_factory("--limit", "sessions=1")
     good = Good(daemon)
@@ -203,7 +203,7 @@ def test_turned_away(daemon_factory, trap):
     after.close()
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_it_stops_in_time(daemon_factory, trap):
     """Also with connections that nobody has accepted."""
     daemon = daemon_factory()
@@ -222,7 +222,7 @@ def test_it_stops_in_time(daemon_factory, trap):
     assert daemon.process.wait(WORST_S) == 0
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_killed_in_the_middle(daemon_factory, directory, file_system):
     """A close that cannot be ended keeps neither connections nor the lock of a daemon that was killed."""
     daemon = daemon_factory()
@@ -260,7 +260,7 @@ def in_the_daemon(daemon, target):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 4
 def test_stuck_closes_are_their_senders(daemon_factory, file_system):
     """Past held_fds the user is refused. Descriptors of another user are closed meanwhile."""
     daemon = daemon_factory("--limit", "held_fds=40")
@@ -305,7 +305,7 @@ def helpers(daemon):
 
 
 @pytest.mark.parametrize("killed", ["closers", "sweeper"])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 5
 def test_killed_closers_are_replaced(daemon, killed):
     """Nothing that is sent afterwards stays open, and the log says what has ended."""
     wait_until(lambda: len(helpers(daemon)[1]) == 8)
@@ -343,7 +343,7 @@ def attack(path, until, uid):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_killed_while_several_attack(directory, file_system):
     """A supervised daemon of few descriptors: a good client is served, also after each kill."""
     os.chmod(directory, 0o777)
@@ -406,7 +406,7 @@ def unix_names(pid):
     return sorted(row.split()[7] for row in rows if len(row.split()) > 7 and row.split()[6] in inodes)
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 3
 def test_nobody_can_send_to_a_supervisor(directory):
     daemon = Daemon(directory, ["--supervise"])
     try:

@@ -50,7 +50,7 @@ def earlier():
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 1
 def test_others_are_served(daemon_factory, earlier, attack):
     """Held against peace as it was measured once; where that does not do, as it is just now. The best of
     three rounds counts: an attack that starves others does so in each, another program in one."""
@@ -62,13 +62,13 @@ def test_others_are_served(daemon_factory, earlier, attack):
     assert attacked <= 3 * earlier[0] + margin_us, row
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 1
 def test_others_are_served_beside_a_stopped_supervisor(supervised):  # noqa: F811
     row = run_bench(supervised(device="host:256M"), "manager_stopped")["manager_stopped"]
     assert row["measured"]["min"] <= 3 * row["floor"]["max"] + (500e3 if SANITIZED else 50e3), row
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 2
 def test_a_killed_client_is_gone_soon(daemon_factory):
     """10 000 leases: 10 ms is the aim, on a quiet machine."""
     row = run_bench(daemon_factory(device="host:256M"), "killed")["killed"]
@@ -93,7 +93,7 @@ def drop_all(peers):
             one.expect_closed_anyhow()
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_half_lines_on_many_connections(daemon_factory):
     daemon = daemon_factory("--limit", "half_line_ms=1000")
     peer = daemon.connect()
@@ -111,7 +111,7 @@ def test_half_lines_on_many_connections(daemon_factory):
     assert peer.names() == ["served"]
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_bytes_of_half_lines_are_limited(daemon_factory):
     daemon = daemon_factory("--limit", "held_bytes=4M")
     peer = daemon.connect()
@@ -138,7 +138,7 @@ def closed_by_the_daemon(one):
         return True
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_descriptors_of_half_lines_are_limited(daemon_factory):
     daemon = daemon_factory("--limit", "held_fds=64")
     peer = daemon.connect()
@@ -157,7 +157,7 @@ def test_descriptors_of_half_lines_are_limited(daemon_factory):
     served(peer)
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_bytes_of_requests_that_wait_are_limited(daemon_factory):
     daemon = daemon_factory("--limit", "held_bytes=1M")
     peer, waiting = daemon.connect(), daemon.connect()
@@ -180,7 +180,7 @@ def test_bytes_of_requests_that_wait_are_limited(daemon_factory):
     assert again.call("stats") and not again.replies
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_answers_that_nobody_reads_are_limited_for_all_of_a_user(daemon_factory):
     daemon = daemon_factory("--limit", "held_bytes=2M")
     peer = daemon.connect()
@@ -212,7 +212,7 @@ def closed_soon(one):
 @pytest.mark.parametrize("line", [
     b"[" * 1000000, b'{"a":' * 150000, b"[" * 33 + b"]" * 33, b"[[]," * 200000, b'"' + b"\\u0041" * 150000,
 ])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 14
 def test_deep_and_long(daemon, peer, line):
     other = daemon.connect()
     other.send_raw(line + b"\n")
@@ -223,7 +223,7 @@ def test_deep_and_long(daemon, peer, line):
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "file", "epoll", "event", "directory", "device",
                                   "memfd without a seal", "the daemon's own socket"])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 15
 def test_sixteen_descriptors_of_the_wrong_kind(daemon, peer, directory, kind):
     before = daemon.settled_fds()
     fds, keep = [], []
@@ -263,7 +263,7 @@ def test_sixteen_descriptors_of_the_wrong_kind(daemon, peer, directory, kind):
     assert daemon.comes_to(lambda fds: fds == before)
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 16
 def test_a_memfd_that_would_shrink(daemon, peer):
     """Without the seal it is refused; with it nobody can take away what readers map."""
     reader = daemon.connect()
@@ -288,7 +288,7 @@ def test_a_memfd_that_would_shrink(daemon, peer):
 # ---- floods -------------------------------------------------------------------------------------
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 18
 def test_ten_thousand_sessions(daemon_factory):
     count = 10000  # of two users: one alone gets half of what there is
     if os.getuid() != 0:
@@ -331,7 +331,7 @@ def test_ten_thousand_sessions(daemon_factory):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 19
 def test_a_lease_flood(daemon_factory):
     daemon = daemon_factory("--limit", "session_leases=50000")
     peer, flood = daemon.connect(), daemon.connect()
@@ -346,7 +346,7 @@ def test_a_lease_flood(daemon_factory):
     served(peer)
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 19
 def test_a_watch_flood(daemon_factory):
     daemon = daemon_factory("--limit", "user_watches=500")
     peer = daemon.connect()
@@ -368,7 +368,7 @@ def test_a_watch_flood(daemon_factory):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 14
 def test_a_watch_flood_of_another_user(daemon_factory):
     daemon = daemon_factory("--limit", "user_watches=64")
     os.chmod(daemon.path, 0o666)
@@ -380,7 +380,7 @@ def test_a_watch_flood_of_another_user(daemon_factory):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 14
 def test_watches_of_another_user_delay_no_events(daemon_factory):
     """A user's watches that cannot keep up end; another's are told of everything, in order."""
     daemon = daemon_factory("--limit", "output_bytes=262144")
@@ -401,7 +401,7 @@ def test_watches_of_another_user_delay_no_events(daemon_factory):
     assert daemon.connect_as(1001, 1001).call("watch")["watch"]
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 19
 def test_a_waits_flood(daemon):
     """Many wait for the same name, which comes and goes: others are served in between."""
     peer = daemon.connect()
@@ -417,7 +417,7 @@ def test_a_waits_flood(daemon):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 14
 def test_a_tier_flood(daemon_factory, directory):
     """A user that fills device and tiers within its quota takes nothing from users within theirs."""
     tier = os.path.join(directory, "tier")
@@ -452,7 +452,7 @@ def test_a_tier_flood(daemon_factory, directory):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 1
 def test_names_cannot_be_guessed(daemon_factory):
     """To a user who may not open it, an object looks like no object."""
     daemon = daemon_factory()
@@ -481,7 +481,7 @@ def test_names_cannot_be_guessed(daemon_factory):
         other.reply(wait)
 
 
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 3
 def test_the_wrong_end_of_everything(daemon):
     """Leases, segments and watches of another session are not one's own, whatever their numbers."""
     one, two = daemon.connect(), daemon.connect()
@@ -509,7 +509,7 @@ def test_requests_of_one_session_are_answered_in_order(daemon, peer):
         assert message["id"] == ident
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 3
 def test_hung_up_with_much_to_do(daemon, peer):
     """Its unread input is served to the last line. Since there is much of it others have their turn
     meanwhile, but none of them sees the objects that it held."""

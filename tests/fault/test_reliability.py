@@ -1,8 +1,8 @@
-"""docs/RELIABILITY.md names a test for every promise, and each of them names its promise back.
+"""docs/RELIABILITY.md numbers its promises, and each has a test that names it.
 
-The line before such a test is a comment: `RELIABILITY.md: ` and the section that the promise is in.
-A change of the test then begins with a look at what depends on it, and a test that is taken out leaves
-a row that fails.
+The line before such a test is a comment: `RELIABILITY.md: `, the section, and the promise's number there, as in
+`# RELIABILITY.md: Time 2, 3, Devices 1`. A change of the test then begins with a look at what depends on it, and a
+promise whose last test is taken out fails here.
 """
 
 import re
@@ -12,42 +12,43 @@ import pytest
 from device import ROOT
 
 PAGE = (ROOT / "docs" / "RELIABILITY.md").read_text(encoding="utf-8")
-SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", PAGE, re.M))
-ROWS = re.findall(r"^- (?!\[).*\n(?:  .*\n)*", PAGE, re.M)
-NAMED = sorted(set(re.findall(r"`([\w./]+)::(\w+)`", PAGE)))
+SECTIONS = {title: [int(number) for number in re.findall(r"^(\d+)\. ", text, re.M)]
+            for title, text in re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", PAGE, re.M)}
+PROMISES = [(title, number) for title, numbers in SECTIONS.items() for number in numbers]
+MARK = re.compile(r"^(?:# RELIABILITY\.md: (.*)|/\* RELIABILITY\.md: (.*) \*/)\n(.*)\n", re.M)
+FILES = sorted(path for suffix in ("c", "py") for path in (ROOT / "tests").glob(f"*/*.{suffix}"))
+MARKED = [(f"{path.parent.name}/{path.name}", python or c, after)
+          for path in FILES for python, c, after in MARK.findall(path.read_text(encoding="utf-8"))]
 
 
-def sections_of(file, test):
-    return ", ".join(title for title, text in SECTIONS.items() if f"`{file}::{test}`" in text)
+def promises_of(mark):
+    """[(section, number), …]"""
+    found, title = [], None
+    for part in mark.split(", "):
+        words = re.fullmatch(r"(?:(\D+) )?(\d+)", part)
+        assert words and (words[1] or title), f"no section and number: {part}"
+        title = words[1] or title
+        found.append((title, int(words[2])))
+    return found
 
 
-def definition(text, file, test):
-    """The line where a test is defined."""
-    if file.endswith(".py"):
-        return re.search(rf"^(def|class) {test}\b|^{test} = ", text, re.M)
-    macro = re.escape(f"OPERATION({test.removeprefix('test_').removesuffix('_fails')})")
-    return re.search(rf"^([A-Z_]+\({test}[,)]|(static void|int) {test}\()|^{macro}", text, re.M)
+def test_the_numbers_go_up_by_one():
+    assert len(PROMISES) > 100
+    for title, numbers in SECTIONS.items():
+        assert numbers == list(range(1, len(numbers) + 1)), title
 
 
-@pytest.mark.parametrize("file,test", NAMED)
-def test_it_names_its_promise(file, test):
-    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
-    found = definition(text, file, test)
-    assert found, f"there is no test {test} in tests/{file}"
-    mark = f"RELIABILITY.md: {sections_of(file, test)}"
-    expected = f"# {mark}" if file.endswith(".py") else f"/* {mark} */"
-    assert text[:found.start()].splitlines()[-1] == expected, f"{file}: line before {test}"
+@pytest.mark.parametrize("file,mark,after", MARKED)
+def test_each_mark_names_a_promise_and_is_a_tests(file, mark, after):
+    assert set(promises_of(mark)) <= set(PROMISES), f"{file}: no such promise: {mark}"
+    assert re.match(r"@|(async )?def |class |\w+ = |[A-Z_]+\(|(static void|int) ", after), f"{file}: no test after {mark}"
 
 
-def test_no_other_names_one():
-    """A test that lost its row, or was renamed in one of the two places."""
-    files = [path for suffix in ("c", "py") for path in (ROOT / "tests").glob(f"*/*.{suffix}")]
-    marks = [mark for path in files for mark in re.findall(
-        r"^(?:#|/\*) RELIABILITY\.md: ", path.read_text(encoding="utf-8"), re.M)]
-    assert len(marks) == len(NAMED)
+def test_every_promise_has_a_test():
+    assert set(PROMISES) - {one for _, mark, _ in MARKED for one in promises_of(mark)} == set()
 
 
-def test_every_promise_names_one():
-    assert len(ROWS) > 50
-    for row in ROWS:
-        assert re.search(r"\n  <sub>`[\w./]+::\w+`", row), row
+def test_every_mark_is_read():
+    """One with a slip in its form would count for nothing."""
+    named = sum(len(re.findall(r"^\s*(?:#|/\*) RELIABILITY\.md", path.read_text(encoding="utf-8"), re.M)) for path in FILES)
+    assert named == len(MARKED)

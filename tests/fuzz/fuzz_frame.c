@@ -135,7 +135,7 @@ static void take(struct gb_frame *frame, unsigned count)
     }
 }
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 20 */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -105,7 +105,7 @@ static void damaged(const uint8_t *data, size_t size)
     reopen(fd, &written);
 }
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 17 */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -715,7 +715,7 @@ static void check_files(void)
         DEMAND(!strstr(entry->d_name, ".spill"));
 }
 
-/* RELIABILITY.md: Memory is short, Hostile clients */
+/* RELIABILITY.md: Memory is short 7, Hostile clients 20 */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -387,7 +387,7 @@ static void write_anew(struct gb_state *state)
     DEMAND(!state->failed && state->journal.generation == generation + 1);
 }
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 7 */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

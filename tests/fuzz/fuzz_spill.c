@@ -201,7 +201,7 @@ static void check(uint64_t id, uint64_t wanted, size_t piece)
     gb_spill_file_close(in);
 }
 
-/* RELIABILITY.md: The disk */
+/* RELIABILITY.md: The disk 1 */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

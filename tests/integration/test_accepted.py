@@ -155,7 +155,7 @@ def tiered(supervised, directory):  # noqa: F811
                       device="cuda:0:256M" if device.ON_GPU else "host:512M")
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 1
 def test_every_accepted_layout(tiered):
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))
@@ -198,7 +198,7 @@ ODD = {
 }
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 1
 def test_odd_layouts(tiered):
     """By hand: each once as it is, and narrowed to nothing and to all."""
     made = Accepted(tiered.connect())

@@ -129,7 +129,7 @@ def test_registered(daemon, peer):
     assert "params.layout.data.offset: 4 is not a multiple of 8" in error.message
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 1
 def test_it_outlives_the_daemon(supervised):
     daemon = supervised()
     peer = daemon.connect()

@@ -137,7 +137,7 @@ def of_device(daemon, key):
 
 
 @pytest.mark.hunt
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 4
 def test_kills_in_a_row(supervised):  # noqa: F811
     """Ten in four seconds, with room for all that is put: nothing is lost, nothing is refused."""
     daemon = supervised(*GRACE, device=device.OPTION.replace("64M", "250M"))
@@ -149,7 +149,7 @@ def test_kills_in_a_row(supervised):  # noqa: F811
     assert of_device(daemon, "evictions") == 0
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 4
 def test_memory_does_not_run_out(supervised):  # noqa: F811
     """Free memory stays free, however often the daemon dies."""
     daemon = supervised(*GRACE)
@@ -172,7 +172,7 @@ def place_of(made):
     return buffer["segment"], buffer["offset"]
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 5
 def test_what_is_written_to_is_nobody_elses(supervised):  # noqa: F811
     """A range that somebody writes to as the daemon dies is left alone by its successors until the
     grace period is over. The free ranges beside it are handed out at once."""
@@ -216,7 +216,7 @@ def test_it_is_handed_out_in_the_end(supervised):  # noqa: F811
 
 @pytest.mark.hunt
 @pytest.mark.root
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 4
 def test_several_users(supervised):  # noqa: F811
     """Kills at random moments while three users put and write: each has all that was sealed."""
     daemon = supervised(*GRACE, device=device.OPTION.replace("64M", "250M"))

@@ -163,7 +163,7 @@ def test_null_counts(daemon, peer):
     assert [c.get("null_count", 0) for c in columns] == [4, 3, 0]
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 1
 def test_null_counts_of_dictionaries(daemon, peer):
     """Their nulls are those of their indices: without a mask there are none, whoever says so."""
     values = {"dtype": "utf8", "length": 2, "data": {"bytes": 10}}

@@ -54,7 +54,7 @@ def gate(directory):
 
 
 @pytest.mark.parametrize("share,function", [("fd", "cuMemCreate"), ("ipc", "cuMemAlloc")])
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 3
 def test_the_loop_does_not_wait(slow, gate, share, function):
     daemon = slow(function, gate.rule)
     writer, reader = daemon.connect(), daemon.connect()
@@ -73,7 +73,7 @@ def test_the_loop_does_not_wait(slow, gate, share, function):
     assert writer.reply(ident)["lease"]
 
 
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 3
 def test_giving_back_does_not_hold_up_either(slow, gate):
     daemon = slow("cuMemFree", gate.rule)
     peer = daemon.connect()
@@ -221,7 +221,7 @@ def test_a_daemon_that_stops_while_its_driver_works(slow, gpu):
     assert gpu.used() == 0
 
 
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 4
 def test_killed_at_any_moment(slow, gpu, child):
     """kill -9 while segments are made, taken, sealed and given back: the accounts add up."""
     daemon = slow("cuMemCreate", 15, "cuMemExportToShareableHandle", 5, "cuMemAlloc", 10, "cuMemFree", 5,

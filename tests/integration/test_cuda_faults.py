@@ -62,7 +62,7 @@ CREATING = [
 
 @pytest.mark.parametrize("size", [100, 20 * MIB], ids=["shared", "own"])
 @pytest.mark.parametrize("share,function,code", CREATING)
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 1
 def test_create(daemon_factory, gpu, switch, share, function, code, size):
     daemon = daemon_factory(env={"FAKECUDA_FAIL": f"{function}:*:{code}@{switch.path}"})
     peer, before = daemon.connect(), daemon.fds()
@@ -114,7 +114,7 @@ ADOPTING = [
 
 
 @pytest.mark.parametrize("function,code", ADOPTING)
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 1
 def test_register(daemon_factory, gpu, switch, function, code):
     daemon = daemon_factory(env={"FAKECUDA_FAIL": f"{function}:*:{code}@{switch.path}"})
     peer = daemon.connect()
@@ -151,7 +151,7 @@ def test_the_second_of_two_handles(daemon_factory, gpu):
 
 
 @pytest.mark.parametrize("function", ["cuMemFree", "cuCtxPushCurrent"])
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 1
 def test_giving_back(daemon_factory, gpu, switch, function):
     """Not freed, and said so in the log; the context's end frees it all the same."""
     daemon = daemon_factory(env={"FAKECUDA_FAIL": f"{function}:*:304@{switch.path}"})
@@ -193,7 +193,7 @@ def notice(peer):
     return peer.error("device", "create", name="x", layout=bytes_layout(20 * MIB), device="cuda:0")
 
 
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 2
 def test_its_objects_are_withdrawn(losing, switch):
     daemon, peer, watcher = losing
     reader = daemon.connect()
@@ -211,7 +211,7 @@ def test_its_objects_are_withdrawn(losing, switch):
     assert "device lost" in daemon.stderr()
 
 
-# RELIABILITY.md: Devices
+# RELIABILITY.md: Devices 2
 def test_all_else_goes_on(losing, switch):
     daemon, peer, watcher = losing
     switch.on()

@@ -154,7 +154,7 @@ def labels(peer):
     return [one["label"] for one in peer.call("list", versions=True)["objects"]]
 
 
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 5
 def test_what_was_not_settled_leaves_the_name_to_the_version_before(dying):  # noqa: F811
     """Be it the daemon that was killed, or the producer that has gone."""
     one = dying()

@@ -70,7 +70,7 @@ def test_more_than_one_message_may_bring(peer, memory):
     assert ends(peer)
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_a_flood_without_a_line(peer, memory):
     """Descriptors that no message takes are bounded."""
     with pytest.raises((BrokenPipeError, ConnectionResetError)):

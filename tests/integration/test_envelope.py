@@ -246,7 +246,7 @@ def test_a_line_without_end(shared_daemon, shared_peer):
     assert other.call("stats")
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 4
 def test_split_at_every_byte(shared_peer):
     line = b'{"jsonrpc":"2.0","id":"\xc3\xbc","method":"stats","params":{}}\n'
     for i in range(1, len(line)):

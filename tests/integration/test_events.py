@@ -250,7 +250,7 @@ def test_it_stops_as_soon_as_it_starts(daemon, gateway, directory, by):
         assert one.stop() == 0
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 3
 def test_the_listener_dies_and_is_made_anew(published):
     """Within five seconds, as EVENTS.md says: a clock is what is tested, and a busy machine has several tries."""
     for _ in range(10):
@@ -264,7 +264,7 @@ def test_the_listener_dies_and_is_made_anew(published):
 
 
 @pytest.mark.hunt
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 3
 def test_the_listener_dies_a_hundred_times(daemon, gateway, directory):
     """Twenty times as fast; the descriptors of those who came meanwhile are the most that is lost."""
     path = os.path.join(directory, "events")
@@ -350,7 +350,7 @@ def only_those_who_do_not_read_are_ended(daemon, gateway, path, haste):
     return True
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 4
 def test_subscribers_that_do_not_read_are_ended(daemon, gateway, directory):
     """After a minute, divided by thirty here, or by less where the machine is busy; those who read stay."""
     assert any(only_those_who_do_not_read_are_ended(daemon, gateway, f"{directory}/{haste}", haste)
@@ -368,7 +368,7 @@ def stays(peer):
         return False
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 4
 def test_silent_peers_that_use_up_the_descriptors(daemon, gateway, directory):
     """Of tcp, by as many as the gateway may have: the others are let in again."""
     path, tcp = os.path.join(directory, "events"), f"tcp://{free_address()}"
@@ -390,7 +390,7 @@ def test_silent_peers_that_use_up_the_descriptors(daemon, gateway, directory):
         each.close()
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 4
 def test_a_flood_of_tcp_leaves_room_for_ipc(daemon, gateway, directory):
     path, tcp = os.path.join(directory, "events"), f"tcp://{free_address()}"
     one = gateway(daemon, "--events", f"ipc://{path}", "--events", tcp,

@@ -61,7 +61,7 @@ def dying(directory):
         one.daemon.stop()
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 10
 def test_a_former_version_does_not_come_back(dying):
     """It had lost its name to another when no record said so yet, and that other is deleted."""
     one = dying()
@@ -76,7 +76,7 @@ def test_a_former_version_does_not_come_back(dying):
     assert peer.names() == []
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 10
 def test_what_leaves_its_segment_is_found_below(dying, directory):
     """The segment is gone for good as the object leaves it, whose copy is all that there is."""
     place = os.path.join(directory, "below")
@@ -88,7 +88,7 @@ def test_what_leaves_its_segment_is_found_below(dying, directory):
     assert peer.open_object("a", wait_ms=10000).read()[:5000] == b"r" * 5000
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 10
 def test_a_file_that_is_gone_is_not_relied_upon(dying, directory):
     """A copy makes room for another: before its file goes, the journal says so."""
     place = os.path.join(directory, "below")
@@ -163,7 +163,7 @@ def children():
 
 
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 11
 def test_claims_at_failpoints(dying, children):
     """The daemon dies as it grants a claim, and as one passes from a killed writer to who waits for it."""
     one = dying()
@@ -192,7 +192,7 @@ def test_claims_at_failpoints(dying, children):
 
 
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 11
 def test_coming_back_at_failpoints(dying):
     """The daemon dies once more as a writer comes back, and as the time for that ends: the claim stays its own."""
     one = dying()

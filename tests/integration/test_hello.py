@@ -100,7 +100,7 @@ def test_client_name_is_told(daemon, peer):
     ("a\u202egpj.exe\u202c", "a?gpj.exe?"), ("\u2066\u2069\u200e\u200f\u061c\u2028", "??????"),
     ("مرحبا שלום 東京 😀 é", "مرحبا שלום 東京 😀 é"), ("‐—…€", "‐—…€"),
 ])
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 2
 def test_client_names_deceive_nobody(daemon, peer, name, told):
     """Characters that move the cursor or turn the direction become question marks."""
     peer.call("hello", protocol=1, client=name)

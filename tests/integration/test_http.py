@@ -559,7 +559,7 @@ def test_where_the_daemon_hangs(daemon, gateway):
     assert get(one.port, "/metrics").status == 200
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 1
 def test_a_gateway_in_trouble(daemon, gateway):
     """Flooded, stopped with much to be told, killed: a session that watches, too, is told all."""
     one = gateway(daemon, "--http", "127.0.0.1:0")
@@ -648,7 +648,7 @@ def test_gathered_events(served):
         assert Live(served.port, f"/api/events?{bad}").handshake.status == 400
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 5
 def test_what_was_missed_is_told(served):
     """By the header that a browser sends, and by the query."""
     peer = served.connect()

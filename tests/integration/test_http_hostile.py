@@ -147,7 +147,7 @@ def accepted(port):
 
 
 @pytest.mark.parametrize("count", [64, 1200])
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 2
 def test_half_requests_never_shut_metrics_out(served, count):
     stop = threading.Event()
     attackers = [threading.Thread(target=dribble, args=(served.port, count // 2, stop)) for _ in range(2)]
@@ -162,7 +162,7 @@ def test_half_requests_never_shut_metrics_out(served, count):
             attacker.join()
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 2
 def test_metrics_where_all_are_served(small):
     """Four listen and three do not read what they asked for: the rest is refused, but metrics are not."""
     aliases(small.connect(), (f"{i:04}{'x' * 240}" for i in range(9000)))

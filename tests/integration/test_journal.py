@@ -16,7 +16,7 @@ from peer import DEADLINE, Closed, Peer, wait_until
 from restarts import Kept, journals, supervised  # noqa: F401  (one is a fixture)
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 18
 def test_a_journal_does_not_grow_for_ever(supervised):
     daemon = supervised()
     peer = daemon.connect()
@@ -49,7 +49,7 @@ def kept(directory):
     one.close()
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 13
 def test_what_was_lost_does_not_come_again(kept):
     """An object whose descriptor is missing once is lost, also if a later daemon gets the descriptor."""
     with kept.start() as peer:
@@ -82,7 +82,7 @@ def test_a_descriptor_that_is_there_twice(kept):
         kept.crash()
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 13
 def test_a_tier_that_is_not_there_once(kept, directory):
     """Objects on disk are lost to the daemons that come meanwhile, and are there again with the tier."""
     place = os.path.join(directory, "tier")
@@ -100,7 +100,7 @@ def test_a_tier_that_is_not_there_once(kept, directory):
 
 
 @pytest.mark.parametrize("how", ["renamed", "a file", "another directory"])
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 14
 def test_a_tier_that_is_out_of_order(supervised, directory, how):
     """The next daemon serves without it, and hands over to one that has it when it is mended."""
     place, saved = os.path.join(directory, "tier"), os.path.join(directory, "saved")
@@ -150,7 +150,7 @@ def test_a_tier_that_is_out_of_order(supervised, directory, how):
     assert [one["tier"] for one in peer.call("stats")["tiers"]] == ["disk"]
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 14
 def test_a_directory_that_is_given_up(kept, directory):
     """Where the former one does not come again, a file says that the objects are given up."""
     place = os.path.join(directory, "tier")
@@ -174,7 +174,7 @@ def test_a_directory_that_is_given_up(kept, directory):
     assert "object lost" in kept.crash()
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 15
 def test_a_tier_that_has_become_smaller(kept, directory):
     """Nothing goes for that; but there is no room until less is in use than there may be."""
     place = os.path.join(directory, "tier")
@@ -201,7 +201,7 @@ def memfd(data):
     return fd
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 18
 def test_a_journal_of_a_later_version(directory):
     fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 5, 88, 7) + bytes(160))
     manager, process = run_with_journal(directory, fd)
@@ -212,7 +212,7 @@ def test_a_journal_of_a_later_version(directory):
     os.close(fd)
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 17
 def test_a_damaged_journal(directory):
     fd = memfd(b"gpubufdJ" + struct.pack("<IIQ", 4, 88, 7) + b"0" * 160)
     manager, process = run_with_journal(directory, fd)

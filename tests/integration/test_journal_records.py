@@ -160,7 +160,7 @@ def test_nothing_wrong(damaged):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 7
 def test_each_record_in_turn(damaged, damage):
     """It is told, it costs what it is about, and the next daemon does not meet it again."""
     found = set()
@@ -174,7 +174,7 @@ def test_each_record_in_turn(damaged, damage):
         assert found == set(damaged.names), "each of them was hit once"
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 7
 def test_an_alias_alone(damaged):
     """The storage stays, and its other names."""
     for i, (kind, _, _) in enumerate(damaged.records):
@@ -188,7 +188,7 @@ def test_an_alias_alone(damaged):
     assert False, "no such record"
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 7
 def test_two_in_one_place(damaged):
     """The one that was recorded later is what is there."""
     gone = [i for i, (kind, _, _) in enumerate(damaged.records) if kind == STORAGE_GONE]
@@ -207,7 +207,7 @@ def flip(journal, at):
 
 
 @pytest.mark.parametrize("where", ["head", "payload"])
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 16
 def test_one_flipped_byte(damaged, where):
     """It costs the objects of the record that it is in, as far as that was the last word on them."""
     found = set()
@@ -223,7 +223,7 @@ def test_one_flipped_byte(damaged, where):
     assert found == set(damaged.names), "each of them was hit once"
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 17
 def test_cut_between_records(damaged):
     """It is noticed. Without its last record alone the journal tells what that was about; else no storage is
     believed, since any of them may have changed."""
@@ -237,7 +237,7 @@ def test_cut_between_records(damaged):
         assert ("it is damaged" if last else "more than one is damaged or missing") in log
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 5
 def test_memory_that_no_record_has_is_nobodys(directory):
     """Whoever writes to a range whose record is lost harms nobody before the grace period is over."""
     kept = Kept(directory)

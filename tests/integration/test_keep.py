@@ -109,7 +109,7 @@ def opened_anew(fd):
         return []
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 21
 def test_nobody_writes_the_page(reader):
     assert fcntl.fcntl(reader.page_fd, F_GET_SEALS) == SEALS
     anew = opened_anew(reader.page_fd)
@@ -125,7 +125,7 @@ def test_nobody_writes_the_page(reader):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 21
 def test_another_user_cannot_open_the_page_anew(daemon, as_user):
     """Its own descriptor is all that it has of it."""
 
@@ -199,7 +199,7 @@ def test_an_object_has_a_limited_number(daemon, peer):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 21
 def test_users_take_turns_at_slots(daemon, peer):
     """A user who has all of an object's gives way, its oldest first, until others have as many."""
     peer.put("a", mode="0604")
@@ -267,7 +267,7 @@ if not test_device.ON_GPU:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 4
 def test_a_slot_is_cleared_before_the_answer(daemon, peer, reader, change):
     """Whatever changes what the name means: when that is answered the slot is 0."""
     peer.put("a", b"old")
@@ -297,7 +297,7 @@ def test_an_alias_means_what_it_did(peer, reader):
     assert reader.slot(opened.slot) == opened.lease and opened.read() == b"b"
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 3
 def test_the_pulse_tells_of_a_daemons_death(daemon, reader):
     """Before its sockets do: a successor may tell others of changes that the page does not know."""
     alive = reader.pulse[:4]
@@ -526,7 +526,7 @@ def test_content_is_copied_to_a_tier_beside_it(daemon_factory, tmp_path):
     assert reader.open_object("a").read()[:1] == b"a"
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 6
 def test_hoarders_cost_others_nothing(daemon_factory):
     """Sessions that keep all that there is, and do not answer: a create goes on in a moment."""
     daemon = daemon_factory("--evict", "drop")

@@ -408,7 +408,7 @@ def commanded(peer):
 
 @pytest.mark.host_only("the driver's own memory does not outlive it by itself")
 @pytest.mark.parametrize("seed", range(3))
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 11
 def test_any_order(supervised, seed):  # noqa: F811
     """Whatever happens to the holder of a claim and to the daemon: nobody else has it before the holder is over."""
     random = Random(seed)

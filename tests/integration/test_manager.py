@@ -58,7 +58,7 @@ def test_signs_of_life(daemon_factory, manager):
         pass
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 7
 def test_no_sign_of_life_from_a_stopped_daemon(daemon_factory, manager):
     daemon = daemon_factory(env=manager.environment(watchdog_ms=300))
     manager.wait_for("WATCHDOG")
@@ -71,7 +71,7 @@ def test_no_sign_of_life_from_a_stopped_daemon(daemon_factory, manager):
 
 
 @pytest.mark.skipif(not test_device.ON_GPU, reason="the host has no driver that could hang")
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 7
 def test_no_sign_of_life_while_the_driver_hangs(daemon_factory, manager, directory):
     """The loop turns, but the GPU's thread does not come back."""
     gate = f"{directory}/slow"

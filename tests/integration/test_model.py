@@ -595,14 +595,14 @@ def on_a_daemon(daemon_factory, directory):
     return start
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 7
 def test_what_leaves_is_predicted(on_a_daemon):
     machine = on_a_daemon(Exact, "100:100", "512M", "1G")
     run(machine, 40)
     assert machine.daemon.connect().names() == []
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 7
 def test_with_copies_made_ahead(on_a_daemon):
     machine = on_a_daemon(Ahead, "40:60", "128M", "1G")
     run(machine, 40)

@@ -108,7 +108,7 @@ def test_all_kinds_and_slices_of_them(cluster, tmp_path):
 
 
 @pytest.mark.on_gpus
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 17
 def test_what_a_copy_is_like(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -125,7 +125,7 @@ def test_what_a_copy_is_like(cluster):
 
 
 @pytest.mark.on_gpus
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 17
 def test_a_copy_gives_way_to_what_is_made_here(cluster):
     """Before anything that is not dropped, though it was used last; and whoever wants its name is told what it is."""
     a, b = cluster.start("a", "b")
@@ -158,7 +158,7 @@ def test_sizes_around_a_chunk(cluster, size):
         assert fetched(there, "x") == data
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 13
 def test_many_readers_cause_one_transfer(cluster):
     a, b = cluster.start("a", "b")
     data = os.urandom(8 * MIB)
@@ -205,7 +205,7 @@ def test_from_the_machine_that_has_a_copy(cluster, authority):
         assert a.lane.towards - before < MIB
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_a_copy_whose_origin_has_gone(cluster):
     """Without etcd nobody else can say what it was."""
     a, b, c = cluster.start("a", "b", "c")
@@ -224,7 +224,7 @@ def test_a_copy_whose_origin_has_gone(cluster):
 
 @pytest.mark.root
 @pytest.mark.parametrize("params", [{"mode": "0600"}, {"mode": "0640"}, {"scope": "local"}])
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 20
 def test_what_is_not_for_other_machines(cluster, params):
     a, b = cluster.start("a", "b")
     with a.daemon.connect_as(1001, 1001) as here: # whose group is not the peer's
@@ -240,7 +240,7 @@ def test_nobody_has_it(cluster):
         assert refused(there, "x", "not_found").endswith("no machine has it")
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 18
 def test_a_machine_that_may_have_it_is_not_reached(cluster):
     a, b, c = cluster.start("a", "b", "c")
     with a.connect() as here, c.connect() as there:
@@ -302,7 +302,7 @@ def test_two_machines_have_different_ones(cluster):
 
 @pytest.mark.parametrize("percent", [1, 50, 99])
 @pytest.mark.on_gpus
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 1
 def test_the_owner_is_killed_in_the_middle(cluster, percent):
     a, b = cluster.start("a", "b")
     size = 32 * MIB
@@ -323,7 +323,7 @@ def test_the_owner_is_killed_in_the_middle(cluster, percent):
 
 
 @pytest.mark.on_gpus
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 18
 def test_another_copy_takes_over(cluster):
     a, b, c = cluster.start("a", "b", "c")
     data = os.urandom(32 * MIB)
@@ -346,7 +346,7 @@ def test_another_copy_takes_over(cluster):
 
 @pytest.mark.on_gpus
 @pytest.mark.skipif(not test_device.ON_GPU, reason="about work on a GPU")
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 19
 def test_content_that_is_never_complete(cluster, another_gpu):
     """Whoever opens it waits in a thread, of those that chunks need, too."""
     a, b = cluster.start("a", "b")
@@ -361,7 +361,7 @@ def test_content_that_is_never_complete(cluster, another_gpu):
     another_gpu.process.kill()
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 18
 def test_a_machine_that_stands_still(cluster):
     a, b = cluster.start("a", "b", options=["--patience-ms=500"])
     with a.connect() as here, b.connect() as there:
@@ -391,7 +391,7 @@ def test_a_machine_that_comes_back(cluster):
 
 
 @pytest.mark.on_gpus
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 1
 def test_a_bit_that_is_another(cluster):
     a, b = cluster.start("a", "b")
     with a.connect() as here, b.connect() as there:
@@ -573,7 +573,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 20
 def test_nothing_is_believed(lying, lie):
     """Each wait ends with a sentence, nothing is made, and the peer serves on."""
     b, liar = lying
@@ -764,7 +764,7 @@ def test_a_stranger_is_told_to_wait(stranger):
         assert one.answer()["version"] == 1
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 20
 def test_a_stranger_without_a_certificate(stranger):
     b, _ = stranger
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -778,7 +778,7 @@ def test_a_stranger_without_a_certificate(stranger):
     b.peer.wait_for("peer did not return a certificate")
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 20
 def test_a_machine_that_is_not_known(stranger, authority):
     b, _ = stranger
     one = Stranger(authority, b.peer.port, "unknown")

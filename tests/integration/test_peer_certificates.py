@@ -14,7 +14,7 @@ from test_peer import cluster, fetched, refused, share  # noqa: F401 (one is a f
     ("foreign", "unable to get local issuer certificate"),
     ("name", "its certificate is that of z"),
 ])
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 20
 def test_a_wrong_certificate(cluster, authority, tmp_path, how, sentence):  # noqa: F811
     """Of the machine that has the name: neither is it believed, nor may it read here."""
     wrong = {

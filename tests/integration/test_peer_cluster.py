@@ -114,7 +114,7 @@ def is_nowhere(peer, name):
         return error.kind == "timeout"
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 15
 def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -128,7 +128,7 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
     there.error("timeout", "open", name="cols/x", wait_ms=300)
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 15
 def test_a_newer_version_takes_the_place_of_a_copy(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -149,7 +149,7 @@ def test_a_name_that_nobody_has_is_waited_for(cluster):
     assert there.reply(at_home)["object"]["bytes"] == 2
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 12
 def test_a_name_that_is_made_while_etcd_is_away_is_fetched_when_it_is_back(cluster, proxy):
     a, b = cluster.add("a"), cluster.add("b", lease=10, url=proxy.url)
     here, there = a.connect(), b.connect()
@@ -183,7 +183,7 @@ def test_a_name_is_asked_for_until_etcd_has_told_of_its_newer_version(cluster, p
     assert there.reply(waiting)["object"]["bytes"] == len(b"second")
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 12
 def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, proxy):
     a, b, c = cluster.add("a"), cluster.add("b", url=proxy.url), cluster.add("c")
     here, there, elsewhere = a.connect(), b.connect(), c.connect()
@@ -210,7 +210,7 @@ def test_a_name_that_is_deleted_and_made_again_while_it_is_asked_for(cluster, pr
     assert there.reply(waiting)["object"]["bytes"] == len(b"made anew")
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 12
 def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
     a = cluster.add("a", url=proxy.url)
     a.connect().put("x", b"1", **SHARED)
@@ -225,7 +225,7 @@ def test_a_machine_is_let_in_before_etcd_has_told_of_it(cluster, proxy):
     a.peer.wait_for('a machine has connected machine="b ')
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 20
 def test_a_machine_that_is_not_in_etcd_gets_nothing(cluster, daemon_factory, authority):
     a = cluster.add("a")
     a.connect().put("x", b"1", **SHARED)
@@ -253,7 +253,7 @@ def test_a_small_object_takes_two_round_trips(cluster):
         assert a.lane.turns - before <= 2
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 11
 def test_of_two_machines_one_has_the_name(cluster):
     a, b, c = cluster.start("a", "b", "c")
     a.connect().put("x", b"of a", **SHARED)
@@ -264,7 +264,7 @@ def test_of_two_machines_one_has_the_name(cluster):
     assert fetched(c.connect(), "x") == b"of a"
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 15
 def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -281,7 +281,7 @@ def test_the_owner_is_killed_and_its_copies_are_read_on(cluster):
     assert fetched(there, "y") == b"never fetched"
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 16
 def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
     a, b = cluster.start("a", "b")
     here, there = a.connect(), b.connect()
@@ -309,7 +309,7 @@ def test_a_daemon_that_begins_anew_numbers_its_versions_anew(cluster):
     wait_until(lambda: not [key for key in cluster.etcd.keys() if key.startswith("/gpubufd/copies/copy@")])
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 14
 def test_without_etcd_local_work_and_copies_go_on(cluster):
     a, b = cluster.add("a"), cluster.add("b", lease=10)
     here, there = a.connect(), b.connect()

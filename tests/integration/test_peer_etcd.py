@@ -53,7 +53,7 @@ def wait_until(condition):
 # ---- what it is for ----
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 12
 def test_a_published_name_is_found_by_others(run, etcd):
     a = run(Node, "a", etcd.url, port=7001).joined()
     b = run(Node, "b", etcd.url, port=7002).joined()
@@ -127,7 +127,7 @@ def publish_waves(nodes, names, wave=40):
 
 
 @pytest.mark.hunt
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 11
 def test_1000_races_have_one_winner_each(run, etcd):
     nodes = [run(Node, f"n{i}", etcd.url).joined() for i in range(4)]
     winners = {}
@@ -226,7 +226,7 @@ def test_a_copy_that_went_while_etcd_was_away_is_told_of_no_more(run, etcd):
     wait_until(lambda: not [key for key in etcd.keys() if "/copies/" in key])
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 9
 def test_a_node_that_ends_takes_its_names_along_at_once(run, etcd):
     a = run(Node, "a", etcd.url, ttl=600).joined()
     b = run(Node, "b", etcd.url).joined()
@@ -237,7 +237,7 @@ def test_a_node_that_ends_takes_its_names_along_at_once(run, etcd):
     assert b.list() == []
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 9
 def test_a_node_that_is_killed_takes_its_names_along_with_its_lease(run, etcd):
     a = run(Node, "a", etcd.url, ttl=3).joined()
     b = run(Node, "b", etcd.url).joined()
@@ -261,7 +261,7 @@ def test_a_node_name_is_one_machines(run, etcd):
     assert second.publish("x")["status"] == 0
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 15
 def test_a_node_is_known_to_have_ended_before_its_names_are(run):
     """Their end comes in several messages, in the order of keys; copies of a node that has ended stay."""
     etcd = run(Etcd, "--max-request-bytes", "4096")  # a message has at most these, and 512 KiB
@@ -291,7 +291,7 @@ def test_a_node_ends_soon_where_etcd_is_dead(run, etcd):
 # ---- etcd goes ----
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 14
 def test_without_etcd_nothing_is_found_or_published_and_it_says_why(run):
     node = run(Node, "a", "http://127.0.0.1:1", ttl=2)
     node.wait(event="state")
@@ -367,7 +367,7 @@ def test_a_publish_whose_answer_is_lost_is_known_for_its_own(run, etcd):
     assert len([one for one in b.told if one["event"] == "changed"]) == 1  # written once
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 10
 def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", proxy.url, timeout_ms=2000).joined()
@@ -382,7 +382,7 @@ def test_what_nobody_knows_to_be_published_is_withdrawn(run, etcd):
 # ---- a network that is parted ----
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 10
 def test_no_old_name_comes_back_after_a_partition(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", proxy.url, ttl=10).joined()
@@ -416,7 +416,7 @@ def test_no_old_name_comes_back_after_a_partition(run, etcd):
     assert a.publish("y")["revision"] > old["y"]  # under the new epoch
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 12
 def test_changes_that_etcd_has_compacted_are_listed_anew(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", etcd.url, ttl=120).joined()
@@ -437,7 +437,7 @@ def test_changes_that_etcd_has_compacted_are_listed_anew(run, etcd):
     c.wait(event="changed", name="later")
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 15
 def test_what_goes_while_names_are_listed_anew_is_withdrawn(run, etcd):
     proxy = run(Proxy, target(etcd))
     a = run(Node, "a", etcd.url).joined()

@@ -181,7 +181,7 @@ def test_where_there_is_no_peer(listed, tmp_path):
     assert not os.path.exists(path_of(a))
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 22
 def test_questions_that_make_no_sense(listed):
     a, _ = start(listed, "a", "b")
     with Asker(a) as asker:
@@ -200,7 +200,7 @@ def test_questions_that_make_no_sense(listed):
         assert all(json.loads(asker.file.readline())["error"]["kind"] == "not_found" for _ in range(200))
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 22
 def test_who_asks_at_a_time(listed):
     """A connection too many takes the place of the oldest."""
     a, _ = start(listed, "a", "b")
@@ -217,7 +217,7 @@ def test_who_asks_at_a_time(listed):
         assert asker.refused(b"{}") == "invalid"
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 22
 def test_questions_of_those_who_have_hung_up_are_bounded(listed):
     """Each waits for the answer of a machine that stands still."""
     a, b = start(listed, "a", "b", options=["--patience-ms", 600_000])
@@ -269,7 +269,7 @@ def shared(asker):
     return asker.figure("names_shared")
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 21
 def test_many_names_are_withdrawn_a_few_at_a_time(cluster):
     """Programs may delete any number at once; the peer's connections are not theirs to use up."""
     a, _ = start(cluster, "a", "b")
@@ -300,7 +300,7 @@ def put_many(peer):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 4
 def test_users_take_turns_to_publish(cluster, as_user):
     a, _ = start(cluster, "a", "b")
     with a.connect() as here, Asker(a) as asker:
@@ -316,7 +316,7 @@ def test_users_take_turns_to_publish(cluster, as_user):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 4
 def test_names_that_a_user_may_have_in_the_cluster(cluster, as_user):
     a, _ = start(cluster, "a", "b", options=["--user-names", 3])
     with a.connect() as here, Asker(a) as asker:

@@ -25,7 +25,7 @@ def version_of(peer, name):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["SIGTERM", "SIGKILL"])
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 7
 def test_copies_are_known_again(cluster, killed):  # noqa: F811
     """Names that were replaced or deleted meanwhile are not read any more; others are not fetched again."""
     a, b, c = cluster.start("a", "b", "c")
@@ -58,7 +58,7 @@ def test_copies_are_known_again(cluster, killed):  # noqa: F811
     assert fetched(there, "own") == b"mine"
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 7
 def test_who_waits_waits_on(cluster):  # noqa: F811
     """For the peer that comes next, also while that one has no word of etcd yet."""
     a, b = cluster.start("a", "b")
@@ -88,7 +88,7 @@ def test_a_copy_that_has_the_name(cluster):  # noqa: F811
     assert '"x" exists (its label: "copy of a, revision ' in refused.message
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 8
 def test_a_name_that_changes_hands(cluster):  # noqa: F811
     a, b, c = cluster.start("a", "b", "c", options=[QUERY])
     a.connect().put("x", b"of a", **SHARED)

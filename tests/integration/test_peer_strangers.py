@@ -68,7 +68,7 @@ class Flood:
             one.close()
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 3
 def test_connections_without_a_certificate_keep_nobody_out(cluster):  # noqa: F811
     """More than there are places for, from the address that the machines have, too."""
     a, b, c = cluster.start("a", "b", "c", options=["--connections=16"])
@@ -97,7 +97,7 @@ def first_handshake_byte(port, source):
     return one
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 3
 def test_half_a_handshake_from_many_addresses_ends_no_other(cluster, authority):  # noqa: F811
     """As many as may be are half done, and more come at the same moment as a machine."""
     _, b = cluster.start("a", "b")
@@ -128,7 +128,7 @@ def is_closed(stranger):
 
 
 @pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 3
 def test_the_last_handshake_of_the_first_connection(cluster, authority):  # noqa: F811
     """Of more machines than may wait, the one that connected first is the last to shake hands: it ends nobody."""
     etcd = etcds.Etcd()
@@ -150,7 +150,7 @@ def test_the_last_handshake_of_the_first_connection(cluster, authority):  # noqa
         etcd.close()
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 3
 def test_a_machine_past_the_places_is_told_to_wait(cluster, authority):  # noqa: F811
     _, b, c = cluster.start("a", "b", "c", options=["--connections=1"])
     with b.connect() as here, c.connect() as there:
@@ -166,7 +166,7 @@ def test_a_machine_past_the_places_is_told_to_wait(cluster, authority):  # noqa:
         two.close()
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 3
 def test_a_machine_counts_once_among_those_that_fetch(cluster, authority):  # noqa: F811
     """However many connections it has: an object of this size is sent to four at a time."""
     _, b, c = cluster.start("a", "b", "c")
@@ -203,7 +203,7 @@ def test_a_connection_that_is_refused_is_tried_again(cluster):  # noqa: F811
 
 @pytest.mark.root
 @pytest.mark.parametrize("lying", [[PATIENT]], indirect=True)
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 4
 def test_users_take_turns_to_fetch(lying):  # noqa: F811
     """One waits for more names than are fetched at a time, from a machine that answers nothing."""
     b, liar = lying
@@ -225,7 +225,7 @@ def answer_of(answer, request):
     return head(len(text), request=request) + text
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 6
 def test_what_others_can_write_into_the_log(stranger, authority):  # noqa: F811
     b, connect = stranger
     before = len(b.peer.stderr().splitlines())

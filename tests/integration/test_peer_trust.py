@@ -83,7 +83,7 @@ def share_true(a, liar, data=TRUE, **params):
 
 
 @pytest.mark.parametrize("lie", ["content", "layout", "mode", "label"])
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_who_says_that_it_has_a_copy(trio, authority, lie):
     """It is asked together with the origin, answers first, and decides nothing."""
     a, b, liar = trio
@@ -105,7 +105,7 @@ def test_who_says_that_it_has_a_copy(trio, authority, lie):
     assert lie == "content" or "read" not in liar.asked
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_false_content_is_not_sealed(trio, authority):
     """It comes whole from the liar, while the origin is busy; then from the origin."""
     a, b, liar = trio
@@ -122,7 +122,7 @@ def test_false_content_is_not_sealed(trio, authority):
         assert fetched(there, "x") == data
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 1
 def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):  # noqa: F811
     """Its link ends, and then it has other content of the same version: nothing of the former one is sealed."""
     origin = Liar(authority)
@@ -149,7 +149,7 @@ def test_an_origin_that_has_begun_anew_in_the_middle(cluster, authority):  # noq
     origin.close()
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_a_higher_revision_of_another_machines(trio):
     a, b, liar = trio
     version = share_true(a, liar)
@@ -161,7 +161,7 @@ def test_a_higher_revision_of_another_machines(trio):
     assert "open" not in liar.asked
 
 
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_the_origin_has_died_without_a_word(trio):
     a, b, liar = trio
     share_true(a, liar)
@@ -210,7 +210,7 @@ def named(etcd, kind):
 
 
 @needs_etcd
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_a_copy_in_etcd_decides_nothing(by_etcd, liar):
     a, b = by_etcd.start("a", "b")
     evil(liar)
@@ -230,7 +230,7 @@ def fetched_anew(there):
 
 
 @needs_etcd
-# RELIABILITY.md: Other machines
+# RELIABILITY.md: Other machines 2
 def test_the_origins_word_outlives_it_in_etcd(by_etcd, liar):
     """A copy is checked by what the origin wrote, after its death: an honest one is taken, a false one is not."""
     a, b, c, d = by_etcd.start("a", "b", "honest", "d")

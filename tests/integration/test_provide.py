@@ -116,7 +116,7 @@ def test_prefixes_that_are_counted_are_few(daemon, provider):
     assert ("names", "new/") in loads(provider) and ("names", "cols/") in loads(provider)
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 1
 def test_one_request_however_many_wait(daemon, provider):
     waits = [waiting(daemon, "cols/a") for _ in range(20)]
     request = wanted(provider)["request"]
@@ -168,7 +168,7 @@ def test_a_refusal_ends_the_opens(daemon, provider):
     assert failure(reader, request).message == '"cols/a": a?[2J?b'
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 4
 def test_a_refusal_that_is_none(daemon, provider):
     reader, request = waiting(daemon, "cols/a")
     number = wanted(provider)["request"]
@@ -317,7 +317,7 @@ def test_what_waits_for_room_is_the_providers_own(daemon, provider, peer):
     nothing_wanted(provider)
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 3
 def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     waiting(daemon, "cols/a")  # so that it has been asked before the others' time is over
     wanted(provider)
@@ -333,7 +333,7 @@ def test_a_provider_that_does_not_answer_is_named(daemon, provider):
     assert "loader" not in reader.error("timeout", "open", name="other", wait_ms=1).message
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 3
 def test_a_stopped_provider(daemon):
     def work(peer):
         peer.call("hello", protocol=1, client="stopped")
@@ -357,7 +357,7 @@ def test_a_stopped_provider(daemon):
         child.kill()
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 2
 def test_a_provider_that_is_killed(daemon):
     def work(peer):
         peer.call("hello", protocol=1, client="killed")
@@ -374,7 +374,7 @@ def test_a_provider_that_is_killed(daemon):
     assert reader.reply(request)["object"]["name"] == "cols/a"
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 2
 def test_the_next_provider_is_asked(daemon, provider):
     general = providing(daemon, "")
     reader, request = waiting(daemon, "cols/a")
@@ -401,7 +401,7 @@ def test_a_prefix_that_ends_takes_only_its_own(daemon):
     nothing_wanted(peer, other)
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 2
 def test_who_comes_later_is_asked_for_what_is_waited_for(daemon):
     waits = [waiting(daemon, f"cols/{i}") for i in range(10)]
     peer = providing(daemon, "cols/")
@@ -490,7 +490,7 @@ def test_who_waits_is_asked_for_before_who_came_later(daemon_factory):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 8
 def test_users_take_turns(daemon_factory):
     """One user waits for 64 000 names: another's name is asked for at once, and next if the provider is full."""
     daemon = daemon_factory("--limit", "session_wanted=65")
@@ -546,7 +546,7 @@ def processor_ns(daemon):
         return int(file.read().split()[0])
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 12
 def test_a_name_that_is_said_often(daemon):
     """A request waits for it once, so who looks for a provider of it looks at each request once."""
     assert looks(daemon, 64) < 6 * looks(daemon, 1)
@@ -563,7 +563,7 @@ def test_a_provider_that_is_not_looked_for_in_time(daemon, prefix):
 
 
 @pytest.mark.root
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 6
 def test_who_may_provide(daemon_factory):
     daemon = daemon_factory("--provider", "1001:cols/", "--provider", "1001:x", "--provider=1002:")
     allowed, all_names, other = (daemon.connect_as(uid, uid) for uid in (1001, 1002, 1003))
@@ -619,7 +619,7 @@ def test_why_a_name_is_not_there(daemon, provider):
 
 
 @pytest.mark.hunt
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 1
 def test_ten_thousand_opens_of_one_name(daemon_factory):
     daemon = daemon_factory("--limit", "user_waits=11000")
     provider = providing(daemon, "")
@@ -634,7 +634,7 @@ def test_ten_thousand_opens_of_one_name(daemon_factory):
     assert provider.call("stats")["wanted"] == 1
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 4
 def test_opens_that_end_before_the_answer(daemon, provider):
     """Some so soon that nobody is asked; each of the others has a request that is over before the next."""
     reader = daemon.connect()
@@ -793,6 +793,6 @@ class Program:
 
 
 @pytest.mark.parametrize("seed", range(20))
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 1
 def test_random_programs(daemon, seed):
     Program(daemon, seed).run(60)

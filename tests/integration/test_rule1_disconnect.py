@@ -28,7 +28,7 @@ def everything(peer):
     return leases["leases"], leases["mapped"]
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 1
 def test_kill_9(daemon, peer, child):
     peer.put("a", b"a")
     before = peer.used()
@@ -43,7 +43,7 @@ def test_kill_9(daemon, peer, child):
     assert peer.used() <= before
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 1
 def test_kill_9_many_times(daemon, peer, child):
     peer.put("a", b"a")
     mine = everything(peer)
@@ -85,7 +85,7 @@ def test_requests_already_in_the_pipe(daemon, peer):
         assert [peer.reply(i)["object"]["leases"] for i in ids] == [left] * 3
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 2
 def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
     def work(session):
         session.create("big", bytes_layout(40 * MIB), b"x")
@@ -102,7 +102,7 @@ def test_memory_of_the_dead_is_free_at_once(daemon, peer, child):
         assert peer.used() == 0
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 5
 def test_sealed_objects_stay(daemon, peer, child):
     def work(session):
         session.put("sealed", b"stays")
@@ -127,7 +127,7 @@ def test_a_deleted_object_goes_with_its_dead_reader(daemon, peer, child):
     assert peer.used() == 0
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 6
 def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
     """No heartbeats: who merely stands still loses nothing."""
     peer.put("a")
@@ -139,7 +139,7 @@ def test_a_stopped_holder_keeps_its_lease(daemon, peer, child):
     assert everything(peer)[0] == []
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 3
 def test_the_last_word_is_heard(daemon, peer):
     """Requests sent before the end count: a seal, then close."""
     other = daemon.connect()
@@ -192,7 +192,7 @@ def long_line(elements, element):
     return b'{"jsonrpc":"2.0","id":1,"method":"create","params":{"name":"x","odd":[' + items + b"]}}\n"
 
 
-# RELIABILITY.md: Clients that end
+# RELIABILITY.md: Clients that end 3
 def test_hanging_up_while_a_request_is_checked(daemon, peer):
     """The session waits for its turn with an answer that it had no room for, and its next request is being checked."""
     peer.request("stats")

@@ -98,7 +98,7 @@ def test_kept_ones_stay(peer, put):
     assert peer.names() == ["a", "d", "e"]
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 5
 def test_what_is_not_to_be_dropped_stays(peer, full, put):
     """By default, and where there is no tier: whoever wants the room is told what to do."""
     full(evict="spill")
@@ -137,7 +137,7 @@ def test_a_cache(daemon_factory):
     assert peer.call("stat", name="d")["object"]["evict"] == "drop"
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 5
 def test_what_is_dropped_is_told(daemon, peer, full, put):
     """In the log, by an event, and by a counter. At most one line a minute."""
     watch = daemon.connect()
@@ -165,7 +165,7 @@ def test_as_many_go_as_must(peer, full, put):
     assert peer.names() == ["c", "d"]
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 4
 def test_nothing_goes_in_vain(daemon, peer, full):
     """When evicting all that may go would not suffice, it is still there afterwards."""
     full()
@@ -189,7 +189,7 @@ def test_nothing_goes_in_vain_for_the_rest_of_a_segment(daemon_factory):
     assert peer.create("d", bytes_layout(62 * MIB))
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 4
 def test_nothing_goes_in_vain_for_holes_beside_what_stays(daemon_factory):
     """Two holes with an object between them are no place for what needs both."""
     daemon = daemon_factory(device=test_device.OPTION.replace("64M", "6M"))
@@ -207,7 +207,7 @@ def test_nothing_goes_in_vain_for_holes_beside_what_stays(daemon_factory):
     assert peer.names() == ["held"]
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 4
 def test_no_space_says_the_figures(daemon, peer, full):
     """Needed, free, leased and pinned bytes."""
     full()
@@ -232,7 +232,7 @@ def account(message):
     return figures
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 4
 def test_no_space_adds_up(daemon, peer, put):
     """Whatever the device is full of."""
     def refused(size=40 * MIB):
@@ -330,7 +330,7 @@ def test_a_waiting_create_gets_the_space_of_a_released_lease(daemon, peer, full)
     assert peer.names() == ["a", "c"]
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 2
 def test_a_waiting_create_ends(peer, full):
     full(evict="keep")
     start = time.monotonic()

@@ -94,7 +94,7 @@ def test_objects_belong_to_who_made_them(daemon, peer, as_user):
 
 
 @pytest.mark.parametrize("mode", ["0600", "0602"])
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 1
 def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user, mode):
     """The same error, word for word, but for the name; also where it might be changed."""
     as_user(daemon, *OWNER, publish(mode))
@@ -232,7 +232,7 @@ def test_a_readers_descriptor_cannot_be_upgraded(daemon, as_user):
 
 
 @pytest.mark.host_only("memory of a GPU has no size to change")
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 16
 def test_not_even_the_owner_can_shrink_or_grow_a_segment(daemon, as_user):
     """Readers would die of it, so a writer's descriptor is sealed against it too."""
 

@@ -41,7 +41,7 @@ def test_changed_limits_are_told(limited):
     assert limits["session_watches"] == 3 and limits["sessions"] == 100
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 2
 def test_wait_ms_is_bounded(shared_peer):
     for method, params in (("open", {"name": "a"}),
                            ("create", {"name": "a", "layout": bytes_layout(1)})):
@@ -55,7 +55,7 @@ def test_a_wait_as_long_as_may_be(daemon, peer):
     assert peer.reply(ident)["lease"]
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 19
 def test_watches(daemon, peer):
     watches = [peer.call("watch", prefix=str(i))["watch"] for i in range(64)]
     error = limit(peer, "session_watches", "watch")
@@ -90,7 +90,7 @@ def test_unsealed(limited):
     assert daemon.connect().call("create", name="more", layout=bytes_layout(1))
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 19
 def test_leases(limited):
     daemon = limited(session_leases=10)
     daemon.connect().put("a")
@@ -119,7 +119,7 @@ def test_objects_of_a_user(limited):
 
 
 @pytest.mark.root
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 14
 def test_a_user_at_the_limit_is_not_in_anothers_way(limited):
     daemon = limited(user_objects=3, user_sessions=3, user_segments=3)
     one = daemon.connect_as(1001, 1001)
@@ -154,7 +154,7 @@ def turned_away(daemon):
 
 
 @pytest.mark.parametrize("name", ["sessions", "user_sessions"])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 18
 def test_sessions(limited, name):
     daemon = limited(**{name: 5})
     peers = [daemon.connect() for _ in range(5)]
@@ -169,7 +169,7 @@ def test_sessions(limited, name):
 
 @pytest.mark.root
 @pytest.mark.parametrize("name", ["sessions", "user_sessions"])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 9, 10
 def test_a_refused_session_is_told_why(limited, name):
     """Each one, by one line; the log has one line a minute of each user."""
     daemon = limited(**{name: 3})
@@ -232,7 +232,7 @@ def timeouts(daemon, peer):
 @pytest.mark.root
 @pytest.mark.parametrize("flood", [broken_lines, lacking_descriptors, impossible_sizes, beyond_the_quota, expiries,
                                    timeouts])
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 10
 def test_nobody_fills_the_log(daemon_factory, flood):
     daemon = daemon_factory("--log-level", "info", "--quota", "1001:objects=3")
     os.chmod(daemon.path, 0o666)
@@ -244,7 +244,7 @@ def test_nobody_fills_the_log(daemon_factory, flood):
     assert daemon.stderr().count("\n") - before.count("\n") <= 1, daemon.stderr()[len(before):]
 
 
-# RELIABILITY.md: The kernel says no
+# RELIABILITY.md: The kernel says no 1
 def test_descriptors_of_the_daemon(daemon_factory):
     """RLIMIT_NOFILE reached: sessions that are there are served, and later ones again when some
     have gone."""
@@ -303,7 +303,7 @@ def test_opens_when_descriptors_run_out(daemon_factory):
     assert daemon.connect().open_object(modes[0]).read() == b"x"
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 13
 def test_a_reader_that_never_reads(limited):
     """Past the output limit it is closed; the others never notice."""
     daemon = limited(output_bytes="256K")
@@ -346,7 +346,7 @@ def memory(daemon):
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 4
 def test_a_half_sent_line_is_closed_in_time(limited):
     daemon = limited(half_line_ms=100)
     half, whole = daemon.connect(), daemon.connect()
@@ -358,7 +358,7 @@ def test_a_half_sent_line_is_closed_in_time(limited):
     assert whole.call("stats"), "an idle session without half a line is left alone"
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 4
 def test_a_line_that_trickles_is_closed_too(limited):
     """The clock starts with the line's first byte, not with its latest."""
     daemon = limited(half_line_ms=200)

@@ -25,7 +25,7 @@ def settle(peer):
 
 
 @pytest.mark.parametrize("unmaps", [True, False], ids=["unmaps", "does not unmap"])
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 6
 def test_large_ones_after_many_small_ones(tiered, unmaps):
     """All of one session, which maps all of it, and may not answer when it is asked to unmap."""
     peer = Peer(tiered.path)
@@ -43,7 +43,7 @@ def test_large_ones_after_many_small_ones(tiered, unmaps):
     peer.close()
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 6
 def test_one_who_keeps_what_is_retired(tiered):
     """Memory that others map is no obstacle either, as long as the rest is enough."""
     holder = tiered.connect()

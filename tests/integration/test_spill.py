@@ -14,7 +14,7 @@ from tiers import BELOW, SIZE, content, start, tiered  # noqa: F401  (fixtures)
 # ---- leaving and coming back -------------------------------------------------------------------
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 5
 def test_nothing_is_lost(tiered):
     names = [f"o/{i}" for i in range(8)]
     for name in names:
@@ -148,7 +148,7 @@ def test_a_name_that_goes_while_another_comes_back(tiered):
     tiered.check("a", "b")
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 5
 def test_more_at_once_than_the_device_holds(tiered):
     for name in "abcde":
         tiered.put(name)
@@ -305,7 +305,7 @@ def test_who_may(tiered, child):
 # ---- when the tiers are full -------------------------------------------------------------------
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 5
 def test_full_tiers_lose_nothing(start):
     """A request for room is told that the tiers are full; all that is there can be read, in any order."""
     tiered = start(host=None, disk="64M")
@@ -532,7 +532,7 @@ def split(start):
     return run
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 4
 def test_nothing_is_dropped_in_vain(split):
     """An object that the tier has no room for stays, and with it the segments."""
     tiered = split("2M", "drop")
@@ -541,7 +541,7 @@ def test_nothing_is_dropped_in_vain(split):
     assert len(before) == 4 and tiered.peer.names() == before
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 4
 def test_nothing_leaves_in_vain_for_what_comes_back(split):
     tiered = split("64M", "spill")
     readers = [tiered.peer.open_object(f"small/{mode}") for mode in ("0600", "0640")]
@@ -561,7 +561,7 @@ def answered(peer, ident):
     return ident in peer.replies
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 7
 def test_a_large_one_is_not_starved_by_small_ones(start):
     """They may take what the large one leaves of the device, and no more."""
     tiered = start()
@@ -583,7 +583,7 @@ def test_a_large_one_is_not_starved_by_small_ones(start):
     large.call("release", lease=lease)
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 7
 def test_a_small_one_is_not_starved_by_a_large_one(start):
     tiered = start()
     holder, large, small = [tiered.daemon.connect() for _ in range(3)]

@@ -22,7 +22,7 @@ from tiers import SIZE, start  # noqa: F401  (a fixture)
 @pytest.mark.parametrize(
     "how", ["flipped", "cut", "gone", "header", "empty", "another's", "pipe", "directory"]
 )
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 1
 def test_a_file_that_is_not_what_was_written(start, how):
     tiered = start(host=None)
     watch = tiered.daemon.connect()
@@ -104,7 +104,7 @@ def test_small_ones_share_a_file(start):
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "header", "another's", "gone", "pipe", "directory"])
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 2
 def test_a_pack_that_is_not_what_was_written(start, how):
     """The damaged object is lost, and nothing else in the pack is."""
     tiered = start(host=None)
@@ -141,7 +141,7 @@ def test_a_pack_that_is_not_what_was_written(start, how):
         assert tiered.peer.names() == []
 
 
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 1
 def test_a_pack_of_an_earlier_time(start):
     """Without a journal, too: what lay in the same place before is not taken for what should be there."""
     tiered = start(host=None)
@@ -164,7 +164,7 @@ def test_a_pack_of_an_earlier_time(start):
     assert "of an earlier time" in error.message, error.message
 
 
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 3
 def test_a_disk_that_fails_keeps_what_can_be_kept(start):
     """Nothing can be written there: what may be dropped is, and all else stays."""
     tiered = start(host=None)
@@ -190,7 +190,7 @@ def test_a_disk_that_fails_keeps_what_can_be_kept(start):
 
 
 @pytest.mark.root
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 3
 def test_a_disk_that_is_full(start, directory):
     place = os.path.join(directory, "small")
     os.mkdir(place)
@@ -231,7 +231,7 @@ def test_files_are_removed_at_the_end(start):
     assert tiered.files() == []
 
 
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 4
 def test_files_that_were_left_are_removed_at_the_start(start, directory):
     place = os.path.join(directory, "left")
     os.mkdir(place)
@@ -244,7 +244,7 @@ def test_files_that_were_left_are_removed_at_the_start(start, directory):
     assert tiered.daemon.stop() == 0
 
 
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 4
 def test_many_files_that_were_left_keep_nobody_waiting(start, directory):
     """It serves first, and new files have names of their own."""
     place = os.path.join(directory, "left")

@@ -54,7 +54,7 @@ def leases_of(answer):
 
 @pytest.mark.parametrize("sessions", [1, 2])
 @pytest.mark.parametrize("kinds", PAIRS, ids=["-".join(pair) for pair in PAIRS])
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 8
 def test_two_that_wait_for_one_object(short, kinds, sessions):
     """Both are answered when it is back, and others have memory while they wait, and afterwards."""
     peers = [short.daemon.connect() for _ in range(sessions)] * (3 - sessions)
@@ -90,7 +90,7 @@ def test_one_of_two_is_deleted(short, kind):
 
 @pytest.mark.parametrize("which", [{}, {"version": 1}, {"label": "best"}], ids=["name", "version", "label"])
 @pytest.mark.parametrize("waits", [1, 3])
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 8
 def test_one_that_is_deleted_is_not_found_at_once(tiered, which, waits):
     tiered.put("away", AWAY, label="best")
     tiered.peer.call("move", name="away")
@@ -127,7 +127,7 @@ def test_an_older_version_that_goes(short):
 
 
 @pytest.mark.parametrize("kind", ["open", "names"])
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 8
 def test_one_that_waits_for_its_name_only_is_in_nobodys_way(short, kind):
     """Its object is deleted while it waits for room: it needs none before the name is back."""
     peer, other = short.daemon.connect(), short.daemon.connect()
@@ -141,7 +141,7 @@ def test_one_that_waits_for_its_name_only_is_in_nobodys_way(short, kind):
     assert [one["object"]["version"] for one in answer.get("objects", [answer])] == [version]
 
 
-# RELIABILITY.md: Memory is short
+# RELIABILITY.md: Memory is short 8
 def test_what_a_waiting_request_also_wants_may_leave(short):
     """An `open` of names holds none of them while it waits for others' leases to end."""
     short.tiered.put("there", 10 * MIB)

@@ -176,7 +176,7 @@ def test_a_file_and_the_command_line_over_it(directory, daemon_factory):
     assert hello["limits"]["session_watches"] == 5 and hello["limits"]["session_waits"] == 7
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 27
 def test_a_live_daemon_is_never_taken_over(daemon):
     peer = daemon.connect()
     peer.put("a", b"mine")
@@ -238,7 +238,7 @@ def test_a_directory_that_was_cleared(daemon_factory):
     assert second.connect().names() == [] and os.path.exists(second.path + ".lock")
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 27
 def test_after_kill_9_the_next_one_takes_over(daemon_factory):
     first = daemon_factory()
     first.kill()
@@ -381,7 +381,7 @@ def test_probe():
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 27
 def test_signals_stop_cleanly(daemon, name):
     """Sessions are told, and end; the socket goes; nothing leaks; status 0."""
     peer = daemon.connect()

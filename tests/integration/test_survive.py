@@ -31,7 +31,7 @@ def has_ended(pid):
         return True
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 25
 def test_killed_supervisor(supervised):
     """The daemon says that nobody keeps anything any more, serves on, and another may take its place."""
     daemon = supervised()
@@ -60,7 +60,7 @@ def described(peer, name):
     return {key: told[key] for key in told if key not in ("leases", "idle_ms", "when_short")}
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 1
 def test_everything_that_is_sealed(supervised):
     daemon = supervised()
     daemon.crash()  # with nothing at all
@@ -105,7 +105,7 @@ def test_everything_that_is_sealed(supervised):
         before = {name: described(peer, name) for name in names}
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 8
 def test_a_time_to_live(supervised):
     """The rest of it goes on, also of one that was given, or taken away, later."""
     daemon = supervised()
@@ -127,7 +127,7 @@ def test_a_time_to_live(supervised):
 
 
 @pytest.mark.host_only("memory of a GPU cannot be final")
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 5
 def test_final_stays_final(supervised):
     """The kernel holds it, and so does whoever comes after; what was not sealed is gone."""
     daemon = supervised()
@@ -146,7 +146,7 @@ def test_final_stays_final(supervised):
         peer.error("unsupported", "move", name="a", tier="disk")
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 2
 def test_leases_are_resumed(supervised):
     daemon = supervised("--grace", "600000")
     peer = daemon.connect()
@@ -183,7 +183,7 @@ def test_spill_in_the_grace_period(supervised, directory):
     assert re.search(r"0 leases, 0 pins or keeps, and grace .*, (5\d\d|600) s more$", message), message
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 9
 def test_what_is_kept_for_those_who_may_come(supervised):
     """Nobody's lease keeps it, and `why` and `leases` say so, until the grace period is over."""
     daemon = supervised("--grace", "600000")
@@ -232,7 +232,7 @@ def test_what_is_lost_while_others_may_come_does_not_come_again(supervised, dire
     peer.error("not_found", "open", name="a")
 
 
-# RELIABILITY.md: The disk
+# RELIABILITY.md: The disk 1
 def test_a_file_of_an_earlier_time(supervised, directory):
     """Whole, of the same size, of the same name: but it was another object's, before the crash."""
     place = os.path.join(directory, "tier")
@@ -258,7 +258,7 @@ def test_a_file_of_an_earlier_time(supervised, directory):
     assert peer.open_object("c").read() == b"c" * 3 * MIB
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 1
 def test_aliases_without_end(supervised):
     """An object and its aliases are one record: more of them than it may have are refused, and nobody
     else loses anything."""
@@ -286,7 +286,7 @@ def test_aliases_without_end(supervised):
     assert "given up" not in daemon.stderr()
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 8
 def test_a_number_is_used_once(supervised):
     """Also one whose object is gone by the time of the crash: seal, delete, kill -9, seal."""
     daemon = supervised()
@@ -313,7 +313,7 @@ def test_a_number_is_used_once(supervised):
     assert peer.call("stat", name="kept")["object"]["version"] == kept
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 8
 def test_numbers_over_many_kills(supervised):
     """Whatever was going on: of all numbers that anybody was told none is told twice."""
     daemon = supervised("--grace", "1")
@@ -361,7 +361,7 @@ def withdrawn_or_not(peer, **params):
 
 
 @pytest.mark.skipif(not device.ON_GPU, reason="whatever is on the host outlives the daemon")
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 6
 def test_what_went_with_it(supervised):
     """Watches are told of what dies with the daemon, as often as it dies, until nobody can know it."""
     from test_cuda_ready import EVENT, seal_with_event
@@ -418,7 +418,7 @@ def test_what_went_with_it(supervised):
 
 @pytest.mark.root
 @pytest.mark.skipif(not device.ON_GPU, reason="whatever is on the host outlives the daemon")
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 6
 def test_only_who_could_see_it_is_told(supervised, as_user):
     daemon = supervised()
     peer = daemon.connect()
@@ -432,7 +432,7 @@ def test_only_who_could_see_it_is_told(supervised, as_user):
     assert as_user(daemon, 12345, 0, names) == ["group"]
 
 
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 5
 def test_one_that_hangs(supervised):
     """A daemon whose loop stands still is killed, and nothing is lost."""
     daemon = supervised("--watchdog", "3000")
@@ -445,7 +445,7 @@ def test_one_that_hangs(supervised):
 
 
 @pytest.mark.skipif(not device.ON_GPU, reason="the host has no driver that could hang")
-# RELIABILITY.md: Time
+# RELIABILITY.md: Time 5
 def test_a_driver_that_hangs(supervised, directory):
     """The loop turns, but the GPU's thread does not come back: that is no sign of life."""
     gate = f"{directory}/hang"
@@ -497,7 +497,7 @@ def waits_for_the_grace_period(place, grace_ms):
         daemon.kill()
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 2
 def test_after_the_grace_period(daemon_factory, directory):
     """Leases that nobody resumed have ended, memory kept back is handed out, and nothing is left behind."""
     for grace_ms in (3000, 12000, 40000):
@@ -508,7 +508,7 @@ def test_after_the_grace_period(daemon_factory, directory):
 
 
 @pytest.mark.parametrize("to", ["the supervisor", "the daemon"])
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 12
 def test_handing_over(supervised, directory, to):
     """SIGHUP: clients are told, and what is started is the program's file as it is now."""
     program = os.path.join(directory, "gpubufd")
@@ -537,7 +537,7 @@ def test_handing_over(supervised, directory, to):
 
 
 @pytest.mark.parametrize("tier", ["host", "disk"])
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 15
 def test_what_lies_below(supervised, directory, tier):
     place = os.path.join(directory, "tier")
     os.mkdir(place)
@@ -563,7 +563,7 @@ def test_what_lies_below(supervised, directory, tier):
         assert len(files) <= 2
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 15
 def test_what_lies_below_in_one_file(supervised, directory):
     """Small ones: those that went stay gone, and their places are used again."""
     place = os.path.join(directory, "tier")
@@ -634,7 +634,7 @@ def seal_held_back(daemon, busy, other):
 
 
 @pytest.mark.host_only("descriptors that wait in the socket of a stopped manager keep a GPU's memory")
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 22
 def test_a_stopped_supervisor(supervised):
     """Nobody waits for it but, for a second, who is told that an object outlives the daemon. When it goes on
     it gets all that it missed."""
@@ -661,7 +661,7 @@ def test_a_stopped_supervisor(supervised):
 
 
 @pytest.mark.host_only("descriptors that wait in the socket of a stopped manager keep a GPU's memory")
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 23
 def test_killed_beside_a_stopped_supervisor(supervised):
     """All that it had got is there, though the journal should have been written anew long ago. The rest is
     lost, and the log says so."""
@@ -700,7 +700,7 @@ def subreaper():
     libc.prctl(36, 0, 0, 0, 0)
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 26
 def test_nothing_is_left_of_a_crashed_daemon(supervised, subreaper):
     """The supervisor reaps the daemon's helpers, also those of the last daemon when it stops."""
     daemon = supervised()

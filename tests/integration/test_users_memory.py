@@ -92,7 +92,7 @@ def attack(name):
     (0o400, 0, True, "ok"),
     (0o644, 0, False, "ok"),
 ], ids=str)
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 4
 def test_registered_memory_is_the_owners_alone_to_write(service, child, as_user, mode, seals,
                                                         reading, outcome):
     def work(peer):
@@ -110,7 +110,7 @@ def test_registered_memory_is_the_owners_alone_to_write(service, child, as_user,
 
 @pytest.mark.skipif("asan" in str(BUILD) or "tsan" in str(BUILD), reason="the library is loaded")
 @pytest.mark.parametrize("mode", [0o777, 0o600, 0o400], ids=oct)
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 4
 def test_the_library_sees_to_it(service, child, as_user, mode):
     """gpubuf_register_memfd works with any mode and any user's daemon."""
 
@@ -141,7 +141,7 @@ def test_the_library_sees_to_it(service, child, as_user, mode):
     (0, "invalid"), (fcntl.F_SEAL_GROW, "invalid"), (fcntl.F_SEAL_WRITE, "ok"),
     (F_SEAL_FUTURE_WRITE, "ok"),
 ], ids=str)
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 16
 def test_huge_pages_stay_under_their_readers(service, child, seals, outcome):
     def work(peer):
         fd = memfd(0o600, seals, MFD_HUGETLB, 2 << 20)
@@ -159,7 +159,7 @@ def test_huge_pages_stay_under_their_readers(service, child, seals, outcome):
         assert "huge pages" in told and "F_SEAL_WRITE" in told
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 16
 def test_a_lease_on_memory_holds_up_nobody(service, child):
     """To open a file is to wait, for most of a minute, for whoever has a lease on it."""
     def work(peer):
@@ -191,7 +191,7 @@ def hold(peer, made, unmap=True):
     return segment
 
 
-# RELIABILITY.md: Users among themselves
+# RELIABILITY.md: Users among themselves 5
 def test_final_is_not_even_the_producers_to_change(service, child, as_user):
     def work(peer):
         made = make_final(peer)

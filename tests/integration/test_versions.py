@@ -28,7 +28,7 @@ def labels(peer, name="w"):
     return [label for _, label, kind in versions(peer, name) if kind != "gone"]
 
 
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 1
 def test_never_more_than_that_many_can_be_opened(peer):
     made = [seal(peer, step, 2) for step in range(6)]
     assert versions(peer) == [(made[5], "step-5", "current"), (made[4], "step-4", "older"),
@@ -170,7 +170,7 @@ def test_the_newest_with_a_label_is_meant(peer):
     assert [v for v, _, _ in versions(peer)] == [made[3], made[2], made[0]]
 
 
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 2
 def test_one_that_is_not_kept_goes_with_its_last_reader(daemon, peer):
     """`why` names that reader."""
     made = [seal(peer, 0, 0)]
@@ -258,7 +258,7 @@ def test_its_own_time_to_live(peer):
     assert peer.used() == 0
 
 
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 5
 def test_eviction_takes_older_versions_as_others(daemon_factory):
     """And a name that is evicted takes them along: it never means an older one."""
     daemon = daemon_factory("--evict", "drop")
@@ -318,7 +318,7 @@ def test_no_slot_for_an_older_version(peer):
     assert "slot" in peer.call("open", name="w")
 
 
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 3
 def test_a_thousand_steps(daemon_factory):
     """A trainer publishes, readers switch; what is used never exceeds what `keep` allows."""
     daemon = daemon_factory()
@@ -352,7 +352,7 @@ def test_a_thousand_steps(daemon_factory):
 
 @pytest.mark.parametrize("point", ["APPEND_BEGIN", "APPEND_TORN", "APPEND_DONE", "PUBLISH_BEGIN",
                                    "PUBLISH_NAMED", "OLDER_GONE", "PUBLISH_DONE"])
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 4
 def test_killed_while_it_publishes(dying, point):  # noqa: F811
     """Either all of it has happened, or nothing, and nobody was answered."""
     one = dying()
@@ -378,7 +378,7 @@ def test_killed_while_it_publishes(dying, point):  # noqa: F811
 
 
 @pytest.mark.parametrize("point", ["OLDER_GONE", "UNNAME_DONE"])
-# RELIABILITY.md: Older versions
+# RELIABILITY.md: Older versions 4
 def test_killed_while_it_deletes(dying, point):  # noqa: F811
     """The oldest go first: the name means what it meant, or is no more."""
     one = dying()

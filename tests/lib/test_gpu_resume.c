@@ -64,7 +64,7 @@ static void survive(int socket)
     gpubuf_disconnect(client);
 }
 
-/* RELIABILITY.md: Time */
+/* RELIABILITY.md: Time 6 */
 TEST_WITH(test_survive, supervised_set_up, gpu_tear_down)
 {
     run_gpu(survive);

@@ -171,7 +171,7 @@ static const struct lie lies[] = {
     {"{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\",\"params\":{\"reason\":5}}\n" FINE, FD_GOOD, 0},
 };
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 20 */
 TEST(test_lies_about_open)
 {
     for (size_t i = 0; i < COUNT(lies); i++) {
@@ -201,7 +201,7 @@ TEST(test_lies_about_open)
 }
 
 /* The same lies where an answer to something else was due. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 20 */
 TEST(test_lies_elsewhere)
 {
     static const char *const names[] = {"a", "b"};
@@ -285,7 +285,7 @@ static void be_silent(int fd, const void *arg)
 }
 
 /* A daemon that accepts and says nothing. */
-/* RELIABILITY.md: Time */
+/* RELIABILITY.md: Time 3 */
 TEST(test_silence)
 {
     size_t fds = count_fds();
@@ -332,7 +332,7 @@ static void cut_off(int fd, const void *arg)
     fake_send(fd, text, &memory, 1);
 }
 
-/* RELIABILITY.md: The kernel says no */
+/* RELIABILITY.md: The kernel says no 4 */
 TEST(test_cut_anywhere)
 {
     size_t fds = count_fds();

@@ -206,7 +206,7 @@ COUNTED(test_changes_are_seen)
 
 /* A version that was replaced counts for whoever keeps it: before it asks for memory it gives that
    back, and is not refused because the daemon's question came to it too late. */
-/* RELIABILITY.md: Users among themselves */
+/* RELIABILITY.md: Users among themselves 12 */
 COUNTED(test_what_is_stale_is_given_back_before_a_create)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -376,7 +376,7 @@ static int create_large(struct gpubuf_client *client, size_t bytes, int wait_ms)
 }
 
 /* Also of a program that sleeps: the library's thread sees to it. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 6 */
 COUNTED(test_what_is_kept_is_given_back)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -495,7 +495,7 @@ static void end_hoarder(pid_t pid)
 }
 
 /* However seldom it does something, the library hears what it is asked for. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 6 */
 COUNTED(test_one_that_is_slow)
 {
     struct gpubuf_client *other = connect_client();
@@ -520,7 +520,7 @@ COUNTED(test_one_that_is_slow)
 }
 
 /* Others do not wait for it; what it has counts as used, as it does without keeping. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 6 */
 COUNTED(test_one_that_is_stopped)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -551,7 +551,7 @@ static void *want(void *arg)
 }
 
 /* In the middle of a recall. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 6 */
 COUNTED(test_one_that_is_killed)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();
@@ -598,7 +598,7 @@ static bool has_resumed(void *arg)
 }
 
 /* From the daemon's death on, whoever hears of that when, nothing is found any more. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 3 */
 COUNTED(test_no_daemon)
 {
     struct gpubuf_connect_options options = {.size = sizeof(options),
@@ -767,7 +767,7 @@ static int open_again(struct gpubuf_client *client)
 }
 
 /* An error, or the name is asked for again: never something else than what was opened by it. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 20 */
 COUNTED(test_lies)
 {
     for (size_t i = 0; i < COUNT(lies); i++) {
@@ -842,7 +842,7 @@ static void *open_again_and_again(void *arg)
 
 /* A million opens, by two threads of one client, of a name that is replaced all the time: none
    finds a version older than one whose seal had been answered when it began. */
-/* RELIABILITY.md: Clients that end */
+/* RELIABILITY.md: Clients that end 4 */
 COUNTED(test_a_million_opens)
 {
     struct gpubuf_client *client = connect_client(), *other = connect_client();

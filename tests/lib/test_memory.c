@@ -459,7 +459,7 @@ static int crash_short_of_memory(struct gpubuf_object *object)
 
 /* Each allocation fails once: another attempt is made, or the call fails and the next one goes
    on. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 3 */
 static void test_resume_fails_once(void **state)
 {
     (void)state;
@@ -486,7 +486,7 @@ static void test_resume_fails_once(void **state)
 }
 
 /* All fail, as long as connections may be made anew: that is what the client says then. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 3 */
 static void test_resume_fails_always(void **state)
 {
     (void)state;
@@ -575,13 +575,13 @@ static int stop(void **state)
     }
 
 OPERATION(connect)
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 3 */
 OPERATION(open)
 OPERATION(open_many)
 OPERATION(create)
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 3 */
 OPERATION(put)
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 3 */
 OPERATION(watch)
 OPERATION(names)
 OPERATION(views)

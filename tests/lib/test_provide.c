@@ -252,7 +252,7 @@ COUNTED(test_one_too_many)
 }
 
 /* A daemon that is killed while opens wait: they ask again, and the provider provides again. */
-/* RELIABILITY.md: A provider */
+/* RELIABILITY.md: A provider 2 */
 TEST(test_the_daemon_is_killed)
 {
     static const char *const supervise[] = {"--supervise", "--grace", "600000", NULL};

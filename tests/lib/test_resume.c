@@ -99,7 +99,7 @@ static void check_counting(const struct gpubuf_object *object, size_t bytes, uns
 
 /* ---- tests ---- */
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 19 */
 COUNTED(test_the_next_call)
 {
     struct pair pair = connect_pair(0);
@@ -149,7 +149,7 @@ static bool is_another_session(void *arg)
 }
 
 /* A program that only reads keeps its lease. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 19 */
 COUNTED(test_without_a_call)
 {
     struct pair pair = connect_pair(0);
@@ -192,7 +192,7 @@ static void note_call(struct gpubuf_client *client, int status, const char *resu
 }
 
 /* The daemon has been sent the requests, and has not looked at them when the connection breaks. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 19 */
 COUNTED(test_requests_under_way)
 {
     struct pair pair = connect_pair(0);
@@ -647,7 +647,7 @@ static bool is_leased(void *arg)
 
 /* Whoever says nothing keeps what it has, too, when a daemon hands over: its last words and its end
    come at once, and there is nobody but the library to see them. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 19 */
 COUNTED(test_handed_over_in_silence)
 {
     enum { ROUNDS = 20 };
@@ -675,7 +675,7 @@ COUNTED(test_handed_over_in_silence)
     assert_int_equal(start_daemon(state), 0);
 }
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 19 */
 COUNTED(test_nobody_comes_back)
 {
     struct pair pair = connect_pair(100), stubborn = connect_pair(-1);
@@ -704,7 +704,7 @@ COUNTED(test_nobody_comes_back)
 
 /* A parked view whose lease went with its daemon shows no other lease's content, though the next
    daemon gives its number to one: both count from one. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 20 */
 TEST(test_a_parked_lease_that_is_lost)
 {
     enum { OTHERS = 10, BYTES = 100 };
@@ -750,7 +750,7 @@ static void keep_opened(struct gpubuf_client *client, int status, struct gpubuf_
 }
 
 /* Nor is another lease parked in place of one that was lost before the daemon was told. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 20 */
 TEST(test_parking_a_lease_that_is_lost)
 {
     enum { BYTES = 100 };

@@ -166,7 +166,7 @@ TEST(test_what_is_refused)
 }
 
 /* A process without descriptors is refused, and claims nothing: the claim would stay with it. */
-/* RELIABILITY.md: The kernel says no */
+/* RELIABILITY.md: The kernel says no 3 */
 TEST(test_no_descriptors)
 {
     const struct gpubuf_stream_options options = {.size = sizeof(options)};

@@ -192,7 +192,7 @@ static void *publish_many(void *arg)
     return NULL;
 }
 
-/* RELIABILITY.md: Older versions */
+/* RELIABILITY.md: Older versions 5 */
 TEST(test_what_is_kept_is_never_older)
 {
     struct gpubuf_connect_options connecting = {.size = sizeof(connecting)};

@@ -298,7 +298,7 @@ def test_status_says_what_it_does(daemon):
     assert re.search(r'Status: ".*3 objects.*"', systemctl("status", "--no-pager", "--full", UNITS[0]))
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_a_bad_configuration_loses_nothing(daemon):
     """One sentence says what is wrong; when it is mended the service comes by itself, also for clients that wait."""
     put_all("alice")
@@ -318,7 +318,7 @@ def test_a_bad_configuration_loses_nothing(daemon):
 
 # ---- surviving ----
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_a_restart_loses_nothing(daemon):
     put_all("alice")
     before = main_pid()
@@ -337,7 +337,7 @@ def test_kill_9(daemon):
         assert int(shown("gpubufd.service", "NRestarts")) == 1
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_kill_9_again_and_again(daemon):
     """As soon as there is another one, while clients come all the time: nobody is turned away."""
     put_all("alice")
@@ -366,7 +366,7 @@ def test_handing_over(daemon):
         nothing_is_lost(before, holder)
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_the_watchdog(daemon):
     with drop_in("gpubufd.service", "[Service]\nWatchdogSec=10s\n"):
         systemctl("restart", "gpubufd.service")
@@ -383,7 +383,7 @@ def test_the_watchdog(daemon):
     assert digests("alice") == ALL
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_a_manager_that_is_executed_anew(daemon):
     """systemd's own upgrade does the same."""
     put_all("alice")
@@ -395,7 +395,7 @@ def test_a_manager_that_is_executed_anew(daemon):
     assert digests("alice") == ALL
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_upgrading_loses_nothing(daemon):
     put_all("alice")
     before = main_pid()
@@ -560,7 +560,7 @@ def test_the_gateway_as_it_is_installed(gateway):
     assert shown(GATEWAY, "Result") == "success"
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 6
 def test_the_gateway_is_killed(gateway):
     """Another one comes; the daemon is not concerned."""
     of_daemon, before = main_pid(), int(shown(GATEWAY, "MainPID"))
@@ -573,7 +573,7 @@ def test_the_gateway_is_killed(gateway):
     assert main_pid() == of_daemon and int(shown(GATEWAY, "NRestarts")) == 3
 
 
-# RELIABILITY.md: The gateway
+# RELIABILITY.md: The gateway 6
 def test_the_gateway_outlives_the_daemon(gateway):
     """It is the same one that tells of what is there again."""
     put_all("alice")
@@ -645,7 +645,7 @@ def test_hardening_of_the_gateway(gateway):
 
 # ---- a daemon of one's own ----
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 21
 def test_a_daemon_of_ones_own(daemon):
     systemctl("stop", *UNITS)  # whose socket clients look for first
     env = own_env("carol")

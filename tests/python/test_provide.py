@@ -40,7 +40,7 @@ class Loader:
 
 @pytest.mark.parametrize("threads", [True, False], ids=["threads", "asyncio"])
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 8
 def test_users_take_turns(threads):
     """One load at a time, and one user waits for 40 names: another's name is the next but one."""
     directory = tempfile.mkdtemp(prefix="gpubuf-turns-")
@@ -215,7 +215,7 @@ def test_loads_side_by_side_and_a_wait_that_ends(daemon, client):
             assert [column.tolist() for column in other.get_many(rest, timeout=WAIT)] == [[6, 2, 3]] * 2
 
 
-# RELIABILITY.md: A provider
+# RELIABILITY.md: A provider 5
 def test_loads_that_hang_stop_no_others(client):
     """A pool of two, in which four loads hang for ever: their names are refused, others are made."""
     gate, begun = threading.Event(), []

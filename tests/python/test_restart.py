@@ -60,7 +60,7 @@ with gpubufd.connect() as client:
 """
 
 
-# RELIABILITY.md: Hostile clients
+# RELIABILITY.md: Hostile clients 9
 def test_a_limit_on_sessions(tmp_path):
     """Whoever connects past it is told at once; a client that comes back waits for room."""
     def start():

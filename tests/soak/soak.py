@@ -121,7 +121,7 @@ def free_memory():
     return int(data)
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 6
 def run_worlds(place, options, number, counts):
     """One process' worlds; what it found goes to `counts`, a file."""
     chooser = Chooser(options.only, place.device)

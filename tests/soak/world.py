@@ -88,7 +88,7 @@ class Child:
         self.busy = False
 
 
-# RELIABILITY.md: The daemon ends
+# RELIABILITY.md: The daemon ends 6
 class World:
     """`place`: see soak.py."""
 

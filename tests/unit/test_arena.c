@@ -658,7 +658,7 @@ static uint64_t hole_at(const struct gb_arena_block *block, uint64_t offset)
 }
 
 /* The hole that ranges would leave is the one that they leave, in each look anew. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 4 */
 TEST(test_what_leaving_would_bring)
 {
     struct test_random random = {11};

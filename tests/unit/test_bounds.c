@@ -759,7 +759,7 @@ static void begin(void)
     }
 }
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_bounds)
 {
     unsigned over = 0;

@@ -49,7 +49,7 @@ static void end_large(void)
 }
 
 /* Room for a large object on a device that is full of small ones. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_eviction)
 {
     static const char *const options[] = {"--device", "host:4M", "--evict", "drop", NULL};
@@ -71,7 +71,7 @@ TEST(test_eviction)
 
 /* A small object is asked for while as many requests as there may be wait for the room of large
    ones. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_many_wait_for_room)
 {
     static const char *const options[] = {"--device", "host:64M", NULL};

@@ -104,7 +104,7 @@ static const struct ask asks[] = {
     {"restore", prepare_spilled, ask_restore, NULL, "\"result\":{}"},
 };
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_wide)
 {
     unsigned over = 0;

@@ -212,7 +212,7 @@ TEST(test_memory_is_closed_on_the_spot)
 
 /* With all but one process stopped, as if stuck, a user has one descriptor in hand, and another
    user's go through the process that is left. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 4 */
 TEST(test_a_user_has_one_at_a_time)
 {
     struct world world;
@@ -289,7 +289,7 @@ static void inline_urgent(int fd)
 
 /* A connection hangs up at once, whatever lies in it. It goes to a process only where descriptors
    do. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 3 */
 TEST(test_connections)
 {
     static char bytes[65536];
@@ -345,7 +345,7 @@ TEST(test_stuck_at_the_end)
 }
 
 /* Descriptors in the hands of closers that are killed are closed by those that are started then. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 5 */
 TEST(test_killed_closers_are_replaced)
 {
     struct world world;
@@ -364,7 +364,7 @@ TEST(test_killed_closers_are_replaced)
     end(&world);
 }
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 5 */
 TEST(test_a_killed_sweeper_is_replaced)
 {
     struct world world;
@@ -384,7 +384,7 @@ TEST(test_a_killed_sweeper_is_replaced)
 }
 
 /* A number that was given out again before it was known that its closer had died stays open. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 5 */
 TEST(test_a_reused_number_stays_open)
 {
     struct world world;

@@ -178,7 +178,7 @@ static unsigned char *full_journal(size_t ends[RECORDS], size_t *length)
     return bytes;
 }
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 17 */
 TEST(test_every_truncation)
 {
     struct gb_journal again;
@@ -220,7 +220,7 @@ TEST(test_every_kill)
     free(bytes);
 }
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 16 */
 TEST(test_every_byte_flipped)
 {
     size_t ends[RECORDS], length;
@@ -243,7 +243,7 @@ TEST(test_every_byte_flipped)
 }
 
 /* Two neighbours that are damaged are told as one loss, of an unknown subject. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 17 */
 TEST(test_two_records)
 {
     size_t ends[RECORDS], length;
@@ -287,7 +287,7 @@ TEST(test_records_elsewhere)
     free(others);
 }
 
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 18 */
 TEST(test_versions)
 {
     struct gb_journal journal, again;

@@ -157,7 +157,7 @@ static void check(void)
     gb_journal_end(&journal);
 }
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_pieces)
 {
     uint64_t generation = inside.server.state.journal.generation;
@@ -188,7 +188,7 @@ TEST(test_pieces)
 
 /* A journal that cannot be written is given up, and emptied, since the manager still has it.
    Requests are served meanwhile, and another journal is begun that has all of it. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 24 */
 TEST(test_given_up)
 {
     struct gb_state *ours = &inside.server.state;

@@ -12,7 +12,7 @@ static void says(const char *event, uid_t uid, uint64_t now, bool may, uint64_t 
         assert_int_equal(left_out, expected);
 }
 
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 10 */
 TEST(test_one_a_minute_with_a_count)
 {
     uint64_t now = 1000;
@@ -28,7 +28,7 @@ TEST(test_one_a_minute_with_a_count)
 }
 
 /* A user's lines leave room for those of others, and for its own of another kind. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 10 */
 TEST(test_by_user_and_kind)
 {
     says("kind", 1, 1000000, true, 0);

@@ -413,13 +413,13 @@ static void try_each(const struct scenario *all, size_t count, bool tiers)
         }
 }
 
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 1 */
 TEST(test_requests)
 {
     try_each(scenarios, sizeof(scenarios) / sizeof(scenarios[0]), false);
 }
 
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 2 */
 TEST(test_tiers)
 {
     char lock[64];
@@ -432,7 +432,7 @@ TEST(test_tiers)
 }
 
 /* A session that cannot be begun is not there, and its socket is closed. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 1 */
 TEST(test_connecting)
 {
     bool connected = false;
@@ -455,7 +455,7 @@ TEST(test_connecting)
 }
 
 /* Starting: it starts, or says why not, and leaves nothing behind. */
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 1 */
 TEST(test_starting)
 {
     char directory[] = "/tmp/gpubufd-XXXXXX", path[64];

@@ -292,7 +292,7 @@ static void received_store(unsigned number, unsigned mark)
 }
 
 /* Nothing waits, and what a full manager does not take comes in order when it reads again. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 22 */
 TEST_WITH(test_full, begin, end)
 {
     struct gb_notify notify;
@@ -325,7 +325,7 @@ TEST_WITH(test_full, begin, end)
 
 /* Of memory that was given back a manager that does not read keeps what its socket holds, and no
    more: what waits in the daemon is not sent any more. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 23 */
 TEST_WITH(test_what_a_full_manager_keeps, begin, end)
 {
     enum { COUNT = 400 };
@@ -367,7 +367,7 @@ TEST_WITH(test_what_a_full_manager_keeps, begin, end)
 
 /* A manager that takes nothing for a second is late, until it has taken all. A sign of life passes
    what is queued. */
-/* RELIABILITY.md: The daemon ends */
+/* RELIABILITY.md: The daemon ends 22 */
 TEST_WITH(test_late, begin, end)
 {
     struct gb_notify notify;

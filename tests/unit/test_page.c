@@ -216,7 +216,7 @@ static struct tally all_orders(const step *changing)
     return tally;
 }
 
-/* RELIABILITY.md: Clients that end */
+/* RELIABILITY.md: Clients that end 4 */
 TEST(test_every_order)
 {
     struct tally tally = all_orders(changes);

@@ -61,7 +61,7 @@ static struct gb_peer_lease *lend(struct gb_peer_session *session, uint64_t id, 
 }
 
 /* A machine that asks nothing of its leases does not hold memory by them for ever. */
-/* RELIABILITY.md: Other machines */
+/* RELIABILITY.md: Other machines 5 */
 TEST(test_leases_that_are_not_used_end)
 {
     struct gb_peer_session session = {0};

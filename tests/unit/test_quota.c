@@ -173,7 +173,7 @@ TEST_WITH(test_less_than_a_segment, begin, end)
 
 /* However many users take all they can, there is some for the next; what is refused leaves a
    quarter of what is left. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 6 */
 TEST_WITH(test_stocks, begin, end)
 {
     enum { USERS = 5 };

@@ -116,7 +116,7 @@ TEST(test_recall)
 }
 
 /* However many a storage has, a try recalls a part of them and the next one goes on, to the end. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_recall_in_parts)
 {
     enum { MANY = 1300, PART = 512 };

@@ -292,7 +292,7 @@ static void scribble(void *memory, size_t bytes)
 }
 
 /* A reader that lies costs no more than it may hold and have kept: others read on. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 17 */
 static void test_reader_lies(void **state)
 {
     struct gb_ring_writer writer;
@@ -321,7 +321,7 @@ static void test_reader_lies(void **state)
 }
 
 /* A writer that lies is read without harm: slots are there, and calls return. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 17 */
 static void test_writer_lies(void **state)
 {
     struct gb_ring_reader readers[2];
@@ -359,7 +359,7 @@ static void test_writer_lies(void **state)
 }
 
 /* A writer that rings for no frame, or announces one that is in no slot, keeps no reader busy. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 17 */
 static void test_writer_rings_in_vain(void **state)
 {
     struct gb_ring_writer writer;

@@ -97,7 +97,7 @@ static void fire(struct gb_timer *timer)
 
 /* A session is kept waiting since its peer does not read; then the peer reads all, within the same
    turn. The rest of its requests must be served all the same. */
-/* RELIABILITY.md: The kernel says no */
+/* RELIABILITY.md: The kernel says no 5 */
 TEST(test_throttled_and_read_at_once)
 {
     struct meanwhile meanwhile = {.timer.fire = fire};
@@ -362,7 +362,7 @@ TEST(test_open_many_too_long)
 
 /* Rule 1: what was sent before another session's end is served after it, in whatever order the loop
    hears of them. */
-/* RELIABILITY.md: Clients that end */
+/* RELIABILITY.md: Clients that end 1 */
 TEST(test_the_dead_go_first)
 {
     struct peer dead, living;
@@ -402,7 +402,7 @@ static unsigned answers(struct peer *peer)
 
 /* With no time at all a session is served one request a turn: who asks for much goes on behind who
    asks for little, and each gets all of its answers, in order. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 1 */
 TEST(test_one_request_a_slice)
 {
     struct peer flood, modest;
@@ -456,7 +456,7 @@ static void begin_with_p(struct peer *flood, struct peer *modest)
 }
 
 /* The loop is woken while lines are kept, and nothing is lost when the peer is gone. */
-/* RELIABILITY.md: Clients that end */
+/* RELIABILITY.md: Clients that end 3 */
 TEST(test_gone_while_behind)
 {
     struct peer flood, modest;
@@ -508,7 +508,7 @@ static void gone_with_much_to_do(bool found)
 }
 
 /* A session that hung up and left much to do is served in slices; nobody sees what it held. */
-/* RELIABILITY.md: Clients that end */
+/* RELIABILITY.md: Clients that end 3 */
 TEST(test_gone_with_much_to_do)
 {
     gone_with_much_to_do(false);
@@ -517,7 +517,7 @@ TEST(test_gone_with_much_to_do)
 
 /* Names that a session waited for are left in slices when it has hung up; who publishes one of them
    meanwhile wakes nobody. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 8 */
 TEST(test_gone_while_waiting_for_many_names)
 {
     enum { REQUESTS = 32, NAMES = 64 };
@@ -580,7 +580,7 @@ TEST(test_descriptors_over_slices)
 
 /* Input kept for a user is limited: a session with more of it than a little ends, one with little
    stays. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 13 */
 TEST(test_held_for_a_user)
 {
     static const char *const options[] = {"--device", "host:8M", "--limit", "held_bytes=300K",
@@ -631,7 +631,7 @@ TEST(test_gone_without_reading)
 
 /* A session that has just begun is behind one busy session of each other user, not behind a
    crowd. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 2 */
 TEST(test_users_take_turns)
 {
     enum { CROWD = 60, REQUESTS = 20 };
@@ -671,7 +671,7 @@ TEST(test_users_take_turns)
 }
 
 /* Nor is it behind those of its own user that have hung up and left much to do. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 2 */
 TEST(test_the_living_go_before_those_who_drain)
 {
     enum { CROWD = 60, REQUESTS = 40 };

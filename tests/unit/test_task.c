@@ -176,7 +176,7 @@ static void make(struct peer *of, const char *name)
 /* ---- the tests ---- */
 
 /* Later requests of its session wait for it; those of others do not. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_order)
 {
     struct gate gate;
@@ -202,7 +202,7 @@ TEST(test_order)
 }
 
 /* At either part, and with what it had in hand by then. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_ends_meanwhile)
 {
     for (int second = 0; second < 2; second++) {
@@ -247,7 +247,7 @@ TEST(test_half_close)
 }
 
 /* The source of an alias is replaced while its layout is read: the alias is of the new one. */
-/* RELIABILITY.md: Hostile clients */
+/* RELIABILITY.md: Hostile clients 12 */
 TEST(test_changed_meanwhile)
 {
     struct gate gate;

@@ -47,7 +47,7 @@ static void check(const struct world *world)
     }
 }
 
-/* RELIABILITY.md: Memory is short */
+/* RELIABILITY.md: Memory is short 7 */
 TEST(test_by_random_calls)
 {
     struct test_random random = {7};
