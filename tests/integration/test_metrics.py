@@ -268,8 +268,8 @@ def known(served):
 
 
 def of_peers():
-    """Those of gpubufd-peer, as the table has them, which test_peer_query.py holds to what a peer tells."""
-    return set(re.findall(r"^\| `(gpubufd_peer_\w+)`", (ROOT / "docs" / "METRICS.md").read_text(), re.M))
+    """Those of gpubufd-peer, as the page has them, which test_peer_query.py holds to what a peer tells."""
+    return {name for name in told_by_the_page() if name.startswith("gpubufd_peer_")}
 
 
 def mentioned(text):
@@ -341,16 +341,23 @@ def test_the_alerts_use_what_there_is(served):
     assert text.count("- alert:") == text.count("description:") == text.count("severity:")
 
 
-def test_the_table_of_metrics(served):
-    """docs/METRICS.md has each with its type and what it is, and no other."""
+def told_by_the_page():
+    """{metric: its labels}, of both lists."""
+    text = (ROOT / "docs" / "METRICS.md").read_text()
+    items = re.findall(r"^- \*\*[^*]+\*\*(?:, by ([^:]*))?:((?:.|\n(?=  ))*)", text, re.M)
+    return {name: set(re.findall(r"`(\w+)`", labels)) for labels, names in items
+            for name in re.findall(r"`(gpubufd_\w+)`", names)}
+
+
+def test_the_lists_of_metrics(served):
+    """docs/METRICS.md has each with its labels, and no other; a name says the type."""
     served.connect().put("a")  # so that its user has something
     served.connect().call("provide", prefix="p/")
-    rows = re.findall(r"^\| `(gpubufd_(?!peer_)\w+)` \| (\w+) \| (.*?) \| (.*) \|$",
-                      (ROOT / "docs" / "METRICS.md").read_text(), re.M)
+    told = {name: labels for name, labels in told_by_the_page().items() if not name.startswith("gpubufd_peer_")}
     families = scrape(served)
-    assert [(name, kind, text) for name, kind, _, text in rows] == [
-        (name, kind, text) for name, (kind, text, _) in families.items()]
-    for name, _, labels, _ in rows:
-        there = {key for _, pairs in families[name][2] for key, _ in pairs} - {"le"}
-        told = set(re.findall(r"`(\w+)`", labels))
-        assert told == there or (told == {"tier"} and not there), name
+    assert set(told) == set(families)
+    for name, (kind, _, samples) in families.items():
+        there = {key for _, pairs in samples for key, _ in pairs} - {"le"}
+        assert told[name] == there or (told[name] == {"tier"} and not there), name
+        assert kind == ("counter" if name.endswith("_total") else
+                        "histogram" if name == "gpubufd_request_duration_seconds" else "gauge"), name
