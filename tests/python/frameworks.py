@@ -168,6 +168,80 @@ def torch_stream(client, device):
     assert float(got.min()) == float(got.max()) == 200.0
 
 
+def receive_expandable(queue, answers):
+    """(in a process of its own) Receives tensors, and looks at them again when their sender has freed its own."""
+    import torch
+
+    torch.zeros(1, device="cuda")  # a context, which takes memory, before the sender looks at what is free
+    answers.put(None)
+    large, small = queue.get()
+    for _ in range(2):
+        answers.put([str(large.device), int(large.sum()), small.cpu().tolist()])
+        queue.get()
+    del large, small
+    answers.put(None)
+
+
+@check("PyTorch's expandable segments: through a queue, put, and registered where one allocation has it", on="gpu")
+def torch_expandable(client, device):
+    torch = need("torch")
+    if not torch.cuda.is_available():
+        raise Skip("this PyTorch sees no GPU")
+    print(textwrap.indent(child(
+        f"""
+        import os, sys
+        os.environ.update(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True", PYTORCH_ALLOC_CONF="expandable_segments:True")
+        sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+        import torch
+        import frameworks, gpubufd, gpubufd.torch.multiprocessing as mp
+
+        client, count = gpubufd.connect(), 24 << 20
+        large = torch.arange(count, dtype=torch.int32, device="cuda")  # 96 MiB: over several of the segment's allocations
+        small = torch.arange(5000, dtype=torch.int16, device="cuda")
+        assert all(one["is_expandable"] for one in torch.cuda.memory_snapshot()), "no expandable segments"
+        told = [str(large.device), count * (count - 1) // 2, list(range(5000))]
+
+        client.put("copy", large)
+        assert int(client["copy"].to_torch().sum()) == told[1]
+        try:
+            client.share_mine("large", large)
+        except gpubufd.Unsupported as error:
+            assert "put() publishes a copy" in str(error), error
+            print("in several allocations:", error)
+        else:
+            raise AssertionError("what lies in several allocations was registered")
+        try:
+            client.share_mine("small", small)
+        except gpubufd.Unsupported as error:  # this PyTorch makes them without a descriptor
+            print("in one allocation:", error)
+        else:
+            assert client["small"].to_torch().cpu().tolist() == told[2]
+            print("in one allocation: registered")
+        client.delete("copy", "small", missing_ok=True)
+
+        context = mp.get_context("spawn")
+        queue, answers = context.SimpleQueue(), context.SimpleQueue()
+        reader = context.Process(target=frameworks.receive_expandable, args=(queue, answers))
+        reader.start()
+        answers.get()
+        queue.put([large, small])
+        assert answers.get() == told, "not what was sent"
+        before = torch.cuda.mem_get_info()[0]
+        del large, small
+        torch.cuda.empty_cache()
+        freed = torch.cuda.mem_get_info()[0] - before
+        assert freed >= 4 * count, f"the sender has {{4 * count - freed}} bytes yet"
+        queue.put(None)
+        assert answers.get() == told, "what has arrived has changed with the sender's memory"
+        queue.put(None)
+        answers.get()
+        reader.join()
+        assert reader.exitcode == 0 and not client.list(), client.list()
+        print("freed by the sender:", freed >> 20, "MiB")
+        """
+    ).strip(), "    "))
+
+
 # ---- CuPy ----
 
 

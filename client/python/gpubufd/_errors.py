@@ -13,6 +13,7 @@ PHRASES = {
     "say replace to take its name": "pass replace=True to take its name",
     "; hello says which it serves": "; client.devices() lists those that it has",
     "; hello says what it can": "",
+    "publish a copy with gpubuf_put_bytes or gpubuf_put_array": "put() publishes a copy",
     "; --tier makes one": "; the daemon makes one with its option --tier",
     "(evict=drop, --evict drop)": '(evict="drop", or --evict drop of the daemon)',
 }
