@@ -19,7 +19,8 @@ def rows_of_the_guide():
     """{type: (is published as, as Arrow again)}"""
     part = re.search(r"<!-- types of arrow -->\n\n(.*?)\n<!-- -->", GUIDE, re.S)[1]
     cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in part.splitlines()[2:]]
-    return {row[0]: (row[1].strip("`"), row[2] if len(row) > 2 else "") for row in cells}
+    return {name: (name if row[1] == "=" else row[1].strip("`"), row[2] if len(row) > 2 else "")
+            for row in cells for name in row[0].split(" · ")}
 
 
 def numbers(kind):
