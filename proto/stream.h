@@ -14,17 +14,17 @@
  * The order of each word. A fence is sequentially consistent, and "f" below is the fence between
  * what one side stores and what it then loads of the other's:
  *
- *     word                       stored                                loaded
- *     frame, marked as out       relaxed, before the writer's f        acquire, after the reader's f
- *     frame, a number            release, after content, bytes, time   acquire, before the content
- *     held, a bit more           relaxed, before the reader's f        acquire, after the writer's f
- *     held, a bit less; done     release, after reading                acquire, before writing
- *     roster's writer, epoch     seq_cst, before the answer            acquire, after each f
- *     from                       release, after the claim held         acquire
- *     at, head, then bell        release                               acquire, bell before head
- *     asleep                     relaxed, before f; then looks again   relaxed, after bell or moved, f
- *     ready, done on a GPU       by the GPU, after a system barrier    acquire
- *     over                       release, then the bell is rung        acquire, before the last head
+ *     word                    stored                               loaded
+ *     frame, marked as out    relaxed, before the writer's f       acquire, after the reader's f
+ *     frame, a number         release, after content, bytes, time  acquire, before the content
+ *     held, a bit more        relaxed, before the reader's f       acquire, after the writer's f
+ *     held, a bit less; done  release, after reading               acquire, before writing
+ *     roster's writer, epoch  seq_cst, before the answer           acquire, after each f
+ *     from                    release, after the claim held        acquire
+ *     at, head, then bell     release                              acquire, bell before head
+ *     asleep                  relaxed, before f; then looks again  relaxed, after bell or moved, f
+ *     ready, done on a GPU    by the GPU, after a system barrier   acquire
+ *     over                    release, then the bell is rung       acquire, before the last head
  */
 #ifndef GB_STREAM_H
 #define GB_STREAM_H
