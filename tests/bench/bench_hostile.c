@@ -3,12 +3,12 @@
  * under each attack, against the same without, in rounds that alternate. And how long a client that
  * was killed with 10 000 leases is still felt.
  *
- * It is the daemon's fairness that is to be measured, not the scheduler's: the daemon's loop has the
- * first core; its other threads, the client and the attackers share the second, and the attackers
- * have its idle time only (SCHED_IDLE), which is nearly all of it. `spin` is held against the same:
- * processes that are as
- * busy as attackers and leave the daemon alone; `honest`: as many clients who ask for the same and
- * wait for each answer. With one core, or where that is not permitted, the note says so. As root
+ * It is the daemon's fairness that is to be measured, not the scheduler's: the daemon's loop has
+ * the first core; its other threads, the client and the attackers share the second, and the
+ * attackers have its idle time only (SCHED_IDLE), which is nearly all of it. `spin` is held against
+ * the same: processes that are as busy as attackers and leave the daemon alone; `honest`: as many
+ * clients who ask for the same and wait for each answer. With one core, or where that is not
+ * permitted, the note says so. As root
  * the attackers are another user than the client; else the same user, among whose sessions the
  * daemon shares that user's turns.
  *
