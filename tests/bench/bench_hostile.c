@@ -8,9 +8,8 @@
  * attackers have its idle time only (SCHED_IDLE), which is nearly all of it. `spin` is held against
  * the same: processes that are as busy as attackers and leave the daemon alone; `honest`: as many
  * clients who ask for the same and wait for each answer. With one core, or where that is not
- * permitted, the note says so. As root
- * the attackers are another user than the client; else the same user, among whose sessions the
- * daemon shares that user's turns.
+ * permitted, the note says so. As root the attackers are another user than the client; else the
+ * same user, among whose sessions the daemon shares that user's turns.
  *
  * `bench_hostile SOCKET [--quick] [NAME…]`: those alone whose names are given.
  */

@@ -379,10 +379,18 @@ def test_put_on_a_stream(gpu_run):
             staging = cuda.pinned(1 << 20, "i4")
             staging[:] = i + 1
             cuda.copy(target, staging, stream=stream)
+            client.put_bundle("b", dict.fromkeys("xyz", target), stream=on, replace=True)  # by two streams
+            assert [client["b"][name].copy_to_host()[-1] for name in "xyz"] == [i + 1] * 3
             client.put("a", target, stream=on, replace=True)
             assert client["a"].copy_to_host()[-1] == i + 1
             client.put("t", {"x": target}, stream=on, replace=True)
             assert client["t"]["x"].copy_to_host()[-1] == i + 1
+        with cuda.beside(stream.handle, 0) as other:
+            for _ in range(3):
+                cuda.copy(target, staging, stream=other)
+            last = cuda.Stream.of(other).record()
+        stream.synchronize()
+        assert last.done()
         class OnStream:
             __cuda_array_interface__ = dict(target.__cuda_array_interface__, stream=stream.handle)
         staging = cuda.pinned(1 << 20, "i4")

@@ -89,7 +89,11 @@ def fill_and_seal(made: Any, device: Optional[int], copies: Iterable[_nodes.Copy
         wait_for(queue, device)  # it is of no use on another GPU
         queue = 0
     try:
-        _nodes.fill(made, copies, queue)
+        if queue and device is not None and isinstance(copies, list) and len(copies) > 1:  # nothing is queued between them
+            with cuda.beside(queue, device) as other:
+                _nodes.fill(made, copies, queue, other)
+        else:
+            _nodes.fill(made, copies, queue)
         if queue and wait:
             wait_for(queue, device)
         made._seal(None, 0 if wait else queue)

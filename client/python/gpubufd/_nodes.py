@@ -8,6 +8,7 @@ copies that fill it. Sharing describes Nodes in place, to be registered.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -454,10 +455,10 @@ def target_of(made: Any, path: Tuple[int, ...], found: Dict[Tuple[int, ...], Any
     return found[path]
 
 
-def fill(made: Any, copies: Iterable[Copy], stream: int) -> None:
-    """Makes the copies; with a stream they are queued there."""
+def fill(made: Any, copies: Iterable[Copy], *streams: int) -> None:
+    """Makes the copies; with streams other than 0 they are queued there, in turn."""
     found: Dict[Tuple[int, ...], Any] = {}
-    for path, which, at, address, count, _ in copies:
+    for (path, which, at, address, count, _), stream in zip(copies, itertools.cycle(streams)):
         target_of(made, path, found)._write(which, at, address, count, stream)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _convert, _core, _nodes
 from ._layout import BUNDLE, DATA
@@ -72,8 +72,14 @@ def again(made: _convert.Plan) -> _convert.Plan:
     return plan
 
 
-def copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
-    """The copies that fill the bundle, from start to end. A generator, since some arrays are collected first."""
+def copies(made: _convert.Plan) -> Iterable[_nodes.Copy]:
+    """The copies that fill the bundle, from start to end: a list, or a generator if some arrays are collected first."""
+    found = _copies(made)
+    collected = any(not isinstance(plan, Part) and plan.strides is not None for _, plan in made.parts)
+    return found if collected else list(found)
+
+
+def _copies(made: _convert.Plan) -> Iterator[_nodes.Copy]:
     for at, plan in sorted(made.parts, key=lambda part: part[0]):
         if isinstance(plan, Part):
             if plan.size:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 import weakref
@@ -339,6 +340,23 @@ class Stream(_Owned):
 
     def __int__(self) -> int:
         return self.handle
+
+
+@functools.lru_cache(None)
+def _other(device: int) -> Stream:
+    return Stream(device)
+
+
+@contextlib.contextmanager
+def beside(stream: int, device: int) -> Iterator[int]:
+    """A second stream for a part of what is queued on `stream` in the block: it begins after what was queued before, and
+    what is queued after waits for it. So that one copy of many begins before another ends."""
+    mine, other = Stream._foreign(device, stream), _other(device)
+    other.wait(mine.record())
+    try:
+        yield other.handle
+    finally:
+        mine.wait(other.record())
 
 
 class Event(_Owned):
