@@ -211,6 +211,12 @@ void gb_write_base64(struct gb_writer *writer, const void *data, size_t length);
 /* printf of a text that needs no escaping. */
 void gb_write_format(struct gb_writer *writer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* JSON by a pattern: "{'name':%s,'version':%" PRIu64 ",'pinned':%i}". A ' stands for ", %s and %.*s
+   are strings, in quotes and escaped (NULL: null), %i is true or false, and other integers are as
+   printf has them. */
+void gb_write_pattern(struct gb_writer *writer, const char *pattern, ...)
+    __attribute__((format(printf, 2, 3)));
+void gb_write_pattern_v(struct gb_writer *writer, const char *pattern, va_list *arguments);
 
 /* base64 (RFC 4648, padded). Decoding is strict; returns bytes written or -1. */
 size_t gb_base64_encode(const void *data, size_t length, char *out); /* 4*ceil(n/3), no NUL */

@@ -237,6 +237,65 @@ void gb_write_format(struct gb_writer *writer, const char *format, ...)
     va_end(arguments);
 }
 
+/* ---- by a pattern ---- */
+
+/* Writes one argument by a conversion such as "%04o" or "%lu". */
+static void write_argument(struct gb_writer *writer, const char *pattern, va_list *arguments)
+{
+    char last = pattern[strlen(pattern) - 1];
+    unsigned longs = 0;
+
+    for (const char *p = pattern; *p; p++)
+        longs += *p == 'l' || *p == 'z' || *p == 'j';
+    if (last == 'i')
+        gb_write_bool(writer, va_arg(*arguments, int));
+    else if (longs) /* as wide as int64_t, whichever it is */
+        gb_write_format(writer, pattern, va_arg(*arguments, uint64_t));
+    else
+        gb_write_format(writer, pattern, va_arg(*arguments, unsigned));
+}
+
+void gb_write_pattern_v(struct gb_writer *writer, const char *pattern, va_list *arguments)
+{
+    while (*pattern) {
+        size_t plain = strcspn(pattern, "'%"), length;
+        char conversion[16];
+        const char *text;
+
+        gb_write(writer, pattern, plain);
+        pattern += plain;
+        if (*pattern == '\'')
+            gb_write_char(writer, '"');
+        pattern += *pattern == '\'';
+        if (*pattern != '%')
+            continue;
+        length = strcspn(pattern, "sdiuxo") + 1;
+        if (strncmp(pattern, "%.*s", 4) == 0) {
+            int bytes = va_arg(*arguments, int);
+            gb_write_string(writer, va_arg(*arguments, const char *), (size_t)bytes);
+        } else if (pattern[1] == 's') {
+            text = va_arg(*arguments, const char *);
+            if (text)
+                gb_write_cstring(writer, text);
+            else
+                GB_WRITE_LITERAL(writer, "null");
+        } else {
+            snprintf(conversion, sizeof(conversion), "%.*s", (int)length, pattern);
+            write_argument(writer, conversion, arguments);
+        }
+        pattern += length;
+    }
+}
+
+void gb_write_pattern(struct gb_writer *writer, const char *pattern, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, pattern);
+    gb_write_pattern_v(writer, pattern, &arguments);
+    va_end(arguments);
+}
+
 /* ---- base64 ---- */
 
 static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -13,10 +13,10 @@
 
 /* ---- the daemon ---------------------------------------------------------------------------- */
 
-int gb_cli_connect(struct gb_cli *cli)
+void gb_cli_connect(struct gb_cli *cli)
 {
     if (cli->client)
-        return GB_STATUS_OK;
+        return;
 
     struct gpubuf_connect_options options = {
         .size = sizeof(options),
@@ -24,16 +24,14 @@ int gb_cli_connect(struct gb_cli *cli)
         .client_name = "gpubufctl",
     };
     int code = gpubuf_connect(&cli->client, &options);
-    if (code == 0)
-        return GB_STATUS_OK;
-    const char *sentence = gpubuf_errmsg(NULL);
-    return gb_cli_fail(code == GPUBUF_E_NO_MEMORY ? GB_STATUS_FAILED : GB_STATUS_NO_DAEMON, "%s",
-                       sentence[0] ? sentence : gpubuf_strerror(code));
+    if (code < 0)
+        gb_cli_fail(code == GPUBUF_E_NO_MEMORY ? GB_STATUS_FAILED : GB_STATUS_NO_DAEMON, "%s",
+                    gb_cli_last(cli, code).message);
 }
 
-/* Tells of a failed call: in the command's words where there are any, else with the method's
+/* Ends if a call has failed: in the command's words where there are any, else with the method's
    name. */
-static int tell_call(const struct gb_cli *cli, int code, const char *method)
+static void check_call(const struct gb_cli *cli, int code, const char *method)
 {
     static const char *const verbs[][2] = {{"stat", "describe"}, {"leases", "tell who holds"}};
     /* The first argument of `call` is METHOD, and no name. */
@@ -41,24 +39,22 @@ static int tell_call(const struct gb_cli *cli, int code, const char *method)
 
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs) && named; i++)
         if (strcmp(verbs[i][0], method) == 0)
-            return gb_cli_error(cli, code, "cannot %s %s", verbs[i][1], cli->subject);
-    return gb_cli_error(cli, code, "%s", method);
+            gb_cli_check(cli, code, "cannot %s %s", verbs[i][1], cli->subject);
+    gb_cli_check(cli, code, "%s", method);
 }
 
-int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result)
+char *gb_cli_call(struct gb_cli *cli, const char *method, const char *params)
 {
-    int status = gb_cli_connect(cli);
+    char *result = NULL;
 
-    if (status != GB_STATUS_OK)
-        return status;
-
-    int code = gpubuf_call(cli->client, method, params, GB_CLI_CALL_MS, result);
-    return code == 0 ? GB_STATUS_OK : tell_call(cli, code, method);
+    gb_cli_connect(cli);
+    check_call(cli, gpubuf_call(cli->client, method, params, GB_CLI_CALL_MS, &result), method);
+    return result;
 }
 
 int gb_cli_request(struct gpubuf_client *client, const char *method, cJSON *params, cJSON **answer)
 {
-    char *text = gb_cjson_text(params), *result = NULL;
+    char *text = params ? gb_cjson_text(params) : NULL, *result = NULL;
 
     cJSON_Delete(params);
     int code = gpubuf_call(client, method, text, GB_CLI_CALL_MS, &result);
@@ -68,25 +64,24 @@ int gb_cli_request(struct gpubuf_client *client, const char *method, cJSON *para
     return code;
 }
 
-int gb_cli_ask(struct gb_cli *cli, const char *method, cJSON *params, cJSON **answer)
+_Noreturn void gb_cli_no_sense(const char *method)
 {
-    int status = gb_cli_connect(cli);
-
-    *answer = NULL;
-    if (status != GB_STATUS_OK) {
-        cJSON_Delete(params);
-        return status;
-    }
-    int code = gb_cli_request(cli->client, method, params, answer);
-    if (code != 0)
-        return tell_call(cli, code, method);
-    return *answer
-               ? GB_STATUS_OK
-               : gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to %s makes no sense", method);
+    gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to %s makes no sense", method);
 }
 
-int gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version, const char *label,
-                cJSON **answer)
+cJSON *gb_cli_ask(struct gb_cli *cli, const char *method, cJSON *params)
+{
+    cJSON *answer;
+
+    gb_cli_connect(cli);
+    check_call(cli, gb_cli_request(cli->client, method, params, &answer), method);
+    if (!answer)
+        gb_cli_no_sense(method);
+    return answer;
+}
+
+cJSON *gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version,
+                   const char *label)
 {
     cJSON *params = cJSON_CreateObject();
 
@@ -97,12 +92,10 @@ int gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version,
         cJSON_AddStringToObject(params, "label", label);
     if (why)
         cJSON_AddTrueToObject(params, "why");
-    int status = gb_cli_ask(cli, "stat", params, answer);
-    if (status != GB_STATUS_OK ||
-        cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(*answer, "object")))
-        return status;
-    cJSON_Delete(*answer);
-    return gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to stat makes no sense");
+    cJSON *answer = gb_cli_ask(cli, "stat", params);
+    if (!cJSON_IsObject(gb_cjson_member(answer, "object")))
+        gb_cli_no_sense("stat");
+    return answer;
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -155,8 +148,8 @@ int64_t gb_cli_place(const char *word, const char *words)
 }
 
 /* "--evict is spill, drop or keep, not …" */
-static int not_a_word(const struct gb_cli *cli, const struct gb_cli_option *option,
-                      const char *value)
+static _Noreturn void not_a_word(const struct gb_cli *cli, const struct gb_cli_option *option,
+                                 const char *value)
 {
     char list[128] = "";
     size_t length, used = 0;
@@ -169,12 +162,12 @@ static int not_a_word(const struct gb_cli *cli, const struct gb_cli_option *opti
                                                        : " or ",
                                  (int)length, word);
     }
-    return gb_cli_usage(cli, "--%s is %s, not \"%s\"", option->name, list, value);
+    gb_cli_usage(cli, "--%s is %s, not \"%s\"", option->name, list, value);
 }
 
-/* Reads the value of an option that is no text. 0, or a status. */
-static int read_value(const struct gb_cli *cli, const struct gb_cli_option *option,
-                      const char *value, int64_t *number)
+/* Reads the value of an option that is no text. */
+static void read_value(const struct gb_cli *cli, const struct gb_cli_option *option,
+                       const char *value, int64_t *number)
 {
     static const struct {
         const char *argument;
@@ -188,17 +181,18 @@ static int read_value(const struct gb_cli *cli, const struct gb_cli_option *opti
 
     if (gb_cli_place(option->argument, "FORMAT HOW KIND ORDER TIER WHAT WHEN") > 0) {
         *number = gb_cli_place(value, option->words);
-        return *number > 0 ? 0 : not_a_word(cli, option, value);
+        if (*number == 0)
+            not_a_word(cli, option, value);
+        return;
     }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (strcmp(option->argument, kinds[i].argument) == 0 &&
             kinds[i].read(value, number, &error) != 0)
-            return gb_cli_usage(cli, "--%s: %s", option->name, error.message);
-    return 0;
+            gb_cli_usage(cli, "--%s: %s", option->name, error.message);
 }
 
-static int take_option(const struct gb_cli *cli, const struct tables *tables, int found,
-                       const char *value)
+static void take_option(const struct gb_cli *cli, const struct tables *tables, int found,
+                        const char *value)
 {
     for (int t = 0; t < 2; t++) {
         const struct gb_cli_option *options = tables->options[t];
@@ -206,16 +200,17 @@ static int take_option(const struct gb_cli *cli, const struct tables *tables, in
             if (found != FOUND + t * TABLE_SIZE + i && found != options[i].letter)
                 continue;
             tables->into[t]->option[i] = value ? value : "";
-            return value ? read_value(cli, &options[i], value, &tables->into[t]->number[i]) : 0;
+            if (value)
+                read_value(cli, &options[i], value, &tables->into[t]->number[i]);
+            return;
         }
     }
-    return 0;
 }
 
 /* Runs getopt over `argv` by the tables. Its index of the first word that is no option stays in
-   optind. */
-static int read_options(struct gb_cli *cli, const struct tables *tables, bool permute, int argc,
-                        char **argv)
+   optind. False: --help was asked for. */
+static bool read_options(struct gb_cli *cli, const struct tables *tables, bool permute, int argc,
+                         char **argv)
 {
     struct option longs[2 * GB_CLI_OPTIONS_MAX + 2];
     char shorts[4 * GB_CLI_OPTIONS_MAX + 4];
@@ -226,20 +221,18 @@ static int read_options(struct gb_cli *cli, const struct tables *tables, bool pe
     for (;;) {
         int found = getopt_long(argc, argv, shorts, longs, NULL);
         if (found == -1)
-            return 0;
+            return true;
         if (found == HELP || found == 'h')
-            return GB_CLI_HELP;
+            return false;
         if (found == ':')
-            return gb_cli_usage(cli, "option %s needs a value", argv[optind - 1]);
+            gb_cli_usage(cli, "option %s needs a value", argv[optind - 1]);
         if (found == '?' && optopt > 0 && optopt < 256)
-            return gb_cli_usage(cli, "there is no option -%c", optopt);
+            gb_cli_usage(cli, "there is no option -%c", optopt);
         if (found == '?' && optopt >= HELP)
-            return gb_cli_usage(cli, "option %s takes no value", argv[optind - 1]);
+            gb_cli_usage(cli, "option %s takes no value", argv[optind - 1]);
         if (found == '?')
-            return gb_cli_usage(cli, "option %s is unknown, or could be several", argv[optind - 1]);
-        int status = take_option(cli, tables, found, optarg);
-        if (status != 0)
-            return status;
+            gb_cli_usage(cli, "option %s is unknown, or could be several", argv[optind - 1]);
+        take_option(cli, tables, found, optarg);
     }
 }
 
@@ -255,7 +248,7 @@ const char *gb_cli_argument(const struct gb_cli_command *command, int i, size_t 
     return NULL;
 }
 
-int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args)
+bool gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args)
 {
     const struct gb_cli_command *command = cli->command;
     struct tables tables = {{command->options, cli->options}, {args, &cli->globals}};
@@ -267,27 +260,25 @@ int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_ar
         least += strncmp(at, "--", 2) != 0 && *at != '[';
     }
 
-    int status = read_options(cli, &tables, true, argc, argv);
-    if (status != 0)
-        return status;
+    if (!read_options(cli, &tables, true, argc, argv))
+        return false;
     args->count = argc - optind;
     args->value = argv + optind;
     cli->subject = args->count ? args->value[0] : NULL;
     if (args->count < least)
-        return gb_cli_usage(cli, "%s needs %s", command->name, command->arguments);
+        gb_cli_usage(cli, "%s needs %s", command->name, command->arguments);
     if (args->count > most && !any)
-        return gb_cli_usage(cli, "%s: one argument too many, \"%s\"", command->name,
-                            args->value[most]);
-    return 0;
+        gb_cli_usage(cli, "%s: one argument too many, \"%s\"", command->name, args->value[most]);
+    return true;
 }
 
-int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
+bool gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used)
 {
     struct tables tables = {{NULL, cli->options}, {NULL, &cli->globals}};
 
-    int status = read_options(cli, &tables, false, argc, argv);
+    bool goes_on = read_options(cli, &tables, false, argc, argv);
     *used = optind;
-    return status;
+    return goes_on;
 }
 
 /* ---- help ---------------------------------------------------------------------------------- */
@@ -382,17 +373,14 @@ void gb_cli_print_help(const struct gb_cli *cli)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-int gb_cli_print(struct gb_writer *text)
+void gb_cli_print(struct gb_writer *text)
 {
-    bool failed = text->failed;
-
-    if (!failed && text->length > 0)
-        fwrite(text->data, 1, text->length, stdout);
+    (void)gb_writer_text(text);
+    fwrite(text->data, 1, text->length, stdout);
     gb_writer_end(text);
-    return failed ? gb_cli_fail(GB_STATUS_FAILED, "out of memory") : GB_STATUS_OK;
 }
 
-int gb_cli_finish_output(void)
+void gb_cli_finish_output(enum gb_status worst)
 {
     errno = 0;
     bool failed = fflush(stdout) != 0;
@@ -404,7 +392,7 @@ int gb_cli_finish_output(void)
         failed = true;
         cause = write(STDOUT_FILENO, "\n", 1) < 0 ? errno : EIO;
     }
-    if (!failed || cause == EPIPE)
-        return GB_STATUS_OK;
-    return gb_cli_fail(GB_STATUS_FAILED, "cannot write to standard output: %s", strerror(cause));
+    if (failed && cause != EPIPE)
+        gb_cli_fail(worst ? worst : GB_STATUS_FAILED, "cannot write to standard output: %s",
+                    strerror(cause));
 }

@@ -9,22 +9,10 @@
 #define GB_CLI_H
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
+#include "end.h"
 #include "gpubuf.h"
-#include "proto/errors.h"
-#include "proto/json.h"
-
-/* Exit statuses; gpubufctl(1) documents them. */
-enum gb_status {
-    GB_STATUS_OK = 0,
-    GB_STATUS_FAILED = 1,
-    GB_STATUS_USAGE = 2,
-    GB_STATUS_NO_DAEMON = 3,
-    GB_STATUS_TIMEOUT = 4,
-};
 
 #define GB_CLI_OPTIONS_MAX 24 /* of one command, --help not counted */
 
@@ -61,8 +49,8 @@ struct gb_cli_command {
                               any number */
     const char *summary;   /* one line, for the list of commands */
     const char *details;   /* more for `CMD --help`; or NULL */
-    const struct gb_cli_option *options;                      /* ended by a NULL name; or NULL */
-    int (*run)(struct gb_cli *cli, struct gb_cli_args *args); /* returns an exit status */
+    const struct gb_cli_option *options; /* ended by a NULL name; or NULL */
+    void (*run)(struct gb_cli *cli, struct gb_cli_args *args);
 };
 
 struct gb_cli {
@@ -75,31 +63,28 @@ struct gb_cli {
     struct gpubuf_client *client;         /* connected by gb_cli_connect; ended by main */
     const struct gb_cli_command *command; /* the one that is run; NULL: none was named yet */
     const char *subject;                  /* its first argument; NULL: it has none */
+    enum gb_status worst; /* of failures after which it went on; GB_STATUS_OK: there were none */
 };
 
-/* From now on failures are told as {"error":{"kind":…,"message":…}}, one line each. */
-void gb_cli_json_errors(bool json);
-
-/* Prints "gpubufctl: " and the sentence on standard error, control characters escaped; returns
-   `status`. */
-int gb_cli_fail(enum gb_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* As gb_cli_fail(GB_STATUS_USAGE), and points at the command's --help. */
-int gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
+_Noreturn void gb_cli_usage(const struct gb_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Tells a failure of the library: `what` ("cannot open movies"), then the daemon's or the library's
-   sentence in the words of the command line. Returns the status that fits `code`. */
-int gb_cli_error(const struct gb_cli *cli, int code, const char *format, ...)
+/* If the library has failed (`code` is negative), tells so and ends: `what` ("cannot open movies"),
+   then the daemon's or the library's sentence in the words of the command line. */
+void gb_cli_check(const struct gb_cli *cli, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* As gb_cli_error, for a failure that is in `error`. */
-int gb_cli_error_of(const struct gb_cli *cli, const struct gb_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* The same of an error. */
+_Noreturn void gb_cli_tell(const struct gb_cli *cli, const struct gb_error *error,
+                           const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Tells a gb_error as it is; returns the status that fits its code. */
-int gb_cli_tell(const struct gb_error *error);
+/* Tells an error like that, and goes on; the status becomes cli->worst, unless one is already, or
+   if there is no daemon any more. */
+void gb_cli_note(struct gb_cli *cli, const struct gb_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The library's last failure, of that code, as an error. */
+struct gb_error gb_cli_last(const struct gb_cli *cli, int code);
 
 /* The command of this name, or of another name for it (list, info); NULL: there is none. */
 const struct gb_cli_command *gb_cli_find(const struct gb_cli *cli, const char *name);
@@ -111,44 +96,44 @@ int64_t gb_cli_place(const char *word, const char *words);
    fewer. One that may be given any number of times stands for all behind it, too. */
 const char *gb_cli_argument(const struct gb_cli_command *command, int i, size_t *length);
 
-/* Says that there is no such command, and which was probably meant. Returns a status. */
-int gb_cli_no_command(const struct gb_cli *cli, const char *name);
+/* Says that there is no such command, and which was probably meant. */
+_Noreturn void gb_cli_no_command(const struct gb_cli *cli, const char *name);
 
-/* Connects if that has not happened yet. 0, or a status (the failure has been told). */
-int gb_cli_connect(struct gb_cli *cli);
+/* Connects if that has not happened yet. */
+void gb_cli_connect(struct gb_cli *cli);
 
-/* Connects and calls a method. 0 and *result to be freed with gpubuf_free, or a status. */
-int gb_cli_call(struct gb_cli *cli, const char *method, const char *params, char **result);
+/* Connects and calls a method. The result is to be freed with gpubuf_free. */
+char *gb_cli_call(struct gb_cli *cli, const char *method, const char *params);
 
 /* Calls a method, and takes over its parameters (NULL: it gets none). A code of the library;
    *answer is to be deleted, and NULL if the call failed or its result is no JSON. */
 int gb_cli_request(struct gpubuf_client *client, const char *method, cJSON *params, cJSON **answer);
 
-/* As gb_cli_request, connects first, and tells of a failure. 0 and *answer, or a status. */
-int gb_cli_ask(struct gb_cli *cli, const char *method, cJSON *params, cJSON **answer);
+/* As gb_cli_request, but connects first, and ends if it fails. */
+cJSON *gb_cli_ask(struct gb_cli *cli, const char *method, cJSON *params);
 
 /* Asks `stat` about one version of a name, given by its number, or by its label; 0 and NULL: the
-   current one. As gb_cli_ask; *answer has an object. */
-int gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version, const char *label,
-                cJSON **answer);
+   current one. As gb_cli_ask; the answer has an object. */
+cJSON *gb_cli_stat(struct gb_cli *cli, bool why, const char *name, int64_t version,
+                   const char *label);
+_Noreturn void gb_cli_no_sense(const char *method); /* the daemon's answer makes none */
 
-/* Prints a text and ends it. A status: GB_STATUS_FAILED (told) if memory was out. */
-int gb_cli_print(struct gb_writer *text);
+/* Prints a text and ends it. */
+void gb_cli_print(struct gb_writer *text);
 
 /* Reads a command's options into *args and those that every command takes into cli->globals, and
-   leaves the arguments in *args. 0, a status, or GB_CLI_HELP if --help was asked for. `argv[0]` is
-   the command's name. */
-#define GB_CLI_HELP 1000
-int gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args);
+   leaves the arguments in *args. False: --help was asked for. `argv[0]` is the command's name. */
+bool gb_cli_read_args(struct gb_cli *cli, int argc, char **argv, struct gb_cli_args *args);
 
 /* Reads the options before the command into cli->globals; *used counts the words consumed, the
    program included. */
-int gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used);
+bool gb_cli_read_globals(struct gb_cli *cli, int argc, char **argv, int *used);
 
 /* Prints the help of cli->command, or of the whole program if that is NULL. */
 void gb_cli_print_help(const struct gb_cli *cli);
 
-/* Flushes standard output. 0, or GB_STATUS_FAILED (told; a closed pipe is no failure). */
-int gb_cli_finish_output(void);
+/* Flushes standard output; a closed pipe is no failure. Another one ends the program with the
+   status `worst`, or GB_STATUS_FAILED. */
+void gb_cli_finish_output(enum gb_status worst);
 
 #endif

@@ -22,32 +22,23 @@ static const char *socket_path(const char *path)
     return told && *told ? told : GB_CLUSTER_SOCKET;
 }
 
-/* The socket, or -1: the failure has been told. */
 static int connect_to(const char *path)
 {
     const struct timeval patience = {.tv_sec = GB_CLI_CALL_MS / 1000};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (strlen(path) >= sizeof(address.sun_path)) {
         errno = ENAMETOOLONG;
     } else {
         strcpy(address.sun_path, path);
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
             setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) == 0)
             return fd;
-        if (fd >= 0) {
-            int number = errno;
-            close(fd);
-            errno = number;
-        }
     }
-    (void)gb_cli_fail(GB_STATUS_NO_DAEMON, "cannot ask gpubufd-peer at %s: %s; %s", path,
-                      strerror(errno),
-                      errno == EACCES ? "are you in the group of its socket, gpubufd?"
-                                      : "does it run, with --query? $GPUBUFD_PEER_SOCKET tells "
-                                        "where");
-    return -1;
+    gb_cli_fail(GB_STATUS_NO_DAEMON, "cannot ask gpubufd-peer at %s: %s; %s", path, strerror(errno),
+                errno == EACCES ? "are you in the group of its socket, gpubufd?"
+                                : "does it run, with --query? $GPUBUFD_PEER_SOCKET tells where");
 }
 
 /* Sends the text and a newline, and reads a line. False: errno says why, 0: the peer hung up. */
@@ -70,48 +61,34 @@ static bool exchange(int fd, const char *text, struct gb_writer *line)
         gb_write(line, buffer, (size_t)got);
         whole = buffer[got - 1] == '\n';
     }
-    gb_write_char(line, '\0');
-    errno = ENOMEM;
-    return !line->failed;
+    return true;
 }
 
-int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer)
+cJSON *gb_cluster_ask(const char *path, const cJSON *question)
 {
     struct gb_writer line;
-    int fd = connect_to(socket_path(path)), status = GB_STATUS_OK;
-
-    *answer = NULL;
-    if (fd < 0)
-        return GB_STATUS_NO_DAEMON;
+    int fd = connect_to(socket_path(path));
     char *text = gb_cjson_text(question);
+
     gb_writer_init(&line, 0);
-    errno = ENOMEM;
-    if (text && exchange(fd, text, &line))
-        *answer = gb_cjson_parse(line.data);
-    else
-        status = gb_cli_fail(GB_STATUS_FAILED, "gpubufd-peer does not answer: %s",
-                             errno ? strerror(errno) : "it has hung up");
+    if (!exchange(fd, text, &line))
+        gb_cli_fail(GB_STATUS_FAILED, "gpubufd-peer does not answer: %s",
+                    errno ? strerror(errno) : "it has hung up");
+    cJSON *answer = gb_cjson_parse(gb_writer_text(&line));
     close(fd);
     free(text);
     gb_writer_end(&line);
-    if (status != GB_STATUS_OK)
-        return status;
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(*answer, "error");
+    const cJSON *error = gb_cjson_member(answer, "error");
     if (error)
-        status =
-            gb_cli_fail(GB_STATUS_FAILED, "%s", gb_cjson_string_of(error, "message", "no reason"));
-    else if (!cJSON_IsObject(*answer))
-        status = gb_cli_fail(GB_STATUS_FAILED, "the answer of gpubufd-peer makes no sense");
-    if (status != GB_STATUS_OK) {
-        cJSON_Delete(*answer);
-        *answer = NULL;
-    }
-    return status;
+        gb_cli_fail(GB_STATUS_FAILED, "%s", gb_cjson_string_of(error, "message", "no reason"));
+    if (!cJSON_IsObject(answer))
+        gb_cli_fail(GB_STATUS_FAILED, "the answer of gpubufd-peer makes no sense");
+    return answer;
 }
 
 /* ---- ls --cluster ---- */
 
-static int print_names(const struct gb_cli *cli, const cJSON *names)
+static void print_names(const struct gb_cli *cli, const cJSON *names)
 {
     static const struct gb_table_column columns[] = {
         {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
@@ -122,22 +99,17 @@ static int print_names(const struct gb_cli *cli, const cJSON *names)
         {"age", "since", .cell = GB_CELL_SINCE},
     };
 
-    return gb_table_print(cli, GB_TABLE(columns), names);
+    gb_table_print(cli, GB_TABLE(columns), names);
 }
 
 /* Appends the names of every page to `all`. */
-static int read_pages(const char *path, const char *prefix, cJSON *all)
+static void read_pages(const char *path, const char *prefix, cJSON *all)
 {
-    cJSON *question = cJSON_CreateObject(), *answer, *names;
-    int status = GB_STATUS_OK;
-    bool more = true;
+    cJSON *question = gb_cjson("{'method':'list','prefix':%s}", prefix ? prefix : "");
 
-    cJSON_AddStringToObject(question, "method", "list");
-    cJSON_AddStringToObject(question, "prefix", prefix ? prefix : "");
-    while (status == GB_STATUS_OK && more) {
-        status = gb_cluster_ask(path, question, &answer);
-        names = cJSON_GetObjectItemCaseSensitive(answer, "names");
-        more = cJSON_GetObjectItemCaseSensitive(answer, "after") != NULL;
+    for (bool more = true; more;) {
+        cJSON *answer = gb_cluster_ask(path, question), *names = gb_cjson_member(answer, "names");
+        more = gb_cjson_member(answer, "after") != NULL;
         cJSON_DeleteItemFromObject(question, "after");
         if (more)
             cJSON_AddStringToObject(question, "after", gb_cjson_string_of(answer, "after", ""));
@@ -146,27 +118,20 @@ static int read_pages(const char *path, const char *prefix, cJSON *all)
         cJSON_Delete(answer);
     }
     cJSON_Delete(question);
-    return status;
 }
 
-int gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names)
+void gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names)
 {
     cJSON *document = cJSON_CreateObject(), *all = cJSON_AddArrayToObject(document, "names");
-    int status =
-        all ? read_pages(path, prefix, all) : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
 
-    if (status != GB_STATUS_OK) {
-        cJSON_Delete(document);
-        return status;
-    }
+    read_pages(path, prefix, all);
     if (cli->json) {
         gb_cjson_print(document, true);
     } else if (names) {
         GB_CJSON_EACH(name, all)
             puts(gb_cjson_string_of(name, "name", ""));
     } else if (all->child) {
-        status = print_names(cli, all);
+        print_names(cli, all);
     }
     cJSON_Delete(document);
-    return status;
 }

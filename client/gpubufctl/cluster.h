@@ -19,11 +19,10 @@
     }
 
 /* Asks one thing. `path` NULL: $GPUBUFD_PEER_SOCKET, or the usual path. The caller keeps the
-   question. 0 and *answer, to be freed with cJSON_Delete, or a status; the failure has been
-   told. */
-int gb_cluster_ask(const char *path, const cJSON *question, cJSON **answer);
+   question; the answer is to be freed with cJSON_Delete. */
+cJSON *gb_cluster_ask(const char *path, const cJSON *question);
 
 /* gpubufctl ls --cluster */
-int gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names);
+void gb_cluster_ls(struct gb_cli *cli, const char *path, const char *prefix, bool names);
 
 #endif

@@ -7,48 +7,37 @@
 #include "json_print.h"
 #include "proto/json.h"
 
-static int print_result(struct gb_cli *cli, const char *method, const char *params)
+static void print_result(struct gb_cli *cli, const char *method, const char *params)
 {
-    char *result = NULL;
-
-    int status = gb_cli_call(cli, method, params, &result);
-    if (status != GB_STATUS_OK)
-        return status;
+    char *result = gb_cli_call(cli, method, params);
     cJSON *value = gb_cjson_parse(result);
+
     if (value)
         gb_cjson_print(value, true);
     else
         puts(result);
     cJSON_Delete(value);
     gpubuf_free(result);
-    return GB_STATUS_OK;
 }
 
-int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *params = args->count > 1 ? args->value[1] : NULL;
     struct gb_pool pool = {0};
     struct gb_json checked;
     struct gb_error error;
-    bool object = true;
-    int r = 0;
 
     /* A request is one line, which the library writes around these parameters. */
-    if (params)
-        r = gb_json_check(params, strlen(params), &pool, &checked, &error);
-    if (params && r == 0)
-        object = gb_json_type(checked) == GB_JSON_OBJECT;
+    if (params && gb_json_check(params, strlen(params), &pool, &checked, &error) < 0)
+        gb_cli_usage(cli, "the parameters are not JSON: %s", error.message);
+    if (params && gb_json_type(checked) != GB_JSON_OBJECT)
+        gb_cli_usage(cli, "the parameters are to be a JSON object, such as {\"name\":\"movies\"}");
     gb_pool_end(&pool);
-    if (r < 0)
-        return gb_cli_usage(cli, "the parameters are not JSON: %s", error.message);
-    if (!object)
-        return gb_cli_usage(cli, "the parameters are to be a JSON object, such as "
-                                 "{\"name\":\"movies\"}");
-    return print_result(cli, args->value[0], params);
+    print_result(cli, args->value[0], params);
 }
 
-int gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args)
 {
     (void)args;
-    return print_result(cli, "describe", NULL);
+    print_result(cli, "describe", NULL);
 }

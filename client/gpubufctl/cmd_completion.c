@@ -89,15 +89,15 @@ static const char *const scripts[] = {
         "complete -c gpubufctl -f -a '(__gpubufctl)'\n",
 };
 
-int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args)
 {
     int64_t shell = gb_cli_place(args->value[0], "bash zsh fish");
 
     if (shell == 0)
-        return gb_cli_usage(cli, "there is completion for bash, zsh and fish, not for \"%s\"",
-                            args->value[0]);
+        gb_cli_usage(cli, "there is completion for bash, zsh and fish, not for \"%s\"",
+                     args->value[0]);
     if (args->count > 1)
-        return gb_complete(cli, (enum gb_shell)(shell - 1), args->value + 1, args->count - 1);
-    fputs(scripts[shell - 1], stdout);
-    return GB_STATUS_OK;
+        gb_complete(cli, (enum gb_shell)(shell - 1), args->value + 1, args->count - 1);
+    else
+        fputs(scripts[shell - 1], stdout);
 }

@@ -41,21 +41,17 @@ static void print_made(const struct gb_cli *cli, const char *name, struct gpubuf
     struct gb_writer text;
 
     if (cli->json) {
-        cJSON *made = cJSON_CreateObject();
-        cJSON_AddStringToObject(made, "name", name);
-        cJSON_AddNumberToObject(made, "version", (double)gpubuf_object_version(object));
-        gb_cjson_print(made, true);
-        cJSON_Delete(made);
+        gb_cjson_tell("{'name':%s,'version':%" PRIu64 "}", name, gpubuf_object_version(object));
         return;
     }
     gb_writer_init(&text, 0);
+    gb_write_format(&text, "%s: ", name);
     gb_describe(object, &text);
-    if (!text.failed)
-        printf("%s: %.*s, live\n", name, (int)text.length, text.data);
-    gb_writer_end(&text);
+    GB_WRITE_LITERAL(&text, ", live\n");
+    gb_cli_print(&text);
 }
 
-int gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *name = args->value[0], *dtype = args->option[DTYPE];
     struct gpubuf_create_options options = {.size = sizeof(options),
@@ -72,61 +68,48 @@ int gb_cmd_create(struct gb_cli *cli, struct gb_cli_args *args)
     struct gb_error error;
 
     if (!args->option[LIVE])
-        return gb_cli_usage(cli, "create needs --live: only live objects are there before they are "
-                                 "filled; put publishes a file");
+        gb_cli_usage(cli, "create needs --live: only live objects are there before they are "
+                          "filled; put publishes a file");
     if (!dtype != !args->option[SHAPE] || !dtype == !args->option[BYTES])
-        return gb_cli_usage(cli, "create takes --bytes, or --dtype and --shape");
+        gb_cli_usage(cli, "create takes --bytes, or --dtype and --shape");
     layout.kind = dtype ? GPUBUF_KIND_ARRAY : GPUBUF_KIND_BYTES;
     if (dtype && gb_parse_shape(args->option[SHAPE], shape, &layout.ndim, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
-    int status = gb_cli_connect(cli);
-    if (status != GB_STATUS_OK)
-        return status;
-    int code = gpubuf_create(cli->client, name, &layout, &options, &object);
-    if (code < 0)
-        return gb_cli_error(cli, code, "cannot create %s", name);
+        gb_cli_usage(cli, "%s", error.message);
+    gb_cli_connect(cli);
+    gb_cli_check(cli, gpubuf_create(cli->client, name, &layout, &options, &object),
+                 "cannot create %s", name);
     print_made(cli, name, object);
     gpubuf_release(object);
-    return GB_STATUS_OK;
 }
 
 /* ---- writing ---- */
 
 /* Copies all of the input, whose length is checked first where it is known. */
-static int copy_input(const struct gb_cli *cli, struct gpubuf_object *object,
-                      struct gb_input *input, uint64_t offset)
+static void copy_input(const struct gb_cli *cli, struct gpubuf_object *object,
+                       struct gb_input *input, uint64_t offset)
 {
     enum { PIECE = 4 << 20 };
     const char *name = gpubuf_name(object);
     uint64_t known = input->bytes == GB_FILE_UNKNOWN ? 0 : input->bytes, got = PIECE;
     struct gpubuf_memory memory;
-    struct gb_error error;
 
-    int code = gpubuf_memory(object, GPUBUF_DATA, &memory);
-    if (code != 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "%s has columns, which write does not fill", name);
-    char *piece = malloc(PIECE);
-    if (!piece)
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    int status = GB_STATUS_OK;
+    if (gpubuf_memory(object, GPUBUF_DATA, &memory) != 0)
+        gb_cli_fail(GB_STATUS_FAILED, "%s has columns, which write does not fill", name);
     if (offset > memory.bytes || known > memory.bytes - offset)
-        status = gb_cli_fail(GB_STATUS_FAILED,
-                             "%s: %" PRIu64 " bytes from byte %" PRIu64
-                             " on go past the end of %s, which has %" PRIu64,
-                             input->name, known, offset, name, memory.bytes);
-    while (status == GB_STATUS_OK && got == PIECE) {
-        if (gb_input_read(input, piece, PIECE, &got, &error) != 0)
-            status = gb_cli_tell(&error);
-        else if ((code = gpubuf_write(object, GPUBUF_DATA, offset, piece, got, NULL)) < 0)
-            status = gb_cli_error(cli, code, "cannot write %s", name);
-        else
-            offset += got;
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "%s: %" PRIu64 " bytes from byte %" PRIu64
+                    " on go past the end of %s, which has %" PRIu64,
+                    input->name, known, offset, name, memory.bytes);
+    char *piece = gb_grow(NULL, PIECE, 1);
+    for (; got == PIECE; offset += got) {
+        got = gb_input_read(input, piece, PIECE);
+        gb_cli_check(cli, gpubuf_write(object, GPUBUF_DATA, offset, piece, got, NULL),
+                     "cannot write %s", name);
     }
     free(piece);
-    return status;
 }
 
-int gb_cmd_write(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_write(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *name = args->value[0];
     struct gpubuf_open_options options = {.size = sizeof(options),
@@ -135,18 +118,11 @@ int gb_cmd_write(struct gb_cli *cli, struct gb_cli_args *args)
                                           .exclusive = args->option[EXCLUSIVE] != NULL};
     struct gpubuf_object *object;
     struct gb_input input;
-    struct gb_error error;
 
-    if (gb_input_open(&input, args->value[1], &error) != 0)
-        return gb_cli_tell(&error);
-    int status = gb_cli_connect(cli);
-    if (status == GB_STATUS_OK) {
-        int code = gpubuf_open(cli->client, name, &options, &object);
-        status = code < 0 ? gb_cli_error(cli, code, "cannot write %s", name)
-                          : copy_input(cli, object, &input, (uint64_t)args->number[OFFSET]);
-        if (code >= 0)
-            gpubuf_release(object);
-    }
+    gb_input_open(&input, args->value[1]);
+    gb_cli_connect(cli);
+    gb_cli_check(cli, gpubuf_open(cli->client, name, &options, &object), "cannot write %s", name);
+    copy_input(cli, object, &input, (uint64_t)args->number[OFFSET]);
+    gpubuf_release(object);
     gb_input_close(&input);
-    return status;
 }

@@ -27,7 +27,7 @@ static void print_text(struct gb_line *line, const char *text)
     gb_line_end(line);
 }
 
-static int print_findings(const struct gb_doctor *doctor)
+static void print_findings(const struct gb_doctor *doctor)
 {
     char advice[sizeof(doctor->findings->advice) + 3];
     struct gb_writer out;
@@ -47,23 +47,19 @@ static int print_findings(const struct gb_doctor *doctor)
         (void)snprintf(advice, sizeof(advice), "-> %s", finding->advice);
         print_text(&line, advice);
     }
-    out.failed |= doctor->failed;
-    return gb_cli_print(&out);
+    gb_cli_print(&out);
 }
 
 static void print_json(const struct gb_doctor *doctor, bool healthy)
 {
-    cJSON *answer = cJSON_CreateObject();
-
-    cJSON_AddBoolToObject(answer, "healthy", healthy);
+    cJSON *answer = gb_cjson("{'healthy':%i}", healthy);
     cJSON *list = cJSON_AddArrayToObject(answer, "findings");
+
     for (size_t i = 0; i < doctor->count; i++) {
         const struct gb_finding *finding = &doctor->findings[i];
-        cJSON *item = cJSON_CreateObject();
+        cJSON *item = gb_cjson("{'health':%s,'part':%s,'text':%s}", healths[finding->health].name,
+                               finding->part, finding->text);
 
-        cJSON_AddStringToObject(item, "health", healths[finding->health].name);
-        cJSON_AddStringToObject(item, "part", finding->part);
-        cJSON_AddStringToObject(item, "text", finding->text);
         if (finding->advice[0])
             cJSON_AddStringToObject(item, "advice", finding->advice);
         cJSON_AddItemToArray(list, item);
@@ -72,7 +68,7 @@ static void print_json(const struct gb_doctor *doctor, bool healthy)
     cJSON_Delete(answer);
 }
 
-int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct gb_doctor doctor = {.cli = cli};
     bool healthy = true;
@@ -85,12 +81,11 @@ int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args)
     gb_doctor_look_at_system(&doctor);
     for (size_t i = 0; i < doctor.count; i++)
         healthy &= doctor.findings[i].health != GB_HEALTH_FAIL;
-    int status = healthy ? GB_STATUS_OK : GB_STATUS_FAILED;
-    if (cli->json && !doctor.failed)
+    cli->worst = healthy ? GB_STATUS_OK : GB_STATUS_FAILED;
+    if (cli->json)
         print_json(&doctor, healthy);
-    else if (print_findings(&doctor) != GB_STATUS_OK)
-        status = GB_STATUS_FAILED;
+    else
+        print_findings(&doctor);
     gb_inventory_end(&doctor.memory);
     free(doctor.findings);
-    return status;
 }

@@ -55,7 +55,7 @@ static void tell_lost(struct follow *follow, uint64_t seq, uint64_t count)
 static void print_text(const struct follow *follow, const char *kind, const char *name,
                        const cJSON *event)
 {
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(event, "object");
+    const cJSON *object = gb_cjson_member(event, "object");
     int64_t bytes = gb_cjson_int_of(object, "bytes", -1);
     bool color = follow->cli->color;
     char clock[16], size[32] = "";
@@ -66,9 +66,8 @@ static void print_text(const struct follow *follow, const char *kind, const char
         gb_format_size((uint64_t)bytes, size, sizeof(size));
     gb_writer_init(&clean, 0);
     gb_text_clean(&clean, *name ? name : "(private)", strlen(*name ? name : "(private)"));
-    gb_write_char(&clean, '\0');
     printf("%s%s %8" PRIu64 "%s  %-9s  %s  %s%s%s\n", gb_style_on(color, GB_STYLE_DIM), clock,
-           follow->last, gb_style_off(color, GB_STYLE_DIM), kind, clean.failed ? "" : clean.data,
+           follow->last, gb_style_off(color, GB_STYLE_DIM), kind, gb_writer_text(&clean),
            gb_style_on(color, GB_STYLE_DIM), size, gb_style_off(color, GB_STYLE_DIM));
     gb_writer_end(&clean);
 }
@@ -88,9 +87,9 @@ static void take(struct follow *follow, const char *text, size_t length)
     (void)snprintf(kind, sizeof(kind), "%.*s", (int)(space - text), text);
     (void)snprintf(name, sizeof(name), "%.*s", (int)(newline - space - 1), space + 1);
     event = cJSON_ParseWithLength(newline + 1, length - (size_t)(newline + 1 - text));
-    seq = cJSON_GetObjectItemCaseSensitive(event, "seq");
+    seq = gb_cjson_member(event, "seq");
     if (cJSON_IsNumber(seq)) {
-        const cJSON *hidden = cJSON_GetObjectItemCaseSensitive(event, "count");
+        const cJSON *hidden = gb_cjson_member(event, "count");
         bool stats = strcmp(kind, "stats") == 0;
         uint64_t count = cJSON_IsNumber(hidden) ? (uint64_t)hidden->valuedouble : 1;
 
@@ -106,32 +105,28 @@ static void take(struct follow *follow, const char *text, size_t length)
     cJSON_Delete(event);
 }
 
-static int run(struct follow *follow, nng_socket subscriber, uint64_t deadline)
+static void run(struct follow *follow, nng_socket subscriber, uint64_t deadline)
 {
-    while (follow->left > 0) {
+    while (follow->left > 0 && fflush(stdout) == 0) { /* main tells why it did not */
         uint64_t now = gb_term_clock_ms();
         nng_msg *message;
-        int r;
 
         if (deadline && now >= deadline)
-            return GB_STATUS_OK;
+            return;
         nng_socket_set_ms(subscriber, NNG_OPT_RECVTIMEO,
                           deadline && deadline - now < 1000 ? (nng_duration)(deadline - now)
                                                             : 1000);
-        r = nng_recvmsg(subscriber, &message, 0);
+        int r = nng_recvmsg(subscriber, &message, 0);
         if (r == NNG_ETIMEDOUT)
             continue;
         if (r != 0)
-            return gb_cli_fail(GB_STATUS_FAILED, "cannot receive events: %s", nng_strerror(r));
+            gb_cli_fail(GB_STATUS_FAILED, "cannot receive events: %s", nng_strerror(r));
         take(follow, nng_msg_body(message), nng_msg_len(message));
         nng_msg_free(message);
-        if (fflush(stdout) != 0)
-            return GB_STATUS_OK; /* main tells why */
     }
-    return GB_STATUS_OK;
 }
 
-int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *url =
         args->option[URL] ? args->option[URL] : "ipc:///run/gpubufd-gateway/events.sock";
@@ -141,20 +136,18 @@ int gb_cmd_events(struct gb_cli *cli, struct gb_cli_args *args)
         .left = args->option[COUNT] ? (uint64_t)args->number[COUNT] : UINT64_MAX,
     };
     nng_socket subscriber;
-    int status, r = nng_sub0_open(&subscriber);
+    int r = nng_sub0_open(&subscriber);
+
     if (r != 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot subscribe: %s", nng_strerror(r));
+        gb_cli_fail(GB_STATUS_FAILED, "cannot subscribe: %s", nng_strerror(r));
     nng_socket_set(subscriber, NNG_OPT_SUB_SUBSCRIBE, "", 0);
     nng_socket_set_int(subscriber, NNG_OPT_RECVBUF, BUFFERED);
     r = nng_dial(subscriber, url, NULL, 0);
     if (r != 0)
-        status =
-            gb_cli_fail(GB_STATUS_NO_DAEMON,
-                        "nothing is published at %s: %s; gpubufd-gateway publishes with --events",
-                        url, nng_strerror(r));
-    else
-        status = run(&follow, subscriber,
-                     args->option[FOR] ? gb_term_clock_ms() + (uint64_t)args->number[FOR] : 0);
+        gb_cli_fail(GB_STATUS_NO_DAEMON,
+                    "nothing is published at %s: %s; gpubufd-gateway publishes with --events", url,
+                    nng_strerror(r));
+    run(&follow, subscriber,
+        args->option[FOR] ? gb_term_clock_ms() + (uint64_t)args->number[FOR] : 0);
     nng_close(subscriber);
-    return status;
 }

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "csv_write.h"
 #include "file.h"
+#include "json_print.h"
 #include "json_write.h"
 #include "npy.h"
 #include "parse.h"
@@ -53,16 +54,8 @@ struct get {
     struct gpubuf_object *object;
     struct gb_output output;
     struct gb_progress progress;
-    uint64_t written;      /* bytes of a bundle */
-    struct gb_error error; /* what `failure` tells */
+    uint64_t written; /* bytes of a bundle */
 };
-
-static int failure(const struct get *get)
-{
-    if (get->error.code == GPUBUF_E_SYSTEM)
-        return gb_cli_tell(&get->error);
-    return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s: %s", get->name, get->error.message);
-}
 
 /* ---- elements as bytes ---------------------------------------------------------------------- */
 
@@ -132,7 +125,7 @@ static void write_bools(struct get *get, const struct gb_series *series)
 
 /* ---- formats -------------------------------------------------------------------------------- */
 
-static int get_npy(struct get *get, const struct gb_series *series)
+static void get_npy(struct get *get, const struct gb_series *series)
 {
     struct gb_dtype dtype = series->dtype;
     char header[GB_NPY_WRITE_MAX];
@@ -143,146 +136,129 @@ static int get_npy(struct get *get, const struct gb_series *series)
     size_t length = gb_npy_write(&dtype, series->shape ? series->shape : &series->length,
                                  series->shape ? series->ndim : 1, header);
     if (length == 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as .npy: NumPy has no %s; write .csv%s",
-                           get->name, gpubuf_dtype(get->object),
-                           series->item_bytes ? " or raw bytes" : "");
+        gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as .npy: NumPy has no %s; write .csv%s",
+                    get->name, gpubuf_dtype(get->object),
+                    series->item_bytes ? " or raw bytes" : "");
     uint64_t nulls = gb_series_nulls(series);
     bool marked = nulls > 0 && null_item(series, null);
     if (nulls > 0 && !marked)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot get %s as .npy: %" PRIu64 " of its elements are null, which "
-                           "%s cannot say in NumPy; write .csv",
-                           get->name, nulls, gpubuf_dtype(get->object));
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot get %s as .npy: %" PRIu64 " of its elements are null, which %s cannot "
+                    "say in NumPy; write .csv",
+                    get->name, nulls, gpubuf_dtype(get->object));
     fwrite(header, 1, length, get->output.file);
     if (series->dtype.type == GB_TYPE_BOOL)
         write_bools(get, series);
     else
         write_items(get, series, marked ? null : NULL);
-    return GB_STATUS_OK;
 }
 
 /* Strings and binaries: their bytes, one element after the other. */
-static int get_raw(struct get *get, const struct gb_series *series)
+static void get_raw(struct get *get, const struct gb_series *series)
 {
-    const char *text;
-    size_t length;
-
     if (series->dtype.type == GB_TYPE_BOOL) {
         write_bools(get, series);
-        return GB_STATUS_OK;
-    }
-    if (series->item_bytes > 0) {
+    } else if (series->item_bytes > 0) {
         write_items(get, series, NULL);
-        return GB_STATUS_OK;
+    } else if (!series->info->has_data) {
+        gb_cli_fail(GB_STATUS_FAILED, "cannot get %s as raw bytes: it is of type %s; write .csv",
+                    get->name, gpubuf_dtype(get->object));
+    } else {
+        for (uint64_t i = 0; i < series->length && !ferror(get->output.file); i++) {
+            size_t length = 0;
+            const char *text =
+                gb_series_valid(series, i) ? gb_series_bytes(series, i, &length) : "";
+            fwrite(text, 1, length, get->output.file);
+        }
     }
-    if (!series->info->has_data)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot get %s as raw bytes: it is of type %s; "
-                           "write .csv",
-                           get->name, gpubuf_dtype(get->object));
-    for (uint64_t i = 0; i < series->length && !ferror(get->output.file); i++) {
-        if (!gb_series_valid(series, i))
-            continue;
-        if (gb_series_bytes(series, i, &text, &length, &get->error) != 0)
-            return failure(get);
-        fwrite(text, 1, length, get->output.file);
-    }
-    return GB_STATUS_OK;
 }
 
 /* An array of two axes has columns named by their index; one of one axis, the column "value". */
-static int get_array_csv(struct get *get, const struct gb_series *series)
+static void get_array_csv(struct get *get, const struct gb_series *series)
 {
     if (series->ndim > 2 || gpubuf_kind(get->object) == GPUBUF_KIND_BYTES)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot get %s as .csv: only tables, columns and arrays of one or two "
-                           "axes can be; write raw bytes%s",
-                           get->name, series->ndim > 2 ? " or .npy" : "");
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot get %s as .csv: only tables, columns and arrays of one or two axes can "
+                    "be; write raw bytes%s",
+                    get->name, series->ndim > 2 ? " or .npy" : "");
     uint64_t columns = series->ndim == 2 ? series->shape[1] : 1;
     uint64_t rows = series->ndim == 2 ? series->shape[0] : series->length;
     if (columns > 100000)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot get %s as .csv: %" PRIu64 " columns are too many; write .npy",
-                           get->name, columns);
-    struct gb_csv_source *sources = calloc(columns + 1, sizeof(*sources));
-    char(*names)[24] = calloc(columns + 1, sizeof(*names));
-    int code = 0;
-    if (!sources || !names)
-        code = gb_fail_memory(&get->error);
-    for (uint64_t i = 0; i < columns && code == 0; i++) {
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot get %s as .csv: %" PRIu64 " columns are too many; write .npy",
+                    get->name, columns);
+    struct gb_csv_source *sources = gb_new(columns, sizeof(*sources));
+    char(*names)[24] = gb_new(columns, sizeof(*names));
+    for (uint64_t i = 0; i < columns; i++) {
         (void)snprintf(names[i], sizeof(names[i]), "%" PRIu64, i);
         sources[i] = (struct gb_csv_source){names[i], series, i, columns};
         if (series->ndim != 2)
             sources[i].name = series->name ? series->name : "value";
     }
-    if (code == 0)
-        code = gb_csv_write(get->output.file, sources, columns, rows, &get->progress, &get->error);
+    gb_csv_write(get->output.file, sources, columns, rows, &get->progress);
     free(sources);
     free(names);
-    return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
-static int get_rows(struct get *get, enum format format)
+static void get_rows(struct get *get, enum format format)
 {
     size_t count = gpubuf_child_count(get->object);
-    struct gb_series *series = calloc(count + 1, sizeof(*series));
-    struct gb_csv_source *sources = calloc(count + 1, sizeof(*sources));
-    int code = 0;
+    uint64_t rows = gpubuf_length(get->object);
+    struct gb_series *series = gb_new(count, sizeof(*series));
+    struct gb_csv_source *sources = gb_new(count, sizeof(*sources));
 
-    if (!series || !sources)
-        code = gb_fail_memory(&get->error);
-    for (size_t i = 0; i < count && code == 0; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct gpubuf_object *column = NULL;
-        code = gpubuf_child(get->object, i, &column);
-        if (code < 0) {
-            gb_fail(&get->error, code, "%s", gpubuf_object_errmsg(get->object));
-            break;
-        }
-        code = gb_series_init(&series[i], column, &get->error);
+        if (gpubuf_child(get->object, i, &column) < 0)
+            gb_cli_refuse(GPUBUF_E_INVALID, "%s", gpubuf_object_errmsg(get->object));
+        gb_series_init(&series[i], column);
         series[i].held = column;
         if (format != FORMAT_CSV)
             gb_series_as_json(&series[i]);
         sources[i] = (struct gb_csv_source){series[i].name, &series[i], 0, 1};
     }
-    uint64_t rows = gpubuf_length(get->object);
-    if (code == 0 && format == FORMAT_CSV)
-        code = gb_csv_write(get->output.file, sources, count, rows, &get->progress, &get->error);
-    else if (code == 0)
-        code = gb_json_write_rows(get->output.file, sources, count, rows, format == FORMAT_JSONL,
-                                  &get->progress, &get->error);
-    for (size_t i = 0; series && i < count; i++)
+    if (format == FORMAT_CSV)
+        gb_csv_write(get->output.file, sources, count, rows, &get->progress);
+    else
+        gb_json_write_rows(get->output.file, sources, count, rows, format == FORMAT_JSONL,
+                           &get->progress);
+    for (size_t i = 0; i < count; i++)
         gb_series_end(&series[i]);
     free(series);
     free(sources);
-    return code == 0 ? GB_STATUS_OK : failure(get);
 }
 
-static int get_items(struct get *get, struct gb_series *series)
+static void get_items(struct get *get, struct gb_series *series)
 {
+    bool array = gpubuf_kind(get->object) == GPUBUF_KIND_ARRAY;
+
     if (gpubuf_kind(get->object) == GPUBUF_KIND_BYTES)
-        return gb_cli_fail(
-            GB_STATUS_FAILED,
-            "cannot get %s as JSON: it is bytes; --format raw writes them as they are", get->name);
-    unsigned ndim = gpubuf_kind(get->object) == GPUBUF_KIND_ARRAY ? gpubuf_ndim(get->object) : 1;
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot get %s as JSON: it is bytes; --format raw writes them as they are",
+                    get->name);
     gb_series_as_json(series);
-    int code = gb_json_write_items(get->output.file, series, ndim, &get->progress, &get->error);
-    return code == 0 ? GB_STATUS_OK : failure(get);
+    gb_json_write_items(get->output.file, series, array ? gpubuf_ndim(get->object) : 1,
+                        &get->progress);
+}
+
+/* Ends if the library has failed. */
+static void check_read(const struct get *get, int code)
+{
+    gb_cli_check(get->cli, code, "cannot read %s", get->name);
 }
 
 /* Bytes of a bundle; `stage` is for those on a GPU. */
-static int write_bytes(struct get *get, const char *memory, char *stage, uint64_t at,
-                       uint64_t bytes)
+static void write_bytes(struct get *get, const char *memory, char *stage, uint64_t at,
+                        uint64_t bytes)
 {
     for (uint64_t done = 0, piece; done < bytes && !ferror(get->output.file); done += piece) {
         piece = bytes - done < BUNDLE_PIECE ? bytes - done : BUNDLE_PIECE;
-        int code = stage ? gpubuf_read(get->object, GPUBUF_DATA, at + done, stage, piece, NULL) : 0;
-        if (code < 0)
-            return code;
+        if (stage)
+            check_read(get, gpubuf_read(get->object, GPUBUF_DATA, at + done, stage, piece, NULL));
         fwrite(stage ? stage : memory + at + done, 1, (size_t)piece, get->output.file);
         get->written += piece;
         gb_progress_update(&get->progress, get->written);
     }
-    return 0;
 }
 
 /* A tensor's place in the file that is written, and in the memory. */
@@ -298,125 +274,122 @@ static int compare_moves(const void *a, const void *b)
 }
 
 /* Plans a file of some of a bundle's tensors, with a manifest of its own. */
-static int plan_some(const struct gpubuf_bundle *some, struct gpubuf_bundle **planned,
-                     struct move *moves)
+static struct gpubuf_bundle *plan_some(const struct get *get, const struct gpubuf_bundle *some,
+                                       struct move *moves)
 {
     size_t count = gpubuf_bundle_count(some), pairs = 0;
+    struct gpubuf_bundle *planned;
     const char *key, *value;
 
     while (gpubuf_bundle_metadata_at(some, pairs, &key, &value) == 0)
         pairs++;
-    struct gpubuf_tensor_spec *specs = calloc(count + 1, sizeof(*specs));
-    const char **metadata = calloc(2 * pairs + 1, sizeof(*metadata));
-    int code = specs && metadata ? 0 : GPUBUF_E_NO_MEMORY;
-
-    for (size_t i = 0; code == 0 && i < pairs; i++)
+    struct gpubuf_tensor_spec *specs = gb_new(count, sizeof(*specs));
+    const char **metadata = gb_new(2 * pairs + 1, sizeof(*metadata));
+    for (size_t i = 0; i < pairs; i++)
         gpubuf_bundle_metadata_at(some, i, &metadata[2 * i], &metadata[2 * i + 1]);
-    for (size_t i = 0; code == 0 && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct gpubuf_tensor *tensor = gpubuf_bundle_at(some, i);
         specs[i] =
             (struct gpubuf_tensor_spec){tensor->name, tensor->dtype, tensor->ndim, tensor->shape};
     }
-    if (code == 0)
-        code = gpubuf_bundle_plan(specs, count, metadata, planned);
-    for (size_t i = 0; code == 0 && i < count; i++) {
+    check_read(get, gpubuf_bundle_plan(specs, count, metadata, &planned));
+    for (size_t i = 0; i < count; i++) {
         const struct gpubuf_tensor *tensor = gpubuf_bundle_at(some, i);
         moves[i] =
-            (struct move){gpubuf_bundle_at(*planned, i)->offset, tensor->offset, tensor->bytes};
+            (struct move){gpubuf_bundle_at(planned, i)->offset, tensor->offset, tensor->bytes};
     }
     qsort(moves, count, sizeof(*moves), compare_moves);
     free(metadata);
     free(specs);
-    return code;
+    return planned;
 }
 
-static int write_some(struct get *get, const struct gpubuf_bundle *some, const char *memory,
-                      char *stage)
+static void write_some(struct get *get, const struct gpubuf_bundle *some, const char *memory,
+                       char *stage)
 {
     struct gpubuf_layout_spec layout;
-    struct gpubuf_bundle *planned = NULL;
     size_t count = gpubuf_bundle_count(some);
-    struct move *moves = calloc(count + 1, sizeof(*moves));
-    int code = moves ? plan_some(some, &planned, moves) : GPUBUF_E_NO_MEMORY;
+    struct move *moves = gb_new(count, sizeof(*moves));
+    struct gpubuf_bundle *planned = plan_some(get, some, moves);
 
-    if (code == 0) {
-        gpubuf_bundle_layout(planned, &layout);
-        const void *head = gpubuf_bundle_head(planned, &get->written);
-        get->progress.total = layout.bytes;
-        fwrite(head, 1, (size_t)get->written, get->output.file);
-    }
-    for (size_t i = 0; code == 0 && i < count; i++)
-        code = write_bytes(get, memory, stage, moves[i].from, moves[i].bytes);
+    gpubuf_bundle_layout(planned, &layout);
+    const void *head = gpubuf_bundle_head(planned, &get->written);
+    get->progress.total = layout.bytes;
+    fwrite(head, 1, (size_t)get->written, get->output.file);
+    for (size_t i = 0; i < count; i++)
+        write_bytes(get, memory, stage, moves[i].from, moves[i].bytes);
     gpubuf_bundle_free(planned);
     free(moves);
-    return code;
 }
 
 /* A whole bundle is written as it lies in memory, where it is a .safetensors file already; a part
    of one gets a new manifest. */
-static int get_bundle(struct get *get, enum format format)
+static void get_bundle(struct get *get, enum format format)
 {
     struct gpubuf_memory memory;
     struct gpubuf_bundle *bundle = NULL;
     char *stage = NULL;
 
-    int code = gpubuf_memory(get->object, GPUBUF_DATA, &memory);
-    if (code == 0)
-        code = gpubuf_wait_ready(get->object, NULL);
-    if (code == 0 && format == FORMAT_SAFETENSORS)
-        code = gpubuf_bundle_open(get->object, &bundle);
-    if (code < 0)
-        return gb_cli_error(get->cli, code, "cannot read %s", get->name);
-    if (gpubuf_device_ordinal(get->object) >= 0 && !(stage = malloc(BUNDLE_PIECE)))
-        code = GPUBUF_E_NO_MEMORY;
+    check_read(get, gpubuf_memory(get->object, GPUBUF_DATA, &memory));
+    check_read(get, gpubuf_wait_ready(get->object, NULL));
+    if (format == FORMAT_SAFETENSORS)
+        check_read(get, gpubuf_bundle_open(get->object, &bundle));
+    if (gpubuf_device_ordinal(get->object) >= 0)
+        stage = gb_grow(NULL, BUNDLE_PIECE, 1);
     get->progress.total = memory.bytes;
-    if (code == 0 && bundle && gpubuf_bundle_is_part(bundle))
-        code = write_some(get, bundle, memory.pointer, stage);
-    else if (code == 0)
-        code = write_bytes(get, memory.pointer, stage, 0, memory.bytes);
+    if (bundle && gpubuf_bundle_is_part(bundle))
+        write_some(get, bundle, memory.pointer, stage);
+    else
+        write_bytes(get, memory.pointer, stage, 0, memory.bytes);
     free(stage);
     gpubuf_bundle_free(bundle);
-    return code < 0 ? gb_cli_error(get->cli, code, "cannot read %s", get->name) : GB_STATUS_OK;
 }
 
-static int get_part(struct get *get, enum format format)
+/* Refuses a format that such an object has not. */
+static void check_format(const struct get *get, enum format format)
 {
-    bool bundle = gpubuf_kind(get->object) == GPUBUF_KIND_BUNDLE;
+    enum gpubuf_kind kind = gpubuf_kind(get->object);
+    bool bundle = kind == GPUBUF_KIND_BUNDLE;
 
-    if (bundle && format >= FORMAT_SAFETENSORS)
-        return get_bundle(get, format);
-    if (bundle || format == FORMAT_SAFETENSORS)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           bundle
-                               ? "cannot get %s in this format: it is a bundle; write .safetensors"
-                               : "cannot get %s as .safetensors: it is no bundle",
-                           get->name);
-    if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
-        if (format == FORMAT_CSV || format == FORMAT_JSON || format == FORMAT_JSONL)
-            return get_rows(get, format);
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot get %s as %s: it is a table; write .csv, or choose a column "
-                           "with --column",
-                           get->name, format == FORMAT_NPY ? ".npy" : "raw bytes");
-    }
-    if (format == FORMAT_JSONL)
-        return gb_cli_fail(
-            GB_STATUS_FAILED,
-            "cannot get %s as JSON lines, which are the rows of a table; write .json", get->name);
+    if (bundle ? format < FORMAT_SAFETENSORS : format == FORMAT_SAFETENSORS)
+        gb_cli_fail(GB_STATUS_FAILED,
+                    bundle ? "cannot get %s in this format: it is a bundle; write .safetensors"
+                           : "cannot get %s as .safetensors: it is no bundle",
+                    get->name);
+    if (kind == GPUBUF_KIND_TABLE && (format == FORMAT_NPY || format == FORMAT_RAW))
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot get %s as %s: it is a table; write .csv, or choose a column with "
+                    "--column",
+                    get->name, format == FORMAT_NPY ? ".npy" : "raw bytes");
+    if (kind != GPUBUF_KIND_TABLE && format == FORMAT_JSONL)
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot get %s as JSON lines, which are the rows of a table; write .json",
+                    get->name);
+}
+
+static void get_part(struct get *get, enum format format)
+{
     struct gb_series series;
-    int status;
-    if (gb_series_init(&series, get->object, &get->error) != 0)
-        status = failure(get);
-    else if (format == FORMAT_NPY)
-        status = get_npy(get, &series);
+
+    check_format(get, format);
+    if (gpubuf_kind(get->object) == GPUBUF_KIND_BUNDLE) {
+        get_bundle(get, format);
+        return;
+    }
+    if (gpubuf_kind(get->object) == GPUBUF_KIND_TABLE) {
+        get_rows(get, format);
+        return;
+    }
+    gb_series_init(&series, get->object);
+    if (format == FORMAT_NPY)
+        get_npy(get, &series);
     else if (format == FORMAT_CSV)
-        status = get_array_csv(get, &series);
+        get_array_csv(get, &series);
     else if (format == FORMAT_JSON)
-        status = get_items(get, &series);
+        get_items(get, &series);
     else
-        status = get_raw(get, &series);
+        get_raw(get, &series);
     gb_series_end(&series);
-    return status;
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -429,81 +402,67 @@ static enum format find_format(const char *name)
     return FORMAT_NONE;
 }
 
-static int choose_format(const struct get *get, const char *asked, const char *file,
-                         enum format *format)
+static enum format choose_format(const struct get *get, const char *asked, const char *file)
 {
-    if (!asked)
-        *format = gb_ends_with(file, ".npy")                                      ? FORMAT_NPY
-                  : gb_ends_with(file, ".csv")                                    ? FORMAT_CSV
-                  : gb_ends_with(file, ".json")                                   ? FORMAT_JSON
-                  : gb_ends_with(file, ".jsonl") || gb_ends_with(file, ".ndjson") ? FORMAT_JSONL
-                  : gb_ends_with(file, ".safetensors")       ? FORMAT_SAFETENSORS
-                  : strcmp(file, "-") == 0 && get->cli->json ? FORMAT_JSON
-                  : strcmp(file, "-") == 0 && gpubuf_kind(get->object) == GPUBUF_KIND_TABLE
-                      ? FORMAT_CSV
-                      : FORMAT_RAW;
-    else
-        *format = find_format(asked);
-    bool terminal = strcmp(file, "-") == 0 && isatty(STDOUT_FILENO);
+    bool pipe = strcmp(file, "-") == 0, terminal = pipe && isatty(STDOUT_FILENO);
     enum gpubuf_kind kind = gpubuf_kind(get->object);
     bool rows = kind != GPUBUF_KIND_BYTES && kind != GPUBUF_KIND_BUNDLE;
-    if (terminal && !asked && *format == FORMAT_RAW && rows)
-        *format = FORMAT_CSV;
-    bool text = *format != FORMAT_NPY && *format < FORMAT_SAFETENSORS;
-    if (text || !terminal)
-        return GB_STATUS_OK;
-    return gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, %s",
-                        rows ? "or --format csv" : "or look at it by gpubufctl show");
+    enum format format = asked                         ? find_format(asked)
+                         : gb_ends_with(file, ".npy")  ? FORMAT_NPY
+                         : gb_ends_with(file, ".csv")  ? FORMAT_CSV
+                         : gb_ends_with(file, ".json") ? FORMAT_JSON
+                         : gb_ends_with(file, ".jsonl") || gb_ends_with(file, ".ndjson")
+                             ? FORMAT_JSONL
+                         : gb_ends_with(file, ".safetensors") ? FORMAT_SAFETENSORS
+                         : pipe && get->cli->json             ? FORMAT_JSON
+                         : pipe && (kind == GPUBUF_KIND_TABLE || (terminal && rows)) ? FORMAT_CSV
+                                                                                     : FORMAT_RAW;
+    bool text = format != FORMAT_NPY && format < FORMAT_SAFETENSORS;
+
+    if (terminal && !text)
+        gb_cli_usage(get->cli, "binary data do not go to a terminal; give --output FILE, %s",
+                     rows ? "or --format csv" : "or look at it by gpubufctl show");
+    return format;
 }
 
-static int write_output(struct get *get, const char *file, enum format format)
+static void write_output(struct get *get, const char *file, enum format format)
 {
-    if (gb_output_open(&get->output, file, &get->error) != 0)
-        return gb_cli_tell(&get->error);
+    gb_output_open(&get->output, file);
+    gb_cli_about("cannot get %s", get->name);
     gb_progress_begin(&get->progress, get->name, 0);
-    int status = get_part(get, format);
+    get_part(get, format);
     gb_progress_end(&get->progress);
-    if (status != GB_STATUS_OK)
-        gb_output_abort(&get->output);
-    else if (gb_output_commit(&get->output, &get->error) != 0)
-        status = gb_cli_tell(&get->error);
-    return status;
+    gb_output_commit(&get->output);
+}
+
+static cJSON *bound(bool there, int64_t at)
+{
+    return there ? cJSON_CreateNumber((double)at) : cJSON_CreateNull();
 }
 
 /* Has the Python package write a file of its format. */
-static int hand_over(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
-                     const char *file, const char *format)
+static void hand_over(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
+                      const char *file, const char *format)
 {
-    cJSON *request = cJSON_CreateObject(), *names = NULL;
     struct gb_slice_text slice = {0};
     struct gb_error error;
 
     if (strcmp(file, "-") == 0)
-        return gb_cli_usage(cli, "--format %s needs --output FILE", format);
+        gb_cli_usage(cli, "--format %s needs --output FILE", format);
     if (options->slice && gb_parse_slice(options->slice, &slice, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
-    cJSON_AddStringToObject(request, "do", "get");
-    cJSON_AddStringToObject(request, "name", name);
-    cJSON_AddStringToObject(request, "path", file);
-    cJSON_AddStringToObject(request, "format", format);
-    cJSON_AddNumberToObject(request, "version", (double)options->version);
+        gb_cli_usage(cli, "%s", error.message);
+    cJSON *request = gb_cjson("{'do':'get','name':%s,'path':%s,'format':%s,'version':%" PRId64 "}",
+                              name, file, format, options->version);
     cJSON_AddNumberToObject(request, "timeout", (double)options->wait_ms / 1000);
     if (options->column)
         cJSON_AddStringToObject(request, "column", options->column);
     cJSON *ends = options->slice ? cJSON_AddArrayToObject(request, "slice") : NULL;
-    if (ends) {
-        cJSON_AddItemToArray(ends, slice.has_start ? cJSON_CreateNumber((double)slice.start)
-                                                   : cJSON_CreateNull());
-        cJSON_AddItemToArray(ends, slice.has_stop ? cJSON_CreateNumber((double)slice.stop)
-                                                  : cJSON_CreateNull());
-    }
-    int status = gb_python_run(cli, request, file, &names);
-    cJSON_Delete(names);
-    cJSON_Delete(request);
-    return status;
+    cJSON_AddItemToArray(ends, options->slice ? bound(slice.has_start, slice.start) : NULL);
+    cJSON_AddItemToArray(ends, options->slice ? bound(slice.has_stop, slice.stop) : NULL);
+    cJSON_Delete(gb_python_run(cli, request, file));
 }
 
-int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct get get = {.cli = cli, .name = args->value[0]};
     const char *file = args->option[OUTPUT] ? args->option[OUTPUT]
@@ -517,20 +476,16 @@ int gb_cmd_get(struct gb_cli *cli, struct gb_cli_args *args)
         .label = args->option[LABEL],
         .wait_ms = args->number[WAIT],
     };
-    enum format format;
 
     if (args->option[OUTPUT] && args->count > 1)
-        return gb_cli_usage(cli, "the file is said twice: %s and %s", args->option[OUTPUT],
-                            args->value[1]);
+        gb_cli_usage(cli, "the file is said twice: %s and %s", args->option[OUTPUT],
+                     args->value[1]);
     const char *python = asked ? asked : gb_python_format(file, NULL, 0);
-    if (python && gb_python_is_format(python))
-        return hand_over(cli, get.name, &options, file, python);
-    int status = gb_view_open(cli, get.name, &options, &get.object);
-    if (status != GB_STATUS_OK)
-        return status;
-    status = choose_format(&get, asked, file, &format);
-    if (status == GB_STATUS_OK)
-        status = write_output(&get, file, format);
+    if (python && gb_python_is_format(python)) {
+        hand_over(cli, get.name, &options, file, python);
+        return;
+    }
+    get.object = gb_view_open(cli, get.name, &options);
+    write_output(&get, file, choose_format(&get, asked, file));
     gpubuf_release(get.object);
-    return status;
 }

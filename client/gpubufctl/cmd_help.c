@@ -85,34 +85,28 @@ static const char *suggest(const struct gb_cli *cli, const char *name)
     return best;
 }
 
-int gb_cli_no_command(const struct gb_cli *cli, const char *name)
+_Noreturn void gb_cli_no_command(const struct gb_cli *cli, const char *name)
 {
     const char *meant = suggest(cli, name);
 
     if (meant)
-        return gb_cli_usage(cli, "there is no command \"%s\"; did you mean \"%s\"?", name, meant);
-    return gb_cli_usage(cli, "there is no command \"%s\"", name);
+        gb_cli_usage(cli, "there is no command \"%s\"; did you mean \"%s\"?", name, meant);
+    gb_cli_usage(cli, "there is no command \"%s\"", name);
 }
 
-int gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args)
 {
     cli->command = args->count ? gb_cli_find(cli, args->value[0]) : NULL;
     if (args->count && !cli->command)
-        return gb_cli_no_command(cli, args->value[0]);
+        gb_cli_no_command(cli, args->value[0]);
     gb_cli_print_help(cli);
-    return GB_STATUS_OK;
 }
 
-int gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args)
 {
     (void)args;
-    if (!cli->json) {
+    if (!cli->json)
         printf("gpubufctl %s\n", gpubuf_version());
-        return GB_STATUS_OK;
-    }
-    cJSON *answer = cJSON_CreateObject();
-    cJSON_AddStringToObject(answer, "version", gpubuf_version());
-    gb_cjson_print(answer, true);
-    cJSON_Delete(answer);
-    return GB_STATUS_OK;
+    else
+        gb_cjson_tell("{'version':%s}", gpubuf_version());
 }

@@ -39,65 +39,46 @@ struct load {
 
 /* ---- the manifest ---- */
 
-static int read_text(const char *path, char **text, struct gb_error *error)
+static char *read_text(const char *path)
 {
     struct gb_input input;
-    uint64_t got = 0;
 
-    int r = gb_input_open(&input, path, error);
-    if (r != 0)
-        return r;
-    if (input.bytes == GB_FILE_UNKNOWN || !(*text = malloc(input.bytes + 1)))
-        r = gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file, or too large for memory",
-                    path);
-    else
-        r = gb_input_read(&input, *text, input.bytes, &got, error);
-    if (r == 0)
-        (*text)[got] = '\0';
-    if (r == 0 && strlen(*text) != got)
-        r = gb_fail(error, GPUBUF_E_INVALID, "%s: byte %zu is no text", path, strlen(*text));
+    gb_input_open(&input, path);
+    if (input.bytes == GB_FILE_UNKNOWN || input.bytes > SIZE_MAX / 2)
+        gb_cli_refuse(GPUBUF_E_INVALID, "%s is no regular file, or too large for memory", path);
+    char *text = gb_grow(NULL, input.bytes + 1, 1);
+    uint64_t got = gb_input_read(&input, text, input.bytes);
+    text[got] = '\0';
+    if (strlen(text) != got)
+        gb_cli_refuse(GPUBUF_E_INVALID, "%s: byte %zu is no text", path, strlen(text));
     gb_input_close(&input);
-    return r;
+    return text;
 }
 
-/* Checks that it is a manifest of a version that is read here, and that its checksum is right. 0,
-   or GPUBUF_E_INVALID. */
-static int check_manifest(const char *path, const cJSON *manifest, struct gb_error *error)
+/* Reads the manifest. It has to be of a version that is read here, and its checksum right. */
+static cJSON *read_manifest(const char *directory)
 {
-    const cJSON *objects = cJSON_GetObjectItemCaseSensitive(manifest, "objects");
-    char sum[GB_SNAPSHOT_SUM];
+    char *path = gb_text("%s/manifest.json", directory), *text = read_text(path);
+    cJSON *manifest = gb_cjson_parse(text);
+    const cJSON *objects = gb_cjson_member(manifest, "objects");
+    char sum[GB_SNAPSHOT_SUM] = "";
 
-    if (!manifest)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s is damaged: it is no JSON", path);
-    if (strcmp(gb_cjson_string_of(manifest, "format", ""), "gpubufd snapshot") != 0)
-        return gb_fail(error, GPUBUF_E_INVALID, "%s is no manifest of a snapshot", path);
-    if (gb_cjson_int_of(manifest, "version", 0) != 1)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "%s is of a later version of snapshots than this gpubufctl reads", path);
-    char *text = cJSON_IsArray(objects) ? gb_cjson_text(objects) : NULL;
-    gb_snapshot_sum(text ? text : "", sum);
-    bool same = text && strcmp(gb_cjson_string_of(manifest, "xxh3", ""), sum) == 0;
     free(text);
-    return same ? 0
-                : gb_fail(error, GPUBUF_E_INVALID,
-                          "%s is damaged: its objects have another checksum than it tells", path);
-}
-
-static int read_manifest(const char *directory, cJSON **manifest)
-{
-    char *path = NULL, *text = NULL;
-    struct gb_error error;
-    int r = asprintf(&path, "%s/manifest.json", directory) < 0 ? gb_fail_memory(&error) : 0;
-
-    if (r == 0)
-        r = read_text(path, &text, &error);
-    if (r == 0) {
-        *manifest = gb_cjson_parse(text);
-        r = check_manifest(path, *manifest, &error);
-    }
+    if (!manifest)
+        gb_cli_refuse(GPUBUF_E_INVALID, "%s is damaged: it is no JSON", path);
+    if (strcmp(gb_cjson_string_of(manifest, "format", ""), "gpubufd snapshot") != 0)
+        gb_cli_refuse(GPUBUF_E_INVALID, "%s is no manifest of a snapshot", path);
+    if (gb_cjson_int_of(manifest, "version", 0) != 1)
+        gb_cli_refuse(GPUBUF_E_INVALID,
+                      "%s is of a later version of snapshots than this gpubufctl reads", path);
+    text = gb_cjson_text(objects);
+    gb_snapshot_sum(text, sum);
+    if (!cJSON_IsArray(objects) || strcmp(gb_cjson_string_of(manifest, "xxh3", ""), sum) != 0)
+        gb_cli_refuse(GPUBUF_E_INVALID,
+                      "%s is damaged: its objects have another checksum than it tells", path);
     free(text);
     free(path);
-    return r == 0 ? GB_STATUS_OK : gb_cli_tell(&error);
+    return manifest;
 }
 
 /* ---- objects ---- */
@@ -140,10 +121,7 @@ static int open_data(struct load *load, const cJSON *entry, char **path, struct 
 
     if (!file[0] || strchr(file, '/'))
         return gb_fail(error, GPUBUF_E_INVALID, "the manifest names no file");
-    if (asprintf(path, "%s/%s", load->directory, file) < 0) {
-        *path = NULL;
-        return gb_fail_memory(error);
-    }
+    *path = gb_text("%s/%s", load->directory, file);
     load->file.path = *path;
     load->file.fd = open(*path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (load->file.fd < 0 || fstat(load->file.fd, &status) != 0)
@@ -153,38 +131,30 @@ static int open_data(struct load *load, const cJSON *entry, char **path, struct 
                : gb_fail(error, GPUBUF_E_INVALID, "%s is no regular file", *path);
 }
 
-/* Tells a failure of the library. */
-static int library_failure(const struct load *load, int code, struct gb_error *error)
-{
-    const char *sentence = gpubuf_errmsg(load->cli->client);
-
-    return gb_fail(error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
-}
-
 /* Reads an object's file and publishes the object, once all of it was read and its checksums are
    right. */
 static int publish(struct load *load, const cJSON *entry, const char *name,
                    const struct gpubuf_create_options *options, struct gb_error *error)
 {
-    char *text = gb_cjson_text(cJSON_GetObjectItemCaseSensitive(entry, "layout"));
+    const cJSON *described = gb_cjson_member(entry, "layout");
+    char *text = gb_cjson_text(described);
     struct gpubuf_object *object = NULL;
     struct gb_pool pool = {0};
     struct gb_layout layout;
 
-    int r = text ? gb_snapshot_layout(text, &pool, &layout, error)
-                 : gb_fail(error, GPUBUF_E_INVALID, "the manifest has no layout of it");
+    int r = described ? gb_snapshot_layout(text, &pool, &layout, error)
+                      : gb_fail(error, GPUBUF_E_INVALID, "the manifest has no layout of it");
     if (r == 0) {
         int code = gb_snapshot_create(load->cli->client, name, &layout, options, &pool, &object);
-        r = code < 0 ? library_failure(load, code, error) : 0;
+        r = code < 0 ? (*error = gb_cli_last(load->cli, code)).code : 0;
     }
     if (r == 0)
-        r = gb_snapshot_read(&load->file, object, &layout,
-                             cJSON_GetObjectItemCaseSensitive(entry, "xxh3"), error);
+        r = gb_snapshot_read(&load->file, object, &layout, gb_cjson_member(entry, "xxh3"), error);
     if (r == 0) {
         int code = gpubuf_seal(object, NULL);
         if (code == 0 && gb_cjson_bool_of(entry, "pinned"))
             code = gpubuf_pin(load->cli->client, name);
-        r = code < 0 ? library_failure(load, code, error) : 0;
+        r = code < 0 ? (*error = gb_cli_last(load->cli, code)).code : 0;
     }
     gpubuf_release(object);
     gb_pool_end(&pool);
@@ -197,8 +167,7 @@ static void add_name(cJSON *names, const char *name)
     cJSON_AddItemToArray(names, cJSON_CreateString(name));
 }
 
-/* 0, or the status of what failed, which has been told. */
-static int load_object(struct load *load, const cJSON *entry)
+static void load_object(struct load *load, const cJSON *entry)
 {
     const char *name = gb_cjson_string_of(entry, "name", "");
     struct gpubuf_create_options options;
@@ -217,14 +186,12 @@ static int load_object(struct load *load, const cJSON *entry)
     if (r == 0) {
         load->bytes += (uint64_t)gb_cjson_int_of(entry, "bytes", 0);
         add_name(load->loaded, name);
-        return GB_STATUS_OK;
-    }
-    if (r == GPUBUF_E_EXISTS && !load->replace) {
+    } else if (r == GPUBUF_E_EXISTS && !load->replace) {
         add_name(load->skipped, name);
-        return GB_STATUS_OK;
+    } else {
+        add_name(load->failed, name);
+        gb_cli_note(load->cli, &error, "cannot load %s", name);
     }
-    add_name(load->failed, name);
-    return gb_cli_error_of(load->cli, &error, "cannot load %s", name);
 }
 
 /* ---- the command ---- */
@@ -255,26 +222,20 @@ static void print_outcome(const struct load *load)
             printf("skipped %s, which exists\n", name->valuestring);
 }
 
-static int load_all(struct load *load, const cJSON *objects)
+static void load_all(struct load *load, const cJSON *objects)
 {
     uint64_t total = 0;
-    int worst = GB_STATUS_OK;
 
     GB_CJSON_EACH(entry, objects)
         total += (uint64_t)gb_cjson_int_of(entry, "bytes", 0);
     gb_progress_begin(&load->progress, "load", total);
-    GB_CJSON_EACH(entry, objects) {
-        int status = load_object(load, entry);
-        if (worst == GB_STATUS_OK || status == GB_STATUS_NO_DAEMON)
-            worst = status;
-        if (status == GB_STATUS_NO_DAEMON)
-            break;
-    }
+    GB_CJSON_EACH(entry, objects)
+        if (load->cli->worst != GB_STATUS_NO_DAEMON)
+            load_object(load, entry);
     gb_progress_end(&load->progress);
-    return worst;
 }
 
-int gb_cmd_load(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_load(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct load load = {
         .cli = cli,
@@ -284,29 +245,22 @@ int gb_cmd_load(struct gb_cli *cli, struct gb_cli_args *args)
         .device = args->option[DEVICE],
         .wait_ms = args->number[WAIT],
     };
-    cJSON *manifest = NULL;
+    cJSON *manifest = read_manifest(load.directory);
 
-    int status = read_manifest(load.directory, &manifest);
-    if (status == GB_STATUS_OK)
-        status = gb_cli_connect(cli);
-    if (status == GB_STATUS_OK) {
-        load.file = (struct gb_snapshot_file){.fd = -1, .progress = &load.progress};
-        load.loaded = cJSON_CreateArray();
-        load.skipped = cJSON_CreateArray();
-        load.failed = cJSON_CreateArray();
-        status = load_all(&load, cJSON_GetObjectItemCaseSensitive(manifest, "objects"));
-        print_outcome(&load);
-        int skipped = cJSON_GetArraySize(load.skipped);
-        if (status == GB_STATUS_OK && skipped > 0)
-            status =
-                gb_cli_fail(GB_STATUS_FAILED,
-                            "%d name%s that exist%s skipped; --replace takes them, -v tells "
-                            "them",
-                            skipped, skipped == 1 ? "" : "s", skipped == 1 ? "s was" : " were");
-    }
+    gb_cli_connect(cli);
+    load.file = (struct gb_snapshot_file){.fd = -1, .progress = &load.progress};
+    load.loaded = cJSON_CreateArray();
+    load.skipped = cJSON_CreateArray();
+    load.failed = cJSON_CreateArray();
+    load_all(&load, gb_cjson_member(manifest, "objects"));
+    print_outcome(&load);
+    int skipped = cJSON_GetArraySize(load.skipped);
     cJSON_Delete(load.loaded);
     cJSON_Delete(load.skipped);
     cJSON_Delete(load.failed);
     cJSON_Delete(manifest);
-    return status;
+    if (cli->worst == GB_STATUS_OK && skipped > 0)
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "%d name%s that exist%s skipped; --replace takes them, -v tells them", skipped,
+                    skipped == 1 ? "" : "s", skipped == 1 ? "s was" : " were");
 }

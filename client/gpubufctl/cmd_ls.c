@@ -35,7 +35,7 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     char span[32];
 
     gb_writer_init(&text, 0);
-    const cJSON *stream = cJSON_GetObjectItemCaseSensitive(object, "stream");
+    const cJSON *stream = gb_cjson_member(object, "stream");
     if (stream)
         gb_write_format(&text, "stream: frame %" PRId64 ", %" PRId64 " reader%s%s ",
                         gb_cjson_int_of(stream, "frames", 0), gb_cjson_int_of(stream, "readers", 0),
@@ -64,7 +64,7 @@ static void add_notes(struct gb_grid *grid, const cJSON *object)
     gb_writer_end(&text);
 }
 
-static int print_short(const struct gb_cli *cli, const cJSON *objects, bool versions)
+static void print_short(const struct gb_cli *cli, const cJSON *objects, bool versions)
 {
     const struct gb_table_column columns[] = {
         {"name", "name", .style = GB_STYLE_BOLD, .flexible = true},
@@ -75,10 +75,10 @@ static int print_short(const struct gb_cli *cli, const cJSON *objects, bool vers
         {"notes", .leaves = 1, .add = add_notes},
     };
 
-    return gb_table_print(cli, GB_TABLE(columns), objects);
+    gb_table_print(cli, GB_TABLE(columns), objects);
 }
 
-static int print_long(const struct gb_cli *cli, const cJSON *objects)
+static void print_long(const struct gb_cli *cli, const cJSON *objects)
 {
     static const struct gb_table_column columns[] = {
         {"mode", "mode", .leaves = 6},
@@ -95,18 +95,18 @@ static int print_long(const struct gb_cli *cli, const cJSON *objects)
         {"notes", .leaves = 1, .add = add_notes},
     };
 
-    return gb_table_print(cli, GB_TABLE(columns), objects);
+    gb_table_print(cli, GB_TABLE(columns), objects);
 }
 
-static int print_objects(const struct gb_cli *cli, const cJSON *objects, const char *const *option)
+static void print_objects(const struct gb_cli *cli, const cJSON *objects, const char *const *option)
 {
-    if (!objects->child) {
-        if (cli->color)
-            printf("%sno objects%s\n", gb_style_on(true, GB_STYLE_DIM),
-                   gb_style_off(true, GB_STYLE_DIM));
-        return GB_STATUS_OK;
-    }
-    return option[LONG] ? print_long(cli, objects) : print_short(cli, objects, option[VERSIONS]);
+    if (!objects->child && cli->color)
+        printf("%sno objects%s\n", gb_style_on(true, GB_STYLE_DIM),
+               gb_style_off(true, GB_STYLE_DIM));
+    else if (objects->child && option[LONG])
+        print_long(cli, objects);
+    else if (objects->child)
+        print_short(cli, objects, option[VERSIONS]);
 }
 
 static void print_names(const cJSON *objects)
@@ -149,48 +149,42 @@ static void print_json(cJSON *objects, bool total)
 
 /* Finds the objects that match a pattern; if none does, those whose names start with the text
    itself. */
-static int find(struct gb_cli *cli, const char *text, bool versions, cJSON **objects)
+static cJSON *find(struct gb_cli *cli, const char *text, bool versions)
 {
     bool pattern = text && gb_names_is_pattern(text);
+    cJSON *objects = gb_found_names(cli, text, pattern, versions);
 
-    int status = gb_found_versions(cli, text, pattern, versions, objects);
-    if (status != GB_STATUS_OK || !pattern || (*objects)->child)
-        return status;
-    cJSON_Delete(*objects);
-    status = gb_found_versions(cli, text, false, versions, objects);
-    if (status != GB_STATUS_OK || (*objects)->child)
-        return status;
-    cJSON_Delete(*objects);
-    return gb_names_none(text);
+    if (!pattern || objects->child)
+        return objects;
+    cJSON_Delete(objects);
+    objects = gb_found_names(cli, text, false, versions);
+    if (!objects->child)
+        gb_names_none(text);
+    return objects;
 }
 
-int gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_ls(struct gb_cli *cli, struct gb_cli_args *args)
 {
     static const char *const keys[] = {NULL, NULL, "bytes", "idle_ms", "created_ms"};
-    const char *key = keys[args->number[SORT]];
-    cJSON *objects = NULL;
+    const char *key = keys[args->number[SORT]], *text = args->count ? args->value[0] : NULL;
 
     if (args->option[CLUSTER]) {
         if (args->option[LONG] || args->option[SORT] || args->option[TOTAL] ||
-            args->option[VERSIONS] || (args->count && gb_names_is_pattern(args->value[0])))
-            return gb_cli_usage(cli, "--cluster goes with PREFIX and --names alone");
-        return gb_cluster_ls(cli, args->option[PEER_SOCKET], args->count ? args->value[0] : NULL,
-                             args->option[NAMES] != NULL);
+            args->option[VERSIONS] || (text && gb_names_is_pattern(text)))
+            gb_cli_usage(cli, "--cluster goes with PREFIX and --names alone");
+        gb_cluster_ls(cli, args->option[PEER_SOCKET], text, args->option[NAMES] != NULL);
+        return;
     }
-    int status =
-        find(cli, args->count ? args->value[0] : NULL, args->option[VERSIONS] != NULL, &objects);
-    if (status != GB_STATUS_OK)
-        return status;
-    if (key && !gb_cjson_sort(objects, key, NULL, false))
-        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    else if (cli->json)
+    cJSON *objects = find(cli, text, args->option[VERSIONS] != NULL);
+    if (key)
+        gb_cjson_sort(objects, key, NULL, false);
+    if (cli->json)
         print_json(objects, args->option[TOTAL] != NULL);
     else if (args->option[NAMES])
         print_names(objects);
     else
-        status = print_objects(cli, objects, args->option);
-    if (status == GB_STATUS_OK && args->option[TOTAL] && !cli->json)
+        print_objects(cli, objects, args->option);
+    if (args->option[TOTAL] && !cli->json)
         print_total(objects);
     cJSON_Delete(objects);
-    return status;
 }

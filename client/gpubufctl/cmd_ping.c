@@ -54,21 +54,18 @@ static void print_answer(const struct gb_cli *cli, const char *text)
     const char *server = gb_cjson_string_of(stats, "server", "a daemon");
 
     if (cli->json) {
-        cJSON *answer = cJSON_CreateObject();
-        cJSON_AddStringToObject(answer, "server", server);
-        gb_cjson_print(answer, true);
-        cJSON_Delete(answer);
+        gb_cjson_tell("{'server':%s}", server);
     } else {
         struct gb_writer clean;
         gb_writer_init(&clean, 0);
         gb_text_clean(&clean, server, strlen(server));
-        printf("%.*s answers\n", (int)clean.length, clean.length ? clean.data : "");
-        gb_writer_end(&clean);
+        GB_WRITE_LITERAL(&clean, " answers\n");
+        gb_cli_print(&clean);
     }
     cJSON_Delete(stats);
 }
 
-int gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
 {
     static const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
     int64_t wait_ms = args->number[WAIT];
@@ -86,11 +83,10 @@ int gb_cmd_ping(struct gb_cli *cli, struct gb_cli_args *args)
     if (code == 0) {
         print_answer(cli, stats);
         gpubuf_free(stats);
-        return GB_STATUS_OK;
+        return;
     }
     /* Nobody listens, or the daemon does not answer in time: exit status 3. */
     bool none = passes(code) || code == GPUBUF_E_TIMEOUT || code == GPUBUF_E_PROTOCOL;
-    const char *sentence = gpubuf_errmsg(cli->client);
-    return gb_cli_fail(none ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED, "%s",
-                       sentence[0] ? sentence : gpubuf_strerror(code));
+    gb_cli_fail(none ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED, "%s",
+                gb_cli_last(cli, code).message);
 }

@@ -82,31 +82,22 @@ static const struct gb_table_column providers[] = {
     {"wanted", "wanted", .cell = GB_CELL_COUNT},    {"provides", "prefix", .style = GB_STYLE_BOLD},
 };
 
-/* Reads all pages of `sessions` and keeps the sessions that provide names. *found is to be deleted
-   with cJSON_Delete. */
-static int find_providers(struct gb_cli *cli, cJSON **found)
+/* Reads all pages of `sessions` and keeps the sessions that provide names. */
+static cJSON *find_providers(struct gb_cli *cli)
 {
     cJSON *told = cJSON_CreateArray();
     int64_t cursor = 0;
 
     do {
-        cJSON *params = cJSON_CreateObject(), *answer;
-
-        cJSON_AddNumberToObject(params, "cursor", (double)cursor);
-        int status = gb_cli_ask(cli, "sessions", params, &answer);
-        if (status != GB_STATUS_OK) {
-            cJSON_Delete(told);
-            return status;
-        }
-        GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "sessions")) {
+        cJSON *answer = gb_cli_ask(cli, "sessions", gb_cjson("{'cursor':%" PRId64 "}", cursor));
+        GB_CJSON_EACH(item, gb_cjson_member(answer, "sessions")) {
             if (cJSON_HasObjectItem(item, "provides"))
                 cJSON_AddItemToArray(told, cJSON_Duplicate(item, true));
         }
         cursor = gb_cjson_int_of(answer, "cursor", 0);
         cJSON_Delete(answer);
     } while (cursor > 0);
-    *found = told;
-    return GB_STATUS_OK;
+    return told;
 }
 
 /* A line for each prefix. */
@@ -115,7 +106,7 @@ static cJSON *prefixes_of(const cJSON *sessions_told)
     cJSON *list = cJSON_CreateArray();
 
     GB_CJSON_EACH(item, sessions_told) {
-        GB_CJSON_EACH(prefix, cJSON_GetObjectItemCaseSensitive(item, "provides")) {
+        GB_CJSON_EACH(prefix, gb_cjson_member(item, "provides")) {
             cJSON *line = cJSON_Duplicate(item, true);
             cJSON_AddStringToObject(line, "prefix",
                                     *prefix->valuestring ? prefix->valuestring : "(all names)");
@@ -125,88 +116,63 @@ static cJSON *prefixes_of(const cJSON *sessions_told)
     return list;
 }
 
-static int print_list(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
-                      const cJSON *list, const char *none)
+static void print_list(const struct gb_cli *cli, const struct gb_table_column *columns,
+                       size_t count, const cJSON *list, const char *none)
 {
-    bool color = cli->color;
-
-    if (!gb_cjson_first(list))
-        printf("%s%s%s\n", gb_style_on(color, GB_STYLE_DIM), none,
-               gb_style_off(color, GB_STYLE_DIM));
+    if (gb_cjson_first(list))
+        gb_table_print(cli, columns, count, list);
     else
-        return gb_table_print(cli, columns, count, list);
-    return GB_STATUS_OK;
-}
-
-static int print_providers(const struct gb_cli *cli, const cJSON *told)
-{
-    cJSON *lines = prefixes_of(told);
-    int status = GB_STATUS_OK;
-
-    if (gb_cjson_first(lines)) {
-        status = print_list(cli, GB_TABLE(providers), lines, "");
-        putchar('\n');
-    }
-    cJSON_Delete(lines);
-    return status;
+        printf("%s%s%s\n", gb_style_on(cli->color, GB_STYLE_DIM), none,
+               gb_style_off(cli->color, GB_STYLE_DIM));
 }
 
 /* Prints who holds the object; without a name first which sessions provide names, then what each
    session holds. */
-static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *provided,
-                        const struct gb_inventory *memory, const struct gb_cli_args *args)
+static void print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *provided,
+                         const struct gb_inventory *memory, const struct gb_cli_args *args)
 {
-    int status = print_providers(cli, provided);
-    if (status != GB_STATUS_OK)
-        return status;
+    cJSON *lines = prefixes_of(provided);
+
+    if (lines->child) {
+        gb_table_print(cli, GB_TABLE(providers), lines);
+        putchar('\n');
+    }
+    cJSON_Delete(lines);
     if (!args->count && !gb_cjson_first(memory->sessions)) {
         puts("nobody holds anything");
-        return GB_STATUS_OK;
+        return;
     }
     if (!args->count) {
-        status = print_list(cli, GB_TABLE(sessions), memory->sessions, "");
+        gb_table_print(cli, GB_TABLE(sessions), memory->sessions);
         putchar('\n');
     }
-    if (status == GB_STATUS_OK)
-        status = print_list(cli, GB_TABLE(leases),
-                            cJSON_GetObjectItemCaseSensitive(answer, "leases"), "no leases");
-    if (status == GB_STATUS_OK && args->option[MAPPED]) {
+    print_list(cli, GB_TABLE(leases), gb_cjson_member(answer, "leases"), "no leases");
+    if (args->option[MAPPED]) {
         putchar('\n');
-        status = print_list(cli, GB_TABLE(mapped),
-                            cJSON_GetObjectItemCaseSensitive(answer, "mapped"), "nothing mapped");
+        print_list(cli, GB_TABLE(mapped), gb_cjson_member(answer, "mapped"), "nothing mapped");
     }
-    if (status == GB_STATUS_OK && memory->truncated)
+    if (memory->truncated)
         puts("and more, which do not fit into one answer");
-    return status;
 }
 
-int gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_ps(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *params = cJSON_CreateObject(), *answer, *provided = NULL;
-
-    if (args->count)
-        cJSON_AddStringToObject(params, "name", args->value[0]);
-    int status = gb_cli_ask(cli, "leases", params, &answer);
-    if (status != GB_STATUS_OK)
-        return status;
-    status = args->count ? GB_STATUS_OK : find_providers(cli, &provided);
-    if (status != GB_STATUS_OK) {
-        cJSON_Delete(answer);
-        return status;
-    }
+    cJSON *params = args->count ? gb_cjson("{'name':%s}", args->value[0]) : NULL;
+    cJSON *answer = gb_cli_ask(cli, "leases", params);
+    cJSON *provided = args->count ? NULL : find_providers(cli);
     struct gb_inventory memory = {.place_count = 0};
-    if (!gb_inventory_read_leases(&memory, answer)) {
-        status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to leases makes no sense");
-    } else if (cli->json) {
+
+    if (!gb_inventory_read_leases(&memory, answer))
+        gb_cli_no_sense("leases");
+    if (cli->json) {
         cJSON_AddItemToObject(answer, "sessions", cJSON_Duplicate(memory.sessions, true));
         if (provided)
             cJSON_AddItemToObject(answer, "providers", cJSON_Duplicate(provided, true));
         gb_cjson_print(answer, true);
     } else {
-        status = print_answer(cli, answer, provided, &memory, args);
+        print_answer(cli, answer, provided, &memory, args);
     }
     gb_inventory_end(&memory);
     cJSON_Delete(provided);
     cJSON_Delete(answer);
-    return status;
 }

@@ -69,7 +69,7 @@ const struct gb_cli_option gb_put_options[] = {
     {0},
 };
 
-static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
+static void read_placement(struct gb_put *put, const struct gb_cli_args *args)
 {
     put->create = (struct gpubuf_create_options){
         .size = sizeof(put->create),
@@ -87,12 +87,11 @@ static int read_placement(struct gb_put *put, const struct gb_cli_args *args)
     };
     put->kind = (enum gb_put_kind)args->number[KIND];
     if (args->number[KEEP] > GB_LIMIT(keep))
-        return gb_cli_usage(put->cli, "--keep is from 0 to %d, not \"%s\"", (int)GB_LIMIT(keep),
-                            args->option[KEEP]);
-    return GB_STATUS_OK;
+        gb_cli_usage(put->cli, "--keep is from 0 to %d, not \"%s\"", (int)GB_LIMIT(keep),
+                     args->option[KEEP]);
 }
 
-static int read_type(struct gb_put *put, const struct gb_cli_args *args)
+static void read_type(struct gb_put *put, const struct gb_cli_args *args)
 {
     const char *dtype = args->option[DTYPE], *shape = args->option[SHAPE];
     struct gb_error error;
@@ -100,20 +99,19 @@ static int read_type(struct gb_put *put, const struct gb_cli_args *args)
     if (dtype) {
         if (!gb_dtype_parse(dtype, strlen(dtype), &put->dtype) ||
             !gb_type_info(put->dtype.type)->array)
-            return gb_cli_usage(put->cli,
-                                "\"%s\" is no dtype of an array; expected one such as int32, "
-                                "float64 or timestamp[ms]",
-                                dtype);
+            gb_cli_usage(put->cli,
+                         "\"%s\" is no dtype of an array; expected one such as int32, float64 or "
+                         "timestamp[ms]",
+                         dtype);
         put->has_dtype = true;
     }
     if (shape) {
         if (!dtype)
-            return gb_cli_usage(put->cli, "--shape needs --dtype");
+            gb_cli_usage(put->cli, "--shape needs --dtype");
         if (gb_parse_shape(shape, put->shape, &put->ndim, &error) != 0)
-            return gb_cli_fail(GB_STATUS_FAILED, "%s", error.message);
+            gb_cli_fail(GB_STATUS_FAILED, "%s", error.message);
         put->has_shape = true;
     }
-    return GB_STATUS_OK;
 }
 
 /* The character that an option gives, which separates fields or begins a comment. 0: the text is
@@ -126,8 +124,8 @@ static char read_character(const char *text)
     return fits ? text[0] : '\0';
 }
 
-/* Reads the options for CSV files. If one of them is given, the file is read as CSV. */
-static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, bool *csv)
+/* Reads the options for CSV files. True: one of them is given, and so the file is read as CSV. */
+static bool read_csv_options(struct gb_put *put, const struct gb_cli_args *args)
 {
     const char *delimiter = args->option[DELIMITER], *comment = args->option[COMMENT];
 
@@ -137,12 +135,11 @@ static int read_csv_options(struct gb_put *put, const struct gb_cli_args *args, 
     put->encoding = args->option[ENCODING];
     put->csv.delimiter = delimiter ? read_character(delimiter) : '\0';
     put->csv.comment = comment ? read_character(comment) : '\0';
-    *csv = delimiter || comment || put->csv.null || put->csv.renames;
     if ((delimiter && !put->csv.delimiter) || (comment && !put->csv.comment))
-        return gb_cli_usage(put->cli, "--%s is one character, or tab, not \"%s\"",
-                            delimiter && !put->csv.delimiter ? "delimiter" : "comment",
-                            delimiter && !put->csv.delimiter ? delimiter : comment);
-    return GB_STATUS_OK;
+        gb_cli_usage(put->cli, "--%s is one character, or tab, not \"%s\"",
+                     delimiter && !put->csv.delimiter ? "delimiter" : "comment",
+                     delimiter && !put->csv.delimiter ? delimiter : comment);
+    return delimiter || comment || put->csv.null || put->csv.renames;
 }
 
 static bool is_safetensors(const char *file)
@@ -151,14 +148,14 @@ static bool is_safetensors(const char *file)
 }
 
 /* An index is JSON, and names the files that it is about. */
-static int (*choose_safetensors(const char *file))(struct gb_put *)
+static void (*choose_safetensors(const char *file))(struct gb_put *)
 {
     return gb_ends_with(file, ".json") ? gb_put_shards : gb_put_safetensors;
 }
 
 /* The format that was asked for, or that the file's name or its start tells. */
-static int (*choose_format(struct gb_put *put, const struct gb_cli_args *args, const char *file,
-                           bool csv))(struct gb_put *)
+static void (*choose_format(struct gb_put *put, const struct gb_cli_args *args, const char *file,
+                            bool csv))(struct gb_put *)
 {
     const char *format = args->option[FORMAT];
 
@@ -193,11 +190,7 @@ static void print_outcome(const struct gb_put *put)
     uint64_t version = gpubuf_object_version(object);
 
     if (put->cli->json) {
-        cJSON *outcome = cJSON_CreateObject();
-        cJSON_AddStringToObject(outcome, "name", put->name);
-        cJSON_AddNumberToObject(outcome, "version", (double)version);
-        gb_cjson_print(outcome, true);
-        cJSON_Delete(outcome);
+        gb_cjson_tell("{'name':%s,'version':%" PRIu64 "}", put->name, version);
         return;
     }
     struct gb_writer text;
@@ -208,160 +201,124 @@ static void print_outcome(const struct gb_put *put)
     gb_write_format(&text, ", version %" PRIu64, version);
     gb_progress_rate(&put->progress, put->input.done, &text);
     GB_WRITE_LITERAL(&text, "\n");
-    (void)gb_cli_print(&text);
+    gb_cli_print(&text);
 }
 
-/* Opens what the Python package has published, and tells of each. */
-static int print_published(struct gb_put *put, const cJSON *names)
+/* Has the Python package publish the file, opens what it has published, and tells of each. */
+static void hand_over(struct gb_put *put, const char *format, const char *file)
 {
+    cJSON *names = gb_put_python(put, format, file);
+
     if (put->cli->json && cJSON_GetArraySize(names) != 1) {
         gb_cjson_print(names, true);
-        return GB_STATUS_OK;
+        cJSON_Delete(names);
+        return;
     }
-    int status = gb_cli_connect(put->cli);
+    gb_cli_connect(put->cli);
     GB_CJSON_EACH(name, names) {
         put->name = name->valuestring;
         gpubuf_release(put->object);
         put->object = NULL;
-        if (status != GB_STATUS_OK)
-            return status;
-        int code = gpubuf_open(put->cli->client, put->name, NULL, &put->object);
-        if (code < 0)
-            return gb_cli_error(put->cli, code, "cannot open %s", put->name);
+        gb_cli_check(put->cli, gpubuf_open(put->cli->client, put->name, NULL, &put->object),
+                     "cannot open %s", put->name);
         print_outcome(put);
     }
-    return status;
-}
-
-static int hand_over(struct gb_put *put, const char *format, const char *file)
-{
-    cJSON *names = NULL;
-
-    int status = gb_put_python(put, format, file, &names);
-    if (status == GB_STATUS_OK)
-        status = print_published(put, names);
     cJSON_Delete(names);
-    return status;
 }
 
-/* Whether the options are for files of the format that this one is read as. 0, or a status. */
-static int check_options(const struct gb_put *put, int (*read)(struct gb_put *), bool csv)
+/* Refuses options that are not for files of the format that this one is read as. */
+static void check_options(const struct gb_put *put, void (*read)(struct gb_put *), bool csv)
 {
     if (csv && read != gb_put_csv)
-        return gb_cli_usage(
-            put->cli, "--delimiter, --null, --comment and --rename-duplicates are for CSV files");
+        gb_cli_usage(put->cli,
+                     "--delimiter, --null, --comment and --rename-duplicates are for CSV files");
     if ((put->types || put->encoding) && read != gb_put_csv && read != gb_put_jsonl)
-        return gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
-    if (!put->has_dtype || read == gb_put_raw)
-        return GB_STATUS_OK;
-    return gb_cli_usage(put->cli,
-                        "--dtype is for raw files, and this one is read as %s: leave --dtype out, "
-                        "or say --format raw to take the file's bytes as they are",
-                        read == gb_put_npy     ? ".npy"
-                        : read == gb_put_csv   ? "CSV"
-                        : read == gb_put_jsonl ? "JSON lines"
-                        : read                 ? ".safetensors"
-                                               : "what it is");
+        gb_cli_usage(put->cli, "--types and --encoding are for CSV files and JSON lines");
+    if (put->has_dtype && read != gb_put_raw)
+        gb_cli_usage(put->cli,
+                     "--dtype is for raw files, and this one is read as %s: leave --dtype out, or "
+                     "say --format raw to take the file's bytes as they are",
+                     read == gb_put_npy     ? ".npy"
+                     : read == gb_put_csv   ? "CSV"
+                     : read == gb_put_jsonl ? "JSON lines"
+                     : read                 ? ".safetensors"
+                                            : "what it is");
 }
 
-static int read_and_seal(struct gb_put *put, const char *file, int (*read)(struct gb_put *))
+static void read_and_seal(struct gb_put *put, const char *file, void (*read)(struct gb_put *))
 {
     put->input.progress = &put->progress;
     gb_progress_begin(&put->progress, put->name,
                       put->input.bytes == GB_FILE_UNKNOWN ? 0 : put->input.bytes);
-    int status = read(put);
+    read(put);
     gb_progress_end(&put->progress);
-    if (status == GB_PUT_FOREIGN)
-        return hand_over(put, "npy", file);
-    if (status == GB_STATUS_OK)
-        status = gb_put_finish(put);
-    if (status != GB_STATUS_OK)
-        return status;
-    int code = gpubuf_seal(put->object, put->null_counts);
-    if (code < 0)
-        return gb_cli_error(put->cli, code, "cannot seal %s", put->name);
+    if (put->foreign) {
+        hand_over(put, "npy", file);
+        return;
+    }
+    gb_put_finish(put);
+    gb_cli_check(put->cli, gpubuf_seal(put->object, put->null_counts), "cannot seal %s", put->name);
     print_outcome(put);
-    return GB_STATUS_OK;
 }
 
-static int publish(struct gb_put *put, const struct gb_cli_args *args, const char *file)
+static void publish(struct gb_put *put, const struct gb_cli_args *args, const char *file)
 {
     const char *format = args->option[FORMAT], *python = NULL;
-    uint64_t got;
-    bool csv;
+    bool csv = read_csv_options(put, args);
 
-    int status = read_csv_options(put, args, &csv);
-    if (status != GB_STATUS_OK)
-        return status;
     if (gb_ends_with(file, ".tsv") && !put->csv.delimiter)
         put->csv.delimiter = '\t';
-    if (gb_input_read(&put->input, put->start, sizeof(put->start), &got, &put->error) != 0)
-        return gb_put_failure(put);
-    put->start_length = (size_t)got;
-    int (*read)(struct gb_put *) = choose_format(put, args, file, csv);
+    put->start_length = (size_t)gb_input_read(&put->input, put->start, sizeof(put->start));
+    void (*read)(struct gb_put *) = choose_format(put, args, file, csv);
     if (format && gb_python_is_format(format))
         python = format;
     bool guessed = read == gb_put_raw && !format && put->kind != GB_PUT_BYTES;
     if (guessed) /* with --dtype the file's first bytes are elements, whatever they look like */
         python = gb_python_format(file, put->start, put->has_dtype ? 0 : put->start_length);
-    status = check_options(put, python ? NULL : read, csv);
-    if (status == GB_STATUS_OK && python)
-        return hand_over(put, python, file);
-    if (status == GB_STATUS_OK && guessed && !put->has_dtype)
-        status = gb_put_check_name(put, file);
-    if (status == GB_STATUS_OK && put->input.bytes == GB_FILE_UNKNOWN)
-        status = gb_put_bound(put, read == gb_put_csv || read == gb_put_jsonl);
-    return status == GB_STATUS_OK ? read_and_seal(put, file, read) : status;
+    check_options(put, python ? NULL : read, csv);
+    if (python) {
+        hand_over(put, python, file);
+        return;
+    }
+    if (guessed && !put->has_dtype)
+        gb_put_check_name(put, file);
+    if (put->input.bytes == GB_FILE_UNKNOWN)
+        gb_put_bound(put, read == gb_put_csv || read == gb_put_jsonl);
+    read_and_seal(put, file, read);
 }
 
-/* The name for a file that is published without one: the file's own name without its suffix. A
-   status, and *name to be freed. */
-static int name_after(const struct gb_cli *cli, const char *file, char **name)
+/* The name for a file that is published without one: the file's own name without its suffix. To be
+   freed. */
+static char *name_after(const struct gb_cli *cli, const char *file)
 {
     const char *slash = strrchr(file, '/'), *start = slash ? slash + 1 : file;
     const char *suffix = gb_ends_with(file, ".json") ? ".safetensors.index.json" : ".safetensors";
 
     if (!is_safetensors(file) || strlen(start) <= strlen(suffix))
-        return gb_cli_usage(cli, "put takes a NAME and a FILE; the name may be left out for a "
-                                 ".safetensors file only");
-    *name = strndup(start, strlen(start) - strlen(suffix));
-    return *name ? GB_STATUS_OK : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+        gb_cli_usage(cli, "put takes a NAME and a FILE; the name may be left out for a "
+                          ".safetensors file only");
+    return gb_copy(start, strlen(start) - strlen(suffix));
 }
 
-static int put_named(struct gb_put *put, const struct gb_cli_args *args, const char *file)
-{
-    struct gb_path path = {.key = "NAME"};
-    struct gb_error error;
-
-    int status = read_placement(put, args);
-    if (status == GB_STATUS_OK)
-        status = read_type(put, args);
-    if (status != GB_STATUS_OK)
-        return status;
-    if (gb_name_check(put->name, strlen(put->name), &path, &error) != 0)
-        return gb_cli_usage(put->cli, "%s", error.message);
-    if (gb_input_open(&put->input, file, &error) != 0)
-        return gb_cli_tell(&error);
-    status = publish(put, args, file);
-    gb_put_end(put);
-    gb_input_close(&put->input);
-    return status;
-}
-
-int gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_put(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct gb_put put = {.cli = cli};
     const char *first = args->value[0], *second = args->count > 1 ? args->value[1] : NULL;
     bool file_first = !second || (is_safetensors(first) && !is_safetensors(second));
-    char *name = NULL;
+    const char *file = file_first ? first : second;
+    char *name = second ? NULL : name_after(cli, first);
+    const struct gb_path path = {.key = "NAME"};
+    struct gb_error error;
 
-    if (!second) {
-        int status = name_after(cli, first, &name);
-        if (status != GB_STATUS_OK)
-            return status;
-    }
     put.name = name ? name : file_first ? second : first;
-    int status = put_named(&put, args, file_first ? first : second);
+    read_placement(&put, args);
+    read_type(&put, args);
+    if (gb_name_check(put.name, strlen(put.name), &path, &error) != 0)
+        gb_cli_usage(cli, "%s", error.message);
+    gb_input_open(&put.input, file);
+    gb_cli_about("%s", put.input.name);
+    publish(&put, args, file);
+    gb_put_end(&put);
+    gb_input_close(&put.input);
     free(name);
-    return status;
 }

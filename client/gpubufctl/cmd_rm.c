@@ -53,7 +53,6 @@ struct act {
     int64_t wait_ms, ttl_ms;
     bool may_be_missing, recursive;
     cJSON *names; /* the names for which it succeeded */
-    int worst;    /* the first failure's status */
 };
 
 static int do_remove(struct gpubuf_client *client, const struct act *act, const char *name)
@@ -97,24 +96,20 @@ static void settle(struct act *act, const char *name, int code, bool may_be_miss
     if (code == 0 || (code == GPUBUF_E_NOT_FOUND && may_be_missing) ||
         (code == GPUBUF_E_STALE && act->version && may_be_missing))
         return;
-    int status = gb_cli_error(act->cli, code, "cannot %s %s", act->verb, name);
-    if (act->worst == GB_STATUS_OK || status == GB_STATUS_NO_DAEMON)
-        act->worst = status;
+    struct gb_error error = gb_cli_last(act->cli, code);
+    gb_cli_note(act->cli, &error, "cannot %s %s", act->verb, name);
 }
 
-/* Acts on all objects whose names match the pattern, or start with the text. False: there are none;
-   this has not been told. */
+/* Acts on all objects whose names match the pattern, or start with the text. False: there are
+   none. */
 static bool act_on_found(struct act *act, const char *text, bool pattern)
 {
-    cJSON *objects = NULL;
-    int status = gb_found_names(act->cli, text, pattern, &objects);
+    cJSON *objects = gb_found_names(act->cli, text, pattern, false);
+    bool any = objects->child != NULL;
 
-    if (status != GB_STATUS_OK)
-        act->worst = status;
-    bool any = status != GB_STATUS_OK || objects->child;
     GB_CJSON_EACH(object, objects) {
         const char *name = gb_cjson_string_of(object, "name", "");
-        if (act->worst != GB_STATUS_NO_DAEMON)
+        if (act->cli->worst != GB_STATUS_NO_DAEMON)
             settle(act, name, act->on(act->cli->client, act, name), true);
     }
     cJSON_Delete(objects);
@@ -128,10 +123,14 @@ static void act_on_name(struct act *act, const char *name)
     int code = act->on(act->cli->client, act, name);
 
     if (act->version || act->label || (code != GPUBUF_E_NOT_FOUND && code != GPUBUF_E_INVALID) ||
-        !gb_names_is_pattern(name))
+        !gb_names_is_pattern(name)) {
         settle(act, name, code, act->may_be_missing);
-    else if (!act_on_found(act, name, true) && !act->may_be_missing)
-        act->worst = gb_names_none(name);
+    } else if (!act_on_found(act, name, true) && !act->may_be_missing) {
+        char *text = gb_text(GB_NAMES_NONE, name);
+        gb_cli_say("failed", text);
+        free(text);
+        act->cli->worst = GB_STATUS_FAILED;
+    }
 }
 
 /* rm -r: "d" and "d/" both stand for the object d and all objects whose names start with "d/". */
@@ -153,27 +152,26 @@ static void act_on_tree(struct act *act, const char *name)
 }
 
 /* Reads --version and --label. */
-static int read_which(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
+static void read_which(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
 {
     act->version = (uint64_t)args->number[VERSION];
     act->label = args->option[LABEL];
     if (act->version && act->label)
-        return gb_cli_usage(cli, "--version and --label exclude each other");
+        gb_cli_usage(cli, "--version and --label exclude each other");
     if (act->recursive && (act->version || act->label))
-        return gb_cli_usage(cli, "--recursive takes names with all their versions");
-    return GB_STATUS_OK;
+        gb_cli_usage(cli, "--recursive takes names with all their versions");
 }
 
-/* Acts on every name, also after one failed. Returns the first failure's status. */
-static int for_each(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
+/* Acts on every name, also after one failed. */
+static void for_each(struct gb_cli *cli, const struct gb_cli_args *args, struct act *act)
 {
     for (int i = 0; i < args->count && act->recursive; i++)
         if (strspn(args->value[i], "/") == strlen(args->value[i]))
-            return gb_cli_usage(cli, "--recursive needs a name; '*' is all objects");
+            gb_cli_usage(cli, "--recursive needs a name; '*' is all objects");
     act->cli = cli;
     act->names = cJSON_CreateArray();
-    act->worst = gb_cli_connect(cli);
-    for (int i = 0; i < args->count && act->worst != GB_STATUS_NO_DAEMON; i++) {
+    gb_cli_connect(cli);
+    for (int i = 0; i < args->count && cli->worst != GB_STATUS_NO_DAEMON; i++) {
         if (act->recursive)
             act_on_tree(act, args->value[i]);
         else
@@ -181,67 +179,64 @@ static int for_each(struct gb_cli *cli, const struct gb_cli_args *args, struct a
     }
     cJSON *answer = cJSON_CreateObject();
     cJSON_AddItemToObject(answer, act->done, act->names);
-    if (cli->json && act->worst != GB_STATUS_NO_DAEMON)
+    if (cli->json && cli->worst != GB_STATUS_NO_DAEMON)
         gb_cjson_print(answer, true);
     cJSON_Delete(answer);
-    return act->worst;
 }
 
-int gb_cmd_rm(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_rm(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct act act = {.verb = "remove",
                       .done = "removed",
                       .on = do_remove,
                       .recursive = args->option[RECURSIVE] != NULL,
                       .may_be_missing = args->option[FORCE] != NULL};
-    int status = read_which(cli, args, &act);
 
-    return status == GB_STATUS_OK ? for_each(cli, args, &act) : status;
+    read_which(cli, args, &act);
+    for_each(cli, args, &act);
 }
 
-int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    return for_each(cli, args, &(struct act){.verb = "pin", .done = "pinned", .on = do_pin});
+    for_each(cli, args, &(struct act){.verb = "pin", .done = "pinned", .on = do_pin});
 }
 
-int gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    return for_each(cli, args, &(struct act){.verb = "unpin", .done = "unpinned", .on = do_unpin});
+    for_each(cli, args, &(struct act){.verb = "unpin", .done = "unpinned", .on = do_unpin});
 }
 
-int gb_cmd_spill(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_spill(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct act act = {
         .verb = "spill", .done = "spilled", .on = do_spill, .tier = args->option[TIER]};
-    int status = read_which(cli, args, &act);
 
-    return status == GB_STATUS_OK ? for_each(cli, args, &act) : status;
+    read_which(cli, args, &act);
+    for_each(cli, args, &act);
 }
 
-int gb_cmd_restore(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_restore(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct act act = {
         .verb = "restore", .done = "restored", .on = do_restore, .wait_ms = args->number[WAIT]};
-    int status = read_which(cli, args, &act);
 
-    return status == GB_STATUS_OK ? for_each(cli, args, &act) : status;
+    read_which(cli, args, &act);
+    for_each(cli, args, &act);
 }
 
-int gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_expire(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct act act = {.verb = "set the time of", .done = "expiring", .on = do_expire};
     struct gb_cli_args names = {.count = args->count - 1, .value = args->value};
     const char *time = args->value[names.count];
-    int status = read_which(cli, args, &act);
     struct gb_error error;
 
-    if (status != GB_STATUS_OK)
-        return status;
+    read_which(cli, args, &act);
     if (strcmp(time, "never") != 0) {
         if (gb_parse_duration(time, &act.ttl_ms, &error) != 0)
-            return gb_cli_usage(cli, "%s; or never", error.message);
+            gb_cli_usage(cli, "%s; or never", error.message);
         if (act.ttl_ms == 0)
-            return gb_cli_usage(cli, "a time of 0 is no time: rm removes at once, never keeps");
+            gb_cli_usage(cli, "a time of 0 is no time: rm removes at once, never keeps");
     }
-    return for_each(cli, &names, &act);
+    for_each(cli, &names, &act);
 }

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +26,10 @@ const struct gb_cli_option gb_save_options[] = {
 
 struct save {
     struct gb_cli *cli;
-    char *target, *temporary; /* the directory, and the one that takes its place */
-    cJSON *entries;           /* of the manifest */
-    uint64_t total;           /* bytes of all objects */
+    char *target;   /* the directory */
+    char *path;     /* of the file that is written */
+    cJSON *entries; /* of the manifest */
+    uint64_t total; /* bytes of all objects */
     struct gb_progress progress;
     struct gb_snapshot_file file;
     cJSON *gone; /* names that were removed meanwhile */
@@ -83,102 +85,90 @@ static bool walk(const char *path, bool removes, bool *empty)
     return fine && (!removes || rmdir(path) == 0);
 }
 
-/* Checks that the snapshot may be put at the target. 0, or a status. */
-static int check_target(const struct save *save, bool replaces)
+/* Checks that the snapshot may be put at the target. */
+static void check_target(const struct save *save, bool replaces)
 {
     struct stat status;
     bool empty;
 
     if (lstat(save->target, &status) != 0)
-        return GB_STATUS_OK;
-    bool ours = S_ISDIR(status.st_mode) && walk(save->target, false, &empty);
-    if (!ours)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: it is there and is no snapshot",
-                           save->target);
+        return;
+    if (!S_ISDIR(status.st_mode) || !walk(save->target, false, &empty))
+        gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: it is there and is no snapshot",
+                    save->target);
     if (!empty && !replaces)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "cannot write %s: there is a snapshot in it; --replace takes its place",
-                           save->target);
-    return GB_STATUS_OK;
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "cannot write %s: there is a snapshot in it; --replace takes its place",
+                    save->target);
 }
 
-static int make_directory(struct save *save, const char *path)
+static _Noreturn void cannot_write(const char *path)
+{
+    gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %m", path);
+}
+
+static char *temporary; /* the directory that takes the target's place */
+
+static void remove_temporary(void)
+{
+    bool empty;
+
+    (void)walk(temporary, true, &empty);
+}
+
+static void make_directory(struct save *save, const char *path)
 {
     size_t length = strlen(path);
 
     while (length > 1 && path[length - 1] == '/')
         length--;
-    save->target = strndup(path, length);
-    const char *slash = save->target ? strrchr(save->target, '/') : NULL;
+    save->target = gb_copy(path, length);
+    const char *slash = strrchr(save->target, '/');
     int above = slash ? (int)(slash - save->target) + 1 : 0;
-    if (!save->target || asprintf(&save->temporary, "%.*s.%.200s.XXXXXX", above, save->target,
-                                  save->target + above) < 0) {
-        save->temporary = NULL;
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    }
-    if (mkdtemp(save->temporary))
-        return GB_STATUS_OK;
-    int status =
-        gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", save->target, strerror(errno));
-    free(save->temporary);
-    save->temporary = NULL;
-    return status;
+    temporary = gb_text("%.*s.%.200s.XXXXXX", above, save->target, save->target + above);
+    if (!mkdtemp(temporary))
+        cannot_write(save->target);
+    gb_cli_undo(remove_temporary);
 }
 
 /* Creates a file in the temporary directory. */
-static int open_file(struct save *save, const char *name, char **path)
+static void open_file(struct save *save, const char *name)
 {
-    if (asprintf(path, "%s/%s", save->temporary, name) < 0) {
-        *path = NULL;
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    }
-    save->file.path = *path;
-    save->file.fd = open(*path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (save->file.fd >= 0)
-        return GB_STATUS_OK;
-    return gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", *path, strerror(errno));
+    free(save->path);
+    save->file.path = save->path = gb_text("%s/%s", temporary, name);
+    save->file.fd = open(save->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (save->file.fd < 0)
+        cannot_write(save->path);
 }
 
 /* Syncs the file to the disk and closes it. */
-static int close_file(struct save *save, int status)
+static void close_file(const struct save *save)
 {
-    int fd = save->file.fd;
-
-    save->file.fd = -1;
-    if (fd < 0)
-        return status;
-    bool failed = status == GB_STATUS_OK && fsync(fd) != 0;
-    if (close(fd) != 0 && status == GB_STATUS_OK)
-        failed = true;
-    return failed ? gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", save->file.path,
-                                strerror(errno))
-                  : status;
+    if (fsync(save->file.fd) != 0 || close(save->file.fd) != 0)
+        cannot_write(save->path);
 }
 
 /* Puts the directory in its place. */
-static int rename_directory(struct save *save)
+static void rename_directory(const struct save *save)
 {
     bool empty;
-    int fd = open(save->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    bool failed = fd < 0 || fsync(fd) != 0;
-    if (fd >= 0)
-        close(fd);
-    if (!failed && rename(save->temporary, save->target) == 0) {
-        free(save->temporary);
-        save->temporary = NULL;
-        return GB_STATUS_OK;
+    if (fd < 0 || fsync(fd) != 0)
+        cannot_write(save->target);
+    close(fd);
+    if (rename(temporary, save->target) != 0) {
+        /* There is a snapshot already: it is removed once the new one is in its place. */
+        if ((errno != ENOTEMPTY && errno != EEXIST) ||
+            renameat2(AT_FDCWD, temporary, AT_FDCWD, save->target, RENAME_EXCHANGE) != 0)
+            cannot_write(save->target);
+        gb_cli_undo(NULL);
+        if (!walk(temporary, true, &empty))
+            gb_cli_fail(GB_STATUS_FAILED, "the snapshot that was in %s is left in %s", save->target,
+                        temporary);
     }
-    /* There is a snapshot already: it is removed once the new one is in its place. */
-    if (failed || (errno != ENOTEMPTY && errno != EEXIST) ||
-        renameat2(AT_FDCWD, save->temporary, AT_FDCWD, save->target, RENAME_EXCHANGE) != 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", save->target, strerror(errno));
-    if (!walk(save->temporary, true, &empty))
-        return gb_cli_fail(GB_STATUS_FAILED, "the snapshot that was in %s is left in %s",
-                           save->target, save->temporary);
-    free(save->temporary);
-    save->temporary = NULL;
-    return GB_STATUS_OK;
+    gb_cli_undo(NULL);
+    free(temporary);
 }
 
 /* ---- objects ---- */
@@ -193,7 +183,7 @@ static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, 
     cJSON *entry = cJSON_CreateObject();
 
     for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++) {
-        const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, members[i]);
+        const cJSON *member = gb_cjson_member(object, members[i]);
         if (member)
             cJSON_AddItemToObject(entry, members[i], cJSON_Duplicate(member, true));
     }
@@ -205,10 +195,9 @@ static cJSON *make_entry(const cJSON *object, const char *file, uint64_t bytes, 
 }
 
 /* Writes the opened object's content to a file and adds its entry to the manifest. */
-static int write_object(struct save *save, const cJSON *object, struct gpubuf_object *opened)
+static void write_object(struct save *save, const cJSON *object, struct gpubuf_object *opened)
 {
-    char *text = gb_cjson_text(cJSON_GetObjectItemCaseSensitive(object, "layout"));
-    const char *name = gb_cjson_string_of(object, "name", "");
+    char *text = gb_cjson_text(gb_cjson_member(object, "layout"));
     struct gb_path where = {.key = "layout"};
     uint64_t before = save->file.done;
     cJSON *sums = cJSON_CreateArray();
@@ -216,102 +205,76 @@ static int write_object(struct save *save, const cJSON *object, struct gpubuf_ob
     struct gb_layout layout;
     struct gb_writer writer;
     struct gb_error error;
-    char *path = NULL, file[32];
+    char file[32];
 
     (void)snprintf(file, sizeof(file), "%06d.data", cJSON_GetArraySize(save->entries) + 1);
-    int status = open_file(save, file, &path);
-    int r = text ? 0 : gb_fail_memory(&error);
-    if (status == GB_STATUS_OK && r == 0)
-        r = gb_layout_parse(text, strlen(text), &where, &pool, &layout, &error);
-    if (status == GB_STATUS_OK && r == 0)
-        r = gb_snapshot_write(&save->file, opened, &layout, sums, &error);
-    if (r != 0)
-        status = error.code == GPUBUF_E_SYSTEM
-                     ? gb_cli_tell(&error)
-                     : gb_cli_fail(GB_STATUS_FAILED, "cannot save %s: %s", name, error.message);
+    open_file(save, file);
+    if (gb_layout_parse(text, strlen(text), &where, &pool, &layout, &error) != 0 ||
+        gb_snapshot_write(&save->file, opened, &layout, sums, &error) != 0)
+        gb_cli_end_by(&error);
     gb_writer_init(&writer, 0);
-    if (status == GB_STATUS_OK) {
-        gb_layout_write(&writer, &layout, GB_LAYOUT_CREATE);
-        gb_write_char(&writer, '\0');
-        cJSON_AddItemToArray(save->entries, make_entry(object, file, save->file.done - before,
-                                                       writer.failed ? "" : writer.data, sums));
-    } else {
-        cJSON_Delete(sums);
-    }
-    status = close_file(save, status);
+    gb_layout_write(&writer, &layout, GB_LAYOUT_CREATE);
+    cJSON_AddItemToArray(save->entries, make_entry(object, file, save->file.done - before,
+                                                   gb_writer_text(&writer), sums));
+    close_file(save);
     gb_writer_end(&writer);
     gb_pool_end(&pool);
     free(text);
-    free(path);
-    return status;
 }
 
-/* Describes, opens and writes the name's current version. A status; -1: it was replaced in
-   between. */
-static int try_object(struct save *save, const char *name)
+/* Describes, opens and writes the name's current version. False: it was replaced in between. */
+static bool try_object(struct save *save, const char *name)
 {
     struct gpubuf_open_options options = {.size = sizeof(options)};
     struct gpubuf_object *opened = NULL;
-    cJSON *params = cJSON_CreateObject(), *answer;
-    int status = GB_STATUS_OK;
+    cJSON *answer;
 
-    cJSON_AddStringToObject(params, "name", name);
-    int code = gb_cli_request(save->cli->client, "stat", params, &answer);
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
+    int code = gb_cli_request(save->cli->client, "stat", gb_cjson("{'name':%s}", name), &answer);
+    const cJSON *object = gb_cjson_member(answer, "object");
     options.version = (uint64_t)gb_cjson_int_of(object, "version", 0);
     if (code == 0)
         code = gpubuf_open(save->cli->client, name, &options, &opened);
     if (code == GPUBUF_E_NOT_FOUND)
         cJSON_AddItemToArray(save->gone, cJSON_CreateString(name));
-    else if (code < 0 && code != GPUBUF_E_STALE)
-        status = gb_cli_error(save->cli, code, "cannot save %s", name);
-    else if (code == 0)
-        status = write_object(save, object, opened);
+    else if (code != GPUBUF_E_STALE)
+        gb_cli_check(save->cli, code, "cannot save %s", name);
+    if (code == 0)
+        write_object(save, object, opened);
     gpubuf_release(opened);
     cJSON_Delete(answer);
-    return code == GPUBUF_E_STALE ? -1 : status;
+    return code != GPUBUF_E_STALE;
 }
 
-static int save_objects(struct save *save, const cJSON *objects)
+static void save_objects(struct save *save, const cJSON *objects)
 {
     GB_CJSON_EACH(object, objects) {
         const char *name = gb_cjson_string_of(object, "name", "");
-        int status = -1;
-        for (int tries = 0; status < 0 && tries < 100; tries++)
-            status = try_object(save, name);
-        if (status < 0)
-            status =
+        int tries = 0;
+        gb_cli_about("cannot save %s", name);
+        while (!try_object(save, name))
+            if (++tries == 100)
                 gb_cli_fail(GB_STATUS_FAILED, "cannot save %s: it is replaced all the time", name);
-        if (status != GB_STATUS_OK)
-            return status;
     }
-    return GB_STATUS_OK;
 }
 
-static int write_manifest(struct save *save, const char *prefix)
+static void write_manifest(struct save *save, const char *prefix)
 {
-    cJSON *manifest = cJSON_CreateObject();
-    char *entries = gb_cjson_text(save->entries), *path = NULL;
+    char *entries = gb_cjson_text(save->entries);
     char sum[GB_SNAPSHOT_SUM];
 
-    gb_snapshot_sum(entries ? entries : "", sum);
-    cJSON_AddStringToObject(manifest, "format", "gpubufd snapshot");
-    cJSON_AddNumberToObject(manifest, "version", 1);
-    cJSON_AddStringToObject(manifest, "prefix", prefix);
-    cJSON_AddNumberToObject(manifest, "saved_ms", (double)time(NULL) * 1000);
+    gb_snapshot_sum(entries, sum);
+    cJSON *manifest = gb_cjson("{'format':'gpubufd snapshot','version':1,'prefix':%s,"
+                               "'saved_ms':%" PRId64 ",'xxh3':%s}",
+                               prefix, (int64_t)time(NULL) * 1000, sum);
     cJSON_AddItemReferenceToObject(manifest, "objects", save->entries);
-    cJSON_AddStringToObject(manifest, "xxh3", sum);
     char *text = gb_cjson_text(manifest);
-    int status = text && entries ? open_file(save, "manifest.json", &path)
-                                 : gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    if (status == GB_STATUS_OK && dprintf(save->file.fd, "%s\n", text) < 0)
-        status = gb_cli_fail(GB_STATUS_FAILED, "cannot write %s: %s", path, strerror(errno));
-    status = close_file(save, status);
+    open_file(save, "manifest.json");
+    if (dprintf(save->file.fd, "%s\n", text) < 0)
+        cannot_write(save->path);
+    close_file(save);
     cJSON_Delete(manifest);
     free(entries);
     free(text);
-    free(path);
-    return status;
 }
 
 /* ---- the command ---- */
@@ -322,13 +285,12 @@ static void print_outcome(const struct save *save)
     char size[32];
 
     if (save->cli->json) {
-        cJSON *answer = cJSON_CreateObject();
+        cJSON *answer =
+            gb_cjson("{'directory':%s,'bytes':%" PRIu64 "}", save->target, save->file.done);
         cJSON *saved = cJSON_AddArrayToObject(answer, "saved");
         GB_CJSON_EACH(entry, save->entries)
             cJSON_AddItemToArray(saved, cJSON_CreateString(gb_cjson_string_of(entry, "name", "")));
         cJSON_AddItemReferenceToObject(answer, "gone", save->gone);
-        cJSON_AddStringToObject(answer, "directory", save->target);
-        cJSON_AddNumberToObject(answer, "bytes", (double)save->file.done);
         gb_cjson_print(answer, true);
         cJSON_Delete(answer);
         return;
@@ -339,51 +301,35 @@ static void print_outcome(const struct save *save)
         printf("%d removed before their turn\n", gone);
 }
 
-static int save_all(struct save *save, const char *prefix, const cJSON *objects)
-{
-    GB_CJSON_EACH(object, objects)
-        save->total += (uint64_t)gb_cjson_int_of(object, "bytes", 0);
-    watch_signals();
-    gb_progress_begin(&save->progress, "save", save->total);
-    int status = save_objects(save, objects);
-    gb_progress_end(&save->progress);
-    if (status == GB_STATUS_OK)
-        status = write_manifest(save, prefix);
-    return status == GB_STATUS_OK ? rename_directory(save) : status;
-}
-
-int gb_cmd_save(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_save(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const char *prefix = args->value[0];
-    bool pattern = gb_names_is_pattern(prefix), empty;
+    bool pattern = gb_names_is_pattern(prefix);
     struct save save = {.cli = cli};
-    cJSON *objects = NULL;
 
     save.file =
         (struct gb_snapshot_file){.fd = -1, .progress = &save.progress, .stop = &stopped_by};
-    int status = gb_found_names(cli, prefix, pattern, &objects);
-    if (status != GB_STATUS_OK)
-        return status;
+    cJSON *objects = gb_found_names(cli, prefix, pattern, false);
+    if (!objects->child && pattern)
+        gb_names_none(prefix);
     if (!objects->child)
-        status = pattern
-                     ? gb_names_none(prefix)
-                     : gb_cli_fail(GB_STATUS_FAILED, "no object's name starts with \"%s\"", prefix);
+        gb_cli_fail(GB_STATUS_FAILED, "no object's name starts with \"%s\"", prefix);
     save.entries = cJSON_CreateArray();
     save.gone = cJSON_CreateArray();
-    if (status == GB_STATUS_OK)
-        status = make_directory(&save, args->value[1]);
-    if (status == GB_STATUS_OK)
-        status = check_target(&save, args->option[REPLACE] != NULL);
-    if (status == GB_STATUS_OK)
-        status = save_all(&save, prefix, objects);
-    if (status == GB_STATUS_OK)
-        print_outcome(&save);
-    else if (save.temporary)
-        (void)walk(save.temporary, true, &empty);
+    make_directory(&save, args->value[1]);
+    check_target(&save, args->option[REPLACE] != NULL);
+    GB_CJSON_EACH(object, objects)
+        save.total += (uint64_t)gb_cjson_int_of(object, "bytes", 0);
+    watch_signals();
+    gb_progress_begin(&save.progress, "save", save.total);
+    save_objects(&save, objects);
+    gb_progress_end(&save.progress);
+    write_manifest(&save, prefix);
+    rename_directory(&save);
+    print_outcome(&save);
     cJSON_Delete(objects);
     cJSON_Delete(save.entries);
     cJSON_Delete(save.gone);
     free(save.target);
-    free(save.temporary);
-    return status;
+    free(save.path);
 }

@@ -33,18 +33,7 @@ struct show {
     struct gpubuf_bundle *bundle; /* NULL: of another kind */
     uint64_t rows;                /* to print */
     unsigned width;
-    struct gb_error error;
 };
-
-static int failure(const struct show *show)
-{
-    return gb_cli_fail(GB_STATUS_FAILED, "cannot show %s: %s", show->name, show->error.message);
-}
-
-static int out_of_memory(void)
-{
-    return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-}
 
 /* ---- cells ---------------------------------------------------------------------------------- */
 
@@ -67,26 +56,24 @@ static void add_quoted(struct gb_grid *grid, const struct gb_writer *text)
     gb_writer_end(&quoted);
 }
 
-static int add_value(const struct gb_series *series, uint64_t i, struct gb_grid *grid,
-                     struct gb_error *error)
+static void add_value(const struct gb_series *series, uint64_t i, struct gb_grid *grid)
 {
     struct gb_writer text;
 
     if (!gb_series_valid(series, i)) {
         gb_grid_text(grid, "null", GB_STYLE_DIM);
-        return 0;
+        return;
     }
     /* The writer fails past this length; the cell would be cut anyway. */
     gb_writer_init(&text, LONGEST_TEXT);
-    int code = gb_series_write(series, i, &text, error);
-    if (code == 0 && text.failed && text.length <= LONGEST_CELL)
+    gb_series_write(series, i, &text);
+    if (text.failed && text.length <= LONGEST_CELL)
         gb_grid_text(grid, "…", GB_STYLE_DIM);
-    else if (code == 0 && needs_quotes(series, &text))
+    else if (needs_quotes(series, &text))
         add_quoted(grid, &text);
-    else if (code == 0)
+    else
         gb_grid_add(grid, text.length ? text.data : "", text.length, GB_STYLE_NONE);
     gb_writer_end(&text);
-    return code;
 }
 
 static void print_more(const struct show *show, uint64_t left, const char *one, const char *many)
@@ -103,20 +90,18 @@ static void print_more(const struct show *show, uint64_t left, const char *one, 
 /* ---- tables and columns --------------------------------------------------------------------- */
 
 /* One line for each column: its name, type and how many nulls it has. */
-static bool print_columns(const struct show *show, const struct gb_series *series, size_t count)
+static void print_columns(const struct show *show, const struct gb_series *series, size_t count)
 {
     struct gb_grid grid;
     char text[64];
 
     gb_grid_init(&grid, 3);
     grid.longest = 60;
-    if (!grid.failed) {
-        grid.columns[0].flexible = true;
-        grid.columns[2].right = true;
-        gb_grid_text(&grid, "column", GB_STYLE_DIM);
-        gb_grid_text(&grid, "type", GB_STYLE_DIM);
-        gb_grid_text(&grid, "nulls", GB_STYLE_DIM);
-    }
+    grid.columns[0].flexible = true;
+    grid.columns[2].right = true;
+    gb_grid_text(&grid, "column", GB_STYLE_DIM);
+    gb_grid_text(&grid, "type", GB_STYLE_DIM);
+    gb_grid_text(&grid, "nulls", GB_STYLE_DIM);
     for (size_t i = 0; i < count; i++) {
         uint64_t nulls = gb_series_nulls(&series[i]);
         gb_dtype_format(&series[i].dtype, text, sizeof(text));
@@ -125,99 +110,63 @@ static bool print_columns(const struct show *show, const struct gb_series *serie
         gb_format_count(nulls, text, sizeof(text));
         gb_grid_text(&grid, text, nulls ? GB_STYLE_NONE : GB_STYLE_DIM);
     }
-    bool done = gb_grid_print(&grid, show->width, 2, show->cli->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    gb_grid_print(&grid, show->width, 2, show->cli->color, false);
 }
 
-static int fill_rows(struct show *show, const struct gb_series *series, size_t count, uint64_t rows,
-                     struct gb_grid *grid)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!grid->failed)
-            grid->columns[i].right = gb_series_is_number(&series[i]);
-        gb_grid_text(grid, series[i].name ? series[i].name : "value", GB_STYLE_BOLD);
-    }
-    for (uint64_t row = 0; row < rows; row++)
-        for (size_t i = 0; i < count; i++)
-            if (add_value(&series[i], row, grid, &show->error) != 0)
-                return failure(show);
-    return GB_STATUS_OK;
-}
-
-static int print_rows(struct show *show, const struct gb_series *series, size_t count,
-                      uint64_t length)
+static void print_rows(const struct show *show, const struct gb_series *series, size_t count,
+                       uint64_t length)
 {
     uint64_t rows = length < show->rows ? length : show->rows;
     struct gb_grid grid;
-    size_t shown = 0;
 
     if (rows == 0 || count == 0)
-        return GB_STATUS_OK;
+        return;
     gb_grid_init(&grid, count);
     grid.longest = LONGEST_CELL;
-    int status = fill_rows(show, series, count, rows, &grid);
-    if (status == GB_STATUS_OK) {
-        putchar('\n');
-        if (!gb_grid_print(&grid, show->width, 2, show->cli->color, true, &shown))
-            status = out_of_memory();
+    for (size_t i = 0; i < count; i++) {
+        grid.columns[i].right = gb_series_is_number(&series[i]);
+        gb_grid_text(&grid, series[i].name ? series[i].name : "value", GB_STYLE_BOLD);
     }
-    gb_grid_end(&grid);
-    if (status == GB_STATUS_OK) {
-        print_more(show, length - rows, "row", "rows");
-        print_more(show, count - shown, "column to the right", "columns to the right");
-    }
-    return status;
+    for (uint64_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < count; i++)
+            add_value(&series[i], row, &grid);
+    putchar('\n');
+    size_t shown = gb_grid_print(&grid, show->width, 2, show->cli->color, true);
+    print_more(show, length - rows, "row", "rows");
+    print_more(show, count - shown, "column to the right", "columns to the right");
 }
 
-static int show_table(struct show *show)
+static void show_table(const struct show *show)
 {
     bool table = gpubuf_kind(show->object) == GPUBUF_KIND_TABLE;
     size_t count = table ? gpubuf_child_count(show->object) : 1;
-    struct gb_series *series = calloc(count + 1, sizeof(*series));
-    int status = GB_STATUS_OK;
+    struct gb_series *series = gb_new(count, sizeof(*series));
 
-    if (!series)
-        return out_of_memory();
-    for (size_t i = 0; i < count && status == GB_STATUS_OK; i++) {
-        struct gpubuf_object *column = gpubuf_retain(show->object);
-        if (table) {
-            gpubuf_release(column);
-            column = NULL;
-            int code = gpubuf_child(show->object, i, &column);
-            if (code < 0) {
-                status = gb_cli_error(show->cli, code, "cannot show %s", show->name);
-                break;
-            }
-        }
-        if (gb_series_init(&series[i], column, &show->error) != 0)
-            status = failure(show);
+    for (size_t i = 0; i < count; i++) {
+        struct gpubuf_object *column = table ? NULL : gpubuf_retain(show->object);
+        if (table)
+            gb_cli_check(show->cli, gpubuf_child(show->object, i, &column), "cannot show %s",
+                         show->name);
+        gb_series_init(&series[i], column);
         series[i].held = column;
     }
-    if (status == GB_STATUS_OK && !print_columns(show, series, count))
-        status = out_of_memory();
-    if (status == GB_STATUS_OK)
-        status = print_rows(show, series, count, gpubuf_length(show->object));
+    print_columns(show, series, count);
+    print_rows(show, series, count, gpubuf_length(show->object));
     for (size_t i = 0; i < count; i++)
         gb_series_end(&series[i]);
     free(series);
-    return status;
 }
 
 /* ---- arrays --------------------------------------------------------------------------------- */
 
 /* An array of one axis is printed along the line; of more, a line for each index of the first, with
    the rest in C order. */
-static int show_array(struct show *show)
+static void show_array(const struct show *show)
 {
     struct gb_series series;
-    struct gb_grid grid = {0};
-    int status = GB_STATUS_OK;
+    struct gb_grid grid;
 
-    if (gb_series_init(&series, show->object, &show->error) != 0) {
-        gb_series_end(&series);
-        return failure(show);
-    }
+    gb_series_init(&series, show->object);
     uint64_t rows = series.ndim > 1 ? series.shape[0] : 1;
     uint64_t items = series.length == 0 ? 0 : series.length / rows;
     uint64_t shown_rows = rows < show->rows ? rows : show->rows;
@@ -225,44 +174,32 @@ static int show_array(struct show *show)
     if (series.length > 0 && shown_rows > 0) {
         gb_grid_init(&grid, columns + (series.ndim > 1));
         grid.longest = LONGEST_CELL;
-        for (size_t i = 0; i < grid.column_count && !grid.failed; i++)
+        for (size_t i = 0; i < grid.column_count; i++)
             grid.columns[i].right = true;
-        for (uint64_t row = 0; row < shown_rows && status == GB_STATUS_OK; row++) {
+        for (uint64_t row = 0; row < shown_rows; row++) {
             if (series.ndim > 1)
                 gb_grid_format(&grid, GB_STYLE_DIM, "%" PRIu64, row);
-            for (uint64_t i = 0; i < columns && status == GB_STATUS_OK; i++)
-                if (add_value(&series, row * items + i, &grid, &show->error) != 0)
-                    status = failure(show);
+            for (uint64_t i = 0; i < columns; i++)
+                add_value(&series, row * items + i, &grid);
         }
-        size_t shown = 0;
-        if (status == GB_STATUS_OK) {
-            putchar('\n');
-            if (!gb_grid_print(&grid, show->width, 2, show->cli->color, true, &shown))
-                status = out_of_memory();
-        }
-        if (status == GB_STATUS_OK) {
-            shown -= series.ndim > 1;
-            print_more(show, rows - shown_rows, "row", "rows");
-            print_more(show, items - shown, series.ndim > 1 ? "to the right" : "element",
-                       series.ndim > 1 ? "to the right" : "elements");
-        }
-        gb_grid_end(&grid);
+        putchar('\n');
+        size_t shown = gb_grid_print(&grid, show->width, 2, show->cli->color, true);
+        shown -= series.ndim > 1;
+        print_more(show, rows - shown_rows, "row", "rows");
+        print_more(show, items - shown, series.ndim > 1 ? "to the right" : "element",
+                   series.ndim > 1 ? "to the right" : "elements");
     }
     gb_series_end(&series);
-    return status;
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
-static int show_bytes(struct show *show)
+static void show_bytes(const struct show *show)
 {
     enum { LINE = 16 };
     struct gb_series series;
 
-    if (gb_series_init(&series, show->object, &show->error) != 0) {
-        gb_series_end(&series);
-        return failure(show);
-    }
+    gb_series_init(&series, show->object);
     uint64_t most = series.length / LINE < show->rows ? series.length : show->rows * LINE;
     if (most > 0)
         putchar('\n');
@@ -286,7 +223,6 @@ static int show_bytes(struct show *show)
     }
     print_more(show, series.length - most, "byte", "bytes");
     gb_series_end(&series);
-    return GB_STATUS_OK;
 }
 
 /* ---- bundles -------------------------------------------------------------------------------- */
@@ -312,7 +248,7 @@ static void add_tensor(struct gb_grid *grid, const struct gpubuf_tensor *tensor)
     gb_writer_end(&shape);
 }
 
-static bool print_metadata(const struct show *show)
+static void print_metadata(const struct show *show)
 {
     const char *key, *value;
     struct gb_grid grid;
@@ -323,38 +259,38 @@ static bool print_metadata(const struct show *show)
         gb_grid_text(&grid, key, GB_STYLE_DIM);
         gb_grid_text(&grid, value, GB_STYLE_NONE);
     }
-    bool done = gb_grid_print(&grid, show->width, 2, show->cli->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    gb_grid_print(&grid, show->width, 2, show->cli->color, false);
 }
 
 /* One line for each array: its name, dtype, shape and size. */
-static int show_bundle(struct show *show)
+static void show_bundle(const struct show *show)
 {
     static const char *const titles[] = {"array", "dtype", "shape", "size"};
     uint64_t count = gpubuf_bundle_count(show->bundle);
     uint64_t rows = count < show->rows ? count : show->rows;
     struct gb_grid grid;
 
-    if (!print_metadata(show))
-        return out_of_memory();
+    print_metadata(show);
     gb_grid_init(&grid, 4);
     grid.longest = 80;
-    if (!grid.failed) {
-        grid.columns[0].flexible = true;
-        grid.columns[3].right = true;
-    }
+    grid.columns[0].flexible = true;
+    grid.columns[3].right = true;
     for (size_t i = 0; i < 4; i++)
         gb_grid_text(&grid, titles[i], GB_STYLE_DIM);
     for (size_t i = 0; i < rows; i++)
         add_tensor(&grid, gpubuf_bundle_at(show->bundle, i));
     putchar('\n');
-    bool done = gb_grid_print(&grid, show->width, 2, show->cli->color, false, NULL);
-    gb_grid_end(&grid);
-    if (!done)
-        return out_of_memory();
+    gb_grid_print(&grid, show->width, 2, show->cli->color, false);
     print_more(show, count - rows, "array", "arrays");
-    return GB_STATUS_OK;
+}
+
+static cJSON *shape_json(unsigned ndim, const uint64_t *shape)
+{
+    cJSON *list = cJSON_CreateArray();
+
+    for (unsigned i = 0; i < ndim; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)shape[i]));
+    return list;
 }
 
 static void add_bundle_json(const struct gpubuf_bundle *bundle, cJSON *out)
@@ -367,14 +303,9 @@ static void add_bundle_json(const struct gpubuf_bundle *bundle, cJSON *out)
         cJSON_AddStringToObject(metadata, key, value);
     for (size_t i = 0; i < gpubuf_bundle_count(bundle); i++) {
         const struct gpubuf_tensor *tensor = gpubuf_bundle_at(bundle, i);
-        cJSON *item = cJSON_CreateObject();
-        cJSON_AddStringToObject(item, "name", tensor->name);
-        cJSON_AddStringToObject(item, "dtype", tensor->dtype);
-        cJSON *shape = cJSON_AddArrayToObject(item, "shape");
-        for (unsigned k = 0; k < tensor->ndim; k++)
-            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[k]));
-        cJSON_AddNumberToObject(item, "offset", (double)tensor->offset);
-        cJSON_AddNumberToObject(item, "bytes", (double)tensor->bytes);
+        cJSON *item = gb_cjson("{'name':%s,'dtype':%s,'offset':%" PRIu64 ",'bytes':%" PRIu64 "}",
+                               tensor->name, tensor->dtype, tensor->offset, tensor->bytes);
+        cJSON_AddItemToObject(item, "shape", shape_json(tensor->ndim, tensor->shape));
         cJSON_AddItemToArray(arrays, item);
     }
 }
@@ -384,57 +315,52 @@ static void add_bundle_json(const struct gpubuf_bundle *bundle, cJSON *out)
 static void print_title(const struct show *show)
 {
     bool color = show->cli->color;
-    struct gb_writer text;
+    struct gb_writer name, text;
 
+    gb_writer_init(&name, 0);
     gb_writer_init(&text, 0);
-    gb_text_clean(&text, show->name, strlen(show->name));
-    gb_write_char(&text, '\0');
-    size_t name = text.length;
+    gb_text_clean(&name, show->name, strlen(show->name));
     gb_describe(show->object, &text);
-    gb_write_char(&text, '\0');
-    if (!text.failed)
-        printf("%s%s%s  %s %s· version %" PRIu64 ", %s%s\n", gb_style_on(color, GB_STYLE_BOLD),
-               text.data, gb_style_off(color, GB_STYLE_BOLD), text.data + name,
-               gb_style_on(color, GB_STYLE_DIM), gpubuf_object_version(show->object),
-               gpubuf_device(show->object), gb_style_off(color, GB_STYLE_DIM));
+    printf("%s%s%s  %s %s· version %" PRIu64 ", %s%s\n", gb_style_on(color, GB_STYLE_BOLD),
+           gb_writer_text(&name), gb_style_off(color, GB_STYLE_BOLD), gb_writer_text(&text),
+           gb_style_on(color, GB_STYLE_DIM), gpubuf_object_version(show->object),
+           gpubuf_device(show->object), gb_style_off(color, GB_STYLE_DIM));
+    gb_writer_end(&name);
     gb_writer_end(&text);
 }
 
-static int show_object(struct show *show)
+static void show_object(const struct show *show)
 {
     print_title(show);
     switch (gpubuf_kind(show->object)) {
     case GPUBUF_KIND_BYTES:
-        return show_bytes(show);
+        show_bytes(show);
+        break;
     case GPUBUF_KIND_ARRAY:
-        return show_array(show);
+        show_array(show);
+        break;
     case GPUBUF_KIND_BUNDLE:
-        return show_bundle(show);
+        show_bundle(show);
+        break;
     default:
-        return show_table(show);
+        show_table(show);
     }
 }
 
 /* --json: the columns with their types and nulls, the dtype and shape, or the arrays; no values. */
 static void print_json(const struct show *show)
 {
-    struct gpubuf_object *object = show->object;
-
     static const char *const kinds[] = {"bytes", "array", "column", "table", "bundle"};
-    cJSON *out = cJSON_CreateObject();
+    struct gpubuf_object *object = show->object;
+    cJSON *out =
+        gb_cjson("{'name':%s,'version':%" PRIu64 ",'device':%s,'kind':%s,'length':%" PRIu64 "}",
+                 gpubuf_name(object), gpubuf_object_version(object), gpubuf_device(object),
+                 kinds[gpubuf_kind(object)], gpubuf_length(object));
 
-    cJSON_AddStringToObject(out, "name", gpubuf_name(object));
-    cJSON_AddNumberToObject(out, "version", (double)gpubuf_object_version(object));
-    cJSON_AddStringToObject(out, "device", gpubuf_device(object));
-    cJSON_AddStringToObject(out, "kind", kinds[gpubuf_kind(object)]);
-    cJSON_AddNumberToObject(out, "length", (double)gpubuf_length(object));
     if (gpubuf_dtype(object)[0])
         cJSON_AddStringToObject(out, "dtype", gpubuf_dtype(object));
-    if (gpubuf_kind(object) == GPUBUF_KIND_ARRAY) {
-        cJSON *shape = cJSON_AddArrayToObject(out, "shape");
-        for (unsigned i = 0; i < gpubuf_ndim(object); i++)
-            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)gpubuf_shape(object)[i]));
-    }
+    if (gpubuf_kind(object) == GPUBUF_KIND_ARRAY)
+        cJSON_AddItemToObject(out, "shape", shape_json(gpubuf_ndim(object), gpubuf_shape(object)));
     if (show->bundle) {
         add_bundle_json(show->bundle, out);
     } else if (gpubuf_kind(object) == GPUBUF_KIND_TABLE) {
@@ -443,11 +369,9 @@ static void print_json(const struct show *show)
             struct gpubuf_object *column = NULL;
             if (gpubuf_child(object, i, &column) < 0)
                 break;
-            cJSON *item = cJSON_CreateObject();
-            cJSON_AddStringToObject(item, "name", gpubuf_column_name(column));
-            cJSON_AddStringToObject(item, "dtype", gpubuf_dtype(column));
-            cJSON_AddNumberToObject(item, "nulls", (double)gpubuf_null_count(column));
-            cJSON_AddItemToArray(columns, item);
+            cJSON_AddItemToArray(columns, gb_cjson("{'name':%s,'dtype':%s,'nulls':%" PRId64 "}",
+                                                   gpubuf_column_name(column), gpubuf_dtype(column),
+                                                   gpubuf_null_count(column)));
             gpubuf_release(column);
         }
     } else {
@@ -457,7 +381,7 @@ static void print_json(const struct show *show)
     cJSON_Delete(out);
 }
 
-int gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct show show = {.cli = cli, .name = args->value[0], .width = gb_term_width()};
     struct gb_view_options options = {
@@ -469,21 +393,18 @@ int gb_cmd_show(struct gb_cli *cli, struct gb_cli_args *args)
     };
 
     show.rows = args->option[ROWS] ? (uint64_t)args->number[ROWS] : 10;
-    int status = gb_view_open(cli, show.name, &options, &show.object);
-    if (status != GB_STATUS_OK)
-        return status;
+    show.object = gb_view_open(cli, show.name, &options);
     if (gpubuf_kind(show.object) == GPUBUF_KIND_BUNDLE) {
-        int code = gpubuf_bundle_open(show.object, &show.bundle);
-        if (code < 0)
-            status = gb_cli_error(cli, code, "cannot show %s", show.name);
-        else if (!args->option[ROWS])
+        gb_cli_check(cli, gpubuf_bundle_open(show.object, &show.bundle), "cannot show %s",
+                     show.name);
+        if (!args->option[ROWS])
             show.rows = UINT64_MAX;
     }
-    if (status == GB_STATUS_OK && cli->json)
+    gb_cli_about("cannot show %s", show.name);
+    if (cli->json)
         print_json(&show);
-    else if (status == GB_STATUS_OK)
-        status = show_object(&show);
+    else
+        show_object(&show);
     gpubuf_bundle_free(show.bundle);
     gpubuf_release(show.object);
-    return status;
 }

@@ -40,9 +40,9 @@ static void add_row(struct gb_line *line, const char *key, const char *format, .
 
 static void describe_layout(const cJSON *layout, struct gb_writer *writer)
 {
-    const cJSON *columns = cJSON_GetObjectItemCaseSensitive(layout, "columns");
-    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(layout, "shape");
-    const cJSON *parts = cJSON_GetObjectItemCaseSensitive(layout, "parts");
+    const cJSON *columns = gb_cjson_member(layout, "columns");
+    const cJSON *shape = gb_cjson_member(layout, "shape");
+    const cJSON *parts = gb_cjson_member(layout, "parts");
 
     gb_write_text(writer, gb_cjson_string_of(layout, "kind", "?"));
     if (gb_cjson_string_of(layout, "dtype", NULL))
@@ -59,7 +59,6 @@ static void describe_layout(const cJSON *layout, struct gb_writer *writer)
     GB_CJSON_EACH(extent, shape)
         gb_write_format(writer, "%s%.0f", extent == shape->child ? ", shape " : " × ",
                         extent->valuedouble);
-    gb_write_char(writer, '\0');
 }
 
 static void add_owner(struct gb_line *line, const cJSON *object)
@@ -97,8 +96,8 @@ static void fill(struct gb_line *line, const cJSON *object)
     if (keep > 0)
         add_row(line, "keeps", "%" PRId64 " older version%s", keep, keep == 1 ? "" : "s");
     gb_writer_init(&layout, 0);
-    describe_layout(cJSON_GetObjectItemCaseSensitive(object, "layout"), &layout);
-    add_row(line, "layout", "%s", layout.failed ? "" : layout.data);
+    describe_layout(gb_cjson_member(object, "layout"), &layout);
+    add_row(line, "layout", "%s", gb_writer_text(&layout));
     gb_writer_end(&layout);
     gb_format_size((uint64_t)bytes, size, sizeof(size));
     if (bytes < 1024)
@@ -131,29 +130,20 @@ static void fill(struct gb_line *line, const cJSON *object)
     add_times(line, object);
 }
 
-static int print_one(const struct gb_cli *cli, const cJSON *object)
+void gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    struct gb_writer out;
+    cJSON *answer =
+        gb_cli_stat(cli, false, args->value[0], args->number[VERSION], args->option[LABEL]);
+    const cJSON *object = gb_cjson_member(answer, "object");
 
-    gb_writer_init(&out, 0);
-    struct gb_line line = gb_line_wrapped(&out, VALUE_AT, cli->color);
-    fill(&line, object);
-    return gb_cli_print(&out);
-}
-
-int gb_cmd_stat(struct gb_cli *cli, struct gb_cli_args *args)
-{
-    cJSON *answer;
-    int status = gb_cli_stat(cli, false, args->value[0], args->number[VERSION], args->option[LABEL],
-                             &answer);
-
-    if (status != GB_STATUS_OK)
-        return status;
-    const cJSON *object = cJSON_GetObjectItemCaseSensitive(answer, "object");
-    if (cli->json)
+    if (cli->json) {
         gb_cjson_print(object, true);
-    else
-        status = print_one(cli, object);
+    } else {
+        struct gb_writer out;
+        gb_writer_init(&out, 0);
+        struct gb_line line = gb_line_wrapped(&out, VALUE_AT, cli->color);
+        fill(&line, object);
+        gb_cli_print(&out);
+    }
     cJSON_Delete(answer);
-    return status;
 }

@@ -93,7 +93,7 @@ static bool is_plain(const cJSON *value)
     return !cJSON_IsObject(value) && !cJSON_IsArray(value);
 }
 
-static bool print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth);
+static void print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth);
 
 /* The title of an item of an array: its own name, if it has one. */
 static const char *title_of(const cJSON *item, char *buffer, size_t size, int position)
@@ -102,7 +102,7 @@ static const char *title_of(const cJSON *item, char *buffer, size_t size, int po
 
     if (item->string)
         return item->string;
-    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(item, "uid"))) {
+    if (cJSON_IsNumber(gb_cjson_member(item, "uid"))) {
         gb_user_name(gb_cjson_int_of(item, "uid", 0), buffer, size);
         return buffer;
     }
@@ -127,7 +127,7 @@ static bool is_uniform(const cJSON *section)
         if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != count)
             return false;
         GB_CJSON_EACH(member, item)
-            if (!is_plain(member) || !cJSON_GetObjectItemCaseSensitive(first, member->string))
+            if (!is_plain(member) || !gb_cjson_member(first, member->string))
                 return false;
     }
     return true;
@@ -142,14 +142,14 @@ static bool is_all_zero(const cJSON *object)
 }
 
 /* One line for each, without those whose counts are all zero. */
-static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
+static void print_uniform(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;
     char number[64];
     int position = 0;
 
     gb_grid_init(&grid, (size_t)cJSON_GetArraySize(section->child) + 1);
-    for (size_t i = 1; i < grid.column_count && !grid.failed; i++)
+    for (size_t i = 1; i < grid.column_count; i++)
         grid.columns[i].right = true;
     gb_grid_text(&grid, "", GB_STYLE_NONE);
     GB_CJSON_EACH(member, section->child)
@@ -159,15 +159,12 @@ static bool print_uniform(const struct gb_cli *cli, const cJSON *section, unsign
             continue;
         gb_grid_text(&grid, title_of(item, number, sizeof(number), position++), GB_STYLE_NONE);
         GB_CJSON_EACH(member, section->child)
-            add_value(&grid, item->string, member->string,
-                      cJSON_GetObjectItemCaseSensitive(item, member->string));
+            add_value(&grid, item->string, member->string, gb_cjson_member(item, member->string));
     }
-    bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);
-    gb_grid_end(&grid);
-    return done;
+    gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false);
 }
 
-static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
+static void print_nested(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     char number[64];
     int position = 0;
@@ -179,65 +176,55 @@ static bool print_nested(const struct gb_cli *cli, const cJSON *section, unsigne
         gb_writer_init(&title, 0);
         const char *text = title_of(item, number, sizeof(number), position++);
         gb_text_clean(&title, text, strlen(text));
-        gb_write_char(&title, '\0');
         printf("%s%*s%s%s%s\n", depth == 0 ? "\n" : "", (int)depth * 2, "",
-               gb_style_on(cli->color, GB_STYLE_BOLD), title.failed ? "" : title.data,
+               gb_style_on(cli->color, GB_STYLE_BOLD), gb_writer_text(&title),
                gb_style_off(cli->color, GB_STYLE_BOLD));
         gb_writer_end(&title);
-        bool done = is_uniform(item) ? print_uniform(cli, item, depth + 1)
-                                     : print_section(cli, item, depth + 1);
-        if (!done)
-            return false;
+        if (is_uniform(item))
+            print_uniform(cli, item, depth + 1);
+        else
+            print_section(cli, item, depth + 1);
     }
-    return true;
 }
 
 /* The plain members of an object as lines, then its inner objects, each with a title. */
-static bool print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth)
+static void print_section(const struct gb_cli *cli, const cJSON *section, unsigned depth)
 {
     struct gb_grid grid;
 
     gb_grid_init(&grid, 2);
-    if (!grid.failed)
-        grid.columns[1].right = true;
+    grid.columns[1].right = true;
     GB_CJSON_EACH(item, section) {
         if (!is_plain(item))
             continue;
         add_label(&grid, item->string ? item->string : "");
         add_value(&grid, section->string, item->string ? item->string : "", item);
     }
-    bool done = gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false, NULL);
-    gb_grid_end(&grid);
-    return done && print_nested(cli, section, depth);
+    gb_grid_print(&grid, gb_term_width(), depth * 2, cli->color, false);
+    print_nested(cli, section, depth);
 }
 
-int gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_stats(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *answer;
+    cJSON *answer = gb_cli_ask(cli, "stats", NULL);
 
     (void)args;
-    int status = gb_cli_ask(cli, "stats", NULL, &answer);
-    if (status != GB_STATUS_OK)
-        return status;
     if (cli->json)
         gb_cjson_print(answer, true);
-    else if (!print_section(cli, answer, 0))
-        status = gb_cli_fail(GB_STATUS_FAILED, "out of memory");
+    else
+        print_section(cli, answer, 0);
     cJSON_Delete(answer);
-    return status;
 }
 
-int gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *params = cJSON_CreateObject(), *answer;
+    cJSON *params = cJSON_CreateObject();
 
     if (args->option[TRIM_BYTES])
         cJSON_AddNumberToObject(params, "bytes", (double)args->number[TRIM_BYTES]);
     if (args->option[TRIM_DEVICE])
         cJSON_AddStringToObject(params, "device", args->option[TRIM_DEVICE]);
-    int status = gb_cli_ask(cli, "trim", params, &answer);
-    if (status != GB_STATUS_OK)
-        return status;
+    cJSON *answer = gb_cli_ask(cli, "trim", params);
     if (cli->json) {
         gb_cjson_print(answer, true);
     } else {
@@ -246,5 +233,4 @@ int gb_cmd_trim(struct gb_cli *cli, struct gb_cli_args *args)
         printf("%s freed\n", size);
     }
     cJSON_Delete(answer);
-    return GB_STATUS_OK;
 }

@@ -23,32 +23,33 @@ const struct gb_cli_option gb_tail_options[] = {
 };
 
 /* Appends the first elements of a frame, separated by commas. */
-static int write_first(struct gpubuf_stream *stream, const struct gpubuf_frame *frame, bool json,
-                       struct gb_writer *writer, struct gb_error *error)
+static void write_first(const struct gb_cli *cli, struct gpubuf_stream *stream,
+                        const struct gpubuf_frame *frame, struct gb_writer *writer)
 {
     struct gpubuf_object *part;
     struct gb_series series;
+
     int r =
         gpubuf_slice(gpubuf_stream_object(stream), frame->slot, (uint64_t)frame->slot + 1, &part);
-
     if (r < 0)
-        return gb_fail(error, r, "cannot look at a frame");
-    r = gb_series_init(&series, part, error);
-    if (r == 0 && json)
+        gb_cli_refuse(r, "cannot look at a frame");
+    gb_series_init(&series, part);
+    if (cli->json)
         gb_series_as_json(&series);
-    for (uint64_t i = 0; r == 0 && i < series.length && i < FIRST_ELEMENTS; i++) {
+    for (uint64_t i = 0; i < series.length && i < FIRST_ELEMENTS; i++) {
         if (series.item_bytes && (i + 1) * series.item_bytes > frame->bytes)
             break; /* it is shorter than its slot */
         if (i > 0)
-            gb_write_text(writer, json ? "," : ", ");
-        r = json ? gb_series_write_json(&series, i, writer, error)
-                 : gb_series_write(&series, i, writer, error);
+            gb_write_text(writer, cli->json ? "," : ", ");
+        if (cli->json)
+            gb_series_write_json(&series, i, writer);
+        else
+            gb_series_write(&series, i, writer);
     }
-    if (r == 0 && series.length > FIRST_ELEMENTS && !json)
+    if (series.length > FIRST_ELEMENTS && !cli->json)
         gb_write_text(writer, ", …");
     gb_series_end(&series);
     gpubuf_release(part);
-    return r;
 }
 
 /* Local time at which a frame was published. */
@@ -65,11 +66,10 @@ static void write_clock(struct gb_writer *writer, uint64_t time_ns)
     gb_write_format(writer, "%s.%03d", text, (int)(ns / 1000000 % 1000));
 }
 
-static int print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,
-                       const struct gpubuf_frame *frame)
+static void print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,
+                        const struct gpubuf_frame *frame)
 {
     struct gb_writer writer;
-    struct gb_error error;
     char size[32];
 
     gb_writer_init(&writer, 0);
@@ -91,52 +91,39 @@ static int print_frame(const struct gb_cli *cli, struct gpubuf_stream *stream,
             gb_write_format(&writer, ", %" PRIu64 " missed", frame->missed);
         gb_write_format(&writer, "%s  ", off);
     }
-    int r = write_first(stream, frame, cli->json, &writer, &error);
-    gb_write_text(&writer, cli->json ? "]}" : "");
-    if (r == 0 && writer.failed)
-        r = gb_fail_memory(&error);
-    if (r == 0)
-        printf("%.*s\n", (int)writer.length, writer.data);
-    gb_writer_end(&writer);
-    return r == 0 ? GB_STATUS_OK : gb_cli_tell(&error);
+    write_first(cli, stream, frame, &writer);
+    gb_write_text(&writer, cli->json ? "]}\n" : "\n");
+    gb_cli_print(&writer);
 }
 
 /* Prints frames until that many are, or their reader is gone. */
-static int follow(const struct gb_cli *cli, struct gpubuf_stream *stream, uint64_t left)
+static void follow(const struct gb_cli *cli, struct gpubuf_stream *stream, uint64_t left)
 {
     struct gpubuf_frame frame;
-    int status = GB_STATUS_OK;
 
-    while (left > 0 && status == GB_STATUS_OK && fflush(stdout) == 0) {
+    while (left > 0 && fflush(stdout) == 0) {
         int r = gpubuf_stream_read(stream, PIECE_MS, &frame);
 
         if (r == GPUBUF_E_UNAVAILABLE)
-            return GB_STATUS_OK; /* the writer has ended */
+            return; /* the writer has ended */
         if (r == GPUBUF_E_TIMEOUT)
             continue;
-        if (r < 0)
-            return gb_cli_error(cli, r, "cannot read %s", cli->subject);
-        status = print_frame(cli, stream, &frame);
+        gb_cli_check(cli, r, "cannot read %s", cli->subject);
+        print_frame(cli, stream, &frame);
         (void)gpubuf_stream_done(stream, &frame, NULL);
         left--;
     }
-    return status;
 }
 
-int gb_cmd_tail(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_tail(struct gb_cli *cli, struct gb_cli_args *args)
 {
     const struct gpubuf_stream_options options = {.size = sizeof(options),
                                                   .each = !args->option[NEWEST]};
     struct gpubuf_stream *stream;
-    uint64_t left = args->option[COUNT] ? (uint64_t)args->number[COUNT] : UINT64_MAX;
 
-    int status = gb_cli_connect(cli);
-    if (status != GB_STATUS_OK)
-        return status;
-    int r = gpubuf_stream_open(cli->client, args->value[0], &options, &stream);
-    if (r < 0)
-        return gb_cli_error(cli, r, "cannot read %s", args->value[0]);
-    status = follow(cli, stream, left);
+    gb_cli_connect(cli);
+    gb_cli_check(cli, gpubuf_stream_open(cli->client, args->value[0], &options, &stream),
+                 "cannot read %s", args->value[0]);
+    follow(cli, stream, args->option[COUNT] ? (uint64_t)args->number[COUNT] : UINT64_MAX);
     gpubuf_stream_close(stream);
-    return status;
 }

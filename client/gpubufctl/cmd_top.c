@@ -54,9 +54,8 @@ static void answered(struct top *top, int status)
     top->waiting--;
     if (status < 0 && top->status == 0) {
         top->status = status;
-        const char *sentence = gpubuf_errmsg(top->cli->client);
-        (void)snprintf(top->notice, sizeof(top->notice), "%s",
-                       *sentence ? sentence : gpubuf_strerror(status));
+        (void)snprintf(top->notice, sizeof(top->notice), "%.255s",
+                       gb_cli_last(top->cli, status).message);
     }
 }
 
@@ -99,8 +98,7 @@ static int ask_page(struct top *top, const char *cursor)
         cJSON_AddStringToObject(params, "cursor", cursor);
     char *text = gb_cjson_text(params);
     cJSON_Delete(params);
-    int code = text ? gpubuf_call_async(top->cli->client, "list", text, on_page, top, NULL)
-                    : GPUBUF_E_NO_MEMORY;
+    int code = gpubuf_call_async(top->cli->client, "list", text, on_page, top, NULL);
     free(text);
     top->waiting += code == 0;
     return code;
@@ -109,7 +107,7 @@ static int ask_page(struct top *top, const char *cursor)
 /* Removes the objects that the filter leaves out from a page. */
 static void apply_filter(const struct top *top, cJSON *page)
 {
-    cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
+    cJSON *objects = gb_cjson_member(page, "objects");
     bool pattern = gb_names_is_pattern(top->filter);
 
     for (cJSON *object = objects ? objects->child : NULL, *next; object; object = next) {
@@ -170,8 +168,6 @@ static void finish(struct top *top)
         top->next_ms = now + took * (SHARE - 1);
     if (top->malformed)
         (void)snprintf(top->notice, sizeof(top->notice), "the daemon's answer makes no sense");
-    if (!top->coming.users || !top->coming.sessions || !top->coming.objects)
-        (void)snprintf(top->notice, sizeof(top->notice), "out of memory");
     if (top->status < 0 || top->malformed)
         return;
     gb_inventory_sort(&top->coming, top->view.order, KEEP);
@@ -183,7 +179,7 @@ static void finish(struct top *top)
 
 /* ---- once ---- */
 
-static int fetch_once(struct top *top)
+static void fetch_once(struct top *top)
 {
     int code = ask(top);
 
@@ -192,40 +188,33 @@ static int fetch_once(struct top *top)
                             .events = gpubuf_events(top->cli->client)};
 
         if (poll(&fd, 1, GB_CLI_CALL_MS) == 0)
-            return gb_cli_fail(GB_STATUS_TIMEOUT, "the daemon does not answer");
+            gb_cli_fail(GB_STATUS_TIMEOUT, "the daemon does not answer");
         code = gpubuf_dispatch(top->cli->client);
     }
-    if (code < 0)
-        return gb_cli_error(top->cli, code, "top");
-    if (top->status < 0)
-        return gb_cli_fail(top->status == GPUBUF_E_CLOSED ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED,
-                           "%s", top->notice);
-    finish(top);
+    gb_cli_check(top->cli, code, "top");
+    if (top->status == 0)
+        finish(top);
     if (top->notice[0])
-        return gb_cli_fail(GB_STATUS_FAILED, "%s", top->notice);
-    return GB_STATUS_OK;
+        gb_cli_fail(top->status == GPUBUF_E_CLOSED ? GB_STATUS_NO_DAEMON : GB_STATUS_FAILED, "%s",
+                    top->notice);
 }
 
-static int run_once(struct top *top, size_t rows)
+static void run_once(struct top *top, size_t rows)
 {
-    int status = gb_cli_connect(top->cli);
-
-    if (status == GB_STATUS_OK)
-        status = fetch_once(top);
-    if (status != GB_STATUS_OK)
-        return status;
+    gb_cli_connect(top->cli);
+    fetch_once(top);
     if (top->cli->json) {
         cJSON *answer = gb_inventory_json(&top->shown, rows);
         gb_cjson_print(answer, true);
         cJSON_Delete(answer);
-        return GB_STATUS_OK;
+        return;
     }
     struct gb_writer out;
     gb_writer_init(&out, 0);
     top->view.width = gb_term_width() ? gb_term_width() : 100;
     top->view.list_rows = rows;
-    out.failed |= !gb_top_draw(&top->view, &out);
-    return gb_cli_print(&out);
+    gb_top_draw(&top->view, &out);
+    gb_cli_print(&out);
 }
 
 /* ---- on the screen ---- */
@@ -245,8 +234,8 @@ static void draw(struct top *top)
         (void)snprintf(silent, sizeof(silent), "no answer for %d s", (int)(waited / 1000));
         top->view.notice = silent;
     }
-    if (gb_top_draw(&top->view, &out))
-        gb_screen_draw(out.data, out.length);
+    gb_top_draw(&top->view, &out);
+    gb_screen_draw(gb_writer_text(&out), out.length);
     gb_writer_end(&out);
     top->view.notice = "";
     top->view.clock = "";
@@ -436,12 +425,12 @@ static bool wait_for_something(struct top *top)
     return true;
 }
 
-static int run_on_screen(struct top *top)
+static void run_on_screen(struct top *top)
 {
     bool asked = false;
 
     if (gb_screen_begin() < 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot take over the terminal: %s", strerror(errno));
+        gb_cli_fail(GB_STATUS_FAILED, "cannot take over the terminal: %m");
     while (!top->stop) {
         if (asked && top->waiting == 0)
             finish(top);
@@ -451,37 +440,32 @@ static int run_on_screen(struct top *top)
             draw(top);
     }
     gb_screen_end();
-    return GB_STATUS_OK;
 }
 
-int gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_top(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct top top = {.cli = cli,
                       .interval_ms = args->option[INTERVAL] ? args->number[INTERVAL] : 1000};
     int64_t rows = args->option[ROWS] ? args->number[ROWS] : 20;
-    int status;
 
     if (top.interval_ms < 100)
-        return gb_cli_usage(cli, "--interval is at least 100ms");
+        gb_cli_usage(cli, "--interval is at least 100ms");
     top.view =
         (struct gb_top_view){.memory = &top.shown, .color = cli->color, .notice = "", .clock = ""};
     top.view.filter = top.filter;
     if (args->option[SORT])
         top.view.order = (enum gb_inventory_order)(args->number[SORT] - 1);
     if (args->option[ONCE] || cli->json || !gb_screen_possible()) {
-        status = run_once(&top, rows < KEEP ? (size_t)rows : KEEP);
+        run_once(&top, rows < KEEP ? (size_t)rows : KEEP);
     } else {
-        status = gb_cli_connect(cli);
-        if (status == GB_STATUS_OK) {
-            /* a daemon is there; find_daemon connects anew with options of its own */
-            gpubuf_disconnect(cli->client);
-            cli->client = NULL;
-            status = run_on_screen(&top);
-        }
+        gb_cli_connect(cli);
+        /* a daemon is there; find_daemon connects anew with options of its own */
+        gpubuf_disconnect(cli->client);
+        cli->client = NULL;
+        run_on_screen(&top);
     }
     gpubuf_disconnect(cli->client); /* before the memory that answers are written to is freed */
     cli->client = NULL;
     gb_inventory_end(&top.shown);
     gb_inventory_end(&top.coming);
-    return status;
 }

@@ -40,26 +40,19 @@ static enum gb_style style_of(const char *kind)
 
 static void print_json(const char *kind, const struct gpubuf_info *info)
 {
-    cJSON *event = cJSON_CreateObject();
+    cJSON *event = gb_cjson("{'kind':%s}", kind);
 
-    cJSON_AddStringToObject(event, "kind", kind);
     if (info) {
         char mode[16];
         (void)snprintf(mode, sizeof(mode), "%04o", info->mode);
-        cJSON *object = cJSON_AddObjectToObject(event, "object");
-        cJSON_AddStringToObject(object, "name", info->name);
-        cJSON_AddNumberToObject(object, "version", (double)info->version);
-        cJSON_AddStringToObject(object, "state", info->state);
-        cJSON_AddStringToObject(object, "tier", info->tier);
-        cJSON_AddStringToObject(object, "device", info->device);
-        cJSON_AddNumberToObject(object, "bytes", (double)info->bytes);
-        cJSON_AddStringToObject(object, "mode", mode);
-        cJSON_AddNumberToObject(object, "uid", info->uid);
-        cJSON_AddNumberToObject(object, "gid", info->gid);
-        cJSON_AddNumberToObject(object, "created_ms", (double)info->created_ms);
-        cJSON_AddNumberToObject(object, "leases", (double)info->leases);
-        cJSON_AddBoolToObject(object, "pinned", info->pinned);
-        cJSON_AddNumberToObject(object, "ttl_ms", (double)info->ttl_ms);
+        cJSON_AddItemToObject(
+            event, "object",
+            gb_cjson("{'name':%s,'version':%" PRIu64 ",'state':%s,'tier':%s,'device':%s,"
+                     "'bytes':%" PRIu64 ",'mode':%s,'uid':%u,'gid':%u,'created_ms':%" PRId64
+                     ",'leases':%" PRIu64 ",'pinned':%i,'ttl_ms':%" PRId64 "}",
+                     info->name, info->version, info->state, info->tier, info->device, info->bytes,
+                     mode, info->uid, info->gid, info->created_ms, info->leases, info->pinned,
+                     info->ttl_ms));
     }
     gb_cjson_print(event, false);
     cJSON_Delete(event);
@@ -80,10 +73,9 @@ static void print_text(const struct watch *watch, const char *kind, const struct
         gb_write_format(&name, "  %sversion %" PRIu64 ", %s%s", gb_style_on(color, GB_STYLE_DIM),
                         info->version, size, gb_style_off(color, GB_STYLE_DIM));
     }
-    gb_write_char(&name, '\0');
     printf("%s%s%s  %s%-9s%s  %s\n", gb_style_on(color, GB_STYLE_DIM), clock,
            gb_style_off(color, GB_STYLE_DIM), gb_style_on(color, style), kind,
-           gb_style_off(color, style), name.failed ? "" : name.data);
+           gb_style_off(color, style), gb_writer_text(&name));
     gb_writer_end(&name);
 }
 
@@ -108,17 +100,17 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
 }
 
 /* Waits for messages; also ends when whoever reads our output is gone. `deadline` 0: none. */
-static int follow(struct watch *watch, uint64_t deadline)
+static void follow(const struct watch *watch, uint64_t deadline)
 {
     struct gpubuf_client *client = watch->cli->client;
     struct stat status;
     bool pipe = fstat(STDOUT_FILENO, &status) == 0 &&
                 (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 
-    while (watch->left > 0) {
+    while (watch->left > 0 && fflush(stdout) == 0) { /* main tells why it did not */
         uint64_t now = gb_term_clock_ms();
         if (deadline && now >= deadline)
-            return GB_STATUS_OK;
+            return;
         uint64_t rest = deadline ? deadline - now : 0;
         struct pollfd polled[2] = {
             {.fd = gpubuf_fd(client), .events = gpubuf_events(client)},
@@ -126,19 +118,16 @@ static int follow(struct watch *watch, uint64_t deadline)
         };
         int ready = poll(polled, 2, !deadline ? -1 : rest > 60000 ? 60000 : (int)rest);
         if (ready < 0 && errno != EINTR)
-            return gb_cli_fail(GB_STATUS_FAILED, "cannot wait for events: %s", strerror(errno));
+            gb_cli_fail(GB_STATUS_FAILED, "cannot wait for events: %m");
         if (ready > 0 && polled[1].revents)
-            return GB_STATUS_OK;
+            return;
         int code = gpubuf_dispatch(client);
-        if (fflush(stdout) != 0)
-            return GB_STATUS_OK; /* main tells why */
-        if (code < 0)
-            return gb_cli_error(watch->cli, code, "watching ended");
+        if (fflush(stdout) == 0)
+            gb_cli_check(watch->cli, code, "watching ended");
     }
-    return GB_STATUS_OK;
 }
 
-int gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
 {
     struct watch watch = {
         .cli = cli,
@@ -147,15 +136,10 @@ int gb_cmd_watch(struct gb_cli *cli, struct gb_cli_args *args)
     };
     uint64_t id;
 
-    int status = gb_cli_connect(cli);
-    if (status != GB_STATUS_OK)
-        return status;
+    gb_cli_connect(cli);
     uint64_t deadline = args->option[FOR] ? gb_term_clock_ms() + (uint64_t)args->number[FOR] : 0;
-    int code =
-        gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch, &id);
-    if (code < 0)
-        return gb_cli_error(cli, code, "cannot watch");
-    if (fflush(stdout) != 0)
-        return GB_STATUS_OK;
-    return follow(&watch, deadline);
+    gb_cli_check(
+        cli, gpubuf_watch(cli->client, args->count ? args->value[0] : NULL, on_event, &watch, &id),
+        "cannot watch");
+    follow(&watch, deadline);
 }

@@ -28,39 +28,34 @@ static void add_address(struct gb_grid *grid, const cJSON *place)
                        (int)gb_cjson_int_of(place, "port", 0));
 }
 
-static int print_places(const struct gb_cli *cli, const cJSON *answer)
+static void print_places(const struct gb_cli *cli, const cJSON *answer)
 {
     static const struct gb_table_column columns[] = {
         {"node", "node", .style = GB_STYLE_BOLD}, {"", .flexible = true, .add = add_role},
         {"size", "bytes", .cell = GB_CELL_SIZE},  {"version", "version", .cell = GB_CELL_NUMBER},
         {"age", "since", .cell = GB_CELL_SINCE},  {"address", .add = add_address},
     };
-    cJSON *places = cJSON_GetObjectItemCaseSensitive(answer, "places");
+    cJSON *places = gb_cjson_member(answer, "places");
     const char *self = gb_cjson_string_of(answer, "node", "");
 
     for (cJSON *place = places ? places->child : NULL; place; place = place->next)
         if (strcmp(gb_cjson_string_of(place, "node", ""), self) == 0)
             cJSON_AddTrueToObject(place, "here");
-    return gb_table_print(cli, GB_TABLE(columns), places);
+    gb_table_print(cli, GB_TABLE(columns), places);
 }
 
-int gb_cmd_where(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_where(struct gb_cli *cli, struct gb_cli_args *args)
 {
-    cJSON *question = cJSON_CreateObject(), *answer;
-
-    cJSON_AddStringToObject(question, "method", "where");
-    cJSON_AddStringToObject(question, "name", args->value[0]);
-    int status = gb_cluster_ask(args->option[PEER_SOCKET], question, &answer);
-    cJSON_Delete(question);
-    if (status != GB_STATUS_OK)
-        return status;
+    cJSON *question = gb_cjson("{'method':'where','name':%s}", args->value[0]);
+    cJSON *answer = gb_cluster_ask(args->option[PEER_SOCKET], question);
     const char *why = gb_cjson_string_of(answer, "why", "");
+
     if (cli->json)
         gb_cjson_print(answer, true);
     else
-        status = print_places(cli, answer);
-    if (status == GB_STATUS_OK && *why && !cli->json)
-        status = gb_cli_fail(GB_STATUS_FAILED, "other machines could not be asked: %s", why);
+        print_places(cli, answer);
+    if (*why && !cli->json)
+        gb_cli_fail(GB_STATUS_FAILED, "other machines could not be asked: %s", why);
+    cJSON_Delete(question);
     cJSON_Delete(answer);
-    return status;
 }

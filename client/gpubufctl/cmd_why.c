@@ -18,11 +18,6 @@ const struct gb_cli_option gb_why_options[] = {
     {0},
 };
 
-static const cJSON *member(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
 static void size_of(const cJSON *object, const char *key, char *out, size_t size)
 {
     (void)gb_format_size((uint64_t)gb_cjson_int_of(object, key, 0), out, size);
@@ -37,7 +32,7 @@ static const char *plural(int64_t count)
 
 static void tell_part(struct gb_line *line, const cJSON *part)
 {
-    if (!member(part, "reader")) {
+    if (!gb_cjson_member(part, "reader")) {
         gb_line_format(line, GB_STYLE_NONE, "; it writes the stream: frame %" PRId64,
                        gb_cjson_int_of(part, "frames", 0));
         return;
@@ -47,7 +42,7 @@ static void tell_part(struct gb_line *line, const cJSON *part)
                    " of %" PRId64 " held",
                    gb_cjson_int_of(part, "frames", 0), gb_cjson_int_of(part, "missed", 0),
                    gb_cjson_int_of(part, "held", 0), gb_cjson_int_of(part, "hold", 0));
-    if (member(part, "behind"))
+    if (gb_cjson_member(part, "behind"))
         gb_line_format(line, GB_STYLE_NONE, ", %" PRId64 " behind",
                        gb_cjson_int_of(part, "behind", 0));
 }
@@ -72,14 +67,14 @@ static void tell_lease(struct gb_line *line, const cJSON *reason, const char *na
                        "; its connection has ended, and its process has not: kill %" PRId64
                        " ends that",
                        gb_cjson_int_of(reason, "pid", 0));
-    if (member(reason, "cached_ms")) {
+    if (gb_cjson_member(reason, "cached_ms")) {
         (void)gb_format_age(gb_cjson_int_of(reason, "cached_ms", 0), age, sizeof(age));
         gb_line_format(line, GB_STYLE_NONE, ", idle %s; it is asked for it first", age);
     }
-    if (member(reason, "parked_ms"))
+    if (gb_cjson_member(reason, "parked_ms"))
         gb_line_text(line, GB_STYLE_NONE, "; it may leave for a tier, and is not dropped");
-    if (member(reason, "stream"))
-        tell_part(line, member(reason, "stream"));
+    if (gb_cjson_member(reason, "stream"))
+        tell_part(line, gb_cjson_member(reason, "stream"));
     if (strcmp(of, name) != 0)
         gb_line_format(line, GB_STYLE_NONE, ", as %s", of);
 }
@@ -129,7 +124,7 @@ static void tell_named(struct gb_line *line, const char *kind, const char *of, c
 
 static void tell_reasons(struct gb_line *line, const cJSON *answer, const char *name)
 {
-    GB_CJSON_EACH(reason, member(answer, "reasons")) {
+    GB_CJSON_EACH(reason, gb_cjson_member(answer, "reasons")) {
         const char *kind = gb_cjson_string_of(reason, "kind", "held");
         int64_t others = gb_cjson_int_of(reason, "others", 0);
 
@@ -193,7 +188,7 @@ static void tell_rest(struct gb_line *line, const cJSON *answer)
                        strcmp(moving, "in") == 0 ? "to its device" : "to a tier");
         gb_line_end(line);
     }
-    if (member(answer, "expires_ms")) {
+    if (gb_cjson_member(answer, "expires_ms")) {
         char left[32];
 
         (void)gb_format_age(gb_cjson_int_of(answer, "expires_ms", 0), left, sizeof(left));
@@ -207,10 +202,10 @@ static void tell_aliases(struct gb_line *line, const cJSON *answer)
     int64_t others = gb_cjson_int_of(answer, "other_aliases", 0);
     const char *separator = " ";
 
-    if (others == 0 && !gb_cjson_first(member(answer, "aliases")))
+    if (others == 0 && !gb_cjson_first(gb_cjson_member(answer, "aliases")))
         return;
     gb_line_text(line, GB_STYLE_NONE, "other names of the same memory, with which it goes:");
-    GB_CJSON_EACH(alias, member(answer, "aliases")) {
+    GB_CJSON_EACH(alias, gb_cjson_member(answer, "aliases")) {
         gb_line_format(line, GB_STYLE_NONE, "%s%s", separator,
                        cJSON_IsString(alias) ? alias->valuestring : "");
         separator = ", ";
@@ -268,21 +263,20 @@ static void tell_versions(struct gb_line *line, const cJSON *versions)
    it. */
 static cJSON *read_versions(struct gb_cli *cli, const char *name)
 {
-    cJSON *params = cJSON_CreateObject(), *page;
+    cJSON *page;
 
-    cJSON_AddStringToObject(params, "prefix", name);
-    cJSON_AddNumberToObject(params, "limit", 1);
-    cJSON_AddTrueToObject(params, "versions");
-    (void)gb_cli_request(cli->client, "list", params, &page);
+    (void)gb_cli_request(cli->client, "list",
+                         gb_cjson("{'prefix':%s,'limit':1,'versions':true}", name), &page);
     cJSON *versions = cJSON_DetachItemFromObjectCaseSensitive(page, "objects");
     cJSON_Delete(page);
     return versions;
 }
 
-static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *versions,
-                        const char *name)
+static void print_answer(const struct gb_cli *cli, const cJSON *answer, const cJSON *versions,
+                         const char *name)
 {
-    const cJSON *object = member(answer, "object"), *before = member(answer, "before");
+    const cJSON *object = gb_cjson_member(answer, "object"),
+                *before = gb_cjson_member(answer, "before");
     bool resident = strcmp(gb_cjson_string_of(object, "tier", ""), "device") == 0;
     struct gb_writer out;
     struct gb_line line;
@@ -304,25 +298,21 @@ static int print_answer(const struct gb_cli *cli, const cJSON *answer, const cJS
     tell_rest(&line, answer);
     tell_aliases(&line, answer);
     tell_versions(&line, versions);
-    return gb_cli_print(&out);
+    gb_cli_print(&out);
 }
 
-int gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
+void gb_cmd_why(struct gb_cli *cli, struct gb_cli_args *args)
 {
     bool current = !args->option[VERSION] && !args->option[LABEL];
-    cJSON *answer;
-    int status =
-        gb_cli_stat(cli, true, args->value[0], args->number[VERSION], args->option[LABEL], &answer);
+    cJSON *answer =
+        gb_cli_stat(cli, true, args->value[0], args->number[VERSION], args->option[LABEL]);
 
-    if (status != GB_STATUS_OK)
-        return status;
     if (cli->json) {
         gb_cjson_print(answer, true);
     } else {
         cJSON *versions = current ? read_versions(cli, args->value[0]) : NULL;
-        status = print_answer(cli, answer, versions, args->value[0]);
+        print_answer(cli, answer, versions, args->value[0]);
         cJSON_Delete(versions);
     }
     cJSON_Delete(answer);
-    return status;
 }

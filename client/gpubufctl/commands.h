@@ -5,7 +5,7 @@
 #include "cli.h"
 
 #define GB_COMMAND(name)                                                                           \
-    int gb_cmd_##name(struct gb_cli *cli, struct gb_cli_args *args);                               \
+    void gb_cmd_##name(struct gb_cli *cli, struct gb_cli_args *args);                              \
     extern const struct gb_cli_option gb_##name##_options[]
 
 GB_COMMAND(put);
@@ -14,8 +14,8 @@ GB_COMMAND(write);
 GB_COMMAND(get);
 GB_COMMAND(show);
 extern const struct gb_cli_option gb_copy_options[];
-int gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_mv(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_cp(struct gb_cli *cli, struct gb_cli_args *args);
 GB_COMMAND(save);
 GB_COMMAND(load);
 GB_COMMAND(ls);
@@ -35,18 +35,18 @@ GB_COMMAND(events);
 GB_COMMAND(stats);
 GB_COMMAND(trim);
 GB_COMMAND(ping);
-int gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args);
-int gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_help(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_version(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_doctor(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_pin(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_unpin(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_call(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_describe(struct gb_cli *cli, struct gb_cli_args *args);
+void gb_cmd_completion(struct gb_cli *cli, struct gb_cli_args *args);
 
 /* Prints what the last of `words`, which is being typed, may become, for a shell's completion; the
-   others are those before it, behind the program's name. Returns a status. */
+   others are those before it, behind the program's name. */
 enum gb_shell { GB_SHELL_BASH, GB_SHELL_ZSH, GB_SHELL_FISH };
-int gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count);
+void gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count);
 
 #endif

@@ -48,12 +48,11 @@ static void offer_words(const struct typed *typed, const char *before, const cha
 
 static void offer_names(const struct typed *typed)
 {
-    cJSON *objects = NULL;
+    const char *prefix = typed->shell == GB_SHELL_BASH ? typed->text : NULL;
+    cJSON *objects = gb_found_names(typed->cli, prefix, false, false);
 
-    if (gb_found_names(typed->cli, typed->shell == GB_SHELL_BASH ? typed->text : NULL, false,
-                       &objects) == GB_STATUS_OK)
-        GB_CJSON_EACH(object, objects)
-            offer(typed, "", gb_cjson_string_of(object, "name", ""), "");
+    GB_CJSON_EACH(object, objects)
+        offer(typed, "", gb_cjson_string_of(object, "name", ""), "");
     cJSON_Delete(objects);
 }
 
@@ -143,7 +142,7 @@ static bool is_cut(const char *before, const char *word)
     return word[0] == ':' || (*before && before[strlen(before) - 1] == ':');
 }
 
-int gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count)
+void gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int count)
 {
     struct typed typed = {.cli = cli, .shell = shell, .text = words[count - 1]};
     const char *equals = strchr(typed.text, '=');
@@ -169,5 +168,4 @@ int gb_complete(struct gb_cli *cli, enum gb_shell shell, char *const *words, int
     } else {
         offer_commands(&typed);
     }
-    return GB_STATUS_OK;
 }

@@ -11,7 +11,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "proto/json.h"
+#include "end.h"
 #include "proto/limits.h"
 
 struct gb_csv_reader {
@@ -155,34 +155,21 @@ static unsigned candidates_of(const char *text, size_t length)
 
 /* ---- gathering ------------------------------------------------------------------------------ */
 
-static int grow(void **memory, uint64_t *capacity, uint64_t needed, size_t size)
+static void *grow(void *memory, uint64_t *capacity, uint64_t needed, size_t size)
 {
-    if (needed <= *capacity)
-        return 0;
     uint64_t wanted = *capacity + *capacity / 2 + 256;
-    if (wanted < needed)
-        wanted = needed;
-    if (wanted > SIZE_MAX / 2 / size)
-        return GPUBUF_E_NO_MEMORY;
-    void *grown = realloc(*memory, (size_t)wanted * size);
-    if (!grown)
-        return GPUBUF_E_NO_MEMORY;
-    *memory = grown;
-    *capacity = wanted;
-    return 0;
-}
 
-static int no_memory(struct gb_error *error)
-{
-    return gb_fail(error, GPUBUF_E_NO_MEMORY, "out of memory while reading the CSV");
+    if (needed <= *capacity)
+        return memory;
+    *capacity = wanted < needed ? needed : wanted;
+    return gb_grow(memory, (size_t)*capacity, size);
 }
 
 int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,
                          struct gb_error *error)
 {
-    if (grow((void **)&column->lengths, &column->rows_capacity, column->rows + 1,
-             sizeof(uint32_t)) != 0)
-        return no_memory(error);
+    column->lengths =
+        grow(column->lengths, &column->rows_capacity, column->rows + 1, sizeof(uint32_t));
     if (!text) {
         column->lengths[column->rows++] = GB_CSV_NULL;
         column->nulls++;
@@ -191,9 +178,7 @@ int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t 
     if (length >= GB_CSV_NULL)
         return gb_fail(error, GPUBUF_E_INVALID, "a field over 4 GiB");
     if (length > 0) {
-        if (grow((void **)&column->text, &column->text_capacity, column->text_bytes + length, 1) !=
-            0)
-            return no_memory(error);
+        column->text = grow(column->text, &column->text_capacity, column->text_bytes + length, 1);
         memcpy(column->text + column->text_bytes, text, length);
     }
     column->text_bytes += length;
@@ -208,17 +193,10 @@ int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length
 {
     if (table->column_count == GB_LIMIT(columns))
         return gb_fail(error, GPUBUF_E_INVALID, "more than %d columns", (int)GB_LIMIT(columns));
-    if (table->column_count % 64 == 0) {
-        void *grown = realloc(table->columns, (table->column_count + 64) * sizeof(*table->columns));
-        if (!grown)
-            return no_memory(error);
-        table->columns = grown;
-    }
-    char *copy = strndup(name, length);
-    if (!copy)
-        return no_memory(error);
+    if (table->column_count % 64 == 0)
+        table->columns = gb_grow(table->columns, table->column_count + 64, sizeof(*table->columns));
     table->columns[table->column_count++] = (struct gb_csv_column){
-        .name = copy,
+        .name = gb_copy(name, length),
         .candidates = 1u << GB_CSV_BOOL | 1u << GB_CSV_INT64 | 1u << GB_CSV_UINT64 |
                       1u << GB_CSV_FLOAT64 | 1u << GB_CSV_UTF8,
     };
@@ -311,38 +289,32 @@ static unsigned count_columns(const struct gb_csv_table *table, size_t count, co
 /* Renames a column "a" with N columns of that name before it to "a.N", or to the next free number.
    Goes from the last column to the first, so that the names before a column are still those of the
    file. */
-static int rename_columns(struct gb_csv_reader *reader)
+static void rename_columns(struct gb_csv_table *table)
 {
-    struct gb_csv_table *table = &reader->table;
-
     for (size_t i = table->column_count; i-- > 0;) {
         struct gb_csv_column *column = &table->columns[i];
         unsigned number = count_columns(table, i, column->name);
         char *name = NULL;
         while (number > 0 && (!name || count_columns(table, table->column_count, name) > 0)) {
             free(name);
-            if (asprintf(&name, "%s.%u", column->name, number++) < 0)
-                return no_memory(&reader->error);
+            name = gb_text("%s.%u", column->name, number++);
         }
         if (!name)
             continue;
         free(column->name);
         column->name = name;
     }
-    return 0;
 }
 
 /* Refuses two columns of one name: they could not be told apart later. */
 static int check_header(struct gb_csv_reader *reader)
 {
     struct gb_csv_table *table = &reader->table;
-    int status = reader->options.renames ? rename_columns(reader) : 0;
+    const char **names = gb_new(table->column_count, sizeof(*names));
+    int status = 0;
 
-    if (status != 0)
-        return status;
-    const char **names = malloc((table->column_count + 1) * sizeof(*names));
-    if (!names)
-        return no_memory(&reader->error);
+    if (reader->options.renames)
+        rename_columns(table);
     for (size_t i = 0; i < table->column_count; i++)
         names[i] = table->columns[i].name;
     qsort(names, table->column_count, sizeof(*names), compare_names);
@@ -406,29 +378,20 @@ static int is_never_space(unsigned char c)
     return 0; /* spaces are part of the field */
 }
 
-int gb_csv_reader_new(struct gb_csv_reader **out, struct gb_error *error)
+struct gb_csv_reader *gb_csv_reader_new(const struct gb_csv_options *options)
 {
-    struct gb_csv_reader *reader = calloc(1, sizeof(*reader));
+    struct gb_csv_reader *reader = gb_new(1, sizeof(*reader));
 
-    if (!reader)
-        return no_memory(error);
     if (csv_init(&reader->parser,
-                 CSV_STRICT | CSV_STRICT_FINI | CSV_REPALL_NL | CSV_EMPTY_IS_NULL) != 0) {
-        free(reader);
-        return no_memory(error);
-    }
+                 CSV_STRICT | CSV_STRICT_FINI | CSV_REPALL_NL | CSV_EMPTY_IS_NULL) != 0)
+        gb_out_of_memory();
     csv_set_space_func(&reader->parser, is_never_space);
     csv_set_blk_size(&reader->parser, 4096);
-    reader->line = reader->row_line = 1;
-    *out = reader;
-    return 0;
-}
-
-void gb_csv_reader_set(struct gb_csv_reader *reader, const struct gb_csv_options *options)
-{
     reader->options = *options;
     if (options->delimiter)
         csv_set_delim(&reader->parser, (unsigned char)options->delimiter);
+    reader->line = reader->row_line = 1;
+    return reader;
 }
 
 void gb_csv_reader_free(struct gb_csv_reader *reader)
@@ -453,12 +416,12 @@ void gb_csv_table_end(struct gb_csv_table *table)
 
 static int parser_failure(struct gb_csv_reader *reader)
 {
-    if (csv_error(&reader->parser) == CSV_EPARSE)
-        return gb_fail(&reader->error, GPUBUF_E_INVALID,
-                       "line %" PRIu64 ", field %zu: a quote where none may be; a field with "
-                       "quotes is written \"like \"\"this\"\"\"",
-                       reader->line, reader->field + 1);
-    return no_memory(&reader->error);
+    if (csv_error(&reader->parser) != CSV_EPARSE)
+        gb_out_of_memory();
+    return gb_fail(&reader->error, GPUBUF_E_INVALID,
+                   "line %" PRIu64 ", field %zu: a quote where none may be; a field with quotes is "
+                   "written \"like \"\"this\"\"\"",
+                   reader->line, reader->field + 1);
 }
 
 static int parse(struct gb_csv_reader *reader, const void *bytes, size_t length)

@@ -66,13 +66,11 @@ struct gb_csv_table {
 
 void gb_csv_table_end(struct gb_csv_table *table);
 
-/* GPUBUF_E_NO_MEMORY. */
-int gb_csv_reader_new(struct gb_csv_reader **reader, struct gb_error *error);
-void gb_csv_reader_set(struct gb_csv_reader *reader, const struct gb_csv_options *options);
+struct gb_csv_reader *gb_csv_reader_new(const struct gb_csv_options *options);
 void gb_csv_reader_free(struct gb_csv_reader *reader);
 
-/* Takes the file's next bytes. GPUBUF_E_INVALID with the line ("line 12: 3 fields, expected 4"),
-   GPUBUF_E_NO_MEMORY; after a failure only gb_csv_reader_free may be called. */
+/* Takes the file's next bytes. GPUBUF_E_INVALID with the line ("line 12: 3 fields, expected 4");
+   after a failure only gb_csv_reader_free may be called. */
 int gb_csv_reader_feed(struct gb_csv_reader *reader, const void *bytes, size_t length,
                        struct gb_error *error);
 
@@ -81,7 +79,7 @@ int gb_csv_reader_finish(struct gb_csv_reader *reader, struct gb_csv_table *tabl
                          struct gb_error *error);
 
 /* For files of other formats that become such tables: adds a column without rows, and adds a field
-   to a column (text NULL: a null). GPUBUF_E_INVALID past a limit, GPUBUF_E_NO_MEMORY. */
+   to a column (text NULL: a null). GPUBUF_E_INVALID past a limit. */
 int gb_csv_table_add(struct gb_csv_table *table, const char *name, size_t length,
                      struct gb_error *error);
 int gb_csv_column_append(struct gb_csv_column *column, const char *text, size_t length,

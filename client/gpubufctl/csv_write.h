@@ -18,9 +18,10 @@ struct gb_csv_source {
     uint64_t first, step;
 };
 
-/* Writes a header and all rows. Fails with the series' error if its memory makes no sense, or with
-   GPUBUF_E_NO_MEMORY. Stops early, with 0, once the stream has an error. */
-int gb_csv_write(FILE *file, const struct gb_csv_source *sources, size_t count, uint64_t rows,
-                 struct gb_progress *progress, struct gb_error *error);
+/* Writes a header and all rows. Stops early once the stream has an error. */
+void gb_csv_write(FILE *file, const struct gb_csv_source *sources, size_t count, uint64_t rows,
+                  struct gb_progress *progress);
+/* Writes the text gathered so far, and empties it. False: the stream has an error. */
+bool gb_text_flush(FILE *file, struct gb_writer *text);
 
 #endif

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "end.h"
+
 enum { OUT_BYTES = 1 << 16, KEPT_BYTES = 64 };
 
 struct gb_decoder {
@@ -20,10 +22,8 @@ struct gb_decoder {
 
 int gb_decoder_new(struct gb_decoder **out, const char *encoding, struct gb_error *error)
 {
-    struct gb_decoder *decoder = calloc(1, sizeof(*decoder));
+    struct gb_decoder *decoder = gb_new(1, sizeof(*decoder));
 
-    if (!decoder)
-        return gb_fail_memory(error);
     decoder->encoding = encoding;
     decoder->line = 1;
     decoder->iconv = iconv_open("UTF-8", encoding);

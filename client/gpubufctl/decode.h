@@ -15,7 +15,7 @@ typedef int (*gb_text_taker)(void *taker, const char *bytes, size_t length, bool
 
 struct gb_decoder;
 
-/* GPUBUF_E_INVALID: there is no such encoding; GPUBUF_E_NO_MEMORY. */
+/* GPUBUF_E_INVALID: there is no such encoding. */
 int gb_decoder_new(struct gb_decoder **decoder, const char *encoding, struct gb_error *error);
 void gb_decoder_free(struct gb_decoder *decoder);
 

@@ -10,15 +10,8 @@ void gb_doctor_find(struct gb_doctor *doctor, enum gb_health health, const char 
     va_list arguments;
 
     if (doctor->count == doctor->room) {
-        size_t room = doctor->room * 2 + 16;
-        void *grown = realloc(doctor->findings, room * sizeof(*doctor->findings));
-
-        if (!grown) {
-            doctor->failed = true;
-            return;
-        }
-        doctor->findings = grown;
-        doctor->room = room;
+        doctor->room = doctor->room * 2 + 16;
+        doctor->findings = gb_grow(doctor->findings, doctor->room, sizeof(*doctor->findings));
     }
     struct gb_finding *finding = &doctor->findings[doctor->count++];
     finding->health = health;
@@ -33,7 +26,7 @@ void gb_doctor_advise(struct gb_doctor *doctor, const char *format, ...)
 {
     va_list arguments;
 
-    if (doctor->count == 0 || doctor->failed)
+    if (doctor->count == 0)
         return;
     struct gb_finding *finding = &doctor->findings[doctor->count - 1];
     va_start(arguments, format);

@@ -23,7 +23,6 @@ struct gb_doctor {
     struct gb_cli *cli;
     struct gb_finding *findings;
     size_t count, room;
-    bool failed;                /* memory is out */
     bool connected;             /* cli->client is the daemon */
     pid_t daemon_pid;           /* 0: not known */
     struct gb_inventory memory; /* the daemon's memory by its own account, if has_memory */

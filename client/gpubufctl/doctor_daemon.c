@@ -187,7 +187,7 @@ static void look_at_version(struct gb_doctor *doctor, const char *server)
 static void look_at_stock(struct gb_doctor *doctor, const cJSON *descriptors, const char *name,
                           const char *what, const char *advice)
 {
-    const cJSON *stock = cJSON_GetObjectItemCaseSensitive(descriptors, name);
+    const cJSON *stock = gb_cjson_member(descriptors, name);
     int64_t used = gb_cjson_int_of(stock, "used", 0), most = gb_cjson_int_of(stock, "most", 0);
     bool scarce = used > most / 2;
 
@@ -202,7 +202,7 @@ static void look_at_stock(struct gb_doctor *doctor, const cJSON *descriptors, co
 /* Each session and each segment takes descriptors, and so do messages on their way. */
 static void look_at_descriptors(struct gb_doctor *doctor, const cJSON *stats)
 {
-    const cJSON *descriptors = cJSON_GetObjectItemCaseSensitive(stats, "descriptors");
+    const cJSON *descriptors = gb_cjson_member(stats, "descriptors");
     int64_t limit = gb_cjson_int_of(descriptors, "limit", 0);
 
     if (limit > 0 && limit < FEW_DESCRIPTORS) {

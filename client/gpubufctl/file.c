@@ -9,9 +9,17 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "end.h"
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
-int gb_input_open(struct gb_input *input, const char *path, struct gb_error *error)
+/* Ends the program: what is said, and errno's sentence. */
+static _Noreturn void fail(const char *what, const char *name)
+{
+    gb_cli_refuse(GPUBUF_E_SYSTEM, "cannot %s %s: %m", what, name);
+}
+
+void gb_input_open(struct gb_input *input, const char *path)
 {
     struct stat status;
 
@@ -19,24 +27,16 @@ int gb_input_open(struct gb_input *input, const char *path, struct gb_error *err
     if (strcmp(path, "-") != 0) {
         input->name = path;
         input->fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (input->fd < 0)
-            return gb_fail_errno(error, "cannot read %s", path);
     }
-    if (fstat(input->fd, &status) != 0) {
-        int code = gb_fail_errno(error, "cannot read %s", input->name);
-        gb_input_close(input);
-        return code;
-    }
-    if (S_ISDIR(status.st_mode)) {
-        gb_input_close(input);
-        return gb_fail(error, GPUBUF_E_INVALID, "%s is a directory; expected a file", input->name);
-    }
+    if (input->fd < 0 || fstat(input->fd, &status) != 0)
+        fail("read", input->name);
+    if (S_ISDIR(status.st_mode))
+        gb_cli_refuse(GPUBUF_E_INVALID, "%s is a directory; expected a file", input->name);
     /* A shell may hand over a file that is read in part already. */
     off_t at = lseek(input->fd, 0, SEEK_CUR);
     input->bytes = GB_FILE_UNKNOWN;
     if (S_ISREG(status.st_mode) && at >= 0)
         input->bytes = at < status.st_size ? (uint64_t)(status.st_size - at) : 0;
-    return 0;
 }
 
 void gb_input_close(struct gb_input *input)
@@ -46,8 +46,7 @@ void gb_input_close(struct gb_input *input)
     input->fd = -1;
 }
 
-int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t *got,
-                  struct gb_error *error)
+uint64_t gb_input_read(struct gb_input *input, void *buffer, uint64_t size)
 {
     enum { CHUNK = 4 << 20 }; /* so that the progress bar moves */
     char *bytes = buffer;
@@ -59,7 +58,7 @@ int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t 
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0)
-            return gb_fail_errno(error, "cannot read %s", input->name);
+            fail("read", input->name);
         if (count == 0)
             break;
         done += (uint64_t)count;
@@ -67,8 +66,7 @@ int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t 
         if (input->progress)
             gb_progress_update(input->progress, input->done);
     }
-    *got = done;
-    return 0;
+    return done;
 }
 
 /* Tells if a copy to the GPU had to do without pinned memory. */
@@ -104,13 +102,18 @@ int gb_file_fill(struct gpubuf_object *object, enum gpubuf_which which,
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* The file that a signal is to remove. Set while a temporary file exists; one at a time. */
+/* The temporary file, while there is one; one at a time. */
 static char *volatile doomed;
 
-static void on_signal(int number)
+static void remove_doomed(void)
 {
     if (doomed)
         (void)unlink(doomed);
+}
+
+static void on_signal(int number)
+{
+    remove_doomed();
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -127,119 +130,62 @@ static void watch_signals(void)
     }
 }
 
-static void forget(struct gb_output *output)
-{
-    doomed = NULL;
-    free(output->temporary);
-    free(output->path);
-    *output = (struct gb_output){0};
-}
-
-static int open_directly(struct gb_output *output, struct gb_error *error)
-{
-    output->file = fopen(output->path, "we");
-    if (output->file)
-        return 0;
-    int code = gb_fail_errno(error, "cannot write %s", output->path);
-    forget(output);
-    return code;
-}
-
-static int open_temporary(struct gb_output *output, mode_t mode, struct gb_error *error)
+static void open_temporary(struct gb_output *output, mode_t mode)
 {
     const char *slash = strrchr(output->path, '/');
     int directory = slash ? (int)(slash - output->path) + 1 : 0;
 
-    if (asprintf(&output->temporary, "%.*s.%.200s.XXXXXX", directory, output->path,
-                 output->path + directory) < 0) {
-        output->temporary = NULL;
-        forget(output);
-        return gb_fail_memory(error);
-    }
+    output->temporary =
+        gb_text("%.*s.%.200s.XXXXXX", directory, output->path, output->path + directory);
     int fd = mkostemp(output->temporary, O_CLOEXEC);
-    if (fd < 0) {
-        int code = gb_fail_errno(error, "cannot write %s", output->path);
-        forget(output);
-        return code;
-    }
+    if (fd < 0)
+        fail("write", output->path);
     doomed = output->temporary;
+    gb_cli_undo(remove_doomed);
     watch_signals();
-    if (fchmod(fd, mode) != 0 || !(output->file = fdopen(fd, "w"))) {
-        int code = gb_fail_errno(error, "cannot write %s", output->path);
-        close(fd);
-        (void)unlink(output->temporary);
-        forget(output);
-        return code;
-    }
-    return 0;
+    if (fchmod(fd, mode) == 0)
+        output->file = fdopen(fd, "w");
 }
 
-int gb_output_open(struct gb_output *output, const char *path, struct gb_error *error)
+void gb_output_open(struct gb_output *output, const char *path)
 {
     struct stat status;
 
-    *output = (struct gb_output){0};
-    if (strcmp(path, "-") == 0) {
-        output->file = stdout;
-        return 0;
-    }
+    *output = (struct gb_output){.file = stdout};
+    if (strcmp(path, "-") == 0)
+        return;
     bool exists = stat(path, &status) == 0;
     if (exists && S_ISDIR(status.st_mode))
-        return gb_fail(error, GPUBUF_E_INVALID, "cannot write %s: it is a directory", path);
+        gb_cli_refuse(GPUBUF_E_INVALID, "cannot write %s: it is a directory", path);
     /* A symbolic link is followed, so that its target is replaced and the link stays. */
-    output->path = exists ? realpath(path, NULL) : strdup(path);
-    if (!output->path)
-        return gb_fail_errno(error, "cannot write %s", path);
-    if (exists && !S_ISREG(status.st_mode))
-        return open_directly(output, error);
-    if (exists && access(path, W_OK) != 0) {
-        int code = gb_fail_errno(error, "cannot write %s", path);
-        forget(output);
-        return code;
-    }
+    output->path = exists ? realpath(path, NULL) : gb_text("%s", path);
+    if (!output->path || (exists && S_ISREG(status.st_mode) && access(path, W_OK) != 0))
+        fail("write", path);
     mode_t mask = umask(0);
     umask(mask);
-    return open_temporary(output, exists ? status.st_mode & 07777 : 0666 & ~mask, error);
-}
-
-int gb_output_commit(struct gb_output *output, struct gb_error *error)
-{
-    if (!output->path) { /* standard output: main flushes it and tells failures */
-        *output = (struct gb_output){0};
-        return 0;
-    }
-    errno = 0;
-    bool failed = ferror(output->file) != 0;
-    if (fflush(output->file) != 0)
-        failed = true;
-    int cause = errno;
-    if (fclose(output->file) != 0 && !failed) {
-        failed = true;
-        cause = errno;
-    }
     output->file = NULL;
-    if (!failed && output->temporary && rename(output->temporary, output->path) != 0) {
-        failed = true;
-        cause = errno;
-    }
-    int code = 0;
-    if (failed) {
-        errno = cause ? cause : EIO;
-        code = gb_fail_errno(error, "cannot write %s", output->path);
-        if (output->temporary)
-            (void)unlink(output->temporary);
-    }
-    forget(output);
-    return code;
+    if (exists && !S_ISREG(status.st_mode))
+        output->file = fopen(output->path, "we");
+    else
+        open_temporary(output, exists ? status.st_mode & 07777 : 0666 & ~mask);
+    if (!output->file)
+        fail("write", output->path);
 }
 
-void gb_output_abort(struct gb_output *output)
+void gb_output_commit(struct gb_output *output)
 {
-    if (!output->path)
+    if (!output->path) /* standard output: main flushes it and tells failures */
         return;
-    if (output->file)
-        (void)fclose(output->file);
-    if (output->temporary)
-        (void)unlink(output->temporary);
-    forget(output);
+    errno = 0;
+    bool failed = ferror(output->file) != 0 || fflush(output->file) != 0;
+    int cause = errno;
+    errno = 0;
+    failed = fclose(output->file) != 0 || failed;
+    errno = cause ? cause : errno ? errno : EIO;
+    if (failed || (output->temporary && rename(output->temporary, output->path) != 0))
+        fail("write", output->path);
+    gb_cli_undo(NULL);
+    doomed = NULL;
+    free(output->temporary);
+    free(output->path);
 }

@@ -1,7 +1,7 @@
 /*
- * Files that commands read and write. Reading counts bytes for the progress bar. Writing goes to a
- * temporary file beside the target, which takes the target's place only when all is written; a
- * signal that ends the program removes it.
+ * Files that commands read and write; what fails ends the program (end.h). Reading counts bytes for
+ * the progress bar. Writing goes to a temporary file beside the target, which takes the target's
+ * place only when all is written; the program removes it if it ends before, by a signal or else.
  */
 #ifndef GB_FILE_H
 #define GB_FILE_H
@@ -12,7 +12,6 @@
 #include <stdio.h>
 
 #include "gpubuf.h"
-#include "proto/errors.h"
 #include "term.h"
 
 #define GB_FILE_UNKNOWN UINT64_MAX
@@ -25,12 +24,11 @@ struct gb_input {
     struct gb_progress *progress; /* updated by every read; or NULL */
 };
 
-/* "-" is standard input. GPUBUF_E_SYSTEM, or GPUBUF_E_INVALID for a directory. */
-int gb_input_open(struct gb_input *input, const char *path, struct gb_error *error);
+/* "-" is standard input. */
+void gb_input_open(struct gb_input *input, const char *path);
 void gb_input_close(struct gb_input *input);
-/* Reads until `size` bytes are there or the file ends; *got says how many. */
-int gb_input_read(struct gb_input *input, void *buffer, uint64_t size, uint64_t *got,
-                  struct gb_error *error);
+/* Reads until `size` bytes are there or the file ends; returns how many. */
+uint64_t gb_input_read(struct gb_input *input, void *buffer, uint64_t size);
 
 /* Reads a range of a file into an object by the library, and moves the bar on from `before`.
    Returns a code of the library, whose sentence names the file. */
@@ -45,11 +43,9 @@ struct gb_output {
 };
 
 /* "-" is standard output. A file that is not regular is written directly. */
-int gb_output_open(struct gb_output *output, const char *path, struct gb_error *error);
-/* Finishes: flushes and puts the file in place, or on failure removes it. A closed pipe on standard
-   output is no failure. The output is closed in any case. */
-int gb_output_commit(struct gb_output *output, struct gb_error *error);
-/* Gives up: the target stays as it was. Does nothing after a commit. */
-void gb_output_abort(struct gb_output *output);
+void gb_output_open(struct gb_output *output, const char *path);
+/* Finishes: flushes and puts the file in place. A closed pipe on standard output is no failure. If
+   the program ends before, the target stays as it was. */
+void gb_output_commit(struct gb_output *output);
 
 #endif

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "end.h"
+
 enum { GAP = 2, NARROWEST = 8 };
 
 void gb_grid_init(struct gb_grid *grid, size_t columns)
 {
     *grid = (struct gb_grid){.column_count = columns};
-    grid->columns = calloc(columns ? columns : 1, sizeof(*grid->columns));
-    grid->failed = !grid->columns;
+    grid->columns = gb_new(columns, sizeof(*grid->columns));
 }
 
 void gb_grid_end(struct gb_grid *grid)
@@ -33,17 +34,9 @@ static void cut_cell(struct gb_writer *writer, unsigned longest)
 
 void gb_grid_add(struct gb_grid *grid, const char *text, size_t length, enum gb_style style)
 {
-    if (grid->failed)
-        return;
     if (grid->count == grid->capacity) {
-        size_t capacity = grid->capacity * 2 + 64;
-        void *grown = realloc(grid->cells, capacity * sizeof(*grid->cells));
-        if (!grown) {
-            grid->failed = true;
-            return;
-        }
-        grid->cells = grown;
-        grid->capacity = capacity;
+        grid->capacity = grid->capacity * 2 + 64;
+        grid->cells = gb_grow(grid->cells, grid->capacity, sizeof(*grid->cells));
     }
 
     struct gb_writer clean;
@@ -58,12 +51,8 @@ void gb_grid_add(struct gb_grid *grid, const char *text, size_t length, enum gb_
         width = gb_text_width(clean.data, clean.length);
     }
     struct gb_grid_cell cell = {.width = width, .style = style};
+    (void)gb_writer_text(&clean);
     cell.text = gb_writer_take(&clean, &cell.length);
-    if (!cell.text) {
-        gb_writer_end(&clean);
-        grid->failed = true;
-        return;
-    }
     struct gb_grid_column *column = &grid->columns[grid->count % grid->column_count];
     if (width > column->width)
         column->width = width;
@@ -160,16 +149,12 @@ static void write_cell(struct gb_writer *writer, const struct gb_grid_cell *cell
     *spaces = width - used - before;
 }
 
-bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
-                   unsigned indent, bool color, bool drop, size_t *shown)
+size_t gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
+                     unsigned indent, bool color, bool drop)
 {
-    unsigned *widths = calloc(grid->column_count ? grid->column_count : 1, sizeof(*widths));
+    unsigned *widths = gb_new(grid->column_count, sizeof(*widths));
     size_t count = grid->column_count;
 
-    if (grid->failed || !widths) {
-        free(widths);
-        return false;
-    }
     for (size_t i = 0; i < count; i++)
         widths[i] = grid->columns[i].width;
     if (width > 0) {
@@ -195,20 +180,17 @@ bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigne
         gb_write_char(writer, '\n');
     }
     free(widths);
-    if (shown)
-        *shown = count;
-    return !writer->failed;
+    return count;
 }
 
-bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
-                   bool drop, size_t *shown)
+size_t gb_grid_print(struct gb_grid *grid, unsigned width, unsigned indent, bool color, bool drop)
 {
     struct gb_writer writer;
 
     gb_writer_init(&writer, 0);
-    bool done = gb_grid_write(grid, &writer, width, indent, color, drop, shown);
-    if (done && writer.length > 0)
-        fwrite(writer.data, 1, writer.length, stdout);
+    size_t shown = gb_grid_write(grid, &writer, width, indent, color, drop);
+    fputs(gb_writer_text(&writer), stdout);
     gb_writer_end(&writer);
-    return done;
+    gb_grid_end(grid);
+    return shown;
 }

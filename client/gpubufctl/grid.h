@@ -31,7 +31,6 @@ struct gb_grid {
     struct gb_grid_cell *cells; /* row after row */
     size_t count, capacity;
     unsigned longest; /* cells are cut at this width; 0: not */
-    bool failed;      /* memory is out; gb_grid_print says so */
 };
 
 void gb_grid_init(struct gb_grid *grid, size_t columns);
@@ -47,12 +46,11 @@ void gb_grid_format(struct gb_grid *grid, enum gb_style style, const char *forma
  * Writes it within `width` columns (0: as wide as it is), `indent` spaces in front. With `drop`,
  * columns that do not fit are left out from the right (at least one stays), else columns with
  * `leaves` set are left out, and then flexible columns are cut. A column without any text takes no
- * room. *shown, if not NULL, becomes the number of columns that were written. False: memory is out.
+ * room. Returns the number of columns that were written.
  */
-bool gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
-                   unsigned indent, bool color, bool drop, size_t *shown);
-/* On standard output. */
-bool gb_grid_print(const struct gb_grid *grid, unsigned width, unsigned indent, bool color,
-                   bool drop, size_t *shown);
+size_t gb_grid_write(const struct gb_grid *grid, struct gb_writer *writer, unsigned width,
+                     unsigned indent, bool color, bool drop);
+/* On standard output; ends the grid. */
+size_t gb_grid_print(struct gb_grid *grid, unsigned width, unsigned indent, bool color, bool drop);
 
 #endif

@@ -1,12 +1,13 @@
 #include "json_print.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "end.h"
 #include "format.h"
-#include "proto/json.h"
 #include "term.h"
 
 static void write_value(struct gb_writer *writer, const cJSON *value, bool indented,
@@ -92,10 +93,8 @@ void gb_cjson_print(const cJSON *value, bool indented)
     gb_writer_init(&clean, 0);
     write_value(&writer, value, indented, 0);
     gb_write_char(&writer, '\n');
-    if (!writer.failed)
-        gb_text_clean_json(&clean, writer.data, writer.length);
-    if (!writer.failed && !clean.failed)
-        fwrite(clean.data, 1, clean.length, stdout);
+    gb_text_clean_json(&clean, gb_writer_text(&writer), writer.length);
+    fputs(gb_writer_text(&clean), stdout);
     gb_writer_end(&writer);
     gb_writer_end(&clean);
 }
@@ -109,25 +108,54 @@ char *gb_cjson_text(const cJSON *value)
 {
     struct gb_writer writer;
 
-    if (!value)
-        return NULL;
     gb_writer_init(&writer, 0);
     write_value(&writer, value, false, 0);
-    char *text = gb_writer_take(&writer, NULL);
+    (void)gb_writer_text(&writer);
+    return gb_writer_take(&writer, NULL);
+}
+
+static cJSON *make(const char *pattern, va_list *arguments)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    gb_write_pattern_v(&writer, pattern, arguments);
+    cJSON *value = gb_cjson_parse(gb_writer_text(&writer));
     gb_writer_end(&writer);
-    return text;
+    return value;
+}
+
+cJSON *gb_cjson(const char *pattern, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, pattern);
+    cJSON *value = make(pattern, &arguments);
+    va_end(arguments);
+    return value;
+}
+
+void gb_cjson_tell(const char *pattern, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, pattern);
+    cJSON *value = make(pattern, &arguments);
+    va_end(arguments);
+    gb_cjson_print(value, true);
+    cJSON_Delete(value);
 }
 
 const char *gb_cjson_string_of(const cJSON *object, const char *key, const char *otherwise)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    const cJSON *item = gb_cjson_member(object, key);
 
     return cJSON_IsString(item) ? item->valuestring : otherwise;
 }
 
 int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    const cJSON *item = gb_cjson_member(object, key);
 
     if (!cJSON_IsNumber(item) || fabs(item->valuedouble) > 9007199254740992.0)
         return otherwise;
@@ -136,7 +164,7 @@ int64_t gb_cjson_int_of(const cJSON *object, const char *key, int64_t otherwise)
 
 bool gb_cjson_bool_of(const cJSON *object, const char *key)
 {
-    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return cJSON_IsTrue(gb_cjson_member(object, key));
 }
 
 /* ---- order ---- */
@@ -170,12 +198,12 @@ static int64_t key_of(const cJSON *object, const char *key)
     return *key == '-' ? -gb_cjson_int_of(object, key + 1, 0) : gb_cjson_int_of(object, key, 0);
 }
 
-bool gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse)
+void gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse)
 {
     size_t count = (size_t)cJSON_GetArraySize(list);
-    struct row *rows = malloc((count + 1) * sizeof(*rows));
+    struct row *rows = gb_new(count, sizeof(*rows));
 
-    for (size_t i = 0; rows && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         cJSON *object = cJSON_DetachItemViaPointer(list, list->child);
         rows[i] = (struct row){object,
                                gb_cjson_string_of(object, "name", ""),
@@ -183,10 +211,8 @@ bool gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reve
                                i,
                                reverse};
     }
-    if (rows)
-        qsort(rows, count, sizeof(*rows), compare_rows);
-    for (size_t i = 0; rows && i < count; i++)
+    qsort(rows, count, sizeof(*rows), compare_rows);
+    for (size_t i = 0; i < count; i++)
         cJSON_AddItemToArray(list, rows[i].object);
     free(rows);
-    return rows != NULL;
 }

@@ -21,11 +21,20 @@ static inline const cJSON *gb_cjson_first(const cJSON *container)
 /* Prints a value on standard output, indented or on one line, with a newline. */
 void gb_cjson_print(const cJSON *value, bool indented);
 
-/* Parses a result that the library returned; NULL if it is not JSON or memory is out. */
+/* Parses a result that the library returned; NULL if it is not JSON. */
 cJSON *gb_cjson_parse(const char *text);
 
-/* The text of an object to send, to be freed with free(); NULL: memory is out. */
+/* The text of a value to send, to be freed with free(). */
 char *gb_cjson_text(const cJSON *value);
+
+/* A value by a pattern (gb_write_pattern). gb_cjson_tell prints it, indented. */
+cJSON *gb_cjson(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
+void gb_cjson_tell(const char *pattern, ...) __attribute__((format(printf, 1, 2)));
+
+static inline cJSON *gb_cjson_member(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
 
 /* A member's value, or the default if it is absent or of another type. */
 const char *gb_cjson_string_of(const cJSON *object, const char *key, const char *otherwise);
@@ -34,7 +43,7 @@ bool gb_cjson_bool_of(const cJSON *object, const char *key);
 
 /* Orders a list of objects by a number that each has, then by another (or NULL): the largest first,
    or the smallest where "-" stands before its name; then by their names, or as they stand.
-   `reverse`: the other way round. False: memory is out. */
-bool gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse);
+   `reverse`: the other way round. */
+void gb_cjson_sort(cJSON *list, const char *first, const char *second, bool reverse);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/json.h"
+#include "end.h"
 #include "proto/limits.h"
 
 enum { LINE_MAX_BYTES = 64 << 20 };
@@ -25,16 +25,13 @@ struct gb_json_lines {
     uint64_t number;
 };
 
-int gb_json_lines_new(struct gb_json_lines **lines, struct gb_error *error)
+struct gb_json_lines *gb_json_lines_new(void)
 {
-    *lines = calloc(1, sizeof(**lines));
-    return *lines ? 0 : gb_fail_memory(error);
+    return gb_new(1, sizeof(struct gb_json_lines));
 }
 
 void gb_json_lines_free(struct gb_json_lines *lines)
 {
-    if (!lines)
-        return;
     gb_csv_table_end(&lines->table);
     gb_pool_end(&lines->pool);
     free(lines->seen);
@@ -61,11 +58,8 @@ static int find_column(struct gb_json_lines *lines, const struct gb_string *name
     for (*index = 0; *index < table->column_count; ++*index)
         if (strcmp(table->columns[*index].name, name->text) == 0)
             return 0;
-    struct seen *grown = realloc(lines->seen, (table->column_count + 1) * sizeof(*grown));
-    if (!grown)
-        return gb_fail_memory(error);
-    lines->seen = grown;
-    grown[table->column_count] = (struct seen){.type = GB_JSON_NULL};
+    lines->seen = gb_grow(lines->seen, table->column_count + 1, sizeof(*lines->seen));
+    lines->seen[table->column_count] = (struct seen){.type = GB_JSON_NULL};
     int r = gb_csv_table_add(table, name->text, name->length, error);
     for (uint64_t row = 0; row < table->rows && r == 0; row++)
         r = gb_csv_column_append(&table->columns[*index], NULL, 0, error);
@@ -169,12 +163,8 @@ static int keep(struct gb_json_lines *lines, const char *bytes, size_t length,
         return gb_fail(error, GPUBUF_E_INVALID, "line %" PRIu64 ": over %d MiB long",
                        lines->number + 1, LINE_MAX_BYTES >> 20);
     if (lines->length + length > lines->capacity) {
-        size_t capacity = (lines->length + length) * 2;
-        char *grown = realloc(lines->line, capacity);
-        if (!grown)
-            return gb_fail_memory(error);
-        lines->line = grown;
-        lines->capacity = capacity;
+        lines->capacity = (lines->length + length) * 2;
+        lines->line = gb_grow(lines->line, lines->capacity, 1);
     }
     if (length > 0)
         memcpy(lines->line + lines->length, bytes, length);

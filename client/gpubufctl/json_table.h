@@ -11,12 +11,11 @@
 
 struct gb_json_lines;
 
-/* GPUBUF_E_NO_MEMORY. */
-int gb_json_lines_new(struct gb_json_lines **lines, struct gb_error *error);
+struct gb_json_lines *gb_json_lines_new(void);
 void gb_json_lines_free(struct gb_json_lines *lines);
 
 /* Takes the file's next bytes; `last`: there are no more. GPUBUF_E_INVALID with the place ("line
-   12, byte 7: …"), GPUBUF_E_NO_MEMORY; after a failure only gb_json_lines_free may be called. */
+   12, byte 7: …"); after a failure only gb_json_lines_free may be called. */
 int gb_json_lines_feed(struct gb_json_lines *lines, const char *bytes, size_t length, bool last,
                        struct gb_error *error);
 

@@ -8,13 +8,13 @@
 #include "csv_write.h"
 
 /* Writes an array of objects, one row on each line; with `lines` only the objects, without the
-   brackets and commas of the array (JSON lines). Fails and ends early as gb_csv_write does. */
-int gb_json_write_rows(FILE *file, const struct gb_csv_source *sources, size_t count, uint64_t rows,
-                       bool lines, struct gb_progress *progress, struct gb_error *error);
+   brackets and commas of the array (JSON lines). Ends early as gb_csv_write does. */
+void gb_json_write_rows(FILE *file, const struct gb_csv_source *sources, size_t count,
+                        uint64_t rows, bool lines, struct gb_progress *progress);
 
 /* Writes a column (`ndim` is 1) or an array as JSON arrays, one nested in the other for each axis;
    without axes as its one value. */
-int gb_json_write_items(FILE *file, const struct gb_series *series, unsigned ndim,
-                        struct gb_progress *progress, struct gb_error *error);
+void gb_json_write_items(FILE *file, const struct gb_series *series, unsigned ndim,
+                         struct gb_progress *progress);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "end.h"
+
 enum { PARTS_MAX = 8 };
 
 struct gb_line gb_line(struct gb_writer *out, unsigned width, bool color)
@@ -38,17 +40,14 @@ static void write_words(struct gb_line *line, const char *text)
 
 void gb_line_text(struct gb_line *line, enum gb_style style, const char *text)
 {
-    size_t length = strlen(text);
     struct gb_writer clean;
 
-    gb_writer_init(&clean, 0);
-    gb_text_clean(&clean, text, length);
-    gb_write_char(&clean, '\0');
-    if (clean.failed || clean.length == 1) {
-        gb_writer_end(&clean);
+    if (!*text)
         return;
-    }
-    length = clean.length - 1;
+    gb_writer_init(&clean, 0);
+    gb_text_clean(&clean, text, strlen(text));
+    (void)gb_writer_text(&clean);
+    size_t length = clean.length;
     gb_write_text(line->out, gb_style_on(line->color, style));
     if (line->indent) {
         write_words(line, clean.data);

@@ -3,7 +3,7 @@
  * its own.
  */
 #include <signal.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -136,42 +136,35 @@ static void apply_globals(struct gb_cli *cli)
     cli->socket = globals->option[SOCKET];
 }
 
-static int run_command(struct gb_cli *cli, int argc, char **argv)
+static void run_command(struct gb_cli *cli, int argc, char **argv)
 {
     struct gb_cli_args args = {0};
 
     cli->command = gb_cli_find(cli, argv[0]);
     if (!cli->command)
-        return gb_cli_no_command(cli, argv[0]);
-    int status = gb_cli_read_args(cli, argc, argv, &args);
-    if (status == GB_CLI_HELP) {
+        gb_cli_no_command(cli, argv[0]);
+    if (!gb_cli_read_args(cli, argc, argv, &args)) {
         gb_cli_print_help(cli);
-        return GB_STATUS_OK;
+        return;
     }
-    if (status != 0)
-        return status;
     apply_globals(cli);
-    return cli->command->run(cli, &args);
+    cli->command->run(cli, &args);
 }
 
-static int run(struct gb_cli *cli, int argc, char **argv)
+static void run(struct gb_cli *cli, int argc, char **argv)
 {
     int used;
 
-    int status = gb_cli_read_globals(cli, argc, argv, &used);
-    if (status == GB_CLI_HELP) {
+    if (!gb_cli_read_globals(cli, argc, argv, &used)) {
         gb_cli_print_help(cli);
-        return GB_STATUS_OK;
-    }
-    if (status != 0)
-        return status;
-    if (cli->globals.option[VERSION]) {
+    } else if (cli->globals.option[VERSION]) {
         cli->json = cli->globals.option[JSON] != NULL;
-        return gb_cmd_version(cli, NULL);
+        gb_cmd_version(cli, NULL);
+    } else if (used == argc) {
+        gb_cli_usage(cli, "which command?");
+    } else {
+        run_command(cli, argc - used, argv + used);
     }
-    if (used == argc)
-        return gb_cli_usage(cli, "which command?");
-    return run_command(cli, argc - used, argv + used);
 }
 
 /* Whether failures are to be told as JSON, also that of an option before or after --json. */
@@ -183,6 +176,12 @@ static bool wants_json(int argc, char **argv)
     return false;
 }
 
+/* For cJSON, which then never fails for want of memory. */
+static void *allocate(size_t size)
+{
+    return gb_grow(NULL, size, 1);
+}
+
 int main(int argc, char **argv)
 {
     struct gb_cli cli = {.commands = commands, .options = options};
@@ -190,8 +189,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe fails, and we end quietly */
     gb_term_init();
     gb_cli_json_errors(wants_json(argc, argv));
-    int status = run(&cli, argc, argv);
+    cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = allocate, .free_fn = free});
+    run(&cli, argc, argv);
     gpubuf_disconnect(cli.client);
-    int output = gb_cli_finish_output();
-    return status != GB_STATUS_OK ? status : output;
+    gb_cli_finish_output(cli.worst);
+    return (int)cli.worst;
 }

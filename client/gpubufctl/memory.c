@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +73,7 @@ static void read_places(struct gb_inventory *memory, const cJSON *list)
 /* How much of a quota the user has taken up. */
 static void add_used(cJSON *user, const cJSON *item, const char *key)
 {
-    const cJSON *quota = cJSON_GetObjectItemCaseSensitive(item, key);
+    const cJSON *quota = gb_cjson_member(item, key);
 
     cJSON_AddNumberToObject(user, key, (double)number_of(quota, "used"));
 }
@@ -92,7 +93,7 @@ static cJSON *read_users(const cJSON *list)
         add_used(user, item, "objects");
         for (size_t i = 0; i < 3; i++) {
             uint64_t sum = 0;
-            GB_CJSON_EACH(device, cJSON_GetObjectItemCaseSensitive(item, "bytes"))
+            GB_CJSON_EACH(device, gb_cjson_member(item, "bytes"))
                 sum += number_of(device, bytes[i]);
             cJSON_AddNumberToObject(user, bytes[i], (double)sum);
         }
@@ -100,8 +101,7 @@ static cJSON *read_users(const cJSON *list)
         for (size_t i = 0; i < 3; i++)
             cJSON_AddNumberToObject(
                 user, descriptors[i],
-                (double)number_of(cJSON_GetObjectItemCaseSensitive(item, "descriptors"),
-                                  descriptors[i]));
+                (double)number_of(gb_cjson_member(item, "descriptors"), descriptors[i]));
     }
     gb_cjson_sort(users, "used", "held", false);
     return users;
@@ -109,7 +109,7 @@ static cJSON *read_users(const cJSON *list)
 
 bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
 {
-    const cJSON *devices = cJSON_GetObjectItemCaseSensitive(stats, "devices");
+    const cJSON *devices = gb_cjson_member(stats, "devices");
 
     if (!cJSON_IsArray(devices))
         return false;
@@ -122,9 +122,9 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
     memory->kept_count = number_of(stats, "cached");
     memory->place_count = memory->more_places = 0;
     read_places(memory, devices);
-    read_places(memory, cJSON_GetObjectItemCaseSensitive(stats, "tiers"));
+    read_places(memory, gb_cjson_member(stats, "tiers"));
     cJSON_Delete(memory->users);
-    memory->users = read_users(cJSON_GetObjectItemCaseSensitive(stats, "users"));
+    memory->users = read_users(gb_cjson_member(stats, "users"));
     return true;
 }
 
@@ -134,7 +134,6 @@ bool gb_inventory_read_stats(struct gb_inventory *memory, const cJSON *stats)
    session first. */
 static cJSON *session_of(cJSON *sessions, const cJSON *item)
 {
-    static const char *const told[] = {"leases", "holds", "cached", "cached_bytes", "maps", "pins"};
     uint64_t id = number_of(item, "session");
 
     cJSON *first = sessions ? sessions->child : NULL, *session = first;
@@ -143,20 +142,18 @@ static cJSON *session_of(cJSON *sessions, const cJSON *item)
         if (session && number_of(session, "session") == id)
             return session;
     } while (session != first);
-    session = cJSON_CreateObject();
+    session = gb_cjson("{'session':%" PRIu64 ",'pid':%" PRId64 ",'uid':%" PRId64
+                       ",'client':%s,'leases':0,'holds':0,'cached':0,'cached_bytes':0,'maps':0,"
+                       "'pins':0}",
+                       id, gb_cjson_int_of(item, "pid", -1), gb_cjson_int_of(item, "uid", -1),
+                       gb_cjson_string_of(item, "client", ""));
     cJSON_AddItemToArray(sessions, session);
-    cJSON_AddNumberToObject(session, "session", (double)id);
-    cJSON_AddNumberToObject(session, "pid", (double)gb_cjson_int_of(item, "pid", -1));
-    cJSON_AddNumberToObject(session, "uid", (double)gb_cjson_int_of(item, "uid", -1));
-    cJSON_AddStringToObject(session, "client", gb_cjson_string_of(item, "client", ""));
-    for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++)
-        cJSON_AddNumberToObject(session, told[i], 0);
     return session;
 }
 
 static void add_to(cJSON *session, const char *key, uint64_t amount)
 {
-    cJSON *figure = cJSON_GetObjectItemCaseSensitive(session, key);
+    cJSON *figure = gb_cjson_member(session, key);
 
     if (figure)
         cJSON_SetNumberValue(figure, figure->valuedouble + (double)amount);
@@ -164,7 +161,7 @@ static void add_to(cJSON *session, const char *key, uint64_t amount)
 
 bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
 {
-    const cJSON *leases = cJSON_GetObjectItemCaseSensitive(answer, "leases");
+    const cJSON *leases = gb_cjson_member(answer, "leases");
 
     if (!cJSON_IsArray(leases))
         return false;
@@ -179,7 +176,7 @@ bool gb_inventory_read_leases(struct gb_inventory *memory, const cJSON *answer)
         add_to(session, cached ? "cached" : "leases", 1);
         add_to(session, cached ? "cached_bytes" : "holds", number_of(item, "bytes"));
     }
-    GB_CJSON_EACH(item, cJSON_GetObjectItemCaseSensitive(answer, "mapped")) {
+    GB_CJSON_EACH(item, gb_cjson_member(answer, "mapped")) {
         cJSON *session = session_of(memory->sessions, item);
 
         add_to(session, "maps", number_of(item, "bytes"));
@@ -220,13 +217,13 @@ static void set_text(cJSON *object, const char *key, const char *text)
 bool gb_inventory_read_page(struct gb_inventory *memory, cJSON *page, enum gb_inventory_order order,
                             size_t keep)
 {
-    cJSON *objects = cJSON_GetObjectItemCaseSensitive(page, "objects");
+    cJSON *objects = gb_cjson_member(page, "objects");
 
     if (!cJSON_IsArray(objects))
         return false;
     if (!memory->objects)
         memory->objects = cJSON_CreateArray();
-    while (objects->child && memory->objects) {
+    while (objects->child) {
         cJSON *object = cJSON_DetachItemViaPointer(objects, objects->child);
 
         set_text(object, "device", device_name(memory, gb_cjson_string_of(object, "device", "")));
@@ -277,9 +274,8 @@ static void add_first(cJSON *answer, const char *name, const cJSON *list, size_t
             return;
         cJSON *copy = cJSON_Duplicate(item, !keys);
         for (size_t i = 0; keys && keys[i]; i++)
-            cJSON_AddItemToObject(
-                copy, keys[i],
-                cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(item, keys[i]), true));
+            cJSON_AddItemToObject(copy, keys[i],
+                                  cJSON_Duplicate(gb_cjson_member(item, keys[i]), true));
         cJSON_AddItemToArray(first, copy);
     }
 }
@@ -288,10 +284,10 @@ cJSON *gb_inventory_json(const struct gb_inventory *memory, size_t most)
 {
     static const char *const of_object[] = {"name",    "version", "bytes",      "device", "tier",
                                             "idle_ms", "leases",  "when_short", "uid",    NULL};
-    cJSON *answer = cJSON_CreateObject(), *lists[2];
+    cJSON *answer =
+        gb_cjson("{'server':%s,'uptime_ms':%" PRId64 "}", memory->server, memory->uptime_ms);
+    cJSON *lists[2];
 
-    cJSON_AddStringToObject(answer, "server", memory->server);
-    cJSON_AddNumberToObject(answer, "uptime_ms", (double)memory->uptime_ms);
     lists[0] = cJSON_AddArrayToObject(answer, "devices");
     lists[1] = cJSON_AddArrayToObject(answer, "tiers");
     for (size_t i = 0; i < memory->place_count; i++)

@@ -1,7 +1,6 @@
 #include "names.h"
 
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "json_print.h"
@@ -13,26 +12,23 @@ bool gb_names_is_pattern(const char *text)
 
 /* The parameters of `list`. Names that match a pattern start with what stands before its first
    wildcard. */
-static cJSON *parameters(const char *text, bool pattern)
+static cJSON *parameters(const char *text, bool pattern, bool versions)
 {
-    cJSON *params = cJSON_CreateObject();
-    char *prefix = text ? strdup(text) : NULL;
+    size_t length = !text ? 0 : pattern ? strcspn(text, "*?[\\") : strlen(text);
+    cJSON *params = gb_cjson("{'prefix':%.*s}", (int)length, text ? text : "");
 
-    if (prefix && pattern)
-        prefix[strcspn(prefix, "*?[\\")] = '\0';
-    if (prefix)
-        cJSON_AddStringToObject(params, "prefix", prefix);
-    free(prefix);
+    if (versions)
+        cJSON_AddTrueToObject(params, "versions");
     return params;
 }
 
-/* Takes the objects of a page that match. False: the answer makes no sense. */
-static bool take_page(cJSON *page, const char *pattern, cJSON *all)
+/* Takes the objects of a page that match. */
+static void take_page(cJSON *page, const char *pattern, cJSON *all)
 {
-    cJSON *found = cJSON_GetObjectItemCaseSensitive(page, "objects");
+    cJSON *found = gb_cjson_member(page, "objects");
 
     if (!found)
-        return false;
+        gb_cli_no_sense("list");
     while (found->child) {
         cJSON *object = cJSON_DetachItemViaPointer(found, found->child);
         const char *name = gb_cjson_string_of(object, "name", "");
@@ -41,31 +37,15 @@ static bool take_page(cJSON *page, const char *pattern, cJSON *all)
         else
             cJSON_Delete(object);
     }
-    return true;
 }
 
-int gb_found_names(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects)
+cJSON *gb_found_names(struct gb_cli *cli, const char *text, bool pattern, bool versions)
 {
-    return gb_found_versions(cli, text, pattern, false, objects);
-}
+    cJSON *all = cJSON_CreateArray(), *params = parameters(text, pattern, versions);
 
-int gb_found_versions(struct gb_cli *cli, const char *text, bool pattern, bool versions,
-                      cJSON **objects)
-{
-    cJSON *all = cJSON_CreateArray();
-    cJSON *params = parameters(text, pattern);
-    int status = GB_STATUS_OK;
-    bool more = true;
-
-    if (versions)
-        cJSON_AddTrueToObject(params, "versions");
-    while (status == GB_STATUS_OK && more) {
-        cJSON *page;
-        status = gb_cli_ask(cli, "list", cJSON_Duplicate(params, true), &page);
-        if (status != GB_STATUS_OK)
-            break;
-        if (!take_page(page, pattern ? text : NULL, all))
-            status = gb_cli_fail(GB_STATUS_FAILED, "the daemon's answer to list makes no sense");
+    for (bool more = true; more;) {
+        cJSON *page = gb_cli_ask(cli, "list", cJSON_Duplicate(params, true));
+        take_page(page, pattern ? text : NULL, all);
         const char *cursor = gb_cjson_string_of(page, "cursor", NULL);
         cJSON_DeleteItemFromObjectCaseSensitive(params, "cursor");
         more = cursor != NULL;
@@ -74,15 +54,5 @@ int gb_found_versions(struct gb_cli *cli, const char *text, bool pattern, bool v
         cJSON_Delete(page);
     }
     cJSON_Delete(params);
-    if (status != GB_STATUS_OK) {
-        cJSON_Delete(all);
-        return status;
-    }
-    *objects = all;
-    return GB_STATUS_OK;
-}
-
-int gb_names_none(const char *pattern)
-{
-    return gb_cli_fail(GB_STATUS_FAILED, "no object matches \"%s\"", pattern);
+    return all;
 }

@@ -13,13 +13,11 @@
 bool gb_names_is_pattern(const char *text);
 
 /* The objects whose names start with `text` (NULL: all), or match it if `pattern`, as `list` tells
-   them, by name. 0 and an array to be deleted; or a status, which has been told. */
-int gb_found_names(struct gb_cli *cli, const char *text, bool pattern, cJSON **objects);
-/* As gb_found_names; with `versions` each object is followed by its older versions. */
-int gb_found_versions(struct gb_cli *cli, const char *text, bool pattern, bool versions,
-                      cJSON **objects);
+   them, by name; with `versions` each is followed by its older versions. An array to be deleted. */
+cJSON *gb_found_names(struct gb_cli *cli, const char *text, bool pattern, bool versions);
 
-/* Says that a pattern matches nothing. Returns a status. */
-int gb_names_none(const char *pattern);
+/* Says that a pattern matches nothing, and ends. */
+#define GB_NAMES_NONE "no object matches \"%s\""
+#define gb_names_none(pattern) gb_cli_fail(GB_STATUS_FAILED, GB_NAMES_NONE, pattern)
 
 #endif

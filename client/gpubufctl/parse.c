@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "end.h"
 #include "proto/limits.h"
 
 #define LARGEST ((uint64_t)GB_LIMIT(integer))
@@ -232,10 +233,7 @@ void gb_slice_resolve(const struct gb_slice_text *slice, uint64_t length, uint64
 const char **gb_parse_list(const char *text)
 {
     size_t length = strlen(text), count = 0;
-    const char **names = malloc((length + 2) * sizeof(*names) + length + 1);
-
-    if (!names)
-        return NULL;
+    const char **names = gb_new((length + 2) * sizeof(*names) + length + 1, 1);
     char *out = (char *)(names + length + 2);
     names[count++] = out;
     for (const char *p = text; *p; p++) {

@@ -23,7 +23,7 @@ int gb_parse_bytes(const char *text, int64_t *out, struct gb_error *error);
 int gb_parse_duration(const char *text, int64_t *out_ms, struct gb_error *error);
 
 /* Splits "a,b,c" at its commas; a comma that is part of a name is written "\,". The list is one
-   allocation, ended by a NULL. NULL: memory is out. */
+   allocation, ended by a NULL. */
 const char **gb_parse_list(const char *text);
 
 /* Whether a text ends so, in capitals or not: a file's suffix. */

@@ -40,23 +40,18 @@ static cJSON *make_options(const struct gpubuf_create_options *create)
     return options;
 }
 
-int gb_put_python(struct gb_put *put, const char *format, const char *file, cJSON **names)
+cJSON *gb_put_python(struct gb_put *put, const char *format, const char *file)
 {
     if (strcmp(file, "-") == 0)
-        return gb_cli_usage(put->cli,
-                            "standard input has a .%s file, which is read from a file only: say "
-                            "its name, or --format raw to take the bytes as they are",
-                            format);
+        gb_cli_usage(put->cli,
+                     "standard input has a .%s file, which is read from a file only: say its name, "
+                     "or --format raw to take the bytes as they are",
+                     format);
     if (put->kind != GB_PUT_AUTO && put->kind != GB_PUT_TABLE)
-        return gb_cli_usage(put->cli, "%s says itself what becomes of it: leave --kind out", file);
+        gb_cli_usage(put->cli, "%s says itself what becomes of it: leave --kind out", file);
 
-    cJSON *request = cJSON_CreateObject();
-    cJSON_AddStringToObject(request, "do", "put");
-    cJSON_AddStringToObject(request, "name", put->name);
-    cJSON_AddStringToObject(request, "path", file);
-    cJSON_AddStringToObject(request, "format", format);
+    cJSON *request =
+        gb_cjson("{'do':'put','name':%s,'path':%s,'format':%s}", put->name, file, format);
     cJSON_AddItemToObject(request, "options", make_options(&put->create));
-    int status = gb_python_run(put->cli, request, file, names);
-    cJSON_Delete(request);
-    return status;
+    return gb_python_run(put->cli, request, file);
 }

@@ -6,33 +6,18 @@
 #include "proto/limits.h"
 #include "put.h"
 
-/* Reads a pipe to its end. 0, or a status. */
-static int read_all(struct gb_put *put, char **data, uint64_t *length)
+/* Reads a pipe to its end. */
+static char *read_all(struct gb_put *put, uint64_t *length)
 {
-    uint64_t capacity = 1 << 20, used = 0, got;
-    char *bytes = malloc(capacity);
+    uint64_t capacity = 1 << 20;
+    char *bytes = gb_grow(NULL, capacity, 1);
 
-    for (;;) {
-        if (!bytes) {
-            gb_fail_memory(&put->error);
-            return gb_put_failure(put);
-        }
-        if (gb_put_read(put, bytes + used, capacity - used, &got) != 0) {
-            free(bytes);
-            return gb_put_failure(put);
-        }
-        used += got;
-        if (used < capacity)
-            break;
+    *length = 0;
+    while ((*length += gb_put_read(put, bytes + *length, capacity - *length)) == capacity) {
         capacity += capacity / 2;
-        char *grown = realloc(bytes, capacity);
-        if (!grown)
-            free(bytes);
-        bytes = grown;
+        bytes = gb_grow(bytes, capacity, 1);
     }
-    *data = bytes;
-    *length = used;
-    return GB_STATUS_OK;
+    return bytes;
 }
 
 /* Computes how many bytes a shape of such items takes; false if too many. */
@@ -52,101 +37,81 @@ static bool shape_bytes(const struct gb_put *put, uint64_t item, uint64_t *bytes
     return true;
 }
 
-/* Finds how many bytes the data must have, and the shape if none was given. 0, or a status. */
-static int settle_shape(struct gb_put *put, uint64_t length, uint64_t *expected)
+/* Returns how many bytes the data must have, and sets the shape if none was given. */
+static uint64_t settle_shape(struct gb_put *put, uint64_t length)
 {
-    uint64_t item = gb_dtype_item(&put->dtype), bits = gb_dtype_bits(&put->dtype);
+    uint64_t item = gb_dtype_item(&put->dtype), bits = gb_dtype_bits(&put->dtype), expected;
 
     if (put->has_shape) {
-        if (!shape_bytes(put, item, expected))
-            return gb_cli_fail(GB_STATUS_FAILED,
-                               "the shape is too large: over 2^52 - 1 bytes in all");
-        return GB_STATUS_OK;
+        if (!shape_bytes(put, item, &expected))
+            gb_cli_fail(GB_STATUS_FAILED, "the shape is too large: over 2^52 - 1 bytes in all");
+        return expected;
     }
     if (length % item != 0)
-        return gb_cli_fail(GB_STATUS_FAILED,
-                           "%s: its %" PRIu64 " bytes are no whole number of elements of %" PRIu64
-                           " bytes",
-                           put->input.name, length, item);
+        gb_cli_fail(GB_STATUS_FAILED,
+                    "%s: its %" PRIu64 " bytes are no whole number of elements of %" PRIu64
+                    " bytes",
+                    put->input.name, length, item);
     put->ndim = 1;
     put->shape[0] = length / item;
     if (gb_dtype_packed(&put->dtype))
         put->shape[0] = length / bits * 8 + length % bits * 8 / bits;
-    *expected = length;
-    return GB_STATUS_OK;
+    return length;
 }
 
-/* Creates the object, and gives its memory, unless `data` is NULL. */
-static int create(struct gb_put *put, uint64_t bytes, void **data)
+static void create(struct gb_put *put, uint64_t bytes)
 {
     if (put->has_dtype)
-        return gb_put_create_array(put, &put->dtype, put->ndim, put->shape, data);
-
-    struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = bytes};
-    int status = gb_put_create(put, &layout);
-    return status == GB_STATUS_OK && data ? gb_put_memory(put, put->object, GPUBUF_DATA, data)
-                                          : status;
+        gb_put_create_array(put, &put->dtype, put->ndim, put->shape);
+    else
+        gb_put_create(put, &(struct gpubuf_layout_spec){.kind = GPUBUF_KIND_BYTES, .bytes = bytes});
 }
 
 /* The size is known beforehand, so that the file is read straight into the object. */
-static int put_sized(struct gb_put *put, uint64_t bytes)
+static void put_sized(struct gb_put *put, uint64_t bytes)
 {
-    bool pipe = put->input.bytes == GB_FILE_UNKNOWN;
-    uint64_t got = bytes, more = 0;
-    void *data = NULL;
+    uint64_t got = bytes;
     char byte;
 
-    int status = create(put, bytes, pipe ? &data : NULL);
-    if (status == GB_STATUS_OK && !pipe)
-        status = gb_put_stream(put, 0, bytes);
-    if (status != GB_STATUS_OK)
-        return status;
-    if ((pipe && bytes > 0 && gb_put_read(put, data, bytes, &got) != 0) ||
-        gb_put_read(put, &byte, 1, &more) != 0)
-        return gb_put_failure(put);
-    if (got < bytes || more > 0)
-        return gb_put_wrong_length(put, bytes, got, more > 0);
-    return GB_STATUS_OK;
+    create(put, bytes);
+    if (put->input.bytes != GB_FILE_UNKNOWN)
+        gb_put_stream(put, 0, bytes);
+    else if (bytes > 0)
+        got = gb_put_read(put, gb_put_memory(put, put->object, GPUBUF_DATA), bytes);
+    gb_put_check_length(put, bytes, got, gb_put_read(put, &byte, 1) > 0);
 }
 
-static int put_unsized(struct gb_put *put)
+static void put_unsized(struct gb_put *put)
 {
-    char *bytes = NULL;
-    uint64_t length = 0, expected;
-    void *data = NULL;
+    uint64_t length;
+    char *bytes = read_all(put, &length);
 
-    int status = read_all(put, &bytes, &length);
-    if (status != GB_STATUS_OK)
-        return status;
     if (put->has_dtype)
-        status = settle_shape(put, length, &expected);
-    if (status == GB_STATUS_OK)
-        status = create(put, length, &data);
-    if (status == GB_STATUS_OK && length > 0)
-        memcpy(data, bytes, length);
+        (void)settle_shape(put, length);
+    create(put, length);
+    if (length > 0)
+        memcpy(gb_put_memory(put, put->object, GPUBUF_DATA), bytes, length);
     free(bytes);
-    return status;
 }
 
-int gb_put_raw(struct gb_put *put)
+void gb_put_raw(struct gb_put *put)
 {
-    uint64_t expected = put->input.bytes;
+    uint64_t length = put->input.bytes, expected = length;
 
     if (put->kind == GB_PUT_TABLE)
-        return gb_cli_usage(put->cli, "only a CSV file becomes a table");
+        gb_cli_usage(put->cli, "only a CSV file becomes a table");
     if (!put->has_dtype && (put->kind == GB_PUT_ARRAY || put->kind == GB_PUT_COLUMN))
-        return gb_cli_usage(put->cli, "raw bytes become %s only with --dtype",
-                            put->kind == GB_PUT_ARRAY ? "an array" : "a column");
+        gb_cli_usage(put->cli, "raw bytes become %s only with --dtype",
+                     put->kind == GB_PUT_ARRAY ? "an array" : "a column");
     if (put->has_dtype && put->kind == GB_PUT_BYTES)
-        return gb_cli_usage(put->cli, "--kind bytes goes without --dtype");
-    if (put->input.bytes == GB_FILE_UNKNOWN && !put->has_shape)
-        return put_unsized(put);
-
-    int status = GB_STATUS_OK;
+        gb_cli_usage(put->cli, "--kind bytes goes without --dtype");
+    if (length == GB_FILE_UNKNOWN && !put->has_shape) {
+        put_unsized(put);
+        return;
+    }
     if (put->has_dtype)
-        status = settle_shape(put, put->input.bytes, &expected);
-    if (status == GB_STATUS_OK && put->input.bytes != GB_FILE_UNKNOWN &&
-        put->input.bytes != expected)
-        return gb_put_wrong_length(put, expected, put->input.bytes, put->input.bytes > expected);
-    return status == GB_STATUS_OK ? put_sized(put, expected) : status;
+        expected = settle_shape(put, length);
+    if (length != GB_FILE_UNKNOWN)
+        gb_put_check_length(put, expected, length, length > expected);
+    put_sized(put, expected);
 }

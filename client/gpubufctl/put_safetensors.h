@@ -7,13 +7,12 @@
 
 #include "put.h"
 
-/* From the start of put->input: the length of its manifest, and the manifest. `text`, to be freed,
-   has both. 0 and *bundle, to be freed; or a status. */
-int gb_put_manifest(struct gb_put *put, char **text, uint64_t *length,
-                    struct gpubuf_bundle **bundle);
+/* From the start of put->input: its manifest, and the length of the file's head, which is
+   `text`, to be freed. The bundle is to be freed, too. */
+struct gpubuf_bundle *gb_put_manifest(struct gb_put *put, char **text, uint64_t *length);
 
-/* Creates put->object with a bundle's layout, and writes its first bytes. 0, or a status. */
-int gb_put_create_bundle(struct gb_put *put, const struct gpubuf_bundle *bundle, const void *head,
-                         uint64_t length);
+/* Creates put->object with a bundle's layout, and writes its first bytes. */
+void gb_put_create_bundle(struct gb_put *put, const struct gpubuf_bundle *bundle, const void *head,
+                          uint64_t length);
 
 #endif

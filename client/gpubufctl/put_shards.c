@@ -37,42 +37,29 @@ struct shards {
     size_t count;
 };
 
-static int no_memory(struct gb_put *put)
+static _Noreturn void refuse(const struct shards *all, const char *what, const char *name,
+                             const char *more)
 {
-    gb_fail_memory(&put->error);
-    return gb_put_failure(put);
-}
-
-static int refuse(const struct shards *all, const char *what, const char *name, const char *more)
-{
-    return gb_cli_fail(GB_STATUS_FAILED, "%s: %s \"%.200s\"%s", all->index, what, name, more);
+    gb_cli_fail(GB_STATUS_FAILED, "%s: %s \"%.200s\"%s", all->index, what, name, more);
 }
 
 /* ---- the index ------------------------------------------------------------------------------ */
 
-static int read_index(struct shards *all)
+static void read_index(struct shards *all)
 {
     struct gb_put *put = all->put;
-    uint64_t size = put->input.bytes == GB_FILE_UNKNOWN ? INDEX_MAX : put->input.bytes, got;
+    uint64_t size = put->input.bytes == GB_FILE_UNKNOWN ? INDEX_MAX : put->input.bytes;
 
     if (size > INDEX_MAX)
-        return gb_cli_fail(GB_STATUS_FAILED, "%s: is too long for an index", all->index);
-    char *text = malloc(size + 1);
-    if (!text)
-        return no_memory(put);
-    if (gb_put_read(put, text, size, &got) != 0) {
-        free(text);
-        return gb_put_failure(put);
-    }
-    text[got] = '\0';
+        gb_cli_fail(GB_STATUS_FAILED, "%s: is too long for an index", all->index);
+    char *text = gb_grow(NULL, size + 1, 1);
+    text[gb_put_read(put, text, size)] = '\0';
     all->json = gb_cjson_parse(text);
     free(text);
-    all->map = cJSON_GetObjectItemCaseSensitive(all->json, "weight_map");
+    all->map = gb_cjson_member(all->json, "weight_map");
     if (!cJSON_IsObject(all->map))
-        return gb_cli_fail(GB_STATUS_FAILED, "%s: is no index of .safetensors files: %s",
-                           all->index,
-                           all->json ? "it has no object \"weight_map\"" : "it is no JSON");
-    return GB_STATUS_OK;
+        gb_cli_fail(GB_STATUS_FAILED, "%s: is no index of .safetensors files: %s", all->index,
+                    all->json ? "it has no object \"weight_map\"" : "it is no JSON");
 }
 
 static int compare_shards(const void *a, const void *b)
@@ -81,21 +68,17 @@ static int compare_shards(const void *a, const void *b)
 }
 
 /* The names of all shards, each once. */
-static int name_shards(struct shards *all)
+static void name_shards(struct shards *all)
 {
-    size_t count = 0;
+    size_t count = (size_t)cJSON_GetArraySize(all->map);
 
-    GB_CJSON_EACH(item, all->map)
-        count++;
-    all->shards = calloc(count + 1, sizeof(*all->shards));
-    if (!all->shards)
-        return no_memory(all->put);
+    all->shards = gb_new(count, sizeof(*all->shards));
     GB_CJSON_EACH(item, all->map) {
         const char *name = cJSON_GetStringValue(item);
         if (!name)
-            return refuse(all, "weight_map has no file's name for", item->string, "");
+            refuse(all, "weight_map has no file's name for", item->string, "");
         if (strchr(name, '/') || !name[0] || name[0] == '.')
-            return refuse(all, "weight_map names", name, ", which is no file beside the index");
+            refuse(all, "weight_map names", name, ", which is no file beside the index");
         all->shards[all->shard_count++].name = name;
     }
     qsort(all->shards, all->shard_count, sizeof(*all->shards), compare_shards);
@@ -105,50 +88,44 @@ static int name_shards(struct shards *all)
             all->shards[kept++] = all->shards[i];
     memset(all->shards + kept, 0, (count - kept) * sizeof(*all->shards));
     all->shard_count = kept;
-    return GB_STATUS_OK;
 }
 
 /* ---- the shards ----------------------------------------------------------------------------- */
 
-/* Opens the shard as put->input; its progress goes on from the shards before. 0, or a status. */
-static int open_shard(struct shards *all, struct shard *shard, struct stat *status)
+/* Opens the shard as put->input; its progress goes on from the shards before. Returns the file's
+   status. */
+static struct stat open_shard(struct shards *all, const struct shard *shard)
 {
     struct gb_put *put = all->put;
     struct gb_input *input = &put->input;
     struct gb_progress *progress = input->progress;
     uint64_t done = input->done;
+    struct stat status;
 
     gb_input_close(input);
     put->start_length = 0;
-    if (gb_input_open(input, shard->path, &put->error) != 0)
-        return gb_cli_tell(&put->error);
+    gb_cli_about("%s", shard->path);
+    gb_input_open(input, shard->path);
     input->progress = progress;
     input->done = done;
-    if (fstat(input->fd, status) != 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "cannot read %s: %m", shard->path);
-    return GB_STATUS_OK;
+    if (fstat(input->fd, &status) != 0)
+        gb_cli_fail(GB_STATUS_FAILED, "cannot read %s: %m", shard->path);
+    return status;
 }
 
-static int read_manifest(struct shards *all, struct shard *shard)
+static void read_manifest(struct shards *all, struct shard *shard)
 {
     const char *slash = strrchr(all->index, '/');
     char *text;
     uint64_t length;
 
-    if (asprintf(&shard->path, "%.*s%s", slash ? (int)(slash - all->index) + 1 : 0, all->index,
-                 shard->name) < 0) {
-        shard->path = NULL;
-        return no_memory(all->put);
-    }
-    int status = open_shard(all, shard, &shard->status);
-    if (status == GB_STATUS_OK)
-        status = gb_put_manifest(all->put, &text, &length, &shard->bundle);
-    if (status != GB_STATUS_OK)
-        return status;
+    shard->path =
+        gb_text("%.*s%s", slash ? (int)(slash - all->index) + 1 : 0, all->index, shard->name);
+    shard->status = open_shard(all, shard);
+    shard->bundle = gb_put_manifest(all->put, &text, &length);
     free(text);
     all->put->input.done = 0; /* the progress bar counts the data only, not the manifests */
     all->count += gpubuf_bundle_count(shard->bundle);
-    return GB_STATUS_OK;
 }
 
 /* ---- what they have ------------------------------------------------------------------------- */
@@ -166,14 +143,12 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->tensor->name, ((const struct entry *)b)->tensor->name);
 }
 
-static int list_tensors(struct shards *all)
+static void list_tensors(struct shards *all)
 {
     size_t at = 0;
 
-    all->entries = calloc(all->count + 1, sizeof(*all->entries));
-    all->sorted = calloc(all->count + 1, sizeof(*all->sorted));
-    if (!all->entries || !all->sorted)
-        return no_memory(all->put);
+    all->entries = gb_new(all->count, sizeof(*all->entries));
+    all->sorted = gb_new(all->count, sizeof(*all->sorted));
     for (size_t k = 0; k < all->shard_count; k++) {
         const struct shard *shard = &all->shards[k];
         size_t count = gpubuf_bundle_count(shard->bundle);
@@ -189,78 +164,73 @@ static int list_tensors(struct shards *all)
     qsort(all->sorted, all->count, sizeof(*all->sorted), compare_names);
     for (size_t i = 1; i < all->count; i++)
         if (compare_names(&all->sorted[i - 1], &all->sorted[i]) == 0)
-            return gb_cli_fail(GB_STATUS_FAILED, "%s: both %s and %s have the tensor \"%.200s\"",
-                               all->index, all->sorted[i - 1].shard->name,
-                               all->sorted[i].shard->name, all->sorted[i].tensor->name);
-    return GB_STATUS_OK;
+            gb_cli_fail(GB_STATUS_FAILED, "%s: both %s and %s have the tensor \"%.200s\"",
+                        all->index, all->sorted[i - 1].shard->name, all->sorted[i].shard->name,
+                        all->sorted[i].tensor->name);
 }
 
 /* Checks that each tensor is in the shard that the index says. */
-static int check_map(const struct shards *all)
+static void check_map(const struct shards *all)
 {
     GB_CJSON_EACH(item, all->map) {
         const struct gpubuf_tensor tensor = {.name = item->string};
         const struct entry key = {.tensor = &tensor}, *found;
         found = bsearch(&key, all->sorted, all->count, sizeof(key), compare_names);
         if (!found)
-            return refuse(all, "it names the tensor", item->string, ", which no shard has");
+            refuse(all, "it names the tensor", item->string, ", which no shard has");
         if (strcmp(found->shard->name, item->valuestring) != 0)
-            return gb_cli_fail(GB_STATUS_FAILED,
-                               "%s: it says that %s has the tensor \"%.200s\", but %s has it",
-                               all->index, item->valuestring, item->string, found->shard->name);
+            gb_cli_fail(GB_STATUS_FAILED,
+                        "%s: it says that %s has the tensor \"%.200s\", but %s has it", all->index,
+                        item->valuestring, item->string, found->shard->name);
     }
-    return GB_STATUS_OK;
+}
+
+static bool has_before(const struct shards *all, size_t k, const char *key)
+{
+    bool before = false;
+
+    for (size_t j = 0; j < k && !before; j++)
+        before = gpubuf_bundle_metadata(all->shards[j].bundle, key) != NULL;
+    return before;
 }
 
 /* The metadata of all shards together; of a key that several have, the first shard's value. */
 static const char **join_metadata(const struct shards *all)
 {
-    const char *key, *value, **pairs = NULL;
+    const char *key, *value, **pairs = gb_new(1, sizeof(*pairs));
     size_t count = 0;
 
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && !(pairs = calloc(2 * count + 1, sizeof(*pairs))))
-            return NULL;
-        count = 0;
-        for (size_t k = 0; k < all->shard_count; k++) {
-            const struct gpubuf_bundle *bundle = all->shards[k].bundle;
-            for (size_t i = 0; gpubuf_bundle_metadata_at(bundle, i, &key, &value) == 0; i++) {
-                bool before = false;
-                for (size_t j = 0; j < k && !before; j++)
-                    before = gpubuf_bundle_metadata(all->shards[j].bundle, key) != NULL;
-                if (before)
-                    continue;
-                if (pairs) {
-                    pairs[2 * count] = key;
-                    pairs[2 * count + 1] = value;
-                }
-                count++;
-            }
+    for (size_t k = 0; k < all->shard_count; k++)
+        for (size_t i = 0; gpubuf_bundle_metadata_at(all->shards[k].bundle, i, &key, &value) == 0;
+             i++) {
+            if (has_before(all, k, key))
+                continue;
+            pairs = gb_grow(pairs, count + 3, sizeof(*pairs));
+            pairs[count++] = key;
+            pairs[count++] = value;
+            pairs[count] = NULL;
         }
-    }
     return pairs;
 }
 
 /* ---- the bundle ----------------------------------------------------------------------------- */
 
-static int plan(const struct shards *all, struct gpubuf_bundle **bundle)
+static struct gpubuf_bundle *plan(const struct shards *all)
 {
-    struct gpubuf_tensor_spec *specs = calloc(all->count + 1, sizeof(*specs));
+    struct gpubuf_tensor_spec *specs = gb_new(all->count, sizeof(*specs));
     const char **metadata = join_metadata(all);
-    int status = GB_STATUS_OK;
+    struct gpubuf_bundle *bundle;
 
-    for (size_t i = 0; specs && i < all->count; i++) {
+    for (size_t i = 0; i < all->count; i++) {
         const struct gpubuf_tensor *tensor = all->entries[i].tensor;
         specs[i] =
             (struct gpubuf_tensor_spec){tensor->name, tensor->dtype, tensor->ndim, tensor->shape};
     }
-    if (!specs || !metadata)
-        status = no_memory(all->put);
-    else if (gpubuf_bundle_plan(specs, all->count, metadata, bundle) < 0)
-        status = gb_cli_fail(GB_STATUS_FAILED, "%s: %s", all->index, gpubuf_errmsg(NULL));
+    if (gpubuf_bundle_plan(specs, all->count, metadata, &bundle) < 0)
+        gb_cli_fail(GB_STATUS_FAILED, "%s: %s", all->index, gpubuf_errmsg(NULL));
     free(metadata);
     free(specs);
-    return status;
+    return bundle;
 }
 
 static bool same_file(const struct stat *a, const struct stat *b)
@@ -270,62 +240,49 @@ static bool same_file(const struct stat *a, const struct stat *b)
 }
 
 /* Reads the tensors of one shard: `entry` is the first of them. */
-static int read_shard(struct shards *all, const struct entry *entry,
-                      const struct gpubuf_bundle *bundle)
+static void read_shard(struct shards *all, const struct entry *entry,
+                       const struct gpubuf_bundle *bundle)
 {
     const struct entry *end = all->entries + all->count;
-    struct shard *shard = &all->shards[entry->shard - all->shards];
-    struct stat status;
+    const struct shard *shard = entry->shard;
+    struct stat status = open_shard(all, shard);
 
-    int r = open_shard(all, shard, &status);
-    if (r != GB_STATUS_OK)
-        return r;
     if (!same_file(&status, &shard->status))
-        return gb_cli_fail(GB_STATUS_FAILED, "%s: was changed while it was read", shard->path);
-    for (; entry < end && entry->shard == shard && r == GB_STATUS_OK; entry++) {
+        gb_cli_fail(GB_STATUS_FAILED, "%s: was changed while it was read", shard->path);
+    for (; entry < end && entry->shard == shard; entry++) {
         if (lseek(all->put->input.fd, (off_t)entry->tensor->offset, SEEK_SET) < 0)
-            return gb_cli_fail(GB_STATUS_FAILED, "cannot read %s: %m", shard->path);
-        r = gb_put_stream(all->put, gpubuf_bundle_at(bundle, entry->i)->offset,
-                          entry->tensor->bytes);
+            gb_cli_fail(GB_STATUS_FAILED, "cannot read %s: %m", shard->path);
+        gb_put_stream(all->put, gpubuf_bundle_at(bundle, entry->i)->offset, entry->tensor->bytes);
     }
-    return r;
 }
 
-static int publish(struct shards *all)
+static void publish(struct shards *all)
 {
-    struct gpubuf_bundle *bundle = NULL;
+    struct gpubuf_bundle *bundle = plan(all);
     struct gpubuf_layout_spec layout;
     uint64_t length;
 
-    int status = plan(all, &bundle);
-    if (status != GB_STATUS_OK)
-        return status;
     gpubuf_bundle_layout(bundle, &layout);
     all->put->progress.total = layout.bytes;
     const void *head = gpubuf_bundle_head(bundle, &length);
-    status = gb_put_create_bundle(all->put, bundle, head, length);
-    for (size_t i = 0; i < all->count && status == GB_STATUS_OK; i++)
+    gb_put_create_bundle(all->put, bundle, head, length);
+    for (size_t i = 0; i < all->count; i++)
         if (i == 0 || all->entries[i].shard != all->entries[i - 1].shard)
-            status = read_shard(all, &all->entries[i], bundle);
+            read_shard(all, &all->entries[i], bundle);
     gpubuf_bundle_free(bundle);
-    return status;
 }
 
-int gb_put_shards(struct gb_put *put)
+void gb_put_shards(struct gb_put *put)
 {
     struct shards all = {.put = put, .index = put->input.name};
-    int status = read_index(&all);
 
-    if (status == GB_STATUS_OK)
-        status = name_shards(&all);
-    for (size_t i = 0; i < all.shard_count && status == GB_STATUS_OK; i++)
-        status = read_manifest(&all, &all.shards[i]);
-    if (status == GB_STATUS_OK)
-        status = list_tensors(&all);
-    if (status == GB_STATUS_OK)
-        status = check_map(&all);
-    if (status == GB_STATUS_OK)
-        status = publish(&all);
+    read_index(&all);
+    name_shards(&all);
+    for (size_t i = 0; i < all.shard_count; i++)
+        read_manifest(&all, &all.shards[i]);
+    list_tensors(&all);
+    check_map(&all);
+    publish(&all);
     put->input.name = all.index; /* the shards' paths are freed */
     for (size_t i = 0; i < all.shard_count; i++) {
         gpubuf_bundle_free(all.shards[i].bundle);
@@ -335,5 +292,4 @@ int gb_put_shards(struct gb_put *put)
     free(all.sorted);
     free(all.shards);
     cJSON_Delete(all.json);
-    return status;
 }

@@ -91,78 +91,63 @@ static int wait_for(pid_t process, int output, struct gb_writer *answer)
         if (count > 0)
             gb_write(answer, piece, (size_t)count);
     close(output);
-    gb_write_char(answer, '\0');
     while (waitpid(process, &status, 0) < 0)
         if (errno != EINTR)
             return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int tell_missing(const char *what, const char *why)
+static _Noreturn void tell_missing(const char *what, const char *why)
 {
-    return gb_cli_fail(GB_STATUS_FAILED,
-                       "%s: such files are for the Python package gpubufd, which the first python3 "
-                       "of PATH has not (%.*s): activate the virtual environment that has it, or "
-                       "say pip install ./client/python in gpubufd's source; Arrow's and Parquet "
-                       "files need pyarrow, too; --format raw takes bytes as they are",
-                       what, (int)strcspn(why, "\n"), why);
+    gb_cli_fail(GB_STATUS_FAILED,
+                "%s: such files are for the Python package gpubufd, which the first python3 of "
+                "PATH has not (%.*s): activate the virtual environment that has it, or say pip "
+                "install ./client/python in gpubufd's source; Arrow's and Parquet files need "
+                "pyarrow, too; --format raw takes bytes as they are",
+                what, (int)strcspn(why, "\n"), why);
 }
 
 /* A failure that the package tells; its sentence may begin with the file's name already. */
-static int tell_failure(const struct gb_cli *cli, const cJSON *answer, const char *what)
+static _Noreturn void tell_failure(const struct gb_cli *cli, const cJSON *answer, const char *what)
 {
     const char *message = gb_cjson_string_of(answer, "message", "");
     size_t length = strlen(what);
-    struct gb_error error;
 
     if (strncmp(message, what, length) == 0 && message[length] == ':')
         message += length + 1 + (message[length + 1] == ' ');
     int code = (int)gb_cjson_int_of(answer, "code", 0);
     if (code == 0)
-        return gb_cli_fail(GB_STATUS_FAILED, "%s: %s", what, message);
-    gb_fail(&error, code, "%s", message);
-    return gb_cli_error_of(cli, &error, "%s", what);
+        gb_cli_fail(GB_STATUS_FAILED, "%s: %s", what, message);
+    struct gb_error error;
+    (void)gb_fail(&error, code, "%s", message);
+    gb_cli_tell(cli, &error, "%s", what);
 }
 
-/* Takes Python's answer and exit status, and returns a status. */
-static int settle(const struct gb_cli *cli, int status, const char *text, const char *what,
-                  cJSON **names)
+cJSON *gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what)
 {
-    cJSON *answer = gb_cjson_parse(text);
-    int result;
-
-    if (status == NO_PACKAGE) {
-        result = tell_missing(what, text);
-    } else if (status == 0 && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(answer, "names"))) {
-        *names = cJSON_DetachItemFromObjectCaseSensitive(answer, "names");
-        result = GB_STATUS_OK;
-    } else if (status > 0 && gb_cjson_string_of(answer, "message", NULL)) {
-        result = tell_failure(cli, answer, what);
-    } else {
-        result = gb_cli_fail(GB_STATUS_FAILED, "%s: python3 ended before all was done", what);
-    }
-    cJSON_Delete(answer);
-    return result;
-}
-
-int gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what, cJSON **names)
-{
-    struct gb_writer answer;
+    struct gb_writer text;
     pid_t process = -1;
     int output = -1;
 
     if (cli->socket)
         cJSON_AddStringToObject(request, "socket", cli->socket);
-    char *text = gb_cjson_text(request);
-    if (!text)
-        return gb_cli_fail(GB_STATUS_FAILED, "out of memory");
-    int cause = start(text, &process, &output);
-    free(text);
+    char *asked = gb_cjson_text(request);
+    cJSON_Delete(request);
+    int cause = start(asked, &process, &output);
+    free(asked);
     if (cause != 0)
-        return tell_missing(what, strerror(cause));
-    gb_writer_init(&answer, ANSWER_MAX);
-    int status = wait_for(process, output, &answer);
-    int result = settle(cli, status, answer.failed ? "" : answer.data, what, names);
-    gb_writer_end(&answer);
-    return result;
+        tell_missing(what, strerror(cause));
+    gb_writer_init(&text, ANSWER_MAX);
+    int status = wait_for(process, output, &text);
+    if (status == NO_PACKAGE)
+        tell_missing(what, gb_writer_text(&text));
+    cJSON *answer = text.failed ? NULL : gb_cjson_parse(gb_writer_text(&text));
+    gb_writer_end(&text);
+    cJSON *names = cJSON_DetachItemFromObjectCaseSensitive(answer, "names");
+    if (status > 0 && gb_cjson_string_of(answer, "message", NULL))
+        tell_failure(cli, answer, what);
+    if (status != 0 || !cJSON_IsArray(names))
+        gb_cli_fail(GB_STATUS_FAILED, "%s: python3 ended before all was done", what);
+    cJSON_Delete(answer);
+    return names;
 }

@@ -18,10 +18,10 @@ const char *gb_python_format(const char *file, const void *start, size_t length)
 bool gb_python_is_format(const char *name);
 
 /*
- * Has the Python package do `request` (client/python/gpubufd/_gpubufctl.py says what is in it); the
- * socket is added. `what` is the file, for messages. 0 and the names that were published, to be
- * deleted; or a status, which has been told.
+ * Has the Python package do `request` (client/python/gpubufd/_gpubufctl.py says what is in it),
+ * which is taken over; the socket is added. `what` is the file, for messages. The names that were
+ * published, to be deleted.
  */
-int gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what, cJSON **names);
+cJSON *gb_python_run(const struct gb_cli *cli, cJSON *request, const char *what);
 
 #endif

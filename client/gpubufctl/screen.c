@@ -10,7 +10,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "proto/json.h"
+#include "end.h"
 
 /* TAKE: the alternate screen, no cursor, no wrapping. GIVE_BACK undoes that and turns colours
    off. */
@@ -28,7 +28,6 @@ static struct {
     sigset_t outside;              /* signals that are let through while waiting */
     char typed[256];
     size_t typed_length;
-    bool registered;
 } screen;
 
 bool gb_screen_possible(void)
@@ -166,13 +165,9 @@ int gb_screen_begin(void)
 {
     if (tcgetattr(STDOUT_FILENO, &screen.before) < 0)
         return -1;
-    if (!screen.registered && atexit(gb_screen_end) != 0) {
-        errno = ENOMEM;
-        return -1;
-    }
-    screen.registered = true;
     if (take() < 0)
         return -1;
+    gb_cli_undo(gb_screen_end);
     set_handlers();
     return 0;
 }
@@ -302,7 +297,6 @@ void gb_screen_draw(const char *text, size_t length)
     if (row < rows)
         GB_WRITE_LITERAL(&out, "\r\n\033[J");
     GB_WRITE_LITERAL(&out, "\033[?2026l");
-    if (!out.failed)
-        write_all(out.data, out.length);
+    write_all(gb_writer_text(&out), out.length);
     gb_writer_end(&out);
 }

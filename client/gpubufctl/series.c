@@ -4,22 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "end.h"
 #include "format.h"
 #include "proto/handle.h"
 
-static int library_failure(const struct gpubuf_object *object, int code, struct gb_error *error)
+/* Ends the program if the library has failed. */
+static void check(const struct gpubuf_object *object, int code)
 {
     const char *sentence = gpubuf_object_errmsg(object);
 
-    return gb_fail(error, code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
+    if (code < 0)
+        gb_cli_refuse(code, "%s", sentence[0] ? sentence : gpubuf_strerror(code));
 }
 
-static int map_buffer(struct gpubuf_object *object, enum gpubuf_which which,
-                      struct gpubuf_memory *memory, struct gb_error *error)
+static struct gpubuf_memory map_buffer(struct gpubuf_object *object, enum gpubuf_which which)
 {
-    *memory = (struct gpubuf_memory){0};
-    int status = gpubuf_memory(object, which, memory);
-    return status < 0 ? library_failure(object, status, error) : 0;
+    struct gpubuf_memory memory = {0};
+
+    check(object, gpubuf_memory(object, which, &memory));
+    return memory;
 }
 
 /* ---- objects on a GPU: a copy of what the view shows ---- */
@@ -30,33 +33,25 @@ static void narrow(struct gpubuf_memory *memory, uint64_t *from, uint64_t start,
     memory->bytes = (end < memory->bytes ? end : memory->bytes) - *from;
 }
 
-static int copy_buffer(struct gb_series *series, struct gpubuf_object *object,
-                       enum gpubuf_which which, uint64_t from, struct gpubuf_memory *memory,
-                       struct gb_error *error)
+static void copy_buffer(struct gb_series *series, struct gpubuf_object *object,
+                        enum gpubuf_which which, uint64_t from, struct gpubuf_memory *memory)
 {
     if (!memory->pointer)
-        return 0;
-    char *copy = malloc(memory->bytes + 1);
-    if (!copy)
-        return gb_fail_memory(error);
-    series->copies[which] = copy;
-    memory->pointer = copy;
-    int status = gpubuf_read(object, which, from, copy, memory->bytes, NULL);
-    return status < 0 ? library_failure(object, status, error) : 0;
+        return;
+    memory->pointer = series->copies[which] = gb_grow(NULL, memory->bytes + 1, 1);
+    check(object, gpubuf_read(object, which, from, memory->pointer, memory->bytes, NULL));
 }
 
 /* Of a column only the elements shown are copied, beginning at one whose bits begin a byte. The
    text of a string column is copied whole: finding the part that is shown would take another copy
    from the GPU. */
-static int copy_buffers(struct gb_series *series, struct gpubuf_object *object,
-                        struct gpubuf_memory *data, struct gpubuf_memory *mask,
-                        struct gpubuf_memory *offsets, struct gb_error *error)
+static void copy_buffers(struct gb_series *series, struct gpubuf_object *object,
+                         struct gpubuf_memory *data, struct gpubuf_memory *mask,
+                         struct gpubuf_memory *offsets)
 {
     uint64_t data_from = 0, mask_from = 0, offsets_from = 0;
-    int status = gpubuf_wait_ready(object, NULL);
 
-    if (status < 0)
-        return library_failure(object, status, error);
+    check(object, gpubuf_wait_ready(object, NULL));
     if (gpubuf_kind(object) == GPUBUF_KIND_COLUMN) {
         uint64_t first = series->offset / 8 * 8, end = series->offset + series->length;
         uint64_t width = series->info->offset_bytes, bits = gb_dtype_bits(&series->dtype);
@@ -66,12 +61,9 @@ static int copy_buffers(struct gb_series *series, struct gpubuf_object *object,
         narrow(mask, &mask_from, first / 8, (end + 7) / 8);
         narrow(offsets, &offsets_from, first * width, (end + 1) * width);
     }
-    status = copy_buffer(series, object, GPUBUF_DATA, data_from, data, error);
-    if (status == 0)
-        status = copy_buffer(series, object, GPUBUF_MASK, mask_from, mask, error);
-    if (status == 0)
-        status = copy_buffer(series, object, GPUBUF_OFFSETS, offsets_from, offsets, error);
-    return status;
+    copy_buffer(series, object, GPUBUF_DATA, data_from, data);
+    copy_buffer(series, object, GPUBUF_MASK, mask_from, mask);
+    copy_buffer(series, object, GPUBUF_OFFSETS, offsets_from, offsets);
 }
 
 /* ---- the beginning and the end -------------------------------------------------------------- */
@@ -89,28 +81,17 @@ static bool is_c_order(const struct gb_series *series)
     return true;
 }
 
-static int init_children(struct gb_series *series, struct gpubuf_object *object,
-                         struct gb_error *error)
+static void init_children(struct gb_series *series, struct gpubuf_object *object)
 {
-    size_t count = gpubuf_child_count(object);
-
-    if (count == 0)
-        return 0;
-    series->children = calloc(count, sizeof(*series->children));
-    if (!series->children)
-        return gb_fail_memory(error);
-    series->child_count = count;
-    for (size_t i = 0; i < count; i++) {
+    series->child_count = gpubuf_child_count(object);
+    if (series->child_count > 0)
+        series->children = gb_new(series->child_count, sizeof(*series->children));
+    for (size_t i = 0; i < series->child_count; i++) {
         struct gpubuf_object *child = NULL;
-        int status = gpubuf_child(object, i, &child);
-        if (status < 0)
-            return library_failure(object, status, error);
-        status = gb_series_init(&series->children[i], child, error);
+        check(object, gpubuf_child(object, i, &child));
+        gb_series_init(&series->children[i], child);
         series->children[i].held = child;
-        if (status != 0)
-            return status;
     }
-    return 0;
 }
 
 static void init_array(struct gb_series *series, struct gpubuf_object *object)
@@ -125,11 +106,10 @@ static void init_array(struct gb_series *series, struct gpubuf_object *object)
         series->length *= series->shape[i];
 }
 
-int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struct gb_error *error)
+void gb_series_init(struct gb_series *series, struct gpubuf_object *object)
 {
     enum gpubuf_kind kind = gpubuf_kind(object);
     const char *dtype = kind == GPUBUF_KIND_BYTES ? "uint8" : gpubuf_dtype(object);
-    struct gpubuf_memory data, mask, offsets;
 
     *series = (struct gb_series){
         .name = gpubuf_column_name(object),
@@ -138,27 +118,23 @@ int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struc
         .null_count = gpubuf_null_count(object),
     };
     if (!gb_dtype_parse(dtype, strlen(dtype), &series->dtype))
-        return gb_fail(error, GPUBUF_E_UNSUPPORTED, "dtype \"%.60s\" is unknown", dtype);
+        gb_cli_refuse(GPUBUF_E_UNSUPPORTED, "dtype \"%.60s\" is unknown", dtype);
     series->info = gb_type_info(series->dtype.type);
     series->item_bytes = gb_dtype_item(&series->dtype);
     if (kind == GPUBUF_KIND_ARRAY)
         init_array(series, object);
     series->c_order = is_c_order(series);
 
-    int status = map_buffer(object, GPUBUF_DATA, &data, error);
-    if (status == 0)
-        status = map_buffer(object, GPUBUF_MASK, &mask, error);
-    if (status == 0)
-        status = map_buffer(object, GPUBUF_OFFSETS, &offsets, error);
-    if (status == 0 && !gb_is_host(gpubuf_device(object)))
-        status = copy_buffers(series, object, &data, &mask, &offsets, error);
-    if (status != 0)
-        return status;
+    struct gpubuf_memory data = map_buffer(object, GPUBUF_DATA),
+                         mask = map_buffer(object, GPUBUF_MASK),
+                         offsets = map_buffer(object, GPUBUF_OFFSETS);
+    if (!gb_is_host(gpubuf_device(object)))
+        copy_buffers(series, object, &data, &mask, &offsets);
     series->data = data.pointer;
     series->data_bytes = data.bytes;
     series->mask = mask.pointer;
     series->offsets = offsets.pointer;
-    return init_children(series, object, error);
+    init_children(series, object);
 }
 
 void gb_series_end(struct gb_series *series)
@@ -232,8 +208,8 @@ uint8_t gb_series_packed(const struct gb_series *series, uint64_t i)
 
 /* ---- strings and lists ---------------------------------------------------------------------- */
 
-static int read_span(const struct gb_series *series, uint64_t i, uint64_t limit, uint64_t *start,
-                     uint64_t *end, struct gb_error *error)
+static void read_span(const struct gb_series *series, uint64_t i, uint64_t limit, uint64_t *start,
+                      uint64_t *end)
 {
     int64_t bounds[2] = {0, 0};
 
@@ -248,26 +224,21 @@ static int read_span(const struct gb_series *series, uint64_t i, uint64_t limit,
         }
     }
     if (bounds[0] < 0 || bounds[1] < bounds[0] || (uint64_t)bounds[1] > limit)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "column \"%.80s\", element %" PRIu64 ": its offsets %" PRId64 " to %" PRId64
-                       " are not within 0 to %" PRIu64,
-                       series->name ? series->name : "", i, bounds[0], bounds[1], limit);
+        gb_cli_refuse(GPUBUF_E_INVALID,
+                      "column \"%.80s\", element %" PRIu64 ": its offsets %" PRId64 " to %" PRId64
+                      " are not within 0 to %" PRIu64,
+                      series->name ? series->name : "", i, bounds[0], bounds[1], limit);
     *start = (uint64_t)bounds[0];
     *end = (uint64_t)bounds[1];
-    return 0;
 }
 
-int gb_series_bytes(const struct gb_series *series, uint64_t i, const char **text, size_t *length,
-                    struct gb_error *error)
+const char *gb_series_bytes(const struct gb_series *series, uint64_t i, size_t *length)
 {
     uint64_t start, end;
 
-    int status = read_span(series, i, series->data_bytes, &start, &end, error);
-    if (status != 0)
-        return status;
-    *text = series->data ? (const char *)series->data + start : "";
+    read_span(series, i, series->data_bytes, &start, &end);
     *length = (size_t)(end - start);
-    return 0;
+    return series->data ? (const char *)series->data + start : "";
 }
 
 /* ---- elements as text ----------------------------------------------------------------------- */
@@ -439,8 +410,8 @@ static void write_fixed(const struct gb_series *series, uint64_t i, struct gb_wr
     gb_write_text(writer, text);
 }
 
-static int write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
-                            struct gb_writer *writer, struct gb_error *error);
+static void write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
+                             struct gb_writer *writer);
 
 static bool is_float(enum gb_type type)
 {
@@ -450,58 +421,54 @@ static bool is_float(enum gb_type type)
 
 /* Appends an element inside a list or struct: null, numbers and booleans as they are, all else in
    quotes. */
-static int write_nested(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                        struct gb_error *error)
+static void write_nested(const struct gb_series *series, uint64_t i, struct gb_writer *writer)
 {
     if (i >= series->length)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "a nested column has %" PRIu64 " elements, but element %" PRIu64
-                       " is referred to",
-                       series->length, i);
+        gb_cli_refuse(GPUBUF_E_INVALID,
+                      "a nested column has %" PRIu64 " elements, but element %" PRIu64
+                      " is referred to",
+                      series->length, i);
     if (!gb_series_valid(series, i)) {
         GB_WRITE_LITERAL(writer, "null");
-        return 0;
+        return;
     }
     enum gb_type type = series->dtype.type;
     bool bare = gb_series_is_number(series) || type == GB_TYPE_BOOL || type == GB_TYPE_BOOL8 ||
                 type == GB_TYPE_NULL || series->info->children != 0;
-    if (type == GB_TYPE_DICTIONARY)
-        return write_dictionary(series, i, true, writer, error);
-    if (bare && !(series->json && is_float(type)))
-        return gb_series_write(series, i, writer, error);
-
+    if (type == GB_TYPE_DICTIONARY) {
+        write_dictionary(series, i, true, writer);
+        return;
+    }
+    if (bare && !(series->json && is_float(type))) {
+        gb_series_write(series, i, writer);
+        return;
+    }
     struct gb_writer inner;
     gb_writer_init(&inner, 0);
-    int status = gb_series_write(series, i, &inner, error);
-    const char *text = inner.length ? inner.data : "";
-    if (status == 0 && bare && memchr(text, 'n', inner.length))
+    gb_series_write(series, i, &inner);
+    const char *text = gb_writer_text(&inner);
+    if (bare && memchr(text, 'n', inner.length))
         GB_WRITE_LITERAL(writer, "null"); /* nan and inf */
-    else if (status == 0 && bare)
+    else if (bare)
         gb_write(writer, text, inner.length);
-    else if (status == 0)
+    else
         gb_write_string(writer, text, inner.length);
-    writer->failed = writer->failed || inner.failed;
     gb_writer_end(&inner);
-    return status;
 }
 
-static int write_list(const struct gb_series *series, uint64_t start, uint64_t end,
-                      struct gb_writer *writer, struct gb_error *error)
+static void write_list(const struct gb_series *series, uint64_t start, uint64_t end,
+                       struct gb_writer *writer)
 {
     gb_write_char(writer, '[');
     for (uint64_t i = start; i < end && !writer->failed; i++) {
         if (i > start)
             GB_WRITE_LITERAL(writer, ", ");
-        int status = write_nested(&series->children[0], i, writer, error);
-        if (status != 0)
-            return status;
+        write_nested(&series->children[0], i, writer);
     }
     gb_write_char(writer, ']');
-    return 0;
 }
 
-static int write_struct(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                        struct gb_error *error)
+static void write_struct(const struct gb_series *series, uint64_t i, struct gb_writer *writer)
 {
     gb_write_char(writer, '{');
     for (size_t k = 0; k < series->child_count && !writer->failed; k++) {
@@ -510,83 +477,79 @@ static int write_struct(const struct gb_series *series, uint64_t i, struct gb_wr
             GB_WRITE_LITERAL(writer, ", ");
         gb_write_cstring(writer, child->name ? child->name : "");
         GB_WRITE_LITERAL(writer, ": ");
-        int status = write_nested(child, i, writer, error);
-        if (status != 0)
-            return status;
+        write_nested(child, i, writer);
     }
     gb_write_char(writer, '}');
-    return 0;
 }
 
 /* The children are the indices, one for each element, and the values. `nested`: text is in
    quotes. */
-static int write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
-                            struct gb_writer *writer, struct gb_error *error)
+static void write_dictionary(const struct gb_series *series, uint64_t i, bool nested,
+                             struct gb_writer *writer)
 {
     const struct gb_series *indices = &series->children[0], *values = &series->children[1];
 
     if (i >= indices->length)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "a dictionary has %" PRIu64 " indices, but index %" PRIu64 " is referred to",
-                       indices->length, i);
+        gb_cli_refuse(GPUBUF_E_INVALID,
+                      "a dictionary has %" PRIu64 " indices, but index %" PRIu64 " is referred to",
+                      indices->length, i);
     const unsigned char *item = gb_series_item(indices, i);
     int64_t index = indices->info->name[0] == 'u'
                         ? (int64_t)read_unsigned(item, indices->item_bytes)
                         : read_signed(item, indices->item_bytes);
     if (index < 0 || (uint64_t)index >= values->length)
-        return gb_fail(error, GPUBUF_E_INVALID,
-                       "a dictionary has %" PRIu64 " values, but value %" PRId64 " is referred to",
-                       values->length, index);
-    if (!gb_series_valid(values, (uint64_t)index)) {
+        gb_cli_refuse(GPUBUF_E_INVALID,
+                      "a dictionary has %" PRIu64 " values, but value %" PRId64 " is referred to",
+                      values->length, index);
+    if (!gb_series_valid(values, (uint64_t)index))
         GB_WRITE_LITERAL(writer, "null");
-        return 0;
-    }
-    return nested ? write_nested(values, (uint64_t)index, writer, error)
-                  : gb_series_write(values, (uint64_t)index, writer, error);
+    else if (nested)
+        write_nested(values, (uint64_t)index, writer);
+    else
+        gb_series_write(values, (uint64_t)index, writer);
 }
 
-int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                    struct gb_error *error)
+void gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer)
 {
+    enum gb_type type = series->dtype.type;
     const char *text;
     size_t length;
     uint64_t start, end;
-    int status;
 
-    switch (series->dtype.type) {
+    switch (type) {
     case GB_TYPE_NULL:
         GB_WRITE_LITERAL(writer, "null");
-        return 0;
+        break;
     case GB_TYPE_BOOL:
         gb_write_bool(writer, gb_series_bit(series, i));
-        return 0;
+        break;
     case GB_TYPE_UTF8:
     case GB_TYPE_LARGE_UTF8:
     case GB_TYPE_BINARY:
     case GB_TYPE_LARGE_BINARY:
-        status = gb_series_bytes(series, i, &text, &length, error);
-        if (status != 0)
-            return status;
-        if (series->dtype.type == GB_TYPE_UTF8 || series->dtype.type == GB_TYPE_LARGE_UTF8)
+        text = gb_series_bytes(series, i, &length);
+        if (type == GB_TYPE_UTF8 || type == GB_TYPE_LARGE_UTF8)
             gb_write(writer, text, length);
         else
             write_hex(writer, (const unsigned char *)text, length);
-        return 0;
+        break;
     case GB_TYPE_LIST:
     case GB_TYPE_LARGE_LIST:
     case GB_TYPE_MAP:
-        status = read_span(series, i, series->children[0].length, &start, &end, error);
-        return status != 0 ? status : write_list(series, start, end, writer, error);
+        read_span(series, i, series->children[0].length, &start, &end);
+        write_list(series, start, end, writer);
+        break;
     case GB_TYPE_FIXED_LIST:
-        return write_list(series, i * series->dtype.size, (i + 1) * series->dtype.size, writer,
-                          error);
+        write_list(series, i * series->dtype.size, (i + 1) * series->dtype.size, writer);
+        break;
     case GB_TYPE_STRUCT:
-        return write_struct(series, i, writer, error);
+        write_struct(series, i, writer);
+        break;
     case GB_TYPE_DICTIONARY:
-        return write_dictionary(series, i, false, writer, error);
+        write_dictionary(series, i, false, writer);
+        break;
     default:
         write_fixed(series, i, writer);
-        return 0;
     }
 }
 
@@ -605,8 +568,7 @@ void gb_series_as_json(struct gb_series *series)
         gb_series_as_json(&series->children[k]);
 }
 
-int gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                         struct gb_error *error)
+void gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer)
 {
-    return write_nested(series, i, writer, error);
+    write_nested(series, i, writer);
 }

@@ -1,7 +1,8 @@
 /*
  * A series reads the elements of an object one by one: those of a column, of an array in C order,
  * or bytes. For an object on a GPU it reads a copy on the host. It checks every offset and index
- * found in shared memory against the buffers, since the publisher may have written anything there.
+ * found in shared memory against the buffers, since the publisher may have written anything there;
+ * memory that makes no sense ends the program (end.h).
  *
  * It borrows the object's memory: the object must be held as long as the series. Not thread-safe.
  */
@@ -10,7 +11,6 @@
 
 #include "gpubuf.h"
 #include "proto/dtype.h"
-#include "proto/errors.h"
 #include "proto/json.h"
 
 struct gb_series {
@@ -38,9 +38,8 @@ struct gb_series {
     struct gpubuf_object *held; /* if set, released with the series */
 };
 
-/* `object` is no table. GPUBUF_E_NO_MEMORY; what the library says. The series is to be ended with
-   gb_series_end, which may also be called if this fails. */
-int gb_series_init(struct gb_series *series, struct gpubuf_object *object, struct gb_error *error);
+/* `object` is no table. The series is to be ended with gb_series_end. */
+void gb_series_init(struct gb_series *series, struct gpubuf_object *object);
 void gb_series_end(struct gb_series *series);
 
 bool gb_series_valid(const struct gb_series *series, uint64_t i); /* not null */
@@ -48,9 +47,8 @@ bool gb_series_valid(const struct gb_series *series, uint64_t i); /* not null */
 /* Where element i lies, for a type of whole bytes; for packed elements where byte i lies. */
 const unsigned char *gb_series_item(const struct gb_series *series, uint64_t i);
 
-/* The bytes of string or binary i. GPUBUF_E_INVALID if its offsets point outside. */
-int gb_series_bytes(const struct gb_series *series, uint64_t i, const char **text, size_t *length,
-                    struct gb_error *error);
+/* The bytes of string or binary i. */
+const char *gb_series_bytes(const struct gb_series *series, uint64_t i, size_t *length);
 
 uint8_t gb_series_packed(const struct gb_series *series, uint64_t i); /* the bits of a packed one */
 
@@ -61,17 +59,15 @@ uint64_t gb_series_nulls(const struct gb_series *series);
 
 /*
  * Appends element i, which is not null, as text: strings as they are, binaries in hex, times in ISO
- * 8601, lists and structs in the manner of JSON. GPUBUF_E_INVALID if the memory makes no sense. It
- * ends early once the writer has failed: lists of overlapping lists can make a text of any length.
+ * 8601, lists and structs in the manner of JSON. It ends early once the writer has failed: lists of
+ * overlapping lists can make a text of any length.
  */
-int gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                    struct gb_error *error);
+void gb_series_write(const struct gb_series *series, uint64_t i, struct gb_writer *writer);
 
 /* After gb_series_as_json, gb_series_write_json appends element i as JSON, with null for a number
-   that JSON does not have. Same errors as gb_series_write. */
+   that JSON does not have. */
 void gb_series_as_json(struct gb_series *series);
-int gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer,
-                         struct gb_error *error);
+void gb_series_write_json(const struct gb_series *series, uint64_t i, struct gb_writer *writer);
 
 /* Whether its values are best aligned to the right. */
 bool gb_series_is_number(const struct gb_series *series);

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "client/common/remake.h"
+#include "end.h"
 #include "file.h"
 #include "json_print.h"
 #include "series.h"
@@ -43,12 +44,13 @@ void gb_snapshot_sum(const char *text, char sum[GB_SNAPSHOT_SUM])
     write_sum(XXH3_64bits(text, strlen(text)), sum);
 }
 
-static int start(struct copy *copy, struct gb_snapshot_file *file, struct gb_error *error)
+static void start(struct copy *copy, struct gb_snapshot_file *file, struct gb_error *error)
 {
     *copy = (struct copy){.file = file, .error = error};
-    copy->chunk = malloc(CHUNK + ALIGN);
+    copy->chunk = gb_grow(NULL, CHUNK + ALIGN, 1);
     copy->state = XXH3_createState();
-    return copy->chunk && copy->state ? 0 : gb_fail_memory(error);
+    if (!copy->state)
+        gb_out_of_memory();
 }
 
 static void end(struct copy *copy)
@@ -222,7 +224,7 @@ static int write_array(struct copy *copy, struct gpubuf_object *object, struct g
         r = gb_fail(copy->error, GPUBUF_E_UNSUPPORTED,
                     "its elements are packed, and do not lie one after the other");
     if (r == 0 && !layout->c_order)
-        r = gb_series_init(&series, object, copy->error);
+        gb_series_init(&series, object);
     copy->items = layout->c_order ? NULL : &series;
     layout->c_order = true;
     if (r == 0 && column->mask.present)
@@ -239,12 +241,12 @@ int gb_snapshot_write(struct gb_snapshot_file *file, struct gpubuf_object *objec
 {
     struct copy copy;
 
-    int r = start(&copy, file, error);
+    start(&copy, file, error);
     copy.sums = sums;
-    int code = r == 0 ? gpubuf_wait_ready(object, NULL) : 0;
-    if (code < 0)
-        r = gb_fail_library(object, code, error);
-    if (r == 0)
+    int r = gpubuf_wait_ready(object, NULL);
+    if (r < 0)
+        r = gb_fail_library(object, r, error);
+    else
         r = layout->kind == GB_KIND_ARRAY
                 ? write_array(&copy, object, layout)
                 : gb_column_stretches(object, &layout->column, true, copy_stretch, &copy, error);
@@ -259,11 +261,10 @@ int gb_snapshot_read(struct gb_snapshot_file *file, struct gpubuf_object *object
     struct stat status;
     struct copy copy;
 
-    int r = start(&copy, file, error);
+    start(&copy, file, error);
     copy.loads = true;
     copy.sum = gb_cjson_first(sums);
-    if (r == 0)
-        r = gb_column_stretches(object, &column, false, copy_stretch, &copy, error);
+    int r = gb_column_stretches(object, &column, false, copy_stretch, &copy, error);
     if (r == 0 && fstat(file->fd, &status) == 0 && (uint64_t)status.st_size != copy.at)
         r = gb_fail(error, GPUBUF_E_INVALID,
                     "%s goes on after byte %" PRIu64 ", where it should end", file->path, copy.at);

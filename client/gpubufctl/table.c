@@ -52,14 +52,14 @@ static void add_cell(struct gb_grid *grid, const struct gb_table_column *column,
     gb_grid_text(grid, text, style);
 }
 
-bool gb_table_write(struct gb_writer *out, const struct gb_table_column *columns, size_t count,
+void gb_table_write(struct gb_writer *out, const struct gb_table_column *columns, size_t count,
                     const cJSON *list, size_t first, size_t most, unsigned width, bool color)
 {
     struct gb_grid grid;
     size_t row = 0;
 
     gb_grid_init(&grid, count);
-    for (size_t i = 0; i < count && !grid.failed; i++) {
+    for (size_t i = 0; i < count; i++) {
         grid.columns[i].right = columns[i].cell > GB_CELL_USER;
         grid.columns[i].flexible = columns[i].flexible;
         grid.columns[i].leaves = columns[i].leaves;
@@ -73,21 +73,19 @@ bool gb_table_write(struct gb_writer *out, const struct gb_table_column *columns
                 add_cell(&grid, &columns[i], object);
         row++;
     }
-    for (size_t i = 0; i < count && !grid.failed; i++)
+    for (size_t i = 0; i < count; i++)
         if (columns[i].hidden || (width && columns[i].least > width))
             grid.columns[i].width = 0;
-    bool done = gb_grid_write(&grid, out, width, 0, color, false, NULL);
+    gb_grid_write(&grid, out, width, 0, color, false);
     gb_grid_end(&grid);
-    return done;
 }
 
-int gb_table_print(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
-                   const cJSON *list)
+void gb_table_print(const struct gb_cli *cli, const struct gb_table_column *columns, size_t count,
+                    const cJSON *list)
 {
     struct gb_writer out;
 
     gb_writer_init(&out, 0);
-    out.failed |=
-        !gb_table_write(&out, columns, count, list, 0, SIZE_MAX, gb_term_width(), cli->color);
-    return gb_cli_print(&out);
+    gb_table_write(&out, columns, count, list, 0, SIZE_MAX, gb_term_width(), cli->color);
+    gb_cli_print(&out);
 }

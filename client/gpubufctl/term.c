@@ -185,6 +185,8 @@ void gb_text_clean_json(struct gb_writer *writer, const char *json, size_t lengt
 
 enum { PROGRESS_AFTER_MS = 1000, PROGRESS_EVERY_MS = 100, PROGRESS_CELLS = 24 };
 
+static bool bar_is_there;
+
 uint64_t gb_term_clock_ms(void)
 {
     struct timespec now;
@@ -212,7 +214,7 @@ void gb_progress_update(struct gb_progress *progress, uint64_t done)
     if (elapsed < PROGRESS_AFTER_MS || now - progress->drawn_ms < PROGRESS_EVERY_MS)
         return;
     progress->drawn_ms = now;
-    progress->visible = true;
+    bar_is_there = true;
 
     char size[32], rate[32];
     gb_format_size(done, size, sizeof(size));
@@ -242,11 +244,15 @@ void gb_progress_rate(const struct gb_progress *progress, uint64_t bytes, struct
         gb_write_format(text, ", %.1f GB/s", (double)bytes / 1e6 / (double)(elapsed ? elapsed : 1));
 }
 
+void gb_progress_wipe(void)
+{
+    if (bar_is_there)
+        fputs("\r\033[K", stderr);
+    bar_is_there = false;
+}
+
 void gb_progress_end(struct gb_progress *progress)
 {
-    if (progress->visible) {
-        fputs("\r\033[K", stderr);
-        fflush(stderr);
-    }
-    progress->active = progress->visible = false;
+    gb_progress_wipe();
+    progress->active = false;
 }

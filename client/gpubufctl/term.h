@@ -64,12 +64,13 @@ struct gb_progress {
     const char *what; /* "put movies"; must outlive the bar */
     uint64_t total;   /* bytes; 0: unknown */
     uint64_t start_ms, drawn_ms;
-    bool active, visible;
+    bool active;
 };
 
 void gb_progress_begin(struct gb_progress *progress, const char *what, uint64_t total);
 void gb_progress_update(struct gb_progress *progress, uint64_t done);
 void gb_progress_end(struct gb_progress *progress); /* wipes the bar */
+void gb_progress_wipe(void);                        /* whichever bar is there */
 /* Writes ", 29.1 GB/s" for these bytes since the beginning; nothing for fewer than 100 MB. */
 void gb_progress_rate(const struct gb_progress *progress, uint64_t bytes, struct gb_writer *text);
 

@@ -187,8 +187,7 @@ static void draw_fitting_places(const struct gb_top_view *view, struct gb_writer
             length = i + 1;
             break;
         }
-    if (!part.failed)
-        gb_write(out, part.data, length);
+    gb_write(out, part.data, length);
     gb_writer_end(&part);
 }
 
@@ -277,11 +276,11 @@ static size_t length_of(const struct gb_top_view *view, enum gb_top_list list)
     return (size_t)cJSON_GetArraySize(list_of(view, list));
 }
 
-static bool draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
+static void draw_list(const struct gb_top_view *view, enum gb_top_list list, struct gb_writer *out,
                       size_t rows)
 {
-    return gb_table_write(out, lists[list].columns, lists[list].count, list_of(view, list),
-                          view->first, rows, view->width, view->color);
+    gb_table_write(out, lists[list].columns, lists[list].count, list_of(view, list), view->first,
+                   rows, view->width, view->color);
 }
 
 static void list_title(const struct gb_top_view *view, enum gb_top_list list, char *out,
@@ -421,11 +420,9 @@ static void draw_help(const struct gb_top_view *view, struct gb_writer *out, siz
         out->length = whole;
 }
 
-static bool draw_all(struct gb_top_view *view, struct gb_writer *out)
+static void draw_all(struct gb_top_view *view, struct gb_writer *out)
 {
-    bool done = true;
-
-    for (int list = 0; done && list < GB_TOP_LISTS; list++) {
+    for (int list = 0; list < GB_TOP_LISTS; list++) {
         struct gb_line line = gb_line(out, view->width, view->color);
         char title[192];
 
@@ -434,20 +431,20 @@ static bool draw_all(struct gb_top_view *view, struct gb_writer *out)
         gb_line_text(&line, GB_STYLE_BOLD, title);
         gb_line_end(&line);
         if (length_of(view, (enum gb_top_list)list) > 0)
-            done = draw_list(view, (enum gb_top_list)list, out, view->list_rows);
+            draw_list(view, (enum gb_top_list)list, out, view->list_rows);
     }
-    return done;
 }
 
-bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
+void gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
 {
-    bool done;
     unsigned lines;
 
     draw_heading(view, out);
     draw_fitting_places(view, out);
-    if (view->rows == 0)
-        return draw_all(view, out) && !out->failed;
+    if (view->rows == 0) {
+        draw_all(view, out);
+        return;
+    }
     if (view->rows >= 20)
         gb_write_char(out, '\n');
     draw_tabs(view, out);
@@ -459,10 +456,10 @@ bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out)
         view->first = last;
     if (view->help)
         draw_help(view, out, view->list_rows);
-    done = view->help || draw_list(view, view->list, out, view->list_rows);
+    else
+        draw_list(view, view->list, out, view->list_rows);
     while (lines_of(out) < view->rows - 1)
         gb_write_char(out, '\n');
     if (lines_of(out) < view->rows)
         draw_keys(view, out);
-    return done && !out->failed;
 }

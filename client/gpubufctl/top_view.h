@@ -25,7 +25,7 @@ struct gb_top_view {
     size_t list_rows;   /* rows of it that fit */
 };
 
-/* False: memory is out. `first` is brought into range. */
-bool gb_top_draw(struct gb_top_view *view, struct gb_writer *out);
+/* `first` is brought into range. */
+void gb_top_draw(struct gb_top_view *view, struct gb_writer *out);
 
 #endif

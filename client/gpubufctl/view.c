@@ -7,20 +7,6 @@
 #include "format.h"
 #include "parse.h"
 
-static int open_whole(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
-                      struct gpubuf_object **object)
-{
-    const struct gpubuf_open_options open = {.size = sizeof(open),
-                                             .version = (uint64_t)options->version,
-                                             .label = options->label,
-                                             .wait_ms = options->wait_ms};
-    int status = gb_cli_connect(cli);
-    if (status != GB_STATUS_OK)
-        return status;
-    int code = gpubuf_open(cli->client, name, &open, object);
-    return code == 0 ? GB_STATUS_OK : gb_cli_error(cli, code, "cannot open %s", name);
-}
-
 /* Releases *object and sets it to `view`. */
 static void replace(struct gpubuf_object **object, struct gpubuf_object *view)
 {
@@ -29,83 +15,75 @@ static void replace(struct gpubuf_object **object, struct gpubuf_object *view)
 }
 
 /* Replaces the bundle *object by one of its arrays. */
-static int choose_array(struct gb_cli *cli, const char *name, const char *array,
-                        struct gpubuf_object **object)
+static void choose_array(struct gb_cli *cli, const char *name, const char *array,
+                         struct gpubuf_object **object)
 {
     struct gpubuf_object *view = NULL;
     struct gpubuf_bundle *bundle;
     size_t i;
-    int status = GB_STATUS_OK;
-    int code = gpubuf_bundle_open(*object, &bundle);
 
-    if (code < 0)
-        return gb_cli_error(cli, code, "cannot read the manifest of %s", name);
+    gb_cli_check(cli, gpubuf_bundle_open(*object, &bundle), "cannot read the manifest of %s", name);
     if (!gpubuf_bundle_find(bundle, array, &i))
-        status = gb_cli_fail(GB_STATUS_FAILED, "%s has no array \"%s\"; see gpubufctl show %s",
-                             name, array, name);
-    else if ((code = gpubuf_bundle_array(bundle, i, &view)) < 0 &&
-             (code != GPUBUF_E_UNSUPPORTED || (code = gpubuf_bundle_copy(bundle, i, &view)) < 0))
-        status = gb_cli_error(cli, code, "cannot open array %s of %s", array, name);
-    else
-        replace(object, view);
+        gb_cli_fail(GB_STATUS_FAILED, "%s has no array \"%s\"; see gpubufctl show %s", name, array,
+                    name);
+    int code = gpubuf_bundle_array(bundle, i, &view);
+    if (code == GPUBUF_E_UNSUPPORTED)
+        code = gpubuf_bundle_copy(bundle, i, &view);
+    gb_cli_check(cli, code, "cannot open array %s of %s", array, name);
+    replace(object, view);
     gpubuf_bundle_free(bundle);
-    return status;
 }
 
-static int narrow(struct gb_cli *cli, const char *name, const char *column,
-                  const struct gb_slice_text *slice, struct gpubuf_object **object)
+static void choose_column(struct gb_cli *cli, const char *name, const char *column,
+                          struct gpubuf_object **object)
 {
     struct gpubuf_object *view = NULL;
 
-    if (column && gpubuf_kind(*object) == GPUBUF_KIND_BUNDLE) {
-        int status = choose_array(cli, name, column, object);
-        if (status != GB_STATUS_OK)
-            return status;
-    } else if (column) {
-        if (gpubuf_kind(*object) != GPUBUF_KIND_TABLE)
-            return gb_cli_fail(GB_STATUS_FAILED, "%s is not a table and has no column \"%s\"", name,
-                               column);
-        int code = gpubuf_column(*object, column, &view);
-        if (code == GPUBUF_E_NOT_FOUND)
-            return gb_cli_fail(GB_STATUS_FAILED, "%s has no column \"%s\"; see gpubufctl show %s",
-                               name, column, name);
-        if (code < 0)
-            return gb_cli_error(cli, code, "cannot open column %s of %s", column, name);
-        replace(object, view);
-    }
-    if (slice) {
-        uint64_t offset, count;
-        if (gpubuf_kind(*object) == GPUBUF_KIND_ARRAY && gpubuf_ndim(*object) == 0)
-            return gb_cli_fail(GB_STATUS_FAILED, "%s is an array without axes and has no slices",
-                               name);
-        gb_slice_resolve(slice, gpubuf_length(*object), &offset, &count);
-        int code = gpubuf_slice(*object, offset, count, &view);
-        if (code < 0)
-            return gb_cli_error(cli, code, "cannot slice %s", name);
-        replace(object, view);
-    }
-    return GB_STATUS_OK;
+    if (gpubuf_kind(*object) != GPUBUF_KIND_TABLE)
+        gb_cli_fail(GB_STATUS_FAILED, "%s is not a table and has no column \"%s\"", name, column);
+    int code = gpubuf_column(*object, column, &view);
+    if (code == GPUBUF_E_NOT_FOUND)
+        gb_cli_fail(GB_STATUS_FAILED, "%s has no column \"%s\"; see gpubufctl show %s", name,
+                    column, name);
+    gb_cli_check(cli, code, "cannot open column %s of %s", column, name);
+    replace(object, view);
 }
 
-int gb_view_open(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
-                 struct gpubuf_object **object)
+static void choose_slice(struct gb_cli *cli, const char *name, const struct gb_slice_text *slice,
+                         struct gpubuf_object **object)
 {
-    struct gpubuf_object *whole = NULL;
+    struct gpubuf_object *view = NULL;
+    uint64_t offset, count;
+
+    if (gpubuf_kind(*object) == GPUBUF_KIND_ARRAY && gpubuf_ndim(*object) == 0)
+        gb_cli_fail(GB_STATUS_FAILED, "%s is an array without axes and has no slices", name);
+    gb_slice_resolve(slice, gpubuf_length(*object), &offset, &count);
+    gb_cli_check(cli, gpubuf_slice(*object, offset, count, &view), "cannot slice %s", name);
+    replace(object, view);
+}
+
+struct gpubuf_object *gb_view_open(struct gb_cli *cli, const char *name,
+                                   const struct gb_view_options *options)
+{
+    const struct gpubuf_open_options open = {.size = sizeof(open),
+                                             .version = (uint64_t)options->version,
+                                             .label = options->label,
+                                             .wait_ms = options->wait_ms};
+    struct gpubuf_object *object = NULL;
     struct gb_slice_text slice;
     struct gb_error error;
 
     if (options->slice && gb_parse_slice(options->slice, &slice, &error) != 0)
-        return gb_cli_usage(cli, "%s", error.message);
-    int status = open_whole(cli, name, options, &whole);
-    if (status != GB_STATUS_OK)
-        return status;
-    status = narrow(cli, name, options->column, options->slice ? &slice : NULL, &whole);
-    if (status != GB_STATUS_OK) {
-        gpubuf_release(whole);
-        return status;
-    }
-    *object = whole;
-    return GB_STATUS_OK;
+        gb_cli_usage(cli, "%s", error.message);
+    gb_cli_connect(cli);
+    gb_cli_check(cli, gpubuf_open(cli->client, name, &open, &object), "cannot open %s", name);
+    if (options->column && gpubuf_kind(object) == GPUBUF_KIND_BUNDLE)
+        choose_array(cli, name, options->column, &object);
+    else if (options->column)
+        choose_column(cli, name, options->column, &object);
+    if (options->slice)
+        choose_slice(cli, name, &slice, &object);
+    return object;
 }
 
 static void write_count(struct gb_writer *writer, uint64_t count, const char *one, const char *many)

@@ -14,10 +14,9 @@ struct gb_view_options {
     const char *label;
     int64_t version, wait_ms;
 };
-/* Opens `name`, narrowed as the options say. *object is to be released. 0, or a status; the failure
-   has been told. */
-int gb_view_open(struct gb_cli *cli, const char *name, const struct gb_view_options *options,
-                 struct gpubuf_object **object);
+/* Opens `name`, narrowed as the options say. The object is to be released. */
+struct gpubuf_object *gb_view_open(struct gb_cli *cli, const char *name,
+                                   const struct gb_view_options *options);
 
 /* "table, 3201 rows × 16 columns"; "array of float64, 3 × 4". */
 void gb_describe(struct gpubuf_object *object, struct gb_writer *writer);

@@ -13,11 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static int read_in_steps(const uint8_t *data, size_t size, size_t step, struct gb_csv_table *table,
                          struct gb_error *error)
 {
-    struct gb_csv_reader *reader;
-    int code = gb_csv_reader_new(&reader, error);
+    struct gb_csv_reader *reader = gb_csv_reader_new(&(struct gb_csv_options){0});
+    int code = 0;
 
-    if (code != 0)
-        return code;
     for (size_t at = 0; at < size && code == 0; at += step)
         code = gb_csv_reader_feed(reader, data + at, size - at < step ? size - at : step, error);
     if (code == 0)

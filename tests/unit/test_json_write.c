@@ -1,5 +1,6 @@
 /* json: writing, its bound, what is read back, base64, every allocation failed. */
 #include <float.h>
+#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -48,6 +49,24 @@ TEST(test_integers)
     gb_write_bool(&writer, true);
     gb_write_bool(&writer, false);
     assert_written(&writer, "truefalse");
+}
+
+TEST(test_patterns)
+{
+    struct gb_writer writer;
+
+    gb_writer_init(&writer, 0);
+    gb_write_pattern(&writer,
+                     "{'name':%s,'none':%s,'part':%.*s,'n':[%" PRIu64 ",%" PRId64 ",%u,%d,%" PRIu32
+                     "],'mode':'%04o','a':%i,'b':%i}",
+                     "a\"\n", (const char *)NULL, 2, "xyz", UINT64_MAX, INT64_MIN, 7u, -8,
+                     UINT32_MAX, 0644u, true, 0);
+    assert_written(&writer, "{\"name\":\"a\\\"\\n\",\"none\":null,\"part\":\"xy\","
+                            "\"n\":[18446744073709551615,-9223372036854775808,7,-8,4294967295],"
+                            "\"mode\":\"0644\",\"a\":true,\"b\":false}");
+    gb_write_pattern(&writer, "null");
+    assert_written(&writer, "null");
+    gb_writer_end(&writer);
 }
 
 static void assert_double(double value)
