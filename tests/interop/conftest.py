@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import subprocess
 import sys
 import time
 
@@ -77,6 +78,17 @@ def there(client):
         return client.get("x")
 
     return put_and_get
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="another user takes root")
+
+
+def as_another_user(daemon, code):
+    """Runs code as the user 1001, who has a connection `c`."""
+    os.chmod(daemon.path, 0o666)
+    os.chmod(os.path.dirname(daemon.path), 0o711)
+    code = f"import os, numpy.ma, gpubufd.numpy; os.setuid(1001); c = gpubufd.connect({daemon.path!r}); {code}"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(PACKAGE)})
 
 
 def differs(test, words):

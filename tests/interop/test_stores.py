@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import io
+import os
 import pickle
 
 import conftest
@@ -78,7 +79,7 @@ def test_libraries_read_and_write_by_the_protocol(at_daemon, tmp_path):
     assert isinstance(at_daemon["tables/a.csv"], gpubufd.Bytes)
 
 
-def test_what_others_published_is_a_file(at_daemon):
+def test_what_others_published_is_a_file(at_daemon, tmp_path):
     fs = fsspec.filesystem("gpubuf")
     assert pickle.loads(pickle.dumps(fs)) == fs
     at_daemon.put("array", np.arange(10, dtype="u2"))
@@ -106,6 +107,11 @@ def test_what_others_published_is_a_file(at_daemon):
     with pytest.raises(FileExistsError), fs.open("log", "xb") as file:
         file.write(b"c")
     assert fs.cat("log") == b"ab"
+    at_daemon.put("models/../../out", b"x")  # a copy of it would lie elsewhere
+    assert fs.ls("models", detail=False) == ["models/m"] and fs.cat_file("models/../../out") == b"x"
+    fs.get("models", str(tmp_path / "copy"), recursive=True)
+    assert os.listdir(tmp_path / "copy") == ["m"]
+    at_daemon.delete("models/../../out")
     fs.rm("models", recursive=True)
     assert not fs.exists("models")
 

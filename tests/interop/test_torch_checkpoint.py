@@ -62,6 +62,24 @@ def test_a_save_that_fails_leaves_the_former_one(client):
     assert len(client.list("run/")) == 2 and "run/best/0" in client
 
 
+@conftest.needs_root
+def test_another_user_is_not_in_the_way(client, daemon):
+    """Neither its objects in the place of parts that have gone, nor others, nor its own checkpoint, whose pickle would be run."""
+    dcp.save({"w": torch.ones(2)}, storage_writer=checkpoint.Writer(client, "run"))
+    (part,) = client.list("run/")
+    client.delete(part.name)
+    other = f"run/{'0' * 32}/0"
+    conftest.as_another_user(daemon, f"""
+c.put_bundle({part.name!r}, {{'w': numpy.zeros(2, 'f4')}}, mode=0o644)
+c.put({other!r}, b'', mode=0o644)
+c.put('theirs', b'theirs/\\n' + b'no pickle', mode=0o644)""")
+    for name in ("run", "theirs"):
+        with pytest.raises(dcp.api.CheckpointException, match="published by user 1001"):
+            dcp.load({"w": torch.zeros(2)}, storage_reader=checkpoint.Reader(client, name))
+    dcp.save({"w": torch.ones(2)}, storage_writer=checkpoint.Writer(client, "run"))
+    assert other in client and part.name in client  # as a user who could not delete them
+
+
 def test_async_save(client):
     given = filled(5)
     dcp.async_save(given, storage_writer=checkpoint.Writer(client, "run")).result()

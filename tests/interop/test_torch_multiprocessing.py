@@ -159,6 +159,44 @@ def test_what_nobody_receives_ends_and_what_is_late_is_told(there):
         pickle.loads(message)
 
 
+@conftest.needs_root
+def test_what_another_user_puts_in_its_place_is_not_received(there, daemon):
+    mp.options(ttl=0.2, mode=0o644)
+    try:
+        message = ForkingPickler.dumps(torch.zeros(BIG))
+        (name,) = names(there)
+        assert gone(there)
+    finally:
+        mp.options(ttl=60.0, mode=None)
+    conftest.as_another_user(daemon, f"c.put({name!r}, numpy.ones({4 * BIG}, 'u1'), mode=0o644)")
+    with pytest.raises(PermissionError, match="is another user's"):
+        pickle.loads(message)
+    there.delete(name)
+    mp.options(mode=0o644)
+    try:
+        assert float(sent(torch.ones(BIG)).sum()) == BIG and gone(there)
+    finally:
+        mp.options(mode=None)
+
+
+def test_a_child_of_fork_holds_what_it_receives(there):
+    """Its parent has received the same reference before."""
+    gt.put_state_dict(there, "policy", {"w": torch.ones(BIG)})
+    message = ForkingPickler.dumps(gt.get_state_dict(there, "policy")["w"])
+    got = pickle.loads(message)
+
+    def receive(pipe):
+        again = pickle.loads(message)
+        pipe.send(os.getpid() in [lease["pid"] for lease in _weights.default_client().leases()])
+        pipe.send(float(again.sum()))
+
+    ours, theirs = mp.get_context("fork").Pipe()
+    child = mp.get_context("fork").Process(target=receive, args=(theirs,))
+    child.start()
+    assert ours.recv() is True and ours.recv() == float(got.sum()) == BIG
+    child.join()
+
+
 def test_what_is_published_is_sent_as_a_reference(there):
     gt.put_state_dict(there, "policy", {"w": torch.arange(float(BIG)), "b": torch.ones(3)})
     state = gt.get_state_dict(there, "policy")

@@ -209,14 +209,11 @@ def test_layers_that_do_not_support_it_are_refused(engine, client, monkeypatch):
     assert not list(client.keys())
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="another user takes root")
+@conftest.needs_root
 def test_what_another_user_published_under_a_name_of_facts_is_not_mapped(engine, client, daemon):
     _, _, (name, _) = engine.load()
     client.delete(name)
-    os.chmod(daemon.path, 0o666)
-    os.chmod(os.path.dirname(daemon.path), 0o711)
-    code = f"import os, gpubufd; os.setuid(1001); c = gpubufd.connect({daemon.path!r}); c.put({name!r}, b'', mode=0o644)"
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(conftest.PACKAGE)})
+    conftest.as_another_user(daemon, f"c.put({name!r}, b'', mode=0o644)")
     with pytest.raises(PermissionError, match="published by user 1001"):
         engine.load()
 

@@ -84,6 +84,14 @@ class Event:
         return self.info.name if self.info else None
 
 
+def of_this_user(info: Info, advice: str = "") -> Info:
+    """An object that this user, or root, has published. Denied: another user has, who could guess the name."""
+    if info.uid not in (os.getuid(), 0):
+        raise _errors.failure(
+            "denied", f"{info.name!r} has been published by user {info.uid}: expected this user or root{advice}")
+    return info
+
+
 def event_of(kind: str, *fields: Any) -> Event:
     if not fields:
         return Event(kind)

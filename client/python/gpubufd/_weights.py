@@ -21,6 +21,7 @@ from ._layout import BUNDLE, DATA
 from ._params import Evict, Mode, Seconds
 from ._reading import File
 from ._shards import SUFFIX, Shards
+from ._told import of_this_user
 
 PIECE = 8 << 20  # bytes that are written at a time
 
@@ -111,9 +112,7 @@ def _published(client: Client, name: str, derived: bool) -> Optional[_bundle.Bun
         return None
     if info.version != found.version:  # replaced meanwhile
         return _published(client, name, derived)
-    if info.uid not in (os.getuid(), 0):
-        raise _errors.failure("denied", f"{name!r} has been published by user {info.uid}: expected this user or root; "
-                                        "give another name=")
+    of_this_user(info, "; give another name=")
     return found
 
 

@@ -3,7 +3,8 @@
     pandas.read_parquet("gpubuf://tables/flights.parquet")
 
 A file is the content of Bytes, an Array or a Bundle (a safetensors file). It is published as a whole when it is closed, and
-replaces the one before. Directories are the parts of names before a "/". Options: `socket`, and those of Client.put().
+replaces the one before. Directories are the parts of names before a "/"; names with a part "." or ".." are not listed, since
+a copy of them could lie anywhere. Options: `socket`, and those of Client.put().
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from ._client import Client
 from ._files import content
 from ._told import Info
 from ._weights import default_client
+
+
+_APART = frozenset((".", ".."))
 
 
 class _File(AbstractBufferedFile):  # type: ignore[misc]
@@ -63,6 +67,8 @@ class GpubufFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         found: Dict[Any, Dict[str, Any]] = {}
         for info in self._client.list(f"{path}/" if path else ""):
+            if not _APART.isdisjoint(info.name.split("/")):
+                continue
             first, inside, _rest = info.name[len(path) + bool(path):].partition("/")
             name = f"{path}/{first}" if path else first
             found[name, inside] = {"name": name, "size": 0, "type": "directory"} if inside else self._entry(info)

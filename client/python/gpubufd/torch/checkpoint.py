@@ -30,9 +30,9 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from . import _Device, _parts, _place_of, _ready, _settle, _stream_of, _tensor
-from .. import _errors
 from .._bundle import Bundle
 from .._client import Client
+from .._told import of_this_user
 
 _Id = Union[str, "os.PathLike[str]", None]
 
@@ -46,9 +46,7 @@ def _done(value: Any) -> Any:
 def _open(client: Client, name: str, version: Optional[int] = None, label: Optional[str] = None) -> Tuple[str, Metadata]:
     """(beginning of the parts' names, metadata) of a checkpoint. Denied: another user's, since a pickle runs code."""
     with client.get(name, version=version, label=label) as held:
-        owner = client.stat(name, version=held.version).uid
-        if owner not in (os.getuid(), 0):
-            raise _errors.failure("denied", f"the checkpoint {name!r} is user {owner}'s: expected this user's, or root's")
+        of_this_user(client.stat(name, version=held.version))
         parts, _, content = held.tobytes().partition(b"\n")
         return parts.decode(), pickle.loads(content)
 
@@ -128,7 +126,7 @@ class Writer(_Storage, StorageWriter):  # type: ignore[misc]
                 for info in self._client.list(self._name, versions=True) if info.name == self._name}
         for info in self._client.list(f"{self._name}/"):
             part = re.fullmatch(r"(/[0-9a-f]{32}/)\d+", info.name[len(self._name):])  # and nobody else's name below it
-            if part and self._name + part[1] not in kept:
+            if part and info.uid == os.getuid() and self._name + part[1] not in kept:
                 self._client.delete(info.name, missing_ok=True)
 
 
@@ -166,6 +164,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc]
             by_part.setdefault(self._places[item.storage_index][0], []).append(item)
         for part, items in by_part.items():
             with self._client.get(part, kind=Bundle) as bundle:
+                of_this_user(self._client.stat(part, version=bundle.version))  # it may have expired, and be another's since
                 _ready(bundle)
                 for item in items:
                     self._read(bundle, self._places[item.storage_index][1], item, planner)

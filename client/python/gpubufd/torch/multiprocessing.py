@@ -23,7 +23,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import itertools
 import json
 import os
 import pickle
@@ -55,7 +54,6 @@ _KINDS = (torch.Tensor, torch.nn.Parameter)
 _TOGETHER, _ALIGN = 16 << 20, 256  # bytes: what several tensors are sent in, where each begins
 _Reduced = Tuple[Callable[..., Any], Tuple[Any, ...]]
 _options = _Options()
-_count = itertools.count()
 _open: Dict[Tuple[str, int, str], Any] = {}  # weak references to storages over objects that are still published
 
 
@@ -72,10 +70,7 @@ def options(**changed: Any) -> None:
         setattr(_options, name, value)
 
 
-@functools.lru_cache(None)
-def _prefix(process: int) -> str:
-    """The beginning of the names that a process gives."""
-    return f"torch.mp/{process}-{os.urandom(6).hex()}/"
+os.register_at_fork(after_in_child=_open.clear)  # their leases are the parent's
 
 
 # ---- sending ----
@@ -94,12 +89,17 @@ class _Published:
 
 class _Sent(_Published):
     """An object for tensors of one message on one device, which is published when the message is complete. It has no
-    version until then, and is told by that: the receiver takes its name away."""
+    version until then, and is told by that: the receiver takes its name away. Nobody can guess the name; others who may
+    receive it see it, and could take it later: so the message says whose it is."""
 
     def __init__(self, device: Any):
         self.client, self.device, self.size = default_client(), device, 0
-        self.key = f"{_prefix(os.getpid())}{next(_count)}", 0, self.client.instance
+        self.key = f"torch.mp/{os.getpid()}-{os.urandom(12).hex()}", 0, self.client.instance
+        self.owner = None if _options.mode is None else os.getuid()
         self.copies: List[_nodes.Copy] = []
+
+    def __reduce__(self) -> _Reduced:
+        return _storage, (*self.key, self.owner)
 
     def add(self, tensor: Any, count: int) -> int:
         """Where in it `count` bytes of a dense tensor will be."""
@@ -203,8 +203,8 @@ def _reduce(tensor: Any) -> _Reduced:
 # ---- receiving ----
 
 
-def _storage(name: str, version: int, instance: str) -> Any:
-    """The storage over a published object; or, without a version, over one that was sent, and is taken."""
+def _storage(name: str, version: int, instance: str, owner: Optional[int] = None) -> Any:
+    """The storage over a published object; or, without a version, over one that was sent (by `owner`), and is taken."""
     key = name, version, instance
     there = _open.get(key, lambda: None)()
     if there is not None:
@@ -219,6 +219,8 @@ def _storage(name: str, version: int, instance: str) -> Any:
             raise
         raise _errors.failure("not_found", f"the tensor {name!r} was received already, or not within its ttl: {error}") from None
     with held:
+        if owner is not None and client.stat(name, version=held.version).uid != owner:
+            raise _errors.failure("denied", f"{name!r} is another user's: the one that was sent was not received within its ttl")
         if held._ordinal >= 0:
             held._wait_ready(_stream_on(held._ordinal))
         whole = _whole(held)

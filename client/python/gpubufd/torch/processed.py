@@ -27,9 +27,10 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 import torch
 
 from . import _Device, _place_of, follow, get_state_dict, put_state_dict
-from .. import _errors, _states
+from .. import _states
 from .._client import Client
 from .._ref import Ref
+from .._told import of_this_user
 from .._views import View
 
 LAYOUT = "gpubufd.module"  # metadata: {"parameters": names, "strides": {name: [shape, strides]}, "cpu": names, "set": {…}} as JSON
@@ -162,9 +163,8 @@ def share_module(
             if device.type == "cuda":
                 torch.cuda.empty_cache()
     found = client.stat(name)
-    if not others and found.uid not in (os.getuid(), 0):
-        raise _errors.failure("denied", f"{name!r} has been published by user {found.uid}: expected this user or root; "
-                                        "give another name")
+    if not others:
+        of_this_user(found, "; give another name")
     module = make()
     shown = map_module(client, name, module, facts, view=view, version=found.version)
     return module, shown
