@@ -498,6 +498,9 @@ static const struct attack {
     {"flood", flood, 1},
     {"holders", holders, 1},
     {"slots", slots, 1},
+    {"lives", lives, 4},
+    {"joins", joins, 8},
+    {"claims", claims, 1},
     {"manager_stopped", churn, 1},
     {"gateway_killed", gateway_killed, 1},
     {"gateway_hung", gateway_hung, 1},
@@ -794,6 +797,9 @@ static void measure(struct raw *raw, const struct attack *attack)
         series_add(&attacked, under);
         series_add(&ratio, under / calm);
     }
+    for (size_t i = 0; i < attack->processes; i++)
+        if (waitpid(pids[i], NULL, WNOHANG) != 0)
+            die("%s has ended, and attacked nobody", attack->name);
     signal_all(pids, attack->processes, SIGKILL);
     manager_goes_on();
     for (size_t i = 0; i < attack->processes; i++)

@@ -115,7 +115,7 @@ void slots(void)
             const char *answer = hear(&readers[i]);
 
             if (answer)
-                say(&readers[i], "keep", "\"leases\":[%llu]",
+                say(&readers[i], "cache", "\"leases\":[%llu]",
                     (unsigned long long)raw_number(answer, "lease"));
             if (answer)
                 hear(&readers[i]);
@@ -147,5 +147,87 @@ void churn(void)
         hear(&talk);
         say(&talk, "release", "\"lease\":%llu", lease);
         hear(&talk);
+    }
+}
+
+/* ---- live objects ---- */
+
+#define POOL "hostile/pool" /* a live array of 64 slots, so a stream, too */
+
+/* Creates a live object, or replaces it, and returns its lease. */
+static unsigned long long create_live(struct raw *raw)
+{
+    return raw_number(raw_call(raw, "create",
+                               "{\"name\":\"" POOL
+                               "\",\"live\":true,\"replace\":true,\"layout\":{\"kind\":"
+                               "\"array\",\"dtype\":\"uint8\",\"shape\":[64,100]}}"),
+                      "lease");
+}
+
+static void call_with(struct raw *raw, const char *method, unsigned long long lease)
+{
+    char params[64];
+
+    snprintf(params, sizeof(params), "{\"lease\":%llu}", lease);
+    raw_call(raw, method, params);
+}
+
+static void open_live(struct raw *raw)
+{
+    raw_open(raw, daemon_socket);
+    call_with(raw, "release", create_live(raw));
+}
+
+void lives(void)
+{
+    unsigned long long held[16] = {0};
+    struct raw raw;
+
+    open_live(&raw);
+    for (unsigned i = 0;; i = (i + 1) % 16) {
+        if (held[i])
+            call_with(&raw, "release", held[i]);
+        held[i] = create_live(&raw);
+    }
+}
+
+void joins(void)
+{
+    struct raw raw;
+
+    open_live(&raw);
+    for (;;) {
+        unsigned long long lease =
+            raw_number(raw_call(&raw, "open", "{\"name\":\"" POOL "\"}"), "lease");
+
+        call_with(&raw, "join", lease);
+        call_with(&raw, "release", lease);
+    }
+}
+
+void claims(void)
+{
+    static const char claim[] =
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"open\",\"params\":{\"name\":\"" POOL
+        "\",\"access\":\"write\",\"exclusive\":true,\"wait_ms\":86400000}}\n";
+    char text[512];
+    struct raw raw;
+    size_t length;
+
+    open_live(&raw);
+    for (int i = 0; i < 256; i++)
+        raw_send(&raw, claim, sizeof(claim) - 1);
+    for (;;) {
+        const char *line = raw_line(&raw, &length);
+        int count;
+
+        if (!strstr(line, "\"generation\""))
+            continue; /* the answer to a release */
+        count =
+            snprintf(text, sizeof(text),
+                     "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"release\",\"params\":{\"lease\":"
+                     "%llu}}\n%s",
+                     (unsigned long long)raw_number(line, "lease"), claim);
+        raw_send(&raw, text, (size_t)count);
     }
 }

@@ -27,7 +27,7 @@ BENCH = BUILD / "tests" / "bench" / "bench_hostile"
 SANITIZED = BUILD.name in ("asan", "tsan")
 ATTACKS = ["requests", "lists", "leases_asked", "opens", "garbage", "deep", "wide", "columns",
            "no_reader", "slowloris", "connects", "hit_and_run", "descriptors", "lingers", "watches", "waits",
-           "leases", "flood", "absent_and_away", "holders", "slots"]
+           "leases", "flood", "absent_and_away", "holders", "slots", "lives", "joins", "claims"]
 
 
 def run_bench(daemon, *names):
@@ -449,36 +449,6 @@ def test_a_tier_flood(daemon_factory, directory):
 
 
 # ---- what belongs to others ---------------------------------------------------------------------
-
-
-@pytest.mark.root
-# RELIABILITY.md: Users among themselves 1
-def test_names_cannot_be_guessed(daemon_factory):
-    """To a user who may not open it, an object looks like no object."""
-    daemon = daemon_factory()
-    os.chmod(daemon.path, 0o666)
-    owner, other = daemon.connect_as(1001, 1001), daemon.connect_as(1002, 1002)
-    owner.put("secret/there")
-    calls = {
-        "open": [{}], "stat": [{}, {"why": True}], "delete": [{}], "set": [{"pinned": True}], "move": [{}, {"tier": "device"}],
-    }
-    for method, params in [(method, one) for method, ones in calls.items() for one in ones]:
-        there = other.error("not_found", method, name="secret/there", **params)
-        absent = other.error("not_found", method, name="secret/none!", **params)
-        assert there.message.replace("there\"", "none!\"") == absent.message, method
-    assert other.error("not_found", "alias", name="mine", of="secret/there").message.replace(
-        "there\"", "none!\"") == other.error("not_found", "alias", name="mine",
-                                             of="secret/none!").message
-    assert other.names() == [] and other.names("secret") == []
-    assert other.call("leases")["leases"] == []
-    other.call("watch")
-    assert other.events(1)[0][0] == "synced"
-    owner.put("secret/more")
-    other.no_notification()
-    wait = other.request("open", name="secret/later", wait_ms=300)
-    owner.put("secret/later")
-    with pytest.raises(Exception, match="timeout"):
-        other.reply(wait)
 
 
 # RELIABILITY.md: Users among themselves 3
