@@ -255,6 +255,25 @@ def test_hung_up_writer(daemon):
     assert peer.wait_for_stats(lambda stats: stats["devices"][0]["objects"] == 1)
 
 
+@pytest.mark.parametrize("first", ["hangs up", "is released"])
+def test_hung_up_while_it_waits(daemon, first):
+    """A claim that nobody waits for any more is not granted, though the process that asked for it lives."""
+    peer, other = daemon.connect(), Peer(daemon.path)
+    lease = make(peer)["lease"]
+    other.request("open", name="pool", access="write", exclusive=True, wait_ms=60000)
+    other.wait_until_read()
+    peer.call("stats")
+    daemon.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, daemon.pid, os.WSTOPPED | os.WNOWAIT)
+    if first == "hangs up":
+        other.close()
+    released = peer.request("release", lease=lease)
+    other.close()
+    daemon.process.send_signal(signal.SIGCONT)
+    peer.reply(released)
+    peer.call("release", lease=claim(peer)["lease"])
+
+
 def test_why(daemon):
     """`gpubufctl why` says who writes."""
     needs("gpubufctl")

@@ -121,7 +121,11 @@ def test_what_is_shared_is_read_elsewhere_until_it_is_deleted(cluster):
     data = os.urandom(3 << 20)
     here.put("cols/x", data, **SHARED)
     here.put("cols/own", b"local", mode="0644")
+    here.put("cols/private", b"its owner's", scope="cluster", mode="0600")
+    here.put("cols/y", b"after them", **SHARED)
     assert fetched(there, "cols/x") == data
+    wait_until(lambda: "/gpubufd/names/cols/y" in cluster.etcd.keys())
+    assert not {"/gpubufd/names/cols/own", "/gpubufd/names/cols/private"} & set(cluster.etcd.keys())
     there.error("timeout", "open", name="cols/own", wait_ms=300)
     here.call("delete", name="cols/x")
     wait_until(lambda: not is_here(there, "cols/x"))

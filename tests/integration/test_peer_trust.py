@@ -5,13 +5,14 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 
 import pytest
 
 import etcds
 from cluster import PATIENT
 from etcds import Etcd
-from peer import wait_until
+from peer import DEADLINE, wait_until
 from test_peer import (  # noqa: F401 (one is a fixture)
     MIB,
     SUM,
@@ -118,6 +119,27 @@ def test_false_content_is_not_sealed(trio, authority):
             waiting = there.request("open", name="x", wait_ms=60_000)
             b.peer.wait_for("c .*: it sent other content than a has published")
             assert "x" not in there.names()
+        there.reply(waiting)
+        assert fetched(there, "x") == data
+
+
+# RELIABILITY.md: Other machines 2
+def test_a_machine_whose_layout_differs_is_left_at_once(trio):
+    """It answers while the origin sends: nothing is read of it."""
+    a, b, liar = trio
+    data = os.urandom(17 * MIB)
+    share_true(a, liar, data)
+    evil(liar, content=len(data), layout={"kind": "array", "dtype": "uint8", "shape": [len(data)], "data": {"bytes": len(data)}})
+    answer, sends = liar.answers["open"], threading.Event()
+    liar.answers["open"] = lambda request: sends.wait(DEADLINE) and answer(request)
+    a.lane.hold(2 * MIB)
+    with b.connect() as there:
+        waiting = there.request("open", name="x", wait_ms=60_000)
+        a.lane.wait_held()
+        sends.set()
+        wait_until(lambda: {"read", "release"} & set(liar.asked))
+        assert "read" not in liar.asked
+        a.lane.release()
         there.reply(waiting)
         assert fetched(there, "x") == data
 

@@ -1,11 +1,13 @@
 """Rule 5: who may do what. Each other user is a process of its own."""
 
 import fcntl
+import json
 import mmap
 import os
 
 import pytest
 
+import described
 from peer import RpcError, bytes_layout
 
 pytestmark = pytest.mark.root
@@ -54,6 +56,7 @@ def try_all(mode):
 ALL = ("open", "stat", "list", "watch", "alias", "set", "replace", "delete")
 NOTHING = dict.fromkeys(ALL, "not_found") | {"replace": "denied"}
 READ = dict.fromkeys(ALL, "ok") | dict.fromkeys(("set", "replace", "delete"), "denied")
+REPLACE = NOTHING | {"replace": "ok", "delete": "ok"}  # of what is its own then
 FULL = dict.fromkeys(ALL, "ok")
 
 
@@ -65,6 +68,7 @@ FULL = dict.fromkeys(ALL, "ok")
     ("0664", FULL, READ),
     ("0666", FULL, FULL),
     ("0604", NOTHING, READ),
+    ("0622", REPLACE, REPLACE),
 ])
 def test_modes(daemon, as_user, mode, group, other):
     for who, expected in ((GROUP, group), (OTHER, other)):
@@ -93,23 +97,53 @@ def test_objects_belong_to_who_made_them(daemon, peer, as_user):
     assert (told["uid"], told["gid"]) == (1005, 1006)
 
 
+def asked_of(name):
+    """Every request that is about a name, but for those that take it."""
+    for which in ({}, {"version": 1}, {"label": "best"}):
+        for method, more in (("open", {}), ("stat", {}), ("stat", {"why": True}), ("delete", {}), ("set", {"pinned": True}),
+                             ("set", {"ttl_ms": 5}), ("move", {}), ("move", {"tier": "device"})):
+            yield method, {"name": name, **which, **more}
+    for more in ({}, {"exclusive": True}, {"exclusive": True, "wait_ms": 1}):
+        yield "open", {"name": name, "access": "write", **more}
+    yield "open", {"name": name, "wait_ms": 1}
+    yield "open", {"names": [name]}
+    yield "delete", {"names": [name]}
+    yield "alias", {"name": "mine", "of": name}
+    yield "alias", {"name": "mine", "of": name, "slice": {"offset": 0, "length": 1}}
+    yield "settle", {"objects": [{"name": name, "version": 1}]}
+    yield "leases", {"name": name}
+    yield "list", {"prefix": name}
+
+
+@pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("mode", ["0600", "0602"])
 # RELIABILITY.md: Users among themselves 1
-def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user, mode):
-    """The same error, word for word, but for the name; also where it might be changed."""
-    as_user(daemon, *OWNER, publish(mode))
+def test_what_may_not_be_seen_is_not_told_apart_from_nothing(daemon, as_user, mode, live):
+    """The same answer, word for word, but for the name; also where it might be changed."""
+    def make(peer):
+        if live:
+            peer.call("create", name=mode, layout=bytes_layout(1), live=True, mode=mode)
+        else:
+            peer.put(mode, b"1", mode=mode, label="best")
+
+    as_user(daemon, *OWNER, make)
+
+    def answers(peer, name):
+        for method, params in asked_of(name):
+            try:
+                told = peer.call(method, **params)
+            except RpcError as error:
+                told = [error.kind, error.message, error.data]
+            yield method, json.dumps(told).replace(name, "NAME")
 
     def work(peer):
-        out = []
-        for name in (mode, "0700"):
-            for method, more in (("open", {}), ("stat", {}), ("stat", {"why": True}), ("delete", {}), ("set", {"pinned": True}),
-                                 ("move", {}), ("move", {"tier": "device"})):
-                error = peer.error("not_found", method, name=name, **more)
-                out.append((method, error.message.replace(name, "NAME"), sorted(error.data)))
-        return out
+        return [list(answers(peer, mode)), list(answers(peer, "0700"))]
 
-    seen = as_user(daemon, *OTHER, work)
-    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    seen, absent = as_user(daemon, *OTHER, work)
+    assert seen == absent and {method for method, _ in seen} == {
+        method["name"] for method in described.PROTOCOL["methods"]
+        if {"name", "names", "prefix"} & {param["name"] for param in method["params"]}
+    } - {"create", "register", "provide", "watch"} | {"settle"}
 
 
 def test_a_taken_name_of_another(daemon, as_user):

@@ -288,6 +288,22 @@ def test_spilled_content_is_the_daemons_alone(daemon_factory, directory):
     assert alice.open_object("a").read()[:16] == MARK
 
 
+def test_the_daemon_has_no_network(daemon_factory):
+    """All sockets of it and of its helpers are of Unix, also while it serves."""
+    daemon = daemon_factory("--supervise")
+    with daemon.connect() as peer:
+        peer.put("a")
+        processes, sockets = [daemon.pid], set()
+        for pid in processes:
+            with open(f"/proc/{pid}/task/{pid}/children") as file:
+                processes += file.read().split()
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                sockets.update(re.findall(r"socket:\[(\d+)\]", os.readlink(entry.path)))
+        with open("/proc/net/unix") as file:
+            known = {line.split()[6] for line in file}
+    assert len(processes) > 3 and sockets and sockets <= known
+
+
 # ---- what is written down ----------------------------------------------------------------------
 
 

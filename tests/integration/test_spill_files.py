@@ -139,6 +139,7 @@ def test_a_pack_that_is_not_what_was_written(start, how):
         for name in "bc":
             assert tiered.peer.error("device", "open", name=name)
         assert tiered.peer.names() == []
+        assert tiered.daemon.stderr().count("object lost") == 3, "each has a line"
 
 
 # RELIABILITY.md: The disk 1

@@ -130,6 +130,7 @@ def test_the_unit_is_understood():
     """Every line of it is either tried, or known to withhold nothing."""
     lines = try_hardening.read_unit(HERE.parents[1] / "systemd" / "gpubufd.service.in")
     assert len(lines) > 25
+    assert dict(lines)["RestrictAddressFamilies"] == "AF_UNIX"
     assert dict(lines)["SystemCallFilter"] == "@system-service\n~@privileged @resources"
 
 

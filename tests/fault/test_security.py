@@ -1,0 +1,161 @@
+"""SECURITY.md names no protection that a test does not hold: HELD says which hold what, by words of the page."""
+
+import re
+
+import pytest
+
+from device import ROOT
+
+PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+TEXT = " ".join(PAGE.split())
+PROMISED = PAGE.split("\n## What is promised\n")[1].split("\n## ")[0]
+
+ACCESS, SECRECY, MEMORY = (f"integration/test_{name}.py" for name in ("rule5_access", "secrecy", "users_memory"))
+SEGMENTS, LIMITS, CHARGES = (f"integration/test_{name}.py" for name in ("rule3_segments", "rule6_7_limits", "charges"))
+EXCESS, HTTP, EVENTS = (f"integration/test_{name}.py" for name in ("excess", "http", "events"))
+PEER, TRUST, STRANGERS = (f"integration/test_peer{name}.py" for name in ("", "_trust", "_strangers"))
+LIVE, PROVIDE = "integration/test_live.py", "integration/test_provide.py"
+HOSTILE, FOREIGN, EXHAUSTION = (f"fault/test_{name}.py" for name in ("hostile", "foreign", "exhaustion"))
+
+# Words that a sentence has, and {file below tests/: its tests}.
+HELD = {
+    # before it
+    "an object's owner, group and mode decide": {
+        ACCESS: "test_modes test_supplementary_groups_count test_the_owner_and_root_may_do_all"},
+    "and those of every object of the same owner, group, mode and share": {
+        SEGMENTS: "test_modes_do_not_share test_users_and_groups_do_not_share"},
+    "never changing another": {ACCESS: "test_modes", LIVE: "test_rights test_what_cannot_be_done_with_it"},
+    "everybody who may connect (`--mode`": {"integration/test_startup.py": "test_mode_of_the_socket"},
+    "clients that reach the gateway's HTTP port": {
+        HTTP: "test_private_objects_are_counted_only test_group_readable_is_private_here test_the_token "
+              "test_what_the_gateway_may_not_see test_other_sites_are_refused"},
+    "subscribers of `--events`": {EVENTS: "test_others_do_not_get_in test_over_tcp_private_objects_have_no_name"},
+    "never from what the peer says": {ACCESS: "test_objects_belong_to_who_made_them test_groups_are_those_of_the_connection"},
+    # under "What is promised"
+    "**A private object looks like an absent one.**": {
+        ACCESS: "test_what_may_not_be_seen_is_not_told_apart_from_nothing test_waiting_for_what_may_not_be_seen "
+                "test_a_wait_for_it_ends_like_one_for_nothing test_events_of_what_may_not_be_seen "
+                "test_leases_of_objects_that_may_not_be_seen",
+        "integration/test_why.py": "test_what_one_may_not_open_is_only_counted",
+        "integration/test_versions.py": "test_an_older_version_has_its_own_rights",
+        "integration/test_survive.py": "test_only_who_could_see_it_is_told"},
+    "**Nobody changes a `final` object**": {
+        MEMORY: "test_final_is_not_even_the_producers_to_change test_final_has_memory_of_its_own",
+        "integration/test_survive.py": "test_final_stays_final"},
+    "**Readers cannot change what they read.**": {
+        ACCESS: "test_a_readers_descriptor_cannot_be_upgraded test_not_even_the_owner_can_shrink_or_grow_a_segment",
+        SECRECY: "test_a_readers_descriptor_registered_gives_no_more",
+        "integration/test_keep.py": "test_nobody_writes_the_page test_another_user_cannot_open_the_page_anew"},
+    "The daemon refuses registered memory": {
+        MEMORY: "test_registered_memory_is_the_owners_alone_to_write test_huge_pages_stay_under_their_readers "
+                "test_the_library_sees_to_it"},
+    "the MMU makes the mapping read-only": {"gpu/check_memory.py": "copies_refused writing_kernel"},
+    "**Memory that goes from one user, group or mode to another is zero.**": {
+        SECRECY: "test_freed_memory_shows_nothing test_memory_of_what_was_never_sealed test_domains_of_one_user_are_apart "
+                 "test_random_users",
+        SEGMENTS: "test_memory_that_changes_domain_is_zero", "gpu/check_memory.py": "scrubbed"},
+    "**An alias opens no door.**": {ACCESS: "test_an_alias_opens_no_door"},
+    "**A name never becomes a path.**": {
+        SECRECY: "test_names_touch_no_files test_spilled_content_is_the_daemons_alone"},
+    "*Tables, queues, buffers.*": {
+        LIMITS: "test_watches test_waits test_unsealed test_leases test_objects_of_a_user test_segments_of_a_user "
+                "test_sessions test_a_user_at_the_limit_is_not_in_anothers_way",
+        "integration/test_docs.py": "test_the_limits test_each_limit_of_the_protocol",
+        CHARGES: "test_text_has_a_limit test_leases_have_a_limit_of_the_user"},
+    "Pages of slots, 16 KiB a session": {"integration/test_keep.py": "test_a_page_has_a_limited_number"},
+    "`held_bytes`, the daemon's own memory": {
+        HOSTILE: "test_bytes_of_half_lines_are_limited test_bytes_of_requests_that_wait_are_limited "
+                 "test_answers_that_nobody_reads_are_limited_for_all_of_a_user"},
+    "*Memory.*": {
+        CHARGES: "test_a_quota_bounds_what_is_held test_aliases_count_for_their_owner "
+                 "test_what_is_read_after_its_name_has_gone_counts_for_its_readers",
+        EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_a_replacement_locks_no_reader_out"},
+    "*Providers.*": {PROVIDE: "test_users_take_turns"},
+    "*The log.*": {
+        LIMITS: "test_nobody_fills_the_log test_a_refused_session_is_told_why", STRANGERS: "test_what_others_can_write_into_the_log",
+        "unit/test_log.c": "test_one_a_minute_with_a_count test_by_user_and_kind"},
+    "losses are always written": {"integration/test_spill_files.py": "test_a_pack_that_is_not_what_was_written"},
+    "*Time.*": {
+        LIMITS: "test_a_reader_that_never_reads", CHARGES: "test_who_does_not_answer_is_ended_for_who_waits",
+        EXCESS: "test_a_reader_past_its_quota_does_not_keep_a_device test_no_more_end_than_have_to",
+        HOSTILE: "test_others_are_served"},
+    "*Descriptors.*": {
+        EXHAUSTION: "test_what_is_sent_and_not_received test_what_is_queued test_several_users test_registered_memory "
+                    "test_killed_beside_registered_memory",
+        "unit/test_quota.c": "test_stocks", "integration/test_stream.py": "test_others_open_no_more_than_there_is"},
+    "*Descriptors that block*": {
+        FOREIGN: "test_closed_elsewhere test_stuck_closes_are_their_senders",
+        "unit/test_closer.c": "test_a_user_has_one_at_a_time test_more_users_than_processes"},
+    "**Nothing secret is logged**": {SECRECY: "test_secrets_are_not_logged", HTTP: "test_the_access_log"},
+    "**The daemon has no network.**": {
+        SECRECY: "test_the_daemon_has_no_network",
+        "packaging/test_confine.py": "test_the_unit_is_understood test_it_withholds"},
+    "- `gpubufd-gateway`, on libmicrohttpd and NNG": {
+        HTTP: "test_private_objects_are_counted_only test_what_is_refused_at_the_start test_what_the_gateway_may_not_see"},
+    "- `gpubufd-peer`, on OpenSSL and libcurl": {
+        PEER: "test_what_is_not_for_other_machines test_a_stranger_without_a_certificate test_a_machine_that_is_not_known "
+              "test_a_stranger_asks_what_makes_no_sense",
+        "integration/test_peer_certificates.py": "test_a_wrong_certificate",
+        "integration/test_peer_ucx.py": "test_no_option_without_the_word"},
+    "A machine that says that it has a copy decides nothing": {
+        TRUST: "test_who_says_that_it_has_a_copy test_false_content_is_not_sealed test_a_higher_revision_of_another_machines "
+               "test_the_origin_has_died_without_a_word test_a_copy_in_etcd_decides_nothing "
+               "test_the_origins_word_outlives_it_in_etcd"},
+    "places of their own, 32 for an address": {
+        STRANGERS: "test_connections_without_a_certificate_keep_nobody_out "
+                   "test_half_a_handshake_from_many_addresses_ends_no_other"},
+    "256 leases on each of its twelve connections": {
+        PEER: "test_what_a_stranger_may_have_at_a_time", STRANGERS: "test_leases_that_are_asked_for_at_once",
+        "unit/test_peer_session.c": "test_leases_that_are_not_used_end"},
+    "**Parsers are fuzzed.**": {
+        f"fuzz/fuzz_{name}.c": "LLVMFuzzerTestOneInput"
+        for name in ("frame", "json", "layout", "request", "reply", "journal", "restore", "spill", "manifest", "etcd", "query")},
+    "before a handler sees it": {"integration/test_params.py": "test_unknown test_wrong_type test_out_of_range test_twice"},
+    # under "What is not"
+    "libgpubuf keeps a program from breaking it": {"lib/test_sealed.c": "test_what_is_sealed_faults test_what_is_opened_faults"},
+    "Of a stream, a reader that lies costs others nothing": {
+        "unit/test_ring.c": "test_reader_lies test_writer_lies test_writer_rings_in_vain",
+        "integration/test_stream.py": "test_each_page_has_one_writer test_others_cannot_open_a_page_for_writing"},
+    "says `denied` or `exists` if the name is taken": {ACCESS: "test_a_taken_name_of_another"},
+    "is not asked for a name that is taken": {PROVIDE: "test_a_name_that_one_may_not_open"},
+    "Give a prefix (`gpubufd --provider": {PROVIDE: "test_who_may_provide"},
+    "Any user can see which prefixes are provided": {PROVIDE: "test_sessions_says_what_is_provided"},
+    "checks its `uid`, which the daemon takes from the kernel": {
+        ACCESS: "test_objects_belong_to_who_made_them",
+        "python/test_load_file.py": "test_a_name_that_a_stranger_has_taken",
+        "interop/test_vllm_processed.py": "test_what_another_user_published_under_a_name_of_facts_is_not_mapped",
+        "interop/test_torch_checkpoint.py": "test_another_user_is_not_in_the_way",
+        "interop/test_torch_multiprocessing.py": "test_what_another_user_puts_in_its_place_is_not_received"},
+    "have no control characters and none that turn the direction of text": {
+        "integration/test_names.py": "test_impossible", PROVIDE: "test_what_a_provider_says_is_cleaned",
+        "integration/test_versions.py": "test_a_label_that_is_not_what_it_looks_like",
+        "integration/test_hello.py": "test_client_names_deceive_nobody"},
+    "must escape them, as `gpubufctl` does": {
+        "integration/test_gpubufctl.py": "test_no_text_of_others_moves_the_cursor test_nor_does_the_name_of_what_answers"},
+    "files that are mode 0600": {SECRECY: "test_spilled_content_is_the_daemons_alone"},
+    # under "The daemon itself"
+    "It needs no privilege": {EXHAUSTION: "test_registered_memory", MEMORY: "test_registered_memory_is_the_owners_alone_to_write"},
+}
+
+
+def is_there(text, test):
+    """As a test of pytest or cmocka, a check on a GPU, or a fuzz target."""
+    return re.search(rf"^(async )?def {test}\b|^[A-Z_]+\({test}[,)]|^(static void|int) {test}\(", text, re.M)
+
+
+@pytest.mark.parametrize("words", HELD)
+def test_a_promise_is_held(words):
+    assert words in TEXT, "the page says it no more, or in other words: say here which"
+    for file, tests in HELD[words].items():
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        for test in tests.split():
+            assert is_there(text, test), f"there is no test {test} in tests/{file}"
+
+
+def test_each_promise_is_named():
+    """Each paragraph and item in which something is promised."""
+    parts = [" ".join(part.split()) for part in re.split(r"\n\n|\n(?=- )", PROMISED)]
+    assert len(parts) > 15
+    for part in parts:
+        assert any(words in part for words in HELD) or part in (
+            "", "**Nobody can use up what others need.**") or part.startswith("Each line is held by tests"), part
