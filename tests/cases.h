@@ -1,16 +1,34 @@
 /*
  * Tests that say themselves that they are run: TEST(test_name), with a body, is a function that
  * takes `void **state`, and RUN_TESTS at the end of a program is its main(). They run in the order
- * in which they stand. This brings all headers that cmocka wants.
+ * in which they stand. This brings all headers that cmocka wants, and those of the system that most
+ * tests do.
  */
 #ifndef GB_TEST_CASES_H
 #define GB_TEST_CASES_H
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 

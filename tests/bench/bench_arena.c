@@ -23,9 +23,6 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "cache.h"
 #include "measure.h"

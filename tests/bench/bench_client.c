@@ -4,9 +4,6 @@
  * ones in a loop around poll(), each beginning the next. For each line "IN_FLIGHT SECONDS" on
  * standard input it prints a figure; scripts/run-bench runs rounds of the other client in between.
  */
-#include <poll.h>
-#include <stdio.h>
-
 #include "measure.h"
 
 #define NAME "client/column"

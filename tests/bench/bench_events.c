@@ -6,11 +6,6 @@
  * Prints, for each line "EVENTS SECONDS" on standard input, the requests a second: with EVENTS
  * events a second, or, for 0, as many as there can be.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "measure.h"
 
 #define IN_FLIGHT 60

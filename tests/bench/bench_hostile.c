@@ -14,22 +14,9 @@
  * `bench_hostile SOCKET [--quick] [NAME…]`: those alone whose names are given.
  */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "foreign.h"
 #include "gateways.h"
@@ -766,7 +753,7 @@ static void signal_all(const pid_t *pids, size_t count, int number)
 
 static void measure(struct raw *raw, const struct attack *attack)
 {
-    size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 6 : SAMPLES;
+    size_t rounds = options.quick ? 3 : ROUNDS, samples = options.quick ? SAMPLES / 12 : SAMPLES;
     struct series quiet = {0}, attacked = {0}, ratio = {0};
     double busy = 0, elapsed = 0;
     pid_t pids[8], daemon = served;
@@ -780,7 +767,7 @@ static void measure(struct raw *raw, const struct attack *attack)
         signal_all(pids, attack->processes, SIGSTOP);
         manager_goes_on();
         settle(daemon);
-        round_of(raw, 200);
+        round_of(raw, samples / 3);
         calm = round_of(raw, samples);
         if (is_managed(attack))
             kill(manager, SIGSTOP);

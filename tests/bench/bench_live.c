@@ -5,16 +5,7 @@
  * the note has the distribution of all. A writer that wrote after its successor's claim, or a
  * generation that does not follow, ends the program.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "measure.h"
 

@@ -4,12 +4,6 @@
  * to give back, one by one and in one call. All on one core. Dies if the process has made more
  * mappings than the objects have segments.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "measure.h"
 
 #define COLUMNS 1000

@@ -8,11 +8,6 @@
  * Prints how long a reply is, and for each round the opens a second; scripts/run-bench, which runs
  * Redis' rounds between ours, asks for them by a line on standard input and puts them together.
  */
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "measure.h"
 
 #define NAMES 1000

@@ -5,9 +5,6 @@
  * since been deleted used before, against memory that was written before.
  */
 #include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "measure.h"
 

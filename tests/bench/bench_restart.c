@@ -7,18 +7,6 @@
  * Prints, for each line "COUNT SECONDS" on standard input, the milliseconds of one such kill, once
  * it has seen that every object is there with its content.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "measure.h"
 
 #define WORDS 8

@@ -5,10 +5,6 @@
  * on one core, and on two. And open + release of what the client keeps, which is no round trip at
  * all.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "measure.h"
 
 #define NAME "roundtrip/column"

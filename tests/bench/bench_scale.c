@@ -7,10 +7,6 @@
  * on one core, since where the scheduler moves the processes makes more difference than what is
  * asked.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "measure.h"
 
 #define PREFIX "scale"

@@ -4,11 +4,6 @@
  * daemon's heap and seem to cost nothing. Fewer where descriptors are scarce: one user may have
  * half of the daemon's, and the daemon needs some itself.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-
 #include "measure.h"
 
 #define SESSIONS 10000

@@ -8,17 +8,7 @@
  * so that ten million frames take minutes. Prints what was counted. Status 1: a frame was torn, or
  * one of the two has missed a frame of a writer, or it took longer than 25 minutes.
  */
-#include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "measure.h"
 

@@ -8,21 +8,11 @@
  * streams.{pipe,nng}.SIZE with a busy reader, and streams.write.READERS: what a frame costs its
  * writer, beside readers that have no news for it.
  */
-#include <errno.h>
 #include <linux/futex.h>
 #include <nng/nng.h>
 #include <nng/protocol/pair0/pair.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "measure.h"
 
@@ -95,8 +85,6 @@ static uint64_t stamp_of(const void *frame)
 
 static void ring_begin(struct end *end, bool writes)
 {
-    (void)end;
-    (void)writes;
 }
 
 static void ring_write(struct end *end)
@@ -131,7 +119,6 @@ static uint64_t ring_read(struct end *end)
 
 static void ring_finish(struct end *end)
 {
-    (void)end;
 }
 
 /* ---- ours ---- */
@@ -223,7 +210,6 @@ static uint64_t pipe_read(struct end *end)
 
 static void pipe_finish(struct end *end)
 {
-    (void)end;
 }
 
 /* ---- NNG: a pair, by a socket of this machine ---- */

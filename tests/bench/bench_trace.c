@@ -13,9 +13,6 @@
  * not exact: the bench fails.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cache.h"
 #include "measure.h"

@@ -1,25 +1,16 @@
 #include "cache.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "measure.h"
 
 static int create_nothing(struct gb_device *device, enum gb_share share, uint64_t bytes,
                           struct gb_memory *memory, struct gb_error *error)
 {
-    (void)device;
-    (void)share;
-    (void)bytes;
-    (void)error;
     *memory = (struct gb_memory){.write_fd = -1, .read_fd = -1};
     return 0;
 }
 
 static void destroy_nothing(struct gb_device *device, struct gb_memory *memory)
 {
-    (void)device;
-    (void)memory;
 }
 
 static const struct gb_device_ops nothing = {.create = create_nothing, .destroy = destroy_nothing};

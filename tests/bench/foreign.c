@@ -1,13 +1,6 @@
 #include "foreign.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "measure.h"
 

@@ -1,12 +1,6 @@
 #include "keepers.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "foreign.h"
 #include "measure.h"

@@ -1,18 +1,7 @@
 #include "measure.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define BATCH 256 /* requests in flight while objects are published */
 

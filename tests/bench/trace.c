@@ -1,9 +1,5 @@
 #include "trace.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "measure.h"
 
 static void add(struct trace *trace, size_t *room, struct trace_operation operation)

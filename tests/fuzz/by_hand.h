@@ -42,7 +42,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 uint64_t __wrap_uv_now(const uv_loop_t *loop);
 uint64_t __wrap_uv_now(const uv_loop_t *loop)
 {
-    (void)loop;
     return hand_clock_ms;
 }
 
@@ -63,7 +62,6 @@ ssize_t __wrap_getrandom(void *data, size_t length, unsigned flags)
 {
     unsigned char *bytes = data;
 
-    (void)flags;
     for (size_t i = 0; i < length; i++)
         bytes[i] = (unsigned char)(0x11 * (i % 16));
     return (ssize_t)length;
@@ -104,7 +102,6 @@ static bool hand_do_job(void)
 
 int gb_mover_new(uv_loop_t *loop, struct gb_mover **mover)
 {
-    (void)loop;
     *mover = calloc(1, sizeof(**mover));
     return *mover ? 0 : GPUBUF_E_NO_MEMORY;
 }
@@ -122,12 +119,10 @@ void gb_mover_submit(struct gb_mover *mover, struct gb_job *job)
 
 void gb_job_goes_on(struct gb_job *job)
 {
-    (void)job;
 }
 
 uint64_t gb_mover_stuck_ms(struct gb_mover *mover)
 {
-    (void)mover;
     return 0;
 }
 
@@ -213,26 +208,20 @@ void gb_notify_end(struct gb_notify *notify)
 /* Nothing is ever queued. */
 void gb_notify_flush(struct gb_notify *notify)
 {
-    (void)notify;
 }
 
 uint64_t gb_notify_due(const struct gb_notify *notify)
 {
-    (void)notify;
     return UINT64_MAX;
 }
 
 bool gb_notify_settle(struct gb_notify *notify, uint64_t timeout_ms)
 {
-    (void)notify;
-    (void)timeout_ms;
     return true;
 }
 
 bool gb_notify_has_sent(const struct gb_notify *notify, uint64_t number)
 {
-    (void)notify;
-    (void)number;
     return true;
 }
 
@@ -249,15 +238,11 @@ HAND_TOLD(gb_notify_watchdog)
 
 int gb_notify_status(struct gb_notify *notify, const char *format, ...)
 {
-    (void)notify;
-    (void)format;
     return 0;
 }
 
 int gb_notify_main_pid(struct gb_notify *notify, int pid)
 {
-    (void)notify;
-    (void)pid;
     return 0;
 }
 

@@ -5,7 +5,21 @@
 #ifndef GB_TESTS_FUZZ_DEMAND_H
 #define GB_TESTS_FUZZ_DEMAND_H
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #define DEMAND(condition)                                                                          \
     do {                                                                                           \

@@ -6,9 +6,6 @@
  * it joins or lists; r: the renewal of the lease; w: a line of the watch; in capitals: it fails; t:
  * the tick), the rest is the answer, JSON or not.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/peer/member.c"
 #include "demand.h"
 
@@ -52,8 +49,6 @@ struct gb_peer_etcd_call *__wrap_gb_peer_etcd_call(struct gb_peer_etcd *etcd, co
                                                    struct gb_writer *body, gb_peer_etcd_cb callback,
                                                    void *user)
 {
-    (void)etcd;
-    (void)user;
     return begin(&calls[strcmp(method, "lease/keepalive") == 0 ? 1 : 0], body, callback);
 }
 
@@ -61,9 +56,6 @@ struct gb_peer_etcd_call *__wrap_gb_peer_etcd_stream(struct gb_peer_etcd *etcd, 
                                                      struct gb_writer *body,
                                                      gb_peer_etcd_cb callback, void *user)
 {
-    (void)etcd;
-    (void)method;
-    (void)user;
     return begin(&calls[2], body, callback);
 }
 
@@ -75,7 +67,6 @@ void __wrap_gb_peer_etcd_cancel(struct gb_peer_etcd_call *call)
 
 const char *__wrap_gb_peer_etcd_endpoint(const struct gb_peer_etcd *etcd)
 {
-    (void)etcd;
     return "http://etcd";
 }
 
@@ -95,14 +86,12 @@ static void fuzz_left(void *user, bool forgot)
 {
     const struct gb_peer_member *member = user;
 
-    (void)forgot;
     DEMAND(member->state != GB_PEER_IN);
     left++;
 }
 
 static void fuzz_changed(void *user, struct gb_peer_entry *entry)
 {
-    (void)user;
     DEMAND(entry->name && strlen(entry->name) > 0);
     DEMAND(!entry->revision == !entry->node);
 }
@@ -120,7 +109,6 @@ static void check_entry(void *item, void *user)
     struct gb_peer_place places[GB_PEER_PLACES_MOST];
     size_t count = 0;
 
-    (void)user;
     DEMAND(entry->revision || entry->copy_count || entry->lost);
     if (entry->revision)
         count = gb_peer_view_places(entry, "self", 1, places, GB_PEER_PLACES_MOST);
@@ -133,7 +121,6 @@ static void check_entry(void *item, void *user)
 
 static void check_node(void *user, const char *node, const char *host, uint16_t port)
 {
-    (void)user;
     DEMAND(strlen(node) < GB_PEER_NODE_BYTES && strlen(host) < GB_PEER_HOST_BYTES && port > 0);
 }
 

@@ -6,12 +6,6 @@
  * much; offering bytes is followed by the bytes. The limits are small, so that small inputs reach
  * them, and descriptors are numbers of our own.
  */
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "demand.h"
 #include "proto/limits.h"
 

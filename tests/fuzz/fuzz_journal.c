@@ -7,12 +7,6 @@
  * each a byte for its length and one for its contents, and then damage: an offset (two bytes) and
  * what to put there, or (255) to cut the file off there.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "daemon/survive/journal.h"
 #include "demand.h"
 
@@ -28,15 +22,12 @@ static int count_any(const struct gb_journal_record *record, void *arg, struct g
     volatile unsigned char last =
         record->data && record->length ? record->data[record->length - 1] : 0;
     (void)last;
-    (void)arg;
-    (void)error;
     return 0;
 }
 
 static int compare(const struct gb_journal_record *record, void *arg, struct gb_error *error)
 {
     struct written *written = arg;
-    (void)error;
     if (!record->data) {
         DEMAND(!written->gap && written->read < written->count);
         DEMAND(record->type == 0 || record->number == written->read);

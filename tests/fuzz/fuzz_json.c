@@ -3,9 +3,6 @@
  * the text; what was read can be written and read back.
  */
 #include <cjson/cJSON.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "demand.h"
 #include "proto/rpc.h"

@@ -5,10 +5,6 @@
  *
  * The first two bytes choose the slice, the rest is text.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "demand.h"
 #include "tests/unit/layouts.h"
 

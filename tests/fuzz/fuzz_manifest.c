@@ -5,9 +5,6 @@
  *
  * The first two bytes say how much data there is, the rest is the manifest.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/lib/base/manifest.h"
 #include "demand.h"
 

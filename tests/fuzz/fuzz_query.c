@@ -17,9 +17,6 @@
  *     t       a turn of the loop: what was closed is
  *     x       the peer stops: no connection stays
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/peer/local.h"
 #include "client/peer/query.c"
 #include "demand.h"
@@ -77,15 +74,11 @@ void __wrap_uv_close(uv_handle_t *handle, uv_close_cb close);
 
 int __wrap_uv_pipe_init(uv_loop_t *loop, uv_pipe_t *pipe, int ipc)
 {
-    (void)loop;
-    (void)pipe;
-    (void)ipc;
     return 0;
 }
 
 int __wrap_uv_accept(uv_stream_t *server, uv_stream_t *stream)
 {
-    (void)server;
     connections[count++] = (struct connection){.asker = stream->data};
     current = count - 1;
     return 0;
@@ -215,9 +208,6 @@ int __wrap_gpubuf_call_async(struct gpubuf_client *client, const char *method, c
     struct gb_json value;
     struct gb_error error;
 
-    (void)client;
-    (void)method;
-    (void)request;
     DEMAND(gb_json_check(params, strlen(params), &pool, &value, &error) == 0);
     gb_pool_end(&pool);
     DEMAND(!connection->stat && !connection->found);
@@ -232,7 +222,6 @@ static bool fuzz_find(struct gb_peer_directory *directory, const char *name,
 {
     struct connection *connection = connection_for(user);
 
-    (void)directory;
     DEMAND(strlen(name) > 0 && !connection->stat && !connection->found);
     if (!directory_away)
         connection->found = callback;
@@ -245,7 +234,6 @@ static int fuzz_list(struct gb_peer_directory *directory, const char *prefix, co
     static char names[NAMES][8];
     size_t found = 0;
 
-    (void)directory;
     if (directory_away)
         return gb_fail(error, GPUBUF_E_UNAVAILABLE, "the directory is away");
     for (unsigned i = 0; i < NAMES && found < most; i++) {
@@ -260,7 +248,6 @@ static int fuzz_list(struct gb_peer_directory *directory, const char *prefix, co
 static int fuzz_machines(struct gb_peer_directory *directory, gb_peer_machine_cb each, void *user,
                          struct gb_error *error)
 {
-    (void)directory;
     if (directory_away)
         return gb_fail(error, GPUBUF_E_UNAVAILABLE, "the directory is away");
     each(user, "self", "here", 1);
@@ -270,7 +257,6 @@ static int fuzz_machines(struct gb_peer_directory *directory, gb_peer_machine_cb
 
 static void fuzz_metrics(struct gb_writer *writer, void *user)
 {
-    (void)user;
     GB_WRITE_LITERAL(writer, "{\"name\":\"gpubufd_peer_up\"}");
 }
 

@@ -16,15 +16,6 @@
  *   K       in the first line: it keeps leases
  * What the library sends is checked; what it hands out is touched. Nothing is left.
  */
-#include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include "client/lib/objects/cached.h"
 #include "client/lib/objects/object.h"
 #include "client/lib/session/connect.h"
@@ -113,8 +104,6 @@ static void keep(struct gpubuf_object *object)
 static void on_object(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                       void *arg)
 {
-    (void)client;
-    (void)arg;
     DEMAND(stage.callbacks_due-- > 0);
     DEMAND((status < 0) == (object == NULL));
     if (!object)
@@ -129,8 +118,6 @@ static void on_objects(struct gpubuf_client *client, int status,
 {
     int opened = 0;
 
-    (void)client;
-    (void)arg;
     DEMAND(stage.callbacks_due-- > 0);
     DEMAND((status < 0) == (objects == NULL));
     for (size_t i = 0; objects && i < count; i++) {
@@ -147,8 +134,6 @@ static void on_objects(struct gpubuf_client *client, int status,
 static void on_text(struct gpubuf_client *client, int status, const char *result, size_t length,
                     void *arg)
 {
-    (void)client;
-    (void)arg;
     DEMAND(stage.callbacks_due-- > 0);
     DEMAND((status < 0) == (result == NULL));
     DEMAND(!result || strnlen(result, length + 1) == length);
@@ -157,7 +142,6 @@ static void on_text(struct gpubuf_client *client, int status, const char *result
 static void on_event(struct gpubuf_client *client, const char *kind, const struct gpubuf_info *info,
                      void *arg)
 {
-    (void)arg;
     DEMAND(kind && (!info || memchr(info->name, '\0', sizeof(info->name))));
     if (info && info->name[0] == 'u' && stage.watch_count > 0) /* ends its own watch */
         (void)gpubuf_unwatch(client, stage.watches[0]);
@@ -169,8 +153,6 @@ static void on_event(struct gpubuf_client *client, const char *kind, const struc
 
 static void on_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg)
 {
-    (void)client;
-    (void)arg;
     DEMAND(stage.callbacks_due-- > 0);
     DEMAND((status < 0) == (watch == 0));
     if (watch)
@@ -179,7 +161,6 @@ static void on_watch(struct gpubuf_client *client, int status, uint64_t watch, v
 
 static void on_wanted(struct gpubuf_client *client, const struct gpubuf_wanted *wanted, void *arg)
 {
-    (void)arg;
     DEMAND((wanted->name == NULL) == wanted->ended);
     DEMAND(wanted->ended || wanted->request > 0);
     stage.wanted = wanted->request;

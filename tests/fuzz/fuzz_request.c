@@ -20,12 +20,6 @@
  * object that is sealed is there after a crash, and is the same; a version has one content for
  * ever. After the last step nothing is left: no byte, no descriptor, no file.
  */
-#include <limits.h>
-#include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -77,8 +71,6 @@ static int may_fail(struct gb_error *error)
 
 static bool can_share(const struct gb_device *device, enum gb_share share)
 {
-    (void)device;
-    (void)share;
     return true;
 }
 
@@ -122,23 +114,16 @@ static int copy(struct gb_device *device, enum gb_direction direction,
 
 static int settle(struct gb_device *device, enum gb_direction direction, struct gb_error *error)
 {
-    (void)device;
-    (void)direction;
     return may_fail(error);
 }
 
 static int pin(struct gb_device *device, void *own, uint64_t bytes, struct gb_error *error)
 {
-    (void)device;
-    (void)own;
-    (void)bytes;
     return may_fail(error);
 }
 
 static void unpin(struct gb_device *device, void *own)
 {
-    (void)device;
-    (void)own;
 }
 
 static void make_gpu(struct gb_device *device)

@@ -12,10 +12,6 @@
  * nothing is left behind.
  */
 #include <inttypes.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "by_hand.h"
 #include "daemon/objects/text.h"

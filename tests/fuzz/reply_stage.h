@@ -7,18 +7,6 @@
 #ifndef GB_FUZZ_REPLY_STAGE_H
 #define GB_FUZZ_REPLY_STAGE_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include "client/lib/wire/flusher.h"
 #include "demand.h"
 #include "tests/unit/is_json.h"
@@ -286,7 +274,6 @@ static void daemon_goes_on(void)
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
-    (void)clock;
     stage.now_us += 3;
     now->tv_sec = (time_t)(stage.now_us / 1000000);
     now->tv_nsec = (long)(stage.now_us % 1000000 * 1000);
@@ -311,7 +298,6 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    (void)left;
     stage.now_us += time->tv_sec * 1000000 + time->tv_nsec / 1000;
     daemon_goes_on();
     return 0;
@@ -324,8 +310,6 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
 {
     int64_t until_us = until->tv_sec * 1000000 + until->tv_nsec / 1000;
 
-    (void)condition;
-    (void)mutex;
     daemon_goes_on();
     if (stage.now_us < until_us)
         stage.now_us = until_us;
@@ -336,8 +320,6 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
-    (void)condition;
-    (void)mutex;
     fprintf(stderr, "the only thread waits for another one\n");
     __builtin_trap();
 }
@@ -389,23 +371,19 @@ void __wrap_free(void *pointer)
 /* In the place of client/lib/wire/flusher.c. */
 bool gb_flusher_engage(struct gpubuf_client *client)
 {
-    (void)client;
     return stage.holds_releases;
 }
 
 void gb_flusher_watch(struct gpubuf_client *client)
 {
-    (void)client;
 }
 
 void gb_flusher_forget(struct gpubuf_client *client)
 {
-    (void)client;
 }
 
 void gb_flusher_listen(struct gpubuf_client *client)
 {
-    (void)client;
 }
 
 void gb_flusher_stop(void)

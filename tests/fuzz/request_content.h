@@ -9,10 +9,6 @@
 #ifndef GB_FUZZ_REQUEST_CONTENT_H
 #define GB_FUZZ_REQUEST_CONTENT_H
 
-#include <stdint.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "demand.h"
 #include "tests/unit/inside.h"
 

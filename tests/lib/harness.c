@@ -1,21 +1,8 @@
 #include "harness.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PATIENCE_MS 60000
 
@@ -70,13 +57,12 @@ static void run_daemon(const char *const *arguments)
    this takes one. */
 void start_thread(void)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 1};
     struct gpubuf_create_options options = {.size = sizeof(options), .device = "host"};
     struct gpubuf_object *object;
     if (gpubuf_create(client, "first", &layout, &options, &object) == 0)
         gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 static int launch_daemon(const char *const *arguments)
@@ -142,7 +128,6 @@ void crash_daemon(void)
 
 int start_daemon(void **state)
 {
-    (void)state;
     if (start_daemon_with(NULL) < 0)
         return -1;
     start_thread();
@@ -160,7 +145,6 @@ static void remove_directory(void)
 
 int stop_daemon(void **state)
 {
-    (void)state;
     int status = -1;
     if (daemon_pid > 0) {
         kill(daemon_pid, SIGTERM);
@@ -238,6 +222,11 @@ struct gpubuf_client *connect_uncached(void)
     return connect_with(&options);
 }
 
+void end_client(struct gpubuf_client **client)
+{
+    gpubuf_disconnect(*client);
+}
+
 /* ---- checks ---- */
 
 void check_result(const struct gpubuf_client *client, int r, int expected, const char *file,
@@ -277,7 +266,6 @@ static size_t fds_before, mappings_before;
 
 int count_before(void **state)
 {
-    (void)state;
     fds_before = count_fds();
     mappings_before = count_mappings();
     return 0;
@@ -285,7 +273,6 @@ int count_before(void **state)
 
 int count_after(void **state)
 {
-    (void)state;
     if (count_fds() == fds_before && count_mappings() == mappings_before)
         return 0;
     print_error("descriptors: %zu, then %zu; mappings: %zu, then %zu\n", fds_before, count_fds(),
@@ -340,7 +327,6 @@ void note_told(struct gpubuf_client *client, const char *kind, const struct gpub
 {
     struct told *told = arg;
     size_t length = strlen(told->text);
-    (void)client;
     snprintf(told->text + length, sizeof(told->text) - length, "%s:%s ", kind,
              info ? info->name : "-");
     told->synced = told->synced || strcmp(kind, "synced") == 0;

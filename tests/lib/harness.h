@@ -5,9 +5,6 @@
 #ifndef GB_TEST_HARNESS_H
 #define GB_TEST_HARNESS_H
 
-#include <stdbool.h>
-#include <sys/types.h>
-
 #include "tests/cases.h"
 
 #include "gpubuf.h"
@@ -44,6 +41,10 @@ struct gpubuf_client *connect_with(const struct gpubuf_connect_options *options)
 /* For several tests. It caches no leases: the page, which a client maps when it first opens
    something twice, would look like a leak of the test that does. */
 struct gpubuf_client *connect_uncached(void);
+
+/* A client that is disconnected at the end of its block: CLIENT *client = connect_client(); */
+#define CLIENT __attribute__((cleanup(end_client))) struct gpubuf_client
+void end_client(struct gpubuf_client **client);
 
 /* ---- checks ---- */
 

@@ -3,9 +3,6 @@
  * however it was sliced, and the structs can be moved and released as the specification says.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "harness.h"
 
@@ -294,7 +291,6 @@ static int64_t large_offsets[LENGTH + 64];
 
 static int prepare(void **state)
 {
-    (void)state;
     node_count = 0;
     memset(schema_children, 0, sizeof(schema_children));
     memset(array_children, 0, sizeof(array_children));

@@ -2,12 +2,6 @@
  * Requests that do not block: event loops, callbacks, canceling, many objects at once, watches,
  * and how all of them end when the connection or the daemon does.
  */
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "harness.h"
 
 #define MANY 1000 /* names */
@@ -33,7 +27,6 @@ static void object_done(struct gpubuf_client *client, int status, struct gpubuf_
                         void *arg)
 {
     struct outcome *outcome = arg;
-    (void)client;
     outcome->done = true;
     outcome->status = status;
     outcome->object = object;
@@ -44,7 +37,6 @@ static void call_done(struct gpubuf_client *client, int status, const char *resu
                       void *arg)
 {
     struct outcome *outcome = arg;
-    (void)client;
     outcome->done = true;
     outcome->status = status;
     outcome->calls++;
@@ -54,7 +46,7 @@ static void call_done(struct gpubuf_client *client, int status, const char *resu
 
 COUNTED(test_event_loop)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct outcome made = {0}, sealed = {0}, opened = {0}, missing = {0}, called = {0};
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
     struct gpubuf_memory memory;
@@ -84,12 +76,11 @@ COUNTED(test_event_loop)
     assert_int_equal(gpubuf_dispatch(client), 0);
     ok(client, gpubuf_call_async(client, "stats", NULL, NULL, NULL, NULL));
     assert_int_equal(stat_value(client, "leases"), 0);
-    gpubuf_disconnect(client);
 }
 
 COUNTED(test_canceling)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 10};
     struct outcome open = {0}, create = {0}, call = {0};
@@ -119,8 +110,6 @@ COUNTED(test_canceling)
     wait.wait_ms = -1;
     fails(client, GPUBUF_E_INVALID, gpubuf_open(client, "late", &wait, &object));
     assert_null(object);
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* A callback may call the library, but must not wait in it. */
@@ -153,7 +142,7 @@ static void reenter(struct gpubuf_client *client, int status, struct gpubuf_obje
 
 COUNTED(test_callbacks)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_open_options wait = {.size = sizeof(wait), .wait_ms = 60000};
     struct reentry reentry = {.blocking = 0};
     put_counting(client, "reentry", 10, 0);
@@ -179,7 +168,6 @@ COUNTED(test_callbacks)
     assert_true(reentry.done);
     dispatch_until(client, &reentry.next.done);
     gpubuf_release(reentry.next.object);
-    gpubuf_disconnect(client);
 }
 
 /* ---- many, without waiting ---- */
@@ -196,7 +184,6 @@ static void note_objects(struct gpubuf_client *client, int status,
                          void *arg)
 {
     struct opened *opened = arg;
-    (void)client;
     assert_false(opened->done);
     opened->done = true;
     opened->status = status;
@@ -272,7 +259,6 @@ static void note_crowd(struct gpubuf_client *client, int status,
                        void *arg)
 {
     struct crowd *crowd = arg;
-    (void)client;
     assert_false(crowd->done);
     crowd->done = true;
     crowd->status = status;
@@ -309,7 +295,7 @@ COUNTED(test_open_many_in_parts)
     static struct crowd crowd, blocking;
     const char *names[MANY];
     int64_t took = INT64_MAX;
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     put_counting(client, "async/a", 3, 1);
     for (int i = 0; i < MANY; i++)
         names[i] = i == 10 || i == 900 ? "async/never" : i == 300 ? "bad//name" : "async/a";
@@ -339,7 +325,6 @@ COUNTED(test_open_many_in_parts)
     gpubuf_release_many(blocking.objects, MANY);
     ok(client, gpubuf_delete(client, "async/a"));
     assert_int_equal(stat_value(client, "leases"), 0);
-    gpubuf_disconnect(client);
 }
 
 static bool has_no_leases(void *arg)
@@ -355,7 +340,7 @@ COUNTED(test_a_part_is_refused)
     static struct outcome waiting[WAITS];
     static struct crowd crowd;
     const char *names[MANY];
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     put_counting(client, "async/a", 3, 1);
     for (int i = 0; i < WAITS; i++)
         ok(client, gpubuf_open_async(client, "async/never", &wait, object_done, &waiting[i], NULL));
@@ -377,8 +362,6 @@ COUNTED(test_a_part_is_refused)
     wait_until(has_no_leases, client); /* a part's answer may come after all of them */
     ok(other, gpubuf_delete(other, "async/a"));
     ok(other, gpubuf_delete(other, "async/never"));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* Canceled at whatever moment. */
@@ -386,7 +369,7 @@ COUNTED(test_parts_end)
 {
     static struct crowd crowd;
     const char *names[MANY];
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     put_counting(client, "async/a", 3, 1);
     for (int i = 0; i < MANY; i++)
         names[i] = "async/a";
@@ -404,7 +387,6 @@ COUNTED(test_parts_end)
         wait_until(has_no_leases, client);
     }
     ok(client, gpubuf_delete(client, "async/a"));
-    gpubuf_disconnect(client);
 }
 
 /* ---- watching ---- */
@@ -434,7 +416,6 @@ struct texts {
 static void note_text(struct gpubuf_client *client, const char *event, size_t length, void *arg)
 {
     struct texts *texts = arg;
-    (void)client;
     assert_int_equal(strlen(event), length);
     strncat(texts->text, strstr(event, "\"kind\""), 41);
     strcat(texts->text, strstr(event, "\"placements\":[[") ? " placed\n" : " bare\n");
@@ -443,7 +424,7 @@ static void note_text(struct gpubuf_client *client, const char *event, size_t le
 
 COUNTED(test_watching_as_json)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     struct texts texts = {.last = false};
     uint64_t watch;
     put_counting(other, "json/old", 1, 0);
@@ -463,13 +444,11 @@ COUNTED(test_watching_as_json)
     ok(other, gpubuf_delete(other, "json/old"));
     ok(other, gpubuf_delete(other, "json/a"));
     ok(other, gpubuf_delete(other, "json/b"));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 COUNTED(test_watching)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     struct events events = {.watch = 0};
     put_counting(other, "watched/a", 1, 0);
     put_counting(other, "unwatched", 1, 0);
@@ -491,8 +470,6 @@ COUNTED(test_watching)
     static const char *const all[] = {"watched/b", "watched/last", "watched/later", "unwatched"};
     for (size_t i = 0; i < COUNT(all); i++)
         ok(other, gpubuf_delete(other, all[i]));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 struct answer {
@@ -505,7 +482,6 @@ struct answer {
 static void note_watch(struct gpubuf_client *client, int status, uint64_t watch, void *arg)
 {
     struct answer *answer = arg;
-    (void)client;
     assert_string_equal(answer->events.told.text, ""); /* told before any event */
     assert_false(answer->done);
     answer->done = true;

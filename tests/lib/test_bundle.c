@@ -1,10 +1,4 @@
 /* Bundles: planned, written, opened by others, and their arrays as objects of their own. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "objects.h"
 
 static const uint64_t weight_shape[] = {3, 4}, bias_shape[] = {5}, packed_shape[] = {2, 6},

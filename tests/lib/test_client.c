@@ -2,13 +2,7 @@
  * The client against a real daemon: connecting, methods by name, registering, many objects at
  * once, and the import cache.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "harness.h"
 
@@ -51,7 +45,7 @@ COUNTED(test_connecting)
 
 COUNTED(test_calls)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     char *text = NULL;
     ok(client, gpubuf_call(client, "list", "{\n\"prefix\"\r\n:\"none\"}", 60000, &text));
     assert_non_null(strstr(text, "\"objects\":[]"));
@@ -84,8 +78,6 @@ COUNTED(test_calls)
     fails(client, GPUBUF_E_LIMIT, gpubuf_call(client, "stats", large, 60000, &text));
     free(large);
     ok(client, gpubuf_call(client, "stats", NULL, 60000, NULL));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 static int collect(const struct gpubuf_info *info, void *arg)
@@ -101,7 +93,7 @@ static int collect(const struct gpubuf_info *info, void *arg)
 
 COUNTED(test_names)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_create_options options = {
         .size = sizeof(options), .mode = 0640, .ttl_ms = 3600000, .evict = GPUBUF_EVICT_KEEP};
     struct gpubuf_info info;
@@ -149,12 +141,11 @@ COUNTED(test_names)
     }
     ok(client, gpubuf_list(client, "names/", collect, &count));
     assert_int_equal(count, 0);
-    gpubuf_disconnect(client);
 }
 
 COUNTED(test_registering)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     size_t fds = count_fds();
     int fd = fake_memfd(4096, 'm', F_SEAL_SHRINK);
     const char *layout = "{\"kind\":\"array\",\"dtype\":\"uint8\",\"shape\":[100],\n"
@@ -177,7 +168,6 @@ COUNTED(test_registering)
     assert_int_equal(*(char *)memory.pointer, 'm');
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "own"));
-    gpubuf_disconnect(client);
 }
 
 /* ---- many at once ---- */
@@ -185,7 +175,7 @@ COUNTED(test_registering)
 COUNTED(test_open_many)
 {
     enum { TOTAL = 5003 };
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     static char texts[TOTAL][270];
     static const char *list[TOTAL];
     static struct gpubuf_object *objects[TOTAL];
@@ -232,7 +222,6 @@ COUNTED(test_open_many)
         if (i % 1000 != 7)
             ok(client, gpubuf_delete(client, texts[i]));
     }
-    gpubuf_disconnect(client);
 }
 
 /* Each object lies in a memfd of its own: one message cannot bring all descriptors. */
@@ -304,7 +293,7 @@ COUNTED(test_idle_after_releases)
 
 COUNTED(test_one_mapping_for_all)
 {
-    struct gpubuf_client *writer = connect_client();
+    CLIENT *writer = connect_client();
     put_counting(writer, "cache/a", 100, 1);
     put_counting(writer, "cache/b", 100, 2);
     size_t before = count_mappings(), fds;
@@ -329,12 +318,11 @@ COUNTED(test_one_mapping_for_all)
     assert_int_equal(count_mappings(), before);
     ok(writer, gpubuf_delete(writer, "cache/a"));
     ok(writer, gpubuf_delete(writer, "cache/b"));
-    gpubuf_disconnect(writer);
 }
 
 COUNTED(test_idle_mappings_are_bounded)
 {
-    struct gpubuf_client *writer = connect_client();
+    CLIENT *writer = connect_client();
     put_counting(writer, "bounded", 100, 1);
     size_t before = count_mappings();
     struct gpubuf_connect_options options = {
@@ -359,7 +347,6 @@ COUNTED(test_idle_mappings_are_bounded)
     }
     gpubuf_disconnect(client);
     ok(writer, gpubuf_delete(writer, "bounded"));
-    gpubuf_disconnect(writer);
 }
 
 struct retired {
@@ -377,7 +364,7 @@ static bool is_unmapped(void *arg)
 /* The daemon asks for segments back: they go when no object needs them. */
 COUNTED(test_retiring)
 {
-    struct gpubuf_client *writer = connect_client();
+    CLIENT *writer = connect_client();
     struct gpubuf_object *object;
     size_t before = count_mappings();
     struct retired retired = {connect_client(), before};
@@ -396,7 +383,6 @@ COUNTED(test_retiring)
     retired.mappings = before;
     wait_until(is_unmapped, &retired);
     gpubuf_disconnect(retired.client);
-    gpubuf_disconnect(writer);
 }
 
 static bool has_mappings(void *arg)
@@ -407,7 +393,7 @@ static bool has_mappings(void *arg)
 /* The same for a program that holds something and calls nothing: the library's thread answers. */
 COUNTED(test_retiring_while_busy)
 {
-    struct gpubuf_client *writer = connect_client(), *client = connect_client();
+    CLIENT *writer = connect_client(), *client = connect_client();
     struct gpubuf_object *object, *held;
     const char *layout = "{\"kind\":\"bytes\",\"bytes\":10,\"data\":{\"handle\":0,\"offset\":0,"
                          "\"bytes\":10}}";
@@ -427,8 +413,6 @@ COUNTED(test_retiring_while_busy)
     wait_until(has_mappings, &before);
     gpubuf_release(held);
     ok(writer, gpubuf_delete(writer, "held"));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(writer);
 }
 
 RUN_TESTS(start_daemon, stop_daemon)

@@ -1,8 +1,6 @@
 /*
  * Columns and tables of every dtype, there and back through a real daemon, and the views of them.
  */
-#include <string.h>
-
 #include "objects.h"
 
 TEST(test_columns_of_every_dtype)

@@ -1,7 +1,4 @@
 /* gpubuf_edit: a copy of a sealed object, to be sealed as the next version. */
-#include <string.h>
-#include <unistd.h>
-
 #include "objects.h"
 
 /* Each test has a client of its own, whose idle mappings end with it. */

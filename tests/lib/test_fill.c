@@ -1,7 +1,4 @@
 /* Files read into objects: on the host and on GPUs, whole and in parts, and those that change. */
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include "gpu.h"
 
 static const char *const devices[] = {"host", "cuda:0"};
@@ -57,8 +54,7 @@ static void fill_whole(int socket)
 {
     static const size_t sizes[] = {0, 1, 4095, 4096, PIECE, 2 * PIECE + 12345};
 
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     for (unsigned k = 0; k < DEVICES * sizeof(sizes) / sizeof(*sizes); k++) {
         size_t bytes = sizes[k / DEVICES];
         int fd = make_file(bytes);
@@ -76,7 +72,6 @@ static void fill_whole(int socket)
         }
         close(fd);
     }
-    gpubuf_disconnect(client);
 }
 
 TEST(test_whole)
@@ -90,8 +85,7 @@ static void fill_ranges(int socket)
 {
     enum { BYTES = 3 * PIECE + 999 };
 
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_fill_options options = {.size = sizeof(options), .readers = 3};
     int one = make_file(BYTES), other = make_file(BYTES);
     const struct gpubuf_file_range ranges[] = {
@@ -122,7 +116,6 @@ static void fill_ranges(int socket)
     }
     close(one);
     close(other);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_ranges)
@@ -134,8 +127,7 @@ TEST(test_ranges)
 
 static void fill_wrong(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     int fd = make_file(2 * PIECE), pipes[2];
     CHECK(pipe(pipes) == 0);
     for (unsigned k = 0; k < DEVICES; k++) {
@@ -177,7 +169,6 @@ static void fill_wrong(int socket)
     RETURNS(GPUBUF_E_INVALID, NULL, gpubuf_fill_file(NULL, GPUBUF_DATA, NULL, 0, NULL));
     CHECK(says("NULL"));
     gpubuf_fill_end(NULL);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_wrong)
@@ -189,11 +180,10 @@ TEST(test_wrong)
 
 static void fill_failing(int socket)
 {
-    (void)socket;
     int fd = make_file(6 * PIECE);
     struct gpubuf_file_range range = {.fd = fd, .bytes = 6 * PIECE};
     struct gpubuf_fill *fill = NULL;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = create_bytes(client, "failing", range.bytes, "cuda:0");
     RETURNS(GPUBUF_E_DEVICE, client, gpubuf_fill_file(object, GPUBUF_DATA, &range, 1, NULL));
     CHECK(strstr(gpubuf_errmsg(client), "copying a file"));
@@ -204,7 +194,6 @@ static void fill_failing(int socket)
     WORKS(client, gpubuf_seal(object, NULL));
     CHECK(has(client, object, 0, 0, range.bytes));
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_failing)
@@ -218,11 +207,10 @@ static char gate[40];
 
 static void fill_slowly(int socket)
 {
-    (void)socket;
     int fd = make_file(2 * PIECE);
     struct gpubuf_file_range range = {.fd = fd, .bytes = 2 * PIECE};
     struct gpubuf_fill_options options = {.size = sizeof(options), .readers = 1};
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = create_bytes(client, "slow", range.bytes, "cuda:0");
     struct gpubuf_fill *fill = NULL;
     uint64_t done = 1;
@@ -234,7 +222,6 @@ static void fill_slowly(int socket)
     CHECK(done == range.bytes);
     gpubuf_fill_end(fill);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_slowly)
@@ -254,17 +241,15 @@ TEST(test_slowly)
 
 static void fill_unpinned(int socket)
 {
-    (void)socket;
     int fd = make_file(6 * PIECE);
     struct gpubuf_file_range range = {.fd = fd, .bytes = 6 * PIECE};
     struct gpubuf_pinned_memory figures = {.size = sizeof(figures)};
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = create_bytes(client, "unpinned", range.bytes, "cuda:0");
     WORKS(client, gpubuf_fill_file(object, GPUBUF_DATA, &range, 1, NULL));
     CHECK(has(client, object, 0, 0, range.bytes));
     CHECK(gpubuf_pinned_memory(&figures) == 0 && figures.refused > 0 && figures.buffers == 0);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_unpinned)
@@ -291,8 +276,7 @@ static bool is_locked_for_others(int fd)
 
 static void fill_locked(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     int fd = make_file(2 * PIECE);
     struct gpubuf_file_range range = {.fd = fd, .bytes = 2 * PIECE};
     struct flock lock = {.l_type = F_WRLCK, .l_len = 10};
@@ -306,7 +290,6 @@ static void fill_locked(int socket)
         CHECK(is_locked_for_others(fd));
         gpubuf_release(object);
     }
-    gpubuf_disconnect(client);
 }
 
 TEST(test_locked)
@@ -318,8 +301,7 @@ TEST(test_locked)
 
 static void fill_and_fork(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     int fd = make_file(PIECE), status;
     struct gpubuf_file_range range = {.fd = fd, .bytes = PIECE};
     struct gpubuf_object *object = create_bytes(client, "forked", PIECE, "host");
@@ -335,7 +317,6 @@ static void fill_and_fork(int socket)
     WORKS(client, gpubuf_fill_wait(fill, 0, UINT64_MAX, -1, NULL));
     gpubuf_fill_end(fill);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_fork)
@@ -345,7 +326,6 @@ TEST(test_fork)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     need_fakecuda(argv);
     return cmocka_run_group_tests(listed_tests, gpu_set_up, gpu_tear_down);
 }

@@ -7,8 +7,7 @@
 
 static void put_everything(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_create_options options = on_gpu("cuda:0");
     put_pattern(client, "bytes", 3 * MB + 5, "cuda:0");
     struct gpubuf_object *object = open_object(client, "bytes");
@@ -73,7 +72,6 @@ static void put_everything(int socket)
     CHECK(bit[0] == 6 && bit[1] == 6);
     gpubuf_release(object);
     gpubuf_release(table);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_put_everything)
@@ -95,8 +93,7 @@ static bool is_registered(const struct gpubuf_object *object)
 
 static void pin_memory(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "pinned", 3 * MB, "host");
     put_pattern(client, "on a GPU", 1000, "cuda:0");
     begin(1);
@@ -143,7 +140,6 @@ static void pin_memory(int socket)
     gpubuf_release(object);
     CHECK(driver_calls("cuMemHostUnregister") == 2);
     CHECK(gpubuf_pinned_memory(&figures) == 0 && figures.objects == 0);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_pinned_memory)
@@ -193,8 +189,7 @@ static void produce_column(int socket)
 
 static void consume_column(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *column = open_object(client, "column"), *slice = NULL;
     begin(0);
     WORKS(client, gpubuf_slice(column, 100, 50, &slice));
@@ -235,14 +230,12 @@ static void consume_column(int socket)
     device.array.release(&device.array);
     schema.release(&schema);
     CHECK(!device.array.release);
-    gpubuf_disconnect(client);
 }
 
 /* A kernel that writes there fails in its own process, and nothing else is hurt. */
 static void deface_column(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *column = open_object(client, "column");
     begin(0);
     char byte = 'X';
@@ -254,7 +247,6 @@ static void deface_column(int socket)
     RETURNS(GPUBUF_E_DEVICE, client, gpubuf_read(column, GPUBUF_DATA, 0, &byte, 1, NULL));
     CHECK(byte == 'X' && strstr(gpubuf_errmsg(client), "CUDA_ERROR_ILLEGAL_ADDRESS"));
     gpubuf_release(column);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_two_processes)
@@ -274,7 +266,6 @@ GPU_TEST(test_two_processes)
 
 static void same_process(int socket)
 {
-    (void)socket;
     struct gpubuf_client *client = new_client(), *other = new_client();
     struct gpubuf_object *mine = create_bytes(client, "mine", 100, "cuda:0");
     CUdeviceptr address = address_of(mine, GPUBUF_DATA);
@@ -305,23 +296,20 @@ enum { COLUMNS = 1000 };
 
 static void publish_many(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     char name[32];
     for (int i = 0; i < COLUMNS; i++) {
         snprintf(name, sizeof(name), "many/%d", i);
         put_pattern(client, name, 65536, "cuda:0");
     }
-    gpubuf_disconnect(client);
 }
 
 static void open_many(int socket)
 {
-    (void)socket;
     static char names[COLUMNS][32];
     static const char *pointers[COLUMNS];
     static struct gpubuf_object *objects[COLUMNS];
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     for (int i = 0; i < COLUMNS; i++) {
         snprintf(names[i], sizeof(names[i]), "many/%d", i);
         pointers[i] = names[i];
@@ -342,7 +330,6 @@ static void open_many(int socket)
     for (int i = 0; i < COLUMNS; i += 100)
         gpubuf_release(open_object(client, names[i]));
     CHECK(all_driver_calls() == before);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_few_calls)
@@ -355,8 +342,7 @@ GPU_TEST(test_few_calls)
 
 static void streams(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     struct gpubuf_object *object = create_bytes(client, "streams", MB, "cuda:0");
@@ -406,15 +392,13 @@ static void streams(int socket)
     gpubuf_release(second);
     gpubuf_release(on_host);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 /* Between two GPUs that do not reach each other's memory: at once, but on no stream. */
 static void across(int socket)
 {
-    (void)socket;
     enum { BYTES = 9 << 20 };
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "from", BYTES, "cuda:0");
     struct gpubuf_object *from = open_object(client, "from");
     struct gpubuf_object *to = create_bytes(client, "to", BYTES, "cuda:1");
@@ -431,15 +415,13 @@ static void across(int socket)
     gpubuf_release(back);
     gpubuf_release(to);
     gpubuf_release(from);
-    gpubuf_disconnect(client);
 }
 
 /* Between two that do, the driver copies: on a stream, too. */
 static void reaching(int socket)
 {
-    (void)socket;
     enum { BYTES = 9 << 20 };
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "from", BYTES, "cuda:0");
     struct gpubuf_object *from = open_object(client, "from");
     struct gpubuf_object *to = create_bytes(client, "to", BYTES, "cuda:1");
@@ -451,23 +433,19 @@ static void reaching(int socket)
     CHECK(object_has_pattern(client, to));
     gpubuf_release(to);
     gpubuf_release(from);
-    gpubuf_disconnect(client);
 }
 
 static void publish_two(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "source", 9 << 20, "cuda:0");
     put_pattern(client, "sealed", 9 << 20, "cuda:1");
-    gpubuf_disconnect(client);
 }
 
 /* Memory that is mapped for reading is written by no GPU. */
 static void reaching_to_write(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *from = open_object(client, "source");
     struct gpubuf_object *sealed = open_object(client, "sealed");
     void *target = (void *)(uintptr_t)address_of(sealed, GPUBUF_DATA);
@@ -476,7 +454,6 @@ static void reaching_to_write(int socket)
             gpubuf_read(from, GPUBUF_DATA, 0, target, 9 << 20, new_stream()));
     gpubuf_release(sealed);
     gpubuf_release(from);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_streams)
@@ -494,18 +471,15 @@ GPU_TEST(test_streams)
 
 static void publish_on_both(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "zero", 100, "cuda:0");
     put_pattern(client, "one", 100, "cuda:1");
     put_pattern(client, "host", 100, "host");
-    gpubuf_disconnect(client);
 }
 
 static void see_one(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = NULL, *one = open_object(client, "one");
     CHECK(gpubuf_device_ordinal(one) == 0 && object_has_pattern(client, one));
     RETURNS(GPUBUF_E_UNSUPPORTED, client, gpubuf_open(client, "zero", NULL, &object));
@@ -520,20 +494,17 @@ static void see_one(int socket)
     struct gpubuf_create_options options = on_gpu(GPU0);
     RETURNS(GPUBUF_E_UNSUPPORTED, client, gpubuf_put_bytes(client, "new", "x", 1, &options));
     gpubuf_release(one);
-    gpubuf_disconnect(client);
 }
 
 static void see_none(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = NULL;
     RETURNS(GPUBUF_E_UNSUPPORTED, client, gpubuf_open(client, "one", NULL, &object));
     CHECK(!object && strstr(gpubuf_errmsg(client), "CUDA_VISIBLE_DEVICES"));
     object = open_object(client, "host");
     CHECK(object_has_pattern(client, object));
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_hidden)
@@ -581,8 +552,7 @@ GPU_TEST(test_host_only)
 
 static void open_and_let_go(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = client_with_cache(1);
+    CLIENT *client = client_with_cache(1);
     begin(0);
     size_t before = free_memory();
     for (int i = 0; i < 3; i++) {
@@ -595,24 +565,22 @@ static void open_and_let_go(int socket)
     WORKS(client, gpubuf_call(client, "trim", NULL, 60000, &text));
     gpubuf_free(text);
     UNTIL(client, free_memory() == before);
-    gpubuf_disconnect(client);
 }
 
 static void hold_and_retire(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     gpubuf_release(open_object(client, "kept")); /* stays mapped */
     begin(0);
     step(socket);
     UNTIL(client, driver_calls("cuMemUnmap") == 1);
     step(socket);
     await(socket);
-    gpubuf_disconnect(client);
 }
 
 static void keep_then_delete(int socket)
 {
-    struct gpubuf_client *client = client_with_cache(1);
+    CLIENT *client = client_with_cache(1);
     put_pattern(client, "kept", 40 * MB, "cuda:0");
     step(socket);
     await(socket);
@@ -622,7 +590,6 @@ static void keep_then_delete(int socket)
     gpubuf_free(text);
     await(socket);
     begin(0);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_memory_comes_back)
@@ -657,7 +624,6 @@ static void release_at_exit(void)
 
 static void end_in_disorder(int socket)
 {
-    (void)socket;
     struct gpubuf_client *client = new_client();
     struct gpubuf_object *object = open_object(client, "one");
     gpubuf_disconnect(client); /* objects may be released afterwards */
@@ -707,7 +673,6 @@ static void *open_and_release(void *arg)
 /* With nothing kept mapped between uses, in one client and in two. */
 static void threads(int socket)
 {
-    (void)socket;
     pthread_t running[4];
     int numbers[4];
     shared_client = client_with_cache(1);
@@ -736,8 +701,7 @@ GPU_TEST(test_threads)
 
 static void forks(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = open_object(client, "zero");
     struct ArrowDeviceArray array;
     WORKS(client, gpubuf_export_arrow_device(object, NULL, &array));
@@ -768,7 +732,6 @@ static void forks(int socket)
     CHECK(object_has_pattern(client, object));
     array.array.release(&array.array);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_fork)
@@ -792,7 +755,6 @@ static void produce_ipc(int socket)
     gpubuf_release(object);
     gpubuf_disconnect(client);
     CHECK(driver_calls("cuIpcOpenMemHandle") == 1 && driver_calls("cuIpcCloseMemHandle") == 1);
-    (void)socket;
 }
 
 GPU_TEST(test_ipc)

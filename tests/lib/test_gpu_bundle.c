@@ -1,7 +1,4 @@
 /* Bundles on GPUs: the manifest comes to the host, the arrays stay where they are. */
-#include <pthread.h>
-#include <time.h>
-
 #include "gpu.h"
 
 static const uint64_t shape[] = {4, 128};
@@ -73,12 +70,10 @@ static void produce(int socket)
 
 static void consume(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = open_object(client, "model");
     check(client, object);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_another_process)
@@ -102,9 +97,8 @@ static void *open_gate(void *gate)
 
 static void seal_late(int socket)
 {
-    (void)socket;
     static int gate;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_create_options options = on_gpu("cuda:0");
     struct gpubuf_layout_spec layout;
     struct gpubuf_bundle *planned, *bundle;
@@ -129,7 +123,6 @@ static void seal_late(int socket)
     gpubuf_bundle_free(planned);
     gpubuf_release(object);
     OK(cu->cuStreamDestroy(stream));
-    gpubuf_disconnect(client);
 }
 
 TEST(test_a_late_manifest)
@@ -152,8 +145,7 @@ static unsigned long long access_of(const struct gpubuf_object *object)
    there is written again. */
 static void protect(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = create_bytes(client, "bytes", 8 << 20, "cuda:0");
 
     begin(0);
@@ -173,7 +165,6 @@ static void protect(int socket)
     CHECK(access_of(object) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     WORKS(client, gpubuf_delete(client, "bytes"));
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 TEST(test_protecting)
@@ -183,7 +174,6 @@ TEST(test_protecting)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     need_fakecuda(argv);
     return cmocka_run_group_tests(listed_tests, gpu_set_up, gpu_tear_down);
 }

@@ -23,7 +23,7 @@ static struct gpubuf_object *seal_behind_work(struct gpubuf_client *client, cons
 
 static void produce(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_object *object = seal_behind_work(client, "late", new_stream());
     CHECK(gpubuf_object_version(object) > 0 && !is_settled(client, "late"));
@@ -34,7 +34,6 @@ static void produce(int socket)
     step(socket);
     await(socket);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 static uint64_t sum_of(CUdeviceptr address, CUstream stream)
@@ -48,7 +47,7 @@ static uint64_t sum_of(CUdeviceptr address, CUstream stream)
 /* Without waiting one reads what was there before; with it, what there is to be. */
 static void consume(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     struct gpubuf_object *object = open_object(client, "late"), *view = NULL;
@@ -80,7 +79,6 @@ static void consume(int socket)
     WORKS(client, gpubuf_wait_ready(object, NULL));
     CHECK(before == 1 && driver_calls("cuIpcOpenEventHandle") == 1);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_seal_on)
@@ -100,7 +98,7 @@ GPU_TEST(test_seal_on)
 /* The calling thread waits, and the Arrow export brings the event. */
 static void consume_on_cpu(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_object *object = open_object(client, "late");
     struct ArrowDeviceArray array;
@@ -122,7 +120,6 @@ static void consume_on_cpu(int socket)
     CHECK(!array.sync_event);
     array.array.release(&array.array);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_wait_on_cpu)
@@ -143,7 +140,6 @@ GPU_TEST(test_wait_on_cpu)
 
 static void same_process(int socket)
 {
-    (void)socket;
     struct gpubuf_client *client = new_client(), *other = new_client();
     begin(0);
     CUstream stream = new_stream(), reader = new_stream();
@@ -178,8 +174,7 @@ GPU_TEST(test_same_process)
 /* Past the bound the oldest is waited for; events are used again. */
 static void many_seals(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     char name[32];
@@ -200,7 +195,6 @@ static void many_seals(int socket)
         CHECK(byte == (unsigned char)i);
         gpubuf_release(object);
     }
-    gpubuf_disconnect(client);
 }
 
 static void *open_later(void *arg)
@@ -212,8 +206,7 @@ static void *open_later(void *arg)
 
 static void too_many_seals(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     gate = 0;
@@ -235,7 +228,6 @@ static void too_many_seals(int socket)
     }
     CHECK(driver_calls("cuEventCreate") <= 258);
     UNTIL(client, is_settled(client, "seal/256"));
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_bounds_of_seals)
@@ -287,7 +279,7 @@ GPU_TEST(test_killed_producer)
 /* One that was done, and went before anybody opened its event. */
 static void produce_and_go(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     gate = 0;
     struct gpubuf_object *object = seal_behind_work(client, "late", new_stream());
@@ -296,12 +288,11 @@ static void produce_and_go(int socket)
     let_go(&gate);
     WORKS(client, gpubuf_wait_ready(object, NULL));
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 static void open_before_wait_after(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_object *object = open_object(client, "late");
     step(socket);
@@ -309,7 +300,6 @@ static void open_before_wait_after(int socket)
     WORKS(client, gpubuf_wait_ready(object, NULL));
     CHECK(sum_of(address_of(object, GPUBUF_DATA), NULL) == 2 * BYTES);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_producer_gone_when_done)
@@ -327,8 +317,7 @@ GPU_TEST(test_producer_gone_when_done)
 /* Work that comes to grief is never settled: the object goes with its producer. */
 static void produce_in_vain(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     struct gpubuf_object *object = create_bytes(client, "broken", BYTES, "cuda:0");
@@ -340,32 +329,27 @@ static void produce_in_vain(int socket)
         CHECK(!is_settled(client, "broken"));
     }
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_work_that_fails)
 {
     run_gpu(produce_in_vain);
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     assert_int_equal(leases_of(client, "broken"), -1);
-    gpubuf_disconnect(client);
 }
 
 /* ---- releases behind work ---- */
 
 static void publish(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "read", BYTES, "cuda:0");
-    gpubuf_disconnect(client);
 }
 
 /* Memory that is unmapped under a kernel takes the context along. */
 static void release_too_early(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = client_with_cache(1);
+    CLIENT *client = client_with_cache(1);
     begin(0);
     CUstream stream = new_stream();
     struct gpubuf_object *object = open_object(client, "read");
@@ -376,12 +360,10 @@ static void release_too_early(int socket)
     gpubuf_release(object);
     let_go(&gate);
     GIVES(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamSynchronize(stream));
-    gpubuf_disconnect(client);
 }
 
 static void release_behind(int socket)
 {
-    (void)socket;
     struct gpubuf_client *client = client_with_cache(1);
     begin(0);
     CUstream stream = new_stream();
@@ -425,8 +407,7 @@ static void release_behind(int socket)
 /* The last of very many has room because the oldest is waited for. */
 static void release_many(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     struct gpubuf_object *object = open_object(client, "read");
@@ -447,14 +428,12 @@ static void release_many(int socket)
     object = open_object(client, "read");
     RETURNS(GPUBUF_E_DEVICE, client, gpubuf_release_on(object, (void *)&gate));
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 /* An object on the host has no events: the stream is waited for. */
 static void host_objects(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUstream stream = new_stream();
     for (int i = 0; i < 2; i++) {
@@ -475,7 +454,6 @@ static void host_objects(int socket)
             gpubuf_release(object);
     }
     CHECK(leases_of(client, "host") == 0 && driver_calls("cuEventCreate") == 0);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_release_on)

@@ -1,7 +1,4 @@
 /* Memory of the program's own, shared where it lies. */
-#include <poll.h>
-#include <sys/un.h>
-
 #include "gpu.h"
 #include "proto/json.h"
 
@@ -96,7 +93,7 @@ static void produce(int socket)
 
 static void consume(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     check_floats(client, "legacy", 0);
     check_floats(client, "vmm", 0);
     struct gpubuf_object *held = open_object(client, "legacy"), *object = NULL;
@@ -110,7 +107,6 @@ static void consume(int socket)
     CHECK(byte == 77);
     check_floats(client, "vmm", 0);
     gpubuf_release(held);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_register)
@@ -185,9 +181,6 @@ static CUdeviceptr map_one(int device)
 static void on_registered(struct gpubuf_client *client, int status, const char *text, size_t length,
                           void *arg)
 {
-    (void)client;
-    (void)text;
-    (void)length;
     *(int *)arg = status;
 }
 
@@ -205,7 +198,7 @@ static void await_answer(struct gpubuf_client *client, const int *status)
 
 static void produce_parts(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_part parts[3], many[17];
     begin(1);
     fill_parts(parts, allocate(MB), allocate(MB));
@@ -252,16 +245,13 @@ static void produce_parts(int socket)
     CHECK(count_fds() <= before + 2);
     step(socket);
     await(socket);
-    gpubuf_disconnect(client);
 }
 
 static void consume_parts(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     check_parts(client, "legacy");
     check_parts(client, "vmm");
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_parts)
@@ -271,17 +261,15 @@ GPU_TEST(test_parts)
     run_gpu(consume_parts);
     step(producer.socket);
     ends_well(producer);
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     ok(client, gpubuf_delete(client, "vmm"));
-    gpubuf_disconnect(client);
 }
 
 /* ---- refused ---- */
 
 static void refused(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     CUdeviceptr pointer = allocate(MB);
     RETURNS(GPUBUF_E_UNSUPPORTED, client,
@@ -289,7 +277,6 @@ static void refused(int socket)
     CHECK(strstr(gpubuf_errmsg(client), "managed") ||
           strstr(gpubuf_errmsg(client), "stream-ordered"));
     CHECK(strstr(gpubuf_errmsg(client), "gpubuf_put"));
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_refused)
@@ -313,7 +300,6 @@ static void lie(int socket)
 
 static void open_lie(int socket)
 {
-    (void)socket;
     struct gpubuf_client *client = new_client();
     struct gpubuf_object *object = NULL;
     RETURNS(GPUBUF_E_DEVICE, client, gpubuf_open(client, "lie", NULL, &object));

@@ -1,7 +1,4 @@
 /* A daemon with GPUs that is killed and started again: what went with it is told, and stale. */
-#include <poll.h>
-#include <signal.h>
-
 #include "gpu.h"
 
 static int supervised_set_up(void **state)
@@ -33,8 +30,7 @@ static void wait_for_synced(struct gpubuf_client *client, struct told *told)
 
 static void survive(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_create_options ipc = on_gpu(GPU0);
     struct told told = {.text = ""};
     unsigned char seen[100];
@@ -61,7 +57,6 @@ static void survive(int socket)
     gpubuf_release(kept);
     gpubuf_release(gone);
     gpubuf_release(replaced);
-    gpubuf_disconnect(client);
 }
 
 /* RELIABILITY.md: Time 6 */

@@ -37,7 +37,7 @@ static uint64_t publish(struct gpubuf_client *client, struct gpubuf_stream *fram
 /* A frame that is complete, and one whose work is held up. */
 static void produce(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_stream *frames = write_frames(client);
     CUstream work = new_stream();
@@ -53,7 +53,6 @@ static void produce(int socket)
     let_go(&gate);
     gpubuf_stream_close(frames); /* waits for the work */
     OK(cu->cuStreamQuery(work));
-    gpubuf_disconnect(client);
 }
 
 /* Takes the frame that is complete, lets the other be published, and takes that ahead. */
@@ -74,7 +73,7 @@ static void take_both(struct gpubuf_client *client, struct gpubuf_stream *frames
 
 static void consume_ahead(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_stream *frames = read_frames(client, true, 2);
     CUstream work = new_stream();
@@ -86,7 +85,6 @@ static void consume_ahead(int socket)
     CHECK(sum == 2 * BYTES);
     RETURNS(GPUBUF_E_UNAVAILABLE, client, gpubuf_stream_read(frames, 60000, &frame));
     gpubuf_stream_close(frames);
-    gpubuf_disconnect(client);
 }
 
 /* The consumer's work begins behind the producer's, and no call waits for either. */
@@ -107,7 +105,7 @@ GPU_TEST(test_ahead)
 
 static void consume(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_stream *frames = read_frames(client, false, 1);
     struct gpubuf_frame frame;
@@ -126,7 +124,6 @@ static void consume(int socket)
     WORKS(client, gpubuf_stream_done(frames, &frame, NULL));
     gpubuf_stream_close(frames);
     CHECK(sum == 2 * BYTES);
-    gpubuf_disconnect(client);
 }
 
 /* Other readers are given a frame once it is complete. */
@@ -149,7 +146,7 @@ GPU_TEST(test_complete)
 /* A writer that is killed before its work is done. */
 static void outlive_ahead(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_stream *frames = read_frames(client, true, 2);
     CUstream work = new_stream();
@@ -161,12 +158,11 @@ static void outlive_ahead(int socket)
     RETURNS(GPUBUF_E_CANCELED, client, gpubuf_stream_read(frames, 60000, &frame));
     RETURNS(GPUBUF_E_UNAVAILABLE, client, gpubuf_stream_read(frames, 60000, &frame));
     gpubuf_stream_close(frames);
-    gpubuf_disconnect(client);
 }
 
 static void outlive(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     begin(0);
     struct gpubuf_stream *frames = read_frames(client, false, 1);
     struct gpubuf_frame frame;
@@ -176,7 +172,6 @@ static void outlive(int socket)
     step(socket);
     RETURNS(GPUBUF_E_UNAVAILABLE, client, gpubuf_stream_read(frames, 60000, &frame));
     gpubuf_stream_close(frames);
-    gpubuf_disconnect(client);
 }
 
 static void kill_before_complete(void (*reader)(int socket))
@@ -205,7 +200,6 @@ GPU_TEST(test_killed_writer)
 
 static void *open_gate(void *arg)
 {
-    (void)arg;
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     let_go(&gate);
     return NULL;
@@ -214,8 +208,7 @@ static void *open_gate(void *arg)
 /* A slot is not written anew before the work on it has run: the writer's, and a reader's. */
 static void lap(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client(), *other = new_client();
+    CLIENT *client = new_client(), *other = new_client();
     begin(0);
     struct gpubuf_stream *frames = write_frames(client), *reader = read_frames(other, true, 2);
     CUstream work = new_stream(), reading = new_stream();
@@ -251,8 +244,6 @@ static void lap(int socket)
     CHECK(again);
     gpubuf_stream_close(reader);
     gpubuf_stream_close(frames);
-    gpubuf_disconnect(other);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_slots_behind_work)
@@ -263,8 +254,7 @@ GPU_TEST(test_slots_behind_work)
 /* A driver that cannot do any of it: calls wait for the work. */
 static void without(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client(), *other = new_client();
+    CLIENT *client = new_client(), *other = new_client();
     begin(0);
     struct gpubuf_stream *frames = write_frames(client), *reader = read_frames(other, true, 1);
     CUstream work = new_stream();
@@ -286,8 +276,6 @@ static void without(int socket)
     }
     gpubuf_stream_close(reader);
     gpubuf_stream_close(frames);
-    gpubuf_disconnect(other);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_without_words)

@@ -1,6 +1,4 @@
 /* Views on GPUs: kernels go on reading at one address while what is there changes. */
-#include <pthread.h>
-
 #include "gpu.h"
 
 #define BYTES (3 * MB + 1000)
@@ -41,8 +39,7 @@ static void *open_gate(void *gate)
 
 static void switch_under_kernels(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_view *view = NULL;
     put_filled(client, "policy", 1, "1");
     put_filled(client, "policy", 2, "2");
@@ -75,7 +72,6 @@ static void switch_under_kernels(int socket)
     }
     gpubuf_unfollow(view);
     WORKS(client, gpubuf_delete(client, "policy"));
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_switch_under_kernels)
@@ -85,8 +81,7 @@ GPU_TEST(test_switch_under_kernels)
 
 static void refuse(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_create_options options = on_gpu(TEST_KIND ":0");
     struct gpubuf_view *view = NULL, *none = NULL;
     put_filled(client, "policy", 1, "1");
@@ -110,7 +105,6 @@ static void refuse(int socket)
     CHECK(!none && shows(at, 1, stream));
     gpubuf_unfollow(view);
     WORKS(client, gpubuf_delete(client, "policy"));
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_refused)
@@ -120,8 +114,7 @@ GPU_TEST(test_refused)
 
 static void park(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_view *view = NULL;
     put_filled(client, "policy", 3, "3");
     WORKS(client, gpubuf_follow(client, "policy", NULL, &view));
@@ -133,13 +126,11 @@ static void park(int socket)
     CHECK(shows(at, 3, stream));
     gpubuf_unfollow(view);
     WORKS(client, gpubuf_delete(client, "policy"));
-    gpubuf_disconnect(client);
 }
 
 /* That ends the context, and here the process. */
 static void read_parked(int socket)
 {
-    (void)socket;
     struct gpubuf_client *client = new_client();
     struct gpubuf_view *view = NULL;
     uint64_t sum;

@@ -6,9 +6,8 @@
 
 static void put_and_copy(int socket)
 {
-    (void)socket;
     enum { BYTES = 5 << 20 };
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "zero", BYTES, "hip:0");
     put_pattern(client, "one", BYTES, GPU1);
     struct gpubuf_object *zero = open_object(client, "zero"), *one = open_object(client, "one");
@@ -33,7 +32,6 @@ static void put_and_copy(int socket)
     gpubuf_release(copy);
     gpubuf_release(one);
     gpubuf_release(zero);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_put_and_copy)
@@ -45,7 +43,7 @@ GPU_TEST(test_put_and_copy)
 
 static void write_late(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = create_bytes(client, "late", MB, "hip:0");
     begin(0);
     CUstream stream = new_stream();
@@ -56,13 +54,11 @@ static void write_late(int socket)
     step(socket);
     await(socket);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 static void read_late(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = open_object(client, "late");
     uint64_t sum = 0;
     begin(0);
@@ -72,7 +68,6 @@ static void read_late(int socket)
     WORKS(client, gpubuf_release_on(object, stream));
     OK(cu->cuStreamSynchronize(stream));
     CHECK(sum == 7 * MB);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_seal_on)
@@ -92,7 +87,7 @@ static const char floats[] = "{\"kind\":\"array\",\"dtype\":\"float32\",\"shape\
 
 static void share_own(int socket)
 {
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     CUdeviceptr pointer;
     begin(1);
     OK(cu->cuMemAlloc(&pointer, 4096));
@@ -109,20 +104,17 @@ static void share_own(int socket)
     gpubuf_release(given);
     step(socket);
     await(socket);
-    gpubuf_disconnect(client);
 }
 
 static void read_own(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = open_object(client, "mine");
     unsigned char got[2048];
     CHECK(gpubuf_device_ordinal(object) == 1);
     WORKS(client, gpubuf_read(object, GPUBUF_DATA, 0, got, sizeof(got), NULL));
     CHECK(got[0] == 3 && got[2047] == 3);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_share_own)
@@ -138,21 +130,17 @@ GPU_TEST(test_share_own)
 
 static void hidden(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     struct gpubuf_object *object = NULL;
     RETURNS(GPUBUF_E_UNSUPPORTED, client, gpubuf_open(client, "on one", NULL, &object));
     CHECK(strstr(gpubuf_errmsg(client), GPU1) &&
           strstr(gpubuf_errmsg(client), "HIP_VISIBLE_DEVICES=0"));
-    gpubuf_disconnect(client);
 }
 
 static void put_on_one(int socket)
 {
-    (void)socket;
-    struct gpubuf_client *client = new_client();
+    CLIENT *client = new_client();
     put_pattern(client, "on one", 100, "hip:1");
-    gpubuf_disconnect(client);
 }
 
 GPU_TEST(test_hidden)

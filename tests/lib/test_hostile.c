@@ -2,14 +2,6 @@
  * The library against a daemon that lies: whatever it says, calls end with an error, nothing leaks,
  * and nothing crashes.
  */
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "harness.h"
 
 #define RESULT "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":"
@@ -279,7 +271,6 @@ TEST(test_bad_greetings)
 static void be_silent(int fd, const void *arg)
 {
     char line[65536];
-    (void)arg;
     while (fake_read(fd, line, sizeof(line)))
         ;
 }
@@ -404,7 +395,6 @@ static void claim(int fd, const void *arg)
 {
     static const struct lie fine = {FINE, FD_GOOD, 0};
     char line[65536];
-    (void)arg;
     while (fake_read(fd, line, sizeof(line))) {
         if (strstr(line, "\"open\""))
             tell(fd, line, &fine);

@@ -3,19 +3,8 @@
  * and nothing else; the daemon gets back what it wants; a page that lies costs nobody a wrong
  * object.
  */
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "harness.h"
 
@@ -121,7 +110,7 @@ COUNTED(test_opened_again)
    nothing kept. */
 COUNTED(test_opened_once)
 {
-    struct gpubuf_client *other = connect_client(), *client = connect_client();
+    CLIENT *other = connect_client(), *client = connect_client();
     struct gpubuf_object *objects[100];
     char texts[100][16];
     const char *names[100];
@@ -151,13 +140,11 @@ COUNTED(test_opened_once)
     wait_for(other, "leases", 0);
     assert_int_equal(calls(other, "cache"), keeps + 1);
     assert_int_equal(stat_value(other, "cached"), 1);
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 COUNTED(test_none_if_one_likes)
 {
-    struct gpubuf_client *client = keeper(GPUBUF_NO_CACHE);
+    CLIENT *client = keeper(GPUBUF_NO_CACHE);
     put_counting(client, "a", 16, 5);
     uint64_t before = opens(client), hellos = calls(client, "hello");
     warm(client, "a");
@@ -166,12 +153,11 @@ COUNTED(test_none_if_one_likes)
     assert_int_equal(stat_value(client, "cached"), 0);
     assert_int_equal(opens(client), before + 4);
     assert_int_equal(calls(client, "hello"), hellos);
-    gpubuf_disconnect(client);
 }
 
 COUNTED(test_changes_are_seen)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     struct gpubuf_open_options version = {.size = sizeof(version)};
     struct gpubuf_object *object, *old;
     put_counting(other, "a", 16, 1);
@@ -200,8 +186,6 @@ COUNTED(test_changes_are_seen)
     object = open_one(client, "a");
     assert_int_equal(first_byte(object), 4);
     gpubuf_release(object);
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* A version that was replaced counts for whoever keeps it: before it asks for memory it gives that
@@ -209,17 +193,14 @@ COUNTED(test_changes_are_seen)
 /* RELIABILITY.md: Users among themselves 12 */
 COUNTED(test_what_is_stale_is_given_back_before_a_create)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
 
-    (void)state;
     put_counting(other, "a", 16, 1);
     warm(client, "a");
     wait_for(other, "cached", 1);
     put_counting(other, "a", 16, 2);
     put_counting(client, "b", 16, 3);
     assert_int_equal(stat_value(other, "cached"), 0);
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 struct outcome {
@@ -232,7 +213,6 @@ static void opened(struct gpubuf_client *client, int status, struct gpubuf_objec
                    void *arg)
 {
     struct outcome *outcome = arg;
-    (void)client;
     *outcome = (struct outcome){status, true, object != NULL};
     gpubuf_release(object);
 }
@@ -242,8 +222,6 @@ static void opened_many(struct gpubuf_client *client, int status,
                         void *arg)
 {
     struct outcome *outcome = arg;
-    (void)client;
-    (void)errors;
     *outcome = (struct outcome){status, true, count};
     gpubuf_release_many(objects, count);
 }
@@ -251,7 +229,7 @@ static void opened_many(struct gpubuf_client *client, int status,
 COUNTED(test_many_and_async)
 {
     enum { COUNT_OF = 200 };
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *objects[COUNT_OF + 2];
     struct outcome outcome = {0};
     const char *names[COUNT_OF + 2];
@@ -302,7 +280,6 @@ COUNTED(test_many_and_async)
     assert_int_equal(opens(client), before);
     wait_for(client, "cached", COUNT_OF);
     assert_int_equal(stat_value(client, "leases"), 0);
-    gpubuf_disconnect(client);
 }
 
 /* ---- bounds ---- */
@@ -310,7 +287,7 @@ COUNTED(test_many_and_async)
 COUNTED(test_bounds)
 {
     struct gpubuf_connect_options options = {.size = sizeof(options), .cache_lease_ms = 400};
-    struct gpubuf_client *client = keeper(3), *other = connect_client();
+    CLIENT *client = keeper(3), *other = connect_client();
     char name[16];
     uint64_t before;
     for (unsigned i = 0; i < 6; i++) {
@@ -335,8 +312,6 @@ COUNTED(test_bounds)
     } while (opens(other) > before);
     wait_for(other, "leases", 0);
     wait_for(other, "cached", 0); /* by a thread of the library's, after a moment */
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* ---- giving back ---- */
@@ -379,7 +354,7 @@ static int create_large(struct gpubuf_client *client, size_t bytes, int wait_ms)
 /* RELIABILITY.md: Memory is short 6 */
 COUNTED(test_what_is_kept_is_given_back)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     struct timespec pause = {.tv_nsec = 200 * 1000000}; /* until the library's thread sleeps, too */
     unsigned count = fill(client, other);
     wait_for(other, "cached", count);
@@ -390,8 +365,6 @@ COUNTED(test_what_is_kept_is_given_back)
     assert_true(stat_value(other, "cached") <= 1);
     ok(other, create_large(other, 250 * MIB, PATIENTLY));
     wait_for(other, "cached", 0);
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* The library's thread looks at sixteen clients at a time, and then at the others. */
@@ -416,7 +389,7 @@ COUNTED(test_of_many_clients_the_oldest_is_looked_at)
 
 COUNTED(test_what_is_used_stays)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     (void)fill(client, other);
     wait_for(other, "cached", 8);
     struct gpubuf_object *used = open_one(client, "fill/0");
@@ -426,8 +399,6 @@ COUNTED(test_what_is_used_stays)
     gpubuf_release(used);
     wait_for(other, "leases", 0); /* it is told anew that it is kept */
     ok(other, create_large(other, 250 * MIB, PATIENTLY));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* This program started as `test_keep SOCKET MS`: it opens and releases all that there is, each MS
@@ -498,7 +469,7 @@ static void end_hoarder(pid_t pid)
 /* RELIABILITY.md: Memory is short 6 */
 COUNTED(test_one_that_is_slow)
 {
-    struct gpubuf_client *other = connect_client();
+    CLIENT *other = connect_client();
     unsigned tries = 0;
     for (int i = 0; i < 3;) {
         struct gpubuf_client *client = connect_client();
@@ -516,7 +487,6 @@ COUNTED(test_one_that_is_slow)
         end_hoarder(pid);
         wait_for(other, "cached", 0);
     }
-    gpubuf_disconnect(other);
 }
 
 /* Others do not wait for it; what it has counts as used, as it does without keeping. */
@@ -575,7 +545,7 @@ COUNTED(test_one_that_is_killed)
 
 COUNTED(test_a_child_has_nothing)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object;
     int status;
     put_counting(client, "a", 16, 5);
@@ -588,7 +558,6 @@ COUNTED(test_a_child_has_nothing)
     uint64_t before = opens(client);
     gpubuf_release(open_one(client, "a"));
     assert_int_equal(opens(client), before);
-    gpubuf_disconnect(client);
 }
 
 static bool has_resumed(void *arg)
@@ -871,7 +840,6 @@ static int start_patient(void **state)
 {
     const char *const arguments[] = {"--limit", "recall_ms=1500", NULL};
 
-    (void)state;
     if (start_daemon_with(arguments) < 0)
         return -1;
     start_thread();

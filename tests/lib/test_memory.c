@@ -6,13 +6,7 @@
  * malloc and its kin are replaced in this program, and by that in the library.
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "harness.h"
 
@@ -216,10 +210,6 @@ static int do_put(void)
 static void no_event(struct gpubuf_client *of, const char *kind, const struct gpubuf_info *info,
                      void *arg)
 {
-    (void)of;
-    (void)kind;
-    (void)info;
-    (void)arg;
 }
 
 static int do_watch(void)
@@ -236,8 +226,6 @@ static int do_watch(void)
 
 static int no_object(const struct gpubuf_info *info, void *arg)
 {
-    (void)info;
-    (void)arg;
     return 0;
 }
 
@@ -303,8 +291,6 @@ static int async_status;
 static void async_done(struct gpubuf_client *of, int status, struct gpubuf_object *object,
                        void *arg)
 {
-    (void)of;
-    (void)arg;
     async_calls++;
     async_status = status;
     gpubuf_release(object);
@@ -340,7 +326,6 @@ static void renew_client(void)
 
 static bool only_held(void *arg)
 {
-    (void)arg;
     return stat_value(observer, "leases") == 1;
 }
 
@@ -392,9 +377,6 @@ static unsigned events;
 static void count_event(struct gpubuf_client *of, const char *kind, const struct gpubuf_info *info,
                         void *arg)
 {
-    (void)of;
-    (void)info;
-    (void)arg;
     events += strcmp(kind, "sealed") == 0;
 }
 
@@ -418,14 +400,12 @@ static void connect_resuming(int resume_ms, struct gpubuf_object **object)
 
 static bool is_told(void *arg)
 {
-    (void)arg;
     ok(client, gpubuf_dispatch(client) < 0 ? -1 : 0);
     return events > 0;
 }
 
 static bool has_one_lease(void *arg)
 {
-    (void)arg;
     return leases_of(observer, "memory/a") == 1;
 }
 
@@ -462,7 +442,6 @@ static int crash_short_of_memory(struct gpubuf_object *object)
 /* RELIABILITY.md: Memory is short 3 */
 static void test_resume_fails_once(void **state)
 {
-    (void)state;
     struct gpubuf_object *object;
     size_t n = 0;
     int r = -1;
@@ -489,7 +468,6 @@ static void test_resume_fails_once(void **state)
 /* RELIABILITY.md: Memory is short 3 */
 static void test_resume_fails_always(void **state)
 {
-    (void)state;
     struct gpubuf_object *object;
     size_t lost = 0, n = 0;
     int r = -1;
@@ -539,7 +517,6 @@ static int start_with(const char *const *arguments)
 
 static int start(void **state)
 {
-    (void)state;
     if (start_with(NULL) < 0)
         return -1;
     client = connect_client();
@@ -550,7 +527,6 @@ static int start(void **state)
 static int start_supervised(void **state)
 {
     static const char *const supervise[] = {"--supervise", "--grace", "1", NULL};
-    (void)state;
     return start_with(supervise);
 }
 

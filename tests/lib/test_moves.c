@@ -1,9 +1,4 @@
 /* gpubuf_spill and gpubuf_restore, on a daemon with a tier on disk. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "harness.h"
 
 static char place[] = "/tmp/gpubuf-tier.XXXXXX";
@@ -13,7 +8,6 @@ static int start_tiered(void **state)
     static char tier[sizeof(place) + 32];
     const char *const arguments[] = {"--tier", tier, "--watermarks", "100:100", NULL};
 
-    (void)state;
     if (!mkdtemp(place))
         return -1;
     snprintf(tier, sizeof(tier), "disk:64M:%s", place);
@@ -41,7 +35,7 @@ static const char *tier_of(struct gpubuf_client *client, const char *name)
 
 TEST(test_spill_and_restore)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object;
     struct gpubuf_memory memory;
 
@@ -66,12 +60,11 @@ TEST(test_spill_and_restore)
     fails(client, GPUBUF_E_BUSY, gpubuf_spill(client, "moves/a", NULL));
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "moves/a"));
-    gpubuf_disconnect(client);
 }
 
 TEST(test_no_room_to_restore_to)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_create_options keep = {.size = sizeof(keep), .evict = GPUBUF_EVICT_KEEP};
     size_t bytes = 40 << 20, most = 200 << 20;
     unsigned char *content = calloc(1, most);
@@ -94,12 +87,11 @@ TEST(test_no_room_to_restore_to)
     ok(client, gpubuf_restore(client, "moves/cold", 60000));
     ok(client, gpubuf_delete(client, "moves/kept"));
     ok(client, gpubuf_delete(client, "moves/cold"));
-    gpubuf_disconnect(client);
 }
 
 TEST(test_bad_arguments)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
 
     put_counting(client, "moves/b", 100, 0);
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_spill(client, "moves/none", NULL));
@@ -115,7 +107,6 @@ TEST(test_bad_arguments)
     fails(NULL, GPUBUF_E_INVALID, gpubuf_spill(NULL, "moves/b", NULL));
     fails(NULL, GPUBUF_E_INVALID, gpubuf_restore(NULL, "moves/b", 0));
     ok(client, gpubuf_delete(client, "moves/b"));
-    gpubuf_disconnect(client);
 }
 
 RUN_TESTS(start_tiered, stop_tiered)

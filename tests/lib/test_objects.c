@@ -2,11 +2,6 @@
  * Bytes and arrays, there and back through a real daemon, and the views of them; versions, layouts
  * that are refused, and copies of what is put. test_columns.c has columns and tables.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-
 #include "objects.h"
 
 static bool writable(struct gpubuf_object *object)

@@ -2,12 +2,7 @@
  * gpubuf_provide: programs that make names for others, in a loop of their own, inside callbacks,
  * and over a daemon that is killed and started again while opens wait.
  */
-#include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "harness.h"
 
@@ -170,10 +165,6 @@ COUNTED(test_declined)
 static void note_end(struct gpubuf_client *client, int status, struct gpubuf_object *object,
                      void *arg)
 {
-    (void)client;
-    (void)status;
-    (void)object;
-    (void)arg;
 }
 
 COUNTED(test_nobody_waits_any_more)
@@ -193,9 +184,6 @@ static void note_provided(struct gpubuf_client *client, int status, const char *
                           size_t length, void *arg)
 {
     struct loader *loader = arg;
-    (void)client;
-    (void)result;
-    (void)length;
     loader->status = status;
     loader->answered = true;
 }
@@ -235,7 +223,7 @@ COUNTED(test_beginning_and_ending)
 /* One prefix more than a session may have: the client has it no more, either. */
 COUNTED(test_one_too_many)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct loader loader = {.client = client};
     char prefix[16];
     for (unsigned i = 0; i < 64; i++) {
@@ -248,7 +236,6 @@ COUNTED(test_one_too_many)
     dispatch_until(client, &loader.answered);
     assert_int_equal(loader.status, GPUBUF_E_LIMIT);
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_provide_end(client, "more/"));
-    gpubuf_disconnect(client);
 }
 
 /* A daemon that is killed while opens wait: they ask again, and the provider provides again. */

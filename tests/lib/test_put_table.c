@@ -1,9 +1,4 @@
 /* Columns and tables of plain C arrays, and the texts of columns. */
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "harness.h"
 
 static struct gpubuf_client *client;

@@ -2,19 +2,8 @@
  * Connections that break: cut by the test, by a daemon that is killed and started again, or that
  * stops. Open objects stay readable, answers come, and nobody keeps what is not theirs.
  */
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "harness.h"
 
@@ -714,7 +703,7 @@ TEST(test_a_parked_lease_that_is_lost)
     struct gpubuf_view *view;
     kill_daemon();
     start_daemon_again();
-    struct gpubuf_client *client = connect_uncached();
+    CLIENT *client = connect_uncached();
     static const char was[BYTES] = {1}, is[BYTES] = {2}, other[2 * BYTES] = {3};
     ok(client, gpubuf_put_bytes(client, "was", was, BYTES, &own));
     ok(client, gpubuf_follow(client, "was", NULL, &view));
@@ -733,7 +722,6 @@ TEST(test_a_parked_lease_that_is_lost)
     for (int i = 0; i < OTHERS; i++)
         gpubuf_release(others[i]);
     gpubuf_unfollow(view);
-    gpubuf_disconnect(client);
 }
 
 struct opened {
@@ -760,12 +748,12 @@ TEST(test_parking_a_lease_that_is_lost)
     struct gpubuf_view *view;
     kill_daemon();
     start_daemon_again();
-    struct gpubuf_client *client = connect_uncached();
+    CLIENT *client = connect_uncached();
     ok(client, gpubuf_put_bytes(client, "was", content, BYTES, &own));
     ok(client, gpubuf_follow(client, "was", NULL, &view));
     kill_daemon();
     start_daemon_again();
-    struct gpubuf_client *other = connect_client();
+    CLIENT *other = connect_client();
     ok(other, gpubuf_put_bytes(other, "other", content, BYTES, &own));
     for (size_t i = 0; i < COUNT(opened.objects); i++)
         ok(client, gpubuf_open_async(client, "other", NULL, keep_opened, &opened, NULL));
@@ -776,8 +764,6 @@ TEST(test_parking_a_lease_that_is_lost)
         assert_true(gpubuf_dispatch(client) >= 0);
     gpubuf_release_many(opened.objects, opened.count);
     gpubuf_unfollow(view);
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* Last, since it ends the daemon: one that stops for good is not waited for. */

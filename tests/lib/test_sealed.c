@@ -1,12 +1,4 @@
 /* A program and the memory of an object that it has sealed. */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "harness.h"
 
 #define MIB (1u << 20)
@@ -54,7 +46,7 @@ static struct gpubuf_object *create_bytes(struct gpubuf_client *client, const ch
 COUNTED(test_what_is_sealed_faults)
 {
     static const uint64_t sizes[] = {70000, MIB, 20 * MIB + 12345};
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
 
     for (size_t i = 0; i < COUNT(sizes); i++) {
         uint64_t bytes = sizes[i];
@@ -81,13 +73,12 @@ COUNTED(test_what_is_sealed_faults)
         gpubuf_release(object);
         ok(client, gpubuf_delete(client, "sealed"));
     }
-    gpubuf_disconnect(client);
 }
 
 /* A seal that failed leaves the object as it was. */
 COUNTED(test_not_sealed_does_not_fault)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "taken", MIB, NULL);
     char *data = data_of(object);
 
@@ -99,13 +90,12 @@ COUNTED(test_not_sealed_does_not_fault)
     assert_true(faults(data + MIB / 2));
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "taken"));
-    gpubuf_disconnect(client);
 }
 
 /* Memory that was an object's is another's to be written, whichever of the two ended how. */
 COUNTED(test_what_comes_after_can_be_written)
 {
-    struct gpubuf_client *client = connect_client(), *other = connect_client();
+    CLIENT *client = connect_client(), *other = connect_client();
     const struct gpubuf_create_options replace = {.size = sizeof(replace), .replace = true};
     struct gpubuf_object *kept[4];
 
@@ -124,14 +114,11 @@ COUNTED(test_what_comes_after_can_be_written)
     for (int i = 0; i < 4; i++)
         gpubuf_release(kept[i]);
     ok(client, gpubuf_delete(client, "again"));
-    gpubuf_disconnect(client);
-    gpubuf_disconnect(other);
 }
 
 /* An asynchronous seal, too, and one that is released before it was answered. */
 static void note(struct gpubuf_client *client, int status, struct gpubuf_object *object, void *arg)
 {
-    (void)client;
     assert_int_equal(status, 0);
     *(bool *)arg = true;
     gpubuf_release(object);
@@ -139,7 +126,7 @@ static void note(struct gpubuf_client *client, int status, struct gpubuf_object 
 
 COUNTED(test_asynchronous)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "later", MIB, NULL);
     char *data = data_of(object);
     bool done = false;
@@ -149,14 +136,13 @@ COUNTED(test_asynchronous)
     assert_true(faults(data + MIB / 2));
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "later"));
-    gpubuf_disconnect(client);
 }
 
 /* A program cannot write what it opens, its own objects of any size included. */
 /* RELIABILITY.md: Users among themselves 6 */
 COUNTED(test_what_is_opened_faults)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
 
     for (uint64_t bytes = 8; bytes <= 8 * MIB; bytes *= 128) {
         struct gpubuf_object *made = create_bytes(client, "own", bytes, NULL), *opened;
@@ -170,7 +156,6 @@ COUNTED(test_what_is_opened_faults)
         gpubuf_release(made);
         ok(client, gpubuf_delete(client, "own"));
     }
-    gpubuf_disconnect(client);
 }
 
 /* More guards than a process should have: what is beyond can be written, and nothing else
@@ -178,7 +163,7 @@ COUNTED(test_what_is_opened_faults)
 COUNTED(test_many)
 {
     static struct gpubuf_object *objects[300];
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     size_t before = count_mappings();
 
     for (int round = 0; round < 3; round++) {
@@ -197,7 +182,6 @@ COUNTED(test_many)
         }
     }
     assert_true(count_mappings() <= before + 16); /* all is one mapping again */
-    gpubuf_disconnect(client);
 }
 
 /* ---- masks and padding ---- */
@@ -212,7 +196,7 @@ static const unsigned char *mask_of(const struct gpubuf_object *column)
 
 COUNTED(test_masks_and_padding_are_zero)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
 
     for (int round = 0; round < 6; round++) {
         struct gpubuf_column_spec columns[2] = {
@@ -245,7 +229,6 @@ COUNTED(test_masks_and_padding_are_zero)
         gpubuf_release(b);
         gpubuf_release(table);
     }
-    gpubuf_disconnect(client);
 }
 
 /* ---- final ---- */
@@ -255,7 +238,7 @@ static const struct gpubuf_create_options final = {.size = sizeof(final), .final
 /* RELIABILITY.md: Users among themselves 5 */
 COUNTED(test_final)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
 
     for (uint64_t bytes = 10; bytes <= 20 * MIB; bytes *= 1000) {
         struct gpubuf_object *object = create_bytes(client, "final", bytes, &final), *opened;
@@ -284,13 +267,12 @@ COUNTED(test_final)
     ok(client, gpubuf_seal(empty, NULL));
     gpubuf_release(empty);
     ok(client, gpubuf_delete(client, "final"));
-    gpubuf_disconnect(client);
 }
 
 /* Another process that has it mapped is in the way, and the object is as it was. */
 COUNTED(test_final_and_mapped_elsewhere)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "shared", 9000, &final);
     char *data = data_of(object);
     pid_t child = fork();
@@ -310,13 +292,12 @@ COUNTED(test_final_and_mapped_elsewhere)
     assert_int_equal(data[8999], 7);
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "shared"));
-    gpubuf_disconnect(client);
 }
 
 /* The name was taken meanwhile: it may be sealed again, and no more be written. */
 COUNTED(test_final_and_refused)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object = create_bytes(client, "taken", 9000, &final);
     struct gpubuf_memory memory;
 
@@ -329,13 +310,12 @@ COUNTED(test_final_and_refused)
     ok(client, gpubuf_seal(object, NULL));
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "taken"));
-    gpubuf_disconnect(client);
 }
 
 COUNTED(test_put_final)
 {
     static char content[3 * MIB];
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_object *object;
     struct gpubuf_info info;
 
@@ -347,12 +327,11 @@ COUNTED(test_put_final)
     assert_int_equal(memcmp(data_of(object), content, sizeof(content)), 0);
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "put"));
-    gpubuf_disconnect(client);
 }
 
 COUNTED(test_protect_is_for_the_creator)
 {
-    struct gpubuf_client *client = connect_client(), *reader = connect_client();
+    CLIENT *client = connect_client(), *reader = connect_client();
     struct gpubuf_object *object = create_bytes(client, "mine", MIB, NULL), *opened;
 
     assert_int_equal(gpubuf_protect(object), GPUBUF_E_INVALID); /* not sealed yet */
@@ -363,8 +342,6 @@ COUNTED(test_protect_is_for_the_creator)
     gpubuf_release(opened);
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "mine"));
-    gpubuf_disconnect(reader);
-    gpubuf_disconnect(client);
 }
 
 RUN_TESTS(start_daemon, stop_daemon)

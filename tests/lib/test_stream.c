@@ -1,13 +1,5 @@
 /* Streams by the library: who writes, who reads, how they end, and what is refused. */
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "harness.h"
 
@@ -272,7 +264,7 @@ TEST(test_many_readers)
 
 TEST(test_another_daemon)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_stream *stream = create(client, 8),
                          *reader = open_with(client, (struct gpubuf_stream_options){.hold = 1});
     struct gpubuf_frame frame;
@@ -287,7 +279,6 @@ TEST(test_another_daemon)
     fails(client, GPUBUF_E_STALE, gpubuf_stream_next(stream, 0, &frame));
     gpubuf_stream_close(reader);
     gpubuf_stream_close(stream);
-    gpubuf_disconnect(client);
 }
 
 static void *wait_for_reader(void *arg)

@@ -2,13 +2,6 @@
  * A client that several threads use at once, one that is disconnected while they wait, and one
  * that a child of fork has inherited.
  */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "harness.h"
 
 /* ---- threads ---- */
@@ -54,7 +47,7 @@ COUNTED(test_threads)
 {
     enum { THREADS = 8 };
     struct gpubuf_connect_options options = {.size = sizeof(options), .cache_bytes = 1};
-    struct gpubuf_client *client = connect_with(&options); /* every idle mapping is dropped */
+    CLIENT *client = connect_with(&options); /* every idle mapping is dropped */
     struct worker workers[THREADS];
     pthread_t ids[THREADS];
     char name[32];
@@ -71,7 +64,6 @@ COUNTED(test_threads)
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(workers[i].failures, 0);
     assert_int_equal(stat_value(client, "leases"), 0);
-    gpubuf_disconnect(client);
 }
 
 static void *wait_for_ever(void *arg)

@@ -3,10 +3,7 @@
  * what is told of them; a client that keeps objects never takes an older version for what the
  * name means.
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "harness.h"
 
@@ -54,7 +51,7 @@ static struct told_versions versions(struct gpubuf_client *client)
 
 TEST(test_opened_by_label_and_version)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_open_options options = {.size = sizeof(options)};
     struct gpubuf_object *object;
     struct told_versions told;
@@ -84,12 +81,11 @@ TEST(test_opened_by_label_and_version)
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_open(client, "w", &options, &object));
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_versions(client, "wx", note, &told));
     ok(client, gpubuf_delete(client, "w"));
-    gpubuf_disconnect(client);
 }
 
 TEST(test_one_version)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct told_versions told;
     ok(client, publish(client, "one", 3, 1));
     ok(client, publish(client, "two", 3, 2));
@@ -112,12 +108,11 @@ TEST(test_one_version)
     fails(client, GPUBUF_E_INVALID, gpubuf_delete_version(client, "w", 0, ""));
     ok(client, gpubuf_delete_version(client, "w", told.versions[0], NULL));
     fails(client, GPUBUF_E_NOT_FOUND, gpubuf_versions(client, "w", note, &told));
-    gpubuf_disconnect(client);
 }
 
 TEST(test_what_seal_says)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_create_options options = {
         .size = sizeof(options), .replace = true, .label = "made", .keep = 1};
     struct gpubuf_layout_spec layout = {.kind = GPUBUF_KIND_BYTES, .bytes = 8};
@@ -141,12 +136,11 @@ TEST(test_what_seal_says)
     ok(client, gpubuf_alias(client, "w", "w", &alias));
     assert_string_equal(versions(client).text, "alias made+ sealed+");
     ok(client, gpubuf_delete(client, "w"));
-    gpubuf_disconnect(client);
 }
 
 TEST(test_refused)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_open_options options = {.size = sizeof(options), .label = ""};
     struct gpubuf_object *object;
     char label[257];
@@ -165,7 +159,6 @@ TEST(test_refused)
     options.version = 0;
     fails(client, GPUBUF_E_INVALID, gpubuf_open_many(client, names, 1, &options, &object, NULL));
     ok(client, gpubuf_delete(client, "w"));
-    gpubuf_disconnect(client);
 }
 
 /* ---- beside what is kept ---- */
@@ -196,7 +189,7 @@ static void *publish_many(void *arg)
 TEST(test_what_is_kept_is_never_older)
 {
     struct gpubuf_connect_options connecting = {.size = sizeof(connecting)};
-    struct gpubuf_client *client = connect_with(&connecting);
+    CLIENT *client = connect_with(&connecting);
     struct race race = {.published = 1};
     pthread_t thread;
     uint64_t last = 0, switches = 0;
@@ -229,14 +222,13 @@ TEST(test_what_is_kept_is_never_older)
     assert_true(switches > 1);
     assert_int_equal(versions(client).count >= 3, true);
     ok(client, gpubuf_delete(client, "w"));
-    gpubuf_disconnect(client);
 }
 
 /* A connection that broke: an older version that is held stays so, and an open by label is sent
    once more. */
 TEST(test_resumed)
 {
-    struct gpubuf_client *client = connect_client();
+    CLIENT *client = connect_client();
     struct gpubuf_open_options options = {.size = sizeof(options), .label = "1"};
     struct gpubuf_object *object, *again;
     ok(client, publish(client, "1", 2, 1));
@@ -251,13 +243,11 @@ TEST(test_resumed)
     gpubuf_release(again);
     gpubuf_release(object);
     ok(client, gpubuf_delete(client, "w"));
-    gpubuf_disconnect(client);
 }
 
 static int start_supervised(void **state)
 {
     static const char *const arguments[] = {"--supervise", "--grace", "600000", NULL};
-    (void)state;
     return start_daemon_with(arguments);
 }
 

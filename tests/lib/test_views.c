@@ -1,11 +1,4 @@
 /* Views: one version after another at the same addresses, and claims without memory. */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "objects.h"
 
 #define BYTES 10000u
@@ -254,7 +247,6 @@ static char tier[] = "/tmp/gpubuf-views.XXXXXX";
 
 static int setup(void **state)
 {
-    (void)state;
     char option[64];
     if (!mkdtemp(tier))
         return -1;

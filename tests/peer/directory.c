@@ -128,7 +128,6 @@ static void on_state(void *user, const char *why, bool forgot)
 {
     struct gb_writer writer = begin("state", NULL);
 
-    (void)user;
     gb_write_format(&writer, ",\"forgot\":%s,\"why\":", forgot ? "true" : "false");
     if (why)
         gb_write_cstring(&writer, why);
@@ -179,7 +178,6 @@ static void on_room(uv_handle_t *handle, size_t wanted, uv_buf_t *buffer)
 {
     struct probe *probe = handle->data;
 
-    (void)wanted;
     *buffer = uv_buf_init(probe->line + probe->length,
                           (unsigned)(sizeof(probe->line) - probe->length - 1));
 }
@@ -189,7 +187,6 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buffer)
     struct probe *probe = stream->data;
     char last[] = "close", *line = probe->line, *end;
 
-    (void)buffer;
     if (got < 0) {
         command(probe, last);
         return;

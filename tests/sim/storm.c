@@ -73,7 +73,6 @@ static void on_timer(void *user, uint64_t number)
 {
     struct timer timer = *(struct timer *)user;
 
-    (void)number;
     free(user);
     timer.handle->flags = 0;
     timer.callback(timer.handle);
@@ -83,7 +82,6 @@ int uv_timer_start(uv_timer_t *handle, uv_timer_cb callback, uint64_t timeout, u
 {
     struct timer *timer = malloc(sizeof(*timer));
 
-    (void)repeat;
     if (!timer)
         abort();
     *timer = (struct timer){handle, callback};
@@ -94,7 +92,6 @@ int uv_timer_start(uv_timer_t *handle, uv_timer_cb callback, uint64_t timeout, u
 
 uint64_t uv_now(const uv_loop_t *loop)
 {
-    (void)loop;
     return (uint64_t)(now / 1000000);
 }
 
@@ -185,7 +182,6 @@ static void on_watch(void *user, uint64_t number)
 
 static void on_written(void *user, uint64_t number)
 {
-    (void)user;
     for (unsigned i = 0; i < options.machines; i++) {
         if (machines[i].dead)
             continue;
@@ -227,7 +223,6 @@ static void on_find(void *user, uint64_t number)
                        : 0;
     struct gb_error error;
 
-    (void)number;
     free(user);
     if (!count)
         (void)gb_fail(&error, GPUBUF_E_UNAVAILABLE, "nobody has it");
@@ -240,7 +235,6 @@ static bool directory_find(struct gb_peer_directory *directory, const char *name
 {
     struct finding *finding = malloc(sizeof(*finding));
 
-    (void)name;
     if (!finding)
         abort();
     *finding = (struct finding){(struct gpubuf_client *)directory, callback, user};
@@ -253,8 +247,6 @@ static void directory_copied(struct gb_peer_directory *directory, const char *na
 {
     struct gpubuf_client *machine = (struct gpubuf_client *)directory;
 
-    (void)name;
-    (void)revision;
     machine->has = version != 0;
     machine->done = (double)now;
     etcd_write((uint64_t)(machine - machines) << 1);
@@ -285,7 +277,6 @@ static void on_answer(void *user, uint64_t number)
     char text[256];
     int length = 0;
 
-    (void)number;
     free(user);
     if (message.remote->from->dead)
         message.status = GPUBUF_E_CLOSED; /* so that whatever waits for the message is freed */
@@ -330,7 +321,6 @@ static void on_asked(void *user, uint64_t number)
     struct gpubuf_client *from = remote->from, *to = remote->to;
     double start = (double)now;
 
-    (void)number;
     if (to->dead || from->dead || (remote->epoch == 0 && !message->full)) {
         message->status = GPUBUF_E_CLOSED;
         remote->epoch = 0;
@@ -374,7 +364,6 @@ static void post(struct gb_peer_remote *remote, const struct message *values)
 bool gb_peer_remote_ask(struct gb_peer_remote *remote, const char *text, size_t length,
                         gb_peer_answered_cb callback, void *user)
 {
-    (void)length;
     post(remote, &(struct message){.remote = remote,
                                    .answered = callback,
                                    .user = user,
@@ -386,9 +375,6 @@ bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t
                          void *memory, uint64_t bytes, gb_peer_land_cb land,
                          gb_peer_chunk_cb callback, void *user)
 {
-    (void)lease;
-    (void)memory;
-    (void)land; /* nothing is staged */
     post(remote, &(struct message){.remote = remote,
                                    .read = callback,
                                    .user = user,
@@ -400,7 +386,6 @@ bool gb_peer_remote_read(struct gb_peer_remote *remote, uint64_t lease, uint64_t
 
 void gb_peer_remote_release(struct gb_peer_remote *remote, uint64_t lease)
 {
-    (void)lease;
     if (remote->leases > 0) {
         remote->leases--;
         remote->to->leases--;
@@ -413,8 +398,6 @@ struct gb_peer_remote *gb_peer_remotes_get(struct gb_peer_remotes *remotes, cons
     unsigned long number = strtoul(node + 1, NULL, 10);
     struct gb_peer_remote *remote = remotes->all[number];
 
-    (void)host;
-    (void)port;
     if (remote)
         return remote;
     remotes->all[number] = remote = calloc(1, sizeof(*remote));
@@ -428,12 +411,10 @@ struct gb_peer_remote *gb_peer_remotes_get(struct gb_peer_remotes *remotes, cons
 
 void gb_peer_remote_hold(struct gb_peer_remote *remote)
 {
-    (void)remote;
 }
 
 void gb_peer_remote_drop(struct gb_peer_remote *remote)
 {
-    (void)remote;
 }
 
 uint64_t gb_peer_remote_epoch(const struct gb_peer_remote *remote)
@@ -461,7 +442,6 @@ static void on_daemon(void *user, uint64_t number)
 {
     struct daemon_call call = *(struct daemon_call *)user;
 
-    (void)number;
     free(user);
     call.callback(call.machine, call.machine->dead ? GPUBUF_E_CLOSED : 0, &call.machine->object,
                   call.arg);
@@ -483,18 +463,12 @@ int gpubuf_create_async(struct gpubuf_client *client, const char *name,
                         const struct gpubuf_create_options *create, gpubuf_object_cb callback,
                         void *arg, uint64_t *request)
 {
-    (void)name;
-    (void)layout;
-    (void)create;
-    (void)request;
     return ask_daemon(client, callback, arg);
 }
 
 int gpubuf_seal_async(struct gpubuf_object *object, const int64_t *null_counts,
                       gpubuf_object_cb callback, void *arg, uint64_t *request)
 {
-    (void)null_counts;
-    (void)request;
     return ask_daemon(object->machine, callback, arg);
 }
 
@@ -507,16 +481,13 @@ int gpubuf_call_async(struct gpubuf_client *client, const char *method, const ch
 
 uint64_t gpubuf_object_version(const struct gpubuf_object *object)
 {
-    (void)object;
     return 1;
 }
 void gpubuf_release(struct gpubuf_object *object)
 {
-    (void)object;
 }
 const char *gpubuf_errmsg(const struct gpubuf_client *client)
 {
-    (void)client;
     return "";
 }
 const char *gpubuf_strerror(int code)
@@ -527,8 +498,6 @@ const char *gpubuf_strerror(int code)
 bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
                     struct gpubuf_layout_spec *spec)
 {
-    (void)layout;
-    (void)pool;
     *spec = (struct gpubuf_layout_spec){0};
     return true;
 }
@@ -536,19 +505,14 @@ bool gb_layout_spec(const struct gb_layout *layout, struct gb_pool *pool,
 int gb_peer_content_for(struct gb_peer_content *content, struct gpubuf_object *object,
                         const struct gb_layout *layout, struct gb_error *error)
 {
-    (void)object;
-    (void)layout;
-    (void)error;
     content->bytes = options.bytes;
     return 0;
 }
 void gb_peer_content_end(struct gb_peer_content *content)
 {
-    (void)content;
 }
 bool gb_peer_content_bytes(const struct gb_layout *layout, uint64_t *bytes)
 {
-    (void)layout;
     *bytes = options.bytes;
     return true;
 }
@@ -556,25 +520,16 @@ void *gb_peer_content_direct(const struct gb_peer_content *content, uint64_t chu
 {
     static char memory[1]; /* never written to: no bytes are sent in this model */
 
-    (void)content;
-    (void)chunk;
     return memory;
 }
 int gb_peer_content_write(const struct gb_peer_content *content, uint64_t chunk, const void *buffer,
                           struct gb_error *error)
 {
-    (void)content;
-    (void)chunk;
-    (void)buffer;
-    (void)error;
     return 0;
 }
 int gb_peer_content_stage(const struct gb_peer_content *content, uint64_t chunk,
                           struct gb_staging **block, struct gb_error *error)
 {
-    (void)content;
-    (void)chunk;
-    (void)block;
     return gb_fail_memory(error);
 }
 void *gb_staging_memory(struct gb_staging *block)
@@ -583,7 +538,6 @@ void *gb_staging_memory(struct gb_staging *block)
 }
 void gb_staging_give(struct gb_staging *block)
 {
-    (void)block;
 }
 uint64_t gb_peer_content_sum(const void *bytes, size_t length)
 {
@@ -609,7 +563,6 @@ struct gb_peer_digest *gb_peer_digest_new(uv_loop_t *loop, const struct gb_peer_
 {
     struct gb_peer_digest *digest = malloc(sizeof(*digest));
 
-    (void)loop;
     if (!digest)
         abort();
     *digest = (struct gb_peer_digest){content, moved, user, 0};
@@ -622,7 +575,6 @@ void gb_peer_digest_move(struct gb_peer_digest *digest, uint64_t chunks)
 int gb_peer_digest_sum(const struct gb_peer_digest *digest, unsigned char sum[GB_PEER_WORD_BYTES],
                        struct gb_error *error)
 {
-    (void)error;
     memset(sum, 0, GB_PEER_WORD_BYTES);
     return digest->there == gb_peer_content_chunks(digest->content->bytes);
 }
@@ -651,8 +603,6 @@ static void on_want(void *user, uint64_t number)
 /* A program that waits for a name asks for it again until its patience ends. */
 static bool may_come(void *user, int status)
 {
-    (void)user;
-    (void)status;
     return false;
 }
 
@@ -660,15 +610,11 @@ static void on_declined(void *user, uint64_t request, int status, const char *me
 {
     struct gpubuf_client *machine = user;
 
-    (void)request;
-    (void)status;
-    (void)message;
     machine->failures++;
 }
 
 static void on_lease_over(void *user, uint64_t number)
 {
-    (void)user;
     etcd_write(number << 1 | 1);
 }
 
@@ -678,7 +624,6 @@ static void on_death(void *user, uint64_t number)
 {
     struct gpubuf_client *machine = user;
 
-    (void)number;
     machine->dead = true;
     gb_peer_fetches_stop(machine->fetches);
     for (unsigned i = 0; i < options.machines; i++) {

@@ -6,20 +6,6 @@
 #ifndef GB_TEST_FAKECUDA_H
 #define GB_TEST_FAKECUDA_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "tests/cases.h"
 
 #include "proto/cuda.h"
@@ -72,7 +58,6 @@ static inline void clear_environment(void)
 
 static inline int set_up(void **state)
 {
-    (void)state;
     clear_environment();
     strcpy(devices_directory, "/dev/shm/fakecuda-test-XXXXXX");
     if (!mkdtemp(devices_directory)) {
@@ -85,7 +70,6 @@ static inline int set_up(void **state)
 
 static inline int tear_down(void **state)
 {
-    (void)state;
     clear_environment();
     char command[96];
     snprintf(command, sizeof(command), "rm -rf %s", devices_directory);

@@ -20,7 +20,6 @@ static struct gb_pool pool;
 
 static inline int end_pool(void **state)
 {
-    (void)state;
     gb_pool_end(&pool);
     return 0;
 }

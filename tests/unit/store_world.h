@@ -33,7 +33,6 @@ static inline bool fails(void)
 
 static inline bool fake_can_share(const struct gb_device *device, enum gb_share share)
 {
-    (void)device;
     return share == GB_SHARE_FD;
 }
 
@@ -52,7 +51,6 @@ static inline int give(uint64_t bytes, struct gb_memory *memory, struct gb_error
 static inline int fake_create(struct gb_device *device, enum gb_share share, uint64_t bytes,
                               struct gb_memory *memory, struct gb_error *error)
 {
-    (void)share;
     assert_int_equal(bytes % device->granularity, 0);
     return give(bytes, memory, error);
 }
@@ -60,14 +58,11 @@ static inline int fake_create(struct gb_device *device, enum gb_share share, uin
 static inline int fake_adopt(struct gb_device *device, const struct gb_handle *handle, int fd,
                              struct gb_memory *memory, struct gb_error *error)
 {
-    (void)device;
-    (void)fd;
     return give(handle->bytes, memory, error);
 }
 
 static inline void fake_destroy(struct gb_device *device, struct gb_memory *memory)
 {
-    (void)device;
     assert_true(memory->write_fd > 0);
     fake.live--;
     fake.live_bytes -= (uint64_t)memory->write_fd << 12;

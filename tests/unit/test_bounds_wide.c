@@ -3,7 +3,6 @@
  * text when it moves between its device and a tier. bounds.h says how that is measured.
  */
 #include <dirent.h>
-#include <stdlib.h>
 
 #include "tests/cases.h"
 

@@ -1,17 +1,6 @@
 /* The closer: one descriptor of a user at a time, users apart, what is pending is charged and
    bounded. Its processes are stopped and let go on by signals, so that it is known what is
    pending. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "tests/cases.h"
 
 #include "daemon/serve/closer.h"
@@ -133,7 +122,6 @@ static void begin(struct world *world)
 
 static void close_handle(uv_handle_t *handle, void *arg)
 {
-    (void)arg;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }

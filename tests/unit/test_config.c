@@ -1,10 +1,4 @@
 /* Options and configuration files: every option in both, what wins, and what is said when wrong. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"
@@ -29,13 +23,11 @@ static int make_file(void **state)
 {
     int fd = mkstemp(path);
 
-    (void)state;
     return fd < 0 ? -1 : close(fd);
 }
 
 static int remove_file(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 

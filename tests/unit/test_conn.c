@@ -2,10 +2,6 @@
  * conn: over a socketpair, with a peer that is a plain socket: partial writes, descriptors in their
  * places and never twice, everything a peer can do wrong, every allocation failed.
  */
-#include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
-
 #include "tests/cases.h"
 
 #include "descriptors.h"

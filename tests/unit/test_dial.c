@@ -1,13 +1,6 @@
 /* dial: connections to hosts whose addresses refuse or say nothing, and a stop in each state. */
-#include <errno.h>
 #include <netdb.h>
-#include <poll.h>
 #include <semaphore.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "tests/cases.h"
 
@@ -224,14 +217,12 @@ static sem_t begun, held;
 
 static void work_and_wait(uv_work_t *work)
 {
-    (void)work;
     sem_post(&begun);
     sem_wait(&held);
 }
 
 static void on_worked(uv_work_t *work, int status)
 {
-    (void)work;
     assert_int_equal(status, 0);
 }
 

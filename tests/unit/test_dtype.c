@@ -1,7 +1,4 @@
 /* The types of elements: spelling, widths, Arrow formats and NumPy typestrs, both ways. */
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "proto/dtype.h"

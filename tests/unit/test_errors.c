@@ -1,7 +1,4 @@
 /* errors: sentences, their cut, kinds and codes. */
-#include <errno.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "proto/errors.h"

@@ -50,7 +50,6 @@ static void release(int *gate)
 
 static void streams_are_asynchronous(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     int gate = 0;
@@ -74,7 +73,6 @@ static void streams_are_asynchronous(int socket)
 
 static void pinned_memory_is_read_late(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     int gate = 0;
@@ -100,7 +98,6 @@ static void pinned_memory_is_read_late(int socket)
 
 static void null_stream_orders_itself(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     int gate = 0;
@@ -130,7 +127,6 @@ static void null_stream_orders_itself(int socket)
 
 static void stream_handles(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     CUstream stream;
@@ -164,7 +160,6 @@ static void append(void *data)
 
 static void host_functions_run_in_order(int socket)
 {
-    (void)socket;
     char text[8] = "";
     begin(0);
     CUstream stream = stream_of(0);
@@ -178,7 +173,6 @@ static void host_functions_run_in_order(int socket)
 /* Without a synchronisation the result is not there yet. */
 static void delayed_work_is_late(int socket)
 {
-    (void)socket;
     begin(0);
     CUdeviceptr memory = allocate(4096);
     CUstream stream = stream_of(CU_STREAM_NON_BLOCKING);
@@ -200,7 +194,6 @@ TEST_WITH(test_stream_delay, set_up, tear_down)
 
 static void events(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     int gate = 0;
@@ -232,7 +225,6 @@ static void events(int socket)
 /* A wait is for what was recorded when it was called, not for what came later. */
 static void events_recorded_anew(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     int gate = 0;
@@ -341,7 +333,6 @@ TEST_WITH(test_events_order_processes, set_up, tear_down)
 
 static void kernel_faults(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     uint64_t sum = 0;
@@ -379,7 +370,6 @@ static void kernel_faults(int socket)
 /* Unmapping under a copy that is still to run makes the copy fault, rather than wait. */
 static void unmapping_too_early(int socket)
 {
-    (void)socket;
     begin(0);
     find_kernels();
     int gate = 0;
@@ -396,7 +386,6 @@ static void unmapping_too_early(int socket)
 
 static void peers(int socket)
 {
-    (void)socket;
     CUcontext first, second;
     uint64_t sum = 1;
     OK(cu->cuInit(0));
@@ -423,7 +412,6 @@ static void peers(int socket)
 
 static void not_peers(int socket)
 {
-    (void)socket;
     CUcontext first, second;
     uint64_t sum = 1;
     OK(cu->cuInit(0));

@@ -1,8 +1,5 @@
 /* Values as text, and what people type as values. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/cases.h"
 

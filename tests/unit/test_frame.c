@@ -1,7 +1,4 @@
 /* frame: what it holds, and every allocation failed. fuzz_frame.c has the lines and descriptors. */
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "descriptors.h"

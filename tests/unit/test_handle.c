@@ -1,8 +1,4 @@
 /* Segment handles, in requests and in replies. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "proto/handle.h"
@@ -21,7 +17,6 @@ static struct gb_pool pool;
 
 static int end_pool(void **state)
 {
-    (void)state;
     gb_pool_end(&pool);
     return 0;
 }

@@ -1,16 +1,5 @@
 /* The journal's format: what was written is read, and nothing else, whatever happens to the
    file. */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "tests/cases.h"
 
 #include "daemon/survive/journal.h"
@@ -42,7 +31,6 @@ static int check(const struct gb_journal_record *record, void *arg, struct gb_er
 {
     size_t *count = arg;
     char data[32];
-    (void)error;
     assert_non_null(record->data);
     assert_int_equal(record->type, *count + 1);
     assert_int_equal(record->number, 1000 + *count);
@@ -315,7 +303,6 @@ TEST(test_versions)
 
 static int refuse(const struct gb_journal_record *record, void *arg, struct gb_error *error)
 {
-    (void)record;
     return ++*(size_t *)arg == 5 ? gb_fail(error, GPUBUF_E_BUSY, "no more") : 0;
 }
 

@@ -2,10 +2,6 @@
  * The journal is written anew a piece in a turn, and what changes meanwhile is in it. A whole
  * server in this process, and a manager that takes descriptors and does nothing with them.
  */
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <time.h>
 
 #define DEMAND(condition) assert_true(condition)
 #include "tests/cases.h"

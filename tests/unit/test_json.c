@@ -1,7 +1,4 @@
 /* json: what is accepted, what the refusal says, walking against a slow model, paths. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "random.h"

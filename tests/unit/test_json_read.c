@@ -1,7 +1,4 @@
 /* json: reading through tables: values, every refusal and its sentence, every allocation failed. */
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"

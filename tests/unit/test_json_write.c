@@ -3,8 +3,6 @@
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "tests/cases.h"
 

@@ -1,8 +1,4 @@
 /* lane: chunks by UCX, over its TCP: what comes whole, too short, too long, unasked, and never. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "client/peer/lane.h"

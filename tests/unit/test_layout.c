@@ -1,8 +1,4 @@
 /* Layouts: reading and refusing, and writing back. test_layout_sizes.c has the sizes. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "layout_text.h"

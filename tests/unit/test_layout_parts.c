@@ -1,8 +1,4 @@
 /* Layouts: placing their buffers, slicing them, choosing columns; and the names of objects. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "layout_text.h"
@@ -218,7 +214,6 @@ static void check_array_slice(const char *text, const struct gb_layout *slice, u
 /* A buffer of no bytes may be anywhere. */
 static int forget_empty(struct gb_buffer *buffer, void *arg)
 {
-    (void)arg;
     if (buffer->bytes == 0)
         buffer->offset = 0;
     return 0;

@@ -1,7 +1,4 @@
 /* Layouts: the sizes of buffers of every dtype, and their alignment. */
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "layout_text.h"

@@ -1,9 +1,4 @@
 /* Manifests: what is refused and how, dtypes, many arrays. fuzz_manifest.c has the rest. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "tests/cases.h"
 
 #include "client/lib/base/manifest.h"

@@ -1,6 +1,4 @@
 /* The table of methods against protocol.json, and `describe` against both. */
-#include <stdlib.h>
-#include <string.h>
 
 #include <cjson/cJSON.h>
 
@@ -17,7 +15,6 @@ static const cJSON *described; /* the methods */
 
 static int parse(void **state)
 {
-    (void)state;
     root = cJSON_ParseWithLength(gb_protocol_json, gb_protocol_json_length);
     described = cJSON_GetObjectItemCaseSensitive(root, "methods");
     return cJSON_IsArray(described) ? 0 : -1;
@@ -25,7 +22,6 @@ static int parse(void **state)
 
 static int forget(void **state)
 {
-    (void)state;
     cJSON_Delete(root);
     return 0;
 }

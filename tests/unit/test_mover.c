@@ -1,6 +1,4 @@
 /* The mover: jobs in order, work on its own thread and endings on the loop's, and nothing lost. */
-#include <stdlib.h>
-
 #include "tests/cases.h"
 
 #include "daemon/memory/mover.h"
@@ -79,7 +77,6 @@ static struct counted *job_new(unsigned number, void (*how)(struct gb_job *))
 
 static int begin(void **state)
 {
-    (void)state;
     world.worked = world.ended = 0;
     world.loop_thread = uv_thread_self();
     if (uv_loop_init(&world.loop) < 0 || uv_sem_init(&world.gate, 0) < 0)
@@ -89,7 +86,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     gb_mover_end(world.mover);
     uv_run(&world.loop, UV_RUN_DEFAULT);
     uv_sem_destroy(&world.gate);

@@ -1,6 +1,4 @@
 /* The index of names against sorted arrays. */
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"

@@ -494,7 +494,6 @@ TEST(test_starting)
 /* The loop's library keeps a few descriptors for signals once they were asked for. */
 static int warm_up(void **state)
 {
-    (void)state;
     inside_begin(&inside, (const char *const[]){NULL});
     inside_end(&inside);
     return 0;

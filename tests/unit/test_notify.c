@@ -2,14 +2,7 @@
  * A service manager is a socket and an environment: what it is told, descriptors it keeps, and what
  * it hands over, right and wrong.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include "tests/cases.h"
 
@@ -38,7 +31,6 @@ static void listen_at(const char *path)
 
 static int begin(void **state)
 {
-    (void)state;
     manager.fds = open_fds();
     strcpy(manager.directory, "/tmp/gpubufd-XXXXXX");
     if (!mkdtemp(manager.directory))
@@ -50,7 +42,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     if (manager.socket >= 0)
         close(manager.socket);
     unlink(manager.path);
@@ -493,7 +484,6 @@ static bool takes_three(struct gb_notify *notify, int r, struct gb_error *error)
 {
     int first, second;
 
-    (void)error;
     if (r != 0 || notify->fd_count != 3)
         return false;
     for (int fd = 3; fd < 6; fd++)
@@ -517,7 +507,6 @@ TEST_WITH(test_take, begin, end_taking)
 
 static bool takes_unnamed(struct gb_notify *notify, int r, struct gb_error *error)
 {
-    (void)error;
     return r == 0 && notify->fd_count == 1 &&
            mark_of(gb_notify_take(notify, GB_NOTIFY_SOCKET)) == 100;
 }
@@ -532,7 +521,6 @@ static bool drops_the_rest(struct gb_notify *notify, int r, struct gb_error *err
 {
     int taken = gb_notify_take(notify, "a");
 
-    (void)error;
     gb_notify_drop(notify);
     return r == 0 && is_open(taken) && !is_open(4) && gb_notify_take(notify, "b") == -1;
 }
@@ -546,7 +534,6 @@ TEST_WITH(test_drop, begin, end_taking)
 /* Neither taken nor closed. */
 static bool takes_none(struct gb_notify *notify, int r, struct gb_error *error)
 {
-    (void)error;
     gb_notify_end(notify);
     return r == 0 && is_open(3) && is_open(4);
 }
@@ -660,7 +647,6 @@ static uint64_t expected_ms;
 
 static bool has_watchdog(struct gb_notify *notify, int r, struct gb_error *error)
 {
-    (void)error;
     return r == 0 && notify->watchdog_ms == expected_ms;
 }
 

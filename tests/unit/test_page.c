@@ -4,11 +4,6 @@
  * the daemon's, and after each step it is asked whether somebody was told of a change and then
  * found what was before, or took what was not his any more.
  */
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"

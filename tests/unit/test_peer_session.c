@@ -18,7 +18,6 @@ static struct {
 
 void note_error(struct gb_peer_link *link, uint64_t request, const struct gb_error *error)
 {
-    (void)link;
     noted.count++;
     noted.request = request;
     noted.code = error->code;

@@ -1,6 +1,4 @@
 /* The host tier's memory: pages are there before they are pinned, and not far ahead of use. */
-#include <sys/mman.h>
-
 #include "tests/cases.h"
 
 #include "daemon/memory/pinned.c"
@@ -23,8 +21,6 @@ static const struct gb_pinned *pinning;
 
 static int pin(struct gb_device *device, void *memory, uint64_t bytes, struct gb_error *error)
 {
-    (void)device;
-    (void)error;
     pins++;
     assert_int_equal(resident(pinning, (uint64_t)((char *)memory - pinning->base), bytes), bytes);
     return 0;
@@ -32,8 +28,6 @@ static int pin(struct gb_device *device, void *memory, uint64_t bytes, struct gb
 
 static void unpin(struct gb_device *device, void *memory)
 {
-    (void)device;
-    (void)memory;
     pins--;
 }
 

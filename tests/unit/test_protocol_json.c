@@ -1,6 +1,4 @@
 /* protocol.json against what it describes: limits.h, the errors of gpubuf.h, the table of types. */
-#include <stdlib.h>
-#include <string.h>
 
 #include <cjson/cJSON.h>
 
@@ -22,14 +20,12 @@ static cJSON *root;
 
 static int parse(void **state)
 {
-    (void)state;
     root = cJSON_ParseWithLength(gb_protocol_json, gb_protocol_json_length);
     return root ? 0 : -1;
 }
 
 static int forget(void **state)
 {
-    (void)state;
     cJSON_Delete(root);
     return 0;
 }

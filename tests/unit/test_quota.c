@@ -1,6 +1,4 @@
 /* Quotas: how they are written, what several of them come to, and what a user is told past one. */
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"
@@ -27,7 +25,6 @@ static struct {
 
 static int begin(void **state)
 {
-    (void)state;
     memset(&world, 0, sizeof(world));
     gb_quotas_init(&world.quotas);
     world.limits = (struct gb_limits){
@@ -37,7 +34,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     free(world.rules);
     gb_quotas_end(&world.quotas);
     return 0;

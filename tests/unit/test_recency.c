@@ -1,6 +1,4 @@
 /* Recency against arrays, by every short sequence of calls. */
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"

@@ -393,7 +393,7 @@ static void compare(void)
 
 TEST(test_random_operations)
 {
-    for (unsigned seed = 0; seed < 20; seed++) {
+    for (unsigned seed = 0; seed < 8; seed++) {
         struct test_random random = {seed};
 
         begin();

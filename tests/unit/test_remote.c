@@ -1,6 +1,4 @@
 /* remote: machines that nobody asks any more are freed, and those of use are not. */
-#include <unistd.h>
-
 #include "tests/cases.h"
 
 #include "client/peer/remote.c"
@@ -54,8 +52,6 @@ static void on_answered(void *user, int status, const char *result, size_t lengt
 {
     struct asked *asked = user;
 
-    (void)result;
-    (void)length;
     assert_false(asked->over);
     assert_int_equal(error->code, status);
     *asked = (struct asked){true, status};

@@ -132,7 +132,6 @@ static void test_newest(void **state)
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    (void)state;
     begin();
     join_writer(&writer, 4);
     reader_joins(5, 1, 0);
@@ -168,7 +167,6 @@ static void test_each(void **state)
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    (void)state;
     begin();
     reader_joins(0, 2, 5);
     join_writer(&writer, 8); /* 5 that are kept, 2 that are held, 1 that is written */
@@ -204,7 +202,6 @@ static void test_another_writer(void **state)
     struct gb_ring_reader reader;
     struct gb_ring_frame frame, held;
 
-    (void)state;
     begin();
     reader_joins(0, 2, 0);
     join_reader(&reader, 0, 4, false, false);
@@ -244,7 +241,6 @@ static void test_work(void **state)
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    (void)state;
     begin();
     reader_joins(0, 1, 0);
     join_writer(&writer, 3);
@@ -299,7 +295,6 @@ static void test_reader_lies(void **state)
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    (void)state;
     begin();
     reader_joins(0, 1, 0);
     reader_joins(1, 2, 3);
@@ -328,7 +323,6 @@ static void test_writer_lies(void **state)
     struct gb_ring_frame frame;
     unsigned found = 0;
 
-    (void)state;
     begin();
     writer_joins();
     for (unsigned i = 0; i < 2; i++) {
@@ -366,7 +360,6 @@ static void test_writer_rings_in_vain(void **state)
     struct gb_ring_reader reader;
     struct gb_ring_frame frame;
 
-    (void)state;
     begin();
     join_writer(&writer, 4);
     for (unsigned each = 0; each < 2; each++) {
@@ -539,7 +532,6 @@ static void kill_at_each_step(unsigned kills, uint64_t frames)
 
 static void test_kills(void **state)
 {
-    (void)state;
     kill_at_each_step(200, 30000);
 }
 

@@ -1,6 +1,4 @@
 /* rpc: requests, replies, notifications and errors, both ways; every allocation failed. */
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"

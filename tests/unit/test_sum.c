@@ -3,8 +3,6 @@
 
 #include "client/peer/sum_avx2.h"
 
-#include <stdlib.h>
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -3,7 +3,6 @@
  * will, so that a test chooses what happens between two parts of a request.
  */
 #include <semaphore.h>
-#include <time.h>
 
 #define DEMAND(condition) assert_true(condition)
 #include "tests/cases.h"

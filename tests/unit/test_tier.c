@@ -1,7 +1,5 @@
 /* Claims on tiers, by random calls against a plain search: the oldest that claims a tier comes
    first. */
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "daemon/memory/tier.h"

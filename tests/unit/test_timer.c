@@ -1,6 +1,4 @@
 /* Deadlines against a plain search; timers by the order in which they are called. */
-#include <string.h>
-
 #include "tests/cases.h"
 
 #include "failing.h"
