@@ -8,7 +8,7 @@ class Authority:
     """One that signs certificates of nodes, in a directory of its own."""
 
     def __init__(self, directory, name="authority"):
-        self.directory, self.name = str(directory), name
+        self.directory, self.name, self.signed = str(directory), name, {}
         self.certificate = self.path(f"{name}.pem")
         self.key = self.path(f"{name}.key")
         self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -21,15 +21,21 @@ class Authority:
     def _openssl(*words, **more):
         subprocess.run(["openssl", *words], check=True, capture_output=True, **more)
 
-    def sign(self, node, names=None, days=2, stem=None):
-        """(certificate, key) of a node; days < 0: it has expired."""
-        stem = f"{self.name}-{stem or node}"
+    def sign(self, node, days=2, stem=None):
+        """(certificate, key) of a node, which are made once, but those with a `stem` each time; days < 0: it has expired."""
+        if stem:
+            self.signed.pop(node, None)  # the test may spoil them
+            return self._sign(node, days, stem)
+        if node not in self.signed:
+            self.signed[node] = self._sign(node, days, node)
+        return self.signed[node]
+
+    def _sign(self, node, days, stem):
+        stem = f"{self.name}-{stem}"
         key, request, certificate = (self.path(f"{stem}.{end}") for end in ("key", "csr", "pem"))
         extensions = self.path(f"{stem}.ext")
         with open(extensions, "w") as file:
-            if names != []:
-                file.write("subjectAltName=" + ",".join(f"DNS:{name}" for name in names or [node]) + "\n")
-            file.write("extendedKeyUsage=serverAuth,clientAuth\n")
+            file.write(f"subjectAltName=DNS:{node}\nextendedKeyUsage=serverAuth,clientAuth\n")
         self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
                       f"/CN={node}", "-keyout", key, "-out", request)
         self._openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key,

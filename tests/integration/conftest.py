@@ -23,6 +23,7 @@ import device as test_device  # noqa: E402
 from certificates import Authority  # noqa: E402
 from child import Child  # noqa: E402
 from device import BUILD, ROOT  # noqa: E402, F401
+from etcds import etcd, etcd_of_file  # noqa: E402, F401
 from peer import DEADLINE, Closed, Peer, wait_until  # noqa: E402
 from program import SANITIZER, Program  # noqa: E402
 
@@ -439,9 +440,8 @@ def ctl(shared_daemon, tmp_path):
 
     one = Ctl(shared_daemon.path, str(tmp_path))
     yield one
-    names = one.names()
-    if names:
-        one("rm", *names)
+    with Peer(shared_daemon.path) as peer:
+        peer.delete(peer.names())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 
 import device as test_device
 from conftest import BUILD, SANITIZER, needs
-from peer import DEADLINE
+from peer import DEADLINE, Peer
 
 GPUBUFCTL = BUILD / "bin" / "gpubufctl"
 OK, FAILED, USAGE, NO_DAEMON, TIMEOUT = range(5)
@@ -62,7 +62,9 @@ class Ctl:
         return sentence
 
     def names(self):
-        return self("ls", "--names").splitlines()
+        """All that there are, as the daemon tells."""
+        with Peer(self.path) as peer:
+            return peer.names()
 
     def file(self, name, content):
         path = os.path.join(self.directory, name)

@@ -17,6 +17,8 @@ import time
 import urllib.error
 import urllib.request
 
+import pytest
+
 from device import BUILD
 
 ETCD = shutil.which("etcd")
@@ -104,12 +106,36 @@ class Etcd:
         self.process.kill()
         self.process.wait()
 
+    def wipe(self):
+        """As a new one, whatever a test has left of it; revisions go on."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+        else:
+            self.start()
+        for lease in self.post("lease/leases", {}).get("leases", []):
+            self.post("lease/revoke", lease)
+        self.post("kv/deleterange", {"key": "AA==", "range_end": "AA=="})
+
     def close(self):
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
         self.log.close()
         shutil.rmtree(self.data, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def etcd_of_file():
+    one = Etcd()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def etcd(etcd_of_file):
+    """One with nothing in it."""
+    etcd_of_file.wipe()
+    return etcd_of_file
 
 
 class Proxy:

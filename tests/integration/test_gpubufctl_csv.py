@@ -72,11 +72,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_files_that_are_read(ctl, name):
+def test_files_that_are_read(ctl, shared_peer, name):
     content, types, back = READ[name]
     file = ctl.file("nasty.csv", content)
     ctl("put", "nasty", file, "--replace")
-    assert ",".join(column["dtype"] for column in ctl.json("show", "nasty")["columns"]) == types
+    columns = shared_peer.call("stat", name="nasty")["object"]["layout"]["columns"]
+    assert ",".join(column["dtype"] for column in columns) == types
     assert ctl.raw("get", "nasty").stdout == back
     ctl("put", "again", "-", "--format", "csv", "--replace", input=back)
     assert ctl.raw("get", "again").stdout == back

@@ -179,11 +179,11 @@ def test_shards_become_one(ctl):
 
 
 def test_many_shards_of_many_tensors(ctl):
-    files = {f"{k:03}": {f"layers.{i}.w{k}": ("BF16", (2, 3), None) for i in range(200)} for k in range(100)}
+    files = {f"{k:03}": {f"layers.{i}.w{k}": ("BF16", (2, 3), None) for i in range(20)} for k in range(100)}
     shards(ctl, **files)
     ctl("put", "model.safetensors.index.json")
     found, _ = weights.read(ctl.raw("get", "model").stdout)
-    assert len(found) == 20000
+    assert len(found) == 2000
     for name in files:
         for tensor, what in weights.read(content(ctl, f"model-{name}.safetensors"))[0].items():
             assert found[tensor] == what

@@ -159,19 +159,19 @@ def test_nothing_wrong(damaged):
     assert not lost and "not believed" not in log
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 # RELIABILITY.md: The daemon ends 7
-def test_each_record_in_turn(damaged, damage):
-    """It is told, it costs what it is about, and the next daemon does not meet it again."""
-    found = set()
+def test_each_record_in_turn(damaged):
+    """It is told, it costs what it is about, and the next daemon does not meet it again. Each record is damaged in three
+    ways; there are several records of each kind, which meet nearly all ways."""
+    found, ways = set(), list(DAMAGES)
     for i in range(len(damaged.records)):
-        lost, log = damaged.try_one(i, DAMAGES[damage])
-        found |= lost
-        assert lost <= damaged.victims(i)
-        if lost:
-            assert "not believed" in log
-    if damage in ("cut", "longer", "zeros", "ones", "its texts"):
-        assert found == set(damaged.names), "each of them was hit once"
+        for damage in (ways[(3 * i + j) % len(ways)] for j in range(3)):
+            lost, log = damaged.try_one(i, DAMAGES[damage])
+            found |= lost
+            assert lost <= damaged.victims(i), damage
+            if lost:
+                assert "not believed" in log, damage
+    assert found == set(damaged.names), "each of them was hit once"
 
 
 # RELIABILITY.md: The daemon ends 7

@@ -10,20 +10,13 @@ import pytest
 import device
 import etcds
 from cluster import PATIENT, Lane, Machine, PeerProcess
-from etcds import Etcd, Proxy
+from etcds import Proxy
 from peer import DEADLINE, RpcError, wait_until
 
 pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
 
 PATIENCE = 60_000
 SHARED = {"scope": "cluster", "mode": "0644"}
-
-
-@pytest.fixture
-def etcd():
-    one = Etcd()
-    yield one
-    one.close()
 
 
 class ByEtcd:

@@ -34,11 +34,6 @@ def run():
         one.close()
 
 
-@pytest.fixture
-def etcd(run):
-    return run(Etcd)
-
-
 def target(etcd):
     return (etcd.address, etcd.port)
 

@@ -23,7 +23,7 @@ from device import BUILD, ROOT
 from http_client import get
 from peer import DEADLINE, wait_until
 from test_metrics import parse
-from test_peer_cluster import ByEtcd, Etcd, fetched
+from test_peer_cluster import ByEtcd, fetched
 
 SHARED = {"scope": "cluster", "mode": "0644"}
 
@@ -37,15 +37,13 @@ def listed(daemon_factory, authority):
 
 
 @pytest.fixture
-def cluster(daemon_factory, authority):
+def cluster(daemon_factory, authority, request):
     """Machines that know each other by etcd."""
     if not etcds.ETCD:
         pytest.skip("needs etcd")
-    etcd = Etcd()
-    one = ByEtcd(daemon_factory, authority, etcd)
+    one = ByEtcd(daemon_factory, authority, request.getfixturevalue("etcd"))
     yield one
     one.stop()
-    etcd.close()
 
 
 def start(cluster, *nodes, options=()):

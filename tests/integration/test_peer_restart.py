@@ -9,7 +9,7 @@ import pytest
 import etcds
 from cluster import QUERY, Asker
 from peer import wait_until
-from test_peer_cluster import PATIENCE, SHARED, cluster, etcd, fetched, is_here  # noqa: F401 (two are fixtures)
+from test_peer_cluster import PATIENCE, SHARED, cluster, fetched, is_here  # noqa: F401 (one is a fixture)
 
 pytestmark = pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
 

@@ -129,25 +129,20 @@ def is_closed(stranger):
 
 @pytest.mark.skipif(not etcds.ETCD, reason="needs etcd")
 # RELIABILITY.md: Other machines 3
-def test_the_last_handshake_of_the_first_connection(cluster, authority):  # noqa: F811
+def test_the_last_handshake_of_the_first_connection(etcd, cluster, authority):  # noqa: F811
     """Of more machines than may wait, the one that connected first is the last to shake hands: it ends nobody."""
-    etcd = etcds.Etcd()
-    try:
-        b, = cluster.start("b", options=[f"--etcd={etcd.url}", "--advertise=127.0.0.1:1"])
-        pairs = [authority.sign(f"m{i}") for i in range(65)]
-        while 'holds="no place"' not in b.peer.stderr():  # all within the time for a handshake
-            first = socket.create_connection(("127.0.0.1", b.peer.port), timeout=DEADLINE)
-            others = [Stranger(authority, b.peer.port, pair=pair) for pair in pairs[1:] for _ in range(4)]
-            with contextlib.suppress(OSError):
-                last = Stranger(authority, b.peer.port, pair=pairs[0], plain=first)
-                others.append(last)
-                wait_until(lambda: "m0 " in b.peer.stderr() or is_closed(last))
-            assert b.peer.process.poll() is None
-            for one in others:
-                one.close()
-    finally:
-        cluster.stop()
-        etcd.close()
+    b, = cluster.start("b", options=[f"--etcd={etcd.url}", "--advertise=127.0.0.1:1"])
+    pairs = [authority.sign(f"m{i}") for i in range(65)]
+    while 'holds="no place"' not in b.peer.stderr():  # all within the time for a handshake
+        first = socket.create_connection(("127.0.0.1", b.peer.port), timeout=DEADLINE)
+        others = [Stranger(authority, b.peer.port, pair=pair) for pair in pairs[1:] for _ in range(4)]
+        with contextlib.suppress(OSError):
+            last = Stranger(authority, b.peer.port, pair=pairs[0], plain=first)
+            others.append(last)
+            wait_until(lambda: "m0 " in b.peer.stderr() or is_closed(last))
+        assert b.peer.process.poll() is None
+        for one in others:
+            one.close()
 
 
 # RELIABILITY.md: Other machines 3

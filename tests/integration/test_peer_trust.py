@@ -11,7 +11,6 @@ import pytest
 
 import etcds
 from cluster import PATIENT
-from etcds import Etcd
 from peer import DEADLINE, wait_until
 from test_peer import (  # noqa: F401 (one is a fixture)
     MIB,
@@ -213,12 +212,10 @@ def revision_of(etcd, name):
 
 
 @pytest.fixture
-def by_etcd(daemon_factory, authority):
-    etcd = Etcd()
+def by_etcd(daemon_factory, authority, etcd):
     one = ByEtcd(daemon_factory, authority, etcd)
     yield one
     one.stop()
-    etcd.close()
 
 
 def enter(etcd, liar, name):

@@ -79,6 +79,7 @@ def failures(machine):
         return asker.figure("lane_failures_total")
 
 
+@pytest.mark.on_gpus
 def test_content_comes_beside_the_link(cluster):
     a, b = start(cluster, "a", "b")
     data = os.urandom(24 * MIB + 5)
@@ -133,6 +134,7 @@ def falls_back_at_once(cluster, sentence):
     assert failures(b) == 0
 
 
+@pytest.mark.on_gpus
 def test_the_owner_is_killed(cluster):
     """The sums of chunks wait on the link, while the chunks come."""
     a, b = start(cluster, "a", "b")
@@ -151,6 +153,7 @@ def test_the_owner_is_killed(cluster):
     assert b.peer.process.poll() is None
 
 
+@pytest.mark.on_gpus
 def test_a_reader_that_leaves(cluster):
     a, b = start(cluster, "a", "b")
     data = os.urandom(40 * MIB)
@@ -225,7 +228,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lying", [LYING], indirect=True)
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", [pytest.param(lie, marks=pytest.mark.on_gpus) if lie == "no sum" else lie for lie in LIES])
 def test_what_does_not_come_by_the_lane_comes_by_the_link(lying, lie):
     b, liar = lying
     of_zeros(liar)

@@ -1,13 +1,15 @@
 // This package's side of what passes between languages: see columns.c.
 //
-//   columns.mjs dump NAME
-//   columns.mjs copy NAME NEW DEVICE         of what is on the host
-//   columns.mjs put WHAT NAME DEVICE [FILE]  flights (an Arrow file), nested, dictionary
+//   ["dump", NAME]
+//   ["copy", NAME, NEW, DEVICE]         of what is on the host
+//   ["put", WHAT, NAME, DEVICE, [FILE]]  flights (an Arrow file), nested, dictionary
 //
-// What it tells is what Arrow is shown: by toArrow() on the host, by toHost() on a GPU.
+// Each line of its input is one of these, and answered by a line.
+// It tells what Arrow is shown: by toArrow() on the host, by toHost() on a GPU.
 
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
+import { createInterface } from 'node:readline'
 import { pathToFileURL } from 'node:url'
 import * as arrow from 'apache-arrow'
 
@@ -75,22 +77,24 @@ const SOURCES = {
 }
 
 const c = await connect()
-const [what, name, to, device, file] = process.argv.slice(2)
-if (what === 'put') {
-  await c.put(to, await SOURCES[name](file), { device, replace: true })
-} else {
+
+async function work (what, name, to, device, file) {
+  if (what === 'put') return void await c.put(to, await SOURCES[name](file), { device, replace: true })
   const object = await c.open(name)
-  if (what === 'copy') {
-    await c.put(to, object.toArrow(), { device, replace: true })
-  } else {
+  try {
+    if (what === 'copy') return void await c.put(to, object.toArrow(), { device, replace: true })
     const shown = object.device === 'host' ? object.toArrow() : await object.toHost()
     const told = object.kind === 'table'
       ? { length: object.length, children: object.columns.map((column, i) => dump(column, shown.getChildAt(i).data[0])) }
       : dump(object, shown.data[0])
-    const rows = shown.toArray()
-    const json = (_, value) => typeof value === 'bigint' ? Number(value) : value
-    console.log(JSON.stringify({ told, first: [...rows.slice(0, 8)] }, json))
+    return { told, first: [...shown.toArray().slice(0, 8)] }
+  } finally {
+    object.release()
   }
-  object.release()
+}
+
+const json = (_, value) => typeof value === 'bigint' ? Number(value) : value
+for await (const line of createInterface({ input: process.stdin })) {
+  console.log(JSON.stringify(await work(...JSON.parse(line)) ?? null, json))
 }
 c.close()

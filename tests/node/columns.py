@@ -1,7 +1,9 @@
 """The Python package's side of what passes between languages: see columns.c.
 
-    columns.py dump NAME
-    columns.py put WHAT NAME DEVICE [FILE]     movies (a CSV file), flights (raw buffers), nested, dictionary
+    ["dump", NAME]
+    ["put", WHAT, NAME, DEVICE, [FILE]]     movies (a CSV file), flights (raw buffers), nested, dictionary
+
+Each line of its input is one of these, and answered by a line.
 """
 
 import json
@@ -91,15 +93,14 @@ def dictionary(_):
     return pandas.Series(pandas.Categorical(["b", None, "a", "b", "c", None, "a"]))
 
 
-def main():
-    client = gpubufd.connect()
-    if sys.argv[1] == "dump":
-        print(json.dumps(dump(client.get(sys.argv[2]))))
-    else:
-        what, name, device, *path = sys.argv[2:]
-        make = {"movies": movies, "flights": flights, "nested": nested, "dictionary": dictionary}[what]
-        client.put(name, make(*path or [None]), device=device, replace=True)
-    client.close()
+def work(client, way, *words):
+    if way == "dump":
+        return dump(client.get(*words))
+    what, name, device, *path = words
+    make = {"movies": movies, "flights": flights, "nested": nested, "dictionary": dictionary}[what]
+    client.put(name, make(*path or [None]), device=device, replace=True)
 
 
-main()
+with gpubufd.connect() as client:
+    for line in sys.stdin:
+        print(json.dumps(work(client, *json.loads(line))), flush=True)

@@ -9,8 +9,9 @@ import path from 'node:path'
 import readline from 'node:readline'
 import test, { after } from 'node:test'
 import { promisify } from 'node:util'
-import { Browser, findBrowser } from './browser.mjs'
-import { PACKAGE, ROOT, arrow, data, fixture, until } from './harness.mjs'
+import { PACKAGE, ROOT, arrow, data, fixture } from './harness.mjs'
+
+const { Browser, chromium } = await import(path.join(ROOT, 'tests', 'page', 'browser.mjs'))
 
 const { daemon } = await fixture()
 const PYTHON = process.env.GPUBUF_PYTHON ?? 'python3'
@@ -20,7 +21,7 @@ const publish = (...words) => promisify(execFile)(PYTHON, [path.join(ROOT, 'exam
 
 const skip = !arrow
   ? 'apache-arrow is not installed'
-  : !existsSync(path.join(OUTPUT, 'python')) ? 'the package for Python is not built' : findBrowser() ? false : 'there is no Chromium'
+  : !existsSync(path.join(OUTPUT, 'python')) ? 'the package for Python is not built' : chromium ? false : 'there is no Chromium'
 
 // As a program of somebody's, with the packages in its node_modules.
 const place = path.join(PACKAGE, '..', `flights-${process.pid}`)
@@ -51,21 +52,20 @@ test('published by Python, drawn and brushed in a browser', { skip, timeout: 180
   server = spawn(process.execPath, [path.join(place, 'server.mjs'), '0'], { env: environment, stdio: ['ignore', 'pipe', 'inherit'] })
   const address = (await readline.createInterface({ input: server.stdout })[Symbol.asyncIterator]().next()).value
   browser = await Browser.start()
-  await browser.show(1120, 840, 'light')
-  await browser.call('Page.navigate', { url: address })
-  await until(() => browser.evaluate('document.documentElement?.dataset.drawn === "yes"'), 'the page to be drawn')
-  assert.match(await browser.evaluate('document.getElementById("source").textContent'), /^200,000 rows/)
-  const status = () => browser.evaluate('document.getElementById("status").textContent')
-  const rectangle = id => browser.evaluate(`(({ left, top, width, height }) => ({ left, top, width, height }))(document.getElementById('${id}').getBoundingClientRect())`)
+  const page = await browser.open(address, { width: 1140, height: 840 })
+  await page.until('document.documentElement?.dataset.drawn === "yes"')
+  assert.match(await page.value('document.getElementById("source").textContent'), /^200,000 rows/)
+  const status = () => page.value('document.getElementById("status").textContent')
+  const rectangle = id => page.value(`(({ left, top, width, height }) => ({ left, top, width, height }))(document.getElementById('${id}').getBoundingClientRect())`)
   /** How many points of a canvas are of a color that is no grey. */
-  const colored = id => browser.drawn().then(() => browser.evaluate(`(() => {
+  const colored = id => page.drawn().then(() => page.value(`(() => {
     const canvas = document.getElementById('${id}')
     const { data } = canvas.getContext('2d').getImageData(74, 14, canvas.width - 90, canvas.height - 60)
     let sum = 0
     for (let i = 0; i < data.length; i += 4) sum += data[i + 3] > 128 && data[i + 2] - data[i] > 60
     return sum
   })()`))
-  const take = async name => writeFile(path.join(pictures, `${name}.png`), await browser.screenshot())
+  const take = name => page.drawn().then(() => page.shoot(path.join(pictures, `${name}.png`)))
   assert.equal(await status(), '200,000 of 200,000 flights')
   await take('light')
   const whole = await colored('scatter')
@@ -74,7 +74,7 @@ test('published by Python, drawn and brushed in a browser', { skip, timeout: 180
   // From 6:00 to 9:00 by the axis: 72 px to its left, 14 to its right.
   const histogram = await rectangle('histogram')
   const hour = at => histogram.left + 72 + (histogram.width - 86) * at / 24
-  await browser.drag([hour(6), histogram.top + 60], [hour(9), histogram.top + 90])
+  await page.drag([hour(6), histogram.top + 60], [hour(9), histogram.top + 90])
   const morning = many(hours => hours >= 6 && hours < 9)
   assert.equal(await status(), `${morning.toLocaleString('en')} of 200,000 · 06:00 to 09:00`)
   const some = await colored('scatter')
@@ -85,30 +85,31 @@ test('published by Python, drawn and brushed in a browser', { skip, timeout: 180
   const scatter = await rectangle('scatter')
   const at = (miles, minutes) => [scatter.left + 72 + (scatter.width - 86) * miles / 5000,
     scatter.top + 12 + (scatter.height - 52) * (1 - (minutes + 60) / 300)]
-  await browser.drag(at(1000, 30), at(2000, 120))
+  await page.drag(at(1000, 30), at(2000, 120))
   const both = many((hours, miles, minutes) => hours >= 6 && hours < 9 && miles >= 1000 && miles < 2000 && minutes >= 30 && minutes < 120)
   assert.equal(await status(), `${both.toLocaleString('en')} of 200,000 · 06:00 to 09:00 · 1,000 to 2,000 mi · 30 to 120 min`)
   const few = await colored('scatter')
   assert.ok(few > 100 && few < some / 2, `${few} of ${some} points`)
   await take('light-both')
-  await browser.show(1120, 840, 'dark')
+  await page.prefer({ dark: true })
   await take('dark-both')
   // A click clears a brush, Escape both.
-  await browser.drag([hour(3), histogram.top + 60], [hour(3), histogram.top + 60])
+  await page.drag([hour(3), histogram.top + 60], [hour(3), histogram.top + 60])
   const late = many((_, miles, minutes) => miles >= 1000 && miles < 2000 && minutes >= 30 && minutes < 120)
   assert.equal(await status(), `${late.toLocaleString('en')} of 200,000 · 1,000 to 2,000 mi · 30 to 120 min`)
-  await browser.evaluate('dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }))')
+  await page.value('dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }))')
   assert.equal(await status(), '200,000 of 200,000 flights')
   await take('dark')
-  await browser.show(420, 900, 'light')
+  await page.prefer({})
+  await page.resize(420, 900)
   await take('narrow')
-  assert.ok(await browser.evaluate('document.documentElement.scrollWidth <= innerWidth'), 'it is wider than the screen')
-  assert.deepEqual(browser.problems, [])
+  assert.ok(await page.value('document.documentElement.scrollWidth <= innerWidth'), 'it is wider than the screen')
+  assert.deepEqual(page.complaints, [])
 
-  await browser.call('Page.navigate', { url: `${address}?name=none` })
-  const problem = () => browser.evaluate('document.getElementById("problem")?.textContent')
-  await until(problem)
-  assert.match(await problem(), /"none" could not be read: there is no object "none"/)
+  await page.send('Page.navigate', { url: `${address}?name=none` })
+  const problem = 'document.getElementById("problem")?.textContent'
+  await page.until(problem)
+  assert.match(await page.value(problem), /"none" could not be read: there is no object "none"/)
   server.kill('SIGTERM')
   assert.equal(await new Promise(resolve => server.once('exit', resolve)), 0)
 })

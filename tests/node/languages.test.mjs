@@ -3,11 +3,13 @@
 // its CRC-32; that the content is right is held against the sources themselves.
 
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
+import { createInterface } from 'node:readline'
 import test, { after } from 'node:test'
 import { promisify } from 'node:util'
 import { BUILD, Daemon, HERE, PACKAGE, arrow, data } from './harness.mjs'
@@ -35,24 +37,37 @@ if (!missing) {
   await daemon.run()
 }
 after(async () => {
+  for (const one of Object.values(workers)) await one.end()
   if (!missing) await daemon.stop()
   await rm(place, { recursive: true, force: true })
 })
 
-const LANGUAGES = {
-  node: [process.execPath, path.join(HERE, 'columns.mjs')],
-  python: [PYTHON, path.join(HERE, 'columns.py')],
-  c: [path.join(OUTPUT, 'node', 'columns')]
+const environment = {
+  ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket, GPUBUF_NODE_PACKAGE: PACKAGE, PYTHONPATH: path.join(OUTPUT, 'python')
 }
 
-async function run (language, ...words) {
-  const [program, ...before] = LANGUAGES[language]
-  const { stdout } = await execute(program, [...before, ...words], {
-    env: {
-      ...process.env, ...gpu, GPUBUFD_SOCKET: daemon.socket, GPUBUF_NODE_PACKAGE: PACKAGE,
-      PYTHONPATH: path.join(OUTPUT, 'python')
+/** A process for all that one language does: what it imports takes longer than what it does. */
+function worker (program, file) {
+  const child = spawn(program, [path.join(HERE, file)], { env: environment, stdio: ['pipe', 'pipe', 'inherit'] })
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
+  let turn = Promise.resolve()
+  return {
+    ask: words => (turn = turn.then(async () => {
+      child.stdin.write(JSON.stringify(words) + '\n')
+      return JSON.parse((await lines.next()).value)
+    })),
+    end: () => {
+      child.stdin.end()
+      return once(child, 'exit')
     }
-  })
+  }
+}
+
+const workers = missing ? {} : { node: worker(process.execPath, 'columns.mjs'), python: worker(PYTHON, 'columns.py') }
+
+async function run (language, ...words) {
+  if (workers[language]) return workers[language].ask(words)
+  const { stdout } = await execute(path.join(OUTPUT, 'node', 'columns'), words, { env: environment })
   return stdout && JSON.parse(stdout)
 }
 

@@ -6,6 +6,7 @@ handed down, as in serve/service.h.
 """
 
 import fnmatch
+import functools
 import os
 import pathlib
 import re
@@ -57,20 +58,21 @@ def includes():
                 yield path, number, next((place for place in places if place.exists()), places[0])
 
 
-def calls():
+@functools.cache
+def calls(part=PART):
     """(stem, stem, symbol): what the compiler's objects want of each other."""
-    defines, wants = {}, []
-    for path in sorted((BUILD / "obj" / PART).rglob("*.o")):
-        stem = str(path.relative_to(BUILD / "obj" / PART).with_suffix(""))
-        if not (ROOT / PART / f"{stem}.c").exists():
-            continue  # of a file that has gone since
-        listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-        for line in listed.splitlines():
-            *_, letter, symbol = line.split()
-            if letter == "U":
-                wants.append((stem, symbol))
-            elif letter in "TDBR" and not symbol.startswith("_"):
-                defines[symbol] = stem
+    objects, defines, wants, stem = BUILD / "obj" / part, {}, [], None
+    # Others are of files that have gone since.
+    paths = [path for path in sorted(objects.rglob("*.o")) if (ROOT / path.relative_to(BUILD / "obj")).with_suffix(".c").exists()]
+    listed = subprocess.run(["nm", "-A", *paths], capture_output=True, text=True, check=True).stdout if paths else ""
+    for line in listed.splitlines():
+        path, _, rest = line.partition(":")
+        stem = str(pathlib.Path(path).relative_to(objects).with_suffix(""))
+        *_, letter, symbol = rest.split()
+        if letter == "U":
+            wants.append((stem, symbol))
+        elif letter in "TDBRV" and not symbol.startswith("_"):
+            defines[symbol] = stem
     return [(stem, defines[s], s) for stem, s in wants if defines.get(s, stem) != stem]
 
 

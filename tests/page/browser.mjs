@@ -206,6 +206,14 @@ class Page {
     }
   }
 
+  async drag (from, to) {
+    const event = (type, [x, y], buttons) => this.send('Input.dispatchMouseEvent',
+      { type, x, y, button: 'left', buttons, clickCount: 1, pointerType: 'mouse' })
+    await event('mousePressed', from, 1)
+    for (let i = 1; i <= 5; i++) await event('mouseMoved', from.map((start, k) => start + (to[k] - start) * i / 5), 1)
+    await event('mouseReleased', to, 0)
+  }
+
   /** Notes every task of the page's main thread, until `endTrace` gives their CPU time in ms. */
   async beginTrace () {
     this.trace = []

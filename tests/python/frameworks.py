@@ -814,11 +814,9 @@ def endings(client, device):
 # ---- examples ----
 
 
-@check("the example: by hand and by gpubufd, and both times", on="both")
+@check("the example: by hand and by gpubufd, and both times", on="gpu")
 def example_notebook(client, device):
-    need("numpy")
-    if device != "host":
-        need_numba()
+    need_numba()
     out = child(os.path.join(ROOT, "examples", "python", "notebook.py"), "--device", device, mended=True)
     assert "times as fast" in out
     print(textwrap.indent(out.strip(), "    "))
@@ -836,13 +834,6 @@ def example_arrow_kernel(client, device):
     need_numba()
     out = child(os.path.join(ROOT, "examples", "python", "arrow_kernel.py"), "--device", device, mended=True)
     assert re.search(r"[1-9][0-9,]* flights were over an hour late", out) and "speed: float" in out, out
-
-
-@check("the example: eight workers on one pandas table", on="host")
-def example_eight_workers(client, device):
-    need("pandas")
-    out = child(os.path.join(ROOT, "examples", "python", "eight_workers.py"), "--rows", 400000)
-    assert "8 workers" in out, out
 
 
 # ---- between processes ----

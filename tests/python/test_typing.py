@@ -38,21 +38,18 @@ def test_package(cache):
     assert mypy(cache, PACKAGE / "gpubufd", config="package.ini") == []
 
 
+def wrong():
+    """The places in bad.py that are marked."""
+    lines = (HERE / "bad.py").read_text().splitlines()
+    return {("bad.py", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
 def test_what_users_write(cache):
+    """Mistakes are found, and nothing else."""
     examples = sorted((ROOT / "examples" / "python").glob("*.py"))
     assert len(examples) >= 5
-    assert mypy(cache, HERE / "good.py", *examples, config="mypy.ini") == []
-
-
-def marked():
-    """The numbers of the lines of bad.py that are wrong."""
-    lines = (HERE / "bad.py").read_text().splitlines()
-    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
-
-
-def test_mistakes_are_found(cache):
-    errors = mypy(cache, HERE / "bad.py", config="mypy.ini")
-    assert {int(re.search(r":(\d+):", line)[1]) for line in errors} == marked()
+    errors = mypy(cache, HERE / "good.py", HERE / "bad.py", *examples, config="mypy.ini")
+    assert {(name, int(number)) for name, number in re.findall(r"(\w+\.py):(\d+):", "\n".join(errors))} == wrong(), errors
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyright") is None, reason="needs pyright")
@@ -62,5 +59,4 @@ def test_pyright_finds_the_same():
         cwd=PACKAGE, capture_output=True, text=True, timeout=300, check=False,
     )
     errors = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
-    assert {(pathlib.Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in errors} == {
-        ("bad.py", number) for number in marked()}
+    assert {(pathlib.Path(one["file"]).name, one["range"]["start"]["line"] + 1) for one in errors} == wrong()
